@@ -1,0 +1,139 @@
+"""What a table is: its columns with dtype, unit and meaning, and its key; checked when written and when read.
+
+Each area declares its tables once in its own `tables.py`. Rows are tidy: identity columns first, values in the unit
+that the column's name carries, missing values null and never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from workbench.errors import InputError
+from workbench.files import replacing
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Dtype = Literal["int", "float", "str", "bool", "list[int]", "list[str]"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its name carries the unit, `unit` spells it out for tables and axes ("ms", "bytes", "" for none)."""
+
+    name: str
+    dtype: Dtype
+    meaning: str
+    unit: str = ""
+    nullable: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """A declared table: its name is the file's stem, its key the columns that identify a row.
+
+    Examples
+    --------
+    >>> runs = Table("runs", "One row per query run.", ("query",), (
+    ...     Column("query", "str", "Name of the query."),
+    ...     Column("duration_s", "float", "Wall time of the run.", unit="s", nullable=True)))
+    >>> runs.frame([{"query": "q1", "duration_s": None}]).schema["duration_s"]
+    Float64
+    >>> runs.frame([{"query": "q1", "duration_s": 1.5}, {"query": "q1", "duration_s": 2.5}])
+    Traceback (most recent call last):
+    ...
+    workbench.errors.InputError: key is not unique
+      where: table runs, key (query)
+      found: q1 twice or more
+    """
+
+    name: str
+    meaning: str
+    key: tuple[str, ...]
+    columns: tuple[Column, ...]
+
+    def column(self, name: str) -> Column:
+        """The declaration of one column."""
+        return next(column for column in self.columns if column.name == name)
+
+    def schema(self) -> dict[str, Any]:
+        """Column name to polars dtype, in the declared order."""
+        import polars as pl
+
+        dtypes: dict[Dtype, Any] = {
+            "int": pl.Int64(),
+            "float": pl.Float64(),
+            "str": pl.String(),
+            "bool": pl.Boolean(),
+            "list[int]": pl.List(pl.Int64()),
+            "list[str]": pl.List(pl.String()),
+        }
+        return {column.name: dtypes[column.dtype] for column in self.columns}
+
+    def frame(self, rows: Iterable[Mapping[str, Any]] | Mapping[str, list[Any]]) -> pl.DataFrame:
+        """Make the table from rows (mappings) or from columns (a mapping of lists), and check it."""
+        import polars as pl
+
+        data = dict(rows) if isinstance(rows, Mapping) else list(rows)
+        return self.check(pl.DataFrame(data, schema=self.schema(), orient="row" if isinstance(data, list) else None))
+
+    def check(self, frame: pl.DataFrame, *, where: str = "") -> pl.DataFrame:
+        """Refuse a frame that is not this table; give back the declared columns in the declared order.
+
+        Raises
+        ------
+        InputError
+            A column is missing or has another dtype, a null stands where none may, or two rows share a key.
+        """
+        place = f"table {self.name}" + (f" in {where}" if where else "")
+        missing = [column.name for column in self.columns if column.name not in frame.columns]
+        if missing:
+            raise InputError("column(s) missing: " + ", ".join(missing), where=place, found=frame.columns)
+        schema = self.schema()
+        wrong = [f"{name} is {frame.schema[name]}, not {dtype}" for name, dtype in schema.items() if frame.schema[name] != dtype]
+        if wrong:
+            raise InputError("column(s) of another type", where=place, found=wrong)
+        frame = frame.select(list(schema))
+        for column in self.columns:
+            if not column.nullable and (count := frame.get_column(column.name).null_count()):
+                raise InputError("null where none may be", where=f"{place}, column {column.name}", found=f"{count} of {frame.height} rows")
+        if self.key and frame.height:
+            repeated = frame.select(self.key).filter(frame.select(self.key).is_duplicated())
+            if repeated.height:
+                example = ", ".join(str(value) for value in repeated.row(0))
+                raise InputError("key is not unique", where=f"{place}, key ({', '.join(self.key)})", found=f"{example} twice or more")
+        return frame
+
+    def path(self, folder: str | Path) -> Path:
+        """Where the table lies below a run folder's `tables/`."""
+        return Path(folder) / f"{self.name}.parquet"
+
+    def write(self, frame: pl.DataFrame, folder: str | Path) -> Path:
+        """Check the frame and write it as Parquet, whole or not at all."""
+        frame = self.check(frame)
+        with replacing(self.path(folder)) as temporary:
+            frame.write_parquet(temporary, compression="zstd")
+        return self.path(folder)
+
+    def read(self, folder: str | Path) -> pl.DataFrame:
+        """Read the table back and check it.
+
+        Raises
+        ------
+        InputError
+            The file is not there, is no Parquet file, or holds another table.
+        """
+        import polars as pl
+
+        path = self.path(folder)
+        if not path.is_file():
+            present = sorted(file.stem for file in Path(folder).glob("*.parquet"))
+            raise InputError(f"table {self.name} is missing", where=folder, found=present or "no tables at all")
+        try:
+            frame = pl.read_parquet(path, glob=False)
+        except pl.exceptions.PolarsError as error:
+            raise InputError("not a readable Parquet file", where=path, found=str(error)[:200]) from error
+        return self.check(frame, where=str(path))
