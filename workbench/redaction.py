@@ -1,0 +1,119 @@
+"""Secrets stay out of files: names that give one away, and values that are cut out of whatever is written.
+
+A run is given the *name* of an environment variable, never a secret. What that variable holds is taken out of the
+notebook's outputs, its tables and its record, in the spellings that it is likely to appear in.
+Does not show: a secret that a program splits, encrypts or draws as a picture.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import os
+import re
+import urllib.parse
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    import polars as pl
+
+SECRET_WORDS = ("secret", "token", "password", "api_key")
+NAMES_VARIABLE = "WORKBENCH_SECRET_ENV"
+MARK = "[redacted]"
+# A shorter value would be found everywhere, and cutting it out would spoil the text.
+MIN_LENGTH = 4
+_Any = TypeVar("_Any")
+
+
+def names_a_secret(name: str) -> bool:
+    """Is a parameter of this name likely to hold a secret?
+
+    Examples
+    --------
+    >>> [names_a_secret(name) for name in ("api_key", "hub_token", "max_tokens", "api_key_env")]
+    [True, True, False, False]
+    """
+    lowered = name.lower()
+    return any(lowered == word or lowered.endswith("_" + word) for word in SECRET_WORDS)
+
+
+def without_user_info(url: str) -> str:
+    """A URL without the user and password before its host.
+
+    Examples
+    --------
+    >>> without_user_info("https://ann:pw@example.org/a?b=1")
+    'https://example.org/a?b=1'
+    """
+    return re.sub(r"(?<=://)[^/?#@]*@", "", url)
+
+
+def values(names: Iterable[str] | None = None) -> tuple[str, ...]:
+    """The secrets of this process: what the named variables hold ($WORKBENCH_SECRET_ENV without names)."""
+    if names is None:
+        names = os.environ.get(NAMES_VARIABLE, "").split(",")
+    held = (os.environ.get(name, "") for name in names if name)
+    return tuple(value for value in held if len(value) >= MIN_LENGTH)
+
+
+def spellings(secret: str) -> list[str]:
+    """How a secret may stand in an output: as it is, in a Python or JSON text, in HTML, in a URL, in base64."""
+    stripped = secret.strip()
+    found: set[str] = {secret}
+    for text in {secret, stripped} - {""}:
+        found |= {text, repr(text)[1:-1], json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}
+        found |= {html.escape(text), html.escape(text, quote=False)}
+        found |= {urllib.parse.quote(text), urllib.parse.quote(text, safe=""), urllib.parse.quote_plus(text)}
+        found |= {base64.b64encode(text.encode()).decode(), base64.urlsafe_b64encode(text.encode()).decode()}
+    # The longest first, or a short spelling would leave the rest of a longer one standing.
+    return sorted((text for text in found if len(text) >= MIN_LENGTH), key=len, reverse=True)
+
+
+def clean(value: _Any, secrets: Iterable[str] | None = None) -> _Any:
+    """Cut every secret out of a text, or out of all texts in lists and mappings (keys too).
+
+    Parameters
+    ----------
+    value
+        A text, or JSON-like data; anything else is given back as it is.
+    secrets
+        The secrets; those of this process without it.
+
+    Examples
+    --------
+    >>> clean({"url": "https://example.org/?key=s3cret-1"}, ["s3cret-1"])
+    {'url': 'https://example.org/?key=[redacted]'}
+    """
+    wanted = values() if secrets is None else tuple(secrets)
+    if not wanted:
+        return value
+    texts = sorted({text for secret in wanted for text in spellings(secret)}, key=len, reverse=True)
+    pattern = re.compile("|".join(map(re.escape, texts)))
+    cleaned: _Any = _clean(value, pattern)
+    return cleaned
+
+
+def _clean(value: Any, pattern: re.Pattern[str]) -> Any:
+    if isinstance(value, str):
+        return pattern.sub(MARK, value)
+    if isinstance(value, Mapping):
+        # The notebook's own mapping type must survive, hence type(value).
+        return type(value)({_clean(key, pattern): _clean(item, pattern) for key, item in value.items()})  # type: ignore[call-arg]
+    if isinstance(value, list | tuple):
+        return type(value)(_clean(item, pattern) for item in value)
+    return value
+
+
+def clean_frame(frame: pl.DataFrame) -> pl.DataFrame:
+    """Cut this process's secrets out of the text columns of a table."""
+    import polars as pl
+
+    for secret in values():
+        for text in spellings(secret):
+            frame = frame.with_columns(
+                pl.col(pl.String).str.replace_all(text, MARK, literal=True),
+                pl.col(pl.List(pl.String)).list.eval(pl.element().str.replace_all(text, MARK, literal=True)),
+            )
+    return frame
