@@ -1,0 +1,146 @@
+"""Altair's display for this project: pictures that also work without a network, live and in batch.
+
+Altair's own renderers fetch their scripts from the internet, or emit a mime type that notebooks refuse; see
+`docs/decisions/` on reports.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import importlib.metadata
+import json
+import os
+import re
+import secrets
+from pathlib import Path
+from typing import Any
+
+from workbench import files
+from workbench.chart_text import spec_text
+
+MIME = "application/vnd.vegalite.v6+json"
+"""Not Altair's own `application/vnd.vegalite.v6.json`: a notebook file allows objects under `+json` names only."""
+
+PNG_WIDTH_PX = 640
+
+
+def is_headless() -> bool:
+    """Is this kernel run by `workbench run`, so that nobody watches its cells?"""
+    return bool(os.environ.get("WORKBENCH_RUN_DIR"))
+
+
+def enable() -> None:
+    """Make this project's display the one that Altair uses, live or headless as the environment says."""
+    import altair as alt
+
+    # Renderers are asked anew for each chart, so one registered name serves both.
+    alt.renderers.register("workbench", mime_bundle)
+    alt.renderers.enable("workbench")
+
+
+def mime_bundle(spec: dict[str, Any], **_: Any) -> dict[str, Any]:
+    """What a chart shows in each kind of viewer: the spec, a picture, and its text alternative.
+
+    Live, HTML that draws in the page comes in addition, with the Vega bundle once per kernel.
+    """
+    bundle = {MIME: spec, "image/png": base64.b64encode(png(spec)).decode("ascii"), "text/plain": spec_text(spec)}
+    if not is_headless() and _in_kernel():
+        bundle["text/html"] = live_html(spec)
+    return bundle
+
+
+def vegalite_version() -> str:
+    """The Vega-Lite version for Altair's specs among those that vl-convert carries."""
+    import altair as alt
+    import vl_convert
+
+    wanted = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
+    carried = vl_convert.get_vegalite_versions()
+    return wanted if wanted in carried else carried[-1]
+
+
+def png(spec: dict[str, Any], *, scale: float = 1.5) -> bytes:
+    """The chart as a PNG, for viewers that draw no Vega and for thumbnails."""
+    import vl_convert
+
+    return bytes(vl_convert.vegalite_to_png(spec, vl_version=vegalite_version(), scale=scale))
+
+
+def cache_folder() -> Path:
+    """Where this user's computer keeps what can be made again."""
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("workbench", appauthor=False))
+
+
+@functools.cache
+def vega_bundle() -> str:
+    """Vega, Vega-Lite and vega-embed as one script that sets `vegaEmbed`; kept in the user's cache.
+
+    Making it costs some 2 s in each process, and 10 notebooks side by side would pay it ten times.
+    """
+    import vl_convert
+
+    version = importlib.metadata.version("vl-convert-python")
+    path = cache_folder() / f"vega-bundle-{version}.js"
+    try:
+        text = path.read_text(encoding="utf-8")
+        if text.endswith(_WHOLE):
+            return text
+    except (OSError, UnicodeDecodeError):
+        pass
+    text = re.sub(r"</(?=script)", r"<\\/", vl_convert.javascript_bundle(), flags=re.IGNORECASE) + _WHOLE
+    try:
+        files.write_text(path, text)
+    except OSError:
+        # A cache that cannot be written only costs time.
+        pass
+    return text
+
+
+_WHOLE = "\n/* whole */"
+
+
+def script_json(value: Any) -> str:
+    """JSON that cannot end or confuse the script element that holds it.
+
+    Examples
+    --------
+    >>> script_json({"a": "</script><!--"})
+    '{"a":"<\\\\/script>\\\\u003c!--"}'
+    """
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.replace("</", "<\\/").replace("<!--", "\\u003c!--").replace("\u2028", "\\u2028")
+
+
+def _in_kernel() -> bool:
+    try:
+        from IPython import get_ipython
+    except ModuleNotFoundError:
+        return False
+    shell = get_ipython()
+    return shell is not None and getattr(shell, "kernel", None) is not None
+
+
+def announce_bundle() -> None:
+    """Show the Vega bundle once, so that the live charts below find it; silent in batch and outside a kernel."""
+    if is_headless() or not _in_kernel():
+        return
+    from IPython.display import display
+
+    script = f"<script>if(!window.vegaEmbed){{{vega_bundle()}}}</script>"
+    display({"text/html": script, "text/plain": "charts are drawn without a network"}, raw=True)
+
+
+def live_html(spec: dict[str, Any]) -> str:
+    """HTML that draws the chart in a live page, waiting for the bundle of the first cell."""
+    mark = f"wb-{secrets.token_hex(6)}"
+    return (
+        f'<div id="{mark}"></div><script type="application/json" id="{mark}-spec">{script_json(spec)}</script>'
+        f"<script>(function draw(tries){{const box=document.getElementById('{mark}');if(!box)return;"
+        "if(!window.vegaEmbed){if(tries)setTimeout(()=>draw(tries-1),100);"
+        "else box.textContent='Run the first cell again: it brings the charts.';return;}"
+        f"window.vegaEmbed(box,JSON.parse(document.getElementById('{mark}-spec').textContent),"
+        "{mode:'vega-lite',renderer:'svg',actions:false});})(100)</script>"
+    )
