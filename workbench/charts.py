@@ -117,7 +117,7 @@ def forest(
     layers = [spans, dots]
     if n:
         layers.append(
-            base.mark_text(align="left", dx=10, tooltip=None).encode(
+            base.mark_text(align="left", dx=10, clip=False).encode(
                 x=alt.value("width"),
                 text=alt.Text(n, type="quantitative", format=","),
                 color=alt.value(COLOURS["baseline"]),

@@ -119,6 +119,7 @@ _LEGEND = {
     "titleFontWeight": "normal",
     "symbolSize": 90,
     "symbolStrokeWidth": 0,
+    "symbolOpacity": 1,
     "labelLimit": 200,
     "offset": 8,
 }

@@ -1,0 +1,147 @@
+(() => {
+  const NARROW_PX = 560, MOST_SVG_MARKS = 5000;
+  const views = new Map();
+  const data = (id) => JSON.parse(document.getElementById(id).textContent);
+  const charts = () => [...document.querySelectorAll("figure.chart")];
+
+  const parts = (spec) => spec.layer || spec.vconcat || spec.hconcat || spec.concat || [];
+  const isPlain = (spec) => Boolean(spec.mark || spec.layer) && !(spec.encoding && (spec.encoding.row || spec.encoding.column || spec.encoding.facet));
+  const merge = (base, over) => {
+    const isObject = (value) => value && typeof value === "object" && !Array.isArray(value);
+    const both = { ...base };
+    for (const [key, value] of Object.entries(over)) both[key] = isObject(value) && isObject(both[key]) ? merge(both[key], value) : value;
+    return both;
+  };
+
+  function rows(spec, named) {
+    const own = spec.data && (spec.data.values || named[spec.data.name]);
+    const inner = parts(spec);
+    const count = Array.isArray(own) ? own.length : 0;
+    const below = (child) => rows(child.data ? child : { ...child, data: spec.data }, named);
+    return inner.length ? inner.reduce((sum, child) => sum + below(child), 0) : count;
+  }
+
+  function dressed(source, width) {
+    const spec = structuredClone(source);
+    spec.config = merge(spec.config || {}, data("modes")[workbenchMode()]);
+    spec.background = "transparent";
+    spec.padding = 2;
+    if (width < NARROW_PX) {
+      spec.config.axisY.labelLimit = 110;
+      spec.config.legend.columns = 2;
+      if (spec.hconcat) { spec.vconcat = spec.hconcat; delete spec.hconcat; }
+    }
+    return spec;
+  }
+
+  // Compound charts cannot follow their box, so their views get widths, corrected once by what the axes took.
+  function scaled(spec, factor, extra) {
+    const across = spec.hconcat ? spec.hconcat.length : 1;
+    const widen = (child) => {
+      if (parts(child).length && !child.layer) parts(child).forEach(widen);
+      else if (child.encoding?.facet || child.spec) return;
+      else child.width = Math.max(80, Math.round((typeof child.width === "number" ? child.width : 300) * factor + extra / across));
+    };
+    const copy = structuredClone(spec);
+    parts(copy).forEach(widen);
+    return copy;
+  }
+
+  const drawnWidth = (box) => {
+    const drawing = box.querySelector("svg, canvas");
+    return drawing ? drawing.getBoundingClientRect().width : 0;
+  };
+
+  async function draw(figure) {
+    const box = figure.querySelector(".canvas"), source = data(box.dataset.spec);
+    const dark = workbenchMode() === "dark", width = box.clientWidth;
+    const marks = rows(source, source.datasets || {});
+    const options = {
+      mode: "vega-lite", renderer: marks > MOST_SVG_MARKS ? "canvas" : "svg", actions: false, ast: true,
+      tooltip: { theme: dark ? "dark" : "light" },
+    };
+    let spec = dressed(source, width);
+    const embed = async (one) => {
+      views.get(figure)?.finalize();
+      views.set(figure, (await vegaEmbed(box, one, options)));
+    };
+    try {
+      if (isPlain(spec)) {
+        spec.width = "container";
+        spec.autosize = { type: "fit-x", contains: "padding" };
+        await embed(spec);
+      } else {
+        const natural = spec.hconcat || spec.vconcat || spec.concat ? width / Math.max(1, naturalWidth(spec)) : 1;
+        const first = scaled(spec, natural, 0);
+        await embed(first);
+        const missing = width - drawnWidth(box);
+        if (Math.abs(missing) > 2) await embed(scaled(first, 1, missing));
+      }
+      figure.classList.add("drawn");
+      figure.classList.toggle("drawn-dark", dark);
+      hint(figure, source);
+    } catch (error) {
+      figure.classList.remove("drawn");
+      box.textContent = `This chart could not be drawn (${error.message}); its picture stands in.`;
+    }
+  }
+
+  function naturalWidth(spec) {
+    const own = (child) => (typeof child.width === "number" ? child.width : parts(child).length ? naturalWidth(child) : 300);
+    const widths = parts(spec).map(own);
+    return spec.hconcat ? widths.reduce((sum, one) => sum + one, 0) : Math.max(...widths, 1);
+  }
+
+  function hint(figure, source) {
+    if (figure.querySelector(".hint")) return;
+    const text = JSON.stringify(source), told = [];
+    if (text.includes('"bind":"scales"')) told.push("drag to move, click and turn the wheel to zoom, double-click to reset");
+    if (/"select":\{[^{}]*(\{[^{}]*\}[^{}]*)*"type":"interval"/.test(text) && !text.includes('"bind":"scales"')) told.push("drag over the upper view to look closer, click it to see all again");
+    if (!told.length) return;
+    const line = document.createElement("p");
+    line.className = "hint";
+    line.textContent = told.join("; ");
+    figure.querySelector(".canvas").after(line);
+  }
+
+  // The wheel belongs to the page until a chart was clicked, or Ctrl is held.
+  function guardWheel(box) {
+    box.addEventListener("wheel", (event) => {
+      if (!event.ctrlKey && !event.metaKey && !box.classList.contains("active")) event.stopPropagation();
+    }, { capture: true, passive: true });
+    box.addEventListener("pointerdown", () => box.classList.add("active"), { capture: true });
+    box.addEventListener("pointerleave", () => box.classList.remove("active"));
+  }
+
+  let drawing = Promise.resolve();
+  function drawAll() {
+    document.documentElement.dataset.charts = "drawing";
+    drawing = drawing.then(async () => {
+      for (const figure of charts()) await draw(figure);
+      document.documentElement.dataset.charts = "drawn";
+    });
+    return drawing;
+  }
+
+  let width = innerWidth, timer;
+  addEventListener("resize", () => {
+    clearTimeout(timer);
+    // A phone's address bar changes the height only.
+    if (innerWidth !== width) timer = setTimeout(() => { width = innerWidth; drawAll(); }, 150);
+  });
+  document.addEventListener("workbench-mode", drawAll);
+
+  const toggle = document.getElementById("code-toggle");
+  toggle?.addEventListener("click", () => {
+    const open = toggle.getAttribute("aria-pressed") !== "true";
+    toggle.setAttribute("aria-pressed", String(open));
+    toggle.textContent = open ? "Hide all code" : "Show all code";
+    document.querySelectorAll("details.code").forEach((one) => { one.open = open; });
+  });
+  document.getElementById("to-failure")?.addEventListener("click", () => {
+    document.querySelector(".cell.failed details.code").open = true;
+  });
+
+  charts().forEach((figure) => guardWheel(figure.querySelector(".canvas")));
+  window.workbench = { views, ready: drawAll() };
+})();
