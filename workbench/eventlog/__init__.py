@@ -1,0 +1,1 @@
+"""Read Spark event logs into tables: every codec, rolled and cut logs, exact statistics, bounded memory."""

@@ -1,0 +1,212 @@
+"""Which codec a log file is written in, told by its first bytes, and its bytes decoded block by block.
+
+Spark's lz4, snappy and lzf files are not the standard frame formats but block formats of the Java libraries that Spark
+uses (lz4-java's LZ4BlockOutputStream, snappy-java's SnappyOutputStream, compress-lzf's LZFOutputStream), so the blocks
+are read here and the decompression of one block is left to a library. File names are not looked at: they lie.
+"""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from typing import IO, Any, Literal
+
+Codec = Literal["plain", "gzip", "zstd", "lz4", "snappy", "lzf"]
+
+MAGIC: tuple[tuple[bytes, Codec], ...] = (
+    (b"\x1f\x8b", "gzip"),
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"LZ4Block", "lz4"),
+    (b"\x82SNAPPY\x00", "snappy"),
+    (b"ZV\x00", "lzf"),
+    (b"ZV\x01", "lzf"),
+)
+HEAD_BYTES = 16
+
+# Small enough that damage costs little of what was decoded before it, large enough to be quick.
+READ_BYTES = 128 << 10
+# Spark writes blocks of 32 KiB to 64 KiB; a length beyond this is a damaged header, not data.
+MAX_BLOCK_BYTES = 64 << 20
+
+
+class CodecFaultError(Exception):
+    """The bytes are damaged or end too early; what was decoded before stands."""
+
+
+def sniff(head: bytes) -> Codec | None:
+    """Name the codec of a file from its first 16 bytes; None when no event log can begin so.
+
+    Examples
+    --------
+    >>> sniff(b'{"Event":"SparkL'), sniff(b"LZ4Block%......."), sniff(b"PK..............")
+    ('plain', 'lz4', None)
+    """
+    for magic, codec in MAGIC:
+        if head.startswith(magic):
+            return codec
+    # Lenient about white space and a byte order mark, which hand-edited logs have.
+    return "plain" if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") else None
+
+
+def decode(file: IO[bytes], codec: Codec) -> Iterator[bytes]:
+    """Decode a file object into blocks of bytes; the blocks given before a fault are good.
+
+    Raises
+    ------
+    CodecFaultError
+        At the first damaged or missing byte.
+    """
+    return _READERS[codec](file)
+
+
+def _plain(file: IO[bytes]) -> Iterator[bytes]:
+    while block := file.read(READ_BYTES):
+        yield block
+
+
+def _gzip(file: IO[bytes]) -> Iterator[bytes]:
+    # read1, because read() would drop what it had collected when the fault comes.
+    reader = gzip.GzipFile(fileobj=file)
+    try:
+        while block := reader.read1(READ_BYTES):
+            yield block
+    except (EOFError, OSError, zlib.error) as error:
+        raise CodecFaultError(f"damaged or cut gzip data ({error})") from error
+
+
+def _zstd(file: IO[bytes]) -> Iterator[bytes]:
+    import zstandard
+
+    # Spark's zstd logs are several frames one after the other. A cut file just ends here: the missing
+    # end of the application tells it.
+    reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True, closefd=False)
+    try:
+        while block := reader.read(READ_BYTES):
+            yield block
+    except (zstandard.ZstdError, MemoryError) as error:
+        raise CodecFaultError(f"damaged zstd data ({error})") from error
+
+
+def _exactly(file: IO[bytes], count: int, what: str) -> bytes:
+    data = file.read(count)
+    while data and len(data) < count and (more := file.read(count - len(data))):
+        data += more
+    if len(data) < count:
+        raise CodecFaultError(f"file ends in the middle of {what}")
+    return data
+
+
+def _length(value: int, what: str) -> int:
+    if not 0 <= value <= MAX_BLOCK_BYTES:
+        raise CodecFaultError(f"{what} says it is {value:,} bytes long")
+    return value
+
+
+def _lz4(file: IO[bytes]) -> Iterator[bytes]:
+    """lz4-java: "LZ4Block", a token, compressed and decompressed length, checksum (all little-endian), data."""
+    import xxhash
+    from cramjam import lz4
+
+    while magic := file.read(1):
+        header = magic + _exactly(file, 20, "an lz4 block header")
+        if not header.startswith(b"LZ4Block"):
+            raise CodecFaultError("no lz4 block where one should begin")
+        method = header[8] & 0xF0
+        stored, size, checksum = struct.unpack("<iii", header[9:])
+        data = _exactly(file, _length(stored, "an lz4 block"), "an lz4 block")
+        _length(size, "a decoded lz4 block")
+        if size == 0:  # end mark; a further stream may follow
+            continue
+        block = data if method == 0x10 else _decompressed(lambda: bytes(lz4.decompress_block(data, output_len=size)))  # noqa: B023
+        # lz4-java keeps 28 bits of the checksum.
+        if len(block) != size or xxhash.xxh32_intdigest(block, 0x9747B28C) & 0x0FFFFFFF != checksum & 0xFFFFFFFF:
+            raise CodecFaultError("an lz4 block does not match its checksum")
+        yield block
+
+
+def _snappy(file: IO[bytes]) -> Iterator[bytes]:
+    """snappy-java: a 16-byte header, then blocks of big-endian length and raw snappy; a header may come again."""
+    from cramjam import snappy
+
+    while word := file.read(1):
+        word += _exactly(file, 3, "a snappy block length")
+        if word == b"\x82SNA":
+            if _exactly(file, 12, "a snappy header")[:4] != b"PPY\x00":
+                raise CodecFaultError("damaged snappy header")
+            continue
+        data = _exactly(file, _length(struct.unpack(">i", word)[0], "a snappy block"), "a snappy block")
+        if data:
+            size = _decompressed(lambda: snappy.decompress_raw_len(data))  # noqa: B023
+            _length(size, "a decoded snappy block")
+            yield _decompressed(lambda: bytes(snappy.decompress_raw(data)))  # noqa: B023
+
+
+def _lzf(file: IO[bytes]) -> Iterator[bytes]:
+    """compress-lzf: chunks "ZV", 0 (stored) or 1 (compressed), big-endian 16-bit lengths, data."""
+    while magic := file.read(1):
+        header = magic + _exactly(file, 4, "an lzf chunk header")
+        kind, stored = header[2], struct.unpack(">H", header[3:])[0]
+        if header[:2] != b"ZV" or kind > 1:
+            raise CodecFaultError("no lzf chunk where one should begin")
+        if kind == 0:
+            yield _exactly(file, stored, "an lzf chunk")
+        else:
+            size = struct.unpack(">H", _exactly(file, 2, "an lzf chunk header"))[0]
+            yield _lzf_chunk(_exactly(file, stored, "an lzf chunk"), size)
+
+
+def _lzf_chunk(data: bytes, size: int) -> bytes:
+    """Decode one compressed chunk: literal runs (control byte < 32) and back references.
+
+    Our own, since the packages that do it are either unkept or 26 MB large; a chunk is at most 64 KiB.
+    """
+    out = bytearray()
+    at, end = 0, len(data)
+    try:
+        while at < end:
+            control = data[at]
+            at += 1
+            if control < 32:
+                out += data[at : at + control + 1]
+                at += control + 1
+                continue
+            length = control >> 5
+            if length == 7:
+                length += data[at]
+                at += 1
+            start = len(out) - ((control & 31) << 8) - data[at] - 1
+            at += 1
+            length += 2
+            if start < 0 or len(out) + length > size:
+                raise CodecFaultError("damaged lzf chunk")
+            # A reference may reach into what it is itself writing: then the piece repeats.
+            piece = out[start : start + length]
+            while len(piece) < length:
+                piece += piece[: length - len(piece)]
+            out += piece
+    except IndexError as error:
+        raise CodecFaultError("damaged lzf chunk") from error
+    if len(out) != size:
+        raise CodecFaultError("an lzf chunk has not the length that it says")
+    return bytes(out)
+
+
+def _decompressed(call: Callable[[], Any]) -> Any:
+    import cramjam
+
+    try:
+        return call()
+    except (cramjam.DecompressionError, ValueError, OverflowError, MemoryError) as error:
+        raise CodecFaultError(f"damaged block ({str(error)[:100]})") from error
+
+
+_READERS: dict[Codec, Callable[[IO[bytes]], Iterator[bytes]]] = {
+    "plain": _plain,
+    "gzip": _gzip,
+    "zstd": _zstd,
+    "lz4": _lz4,
+    "snappy": _snappy,
+    "lzf": _lzf,
+}

@@ -1,0 +1,216 @@
+"""Read Spark event logs into tables, in memory (`read`) or into Parquet files (`write`)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workbench.errors import ConfigError, InputError
+from workbench.eventlog import tables
+from workbench.eventlog.assemble import Assembler
+from workbench.eventlog.chunks import CHUNK_BYTES, Cutter
+from workbench.eventlog.fold import ChunkFacts, fold
+from workbench.eventlog.redact import Redactor
+from workbench.eventlog.sink import ParquetSink, Sink
+from workbench.eventlog.sources import LogSource, find_logs
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Progress = Callable[[int, int], None]
+# Below this, starting a process costs more than it saves.
+PARALLEL_BYTES = 48 << 20
+# Each process has one chunk at work and one waiting.
+CHUNKS_AHEAD = 2
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The tables of one or more logs, as declared in `workbench.eventlog.tables`."""
+
+    logs: pl.DataFrame
+    bad_lines: pl.DataFrame
+    applications: pl.DataFrame
+    environment: pl.DataFrame
+    executors: pl.DataFrame
+    sql_executions: pl.DataFrame
+    plan_nodes: pl.DataFrame
+    plan_metrics: pl.DataFrame
+    node_metrics: pl.DataFrame
+    jobs: pl.DataFrame
+    stages: pl.DataFrame
+    stage_tasks: pl.DataFrame
+    accumulators: pl.DataFrame
+    failures: pl.DataFrame
+
+
+@dataclass(frozen=True)
+class Written:
+    """Where the tables were written, how many rows each has, and the (small) table of what was read."""
+
+    paths: dict[str, Path]
+    rows: dict[str, int]
+    logs: pl.DataFrame
+    applications: pl.DataFrame
+
+
+def read(
+    *paths: str | Path,
+    jobs: int | None = None,
+    redact: bool = False,
+    progress: Progress | None = None,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> Facts:
+    """What does the application do, according to its event log?
+
+    Parameters
+    ----------
+    paths
+        Event logs: files, rolling directories, Databricks folders, or folders of any of these; local or fsspec URLs.
+    jobs
+        Processes to use; by default the machine's cores. Small logs are read in this process.
+    redact
+        Also hash users, hosts, paths and SQL literals (secrets are taken out always).
+    progress
+        Called with (bytes of decoded content read so far, log number) after every chunk.
+    chunk_bytes
+        Size of the pieces that are worked on side by side.
+
+    Returns
+    -------
+    Facts
+        One polars table per attribute; columns, units and null rules are those of `workbench.eventlog.tables`.
+
+    Raises
+    ------
+    InputError
+        A path has no event log, or none of the logs found holds an event. A damaged or cut log is no error: its
+        facts up to the damage are given, `logs.fault` and `applications.status` say so.
+
+    Examples
+    --------
+    >>> facts = read("data/samples/eventlogs")  # doctest: +SKIP
+    >>> facts.stages.select("stage_id", "duration_ms")  # doctest: +SKIP
+    """
+    sink = Sink()
+    _run(paths, sink, jobs=jobs, redact=redact, progress=progress, chunk_bytes=chunk_bytes)
+    return Facts(**sink.frames())
+
+
+def write(
+    paths: Sequence[str | Path],
+    folder: str | Path,
+    *,
+    jobs: int | None = None,
+    redact: bool = False,
+    csv: bool = False,
+    progress: Progress | None = None,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> Written:
+    """Read event logs into Parquet files (and CSV on request) below `folder`, in bounded memory.
+
+    Same parameters, tables and errors as `read`; rows lie on disk as soon as they are final.
+    """
+    folder = Path(folder)
+    with ParquetSink(folder) as sink:
+        _run(paths, sink, jobs=jobs, redact=redact, progress=progress, chunk_bytes=chunk_bytes)
+        written = sink.finish()
+    logs, applications = (table.read(folder) for table in (tables.LOGS, tables.APPLICATIONS))
+    if csv:
+        for table in tables.ALL:
+            written[f"{table.name}.csv"] = _write_csv(table.read(folder), written[table.name].with_suffix(".csv"))
+    return Written(written, sink.rows, logs, applications)
+
+
+def _write_csv(frame: pl.DataFrame, path: Path) -> Path:
+    import polars as pl
+
+    from workbench.files import replacing
+
+    lists = [name for name, dtype in frame.schema.items() if isinstance(dtype, pl.List)]
+    with replacing(path) as temporary:
+        frame.with_columns(pl.col(lists).cast(pl.List(pl.String)).list.join(" ")).write_csv(temporary)
+    return path
+
+
+def _run(
+    paths: Sequence[str | Path],
+    sink: Sink,
+    *,
+    jobs: int | None,
+    redact: bool,
+    progress: Progress | None,
+    chunk_bytes: int,
+) -> None:
+    if jobs is not None and jobs < 1:
+        raise ConfigError("jobs must be at least 1", found=jobs)
+    sources = [source for path in paths for source in find_logs(str(path))]
+    redactor = Redactor(strict=redact)
+    assemblers = [Assembler(number, source, sink, redactor) for number, source in enumerate(sources)]
+    cutters = [Cutter(number, source, chunk_bytes) for number, source in enumerate(sources)]
+    done = 0
+    current = 0
+    for facts in _folded(cutters, _processes(jobs, sources)):
+        for finished in range(current, facts.log):
+            assemblers[finished].finish(cutters[finished].faults)
+        current = facts.log
+        assemblers[facts.log].take(facts)
+        done += facts.bytes
+        if progress:
+            progress(done, facts.log)
+    for finished in range(current, len(sources)):
+        assemblers[finished].finish(cutters[finished].faults)
+    if not any(assembler.events for assembler in assemblers):
+        raise InputError(
+            "no Spark event in it",
+            where=", ".join(source.path for source in sources[:5]),
+            found=f"{sum(assembler.lines for assembler in assemblers)} lines, none of them a Spark event",
+            do="give the file that Spark wrote below spark.eventLog.dir",
+        )
+
+
+def _processes(jobs: int | None, sources: list[LogSource]) -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    wanted = jobs or cores
+    # Compressed logs hold about ten times their size.
+    content = sum(file.size_bytes * (1 if file.codec == "plain" else 10) for source in sources for file in source.files)
+    return wanted if content >= PARALLEL_BYTES else 1
+
+
+def _folded(cutters: list[Cutter], processes: int) -> Iterator[ChunkFacts]:
+    """The facts of all chunks in order, folded in `processes` processes."""
+    chunks = (chunk for cutter in cutters for chunk in cutter.chunks())
+    if processes == 1:
+        yield from map(fold, chunks)
+        return
+    import multiprocessing
+
+    # Not forked: the caller may have threads (polars, a Jupyter kernel) whose locks a fork would copy.
+    context = multiprocessing.get_context("spawn")
+    waiting: deque[Future[ChunkFacts]] = deque()
+    with contextlib.ExitStack() as stack:
+        pool = stack.enter_context(ProcessPoolExecutor(processes, mp_context=context, initializer=_quiet))
+        stack.callback(lambda: pool.shutdown(wait=True, cancel_futures=True))
+        for chunk in chunks:
+            waiting.append(pool.submit(fold, chunk))
+            if len(waiting) > CHUNKS_AHEAD * processes:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def _quiet() -> None:
+    """Workers leave Ctrl-C to the parent, and the collector alone: their structures form no cycles."""
+    import gc
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.disable()
+
+

@@ -1,0 +1,286 @@
+"""What the tasks of one stage attempt add up to: kept raw while the stage is open, exact quantiles when it ends.
+
+Memory is bounded by the stages that are open at the same time, not by the log: a closed stage keeps one row, one row
+per accumulator, and for accumulators of SQL plans a compact copy of their values until the execution ends (one plan
+node may be worked on by several stages, and quantiles of parts cannot be added).
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.eventlog.events import TaskEnd
+
+Ints = npt.NDArray[np.int64]
+StageKey = tuple[int, int]
+
+# Sums over the tasks of a stage attempt, in the order of `StageTasks.add`; units as in the event log.
+TOTALS = (
+    "executor_run_time_ms",
+    "executor_cpu_time_ns",
+    "executor_deserialize_time_ms",
+    "executor_deserialize_cpu_time_ns",
+    "result_size_bytes",
+    "jvm_gc_time_ms",
+    "result_serialization_time_ms",
+    "memory_spilled_bytes",
+    "disk_spilled_bytes",
+    "input_bytes",
+    "input_records",
+    "output_bytes",
+    "output_records",
+    "shuffle_read_remote_blocks",
+    "shuffle_read_local_blocks",
+    "shuffle_read_fetch_wait_time_ms",
+    "shuffle_read_remote_bytes",
+    "shuffle_read_remote_bytes_to_disk",
+    "shuffle_read_local_bytes",
+    "shuffle_read_records",
+    "shuffle_write_bytes",
+    "shuffle_write_records",
+    "shuffle_write_time_ns",
+    "getting_result_time_ms",
+)
+# A stage with thousands of failed tasks would drown the table of failures; the counts are kept beside it.
+MAX_FAILURES_PER_STAGE = 20
+INTERNAL = "internal.metrics."
+INT64_MAX = 2**63 - 1
+
+
+@dataclass
+class StageTasks:
+    """The raw state of one stage attempt, or of the part of it that one piece of the log holds."""
+
+    key: StageKey
+    started: int = 0
+    ended: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    killed: int = 0
+    speculative: int = 0
+    with_metrics: int = 0
+    submitted: bool = False
+    planned_tasks: int | None = None
+    completed: bool = False
+    stage_failed: bool = False
+    first_launch_ms: int | None = None
+    last_finish_ms: int | None = None
+    failed_duration_ms: int = 0
+    peak_memory_bytes: int = 0
+    largest_result_bytes: int = 0
+    durations_ms: array[int] = field(default_factory=lambda: array("q"))
+    totals: list[int] = field(default_factory=lambda: [0] * len(TOTALS))
+    values: dict[int, array[int]] = field(default_factory=dict)
+    not_integer: dict[int, int] = field(default_factory=dict)
+    names: dict[int, str] = field(default_factory=dict)
+    failures: list[tuple[int, int, str | None, str, str]] = field(default_factory=list)
+
+    def add(self, task: TaskEnd) -> None:
+        """Count one ended task: its outcome, its duration and its task metrics (not its accumulators)."""
+        info = task.info
+        duration = info.finish_ms - info.launch_ms
+        self.ended += 1
+        self.durations_ms.append(duration)
+        if info.killed:
+            self.killed += 1
+            self.failed_duration_ms += duration
+        elif info.failed:
+            self.failed += 1
+            self.failed_duration_ms += duration
+        else:
+            self.succeeded += 1
+        if info.speculative:
+            self.speculative += 1
+        if self.first_launch_ms is None or info.launch_ms < self.first_launch_ms:
+            self.first_launch_ms = info.launch_ms
+        if self.last_finish_ms is None or info.finish_ms > self.last_finish_ms:
+            self.last_finish_ms = info.finish_ms
+        total = self.totals
+        if info.getting_result_ms:
+            total[23] += info.finish_ms - info.getting_result_ms
+        metrics = task.metrics
+        if metrics is None:
+            return
+        # Spelt out, and guarded where most tasks have zeros: this runs once per task (400,000 times per GB).
+        self.with_metrics += 1
+        total[0] += metrics.run_ms
+        total[1] += metrics.cpu_ns
+        total[2] += metrics.deserialize_ms
+        total[3] += metrics.deserialize_cpu_ns
+        total[4] += metrics.result_bytes
+        if metrics.result_bytes > self.largest_result_bytes:
+            self.largest_result_bytes = metrics.result_bytes
+        if metrics.peak_memory_bytes > self.peak_memory_bytes:
+            self.peak_memory_bytes = metrics.peak_memory_bytes
+        if metrics.gc_ms:
+            total[5] += metrics.gc_ms
+        if metrics.result_serialization_ms:
+            total[6] += metrics.result_serialization_ms
+        if metrics.memory_spilled_bytes or metrics.disk_spilled_bytes:
+            total[7] += metrics.memory_spilled_bytes
+            total[8] += metrics.disk_spilled_bytes
+        if (read := metrics.input) is not None and (read.bytes or read.records):
+            total[9] += read.bytes
+            total[10] += read.records
+        if (wrote := metrics.output) is not None and (wrote.bytes or wrote.records):
+            total[11] += wrote.bytes
+            total[12] += wrote.records
+        shuffle = metrics.shuffle_read
+        if shuffle is not None and (shuffle.remote_blocks or shuffle.local_blocks or shuffle.records or shuffle.fetch_wait_ms):
+            total[13] += shuffle.remote_blocks
+            total[14] += shuffle.local_blocks
+            total[15] += shuffle.fetch_wait_ms
+            total[16] += shuffle.remote_bytes
+            total[17] += shuffle.remote_bytes_to_disk
+            total[18] += shuffle.local_bytes
+            total[19] += shuffle.records
+        written = metrics.shuffle_write
+        if written is not None and (written.bytes or written.records or written.time_ns):
+            total[20] += written.bytes
+            total[21] += written.records
+            total[22] += written.time_ns
+
+    def merge(self, later: StageTasks) -> None:
+        """Take in what a later piece of the log says of the same stage attempt."""
+        for name in ("started", "ended", "succeeded", "failed", "killed", "speculative", "with_metrics", "failed_duration_ms"):
+            setattr(self, name, getattr(self, name) + getattr(later, name))
+        self.submitted |= later.submitted
+        self.completed |= later.completed
+        self.stage_failed |= later.stage_failed
+        self.planned_tasks = later.planned_tasks if self.planned_tasks is None else self.planned_tasks
+        self.first_launch_ms = min(filter(_known, (self.first_launch_ms, later.first_launch_ms)), default=None)
+        self.last_finish_ms = max(filter(_known, (self.last_finish_ms, later.last_finish_ms)), default=None)
+        self.peak_memory_bytes = max(self.peak_memory_bytes, later.peak_memory_bytes)
+        self.largest_result_bytes = max(self.largest_result_bytes, later.largest_result_bytes)
+        self.durations_ms.extend(later.durations_ms)
+        self.totals = [mine + its for mine, its in zip(self.totals, later.totals, strict=True)]
+        for accumulator_id, values in later.values.items():
+            self.values.setdefault(accumulator_id, array("q")).extend(values)
+        for accumulator_id, count in later.not_integer.items():
+            self.not_integer[accumulator_id] = self.not_integer.get(accumulator_id, 0) + count
+        self.names = later.names | self.names
+        self.failures = (self.failures + later.failures)[:MAX_FAILURES_PER_STAGE]
+
+    @property
+    def finished(self) -> bool:
+        """Will no further task end? Running duplicates and tasks of a failed stage end after their stage does.
+
+        Spark drops events when its queue is full, so starts may be missing: then all partitions must have succeeded.
+        """
+        if not self.completed or self.ended < self.started:
+            return False
+        return self.ended == self.started or self.succeeded >= (self.planned_tasks or 0)
+
+
+def _known(value: int | None) -> bool:
+    return value is not None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Exact statistics of each of k integer samples, as parallel lists."""
+
+    n: list[int]
+    min: list[int]
+    median: list[float]
+    p95: list[float]
+    max: list[int]
+    total: list[int | None]
+
+
+@dataclass(frozen=True)
+class StageFacts:
+    """A closed stage attempt: its counts and totals, its accumulators' statistics, compact values for SQL metrics."""
+
+    tasks: StageTasks  # emptied of raw values
+    duration: Summary  # of one sample: the tasks' durations
+    accumulator_ids: list[int]
+    names: list[str]
+    not_integer: list[int]
+    accumulators: Summary
+    sql_values: dict[int, npt.NDArray[np.integer]]
+
+
+def close(tasks: StageTasks) -> StageFacts:
+    """Turn a stage's raw values into exact statistics and drop them."""
+    for accumulator_id in tasks.not_integer:
+        tasks.values.setdefault(accumulator_id, array("q"))
+    ids = sorted(tasks.values)
+    samples = [np.frombuffer(tasks.values[i], dtype=np.int64) for i in ids]
+    names = [tasks.names.get(i, "") for i in ids]
+    sql_values = {
+        i: compact(values) for i, name, values in zip(ids, names, samples, strict=True) if not name.startswith(INTERNAL)
+    }
+    facts = StageFacts(
+        tasks,
+        summarize([np.frombuffer(tasks.durations_ms, dtype=np.int64)]),
+        ids,
+        names,
+        [tasks.not_integer.get(i, 0) for i in ids],
+        summarize(samples),
+        sql_values,
+    )
+    tasks.values, tasks.names, tasks.not_integer, tasks.durations_ms = {}, {}, {}, array("q")
+    return facts
+
+
+def compact(values: Ints) -> npt.NDArray[np.integer]:
+    """The same values in the narrowest integer type; a copy that does not hold on to the original."""
+    if not values.size:
+        return values.copy()
+    low, high = int(values.min()), int(values.max())
+    for kind in (np.int8, np.int16, np.int32):
+        if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max:
+            return values.astype(kind)
+    return values.copy()
+
+
+def summarize(samples: list[Ints]) -> Summary:
+    """n, min, median, 95th percentile, max and total of each sample; an empty one has n 0 and is null elsewhere.
+
+    Samples of the same size are worked on together as one matrix: a stage has about 40 accumulators, and calling
+    numpy for each alone would cost more than reading the log.
+    Median and percentile are numpy's (linear interpolation between order statistics).
+    """
+    rows: list[tuple[int, int | None, float | None, float | None, int | None, int | None]] = [(0, None, None, None, None, 0)] * len(samples)
+    by_size: dict[int, list[int]] = {}
+    for position, sample in enumerate(samples):
+        by_size.setdefault(len(sample), []).append(position)
+    for size, positions in by_size.items():
+        if not size:
+            continue
+        matrix = np.sort(np.stack([samples[position] for position in positions]), axis=1)
+        totals = _exact_totals(matrix)
+        columns = (matrix[:, 0].tolist(), _quantile(matrix, 0.5), _quantile(matrix, 0.95), matrix[:, -1].tolist(), totals)
+        for position, *values in zip(positions, *columns, strict=True):
+            rows[position] = (size, *values)
+    return Summary(*([list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(6)]))  # type: ignore[arg-type]
+
+
+def _quantile(matrix: Ints, q: float) -> list[float]:
+    """numpy's linear quantile of sorted rows, by the same formula (it rounds towards the nearer order statistic)."""
+    size = matrix.shape[1]
+    place = (size - 1) * q
+    below = int(place)
+    above = min(below + 1, size - 1)
+    share = place - below
+    low, high = matrix[:, below].astype(np.float64), matrix[:, above].astype(np.float64)
+    if q == 0.5:
+        middle: list[float] = (low if share == 0 else (low + high) / 2).tolist()
+        return middle
+    gap = high - low
+    result: list[float] = (high - gap * (1 - share) if share >= 0.5 else low + gap * share).tolist()
+    return result
+
+
+def _exact_totals(matrix: Ints) -> list[int | None]:
+    """Row sums without silent overflow: a total beyond 64 bits is null."""
+    if max(abs(int(matrix[:, 0].min())), abs(int(matrix[:, -1].max()))) * matrix.shape[1] <= INT64_MAX:
+        sums: list[int | None] = matrix.sum(axis=1).tolist()
+        return sums
+    exact = (sum(row) for row in matrix.tolist())
+    return [total if abs(total) <= INT64_MAX else None for total in exact]
