@@ -108,14 +108,16 @@ def parse(source: str, where: object = "parameters cell") -> tuple[Parameter, ..
             "parameters cell is no Python", where=where, found=f"line {error.lineno}: {error.msg}"
         ) from error
     comments = _comments(source)
-    found = [_parameter(node, comments, where) for node in body if not _is_text(node)]
+    found = [_parameter(node, comments, where) for node in body if not _is_preamble(node)]
     names = [parameter.name for parameter in found]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise InputError("parameter is set twice", where=where, found=repeated)
     return tuple(found)
 
 
-def _is_text(node: ast.stmt) -> bool:
+def _is_preamble(node: ast.stmt) -> bool:
+    if isinstance(node, ast.ImportFrom):
+        return node.module in ("__future__", "typing")
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 

@@ -1,0 +1,235 @@
+"""The command `workbench`: reads options, makes one library call, prints a short table and the written paths.
+
+What is imported here is what `workbench --help` waits for: typer and little else. Libraries are imported by the
+command that needs them, areas by the command that names them.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from workbench import __version__
+from workbench.errors import ConfigError, WorkbenchError
+
+EXAMPLES = """\b
+Examples:
+  workbench run all --jobs 2            every notebook, on the sample data
+  workbench run speedup -p event_log=app.zstd -p top_operators=5
+                                        one notebook, on your event log
+  workbench gallery data/runs           an index page over the reports
+  workbench lab                         the same notebooks, live
+  workbench doctor                      what this machine can run
+"""
+
+
+@dataclass(frozen=True)
+class Area:
+    """A sub-app that is imported only when it is called."""
+
+    module: str
+    help: str
+
+    @property
+    def present(self) -> bool:
+        """Is it part of this installation? Looked up on disk: importing is what we avoid."""
+        return Path(__file__).parents[1].joinpath(*self.module.split(".")).with_suffix(".py").is_file()
+
+
+# The only place that names the areas. Each module holds a Typer app called `app`.
+AREAS = {
+    "eventlog": Area("workbench.eventlog.command", "Read Spark event logs into tables."),
+    "speedup": Area(
+        "workbench.speedup.command", "Measure and predict what an accelerator gains, operator by operator."
+    ),
+}
+
+
+class _Lazy(TyperGroup):
+    """Stands in for an area in lists and help; becomes the area itself when a command line enters it."""
+
+    area: Area
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        import importlib
+
+        module = importlib.import_module(self.area.module)
+        return typer.main.get_group(module.app).make_context(info_name, args, parent, **extra)
+
+
+class _Commands(TyperGroup):
+    """The commands of the house, and the areas behind them."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*super().list_commands(ctx), *(name for name, area in AREAS.items() if area.present)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        area = AREAS.get(cmd_name)
+        if area is None or not area.present:
+            return super().get_command(ctx, cmd_name)
+        lazy = _Lazy(name=cmd_name, help=area.help)
+        lazy.area = area
+        return lazy
+
+
+app = typer.Typer(
+    cls=_Commands,
+    name="workbench",
+    help="Answers about accelerated computing, with measured evidence.",
+    epilog=EXAMPLES,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    # Drawing help with rich would double the time until it is there.
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+runs_app = typer.Typer(no_args_is_help=True, help="The runs of notebooks: list them, show one.")
+app.add_typer(runs_app, name="runs")
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, and nothing else there.")]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="DIR", help="Where run folders go; data/runs in the checkout, else your cache."),
+]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"workbench {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Version, then stop.")
+    ] = False,
+) -> None:
+    """Answers about accelerated computing, with measured evidence."""
+
+
+@app.command(
+    epilog="\b\nExamples:\n"
+    "  workbench run 01_speedup -p event_log=app.zstd --open\n"
+    "  workbench run speedup sizing -p speedup.top_operators=5 --jobs 2\n"
+    "  workbench run 01_speedup --parameters"
+)
+def run(
+    notebooks: Annotated[list[str], typer.Argument(metavar="NOTEBOOK...", help="01_speedup, speedup, a path, or all.")],
+    p: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-p", "--parameter", metavar="NAME=VALUE", help="Set a parameter; AREA.NAME=VALUE in one notebook only."
+        ),
+    ] = None,
+    f: Annotated[
+        Path | None,
+        typer.Option("-f", "--parameters-file", metavar="YAML", help="Parameters from a file; -p wins over it."),
+    ] = None,
+    out: Out = None,
+    jobs: Annotated[int, typer.Option(help="Notebooks that run side by side.", metavar="N")] = 1,
+    timeout: Annotated[int | None, typer.Option(help="Longest time of a cell, in seconds.", metavar="S")] = None,
+    show: Annotated[bool, typer.Option("--open", help="Open each report in the browser.")] = False,
+    as_json: Json = False,
+    list_parameters: Annotated[
+        bool,
+        typer.Option("--parameters", "--help-parameters", help="List the parameters of the notebooks; run nothing."),
+    ] = False,
+) -> None:
+    """Run notebooks headless, each into a run folder with report.ipynb and report.html."""
+    from workbench import batch
+
+    paths = batch.find(notebooks)
+    if list_parameters:
+        batch.show_parameters(paths, as_json=as_json)
+        return
+    code = batch.run(
+        paths, batch.assignments(p or []), f, out=out, jobs=jobs, timeout_s=timeout, as_json=as_json, show=show
+    )
+    raise typer.Exit(code)
+
+
+@app.command()
+def gallery(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with run folders at any depth.")],
+) -> None:
+    """Make an index page over all reports below a folder; prints its path."""
+    from workbench import report
+
+    if not folder.is_dir():
+        raise ConfigError("no such folder", where="gallery", found=folder)
+    typer.echo(report.write_gallery(folder))
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def lab(
+    ctx: typer.Context,
+    notebooks: Annotated[
+        Path | None, typer.Option(help="Folder to open; the checkout's notebooks.", metavar="DIR")
+    ] = None,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address, open no browser.")] = False,
+) -> None:
+    """Start JupyterLab on the notebooks; further options go to jupyter lab."""
+    from workbench import lab as jupyter
+
+    raise typer.Exit(jupyter.start(notebooks, [*(["--no-browser"] if no_browser else []), *ctx.args]))
+
+
+@app.command()
+def doctor(
+    area: Annotated[str | None, typer.Argument(help="Only what this area needs.", metavar="[AREA]")] = None,
+    deep: Annotated[bool, typer.Option("--deep", help="Start a kernel too (seconds).")] = False,
+    as_json: Json = False,
+) -> None:
+    """Tell what this machine can run, and the command that mends what it cannot."""
+    from workbench import doctor as checks
+
+    found = checks.examine(area, deep=deep)
+    typer.echo(checks.as_json(found) if as_json else checks.as_text(found))
+    raise typer.Exit(0 if checks.base_runs(found) else 3)
+
+
+@runs_app.command("list")
+def list_runs(out: Out = None, as_json: Json = False) -> None:
+    """List runs, newest first."""
+    from workbench import batch, runs
+
+    folder = out or runs.default_out()
+    found = runs.find(folder, unreadable=lambda error: typer.echo(str(error), err=True))
+    batch.print_runs(found, folder, as_json=as_json)
+
+
+@runs_app.command("show")
+def show_run(
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="Run id, the start of one, or a run folder.")],
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """Show one run: what it answered, from what, on which machine."""
+    from workbench import batch
+
+    batch.print_run(batch.find_run(run_id, out), as_json=as_json)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and end the process with its exit code."""
+    try:
+        app(arguments, prog_name="workbench")
+    except WorkbenchError as error:
+        typer.echo(f"Error: {error}", err=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception:  # noqa: BLE001 - the last place that can still say what to do
+        import traceback
+
+        traceback.print_exc()
+        typer.echo(
+            "\nSorry: this is a mistake in the workbench, not in what you did. Please report the text above.", err=True
+        )
+        sys.exit(3)

@@ -1,0 +1,212 @@
+"""Kernels for headless runs: this environment's Python, private sockets, and none left behind.
+
+Papermill executes through `KernelEngine`, which keeps the notebook in memory (papermill's own would save it, secrets
+and all, after each cell) and starts kernels of its own making, whatever kernelspecs the machine has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from jupyter_client import AsyncKernelManager
+from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
+from jupyter_core.utils import ensure_event_loop, run_sync
+from papermill.clientwrap import PapermillNotebookClient
+from papermill.engines import Engine, papermill_engines
+
+ENGINE = "workbench"
+_TAIL_BYTES = 4096
+# A Unix socket's path may have 107 bytes; jupyter_client adds "-ipc-5" to the connection file's.
+_LONGEST_SOCKET_FOLDER = 70
+
+
+@dataclass
+class Session:
+    """What one execution needs to know and tells back.
+
+    Attributes
+    ----------
+    env
+        Environment variables of the kernel, beside those of this process.
+    folder
+        Working directory of the kernel.
+    timeout_s
+        Longest time for one cell; null for no limit.
+    on_cell
+        Called with the cell's index before it is executed.
+    """
+
+    env: dict[str, str]
+    folder: Path
+    timeout_s: int | None = None
+    start_timeout_s: int = 120
+    on_cell: Callable[[int], None] | None = None
+    notebook: Any = None
+    cell_index: int | None = None
+    cancelled: bool = False
+    _pid: int | None = None
+    _tail: bytearray = field(default_factory=bytearray)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def last_words(self) -> str:
+        """The end of what the kernel process itself wrote (a failed import, a crash), as text."""
+        return bytes(self._tail).decode(errors="replace").strip()
+
+    def attach(self, pid: int, stream: IO[bytes] | None) -> None:
+        """Take note of a kernel that was just started; it dies at once when the run is already cancelled."""
+        with self._lock:
+            self._pid = pid
+        if stream is not None:
+            threading.Thread(target=self._drain, args=(stream,), daemon=True).start()
+        if self.cancelled:
+            self.kill()
+
+    def _drain(self, stream: IO[bytes]) -> None:
+        with contextlib.suppress(OSError, ValueError), stream:
+            while chunk := stream.read1(_TAIL_BYTES) if hasattr(stream, "read1") else stream.read(1):
+                self._tail += chunk
+                del self._tail[:-_TAIL_BYTES]
+
+    def cancel(self) -> None:
+        """Stop the execution from another thread: its kernel and all that the kernel started are killed."""
+        self.cancelled = True
+        self.kill()
+
+    def kill(self) -> None:
+        """Kill the kernel, its process group, and children that left the group."""
+        with self._lock:
+            pid = self._pid
+        if pid is None:
+            return
+        children = _descendants(pid)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            # The kernel leads a group of its own, so its id is the group's, also when the leader is gone.
+            os.killpg(pid, signal.SIGKILL)
+        for child in children:
+            with contextlib.suppress(Exception):
+                child.kill()
+
+
+def _descendants(pid: int) -> list[Any]:
+    import psutil
+
+    try:
+        found: list[Any] = psutil.Process(pid).children(recursive=True)
+    except psutil.Error:
+        return []
+    return found
+
+
+class OwnKernels(KernelSpecManager):  # type: ignore[misc]
+    """Knows one kernel under every name: ipykernel on the Python that runs this."""
+
+    def get_kernel_spec(self, kernel_name: str) -> KernelSpec:  # noqa: ARG002 - one kernel, whatever the name
+        """The spec of this environment's ipykernel."""
+        from ipykernel.kernelspec import RESOURCES, get_kernel_dict
+
+        return KernelSpec(resource_dir=RESOURCES, **get_kernel_dict())
+
+
+class KernelEngine(Engine):  # type: ignore[misc]
+    """Papermill's way in: executes in a kernel of ours and keeps the notebook in the session."""
+
+    @classmethod
+    def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, *, session: Session, **_: Any) -> None:  # noqa: ARG003
+        """Execute; the notebook with its outputs stays in `session.notebook`, however it ends."""
+        session.notebook = nb_man.nb
+        with _private_folder() as folder:
+            client = _Client(
+                nb_man,
+                session=session,
+                km=_manager(folder),
+                timeout=session.timeout_s,
+                startup_timeout=session.start_timeout_s,
+                coalesce_streams=True,
+                log=_silent_log(),
+            )
+            # The kernel is ours and not the client's: nbclient only stops those that it made itself.
+            client.owns_km = True
+            env = os.environ | session.env | {"IPYTHONDIR": str(folder / "ipython"), "PYTHONUNBUFFERED": "1"}
+            # jupyter_core keeps an event loop per thread and never closes it.
+            with contextlib.closing(ensure_event_loop()):
+                try:
+                    client.execute(cwd=str(session.folder), env=env)
+                finally:
+                    session.kill()
+
+
+class _Client(PapermillNotebookClient):  # type: ignore[misc]
+    """Papermill's client, telling the session which kernel it started and which cell is next."""
+
+    def __init__(self, nb_man: Any, *, session: Session, **kwargs: Any) -> None:
+        super().__init__(nb_man, **kwargs)
+        self._session = session
+
+    async def async_start_new_kernel(self, **kwargs: Any) -> None:
+        # A pipe, since the kernel's own standard output is not ours: `--json` promises one document there.
+        from subprocess import PIPE, STDOUT
+
+        await super().async_start_new_kernel(stdout=PIPE, stderr=STDOUT, **kwargs)
+        process = self.km.provisioner.process
+        self._session.attach(process.pid, process.stdout)
+        # Its stream is read by our thread; jupyter_client would close it under the reader's hands.
+        process.stdout = None
+
+    def start_new_kernel(self, **kwargs: Any) -> None:
+        run_sync(self.async_start_new_kernel)(**kwargs)
+
+    def execute_cell(self, cell: Any, cell_index: int, **kwargs: Any) -> Any:
+        self._session.cell_index = cell_index
+        if self._session.on_cell:
+            self._session.on_cell(cell_index)
+        return super().execute_cell(cell, cell_index, **kwargs)
+
+
+def _silent_log() -> Any:
+    """A logger that says nothing: what went wrong is told once, by the error."""
+    import logging
+
+    log = logging.getLogger("workbench.kernels")
+    log.addHandler(logging.NullHandler())
+    log.propagate = False
+    return log
+
+
+def _manager(folder: Path) -> AsyncKernelManager:
+    options: dict[str, Any] = {"transport": "ipc"}
+    if sys.platform == "win32" or len(str(folder)) > _LONGEST_SOCKET_FOLDER:
+        # Sockets in a private folder need no encryption; ports that everybody on the machine can reach do.
+        options = {"transport": "tcp", "transport_encryption": "auto"}
+    return AsyncKernelManager(
+        kernel_name="python3",
+        kernel_spec_manager=OwnKernels(),
+        connection_file=str(folder / "kernel.json"),
+        # Cells have ended when a kernel is asked to go; what then still works is not waited for.
+        shutdown_wait_time=4.0,
+        **options,
+    )
+
+
+@contextlib.contextmanager
+def _private_folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="wb-", ignore_cleanup_errors=True) as name:
+        yield Path(name)
+
+
+def register() -> None:
+    """Make the engine known to papermill, and keep papermill's own log quiet: errors are told by the runner."""
+    import logging
+
+    papermill_engines.register(ENGINE, KernelEngine)
+    # It warns of parameters whose annotations it cannot read (Literal); `workbench.parameters` has checked them all.
+    logging.getLogger("papermill").setLevel(logging.CRITICAL)
