@@ -358,6 +358,7 @@ class Assembler:
                 "name": facts.names,
                 **_columns(facts.accumulators),
                 "n_not_integer": facts.not_integer,
+                "value_at_stage_end": facts.values_at_end,
             },
         )
         for task_id, time_ms, executor_id, reason, message in tasks.failures:

@@ -183,6 +183,13 @@ class Rdd(Struct, rename={"scope": "Scope"}):
     scope: str | None = None
 
 
+class StageValue(Struct, rename={"id": "ID", "value": "Value"}):
+    """What an accumulator stood at when a stage ended: over all stages so far, where several share it."""
+
+    id: int
+    value: Any = None
+
+
 class StageInfo(
     Struct,
     rename={
@@ -195,6 +202,7 @@ class StageInfo(
         "completed_ms": "Completion Time",
         "failure": "Failure Reason",
         "rdds": "RDD Info",
+        "values": "Accumulables",
     },
 ):
     stage_id: int
@@ -206,6 +214,7 @@ class StageInfo(
     completed_ms: int | None = None
     failure: str | None = None
     rdds: list[Rdd] = []
+    values: list[StageValue] = []
 
 
 class StageEvent(Struct, rename={"info": "Stage Info"}):

@@ -33,6 +33,7 @@ EVENT_HEAD = b'{"Event":"'
 INTEGER = re.compile(r"[+-]?\d{1,19}")
 # A longer line is no event but damage (or an attack); it is read in pieces, which are bad lines.
 MAX_LINE_BYTES = 512 << 20
+CLOCK = re.compile(r"(\d{1,6}):(\d\d):(\d\d)\.(\d{3})")
 MAX_BAD_LINES = 1000  # kept per log; all are counted
 MESSAGE_CHARS = 2000
 
@@ -236,7 +237,7 @@ class _Folder:
     def submitted(self, info: StageInfo) -> None:
         tasks = self.stage((info.stage_id, info.attempt_id))
         tasks.submitted, tasks.planned_tasks = True, info.tasks
-        info.rdds = []
+        info.rdds, info.values = [], []
         self.facts.events.append(StageSubmitted(info))
 
     def completed(self, info: StageInfo) -> None:
@@ -245,7 +246,8 @@ class _Folder:
         if tasks.planned_tasks is None:
             tasks.planned_tasks = info.tasks
         scopes = tuple(sorted({name for rdd in info.rdds if (name := scope_name(rdd.scope))}))
-        info.rdds = []
+        tasks.values_at_end = {found.id: value for found in info.values if (value := as_integer(found.value)) is not None}
+        info.rdds, info.values = [], []
         self.facts.events.append(StageCompleted(info, scopes))
         self.close_if_finished(tasks)
 
@@ -279,9 +281,21 @@ def fold(chunk: Chunk) -> ChunkFacts:
 
 
 def as_integer(value: object) -> int | None:
-    """The integer that an update is, or None: for arrays, texts, fractions, and what 64 bits cannot hold."""
-    if isinstance(value, str) and INTEGER.fullmatch(value):
-        value = int(value)
+    """The integer that an update is, or None: for arrays, texts, fractions, and what 64 bits cannot hold.
+
+    RAPIDS writes the times of its GPU task metrics as HH:MM:SS.mmm; those become milliseconds.
+
+    Examples
+    --------
+    >>> as_integer("17"), as_integer("00:01:02.345"), as_integer("1.5"), as_integer([1])
+    (17, 62345, None, None)
+    """
+    if isinstance(value, str):
+        if INTEGER.fullmatch(value):
+            value = int(value)
+        elif clock := CLOCK.fullmatch(value):
+            hours, minutes, seconds, milliseconds = map(int, clock.groups())
+            value = ((hours * 60 + minutes) * 60 + seconds) * 1000 + milliseconds
     if type(value) is int and -(2**63) <= value < 2**63:
         return value
     return None

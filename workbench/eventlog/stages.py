@@ -77,6 +77,7 @@ class StageTasks:
     values: dict[int, array[int]] = field(default_factory=dict)
     not_integer: dict[int, int] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
+    values_at_end: dict[int, int] = field(default_factory=dict)
     failures: list[tuple[int, int, str | None, str, str]] = field(default_factory=list)
 
     def add(self, task: TaskEnd) -> None:
@@ -163,6 +164,7 @@ class StageTasks:
         for accumulator_id, count in later.not_integer.items():
             self.not_integer[accumulator_id] = self.not_integer.get(accumulator_id, 0) + count
         self.names = later.names | self.names
+        self.values_at_end |= later.values_at_end
         self.failures = (self.failures + later.failures)[:MAX_FAILURES_PER_STAGE]
 
     @property
@@ -201,6 +203,7 @@ class StageFacts:
     accumulator_ids: list[int]
     names: list[str]
     not_integer: list[int]
+    values_at_end: list[int | None]
     accumulators: Summary
     sql_values: dict[int, npt.NDArray[np.integer]]
 
@@ -221,10 +224,12 @@ def close(tasks: StageTasks) -> StageFacts:
         ids,
         names,
         [tasks.not_integer.get(i, 0) for i in ids],
+        [tasks.values_at_end.get(i) for i in ids],
         summarize(samples),
         sql_values,
     )
-    tasks.values, tasks.names, tasks.not_integer, tasks.durations_ms = {}, {}, {}, array("q")
+    tasks.values, tasks.names, tasks.not_integer, tasks.values_at_end = {}, {}, {}, {}
+    tasks.durations_ms = array("q")
     return facts
 
 

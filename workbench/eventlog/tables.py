@@ -265,6 +265,11 @@ ACCUMULATORS = Table(
         _text("name", "Its name.", nullable=False),
         *_statistics("an update"),
         _id("n_not_integer", "Updates that are no integer."),
+        _id(
+            "value_at_stage_end",
+            "What Spark's driver had counted when the stage ended: with earlier stages, where several share the accumulator.",
+            nullable=True,
+        ),
     ),
 )
 FAILURES = Table(
