@@ -7,6 +7,7 @@ Altair's own renderers fetch their scripts from the internet, or emit a mime typ
 from __future__ import annotations
 
 import base64
+import contextlib
 import functools
 import importlib.metadata
 import json
@@ -90,12 +91,12 @@ def vega_bundle() -> str:
             return text
     except (OSError, UnicodeDecodeError):
         pass
-    text = re.sub(r"</(?=script)", r"<\\/", vl_convert.javascript_bundle(), flags=re.IGNORECASE) + _WHOLE
-    try:
+    # Its stub asks for a snippet; without one the bundle sets `window.vegaEmbed`.
+    bundle = vl_convert.javascript_bundle(None)  # type: ignore[arg-type]
+    text = re.sub(r"</(?=script)", r"<\\/", bundle, flags=re.IGNORECASE) + _WHOLE
+    # A cache that cannot be written only costs time.
+    with contextlib.suppress(OSError):
         files.write_text(path, text)
-    except OSError:
-        # A cache that cannot be written only costs time.
-        pass
     return text
 
 
@@ -130,7 +131,8 @@ def announce_bundle() -> None:
     from IPython.display import display
 
     script = f"<script>if(!window.vegaEmbed){{{vega_bundle()}}}</script>"
-    display({"text/html": script, "text/plain": "charts are drawn without a network"}, raw=True)
+    words = "charts are drawn without a network"
+    display({"text/html": script, "text/plain": words}, raw=True)  # type: ignore[no-untyped-call]
 
 
 def live_html(spec: dict[str, Any]) -> str:

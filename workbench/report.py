@@ -94,7 +94,7 @@ def page_html(notebook: Any, record: dict[str, Any]) -> str:
     if page.charts:
         scripts.insert(0, f'<script nonce="{nonce}">{vega_bundle()}</script>')
     head = f'<style>{read_template("page.css")}</style><script nonce="{nonce}">{read_template("mode.js")}</script>'
-    return body.replace(f"{token}:head;", head).replace(f"{token}:tail;", page.specs_html() + "".join(scripts))
+    return str(body).replace(f"{token}:head;", head).replace(f"{token}:tail;", page.specs_html() + "".join(scripts))
 
 
 def _page_values(page: Page, record: dict[str, Any], nonce: str, token: str) -> dict[str, Any]:
@@ -121,9 +121,9 @@ def _page_values(page: Page, record: dict[str, Any], nonce: str, token: str) -> 
 
 
 def policy(nonce: str) -> str:
-    """The page's content security policy: nothing from anywhere, own scripts only; Vega compiles its expressions."""
+    """The page's content security policy: nothing from anywhere, own scripts only, and no code made of text."""
     return (
-        f"default-src 'none'; script-src 'nonce-{nonce}' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data:; "
+        f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'unsafe-inline'; img-src data:; "
         "font-src data:; base-uri 'none'; form-action 'none'"
     )
 

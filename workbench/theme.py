@@ -94,7 +94,7 @@ def config(mode: str = "light") -> dict[str, Any]:
         "legend": legend | _LEGEND,
         "title": title | _TITLE,
         "view": {"stroke": None},
-        "text": {"color": ink["text"], "fontSize": 11},
+        "text": {"color": ink["text"], "fontSize": 12},
         "rule": {"color": ink["muted"]},
         "range": {"category": CATEGORIES, "ramp": RAMP[mode], "heatmap": RAMP[mode]},
         **{mark: {"color": COLOURS["accent"]} for mark in ("bar", "line", "area", "point", "circle", "square", "tick")},
@@ -102,8 +102,8 @@ def config(mode: str = "light") -> dict[str, Any]:
 
 
 _AXIS = {
-    "labelFontSize": 11,
-    "titleFontSize": 11,
+    "labelFontSize": 12,
+    "titleFontSize": 12,
     "titleFontWeight": "normal",
     "titlePadding": 8,
     "labelPadding": 4,
@@ -115,7 +115,7 @@ _LEGEND = {
     "orient": "top",
     "direction": "horizontal",
     "labelFontSize": 12,
-    "titleFontSize": 11,
+    "titleFontSize": 12,
     "titleFontWeight": "normal",
     "symbolSize": 90,
     "symbolStrokeWidth": 0,

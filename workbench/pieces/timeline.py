@@ -8,7 +8,8 @@ from workbench.chart_data import chosen, first_appearance, missing_note, sentenc
 from workbench.chart_text import table_text
 from workbench.errors import InputError
 from workbench.formats import label_of, number
-from workbench.theme import COLOURS, category_colours
+from workbench.pieces.encodings import WIDTH_PX, colour, tooltip
+from workbench.theme import COLOURS
 from workbench.thinning import merged_intervals, open_intervals, sub_rows
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 LIMIT_INTERVALS = 3_500
 LIMIT_LANES = 80
 MOST_SUB_ROWS = 16
-WIDTH_PX = 640
 
 
 def timeline(
@@ -86,7 +86,8 @@ def timeline(
         encodings=["x"], mark=alt.BrushConfig(fill=COLOURS["accent"], fillOpacity=0.18, stroke=COLOURS["accent"])
     )
     overview = _overview(steps.rename({"at": start}), start).add_params(brush)
-    inside = f"!isDefined({brush.name}.{start}) || (datum.{end} >= {brush.name}.{start}[0] && datum.{start} <= {brush.name}.{start}[1])"
+    first, last = (f"{brush.name}.{start}[{edge}]" for edge in (0, 1))
+    inside = f"!isDefined({brush.name}.{start}) || (datum.{end} >= {first} && datum.{start} <= {last})"
     detail = _detail(drawn, start, end, lane, category, rows_per_lane, brush).transform_filter(inside)
     told = sentences(
         subtitle, f"{number(known.height)} intervals", missing_note(frame.height - known.height), merged, binned
@@ -132,7 +133,7 @@ def _stacked(frame: pl.DataFrame, start: str, end: str, lane: str) -> tuple[pl.D
     indexed = frame.with_row_index("_index")
     for part in indexed.partition_by(lane):
         rows[part["_index"].to_list()] = sub_rows(part[start].to_list(), part[end].to_list())
-    most = int(rows.max() or 0) + 1  # type: ignore[call-overload]
+    most = max(rows.to_list(), default=0) + 1
     if most > MOST_SUB_ROWS:
         return frame.with_columns(row=pl.lit(0, dtype=pl.Int64)), 1
     return frame.with_columns(rows), most
@@ -165,7 +166,8 @@ def _detail(frame: pl.DataFrame, start: str, end: str, lane: str, category: str 
     x = alt.X(
         start,
         type="quantitative",
-        title=label_of(start, "s").replace("start (s)", "time (s)"),
+        title="time (s)",
+        axis=alt.Axis(tickCount=10),
         scale=alt.Scale(domain=brush, nice=False, zero=False),
     )
     y = alt.Y(
@@ -176,23 +178,13 @@ def _detail(frame: pl.DataFrame, start: str, end: str, lane: str, category: str 
         axis=alt.Axis(grid=False, labelPadding=8),
         scale=alt.Scale(paddingInner=0.18, paddingOuter=0.1),
     )
-    tips = [
-        alt.Tooltip(
-            name,
-            type="quantitative" if dtype.is_numeric() else "nominal",
-            title=label_of(name),
-            **({"format": ",.4~g"} if dtype.is_numeric() else {}),
-        )
-        for name, dtype in frame.schema.items()
-        if name != "row"
-    ]
-    colour: Any = alt.value(COLOURS["accent"])
-    if category:
-        names = first_appearance(frame, category)
-        colour = alt.Color(
-            category, type="nominal", title=None, scale=alt.Scale(domain=names, range=category_colours(names))
-        )
-    encoding: dict[str, Any] = {"x": x, "x2": alt.X2(end), "y": y, "color": colour, "tooltip": tips}
+    encoding: dict[str, Any] = {
+        "x": x,
+        "x2": alt.X2(end),
+        "y": y,
+        "tooltip": tooltip(frame, leave_out=("row",)),
+        **colour(frame, category),
+    }
     if rows > 1:
         encoding["yOffset"] = alt.YOffset(
             "row", type="ordinal", scale=alt.Scale(domain=list(range(rows)), paddingInner=0.15)

@@ -1,0 +1,1 @@
+"""The ready-made charts, one file each; `workbench.charts` gathers them."""

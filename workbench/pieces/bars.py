@@ -1,0 +1,87 @@
+"""The largest ones, ranked, with a slider for how many."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from workbench.chart_data import chosen, missing_note, sentences, unique
+from workbench.errors import InputError
+from workbench.formats import label_of, number
+from workbench.pieces.encodings import ROW_PX, colour, finish, rows, tooltip
+
+LIMIT_BARS = 100
+
+if TYPE_CHECKING:
+    import altair as alt
+    import polars as pl
+
+
+def bars(
+    table: pl.DataFrame,
+    *,
+    title: str,
+    label: str,
+    value: str,
+    category: str | None = None,
+    top: int = 10,
+    subtitle: str = "",
+) -> alt.Chart:
+    """Which are the largest? Ranked bars, with a slider for how many are shown.
+
+    Parameters
+    ----------
+    table
+        One row per `label`; the 100 largest values can be shown.
+    label, value, category
+        Columns: name of the row, the quantity (nulls are counted, not drawn), what gives the bar its colour.
+    top
+        How many bars are shown at first.
+
+    Raises
+    ------
+    InputError
+        Columns missing or of another type, labels twice, `top` below 1.
+
+    Notes
+    -----
+    Does not show how sure the figures are: neighbours in rank may not differ.
+    """
+    import polars as pl
+
+    frame = chosen(table, "bars", texts=[label, category], numbers=[value])
+    unique(frame, "bars", [label])
+    if top < 1:
+        raise InputError("top must be 1 or more", where="chart bars", found=top)
+    known = frame.filter(pl.col(value).is_not_null()).sort(value, descending=True, maintain_order=True)
+    drawn = known.head(LIMIT_BARS).with_row_index("rank", offset=1)
+    rest = known.height - drawn.height
+    told = sentences(
+        subtitle,
+        f"{number(known.height)} in all",
+        f"{number(rest)} below the largest {LIMIT_BARS} not drawn" if rest else "",
+        missing_note(frame.height - known.height),
+    )
+    return finish(_marks(drawn, label, value, category, top), title, told, drawn.drop("rank"), height=_height())
+
+
+def _height() -> Any:
+    import altair as alt
+
+    return alt.Step(ROW_PX)
+
+
+def _marks(frame: pl.DataFrame, label: str, value: str, category: str | None, top: int) -> Any:
+    import altair as alt
+
+    many = max(1, frame.height)
+    slider = alt.binding_range(min=1, max=many, step=1, name="Show the top ") if many > 1 else alt.Undefined
+    shown = alt.param(value=min(top, many), bind=slider)
+    base = alt.Chart(frame).transform_filter(alt.datum.rank <= shown)
+    base = base.encode(
+        y=rows(label),
+        x=alt.X(value, type="quantitative", title=label_of(value), axis=alt.Axis(format="~s", tickCount=6)),
+        tooltip=tooltip(frame),
+    )
+    bar = base.mark_bar(cornerRadiusEnd=2, height={"band": 0.72}).encode(**colour(frame, category))
+    figure = base.mark_text(align="left", dx=5).encode(text=alt.Text(value, type="quantitative", format=".3~s"))
+    return alt.layer(bar, figure).add_params(shown)

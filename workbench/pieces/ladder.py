@@ -1,0 +1,97 @@
+"""A quantity as the load is raised, against its limit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from workbench.chart_data import at_most, chosen, missing_note, sentences, unique
+from workbench.formats import label_of
+from workbench.pieces.encodings import colour, finish, limit_line, tooltip, zoomable
+
+LIMIT_LEVELS = 2_000
+
+if TYPE_CHECKING:
+    import altair as alt
+    import polars as pl
+
+
+def ladder(
+    table: pl.DataFrame,
+    *,
+    title: str,
+    level: str,
+    value: str,
+    low: str | None = None,
+    high: str | None = None,
+    n: str | None = None,
+    variant: str | None = None,
+    slo: float | None = None,
+    subtitle: str = "",
+) -> alt.Chart:
+    """How does the value grow as the load is raised, and at which level does it pass the limit?
+
+    Parameters
+    ----------
+    table
+        One row per load level (and variant), at most 2,000.
+    level, value
+        Columns: the load that was set; the quantity, such as p95 latency.
+    low, high
+        Columns with the ends of the value's interval, drawn as bars (null: none at that level).
+    n, variant
+        Columns: number of observations (in the tooltip); what gets a line of its own.
+    slo
+        The limit in the value's unit, drawn as a line.
+
+    Raises
+    ------
+    InputError
+        Columns missing or of another type, two rows at one level, too many rows.
+
+    Notes
+    -----
+    Does not show what happens between the measured levels: the line only joins them.
+    """
+    import polars as pl
+
+    frame = chosen(table, "ladder", texts=[variant], numbers=[level, value, low, high, n])
+    at_most(frame, "ladder", LIMIT_LEVELS, "draw fewer levels or variants")
+    unique(frame, "ladder", [name for name in (variant, level) if name])
+    drawn = frame.filter(pl.col(level).is_not_null() & pl.col(value).is_not_null())
+    layers = _marks(drawn, level, value, low, high, variant)
+    if slo is not None:
+        layers += limit_line(slo, value, axis="y")
+    told = sentences(subtitle, missing_note(frame.height - drawn.height))
+    return finish(zoomable(layers, ["x", "y"]), title, told, frame, height=280)
+
+
+def _marks(
+    frame: pl.DataFrame, level: str, value: str, low: str | None, high: str | None, variant: str | None
+) -> list[Any]:
+    import altair as alt
+
+    measured = sorted(frame.get_column(level).unique().to_list())
+    # The measured levels are what can be read off; more than a dozen would overlap.
+    axis = alt.Axis(values=measured) if len(measured) <= 12 else alt.Axis(tickCount=8)
+    x = alt.X(
+        level,
+        type="quantitative",
+        title=label_of(level),
+        scale=alt.Scale(zero=False, nice=False, padding=16),
+        axis=axis,
+    )
+    # The highest dot would be cut in half at the upper edge.
+    y = alt.Y(
+        value,
+        type="quantitative",
+        title=label_of(value),
+        scale=alt.Scale(zero=True, padding=8),
+        axis=alt.Axis(tickCount=6),
+    )
+    base = alt.Chart(frame).encode(x=x, tooltip=tooltip(frame), **colour(frame, variant))
+    layers = [base.mark_line(strokeWidth=2).encode(y=y), base.mark_point(size=60, filled=True, opacity=1).encode(y=y)]
+    if low and high:
+        known = base.transform_filter(f"isValid(datum.{low}) && isValid(datum.{high})")
+        spans = known.mark_rule(strokeWidth=7, strokeCap="round", opacity=0.3)
+        layers.insert(0, spans.encode(y=alt.Y(low, type="quantitative"), y2=alt.Y2(high)))
+    return layers
