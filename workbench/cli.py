@@ -34,6 +34,7 @@ class Area:
 
     module: str
     help: str
+    needs: tuple[str, ...] = ("base",)
 
     @property
     def present(self) -> bool:
@@ -141,7 +142,10 @@ def run(
         typer.Option("--parameters", "--help-parameters", help="List the parameters of the notebooks; run nothing."),
     ] = False,
 ) -> None:
-    """Run notebooks headless, each into a run folder with report.ipynb and report.html."""
+    """Run notebooks headless, each into a report.
+
+    Each run gets a folder with report.ipynb, report.html, its tables and run.json.
+    """
     from workbench import batch
 
     paths = batch.find(notebooks)
@@ -156,11 +160,17 @@ def run(
 
 @app.command()
 def gallery(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with run folders at any depth.")],
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="[DIR]", help="Folder with run folders at any depth; as --out of run.")
+    ] = None,
 ) -> None:
-    """Make an index page over all reports below a folder; prints its path."""
-    from workbench import report
+    """Make an index page over reports.
 
+    Takes in all reports below the folder; prints the path of the page.
+    """
+    from workbench import report, runs
+
+    folder = folder or runs.default_out()
     if not folder.is_dir():
         raise ConfigError("no such folder", where="gallery", found=folder)
     typer.echo(report.write_gallery(folder))
@@ -174,7 +184,10 @@ def lab(
     ] = None,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address, open no browser.")] = False,
 ) -> None:
-    """Start JupyterLab on the notebooks; further options go to jupyter lab."""
+    """Start JupyterLab on the notebooks.
+
+    Further options go to JupyterLab itself.
+    """
     from workbench import lab as jupyter
 
     raise typer.Exit(jupyter.start(notebooks, [*(["--no-browser"] if no_browser else []), *ctx.args]))
@@ -186,12 +199,20 @@ def doctor(
     deep: Annotated[bool, typer.Option("--deep", help="Start a kernel too (seconds).")] = False,
     as_json: Json = False,
 ) -> None:
-    """Tell what this machine can run, and the command that mends what it cannot."""
+    """Tell what this machine can run.
+
+    For what it cannot run, the command that mends it is told too.
+    """
     from workbench import doctor as checks
 
-    found = checks.examine(area, deep=deep)
-    typer.echo(checks.as_json(found) if as_json else checks.as_text(found))
-    raise typer.Exit(0 if checks.base_runs(found) else 3)
+    areas = {name: known.needs for name, known in AREAS.items() if known.present}
+    if area is not None and area not in areas:
+        raise ConfigError("no such area", where="doctor", found=area, allowed=areas)
+    shown = areas if area is None else {area: areas[area]}
+    found = checks.examine(None if area is None else areas[area], deep=deep)
+    typer.echo(checks.as_json(found, shown) if as_json else checks.as_text(found, shown))
+    needed = ("base",) if area is None else areas[area]
+    raise typer.Exit(3 if any(checks.lacks(found, ability) for ability in needed) else 0)
 
 
 @runs_app.command("list")

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 1
 RUN_DIR_VARIABLE = "WORKBENCH_RUN_DIR"
+OUT_VARIABLE = "WORKBENCH_OUT"
 RECORD = "run.json"
 CHECKOUT = Path(__file__).resolve().parents[1]
 
@@ -342,7 +343,9 @@ def _folder_digest(folder: Path, members: list[Path]) -> str:
 
 
 def default_out() -> Path:
-    """`data/runs` in the checkout when it can be written, else `runs` in the user's cache."""
+    """Where runs go: $WORKBENCH_OUT, else `data/runs` in the checkout when it can be written, else the user's cache."""
+    if given := os.environ.get(OUT_VARIABLE):
+        return Path(given).absolute()
     checkout = CHECKOUT / "data" / "runs"
     nearest = next(folder for folder in (checkout, *checkout.parents) if folder.exists())
     in_checkout = (CHECKOUT / "pyproject.toml").is_file() and nearest.is_relative_to(CHECKOUT)
