@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from workbench.errors import ConfigError, InputError
-from workbench.formats import escape, label_of, number
+from workbench.formats import aligned, escape, label_of, number
 
 if TYPE_CHECKING:
     import polars as pl
@@ -168,7 +168,8 @@ def table(frame: pl.DataFrame, declared: Table | None = None, *, caption: str = 
     )
     heads = [_header(name, declared) for name in frame.columns]
     numeric = [frame.schema[name].is_numeric() for name in frame.columns]
-    rows = [[number(value) for value in row] for row in shown.rows()]
+    columns = [aligned(shown.get_column(name).to_list()) for name in shown.columns]
+    rows = [list(row) for row in zip(*columns, strict=True)]
     return Shown(
         _table_html(heads, numeric, rows, caption, told), _table_text([head for head, _ in heads], rows, caption, told)
     )

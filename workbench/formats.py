@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 import math
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 NULL = "–"
@@ -85,6 +86,25 @@ def number(value: object) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(number(item) for item in value)
     return str(value)
+
+
+def aligned(values: Sequence[object]) -> list[str]:
+    """A column's values for reading, floats with equally many decimals where two are enough.
+
+    Examples
+    --------
+    >>> aligned([5.1, 4.0, None]), aligned([0.00123, 4.0]), aligned(["a", 1.5])
+    (['5.1', '4.0', '–'], ['0.00123', '4'], ['a', '1.5'])
+    """
+    texts = [number(value) for value in values]
+    figures = [text for text, value in zip(texts, values, strict=True) if isinstance(value, float)]
+    decimals = max((len(text.partition(".")[2]) for text in figures), default=0)
+    if not 0 < decimals <= 2 or any("e" in text for text in figures) or any(isinstance(value, str) for value in values):
+        return texts
+    return [
+        f"{value:,.{decimals}f}" if isinstance(value, float) and math.isfinite(value) else text
+        for text, value in zip(texts, values, strict=True)
+    ]
 
 
 def _float(value: float) -> str:

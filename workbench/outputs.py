@@ -12,7 +12,7 @@ from workbench.formats import escape
 from workbench.renderer import MIME as CHART_MIME
 from workbench.renderer import script_json
 from workbench.sanitizing import ansi_html, balanced, clean_markdown, clean_output
-from workbench.theme import config
+from workbench.theme import ON_DARK, config
 
 BANNER_TAG = "papermill-error-cell-tag"
 _CHART = re.compile(r"application/vnd\.vega(?:lite)?\.v\d+(?:\.|\+)json")
@@ -43,7 +43,9 @@ class Page:
         """The charts' specs and the two sets of colours, as data that no browser runs."""
         if not self.charts:
             return ""
-        modes = script_json({mode: config(mode) for mode in ("light", "dark")})
+        modes = script_json(
+            {"light": {"config": config(), "colours": {}}, "dark": {"config": config("dark"), "colours": ON_DARK}}
+        )
         specs = [(f"spec-{index}", script_json(spec)) for index, spec in enumerate(self.charts)]
         return "".join(
             f'<script type="application/json" id="{name}">{text}</script>' for name, text in [("modes", modes), *specs]
@@ -76,12 +78,25 @@ def prepare(notebook: Any, record: dict[str, Any], token: str) -> Page:
     return page
 
 
-def _take_title(cells: list[Any]) -> str | None:
+def heading(cells: list[Any]) -> str | None:
+    """The notebook's first heading of the first level, without marks of emphasis."""
+    found = _heading(cells)
+    return re.sub(r"[*`]", "", found[1]["title"]) if found else None
+
+
+def _heading(cells: list[Any]) -> tuple[Any, re.Match[str]] | None:
     for cell in cells:
         if cell.cell_type == "markdown" and (match := _HEADING.match(cell.source)):
-            cell.source = cell.source[match.end() :]
-            return re.sub(r"[*`]", "", match["title"])
+            return cell, match
     return None
+
+
+def _take_title(cells: list[Any]) -> str | None:
+    title = heading(cells)
+    if found := _heading(cells):
+        cell, match = found
+        cell.source = cell.source[match.end() :]
+    return title
 
 
 def _find_headline(code: list[Any]) -> dict[str, Any] | None:

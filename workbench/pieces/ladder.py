@@ -58,7 +58,7 @@ def ladder(
     at_most(frame, "ladder", LIMIT_LEVELS, "draw fewer levels or variants")
     unique(frame, "ladder", [name for name in (variant, level) if name])
     drawn = frame.filter(pl.col(level).is_not_null() & pl.col(value).is_not_null())
-    layers = _marks(drawn, level, value, low, high, variant)
+    layers = _marks(drawn, level, value, low, high, variant, slo)
     if slo is not None:
         layers += limit_line(slo, value, axis="y")
     told = sentences(subtitle, missing_note(frame.height - drawn.height))
@@ -66,7 +66,13 @@ def ladder(
 
 
 def _marks(
-    frame: pl.DataFrame, level: str, value: str, low: str | None, high: str | None, variant: str | None
+    frame: pl.DataFrame,
+    level: str,
+    value: str,
+    low: str | None,
+    high: str | None,
+    variant: str | None,
+    slo: float | None,
 ) -> list[Any]:
     import altair as alt
 
@@ -85,7 +91,7 @@ def _marks(
         value,
         type="quantitative",
         title=label_of(value),
-        scale=alt.Scale(zero=True, padding=8),
+        scale=alt.Scale(zero=True, nice=False, **_room(frame, [value, low, high], slo)),
         axis=alt.Axis(tickCount=6),
     )
     base = alt.Chart(frame).encode(x=x, tooltip=tooltip(frame), **colour(frame, variant))
@@ -95,3 +101,10 @@ def _marks(
         spans = known.mark_rule(strokeWidth=7, strokeCap="round", opacity=0.3)
         layers.insert(0, spans.encode(y=alt.Y(low, type="quantitative"), y2=alt.Y2(high)))
     return layers
+
+
+def _room(frame: pl.DataFrame, columns: list[str | None], slo: float | None) -> dict[str, float]:
+    """Space above the highest mark; left to Vega where a value is below 0."""
+    values = [value for name in columns if name for value in frame.get_column(name).drop_nulls().to_list()]
+    values += [] if slo is None else [slo]
+    return {"domainMax": 1.06 * max(values)} if values and min(values) >= 0 and max(values) > 0 else {}

@@ -22,8 +22,11 @@
   }
 
   function dressed(source, width) {
-    const spec = structuredClone(source);
-    spec.config = merge(spec.config || {}, data("modes")[workbenchMode()]);
+    const mode = data("modes")[workbenchMode()];
+    let text = JSON.stringify(source);
+    for (const [from, to] of Object.entries(mode.colours)) text = text.replaceAll(`"${from}"`, `"${to}"`);
+    const spec = JSON.parse(text);
+    spec.config = merge(spec.config || {}, mode.config);
     spec.background = "transparent";
     spec.padding = 2;
     if (width < NARROW_PX) {
@@ -49,7 +52,8 @@
 
   const drawnWidth = (box) => {
     const drawing = box.querySelector("svg, canvas");
-    return drawing ? drawing.getBoundingClientRect().width : 0;
+    // The style sheet shrinks what is too wide, so the drawing is asked for its own width.
+    return drawing ? Number(drawing.getAttribute("width")) / (drawing.tagName === "CANVAS" ? devicePixelRatio : 1) : 0;
   };
 
   async function draw(figure) {
