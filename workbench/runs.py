@@ -170,12 +170,13 @@ def start(
     area: str,
     out: str | Path | None = None,
     *,
+    folder: str | Path | None = None,
     title: str | None = None,
     notebook: str | None = None,
     config: Mapping[str, Any] | None = None,
     command: str | None = None,
 ) -> Run:
-    """Make a new run folder below `out` (`default_out()` without one) and write its first run.json.
+    """Make a new run folder below `out` (`default_out()` without one), or just `folder`; write its first run.json.
 
     Raises
     ------
@@ -185,10 +186,11 @@ def start(
     now = datetime.now(UTC)
     _refuse_secrets(config or {})
     run_id = f"{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
-    folder = Path(out) if out is not None else default_out()
-    folder = folder.absolute() / area / run_id
+    if folder is None:
+        folder = (Path(out) if out is not None else default_out()) / area / run_id
+    folder = Path(folder).absolute()
     try:
-        (folder / "tables").mkdir(parents=True)
+        (folder / "tables").mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(
             "cannot make the run folder", where=folder, found=error.strerror, do="choose another with --out DIR"

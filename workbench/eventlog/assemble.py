@@ -25,7 +25,6 @@ from workbench.eventlog.events import (
     JobStart,
     LogStart,
     Metric,
-    Plan,
     SqlEnd,
     SqlMetrics,
     SqlStart,
@@ -33,7 +32,7 @@ from workbench.eventlog.events import (
     StageInfo,
 )
 from workbench.eventlog.fold import MAX_BAD_LINES, MESSAGE_CHARS, BadLine, ChunkFacts, StageCompleted, StageSubmitted
-from workbench.eventlog.plans import Node, graph
+from workbench.eventlog.plans import Node, unpack
 from workbench.eventlog.redact import Redactor
 from workbench.eventlog.sink import Sink
 from workbench.eventlog.sources import LogSource
@@ -379,16 +378,15 @@ class Assembler:
         if (sql := self._sql_state(event.sql_id)) is not None:
             sql.start = event
             self._seen(event.time_ms)
-            self._plan(sql, event.plan)
-            event.plan = None
+            self._plan(sql, event.nodes)
 
-    def _plan(self, sql: SqlState, plan: Plan | None) -> None:
-        if plan is not None:
-            sql.plans.append(graph(plan))
+    def _plan(self, sql: SqlState, nodes: bytes) -> None:
+        if nodes:
+            sql.plans.append(unpack(nodes))
 
     def _sql_update(self, event: SqlUpdate) -> None:
         if (sql := self._sql_state(event.sql_id)) is not None:
-            self._plan(sql, event.plan)
+            self._plan(sql, event.nodes)
 
     def _sql_metrics(self, event: SqlMetrics) -> None:
         if (sql := self._sql_state(event.sql_id)) is not None:
@@ -431,30 +429,25 @@ class Assembler:
             self.values.pop(accumulator_id, None)
 
     def _write_plans(self, sql: SqlState) -> None:
+        redact = self.redact
         for version, nodes in enumerate(sql.plans):
-            ids = {"sql_id": sql.sql_id, "plan_version": version}
-            for node in nodes:
-                self._add(
-                    tables.PLAN_NODES.name,
-                    **ids,
-                    is_final=version == len(sql.plans) - 1,
-                    node_id=node.node_id,
-                    parent_ids=node.parent_ids,
-                    codegen_id=node.codegen_id,
-                    depth=node.depth,
-                    node_name=self.redact.text(node.name),
-                    simple_string=self.redact.plan(node.text[:TEXT_CHARS]),
-                    metadata=self._metadata(node),
-                )
-        for version, node_id, _, metric in _metrics(sql):
-            self._add(
-                tables.PLAN_METRICS.name,
-                sql_id=sql.sql_id,
-                plan_version=version,
-                node_id=node_id,
-                accumulator_id=metric.accumulator_id,
-                metric_name=metric.name,
-                metric_type=metric.type,
+            count = len(nodes)
+            self.sink.extend(
+                tables.PLAN_NODES.name,
+                {
+                    "log_id": [self.log_id] * count,
+                    "sql_id": [sql.sql_id] * count,
+                    "plan_version": [version] * count,
+                    "is_final": [version == len(sql.plans) - 1] * count,
+                    "node_id": [node.node_id for node in nodes],
+                    "parent_ids": [node.parent_ids for node in nodes],
+                    "codegen_id": [node.codegen_id for node in nodes],
+                    "depth": [node.depth for node in nodes],
+                    "node_name": [redact.text(node.name) for node in nodes],
+                    "simple_string": [redact.plan(node.text[:TEXT_CHARS]) for node in nodes],
+                    "accumulator_ids": [[metric.accumulator_id for metric in node.metrics] for node in nodes],
+                    "metadata": [self._metadata(node) for node in nodes],
+                },
             )
 
     def _metadata(self, node: Node) -> str | None:
@@ -464,31 +457,25 @@ class Assembler:
         return json.dumps(clean)
 
     def _write_node_metrics(self, sql: SqlState) -> None:
-        last = {(metric.accumulator_id, node_id): (version, name, metric) for version, node_id, name, metric in _metrics(sql)}
-        newest: dict[int, int] = {}
-        for (accumulator_id, _), (version, _, _) in last.items():
-            newest[accumulator_id] = max(version, newest.get(accumulator_id, 0))
-        # A loose metric may be that of a node, too.
-        rows = [(key, row) for key, row in last.items() if row[0] == newest[key[0]]]
-        with_node = {key[0] for key, _ in rows if key[1] is not None}
-        rows = [(key, row) for key, row in rows if key[1] is not None or key[0] not in with_node]
-        found = [self.values.get(key[0], []) for key, _ in rows]
-        statistics = summarize([_joined(values) for values in found])
-        for index, ((accumulator_id, node_id), (version, name, metric)) in enumerate(rows):
-            columns = {column: values[index] for column, values in _columns(statistics).items()}
-            self._add(
-                tables.NODE_METRICS.name,
-                sql_id=sql.sql_id,
-                plan_version=version,
-                node_id=node_id,
-                node_name=self.redact.text(name),
-                accumulator_id=accumulator_id,
-                metric_name=metric.name,
-                metric_type=metric.type,
-                **columns,
-                driver_value=sql.driver.get(accumulator_id),
-                stage_ids=sorted({stage_id for stage_id, _ in found[index]}),
-            )
+        rows = _last_metrics(sql)
+        found = [self.values.get(row[3].accumulator_id, []) for row in rows]
+        count = len(rows)
+        self.sink.extend(
+            tables.NODE_METRICS.name,
+            {
+                "log_id": [self.log_id] * count,
+                "sql_id": [sql.sql_id] * count,
+                "plan_version": [row[0] for row in rows],
+                "node_id": [row[1] for row in rows],
+                "node_name": [self.redact.text(row[2]) for row in rows],
+                "accumulator_id": [row[3].accumulator_id for row in rows],
+                "metric_name": [row[3].name for row in rows],
+                "metric_type": [row[3].type for row in rows],
+                **_columns(summarize([_joined(values) for values in found])),
+                "driver_value": [sql.driver.get(row[3].accumulator_id) for row in rows],
+                "stage_ids": [sorted({stage_id for stage_id, _ in values}) for values in found],
+            },
+        )
 
     # --- the end -------------------------------------------------------------------------------------------------
 
@@ -548,16 +535,22 @@ class Assembler:
         )
 
 
-def _metrics(sql: SqlState) -> list[tuple[int, int | None, str | None, Metric]]:
-    """(plan version, node id, node name, metric) of all versions, each (version, node, accumulator) once."""
-    found: dict[tuple[int, int | None, int], tuple[int, int | None, str | None, Metric]] = {}
+def _last_metrics(sql: SqlState) -> list[tuple[int, int | None, str | None, Metric]]:
+    """(plan version, node id, node name, metric): each accumulator at the last version that has it.
+
+    An adaptive subplan's metrics come without a node; one that a node has, too, is the node's.
+    """
+    newest: dict[int, list[tuple[int, int | None, str | None, Metric]]] = {}
     for version, nodes in enumerate(sql.plans):
         for node in nodes:
             for metric in node.metrics:
-                found.setdefault((version, node.node_id, metric.accumulator_id), (version, node.node_id, node.name, metric))
+                rows = newest.setdefault(metric.accumulator_id, [])
+                if rows and (rows[0][0] < version or rows[-1][1] == node.node_id):
+                    rows.clear()
+                rows.append((version, node.node_id, node.name, metric))
     for version, metric in sql.loose:
-        found.setdefault((version, None, metric.accumulator_id), (version, None, None, metric))
-    return list(found.values())
+        newest.setdefault(metric.accumulator_id, [(version, None, None, metric)])
+    return [row for rows in newest.values() for row in rows]
 
 
 def _joined(values: list[tuple[int, npt.NDArray[np.integer]]]) -> npt.NDArray[np.int64]:

@@ -42,15 +42,21 @@ def facts(
     """
     from workbench import runs
     from workbench.eventlog.reader import write
+    from workbench.eventlog.sources import find_all
 
+    find_all(log)  # before anything is written
+    config = {"jobs": jobs, "redact": redact, "csv": csv}
+    run = runs.start("eventlog", folder=out, title="Facts of event logs", config=config, command="workbench eventlog facts")
     with _Bar() as bar:
-        written = write(log, out / "tables", jobs=jobs, redact=redact, csv=csv, progress=bar.show)
-    document = _document(written, out)
-    runs.record(out, area="eventlog", config={"jobs": jobs, "redact": redact, "csv": csv}, inputs=[] if redact else log, rows=written.rows)
+        written = write(log, run.tables_folder, jobs=jobs, redact=redact, csv=csv, progress=bar.show)
+    run.record["tables"] = [{"name": name, "rows": rows} for name, rows in written.rows.items()]
+    for path in () if redact else log:
+        run.add_input(path)
+    run.end("succeeded")
     if as_json:
         import json
 
-        typer.echo(json.dumps(document, indent=2))
+        typer.echo(json.dumps(_document(written, out), indent=2))
     else:
         _print(written, out)
 

@@ -258,11 +258,14 @@ class SqlStart(
     Struct,
     rename={"sql_id": "executionId", "root_id": "rootExecutionId", "plan": "sparkPlanInfo", "time_ms": "time"},
 ):
+    """`nodes` is never in a log: the folder puts the plan's graph there, packed, and drops the plan."""
+
     sql_id: int
     root_id: int | None = None
     description: str = ""
     plan: Plan | None = None
     time_ms: int | None = None
+    nodes: bytes = b""
 
 
 class SqlEnd(Struct, rename={"sql_id": "executionId", "error": "errorMessage", "time_ms": "time"}):
@@ -273,7 +276,8 @@ class SqlEnd(Struct, rename={"sql_id": "executionId", "error": "errorMessage", "
 
 class SqlUpdate(Struct, rename={"sql_id": "executionId", "plan": "sparkPlanInfo"}):
     sql_id: int
-    plan: Plan
+    plan: Plan | None = None
+    nodes: bytes = b""
 
 
 class SqlMetrics(Struct, rename={"sql_id": "executionId", "metrics": "sqlPlanMetrics"}):

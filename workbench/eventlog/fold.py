@@ -21,9 +21,12 @@ from workbench.eventlog.events import (
     NAMED_TASK_END,
     STAGE_EVENT,
     TASK_END,
+    SqlStart,
+    SqlUpdate,
     StageInfo,
     TaskEnd,
 )
+from workbench.eventlog.plans import graph, pack
 from workbench.eventlog.redact import scrub_line
 from workbench.eventlog.stages import MAX_FAILURES_PER_STAGE, StageFacts, StageKey, StageTasks, close
 
@@ -227,7 +230,11 @@ class _Folder:
             self.task(TASK_END.decode(line), line)
             return
         elif (decoder := DECODERS.get(name)) is not None:
-            self.facts.events.append(decoder.decode(line))
+            event = decoder.decode(line)
+            if isinstance(event, SqlStart | SqlUpdate) and event.plan is not None:
+                # The graph is made here, side by side, and packed: plans are large and slow to hand on as objects.
+                event.nodes, event.plan = pack(graph(event.plan)), None
+            self.facts.events.append(event)
         elif not line.rstrip().endswith(b"}"):
             raise ValueError("the line ends in the middle of an event")
         else:

@@ -8,7 +8,8 @@ Spark's SparkPlanGraph, 3.0 to 3.5). Numbers change with every adaptive plan ver
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+
+import msgspec
 
 from workbench.eventlog.events import Metric, Plan
 
@@ -19,8 +20,7 @@ SUBQUERIES = frozenset({"Subquery", "SubqueryBroadcast"})
 MAX_NODES = 100_000
 
 
-@dataclass
-class Node:
+class Node(msgspec.Struct, gc=False, array_like=True):
     """One node of the graph; `codegen_id` is the number of the codegen span that it is fused into."""
 
     node_id: int
@@ -30,7 +30,11 @@ class Node:
     codegen_id: int | None
     parent_ids: list[int]
     metrics: list[Metric]
-    metadata: dict[str, object] = field(default_factory=dict)
+    metadata: dict[str, object] = {}
+
+
+pack = msgspec.msgpack.Encoder().encode
+unpack = msgspec.msgpack.Decoder(list[Node]).decode
 
 
 def graph(plan: Plan) -> list[Node]:

@@ -7,8 +7,9 @@ stands for itself and all lower numbers; Databricks writes `eventlog-YYYY-MM-DD-
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from workbench.errors import InputError
@@ -74,6 +75,11 @@ def find_logs(path: str) -> list[LogSource]:
             do="point to the folder that spark.eventLog.dir names",
         )
     return logs
+
+
+def find_all(paths: Iterable[str | Path]) -> list[LogSource]:
+    """The event logs at several paths, one after the other."""
+    return [source for path in paths for source in find_logs(str(path))]
 
 
 def _open_store(path: str) -> tuple[Any, str]:

@@ -51,14 +51,12 @@ INTERNAL = "internal.metrics."
 INT64_MAX = 2**63 - 1
 
 
-@dataclass
+@dataclass(slots=True)
 class StageTasks:
     """The raw state of one stage attempt, or of the part of it that one piece of the log holds."""
 
     key: StageKey
     started: int = 0
-    ended: int = 0
-    succeeded: int = 0
     failed: int = 0
     killed: int = 0
     speculative: int = 0
@@ -70,6 +68,7 @@ class StageTasks:
     first_launch_ms: int | None = None
     last_finish_ms: int | None = None
     failed_duration_ms: int = 0
+    dropped: int = 0  # durations that were counted and let go, once the stage is closed
     peak_memory_bytes: int = 0
     largest_result_bytes: int = 0
     durations_ms: array[int] = field(default_factory=lambda: array("q"))
@@ -84,7 +83,6 @@ class StageTasks:
         """Count one ended task: its outcome, its duration and its task metrics (not its accumulators)."""
         info = task.info
         duration = info.finish_ms - info.launch_ms
-        self.ended += 1
         self.durations_ms.append(duration)
         if info.killed:
             self.killed += 1
@@ -92,8 +90,6 @@ class StageTasks:
         elif info.failed:
             self.failed += 1
             self.failed_duration_ms += duration
-        else:
-            self.succeeded += 1
         if info.speculative:
             self.speculative += 1
         if self.first_launch_ms is None or info.launch_ms < self.first_launch_ms:
@@ -147,7 +143,7 @@ class StageTasks:
 
     def merge(self, later: StageTasks) -> None:
         """Take in what a later piece of the log says of the same stage attempt."""
-        for name in ("started", "ended", "succeeded", "failed", "killed", "speculative", "with_metrics", "failed_duration_ms"):
+        for name in ("started", "failed", "killed", "speculative", "with_metrics", "failed_duration_ms"):
             setattr(self, name, getattr(self, name) + getattr(later, name))
         self.submitted |= later.submitted
         self.completed |= later.completed
@@ -166,6 +162,15 @@ class StageTasks:
         self.names = later.names | self.names
         self.values_at_end |= later.values_at_end
         self.failures = (self.failures + later.failures)[:MAX_FAILURES_PER_STAGE]
+
+    @property
+    def ended(self) -> int:
+        """Tasks that ended, however."""
+        return len(self.durations_ms) + self.dropped
+
+    @property
+    def succeeded(self) -> int:
+        return self.ended - self.failed - self.killed
 
     @property
     def finished(self) -> bool:
@@ -229,7 +234,7 @@ def close(tasks: StageTasks) -> StageFacts:
         sql_values,
     )
     tasks.values, tasks.names, tasks.not_integer, tasks.values_at_end = {}, {}, {}, {}
-    tasks.durations_ms = array("q")
+    tasks.dropped, tasks.durations_ms = tasks.ended, array("q")
     return facts
 
 

@@ -138,20 +138,8 @@ PLAN_NODES = Table(
         _id("depth", "Distance from the root."),
         _text("node_name", "Operator.", nullable=False),
         _text("simple_string", "Operator with its arguments (first 4,000 characters)."),
+        Column("accumulator_ids", "list[int]", "Accumulators of its metrics: the same in every version (see node_metrics)."),
         _text("metadata", "Spark's metadata of scans, as JSON."),
-    ),
-)
-PLAN_METRICS = Table(
-    "plan_metrics",
-    "Which accumulators count what for which node; metrics of adaptive subplans have no node.",
-    ("log_id", "sql_id", "plan_version", "node_id", "accumulator_id"),
-    _log(
-        _SQL_ID,
-        _id("plan_version", "Version of the plan."),
-        _id("node_id", "Node in this version; null for metrics of adaptive subplans.", nullable=True),
-        _id("accumulator_id", "Accumulator: the same in every version."),
-        _text("metric_name", "Metric.", nullable=False),
-        _text("metric_type", "sum, size, timing (ms), nsTiming (ns) or average.", nullable=False),
     ),
 )
 NODE_METRICS = Table(
@@ -297,7 +285,6 @@ FACTS = (
     EXECUTORS,
     SQL_EXECUTIONS,
     PLAN_NODES,
-    PLAN_METRICS,
     NODE_METRICS,
     JOBS,
     STAGES,
