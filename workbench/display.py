@@ -20,10 +20,12 @@ KeyNumber = tuple[str, object] | tuple[str, object, str] | tuple[str, object, st
 
 # Live pages have no style sheet of ours; `data-live` marks what the report leaves out.
 _LIVE_STYLE = """<style data-live>
-.wb-table{border-collapse:collapse;font-variant-numeric:tabular-nums}.wb-table caption{text-align:left;opacity:.8;padding:2px 0}
-.wb-table th,.wb-table td{padding:3px 10px;border-bottom:1px solid rgba(128,136,148,.3);text-align:left;vertical-align:top}
+.wb-table{border-collapse:collapse;font-variant-numeric:tabular-nums}
+.wb-table caption{text-align:left;opacity:.8;padding:2px 0}
+.wb-table th,.wb-table td{padding:3px 10px;border-bottom:1px solid rgba(128,136,148,.3);text-align:left}
 .wb-table .num{text-align:right}.wb-scroll{overflow-x:auto}.wb-answer{font-size:1.25em;line-height:1.4;margin:.2em 0}
-.wb-chip{font-weight:600}.wb-keys{display:flex;flex-wrap:wrap;gap:1em 2.5em;margin:.6em 0}.wb-keys dd{margin:0;font-size:1.5em}
+.wb-chip{font-weight:600}.wb-keys{display:flex;flex-wrap:wrap;gap:1em 2.5em;margin:.6em 0}
+.wb-keys dd{margin:0;font-size:1.5em}
 .wb-keys dt,.wb-keys small{opacity:.75;font-size:.85em}.wb-keys small{display:block}</style>"""
 
 
@@ -126,7 +128,8 @@ def headline_html(data: dict[str, Any]) -> str:
     """A headline's data as HTML for the cell itself; the report writes its own."""
     chip = chip_html(data["verdict"]) if data["verdict"] else ""
     reasons = f" {escape('; '.join(data['reasons']))}" if data["reasons"] else ""
-    return f'<div class="wb-headline"><p class="wb-answer">{escape(data["answer"])}</p><p>{chip}{reasons}</p>{key_numbers_html(data["key_numbers"])}</div>'
+    answer = f'<p class="wb-answer">{escape(data["answer"])}</p>'
+    return f'<div class="wb-headline">{answer}<p>{chip}{reasons}</p>{key_numbers_html(data["key_numbers"])}</div>'
 
 
 def _headline_text(data: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import secrets
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from workbench.renderer import MIME, png
 from workbench.report import policy, read_notebook, read_template
 from workbench.theme import ON_DARK, config
 
-THUMBNAIL_PX = 420
+THUMBNAIL_PX = 250
 
 
 @dataclass(frozen=True)
@@ -117,26 +118,33 @@ def _shown(place: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
 
 def _thumbnail(spec: dict[str, Any]) -> str:
     """The chart as two small pictures, for a light and a dark page; "" when it cannot be drawn."""
-    import json
-
     title, _ = title_of(spec)
-    small = {key: value for key, value in spec.items() if key not in ("title", "background")}
+    small = _narrowed({key: value for key, value in spec.items() if key not in ("title", "background")})
     pictures = []
     for mode in ("light", "dark"):
         text = json.dumps(small)
         for light, dark in ON_DARK.items() if mode == "dark" else ():
             text = text.replace(f'"{light}"', f'"{dark}"')
-        dressed = json.loads(text) | {
-            "config": {**small.get("config", {}), **config(mode), "background": "transparent"}
-        }
+        look = {**small.get("config", {}), **config(mode), "background": "transparent", "axisY": {"labelLimit": 90}}
         try:
-            data = png(dressed, scale=THUMBNAIL_PX / 640)
+            data = png(json.loads(text) | {"config": look})
         except ValueError:
             return ""
         source = base64.b64encode(data).decode("ascii")
         words = escape(title or "first chart") if mode == "light" else ""
         pictures.append(f'<img class="for-{mode}" alt="{words}" src="data:image/png;base64,{source}">')
     return "".join(pictures)
+
+
+def _narrowed(view: dict[str, Any]) -> dict[str, Any]:
+    """The same chart, so narrow that its words can be read in a small picture."""
+    children = {
+        key: [_narrowed(child) for child in view[key]] for key in ("vconcat", "hconcat", "concat") if key in view
+    }
+    own = {"width": THUMBNAIL_PX} if isinstance(view.get("width"), int) else {}
+    if isinstance(view.get("height"), int):
+        own["height"] = min(view["height"], THUMBNAIL_PX * 2 // 3)
+    return view | children | own
 
 
 def _meta(record: dict[str, Any]) -> str:
@@ -163,7 +171,8 @@ def _older(entries: list[Entry]) -> str:
     if not entries:
         return ""
     lines = "".join(f"<li>{_older_line(entry)}</li>" for entry in entries)
-    return f'<details class="older"><summary>{len(entries)} older run{"" if len(entries) == 1 else "s"}</summary><ul>{lines}</ul></details>'
+    count = f"{len(entries)} older run{'' if len(entries) == 1 else 's'}"
+    return f'<details class="older"><summary>{count}</summary><ul>{lines}</ul></details>'
 
 
 def _older_line(entry: Entry) -> str:
@@ -184,13 +193,19 @@ def _broken_html(folder: Path, broken: list[tuple[Path, str]]) -> str:
 
 def _page(cards: str, broken: str, count: int) -> str:
     nonce = secrets.token_urlsafe(18)
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+    head = (
+        '<meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy(nonce)}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">'
-        f'<meta name="generator" content="workbench {escape(__version__)}"><title>Reports</title><style>{read_template("page.css")}</style>'
-        f'<script nonce="{nonce}">{read_template("mode.js")}</script></head><body>'
-        f'<header class="bar"><span class="brand">workbench</span><span class="meta">{count} run{"" if count == 1 else "s"}</span>'
-        '<span class="tools"><button type="button" id="mode-toggle" aria-label="Switch between light and dark">Dark</button></span></header>'
-        f'<main><h1>Reports</h1><ul class="cards">{cards}</ul>{broken}</main></body></html>\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
+        f'<meta name="generator" content="workbench {escape(__version__)}"><title>Reports</title>'
+        f'<style>{read_template("page.css")}</style><script nonce="{nonce}">{read_template("mode.js")}</script>'
+    )
+    toggle = '<button type="button" id="mode-toggle" aria-label="Switch between light and dark">Dark</button>'
+    runs = f"{count} run{'' if count == 1 else 's'}"
+    bar = f'<span class="brand">workbench</span><span class="meta">{runs}</span><span class="tools">{toggle}</span>'
+    main = f'<main><h1>Reports</h1><ul class="cards">{cards}</ul>{broken}</main>'
+    return (
+        f'<!doctype html>\n<html lang="en"><head>{head}</head>'
+        f'<body><header class="bar">{bar}</header>{main}</body></html>\n'
     )

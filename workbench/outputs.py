@@ -223,6 +223,7 @@ def _chart_html(data: dict[str, Any], page: Page) -> str:
     picture = _image_html("image/png", data).replace('class="out"', 'class="still"') if "image/png" in data else ""
     # Vega reads a drawing's role and label from its own spec; the figure itself needs none.
     return (
-        f'<figure class="chart" id="chart-{number}">{caption}{picture}<div class="canvas" data-spec="spec-{number}"></div>'
+        f'<figure class="chart" id="chart-{number}">{caption}{picture}'
+        f'<div class="canvas" data-spec="spec-{number}"></div>'
         f'<details class="words"><summary>Chart as text</summary><pre>{escape(words)}</pre></details></figure>'
     )

@@ -62,8 +62,9 @@ def _grid(title: str, heads: list[str], rows: list[list[str]], *, opened: bool) 
         return f'<p class="none"><strong>{title}:</strong> none</p>'
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in heads)
     body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
-    table = f'<div class="wb-scroll" tabindex="0"><table class="wb-table"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
-    return f"<details{' open' if opened else ''}><summary>{title} ({len(rows)})</summary>{table}</details>"
+    table = f'<table class="wb-table"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    box = f'<div class="wb-scroll" tabindex="0">{table}</div>'
+    return f"<details{' open' if opened else ''}><summary>{title} ({len(rows)})</summary>{box}</details>"
 
 
 def _inputs(record: Mapping[str, Any]) -> str:

@@ -142,6 +142,8 @@ def enable() -> None:
     """Make this the theme of every Altair chart from here on."""
     import altair as alt
 
-    @alt.theme.register("workbench", enable=True)
-    def workbench() -> Any:
-        return {"config": config(), "padding": 6}
+    alt.theme.register("workbench", enable=True)(_theme)
+
+
+def _theme() -> Any:
+    return {"config": config(), "padding": 6}
