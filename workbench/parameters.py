@@ -18,13 +18,12 @@ import io
 import os
 import re
 import tokenize
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import UnionType
-from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any
 
-from workbench import redaction
+from workbench import literals, redaction
 from workbench.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
@@ -33,9 +32,6 @@ if TYPE_CHECKING:
 TAG = "parameters"
 ENV_SUFFIX = "_env"
 _PATH_WORDS = ("log", "logs", "path", "paths", "dir", "file", "files", "folder")
-_SCALARS: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
-_TRUTHS = {"true": True, "yes": True, "false": False, "no": False}
-_NONE_WORDS = ("none", "null")
 
 
 @dataclass(frozen=True)
@@ -143,37 +139,9 @@ def _parameter(node: ast.stmt, comments: Mapping[int, str], where: object) -> Pa
     except ValueError as error:
         do = "move derived values into the next cell: a parameter given later would not reach them"
         raise InputError("not a literal", where=place, found=ast.unparse(value), do=do) from error
-    kind = _type(annotation, place) if annotation is not None else _type_of(default, place)
+    kind = literals.annotated(annotation, place) if annotation is not None else literals.inferred(default, place)
     written = ast.unparse(annotation) if annotation is not None else type(default).__name__
     return Parameter(target.id, kind, written, default, comments.get(node.end_lineno or node.lineno, ""))
-
-
-def _type(node: ast.expr, place: str) -> Any:
-    """The type of an annotation, without running it."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        node = ast.parse(node.value, mode="eval").body
-    if isinstance(node, ast.Name) and node.id in _SCALARS:
-        return _SCALARS[node.id]
-    if isinstance(node, ast.Constant) and node.value is None:
-        return None
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
-        return Union[_type(node.left, place), _type(node.right, place)]  # noqa: UP007
-    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
-        if node.value.id == "list":
-            return list[_type(node.slice, place)]  # type: ignore[misc]
-        if node.value.id == "Optional":
-            return Union[_type(node.slice, place), None]  # noqa: UP007
-        if node.value.id == "Literal":
-            choices = ast.literal_eval(node.slice)
-            return Literal[choices if isinstance(choices, tuple) else (choices,)]
-    allowed = "str, int, float, bool, list[…], Literal[…], … | None"
-    raise InputError("type of a parameter is not supported", where=place, found=ast.unparse(node), allowed=allowed)
-
-
-def _type_of(default: Any, place: str) -> Any:
-    if type(default) in _SCALARS.values():
-        return type(default)
-    raise InputError("parameter has no type", where=place, found=repr(default), do="annotate it: name: list[int] = []")
 
 
 def resolve(
@@ -213,7 +181,7 @@ def resolve(
     for name, text in texts.items():
         if name in by_name and not redaction.names_a_secret(name):
             try:
-                given[name] = from_text(by_name[name].type, text)
+                given[name] = literals.from_text(by_name[name].type, text)
             except ValueError as error:
                 problems.append(f"{name}: {_shown(by_name[name], text)} is no {by_name[name].annotation}: {error}")
     given = {name: value for name, value in given.items() if not redaction.names_a_secret(name)}
@@ -246,86 +214,6 @@ def _unknown_problem(name: str, by_name: Mapping[str, Parameter]) -> str:
     return f"{name}: the notebook has no such parameter" + (f"; did you mean {close[0]}?" if close else "")
 
 
-def from_text(kind: Any, text: str) -> Any:
-    """Make a value of a declared type from a command line's text.
-
-    Raises
-    ------
-    ValueError
-        The text does not spell such a value; says what would.
-
-    Examples
-    --------
-    >>> from_text(str, "3.10"), from_text(list[int], "[1, 2]"), from_text(bool, "yes"), from_text(int | None, "none")
-    ('3.10', [1, 2], True, None)
-    """
-    origin = get_origin(kind)
-    if origin in (Union, UnionType):
-        return _optional_from_text(kind, text)
-    if origin is Literal:
-        return _choice_from_text(kind, text)
-    if origin is list:
-        return [from_text(get_args(kind)[0], item) for item in _items(text)]
-    if kind is str:
-        return text
-    if kind is bool:
-        if text.strip().lower() not in _TRUTHS:
-            raise ValueError("write true or false")
-        return _TRUTHS[text.strip().lower()]
-    if kind is int:
-        if not re.fullmatch(r"\s*[+-]?[0-9]+\s*", text):
-            raise ValueError("write a whole number")
-        return int(text)
-    return _number_from_text(text)
-
-
-def _number_from_text(text: str) -> float:
-    if not re.fullmatch(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*", text) or abs(float(text)) == float(
-        "inf"
-    ):
-        raise ValueError("write a finite number such as 0.5")
-    return float(text)
-
-
-def _optional_from_text(kind: Any, text: str) -> Any:
-    kinds = [item for item in get_args(kind) if item is not type(None)]
-    if len(kinds) < len(get_args(kind)) and text.strip().lower() in _NONE_WORDS:
-        return None
-    reasons = []
-    # A text fits every str, so the narrower types are tried first.
-    for item in sorted(kinds, key=lambda item: item is str):
-        try:
-            return from_text(item, text)
-        except ValueError as error:
-            reasons.append(str(error))
-    raise ValueError("; or ".join(reasons))
-
-
-def _choice_from_text(kind: Any, text: str) -> Any:
-    for choice in get_args(kind):
-        try:
-            if from_text(type(choice), text) == choice:
-                return choice
-        except ValueError:
-            continue
-    raise ValueError("one of " + ", ".join(map(str, get_args(kind))))
-
-
-def _items(text: str) -> Iterator[str]:
-    """Split "[1, 2]", "1,2" or "'a, b', c": brackets may be left out, quotes keep commas."""
-    text = text.strip()
-    if text.startswith("[") and text.endswith("]"):
-        text = text[1:-1].strip()
-    if not text:
-        return
-    item = r"""\s*(?:"([^"]*)"|'([^']*)'|([^,]*?))\s*"""
-    if not re.fullmatch(rf"{item}(?:,{item})*", text):
-        raise ValueError("write a list as [a, b] or a,b")
-    for match in re.finditer(rf"{item}(?:,|$)", text):
-        if match.start() < len(text) or text.endswith(","):
-            yield next(part for part in (*match.groups(), "") if part is not None)
-
-
 def model(declared: Iterable[Parameter]) -> type[BaseModel]:
     """The pydantic model of a notebook's parameters: strict types, finite numbers, no unknown names."""
     from pydantic import ConfigDict, create_model
@@ -346,7 +234,9 @@ def _validated(by_name: Mapping[str, Parameter], given: Mapping[str, Any]) -> tu
     from pydantic import ValidationError
 
     try:
-        checked = model(by_name.values()).model_validate(dict(given), by_alias=True)
+        # Defaults are passed as if they were given, so that a wrong one is told by its own name.
+        defaults = {parameter.name: parameter.default for parameter in by_name.values()}
+        checked = model(by_name.values()).model_validate(defaults | dict(given), by_alias=True)
     except ValidationError as error:
         problems = [_type_problem(detail, by_name, given) for detail in error.errors(include_url=False)]
         return {}, list(dict.fromkeys(problems))
@@ -357,7 +247,8 @@ def _type_problem(detail: Any, by_name: Mapping[str, Parameter], given: Mapping[
     parameter = by_name[str(detail["loc"][0])]
     value = given.get(parameter.name, parameter.default)
     advice = ""
-    if parameter.annotation.startswith(("str", "list[str")) and not isinstance(value, str | list):
+    items = value if isinstance(value, list) else [value]
+    if parameter.annotation.startswith(("str", "list[str")) and not all(isinstance(item, str) for item in items):
         advice = "; quote it in the YAML file, so that it stays as it is written"
     elif isinstance(value, str) and not parameter.annotation.startswith("Literal"):
         advice = "; without quotes in the YAML file"
