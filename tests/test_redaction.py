@@ -1,0 +1,71 @@
+"""Secrets are cut out in every spelling that an output is likely to hold."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import urllib.parse
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench import redaction
+
+SECRET = 'p"s/w+<r>d\\ é'
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        SECRET,
+        repr(SECRET)[1:-1],
+        json.dumps(SECRET),
+        json.dumps(SECRET, ensure_ascii=False),
+        html.escape(SECRET),
+        urllib.parse.quote(SECRET, safe=""),
+        urllib.parse.quote_plus(SECRET),
+        base64.b64encode(SECRET.encode()).decode(),
+    ],
+)
+def test_a_secret_is_cut_out_in_each_spelling(spelled: str) -> None:
+    assert redaction.clean(f"before {spelled} after", [SECRET]) in (
+        "before [redacted] after",
+        'before "[redacted]" after',
+    )
+
+
+def test_lists_and_mappings_are_cleaned_to_the_bottom_keys_too() -> None:
+    assert redaction.clean({"a": [{"s3cret": ["x s3cret", 1, None]}]}, ["s3cret"]) == {
+        "a": [{"[redacted]": ["x [redacted]", 1, None]}]
+    }
+
+
+def test_a_longer_secret_that_holds_a_shorter_one_leaves_no_rest() -> None:
+    assert redaction.clean("key abcd-efgh", ["abcd", "abcd-efgh"]) == "key [redacted]"
+
+
+def test_without_secrets_nothing_is_changed() -> None:
+    value = {"a": ["b"]}
+    assert redaction.clean(value, []) is value
+
+
+def test_a_secret_with_a_line_end_is_cut_out_without_it_too() -> None:
+    assert redaction.clean("key s3cret.", ["s3cret\n"]) == "key [redacted]."
+
+
+@given(st.text(min_size=redaction.MIN_LENGTH), st.text(), st.text())
+def test_no_text_keeps_the_secret(secret: str, before: str, after: str) -> None:
+    cleaned = redaction.clean(before + secret + after, [secret])
+    assert secret not in cleaned.replace(redaction.MARK, "\0")
+
+
+@pytest.mark.parametrize("name", ["secret", "client_secret", "API_KEY", "hf_token", "password"])
+def test_names_that_give_a_secret_away(name: str) -> None:
+    assert redaction.names_a_secret(name)
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "tokens", "secretary", "key", "api_key_env", "passwords_file"])
+def test_names_that_only_sound_alike(name: str) -> None:
+    assert not redaction.names_a_secret(name)
