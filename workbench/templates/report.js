@@ -122,6 +122,7 @@
     document.documentElement.dataset.charts = "drawing";
     drawing = drawing.then(async () => {
       for (const figure of charts()) await draw(figure);
+      window.workbench.draws += 1;
       document.documentElement.dataset.charts = "drawn";
     });
     return drawing;
@@ -147,5 +148,6 @@
   });
 
   charts().forEach((figure) => guardWheel(figure.querySelector(".canvas")));
-  window.workbench = { views, ready: drawAll() };
+  window.workbench = { views, draws: 0 };
+  drawAll();
 })();
