@@ -54,7 +54,8 @@ class SqlState:
     loose: list[tuple[int, Metric]] = field(default_factory=list)
     driver: dict[int, int] = field(default_factory=dict)
     open_stages: int = 0
-    retained: set[int] = field(default_factory=set)
+    # By accumulator: (stage id, compact values) of every stage that ran for this execution.
+    values: dict[int, list[tuple[int, npt.NDArray[np.integer]]]] = field(default_factory=dict)
     ended_in_chunk: int | None = None
 
 
@@ -86,7 +87,6 @@ class Assembler:
         self.closed: set[StageKey] = set()
         self.sql: dict[int, SqlState] = {}
         self.sql_done: set[int] = set()
-        self.values: dict[int, list[tuple[int, npt.NDArray[np.integer]]]] = {}
         self.last_ms = 0
         self.chunks = self.lines = self.bytes = self.events = self.bad = self.late = 0
         self.file, self.file_lines = -1, 0
@@ -294,8 +294,7 @@ class Assembler:
         self._write_tasks(key, facts)
         if sql is not None:
             for accumulator_id, values in facts.sql_values.items():
-                self.values.setdefault(accumulator_id, []).append((key[0], values))
-            sql.retained.update(facts.sql_values)
+                sql.values.setdefault(accumulator_id, []).append((key[0], values))
 
     def _write_stage(self, key: StageKey, stage: StageState) -> None:
         info = stage.info
@@ -425,8 +424,6 @@ class Assembler:
             self._failure("sql", sql_id=sql.sql_id, time_ms=end.time_ms if end else None, reason="query failed", message=error)
         self._write_plans(sql)
         self._write_node_metrics(sql)
-        for accumulator_id in sql.retained:
-            self.values.pop(accumulator_id, None)
 
     def _write_plans(self, sql: SqlState) -> None:
         redact = self.redact
@@ -458,7 +455,7 @@ class Assembler:
 
     def _write_node_metrics(self, sql: SqlState) -> None:
         rows = _last_metrics(sql)
-        found = [self.values.get(row[3].accumulator_id, []) for row in rows]
+        found = [sql.values.get(row[3].accumulator_id, []) for row in rows]
         count = len(rows)
         self.sink.extend(
             tables.NODE_METRICS.name,

@@ -7,6 +7,7 @@ are read here and the decompression of one block is left to a library. File name
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import struct
 import zlib
@@ -79,14 +80,30 @@ def _gzip(file: IO[bytes]) -> Iterator[bytes]:
 def _zstd(file: IO[bytes]) -> Iterator[bytes]:
     import zstandard
 
+    given = 0
+    try:
+        for block in _zstd_blocks(file, READ_BYTES):
+            given += len(block)
+            yield block
+    except (zstandard.ZstdError, MemoryError) as error:
+        # The failed call has dropped what it had decoded before the damage: go there again in small steps.
+        file.seek(0)
+        with contextlib.suppress(zstandard.ZstdError, MemoryError):
+            for block in _zstd_blocks(file, 512):
+                if given < len(block):
+                    yield block[given:]
+                given = max(0, given - len(block))
+        raise CodecFaultError(f"damaged zstd data ({error})") from error
+
+
+def _zstd_blocks(file: IO[bytes], size: int) -> Iterator[bytes]:
+    import zstandard
+
     # Spark's zstd logs are several frames one after the other. A cut file just ends here: the missing
     # end of the application tells it.
     reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True, closefd=False)
-    try:
-        while block := reader.read(READ_BYTES):
-            yield block
-    except (zstandard.ZstdError, MemoryError) as error:
-        raise CodecFaultError(f"damaged zstd data ({error})") from error
+    while block := reader.read(size):
+        yield block
 
 
 def _exactly(file: IO[bytes], count: int, what: str) -> bytes:
@@ -119,7 +136,7 @@ def _lz4(file: IO[bytes]) -> Iterator[bytes]:
         _length(size, "a decoded lz4 block")
         if size == 0:  # end mark; a further stream may follow
             continue
-        block = data if method == 0x10 else _decompressed(lambda: bytes(lz4.decompress_block(data, output_len=size)))  # noqa: B023
+        block = data if method == 0x10 else _decompressed("lz4", lambda: bytes(lz4.decompress_block(data, output_len=size)))  # noqa: B023
         # lz4-java keeps 28 bits of the checksum.
         if len(block) != size or xxhash.xxh32_intdigest(block, 0x9747B28C) & 0x0FFFFFFF != checksum & 0xFFFFFFFF:
             raise CodecFaultError("an lz4 block does not match its checksum")
@@ -138,9 +155,9 @@ def _snappy(file: IO[bytes]) -> Iterator[bytes]:
             continue
         data = _exactly(file, _length(struct.unpack(">i", word)[0], "a snappy block"), "a snappy block")
         if data:
-            size = _decompressed(lambda: snappy.decompress_raw_len(data))  # noqa: B023
+            size = _decompressed("snappy", lambda: snappy.decompress_raw_len(data))  # noqa: B023
             _length(size, "a decoded snappy block")
-            yield _decompressed(lambda: bytes(snappy.decompress_raw(data)))  # noqa: B023
+            yield _decompressed("snappy", lambda: bytes(snappy.decompress_raw(data)))  # noqa: B023
 
 
 def _lzf(file: IO[bytes]) -> Iterator[bytes]:
@@ -193,13 +210,13 @@ def _lzf_chunk(data: bytes, size: int) -> bytes:
     return bytes(out)
 
 
-def _decompressed(call: Callable[[], Any]) -> Any:
+def _decompressed(codec: Codec, call: Callable[[], Any]) -> Any:
     import cramjam
 
     try:
         return call()
     except (cramjam.DecompressionError, ValueError, OverflowError, MemoryError) as error:
-        raise CodecFaultError(f"damaged block ({str(error)[:100]})") from error
+        raise CodecFaultError(f"damaged {codec} block ({str(error)[:100]})") from error
 
 
 _READERS: dict[Codec, Callable[[IO[bytes]], Iterator[bytes]]] = {

@@ -33,6 +33,7 @@ from workbench.eventlog.stages import MAX_FAILURES_PER_STAGE, StageFacts, StageK
 TASK_END_HEAD = b'{"Event":"SparkListenerTaskEnd"'
 TASK_START_HEAD = b'{"Event":"SparkListenerTaskStart","Stage ID":'
 EVENT_HEAD = b'{"Event":"'
+STAGE_AND_ATTEMPT = re.compile(rb'(\d{1,18})(?:,"Stage Attempt ID":(\d{1,18}))?')
 INTEGER = re.compile(r"[+-]?\d{1,19}")
 # A longer line is no event but damage (or an attack); it is read in pieces, which are bad lines.
 MAX_LINE_BYTES = 512 << 20
@@ -128,6 +129,8 @@ class _Folder:
                 elif line.startswith(task_start):
                     # Only counted: how many tasks are running tells when a stage is really over.
                     key = line[cut : line.index(b',"Task', cut)]
+                    if key not in starts and not STAGE_AND_ATTEMPT.fullmatch(key):
+                        raise ValueError("a task start without its stage")
                     starts[key] = starts.get(key, 0) + 1
                 else:
                     other(line)
@@ -268,8 +271,9 @@ class _Folder:
 
     def count_starts(self) -> None:
         for head, count in self.starts.items():
-            stage, _, attempt = head.partition(b',"Stage Attempt ID":')
-            key = (int(stage), int(attempt or 0))
+            match = STAGE_AND_ATTEMPT.fullmatch(head)
+            assert match is not None, "checked when it was counted"
+            key = (int(match[1]), int(match[2] or 0))
             if key not in self.closed:
                 self.stage(key).started += count
         self.starts.clear()

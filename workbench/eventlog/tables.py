@@ -144,7 +144,7 @@ PLAN_NODES = Table(
 )
 NODE_METRICS = Table(
     "node_metrics",
-    "What each node's metrics came to, over all tasks of all stages, at the last plan version that has them.",
+    "What each node's metrics came to, over all tasks of the stages that ran for the execution (a table cached earlier counts where it was made), at the last plan version that has them.",
     ("log_id", "sql_id", "node_id", "plan_version", "accumulator_id"),
     _log(
         _SQL_ID,

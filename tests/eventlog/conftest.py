@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import SAMPLES, SHARED
+from workbench.eventlog.reader import Facts, read
+
+LOGS = SAMPLES / "eventlogs"
+
+
+def log_paths(folder: Path) -> list[Path]:
+    """Every log below a folder: files and rolling folders, but no scripts and texts."""
+    found = []
+    for path in sorted(folder.rglob("*")):
+        inside_rolling = path.parent.name.startswith("eventlog_v2_")
+        if path.is_dir() and path.name.startswith("eventlog_v2_"):
+            found.append(path)
+        elif path.is_file() and not inside_rolling and path.suffix not in (".py", ".md", ".json", ".pyc"):
+            found.append(path)
+    return found
+
+
+OWN = [pytest.param(path, id=str(path.relative_to(LOGS))) for path in log_paths(LOGS)]
+OTHERS = [pytest.param(path, id=path.name) for path in (log_paths(SHARED / "data" / "eventlogs") if SHARED.is_dir() else [])]
+
+
+@pytest.fixture(scope="session")
+def facts_of() -> Callable[[Path], Facts]:
+    """Facts of a log, read once per test session."""
+    return cache(read)
+
+
+@pytest.fixture
+def small() -> Path:
+    return LOGS / "small" / "three_queries"

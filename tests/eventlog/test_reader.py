@@ -1,0 +1,173 @@
+"""Every figure equals a computation that shares no code with the reader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.eventlog.conftest import LOGS, OTHERS, OWN
+from tests.eventlog.reference import Reference, content
+from workbench.errors import ConfigError, InputError
+from workbench.eventlog.reader import Facts, read
+
+Read = Callable[[Path], Facts]
+ALL = OWN + OTHERS
+METRICS = {
+    "executor_run_time_ms": "Executor Run Time",
+    "executor_cpu_time_ns": "Executor CPU Time",
+    "executor_deserialize_time_ms": "Executor Deserialize Time",
+    "executor_deserialize_cpu_time_ns": "Executor Deserialize CPU Time",
+    "result_size_bytes": "Result Size",
+    "jvm_gc_time_ms": "JVM GC Time",
+    "result_serialization_time_ms": "Result Serialization Time",
+    "memory_spilled_bytes": "Memory Bytes Spilled",
+    "disk_spilled_bytes": "Disk Bytes Spilled",
+    "input_bytes": "Input Metrics/Bytes Read",
+    "input_records": "Input Metrics/Records Read",
+    "output_bytes": "Output Metrics/Bytes Written",
+    "output_records": "Output Metrics/Records Written",
+    "shuffle_read_remote_blocks": "Shuffle Read Metrics/Remote Blocks Fetched",
+    "shuffle_read_local_blocks": "Shuffle Read Metrics/Local Blocks Fetched",
+    "shuffle_read_fetch_wait_time_ms": "Shuffle Read Metrics/Fetch Wait Time",
+    "shuffle_read_remote_bytes": "Shuffle Read Metrics/Remote Bytes Read",
+    "shuffle_read_remote_bytes_to_disk": "Shuffle Read Metrics/Remote Bytes Read To Disk",
+    "shuffle_read_local_bytes": "Shuffle Read Metrics/Local Bytes Read",
+    "shuffle_read_records": "Shuffle Read Metrics/Total Records Read",
+    "shuffle_write_bytes": "Shuffle Write Metrics/Shuffle Bytes Written",
+    "shuffle_write_records": "Shuffle Write Metrics/Shuffle Records Written",
+    "shuffle_write_time_ns": "Shuffle Write Metrics/Shuffle Write Time",
+}
+
+
+def test_there_are_logs_to_compare() -> None:
+    assert len(OWN) >= 10
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_every_accumulator_of_every_stage_equals_the_reference(path: Path, facts_of: Read) -> None:
+    reference = Reference(content(path))
+    rows = {
+        (row["stage_id"], row["stage_attempt_id"], row["accumulator_id"]): row
+        for row in facts_of(path).accumulators.iter_rows(named=True)
+    }
+    with_numbers = {key for key, row in rows.items() if row["n"]}
+    assert with_numbers == set(reference.values)
+    for key, values in reference.values.items():
+        row = rows[key]
+        assert (row["n"], row["min"], row["max"], row["total"]) == (len(values), min(values), max(values), sum(values))
+        assert row["median"] == np.median(values)
+        assert row["p95"] == pytest.approx(np.percentile(values, 95), rel=1e-15)
+        assert row["name"] == reference.names[key[2]]
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_the_sets_of_applications_executions_jobs_and_stages_are_equal(path: Path, facts_of: Read) -> None:
+    reference, facts = Reference(content(path)), facts_of(path)
+    assert facts.applications["app_id"].to_list() == reference.app_ids
+    assert set(facts.sql_executions["sql_id"]) == reference.sql_ids
+    assert set(facts.jobs["job_id"]) == reference.jobs
+    assert set(facts.stages.select("stage_id", "stage_attempt_id").iter_rows()) == reference.stages
+    assert facts.applications["status"].to_list() == ["complete" if reference.ended else "incomplete"]
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_task_metrics_durations_and_outcomes_equal_the_reference(path: Path, facts_of: Read) -> None:
+    reference = Reference(content(path))
+    rows = {(row["stage_id"], row["stage_attempt_id"]): row for row in facts_of(path).stage_tasks.iter_rows(named=True)}
+    assert {key for key, row in rows.items() if row["n_tasks"]} == set(reference.durations)
+    for key, durations in reference.durations.items():
+        row = rows[key]
+        assert [row["n_succeeded"], row["n_failed"], row["n_killed"]] == reference.outcomes[key]
+        assert row["task_duration_total_ms"] == sum(durations)
+        assert (row["task_duration_min_ms"], row["task_duration_max_ms"]) == (min(durations), max(durations))
+        assert row["task_duration_median_ms"] == np.median(durations)
+        got = {name: row[name] for name in METRICS}
+        assert got == {name: reference.metrics[key].get(there, 0) for name, there in METRICS.items()}
+
+
+def test_cutting_a_log_into_chunks_and_using_processes_changes_nothing(facts_of: Read) -> None:
+    path = LOGS / "tpch_sf0.1.zstd"
+    whole = facts_of(path)
+    for cut in (read(path, chunk_bytes=100_000), read(path, chunk_bytes=700_001)):
+        for name in Facts.__dataclass_fields__:
+            assert getattr(cut, name).equals(getattr(whole, name)), name
+
+
+def test_worker_processes_give_the_same_tables(monkeypatch: pytest.MonkeyPatch, facts_of: Read) -> None:
+    monkeypatch.setattr("workbench.eventlog.reader.PARALLEL_BYTES", 0)
+    path = LOGS / "failing.zstd"
+    side_by_side = read(path, jobs=2, chunk_bytes=100_000)
+    for name in Facts.__dataclass_fields__:
+        assert getattr(side_by_side, name).equals(getattr(facts_of(path), name)), name
+
+
+def test_node_metrics_over_several_stages_are_exact(facts_of: Read) -> None:
+    path = LOGS / "tpch_sf0.1.zstd"
+    reference, facts = Reference(content(path)), facts_of(path)
+    by_accumulator: dict[tuple[int | None, int], list[int]] = {}
+    for (stage_id, _, accumulator_id), values in reference.values.items():
+        by_accumulator.setdefault((reference.sql_of_stage.get(stage_id), accumulator_id), []).extend(values)
+    several = 0
+    for row in facts.node_metrics.iter_rows(named=True):
+        values = by_accumulator.get((row["sql_id"], row["accumulator_id"]), [])
+        assert row["n"] == len(values)
+        if values:
+            assert (row["min"], row["max"], row["total"]) == (min(values), max(values), sum(values))
+            assert row["median"] == np.median(values)
+            several += len(row["stage_ids"]) > 1
+        else:
+            assert row["min"] is None
+            assert row["median"] is None
+    assert several > 0, "the sample must hold a node that several stages work on"
+
+
+def test_the_last_plan_version_is_final_and_accumulators_outlive_versions(facts_of: Read) -> None:
+    facts = facts_of(LOGS / "tpch_sf0.1.zstd")
+    versions = dict(facts.sql_executions.select("sql_id", "n_plan_versions").iter_rows())
+    assert max(versions.values()) > 1
+    for row in facts.plan_nodes.iter_rows(named=True):
+        assert row["is_final"] == (row["plan_version"] == versions[row["sql_id"]] - 1)
+    reused = facts.plan_nodes.filter(facts.plan_nodes["parent_ids"].list.len() > 1)
+    assert reused.height > 0, "the sample must hold a reused exchange"
+
+
+def test_failures_of_every_kind_are_told(facts_of: Read) -> None:
+    facts = facts_of(LOGS / "failing.zstd")
+    kinds = dict(facts.failures["kind"].value_counts().iter_rows())
+    assert set(kinds) >= {"task", "stage", "job", "sql"}
+    assert set(facts.sql_executions["status"]) == {"succeeded", "failed"}
+    failed = facts.stage_tasks.filter(facts.stage_tasks["n_failed"] > 0)
+    assert kinds["task"] == failed["n_failed"].sum() + facts.stage_tasks["n_killed"].sum()
+    assert facts.failures.filter(facts.failures["kind"] == "task")["message"].null_count() == 0
+
+
+def test_several_applications_in_a_folder_are_separate_rows() -> None:
+    facts = read(LOGS / "small")
+    assert facts.logs.height == 7
+    assert facts.applications["log_id"].to_list() == list(range(7))
+    assert facts.applications["app_id"].n_unique() == 1
+
+
+def test_nonsense_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    (tmp_path / "photo").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
+    (tmp_path / "other.json").write_text('{"a": 1}\n{"b": 2}\n')
+    (tmp_path / "folder").mkdir()
+    for name, words in {
+        "empty": "empty",
+        "photo": "not a Spark event log",
+        "other.json": "no Spark event",
+        "folder": "no event log in this folder",
+        "absent": "no such file",
+    }.items():
+        with pytest.raises(InputError, match=words) as caught:
+            read(tmp_path / name)
+        assert caught.value.facts["do"]
+        assert caught.value.exit_code == 2
+    with pytest.raises(ConfigError, match="jobs"):
+        read(LOGS / "failing.zstd", jobs=0)
+    with pytest.raises(InputError, match="cannot be opened|cannot be read"):
+        read("nosuchprotocol://bucket/log")
