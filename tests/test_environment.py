@@ -1,0 +1,174 @@
+"""One list of pins for pip, uv and conda; and the installs that the README gives really work."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+LOCK = ROOT / "requirements.lock"
+
+
+def entries() -> list[str]:
+    """One text per locked package, its hashes included."""
+    joined = LOCK.read_text().replace("\\\n", " ")
+    return [line.strip() for line in joined.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+
+
+def conda() -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load((ROOT / "environment.yml").read_text())
+    return document
+
+
+def pip_lines() -> list[str]:
+    (lines,) = [item["pip"] for item in conda()["dependencies"] if isinstance(item, dict)]
+    return list(lines)
+
+
+def test_every_locked_package_is_pinned_and_hashed() -> None:
+    pattern = re.compile(r"[A-Za-z0-9._-]+==\S+( ; [^;]+?)?( +--hash=sha256:[0-9a-f]{64})+")
+    assert len(entries()) > 100
+    assert [entry[:80] for entry in entries() if not pattern.fullmatch(entry)] == []
+
+
+def test_the_lock_names_no_host_and_no_index() -> None:
+    assert (
+        re.findall(r"https?://|file:|@ |--(?:extra-)?index|--find-links|\.(?:com|org|net|io)\b", LOCK.read_text()) == []
+    )
+
+
+def test_the_lock_holds_every_declared_requirement() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = [
+        *project["dependencies"],
+        *(line for lines in project["optional-dependencies"].values() for line in lines),
+    ]
+    locked = {re.split(r"[=\[ ]", entry)[0].lower() for entry in entries()}
+    names = {re.split(r"[<>=!~\[ ;]", line)[0].lower().replace("_", "-") for line in declared}
+    assert sorted(names - locked) == []
+
+
+def test_conda_users_get_python_pip_and_the_same_lock_with_no_pins_of_their_own() -> None:
+    plain = [item for item in conda()["dependencies"] if isinstance(item, str)]
+    assert plain == ["python=3.11", "pip"]
+    assert pip_lines() == ["-r requirements.lock"]
+
+
+def test_the_second_command_of_conda_users_stands_in_its_comment() -> None:
+    assert "#   pip install --no-deps -e ." in (ROOT / "environment.yml").read_text()
+
+
+def test_the_make_target_exports_from_outside_of_the_checkout() -> None:
+    assert not (ROOT / "uv.lock").exists() or "uv.lock" in (ROOT / ".gitignore").read_text()
+    assert "--no-emit-project" in (ROOT / "Makefile").read_text()
+
+
+def test_hooks_are_local_so_that_nothing_is_fetched() -> None:
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
+    assert {repo["repo"] for repo in hooks["repos"]} == {"local"}
+    assert {hook["language"] for repo in hooks["repos"] for hook in repo["hooks"]} == {"system"}
+
+
+def run(*command: str | Path, env: dict[str, str] | None = None, cwd: Path = ROOT) -> str:
+    done = subprocess.run([str(part) for part in command], cwd=cwd, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return done.stdout
+
+
+@pytest.mark.env
+@pytest.mark.timeout(1200)
+def test_condas_pip_lines_and_the_second_command_make_a_working_environment(tmp_path: Path) -> None:
+    venv = tmp_path / "an environment"
+    run(sys.executable, "-m", "venv", venv)
+    python = venv / "bin" / "python"
+    for line in pip_lines():
+        run(python, "-m", "pip", "install", "--quiet", "--no-compile", *line.split())
+    run(python, "-m", "pip", "install", "--quiet", "--no-deps", "-e", ".")
+    run(python, "-m", "pip", "check")
+    assert run(venv / "bin" / "workbench", "--version", cwd=tmp_path).startswith("workbench ")
+    assert "yes  base" in run(venv / "bin" / "workbench", "doctor", cwd=tmp_path)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """What set-up reads of a checkout, in a folder with a space in its name."""
+    folder = tmp_path / "a checkout"
+    (folder / ".ci").mkdir(parents=True)
+    for name in (".ci/set-up", "pyproject.toml"):
+        (folder / name).write_bytes((ROOT / name).read_bytes())
+    (folder / "requirements.lock").touch()
+    return folder
+
+
+def set_up(checkout: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    env = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(checkout.parent), **variables}
+    return subprocess.run(["sh", str(checkout / ".ci" / "set-up")], env=env, capture_output=True, text=True)
+
+
+def test_set_up_leaves_a_folder_alone_that_is_no_environment(checkout: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").write_text("keep me")
+    done = set_up(checkout, WORKBENCH_VENV=str(tmp_path / "mine"))
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "set WORKBENCH_VENV to another folder" in done.stderr
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["letter.txt"]
+
+
+def test_set_up_tells_when_the_environment_cannot_be_made(checkout: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = set_up(checkout, WORKBENCH_VENV=str(tmp_path / "file" / "venv"))
+    assert done.returncode == 3
+    assert "set WORKBENCH_VENV" in done.stderr
+
+
+def fake_uv(folder: Path, *, fails_at: str = "nothing") -> Path:
+    """A uv that makes an environment whose Python is ours, notes each call, and can fail at one of them."""
+    folder.mkdir(exist_ok=True)
+    tool = folder / "uv"
+    tool.write_text(
+        f'#!/bin/sh\necho "$*" >> "{folder}/calls"\n'
+        f'case "$*" in *"{fails_at}"*) exit 1;; "cache dir") echo "{folder}/cache";; '
+        f'venv*) for venv; do :; done; mkdir -p "$venv/bin"; cp "{folder}/python" "$venv/bin/python";; esac\n'
+    )
+    # Not a link: a Python that is started by another name looks for its packages beside that name.
+    (folder / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    (folder / "python").chmod(0o755)
+    tool.chmod(0o755)
+    return folder
+
+
+def test_set_up_runs_once_and_again_when_the_lock_has_changed(checkout: Path, tmp_path: Path) -> None:
+    tools = fake_uv(tmp_path / "tools")
+    path = f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    calls = tools / "calls"
+    first = set_up(checkout, PATH=path)
+    assert (first.returncode, first.stdout) == (0, f"{checkout}/.venv\n"), first.stderr
+    installs = [line for line in calls.read_text().splitlines() if line.startswith("pip install")]
+    assert [line.split(" ", 4)[-1].split("python ")[-1] for line in installs] == [
+        "-r requirements.lock",
+        "--no-deps -e .",
+    ]
+    calls.unlink()
+    assert set_up(checkout, PATH=path).stdout == first.stdout
+    assert not calls.exists()
+    (checkout / "requirements.lock").write_text("# changed\n")
+    assert set_up(checkout, PATH=path).returncode == 0
+    assert "pip install" in calls.read_text()
+
+
+def test_an_interrupted_set_up_is_done_again(checkout: Path, tmp_path: Path) -> None:
+    tools = fake_uv(tmp_path / "tools", fails_at="--no-deps")
+    path = f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    assert set_up(checkout, PATH=path).returncode != 0
+    fake_uv(tools)
+    (tools / "calls").unlink()
+    assert set_up(checkout, PATH=path).returncode == 0
+    assert "-r requirements.lock" in (tools / "calls").read_text()
