@@ -77,7 +77,7 @@ def folder() -> Path:
     ConfigError
         Neither is there.
     """
-    places = [Path.cwd() / "notebooks", runs.CHECKOUT / "notebooks"]
+    places = dict.fromkeys((Path.cwd() / "notebooks", runs.CHECKOUT / "notebooks"))
     for place in places:
         if any(place.glob("*.ipynb")):
             return place
