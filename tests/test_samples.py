@@ -37,6 +37,15 @@ codecs = _load(Path(__file__).parent / "fakes" / "codecs.py")
 scrub = _load(LOGS / "scrub.py")
 
 
+@pytest.fixture
+def record(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    monkeypatch.syspath_prepend(LOGS)
+    before = set(sys.modules)
+    yield _load(LOGS / "record.py")
+    for name in {"applications", "queries", "scrub"} - before:
+        sys.modules.pop(name, None)
+
+
 @cache
 def content(name: str) -> bytes:
     return codecs.decode((LOGS / name).read_bytes(), MANIFEST[name]["codec"])
@@ -239,6 +248,35 @@ def test_the_failing_log_has_failed_jobs_retried_tasks_and_queries_that_succeed(
     ]
     failed = {task[:2] for task in tasks if task[2] == "ExceptionFailure"}
     assert len(failed & {task[:2] for task in tasks if task[2] == "Success"}) == 1
+
+
+def test_a_log_is_split_at_line_ends_and_nothing_is_lost(record: Any) -> None:
+    data = b"".join(b"x" * (37 * number % 50) + b"\n" for number in range(400))
+    parts = record.split_at_lines(data, 11)
+    assert (len(parts), b"".join(parts)) == (11, data)
+    assert all(part.endswith(b"\n") for part in parts)
+    assert max(map(len, parts)) - min(map(len, parts)) < 2 * 50
+
+
+def test_frames_end_where_spark_flushes(record: Any) -> None:
+    lines = [
+        b'{"Event":"SparkListenerTaskStart"}\n',
+        b'{"Event":"SparkListenerTaskEnd"}\n',
+        b'{"Event":"SparkListenerJobEnd"}\n',
+    ]
+    cut = list(record.frames(b"".join(lines) * 2 + lines[0], record.as_spark_does))
+    assert cut == [b"".join(lines), b"".join(lines), lines[0]]
+
+
+@pytest.mark.spark
+def test_the_recording_script_still_records_and_scrubs(record: Any, tmp_path: Path) -> None:
+    data = record.make_data(tmp_path / "tpch", "0.001")
+    path = record.run_application("small", data, tmp_path)
+    assert leaks(path.read_text())
+    kept = record.scrubbed(path, record.places_of(data, tmp_path))
+    assert leaks(kept.decode()) == set()
+    described = [event["description"] for event in of_kind(kept, "SQLExecutionStart")]
+    assert {"q6 pass 0", "q3 pass 0", "q1 pass 0"} <= set(described)
 
 
 @pytest.mark.parametrize("codec", ["plain", "gzip", "zstd", "lz4", "snappy", "lzf"])

