@@ -1,0 +1,361 @@
+"""What did one application spend its time on? Facts of an event log in, small tables out; no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from workbench.errors import InputError
+from workbench.eventlog.reader import Facts
+from workbench.speedup import tables
+
+# Divisors to seconds of the metric types that are times.
+TIME_TYPES = {"timing": 1e3, "nsTiming": 1e9}
+CODEGEN = "WholeStageCodegen"
+MIN_TASKS_FOR_SKEW = 4
+OUTSIDE = "(outside SQL)"
+CODEGEN_PART = "inside codegen spans"
+TIMED_PART = "other, in stages whose operators report times"
+UNTIMED_PART = "in stages whose operators report none"
+NO_SQL_PART = "outside SQL"
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The tables of `workbench.speedup.tables`, the verdict on the log and the answer in one sentence."""
+
+    overview: pl.DataFrame
+    queries: pl.DataFrame
+    stage_spans: pl.DataFrame
+    operator_times: pl.DataFrame
+    coverage: pl.DataFrame
+    failure_counts: pl.DataFrame
+    reasons: tuple[str, ...]
+    answer: str
+
+    @property
+    def verdict(self) -> str:
+        return "invalid" if self.reasons else "valid"
+
+
+def profile(facts: Facts, *, sql_ids: Sequence[int] = (), log_id: int = 0) -> Profile:
+    """What did the application spend its time on: queries, stages, operators?
+
+    Parameters
+    ----------
+    facts
+        From `workbench.eventlog.reader.read`.
+    sql_ids
+        SQL executions to look at; all, and the stages outside SQL, when empty.
+    log_id
+        Which of the logs in `facts`.
+
+    Returns
+    -------
+    Profile
+        Tables as declared in `workbench.speedup.tables`; the verdict is invalid, with reasons, when the log is cut or
+        damaged: the figures then hold for what could be read.
+
+    Raises
+    ------
+    InputError
+        There is no such log, or it has no such SQL execution (those that it has are listed).
+
+    Notes
+    -----
+    Does not show what an operator costs by itself: Spark's operator times nest, and those inside a codegen span are
+    seldom told apart. Task time is not wall time: it counts every core's time, waiting included.
+    """
+    one = _of_log(facts, log_id)
+    known = set(one.sql_executions["sql_id"])
+    if unknown := sorted(set(sql_ids) - known):
+        raise InputError("no such SQL execution in this log", where="sql_ids", found=unknown, allowed=sorted(known) or "none: no SQL ran")
+    application = one.applications.row(0, named=True)
+    zero_ms = application["start_time_ms"] or 0
+    spans = _stage_spans(one, zero_ms, sql_ids)
+    queries = _queries(one, spans, zero_ms, sql_ids)
+    operators = _operator_times(one, sql_ids)
+    coverage = _coverage(one, spans)
+    failures = _failure_counts(one, zero_ms)
+    overview = _overview(one, application, spans, queries)
+    reasons = _reasons(one, application)
+    return Profile(overview, queries, spans, operators, coverage, failures, reasons, _answer(overview, queries, coverage))
+
+
+def _of_log(facts: Facts, log_id: int) -> Facts:
+    frames = {name: getattr(facts, name).filter(pl.col("log_id") == log_id) for name in Facts.__dataclass_fields__}
+    if not frames["applications"].height:
+        raise InputError("no application of this number", where="log_id", found=log_id, allowed=facts.applications["log_id"].to_list())
+    return Facts(**frames)
+
+
+def _seconds(column: str, zero_ms: int = 0) -> pl.Expr:
+    return (pl.col(column) - zero_ms) / 1e3
+
+
+def _stage_spans(facts: Facts, zero_ms: int, sql_ids: Sequence[int]) -> pl.DataFrame:
+    names = facts.sql_executions.select("sql_id", query=_query_name())
+    joined = (
+        facts.stage_tasks.join(facts.stages, on=["stage_id", "stage_attempt_id"], how="inner")
+        .join(names, on="sql_id", how="left")
+        .with_columns(
+            start_ms=pl.coalesce("submission_time_ms", "first_launch_time_ms"),
+            end_ms=pl.coalesce("completion_time_ms", "last_finish_time_ms", "submission_time_ms"),
+        )
+        .filter(pl.col("start_ms").is_not_null())
+    )
+    if sql_ids:
+        joined = joined.filter(pl.col("sql_id").is_in(list(sql_ids)))
+    even = (pl.col("n_tasks") >= MIN_TASKS_FOR_SKEW) & (pl.col("task_duration_median_ms") > 0)
+    attempt = pl.when(pl.col("stage_attempt_id") > 0).then(pl.format(" (attempt {})", "stage_attempt_id")).otherwise(pl.lit(""))
+    spans = joined.select(
+        "stage_id",
+        "stage_attempt_id",
+        "sql_id",
+        "status",
+        "n_tasks",
+        stage=pl.format("stage {}", "stage_id") + attempt,
+        query=pl.col("query").fill_null(OUTSIDE),
+        start_s=_seconds("start_ms", zero_ms),
+        end_s=pl.max_horizontal(_seconds("start_ms", zero_ms), _seconds("end_ms", zero_ms)),
+        n_failed_tasks=pl.col("n_failed") + pl.col("n_killed"),
+        task_time_s=_seconds("task_duration_total_ms").fill_null(0),
+        task_median_s=_seconds("task_duration_median_ms"),
+        task_max_s=_seconds("task_duration_max_ms"),
+        skew_ratio=pl.when(even).then(pl.col("task_duration_max_ms") / pl.col("task_duration_median_ms")),
+        skew_cost_s=pl.when(even).then((pl.col("task_duration_max_ms") - pl.col("task_duration_median_ms")) / 1e3),
+    )
+    return tables.STAGE_SPANS.check(spans).sort("start_s", "stage_id", "stage_attempt_id")
+
+
+def _query_name() -> pl.Expr:
+    text = pl.col("description").fill_null("").str.replace_all(r"\s+", " ").str.slice(0, 60)
+    return pl.when(text == "").then(pl.format("query {}", "sql_id")).otherwise(pl.format("{} ({})", text, "sql_id"))
+
+
+def _queries(facts: Facts, spans: pl.DataFrame, zero_ms: int, sql_ids: Sequence[int]) -> pl.DataFrame:
+    work = spans.group_by("sql_id").agg(
+        pl.col("task_time_s").sum(),
+        pl.len().cast(pl.Int64).alias("n_stages"),
+        pl.col("n_tasks").sum(),
+        pl.col("n_failed_tasks").sum(),
+    )
+    chosen = facts.sql_executions.filter(pl.col("sql_id").is_in(list(sql_ids))) if sql_ids else facts.sql_executions
+    queries = chosen.join(work, on="sql_id", how="left").with_columns(
+        pl.col("task_time_s").fill_null(0.0), pl.col("n_stages", "n_tasks", "n_failed_tasks").fill_null(0)
+    )
+    return tables.QUERIES.check(
+        queries.select(
+            "sql_id",
+            "status",
+            "task_time_s",
+            "n_stages",
+            "n_tasks",
+            "n_failed_tasks",
+            query=_query_name(),
+            start_s=_seconds("start_time_ms", zero_ms),
+            end_s=_seconds("end_time_ms", zero_ms),
+            duration_s=_seconds("duration_ms"),
+            task_time_share=_share_of("task_time_s"),
+        )
+    ).sort("task_time_s", "sql_id", descending=[True, False])
+
+
+def _share_of(column: str) -> pl.Expr:
+    total = pl.col(column).sum()
+    return pl.when(total > 0).then(pl.col(column) / total)
+
+
+def _operator_name() -> pl.Expr:
+    """Numbers of codegen spans apart: "WholeStageCodegen (3)" is one operator, whatever its number."""
+    return pl.col("node_name").fill_null("(adaptive subplan)").str.replace(r"\s*\(\d+\)$", "").str.strip_chars()
+
+
+def _operator_times(facts: Facts, sql_ids: Sequence[int]) -> pl.DataFrame:
+    metrics = facts.node_metrics.filter(pl.col("metric_type").is_in(list(TIME_TYPES)))
+    if sql_ids:
+        metrics = metrics.filter(pl.col("sql_id").is_in(list(sql_ids)))
+    divisor = pl.col("metric_type").replace_strict(TIME_TYPES, return_dtype=pl.Float64)
+    metrics = metrics.with_columns(operator=_operator_name(), metric=_metric_name(), divisor=divisor)
+    keys = ["operator", "metric", "where"]
+    counted = {"n_nodes": pl.len().cast(pl.Int64), "n_tasks": pl.col("n").sum()}
+    of_tasks = (
+        metrics.filter(pl.col("n") > 0)
+        .with_columns(where=pl.lit("tasks"))
+        .group_by(keys)
+        .agg(total_s=(pl.col("total") / pl.col("divisor")).sum(), max_s=(pl.col("max") / pl.col("divisor")).max(), **counted)
+    )
+    of_driver = (
+        metrics.filter(pl.col("driver_value").is_not_null())
+        .with_columns(where=pl.lit("driver"))
+        .group_by(keys)
+        .agg(total_s=(pl.col("driver_value") / pl.col("divisor")).sum(), n_nodes=pl.len().cast(pl.Int64))
+        .with_columns(max_s=pl.lit(None, pl.Float64), n_tasks=pl.lit(0, pl.Int64))
+    )
+    both = pl.concat([of_tasks, of_driver], how="diagonal")
+    return tables.OPERATOR_TIMES.check(both).sort("total_s", *keys, descending=[True, False, False, False])
+
+
+def _metric_name() -> pl.Expr:
+    """Some engines append what the number means; the name alone groups."""
+    return pl.col("metric_name").str.replace(r"\s+total\s*\(.*\)$", "")
+
+
+def _coverage(facts: Facts, spans: pl.DataFrame) -> pl.DataFrame:
+    """Task time by what the log says about it; spans of one stage nest, so their sum is capped by its task time."""
+    key = ["stage_id", "stage_attempt_id"]
+    timed = facts.node_metrics.filter(pl.col("metric_type").is_in(list(TIME_TYPES))).select(
+        "accumulator_id",
+        codegen=pl.col("node_name").fill_null("").str.starts_with(CODEGEN) & (pl.col("metric_type") == "timing"),
+    )
+    per_stage = (
+        facts.accumulators.join(timed.unique("accumulator_id", keep="first", maintain_order=True), on="accumulator_id")
+        .group_by(key)
+        .agg(
+            pl.len().alias("n_timed"),
+            codegen_s=(pl.when("codegen").then(pl.col("total")).otherwise(0)).sum() / 1e3,
+        )
+    )
+    stages = spans.join(per_stage, on=key, how="left").with_columns(
+        pl.col("n_timed").fill_null(0), pl.min_horizontal(pl.col("codegen_s").fill_null(0.0), "task_time_s").alias("codegen_s")
+    )
+    in_sql, has_times = pl.col("sql_id").is_not_null(), pl.col("n_timed") > 0
+    parts = {
+        CODEGEN_PART: (in_sql & has_times & (pl.col("codegen_s") > 0), pl.col("codegen_s")),
+        TIMED_PART: (in_sql & has_times, pl.col("task_time_s") - pl.col("codegen_s")),
+        UNTIMED_PART: (in_sql & ~has_times, pl.col("task_time_s")),
+        NO_SQL_PART: (~in_sql, pl.col("task_time_s")),
+    }
+    rows = []
+    for part, (which, time_s) in parts.items():
+        chosen = stages.filter(which)
+        rows.append({"part": part, "task_time_s": float(chosen.select(time_s.sum()).item()), "n_stages": chosen.height})
+    return tables.COVERAGE.check(pl.DataFrame(rows).with_columns(task_time_share=_share_of("task_time_s")))
+
+
+def _failure_counts(facts: Facts, zero_ms: int) -> pl.DataFrame:
+    first_line = pl.col("message").fill_null("").str.split("\n").list.first().fill_null("").str.slice(0, 200)
+    counted = (
+        facts.failures.with_columns(message=first_line, reason=pl.col("reason").fill_null("unknown"))
+        .group_by("kind", "reason", "message")
+        .agg(pl.len().cast(pl.Int64).alias("n"), first_s=_seconds("time_ms", zero_ms).min())
+    )
+    return tables.FAILURE_COUNTS.check(counted).sort("n", "kind", "reason", "message", descending=[True, False, False, False])
+
+
+def _overview(facts: Facts, application: dict[str, object], spans: pl.DataFrame, queries: pl.DataFrame) -> pl.DataFrame:
+    start, end = application["start_time_ms"], application["end_time_ms"] or application["last_event_time_ms"]
+    wall_s = (end - start) / 1e3 if isinstance(start, int) and isinstance(end, int) else 0.0
+    busy_s, stage_s = covered(spans), float((spans["end_s"] - spans["start_s"]).sum())
+    task_s = float(spans["task_time_s"].sum())
+    slots = facts.executors["total_cores"].sum() or None
+    row = {
+        "app_id": application["app_id"] or "(unknown)",
+        **{name: application[name] for name in ("app_name", "spark_version", "engine", "status")},
+        "wall_time_s": wall_s,
+        "busy_time_s": busy_s,
+        "stage_time_s": stage_s,
+        "overlap_ratio": stage_s / busy_s if busy_s else None,
+        "task_time_s": task_s,
+        "n_task_slots": slots,
+        "slot_use_share": task_s / (wall_s * slots) if slots and wall_s else None,
+        "n_queries": queries.height,
+        "n_failed_queries": int((queries["status"] == "failed").sum()),
+        "n_stages": spans.height,
+        "n_tasks": int(spans["n_tasks"].sum()),
+        "n_failed_tasks": int(spans["n_failed_tasks"].sum()),
+    }
+    return tables.OVERVIEW.frame([row])
+
+
+def covered(spans: pl.DataFrame) -> float:
+    """Length of the union of intervals `start_s` to `end_s`, in seconds.
+
+    Examples
+    --------
+    >>> covered(pl.DataFrame({"start_s": [0.0, 1.0, 5.0], "end_s": [2.0, 3.0, 6.0]}))
+    4.0
+    """
+    total, until = 0.0, float("-inf")
+    for start, end in spans.select("start_s", "end_s").sort("start_s").iter_rows():
+        total += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return total
+
+
+def _reasons(facts: Facts, application: dict[str, object]) -> tuple[str, ...]:
+    log = facts.logs.row(0, named=True)
+    reasons = []
+    if application["status"] != "complete":
+        reasons.append("the log is incomplete: it does not hold the application's end, and figures cover what it holds")
+    if log["fault"]:
+        reasons.append(f"the log is damaged: {log['fault']}")
+    if log["n_bad_lines"]:
+        reasons.append(f"{log['n_bad_lines']:,} of {log['n_lines']:,} lines could not be read")
+    if log["n_late_task_ends"]:
+        reasons.append(f"{log['n_late_task_ends']:,} tasks ended after their stage was closed and are missing")
+    return tuple(reasons)
+
+
+def _answer(overview: pl.DataFrame, queries: pl.DataFrame, coverage: pl.DataFrame) -> str:
+    row = overview.row(0, named=True)
+    if not row["n_tasks"] or not row["wall_time_s"]:
+        return f"The application ran for {row['wall_time_s']:,.1f} s and no task ended in it."
+    slots = row["n_task_slots"]
+    use = f", {row['slot_use_share']:.0%} of the time of its {slots:,} task slots" if slots else ""
+    sentence = (
+        f"In {row['wall_time_s']:,.1f} s the application's {row['n_tasks']:,} tasks worked {row['task_time_s']:,.1f} s{use}; "
+        f"for {max(0.0, 1 - row['busy_time_s'] / row['wall_time_s']):.0%} of the wall time no stage ran"
+    )
+    if queries.height > 1 and queries["task_time_s"][0]:
+        top = queries.row(0, named=True)
+        sentence += f"; of {queries.height:,} queries, {top['query']} cost most, {top['task_time_share']:.0%} of their task time"
+    timed = coverage.filter(pl.col("part").is_in([CODEGEN_PART, TIMED_PART]))["task_time_s"].sum()
+    return f"{sentence}; operators report times in stages with {timed / row['task_time_s']:.0%} of the task time."
+
+
+def check(result: Profile, facts: Facts, *, log_id: int = 0) -> pl.DataFrame:
+    """Do the tables agree with each other and with the log?
+
+    Returns
+    -------
+    DataFrame
+        One row per invariant: `check`, `found`, `expected`, `holds`.
+
+    Raises
+    ------
+    InputError
+        An invariant does not hold; the message names it with both figures.
+    """
+    one = _of_log(facts, log_id)
+    outcomes = one.stage_tasks.select(pl.sum("n_succeeded", "n_failed", "n_killed")).sum_horizontal().sum()
+    busy_s = covered(result.stage_spans)
+    rows = [
+        ("parts of the coverage add up to the task time, in s", result.coverage["task_time_s"].sum(), result.stage_spans["task_time_s"].sum()),
+        ("tasks by outcome add up to all tasks", outcomes, one.stage_tasks["n_tasks"].sum()),
+        ("busy time is at most the stages' time, in s", min(busy_s, result.overview["stage_time_s"][0]), busy_s),
+        ("run time by task metrics equals that by accumulators, in ms", *_run_times(one)),
+    ]
+    rows = [(name, float(found), float(expected)) for name, found, expected in rows]
+    checks = pl.DataFrame(rows, schema=["check", "found", "expected"], orient="row").with_columns(
+        holds=(pl.col("found") - pl.col("expected")).abs() <= 1e-9 * pl.max_horizontal(pl.lit(1.0), pl.col("expected").abs())
+    )
+    if (broken := checks.filter(~pl.col("holds"))).height:
+        row = broken.row(0, named=True)
+        raise InputError("an invariant does not hold", where=row["check"], found=row["found"], allowed=row["expected"])
+    return checks
+
+
+def _run_times(facts: Facts) -> tuple[int, int]:
+    """Executor run time by the two ways in which a log tells it, over stages where both are whole.
+
+    Where tasks failed they differ: Spark drops accumulators of tasks that end after their stage.
+    """
+    key = ["stage_id", "stage_attempt_id"]
+    whole = facts.stage_tasks.filter(pl.col("n_succeeded") == pl.col("n_with_metrics"), pl.col("n_tasks") == pl.col("n_succeeded"))
+    internal = facts.accumulators.filter(pl.col("name") == "internal.metrics.executorRunTime").select(*key, by_accumulator="total")
+    # A stage whose tasks all ran for 0 ms, and a log without internal accumulators, have none to compare.
+    both = whole.join(internal, on=key)
+    return int(both["executor_run_time_ms"].sum()), int(both["by_accumulator"].sum())
