@@ -38,7 +38,7 @@ MEANINGS = {
 CATEGORIES = ["#466491", "#914691", "#187F77", "#A8641E", "#5B78C7", "#B34B6E", "#6B7A2E", "#808894"]
 """Colours of categories without a meaning, in the order of their first appearance."""
 
-ON_DARK = {"#466491": "#82A6DB", "#C0283F": "#E4566C", "#914691": "#BF7BC0", "#187F77": "#35AFA4"}
+ON_DARK = {"#466491": "#82A6DB", "#C0283F": "#CF3350", "#914691": "#BF7BC0", "#187F77": "#35AFA4"}
 """What a dark page draws instead of the colours that would be dim there; every meaning keeps its hue."""
 
 PAGE = {"light": "#ffffff", "dark": "#12161c"}

@@ -57,6 +57,7 @@ def ecdf(
     if log:
         positive(frame, "ecdf", [value])
     known = frame.filter(pl.col(value).is_not_null())
+    group = group if known.height else None
     names: list[str | None] = list(first_appearance(known, group)) if group else [None]
     if len(names) > LIMIT_GROUPS:
         raise InputError(

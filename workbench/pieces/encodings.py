@@ -27,9 +27,10 @@ def colour(frame: pl.DataFrame, column: str | None) -> dict[str, Any]:
     """The colour encoding of a category, the same colour for the same meaning everywhere; the accent without one."""
     import altair as alt
 
-    if column is None:
+    names = first_appearance(frame, column) if column else []
+    # An empty legend gives the drawing no size at all.
+    if not column or not names:
         return {"color": alt.value(COLOURS["accent"])}
-    names = first_appearance(frame, column)
     scale = alt.Scale(domain=names, range=category_colours(names))
     return {"color": alt.Color(column, type="nominal", title=None, scale=scale)}
 

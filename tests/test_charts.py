@@ -1,0 +1,418 @@
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import numpy as np
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from tests.browser import samples
+from tests.browser.pages import expected_marks
+from workbench import charts, renderer, theme
+from workbench.chart_text import datasets, spec_text
+from workbench.errors import InputError
+from workbench.thinning import LIMIT_ROWS, ecdf_steps, merged_intervals, open_intervals, sub_rows
+
+FOREST = {"title": "t", "label": "operator", "estimate": "speedup_ratio", "low": "ci_low", "high": "ci_high"}
+TIMELINE = {"title": "t", "start": "start_s", "end": "end_s", "lane": "executor"}
+ECDF = {"title": "t", "value": "latency_ms"}
+HEATMAP = {"title": "t", "x": "query", "y": "operator", "value": "duration_s"}
+LADDER = {"title": "t", "level": "concurrency", "value": "p95_ms", "variant": "engine"}
+BARS = {"title": "t", "label": "operator", "value": "time_s"}
+PIECES: list[tuple[Callable[..., Any], Callable[[], pl.DataFrame], dict[str, str]]] = [
+    (charts.forest, samples.factors, FOREST),
+    (charts.timeline, samples.stages, TIMELINE),
+    (charts.ecdf, samples.latencies, ECDF),
+    (charts.heatmap, samples.cells, HEATMAP),
+    (charts.ladder, samples.levels, LADDER),
+    (charts.bars, samples.ranked, BARS),
+]
+NAMES = [piece.__name__ for piece, _, _ in PIECES]
+each_piece = pytest.mark.parametrize(("piece", "table", "options"), PIECES, ids=NAMES)
+
+
+@pytest.fixture(autouse=True)
+def own_theme() -> None:
+    theme.enable()
+
+
+def rows_in(chart: Any) -> int:
+    return sum(len(rows) for rows in datasets(chart.to_dict()))
+
+
+SIGHT = {
+    "all colours": np.eye(3),
+    # Machado, Oliveira, Fernandes (2009), severity 1.0, on linear RGB.
+    "no red": np.array(
+        [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]
+    ),
+    "no green": np.array(
+        [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]]
+    ),
+    "no blue": np.array(
+        [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.3039]]
+    ),
+}
+
+
+def linear(colour: str) -> np.ndarray:
+    channels = np.array([int(colour[index : index + 2], 16) for index in (1, 3, 5)]) / 255
+    return np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+
+
+def contrast(first: str, second: str) -> float:
+    lights = sorted(float(linear(colour) @ [0.2126, 0.7152, 0.0722]) for colour in (first, second))
+    return (lights[1] + 0.05) / (lights[0] + 0.05)
+
+
+def oklab(rgb: np.ndarray) -> np.ndarray:
+    cones = [
+        [0.4122214708, 0.5363325363, 0.0514459929],
+        [0.2119034982, 0.6806995451, 0.1073969566],
+        [0.0883024619, 0.2817188376, 0.6299787005],
+    ]
+    axes = [
+        [0.2104542553, 0.793617785, -0.0040720468],
+        [1.9779984951, -2.428592205, 0.4505937099],
+        [0.0259040371, 0.7827717662, -0.808675766],
+    ]
+    return np.array(axes) @ np.cbrt(np.array(cones) @ np.clip(rgb, 0, 1))
+
+
+@pytest.mark.parametrize("page", ["light", "dark"])
+def test_every_colour_stands_out_from_the_page(page: str) -> None:
+    for colour in {*theme.COLOURS.values(), *theme.CATEGORIES}:
+        drawn = theme.ON_DARK.get(colour, colour) if page == "dark" else colour
+        assert contrast(drawn, theme.PAGE[page]) >= 3, f"{drawn} on {page}"
+
+
+@pytest.mark.parametrize("page", ["light", "dark"])
+@pytest.mark.parametrize("sight", SIGHT)
+def test_meanings_are_told_apart_by_readers_of_any_colour_vision(sight: str, page: str) -> None:
+    for first, second in itertools.combinations(["baseline", "cpu", "accelerator", "failure"], 2):
+        pair = [theme.COLOURS[name] for name in (first, second)]
+        if page == "dark":
+            pair = [theme.ON_DARK.get(colour, colour) for colour in pair]
+        distance = np.linalg.norm(oklab(SIGHT[sight] @ linear(pair[0])) - oklab(SIGHT[sight] @ linear(pair[1])))
+        assert distance >= 0.08, f"{first} and {second} for {sight} on {page}: {distance:.3f}"
+
+
+def test_a_meaning_has_one_colour_in_every_chart_and_no_category_takes_it() -> None:
+    colours = theme.category_colours(["Sort", "GPU", "cpu", "Filter"])
+    assert colours[1] == theme.COLOURS["accelerator"]
+    assert colours[2] == theme.COLOURS["cpu"]
+    assert len(set(colours)) == 4
+
+
+@each_piece
+def test_a_missing_column_is_named_with_those_that_are_there(
+    piece: Callable[..., Any], table: Callable[[], pl.DataFrame], options: dict[str, str]
+) -> None:
+    name = list(options.values())[1]
+    with pytest.raises(InputError) as caught:
+        piece(table().drop(name), **options)
+    assert str(caught.value).startswith(f"column(s) missing: {name}\n")
+    assert table().drop(name).columns[0] in str(caught.value)
+
+
+@each_piece
+def test_text_where_numbers_belong_is_refused(
+    piece: Callable[..., Any], table: Callable[[], pl.DataFrame], options: dict[str, str]
+) -> None:
+    name = next(
+        name for name in reversed(options.values()) if name in table().columns and table().schema[name].is_numeric()
+    )
+    with pytest.raises(InputError, match="another type"):
+        piece(table().with_columns(pl.col(name).cast(pl.String)), **options)
+
+
+@each_piece
+def test_a_pandas_frame_is_refused_with_advice(
+    piece: Callable[..., Any], table: Callable[[], pl.DataFrame], options: dict[str, str]
+) -> None:
+    with pytest.raises(InputError, match="polars"):
+        piece(table().lazy(), **options)
+
+
+@each_piece
+def test_infinite_values_are_refused(
+    piece: Callable[..., Any], table: Callable[[], pl.DataFrame], options: dict[str, str]
+) -> None:
+    frame = table()
+    name = next(name for name in options.values() if name in frame.columns and frame.schema[name].is_float())
+    with pytest.raises(InputError, match="infinite"):
+        piece(frame.with_columns(pl.lit(float("inf")).alias(name)), **options)
+
+
+@each_piece
+@pytest.mark.parametrize("count", [0, 1])
+def test_no_rows_and_one_row_are_drawn(
+    piece: Callable[..., Any], table: Callable[[], pl.DataFrame], options: dict[str, str], count: int
+) -> None:
+    spec = piece(table().head(count), **options).to_dict()
+    assert renderer.png(spec)[:4] == b"\x89PNG"
+    assert f"{count} row" in spec["description"] or options is ECDF
+
+
+@each_piece
+def test_a_chart_is_described_in_words_from_its_table(
+    piece: Callable[..., Any], table: Callable[[], pl.DataFrame], options: dict[str, str]
+) -> None:
+    text = piece(table(), **options).to_dict()["description"]
+    lines = text.splitlines()
+    assert lines[0] == "t."
+    assert any(" rows drawn." in line for line in lines)
+    assert any(" to " in line for line in lines), "the range of a quantity"
+    assert any(line in ("First rows:", "Rows:") for line in lines)
+
+
+@each_piece
+def test_the_table_given_stays_as_it_was(
+    piece: Callable[..., Any], table: Callable[[], pl.DataFrame], options: dict[str, str]
+) -> None:
+    frame = table()
+    piece(frame, **options)
+    assert_frame_equal(frame, table())
+
+
+@each_piece
+def test_a_chart_stays_open_to_change(
+    piece: Callable[..., Any], table: Callable[[], pl.DataFrame], options: dict[str, str]
+) -> None:
+    assert piece(table(), **options).properties(title="mine").to_dict()["title"] == "mine"
+
+
+@each_piece
+def test_every_mark_but_figures_has_a_tooltip(
+    piece: Callable[..., Any], table: Callable[[], pl.DataFrame], options: dict[str, str]
+) -> None:
+    def units(view: dict[str, Any], above: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+        encoding = {**above, **view.get("encoding", {})}
+        inner = [unit for key in ("layer", "vconcat") for child in view.get(key, []) for unit in units(child, encoding)]
+        return inner + ([(view["mark"]["type"], encoding)] if "mark" in view else [])
+
+    found = units(piece(table(), **options).to_dict(), {})
+    assert found
+    for mark, encoding in found:
+        assert mark in ("text", "line") or encoding.get("tooltip"), mark
+
+
+@each_piece
+def test_durations_of_the_wrong_kind_are_refused(
+    piece: Callable[..., Any], table: Callable[[], pl.DataFrame], options: dict[str, str]
+) -> None:
+    name = next(
+        name for name in reversed(options.values()) if name in table().columns and table().schema[name].is_numeric()
+    )
+    with pytest.raises(InputError, match="another type"):
+        piece(table().with_columns(pl.duration(seconds=1).alias(name)), **options)
+
+
+BIG = 30_000
+BIG_TABLES: dict[str, tuple[Callable[..., Any], pl.DataFrame, dict[str, str]]] = {
+    "ecdf": (charts.ecdf, samples.latencies(BIG), ECDF | {"group": "engine"}),
+    "timeline": (charts.timeline, samples.stages(BIG), TIMELINE | {"category": "status"}),
+    "bars": (charts.bars, samples.ranked(BIG), BARS),
+}
+
+
+@pytest.mark.parametrize("name", BIG_TABLES)
+def test_a_large_table_is_thinned_and_the_subtitle_says_so(name: str) -> None:
+    piece, frame, options = BIG_TABLES[name]
+    chart = piece(frame, **options)
+    assert rows_in(chart) <= LIMIT_ROWS
+    assert any(word in chart.to_dict()["title"]["subtitle"] for word in ("thinned", "drawn as", "not drawn"))
+
+
+@pytest.mark.parametrize(
+    ("piece", "frame", "options"),
+    [
+        (
+            charts.forest,
+            pl.DataFrame({"operator": [str(i) for i in range(6_000)]}).with_columns(
+                speedup_ratio=1.0, ci_low=0.9, ci_high=1.1
+            ),
+            FOREST,
+        ),
+        (
+            charts.heatmap,
+            pl.DataFrame({"query": [str(i) for i in range(6_000)]}).with_columns(operator=pl.lit("a"), duration_s=1.0),
+            HEATMAP,
+        ),
+        (
+            charts.ladder,
+            pl.DataFrame({"concurrency": range(6_000)}).with_columns(p95_ms=1.0, engine=pl.lit("a")),
+            LADDER,
+        ),
+    ],
+)
+def test_what_cannot_be_thinned_is_refused_with_advice(
+    piece: Callable[..., Any], frame: pl.DataFrame, options: dict[str, str]
+) -> None:
+    with pytest.raises(InputError) as caught:
+        piece(frame, **options)
+    assert caught.value.facts["do"]
+
+
+def test_forest_draws_no_interval_where_there_is_none_and_counts_what_it_leaves_out() -> None:
+    table = samples.factors().with_columns(
+        speedup_ratio=pl.when(pl.col("n") == 12).then(None).otherwise("speedup_ratio")
+    )
+    spec = charts.forest(table, **FOREST).to_dict()
+    assert list(expected_marks(spec).values()) == [1, 4, 5], "reference line, intervals, dots"
+    assert "2 rows without a value not drawn" in spec["title"]["subtitle"]
+
+
+def test_forest_on_a_log_axis_refuses_zero() -> None:
+    table = samples.factors().with_columns(ci_low=pl.lit(0.0))
+    with pytest.raises(InputError, match="log axis"):
+        charts.forest(table, **FOREST)
+    assert charts.forest(table, **FOREST, log=False).to_dict()["layer"]
+
+
+def test_two_rows_in_one_place_are_refused() -> None:
+    table = pl.concat([samples.factors(), samples.factors().head(1)])
+    with pytest.raises(InputError, match="two rows in one place"):
+        charts.forest(table, **FOREST)
+
+
+def test_ecdf_marks_the_smallest_value_that_holds_the_share() -> None:
+    chart = charts.ecdf(pl.DataFrame({"latency_ms": [*range(1, 101), None]}), **ECDF)
+    subtitle = chart.to_dict()["title"]["subtitle"]
+    assert "p50 50 ms; p95 95 ms; p99 99 ms" in subtitle
+    assert "n = 100" in subtitle
+    assert "1 row without a value" in subtitle
+
+
+def test_thinned_steps_are_exact_and_keep_the_ends() -> None:
+    values = pl.Series(np.random.default_rng(0).normal(size=20_000))
+    every, kept = ecdf_steps(values, positions=20_000), ecdf_steps(values)
+    assert kept.height <= 2_000
+    assert kept.join(every, on=["value", "share"]).height == kept.height
+    assert kept.row(0) == every.row(0)
+    assert kept.row(-1) == every.row(-1)
+    assert kept["share"].diff().max() <= 0.001
+
+
+def test_merged_intervals_cover_the_same_time() -> None:
+    random = np.random.default_rng(4)
+    start = random.uniform(0, 1_000, 6_000)
+    frame = pl.DataFrame({"lane": random.integers(0, 3, 6_000).astype(str), "start_s": start, "end_s": start + 0.2})
+    merged, told = merged_intervals(frame, "start_s", "end_s", ["lane"], limit=3_500)
+    assert merged.height <= 3_500
+    assert "6,000 intervals drawn as" in told
+    assert merged["intervals"].sum() == 6_000
+    for lane in ("0", "1", "2"):
+        old, new = (one.filter(pl.col("lane") == lane) for one in (frame, merged))
+        assert (new["start_s"].min(), new["end_s"].max()) == (old["start_s"].min(), old["end_s"].max())
+        moments = old["start_s"].to_numpy() + 0.1
+        inside = (new["start_s"].to_numpy()[:, None] <= moments) & (moments <= new["end_s"].to_numpy()[:, None])
+        assert inside.any(axis=0).all(), "an interval lost its place"
+
+
+def test_touching_intervals_merge_before_any_gap_is_closed() -> None:
+    frame = pl.DataFrame({"lane": ["a"] * 4, "start_s": [0.0, 1.0, 2.0, 10.0], "end_s": [1.0, 2.0, 3.0, 11.0]})
+    merged, told = merged_intervals(frame, "start_s", "end_s", ["lane"], limit=2)
+    assert merged.select("start_s", "end_s", "intervals").rows() == [(0.0, 3.0, 3), (10.0, 11.0, 1)]
+    assert told.endswith("those that touch are merged")
+
+
+def test_open_intervals_in_bins_keep_the_peak() -> None:
+    frame = samples.stages(3_000)
+    exact, _ = open_intervals(frame, "start_s", "end_s", positions=10_000)
+    binned, told = open_intervals(frame, "start_s", "end_s", positions=200)
+    assert binned.height == 200
+    assert told.startswith("overview: peak in bins")
+    assert binned["open"].max() == exact["open"].max()
+    assert open_intervals(frame.clear(), "start_s", "end_s")[0].height == 0
+
+
+def test_stacked_rows_never_overlap() -> None:
+    frame = samples.stages(300)
+    starts, ends = frame["start_s"].to_list(), frame["end_s"].to_list()
+    rows = sub_rows(starts, ends)
+    for row in set(rows):
+        spans = sorted((starts[index], ends[index]) for index in range(300) if rows[index] == row)
+        assert all(before[1] <= after[0] for before, after in itertools.pairwise(spans))
+
+
+def test_an_interval_that_ends_before_it_starts_is_refused() -> None:
+    table = samples.stages().with_columns(end_s=pl.col("start_s") - 1)
+    with pytest.raises(InputError, match="ends before"):
+        charts.timeline(table, **TIMELINE)
+
+
+def test_bars_show_as_many_as_asked_and_let_the_reader_ask_for_more() -> None:
+    spec = charts.bars(samples.ranked(), **BARS, top=4).to_dict()
+    assert expected_marks(spec)["layer_0_marks"] == 4
+    assert spec["params"][0]["bind"]["max"] == 30
+    with pytest.raises(InputError):
+        charts.bars(samples.ranked(), **BARS, top=0)
+
+
+def test_markup_in_names_stays_text() -> None:
+    table = samples.factors().with_columns(operator=pl.lit("</script><!--") + pl.col("operator"))
+    text = renderer.script_json(charts.forest(table, **FOREST).to_dict())
+    assert "</" not in text
+    assert "<!--" not in text
+    assert json.loads(text)["layer"]
+
+
+def test_headless_a_chart_is_spec_picture_and_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("WORKBENCH_RUN_DIR", str(tmp_path))
+    charts.setup()
+    data = charts.bars(samples.ranked(), **BARS)._repr_mimebundle_()
+    assert set(data) == {"application/vnd.vegalite.v6+json", "image/png", "text/plain"}
+    assert base64.b64decode(data["image/png"])[:4] == b"\x89PNG"
+    assert data["text/plain"].startswith("t.\n")
+
+
+def test_outside_a_kernel_setup_and_display_need_no_network_and_no_widget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WORKBENCH_RUN_DIR", raising=False)
+    charts.setup()
+    assert "text/html" not in charts.bars(samples.ranked(), **BARS)._repr_mimebundle_()
+
+
+def test_live_html_holds_the_spec_without_an_address_to_load() -> None:
+    html = renderer.live_html(charts.bars(samples.ranked(), **BARS).to_dict())
+    assert "src=" not in html
+    assert html.count("<script") == 2
+
+
+def test_a_chart_of_somebody_else_is_described_too() -> None:
+    chart = (
+        alt.Chart(pl.DataFrame({"a": [1, 2, None]}))
+        .mark_point()
+        .encode(x=alt.X("a", type="quantitative"))
+        .properties(title="Dots")
+    )
+    assert spec_text(chart.to_dict()).splitlines()[:3] == ["Dots.", "3 rows drawn.", "a: 1 to 2, 1 missing."]
+
+
+def test_the_bundle_is_kept_in_the_users_cache_and_a_damaged_copy_is_made_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    renderer.vega_bundle.cache_clear()
+    first = renderer.vega_bundle()
+    kept = list(tmp_path.rglob("vega-bundle-*.js"))
+    assert len(kept) == 1
+    assert "</script" not in first.lower()
+    kept[0].write_text("half of i", encoding="utf-8")
+    renderer.vega_bundle.cache_clear()
+    assert renderer.vega_bundle() == first
+    assert kept[0].read_text(encoding="utf-8") == first
+
+
+def test_a_cache_that_cannot_be_written_only_costs_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    renderer.vega_bundle.cache_clear()
+    assert "vegaEmbed" in renderer.vega_bundle()
