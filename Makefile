@@ -28,7 +28,7 @@ setup:
 	@sh .ci/set-up
 
 report:
-	@$(SETUP); status=0; \
+	@$(SETUP) || exit $$?; status=0; \
 	workbench run all --jobs "$$JOBS" $${OUT:+--out "$$OUT"} || status=$$?; \
 	workbench gallery $${OUT:+"$$OUT"} || exit $$?; \
 	exit $$status

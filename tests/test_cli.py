@@ -168,6 +168,13 @@ def test_an_unknown_notebook_is_answered_with_those_there_are(here: Path, capsys
     assert "did you mean 01_adds?" in error
 
 
+def test_all_needs_numbered_notebooks(here: Path) -> None:
+    for name in ("00_start_here", "01_adds"):
+        (here / "notebooks" / f"{name}.ipynb").unlink()
+    with pytest.raises(ConfigError, match="no numbered notebooks"):
+        batch.find(["all"])
+
+
 @pytest.mark.parametrize("given", [["secret-value"], ["=secret-value"], ["a=1", "a=secret-value"]])
 def test_a_bad_assignment_is_refused_and_not_repeated(given: list[str]) -> None:
     with pytest.raises(ConfigError) as caught:

@@ -161,6 +161,17 @@ def test_kernels_say_nothing_on_our_own_output(
     assert capfd.readouterr() == ("", "")
 
 
+def test_a_temporary_folder_too_deep_for_sockets_is_no_obstacle(
+    tmp_path: Path, plain_page: None, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    deep = tmp_path / ("a" * 60) / ("b" * 60)
+    deep.mkdir(parents=True)
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    assert stdout_of(run_one("no_parameters_cell", tmp_path / "out")) == ["42\n"]
+    assert list(deep.iterdir()) == []
+    assert capfd.readouterr() == ("", "")
+
+
 def test_a_notebook_in_a_folder_with_braces_and_spaces_runs_there(tmp_path: Path, plain_page: None) -> None:
     folder = tmp_path / "a {b} c's"
     folder.mkdir()

@@ -136,7 +136,7 @@ class KernelEngine(Engine):  # type: ignore[misc]
             )
             # The kernel is ours and not the client's: nbclient only stops those that it made itself.
             client.owns_km = True
-            env = os.environ | session.env | {"IPYTHONDIR": str(folder / "ipython"), "PYTHONUNBUFFERED": "1"}
+            env = os.environ | session.env | {"IPYTHONDIR": str(folder / "ipython")}
             # jupyter_core keeps an event loop per thread and never closes it.
             with contextlib.closing(ensure_event_loop()):
                 try:

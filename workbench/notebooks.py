@@ -100,12 +100,19 @@ def find(names: Sequence[str]) -> list[Path]:
     found: list[Path] = []
     for name in names:
         if name == "all":
-            found += sorted(path for path in folder().glob("*.ipynb") if NUMBERED.fullmatch(path.name))
+            found += _numbered()
         elif name.endswith(".ipynb") or (Path(name).is_file() and "/" in name):
             found.append(Path(name))
         else:
             found.append(_named(name))
     return list(dict.fromkeys(path.absolute() for path in found))
+
+
+def _numbered() -> list[Path]:
+    found = sorted(path for path in folder().glob("*.ipynb") if NUMBERED.fullmatch(path.name))
+    if not found:
+        raise ConfigError("no numbered notebooks", where=folder(), allowed="names such as 01_speedup.ipynb")
+    return found
 
 
 def _named(name: str) -> Path:
