@@ -11,7 +11,7 @@ from workbench.display import HEADLINE_MIME
 from workbench.formats import escape
 from workbench.renderer import MIME as CHART_MIME
 from workbench.renderer import script_json
-from workbench.sanitizing import ansi_html, balanced, clean_markdown, clean_output
+from workbench.sanitizing import ansi_html, clean_markdown, clean_output
 from workbench.theme import ON_DARK, config
 
 BANNER_TAG = "papermill-error-cell-tag"
@@ -185,7 +185,7 @@ def _own_html(data: dict[str, Any]) -> str:
     html, note = clean_output(str(data["text/html"]))
     if note and not html.strip():
         return f'<p class="note">{note}</p>'
-    return f'<div class="out html">{balanced(html)}</div>' + (f'<p class="note">{note}</p>' if note else "")
+    return f'<div class="out html">{html}</div>' + (f'<p class="note">{note}</p>' if note else "")
 
 
 def _text_html(data: dict[str, Any]) -> str:
