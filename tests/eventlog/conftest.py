@@ -17,15 +17,17 @@ def log_paths(folder: Path) -> list[Path]:
     found = []
     for path in sorted(folder.rglob("*")):
         inside_rolling = path.parent.name.startswith("eventlog_v2_")
-        if path.is_dir() and path.name.startswith("eventlog_v2_"):
-            found.append(path)
-        elif path.is_file() and not inside_rolling and path.suffix not in (".py", ".md", ".json", ".pyc"):
+        rolling = path.is_dir() and path.name.startswith("eventlog_v2_")
+        file = path.is_file() and not inside_rolling and path.suffix not in (".py", ".md", ".json", ".pyc")
+        if rolling or file:
             found.append(path)
     return found
 
 
 OWN = [pytest.param(path, id=str(path.relative_to(LOGS))) for path in log_paths(LOGS)]
-OTHERS = [pytest.param(path, id=path.name) for path in (log_paths(SHARED / "data" / "eventlogs") if SHARED.is_dir() else [])]
+OTHERS = [
+    pytest.param(path, id=path.name) for path in (log_paths(SHARED / "data" / "eventlogs") if SHARED.is_dir() else [])
+]
 
 
 @pytest.fixture(scope="session")

@@ -169,5 +169,5 @@ def test_nonsense_is_refused_with_what_to_do(tmp_path: Path) -> None:
         assert caught.value.exit_code == 2
     with pytest.raises(ConfigError, match="jobs"):
         read(LOGS / "failing.zstd", jobs=0)
-    with pytest.raises(InputError, match="cannot be opened|cannot be read"):
+    with pytest.raises(InputError, match=r"cannot be opened|cannot be read"):
         read("nosuchprotocol://bucket/log")

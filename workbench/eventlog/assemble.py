@@ -170,7 +170,17 @@ class Assembler:
         return time_ms
 
     def _failure(self, kind: str, **row: Any) -> None:
-        names = ("sql_id", "job_id", "stage_id", "stage_attempt_id", "task_id", "executor_id", "time_ms", "reason", "message")
+        names = (
+            "sql_id",
+            "job_id",
+            "stage_id",
+            "stage_attempt_id",
+            "task_id",
+            "executor_id",
+            "time_ms",
+            "reason",
+            "message",
+        )
         full = dict.fromkeys(names) | row
         full["message"] = self.redact.text((full["message"] or "")[:MESSAGE_CHARS]) or None
         self._add(tables.FAILURES.name, kind=kind, **full)
@@ -191,7 +201,9 @@ class Assembler:
     def _environment(self, event: Environment) -> None:
         """The last update stands: jars that are added later send another one."""
         self.properties = _pairs(event.spark)
-        self.environment = {("spark", name): self.redact.property(name, value) for name, value in self.properties.items()}
+        self.environment = {
+            ("spark", name): self.redact.property(name, value) for name, value in self.properties.items()
+        }
         for name, value in _pairs(event.jvm).items():
             self.environment["jvm", name] = self.redact.property(name, value)
 
@@ -254,7 +266,12 @@ class Assembler:
             message = _string(exception.get("Message")) if isinstance(exception, dict) else None
             job["error"] = self.redact.text((message or str(event.result.get("Result")))[:MESSAGE_CHARS])
             self._failure(
-                "job", job_id=event.job_id, sql_id=job["sql_id"], time_ms=event.time_ms, reason="job failed", message=message
+                "job",
+                job_id=event.job_id,
+                sql_id=job["sql_id"],
+                time_ms=event.time_ms,
+                reason="job failed",
+                message=message,
             )
 
     def _stage_submitted(self, event: StageSubmitted) -> None:
@@ -362,7 +379,14 @@ class Assembler:
         for task_id, time_ms, executor_id, reason, message in tasks.failures:
             sql_id = self.stage_sql.get(key[0])
             self._failure(
-                "task", **ids, sql_id=sql_id, task_id=task_id, executor_id=executor_id, time_ms=time_ms, reason=reason, message=message
+                "task",
+                **ids,
+                sql_id=sql_id,
+                task_id=task_id,
+                executor_id=executor_id,
+                time_ms=time_ms,
+                reason=reason,
+                message=message,
             )
 
     # --- SQL -----------------------------------------------------------------------------------------------------
@@ -421,7 +445,9 @@ class Assembler:
             n_plan_versions=len(sql.plans),
         )
         if error:
-            self._failure("sql", sql_id=sql.sql_id, time_ms=end.time_ms if end else None, reason="query failed", message=error)
+            self._failure(
+                "sql", sql_id=sql.sql_id, time_ms=end.time_ms if end else None, reason="query failed", message=error
+            )
         self._write_plans(sql)
         self._write_node_metrics(sql)
 

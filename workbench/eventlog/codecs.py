@@ -136,7 +136,9 @@ def _lz4(file: IO[bytes]) -> Iterator[bytes]:
         _length(size, "a decoded lz4 block")
         if size == 0:  # end mark; a further stream may follow
             continue
-        block = data if method == 0x10 else _decompressed("lz4", lambda: bytes(lz4.decompress_block(data, output_len=size)))  # noqa: B023
+        block = data
+        if method != 0x10:
+            block = _decompressed("lz4", lambda: bytes(lz4.decompress_block(data, output_len=size)))  # noqa: B023
         # lz4-java keeps 28 bits of the checksum.
         if len(block) != size or xxhash.xxh32_intdigest(block, 0x9747B28C) & 0x0FFFFFFF != checksum & 0xFFFFFFFF:
             raise CodecFaultError("an lz4 block does not match its checksum")

@@ -23,15 +23,20 @@ def _group() -> None:
 def facts(
     log: Annotated[
         list[str],
-        typer.Argument(help="Event logs: files, rolling (eventlog_v2_*) or Databricks folders, folders of logs, fsspec URLs."),
+        typer.Argument(
+            help="Event logs: files, rolling (eventlog_v2_*) or Databricks folders, folders of logs, fsspec URLs."
+        ),
     ],
     out: Annotated[Path, typer.Option(help="Folder for the run: run.json and tables/*.parquet.")],
     jobs: Annotated[int | None, typer.Option(help="Processes; the machine's cores by default.", min=1)] = None,
     redact: Annotated[
-        bool, typer.Option("--redact", help="Also hash users, hosts, paths and SQL literals (secrets are taken out always).")
+        bool,
+        typer.Option("--redact", help="Also hash users, hosts, paths and SQL literals (secrets are taken out always)."),
     ] = False,
     csv: Annotated[bool, typer.Option("--csv", help="Write every table as CSV, too.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")
+    ] = False,
 ) -> None:
     """Write what an application did: queries, plans, stages, exact metric statistics, failures.
 
@@ -46,7 +51,9 @@ def facts(
 
     find_all(log)  # before anything is written
     config = {"jobs": jobs, "redact": redact, "csv": csv}
-    run = runs.start("eventlog", folder=out, title="Facts of event logs", config=config, command="workbench eventlog facts")
+    run = runs.start(
+        "eventlog", folder=out, title="Facts of event logs", config=config, command="workbench eventlog facts"
+    )
     with _Bar() as bar:
         written = write(log, run.tables_folder, jobs=jobs, redact=redact, csv=csv, progress=bar.show)
     run.record["tables"] = [{"name": name, "rows": rows} for name, rows in written.rows.items()]

@@ -59,7 +59,8 @@ class ShuffleRead(
 
 
 class ShuffleWrite(
-    Struct, rename={"bytes": "Shuffle Bytes Written", "time_ns": "Shuffle Write Time", "records": "Shuffle Records Written"}
+    Struct,
+    rename={"bytes": "Shuffle Bytes Written", "time_ns": "Shuffle Write Time", "records": "Shuffle Records Written"},
 ):
     bytes: int = 0
     time_ns: int = 0

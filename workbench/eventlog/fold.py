@@ -192,7 +192,11 @@ class _Folder:
         except msgspec.DecodeError:
             return  # the task is counted; only why it failed cannot be read
         reason = str(event.end.get("Reason", "unknown"))
-        parts = [str(event.end[name]) for name in ("Class Name", "Description", "Loss Reason", "Kill Reason", "Message") if event.end.get(name)]
+        parts = [
+            str(event.end[name])
+            for name in ("Class Name", "Description", "Loss Reason", "Kill Reason", "Message")
+            if event.end.get(name)
+        ]
         tasks.failures.append(
             (event.info.task_id, event.info.finish_ms, event.info.executor_id, reason, ": ".join(parts)[:MESSAGE_CHARS])
         )
@@ -214,7 +218,7 @@ class _Folder:
                 integers.append(type(update)(update.id, value))
             elif update.update is not None:
                 tasks.not_integer[update.id] = tasks.not_integer.get(update.id, 0) + 1
-        task.info.updates = integers  # type: ignore[assignment]
+        task.info.updates = integers
         self.task(task, line)
         return True
 
@@ -256,7 +260,9 @@ class _Folder:
         if tasks.planned_tasks is None:
             tasks.planned_tasks = info.tasks
         scopes = tuple(sorted({name for rdd in info.rdds if (name := scope_name(rdd.scope))}))
-        tasks.values_at_end = {found.id: value for found in info.values if (value := as_integer(found.value)) is not None}
+        tasks.values_at_end = {
+            found.id: value for found in info.values if (value := as_integer(found.value)) is not None
+        }
         info.rdds, info.values = [], []
         self.facts.events.append(StageCompleted(info, scopes))
         self.close_if_finished(tasks)
@@ -333,5 +339,3 @@ def _normal_head(line: bytes) -> bytes:
     if not isinstance(name, str):
         raise ValueError('JSON, but no event: it has no "Event"')
     return EVENT_HEAD + name.encode() + b'"'
-
-

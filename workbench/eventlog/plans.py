@@ -54,7 +54,9 @@ class _Builder:
         self.keys: dict[int, int] = {}
         self.contents: dict[tuple[str, str, tuple[int, ...]], int] = {}
 
-    def visit(self, plan: Plan, parent: Node | None, span: Node | None) -> Iterator[tuple[Plan, Node | None, Node | None]]:
+    def visit(
+        self, plan: Plan, parent: Node | None, span: Node | None
+    ) -> Iterator[tuple[Plan, Node | None, Node | None]]:
         """Number one plan node; give what is to be visited below it, as (plan, parent, codegen span)."""
         child = plan.children[0] if plan.children else None
         if plan.name.startswith("WholeStageCodegen") and child is not None:

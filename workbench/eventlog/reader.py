@@ -226,5 +226,3 @@ def _quiet() -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.disable()
-
-

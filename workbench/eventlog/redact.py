@@ -70,23 +70,26 @@ def scrub_line(line: bytes) -> str:
 # What a plan's text may keep in strict mode: operators, functions, types and keywords; all else could be a literal.
 PLAN_TOKEN = re.compile(r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"|[A-Za-z_][\w.]*(?:#\d+L?)?|#\d+L?|\d[\w.:+-]*|\S")
 PLAN_WORDS = frozenset(
-    """and or not in like rlike is null true false asc desc nulls first last inner leftouter rightouter fullouter leftsemi
-    leftanti cross existence buildleft buildright outer left right full semi anti join on using where select from group by order
-    having limit offset union all distinct as case when then else end cast between exists with create table view insert into
-    overwrite values set update delete merge over partition rows range unbounded preceding following current row interval
-    rollup cube grouping sets filter sort project scan parquet orc csv json text avro delta iceberg jdbc exchange hashpartitioning
-    rangepartitioning singlepartition roundrobinpartitioning hashedrelationbroadcastmode identitybroadcastmode
-    ensure_requirements repartition_by_num repartition_by_col repartition rebalance plan_id id columnar gpu batched
-    datafilters partitionfilters pushedfilters readschema location format struct array map string int integer bigint smallint
-    tinyint double float decimal boolean date timestamp binary void keys functions output results count sum min max avg mean
-    stddev variance first_value last_value collect_list collect_set approx_count_distinct partial_sum partial_count partial_avg
-    partial_min partial_max merge_sum isnotnull isnull coalesce substring substr year month day concat upper lower trim length
-    abs round floor ceil greatest least if hash rank dense_rank row_number lag lead ntile explode inline posexplode knownfloatingpointnormalized
-    normalizenanandzero promote_precision checkoverflow makedecimal unscaledvalue wholestagecodegen adaptivesparkplan isfinalplan
-    broadcastexchange shuffleexchange sortmergejoin broadcasthashjoin hashaggregate objecthashaggregate sortaggregate
-    takeorderedandproject reusedexchange subquery scalar_subquery dynamicpruning inmemoryfileindex paths dynamicpruningexpression
-    wholetextfiles cached batchscan filescan localtablescan expand generate window coalesced local skewed aqeshuffleread arguments
-    input condition inputpath execute command""".lower().split()
+    """and or not in like rlike is null true false asc desc nulls first last inner leftouter rightouter fullouter
+    leftsemi leftanti cross existence buildleft buildright outer left right full semi anti join on using where
+    select from group by order having limit offset union all distinct as case when then else end cast between
+    exists with create table view insert into overwrite values set update delete merge over partition rows
+    range unbounded preceding following current row interval rollup cube grouping sets filter sort project
+    scan parquet orc csv json text avro delta iceberg jdbc exchange hashpartitioning rangepartitioning
+    singlepartition roundrobinpartitioning hashedrelationbroadcastmode identitybroadcastmode
+    ensure_requirements repartition_by_num repartition_by_col repartition rebalance plan_id id columnar gpu
+    batched datafilters partitionfilters pushedfilters readschema location format struct array map string int
+    integer bigint smallint tinyint double float decimal boolean date timestamp binary void keys functions
+    output results count sum min max avg mean stddev variance first_value last_value collect_list collect_set
+    approx_count_distinct partial_sum partial_count partial_avg partial_min partial_max merge_sum isnotnull
+    isnull coalesce substring substr year month day concat upper lower trim length abs round floor ceil
+    greatest least if hash rank dense_rank row_number lag lead ntile explode inline posexplode
+    knownfloatingpointnormalized normalizenanandzero promote_precision checkoverflow makedecimal unscaledvalue
+    wholestagecodegen adaptivesparkplan isfinalplan broadcastexchange shuffleexchange sortmergejoin
+    broadcasthashjoin hashaggregate objecthashaggregate sortaggregate takeorderedandproject reusedexchange
+    subquery scalar_subquery dynamicpruning inmemoryfileindex paths dynamicpruningexpression wholetextfiles
+    cached batchscan filescan localtablescan expand generate window coalesced local skewed aqeshuffleread
+    arguments input condition inputpath execute command""".split()  # noqa: SIM905 - one word a line would fill four pages
 )
 PATH = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?/{1,3}[^\s,;\"'\[\](){}]+")
 ADDRESS = re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}\b|\b[A-Za-z0-9][\w-]*(?:\.[A-Za-z0-9][\w-]*){2,}\b")
@@ -117,7 +120,9 @@ class Redactor:
         if not self.strict or value == REDACTED:
             return value
         # Numbers, sizes, switches and class names say nothing personal and are what the properties are read for.
-        if re.fullmatch(r"-?[\d.]+[a-zA-Z]{0,2}|true|false|local(\[[\d*,]+\])?|yarn|(org|com)\.(apache|nvidia)\.[\w.$,]+", value):
+        if re.fullmatch(
+            r"-?[\d.]+[a-zA-Z]{0,2}|true|false|local(\[[\d*,]+\])?|yarn|(org|com)\.(apache|nvidia)\.[\w.$,]+", value
+        ):
             return value
         return self.hashed(value)
 
@@ -145,7 +150,7 @@ class Redactor:
 
     def _plan_token(self, found: re.Match[str]) -> str:
         token = found[0]
-        if not token.isalnum() and len(token) == 1 or "#" in token or token.lower() in PLAN_WORDS:
+        if (not token.isalnum() and len(token) == 1) or "#" in token or token.lower() in PLAN_WORDS:
             return token
         # A name before "(" is a function or an operator.
         rest = found.string[found.end() : found.end() + 1]

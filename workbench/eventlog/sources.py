@@ -61,7 +61,9 @@ def find_logs(path: str) -> list[LogSource]:
     store, root = _open_store(path)
     try:
         if not store.exists(root):
-            raise InputError("no such file or folder", where=path, do="check the path; folders and URLs such as s3://… work too")
+            raise InputError(
+                "no such file or folder", where=path, do="check the path; folders and URLs such as s3://… work too"
+            )
         if not store.isdir(root):
             return [_single(store, store.info(root), path)]
         logs = _below(store, root)
@@ -111,15 +113,27 @@ def _below(store: Any, folder: str) -> list[LogSource]:
 def _as_one_log(store: Any, folder: str, files: list[dict[str, Any]]) -> LogSource | None:
     """The folder as a single application's log, when its file names say so."""
     name = PurePosixPath(folder).name
-    rolled = {int(match[1]): file for file in files if (match := ROLLED.fullmatch(_name(file))) and not _name(file).endswith(".compact")}
-    compacted = {int(match[1]): file for file in files if (match := ROLLED.fullmatch(_name(file))) and _name(file).endswith(".compact")}
+    rolled = {
+        int(match[1]): file
+        for file in files
+        if (match := ROLLED.fullmatch(_name(file))) and not _name(file).endswith(".compact")
+    }
+    compacted = {
+        int(match[1]): file
+        for file in files
+        if (match := ROLLED.fullmatch(_name(file))) and _name(file).endswith(".compact")
+    }
     if rolled or compacted:
         start = max(compacted, default=0)
-        chosen = ([compacted[start]] if compacted else []) + [file for number, file in sorted(rolled.items()) if number > start]
-        in_progress = any(_name(file).startswith("appstatus_") and _name(file).endswith(".inprogress") for file in files)
+        chosen = ([compacted[start]] if compacted else []) + [
+            file for number, file in sorted(rolled.items()) if number > start
+        ]
+        in_progress = any(
+            _name(file).startswith("appstatus_") and _name(file).endswith(".inprogress") for file in files
+        )
         return _joined(store, folder, chosen, in_progress=in_progress)
     parts = [file for file in files if DATABRICKS.fullmatch(_name(file))]
-    if any(_name(file) == "eventlog" for file in parts) and len(parts) > 1 or (parts and name.isdigit()):
+    if (any(_name(file) == "eventlog" for file in parts) and len(parts) > 1) or (parts and name.isdigit()):
         # Dated parts in order of their dates; the undated one is the newest.
         return _joined(store, folder, sorted(parts, key=lambda file: (_name(file) == "eventlog", _name(file))))
     return None
@@ -135,7 +149,9 @@ def _joined(store: Any, folder: str, entries: list[dict[str, Any]], *, in_progre
             files.append(file)
     if not files:
         raise InputError("none of the log's files can be read", where=folder, found=notes)
-    return LogSource(store.unstrip_protocol(folder) if _remote(store) else folder, tuple(files), in_progress, tuple(notes))
+    return LogSource(
+        store.unstrip_protocol(folder) if _remote(store) else folder, tuple(files), in_progress, tuple(notes)
+    )
 
 
 def _maybe_single(store: Any, entry: dict[str, Any]) -> list[LogSource]:

@@ -127,7 +127,9 @@ class StageTasks:
             total[11] += wrote.bytes
             total[12] += wrote.records
         shuffle = metrics.shuffle_read
-        if shuffle is not None and (shuffle.remote_blocks or shuffle.local_blocks or shuffle.records or shuffle.fetch_wait_ms):
+        if shuffle is not None and (
+            shuffle.remote_blocks or shuffle.local_blocks or shuffle.records or shuffle.fetch_wait_ms
+        ):
             total[13] += shuffle.remote_blocks
             total[14] += shuffle.local_blocks
             total[15] += shuffle.fetch_wait_ms
@@ -149,8 +151,8 @@ class StageTasks:
         self.completed |= later.completed
         self.stage_failed |= later.stage_failed
         self.planned_tasks = later.planned_tasks if self.planned_tasks is None else self.planned_tasks
-        self.first_launch_ms = min(filter(_known, (self.first_launch_ms, later.first_launch_ms)), default=None)
-        self.last_finish_ms = max(filter(_known, (self.last_finish_ms, later.last_finish_ms)), default=None)
+        self.first_launch_ms = min(_known(self.first_launch_ms, later.first_launch_ms), default=None)
+        self.last_finish_ms = max(_known(self.last_finish_ms, later.last_finish_ms), default=None)
         self.peak_memory_bytes = max(self.peak_memory_bytes, later.peak_memory_bytes)
         self.largest_result_bytes = max(self.largest_result_bytes, later.largest_result_bytes)
         self.durations_ms.extend(later.durations_ms)
@@ -183,8 +185,8 @@ class StageTasks:
         return self.ended == self.started or self.succeeded >= (self.planned_tasks or 0)
 
 
-def _known(value: int | None) -> bool:
-    return value is not None
+def _known(*values: int | None) -> list[int]:
+    return [value for value in values if value is not None]
 
 
 @dataclass(frozen=True)
@@ -256,7 +258,9 @@ def summarize(samples: list[Ints]) -> Summary:
     numpy for each alone would cost more than reading the log.
     Median and percentile are numpy's (linear interpolation between order statistics).
     """
-    rows: list[tuple[int, int | None, float | None, float | None, int | None, int | None]] = [(0, None, None, None, None, 0)] * len(samples)
+    rows: list[tuple[int, int | None, float | None, float | None, int | None, int | None]] = [
+        (0, None, None, None, None, 0)
+    ] * len(samples)
     by_size: dict[int, list[int]] = {}
     for position, sample in enumerate(samples):
         by_size.setdefault(len(sample), []).append(position)
@@ -265,10 +269,16 @@ def summarize(samples: list[Ints]) -> Summary:
             continue
         matrix = np.sort(np.stack([samples[position] for position in positions]), axis=1)
         totals = _exact_totals(matrix)
-        columns = (matrix[:, 0].tolist(), _quantile(matrix, 0.5), _quantile(matrix, 0.95), matrix[:, -1].tolist(), totals)
+        columns = (
+            matrix[:, 0].tolist(),
+            _quantile(matrix, 0.5),
+            _quantile(matrix, 0.95),
+            matrix[:, -1].tolist(),
+            totals,
+        )
         for position, *values in zip(positions, *columns, strict=True):
             rows[position] = (size, *values)
-    return Summary(*([list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(6)]))  # type: ignore[arg-type]
+    return Summary(*([list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(6)]))
 
 
 def _quantile(matrix: Ints, q: float) -> list[float]:

@@ -35,7 +35,13 @@ def _statistics(what: str, unit: str = "", dtype: Dtype = "int") -> tuple[Column
         Column("n", "int", f"Tasks that reported {what}."),
         Column("min", dtype, f"Smallest {what} of a task.", unit, nullable=True),
         Column("median", "float", "Median over tasks (numpy's).", unit, nullable=True),
-        Column("p95", "float", "95th percentile over tasks, linear between order statistics (numpy's).", unit, nullable=True),
+        Column(
+            "p95",
+            "float",
+            "95th percentile over tasks, linear between order statistics (numpy's).",
+            unit,
+            nullable=True,
+        ),
         Column("max", dtype, f"Largest {what} of a task.", unit, nullable=True),
         Column("total", dtype, "Sum over tasks; null beyond 64 bits.", unit, nullable=True),
     )
@@ -54,7 +60,10 @@ LOGS = Table(
         _id("n_lines", "Lines."),
         _id("n_events", "Events decoded; the others carry no facts."),
         _id("n_bad_lines", "Lines that could not be decoded."),
-        _id("n_late_task_ends", "Tasks that ended after their stage was closed: missing from the facts (Spark had dropped their start)."),
+        _id(
+            "n_late_task_ends",
+            "Tasks that ended after their stage was closed: missing from the facts (Spark had dropped their start).",
+        ),
         _text("fault", "What is damaged or missing in the files; null when nothing."),
     ),
 )
@@ -92,7 +101,11 @@ ENVIRONMENT = Table(
     "environment",
     "Spark properties and facts of the Java machine; secrets are redacted.",
     ("log_id", "section", "name"),
-    _log(_text("section", "spark or jvm.", nullable=False), _text("name", "Property.", nullable=False), _text("value", "Value.", nullable=False)),
+    _log(
+        _text("section", "spark or jvm.", nullable=False),
+        _text("name", "Property.", nullable=False),
+        _text("value", "Value.", nullable=False),
+    ),
 )
 EXECUTORS = Table(
     "executors",
@@ -138,13 +151,16 @@ PLAN_NODES = Table(
         _id("depth", "Distance from the root."),
         _text("node_name", "Operator.", nullable=False),
         _text("simple_string", "Operator with its arguments (first 4,000 characters)."),
-        Column("accumulator_ids", "list[int]", "Accumulators of its metrics: the same in every version (see node_metrics)."),
+        Column(
+            "accumulator_ids", "list[int]", "Accumulators of its metrics: the same in every version (see node_metrics)."
+        ),
         _text("metadata", "Spark's metadata of scans, as JSON."),
     ),
 )
 NODE_METRICS = Table(
     "node_metrics",
-    "What each node's metrics came to, over all tasks of the stages that ran for the execution (a table cached earlier counts where it was made), at the last plan version that has them.",
+    "What each node's metrics came to, over all tasks of the stages that ran for the execution (a table cached earlier "
+    "counts where it was made), at the last plan version that has them.",
     ("log_id", "sql_id", "node_id", "plan_version", "accumulator_id"),
     _log(
         _SQL_ID,
@@ -153,9 +169,16 @@ NODE_METRICS = Table(
         _text("node_name", "Operator."),
         _id("accumulator_id", "Accumulator."),
         _text("metric_name", "Metric.", nullable=False),
-        _text("metric_type", "sum, size, timing (ms), nsTiming (ns) or average: the unit of the values.", nullable=False),
+        _text(
+            "metric_type", "sum, size, timing (ms), nsTiming (ns) or average: the unit of the values.", nullable=False
+        ),
         *_statistics("the metric"),
-        Column("driver_value", "int", "Sum of what the driver added (broadcasts, file listing); null when it added nothing.", nullable=True),
+        Column(
+            "driver_value",
+            "int",
+            "Sum of what the driver added (broadcasts, file listing); null when it added nothing.",
+            nullable=True,
+        ),
         Column("stage_ids", "list[int]", "Stages whose tasks reported it."),
     ),
 )
@@ -245,7 +268,8 @@ STAGE_TASKS = Table(
 )
 ACCUMULATORS = Table(
     "accumulators",
-    "Exact statistics of every accumulator's updates in every stage attempt (updates that are no integers are counted only).",
+    "Exact statistics of every accumulator's updates in every stage attempt (updates that are no integers are counted "
+    "only).",
     ("log_id", "stage_id", "stage_attempt_id", "accumulator_id"),
     _log(
         *_STAGE,
@@ -255,14 +279,16 @@ ACCUMULATORS = Table(
         _id("n_not_integer", "Updates that are no integer."),
         _id(
             "value_at_stage_end",
-            "What Spark's driver had counted when the stage ended: with earlier stages, where several share the accumulator.",
+            "What Spark's driver had counted when the stage ended: with earlier stages, where several share the "
+            "accumulator.",
             nullable=True,
         ),
     ),
 )
 FAILURES = Table(
     "failures",
-    "What failed: tasks (at most 20 per stage attempt; stage_tasks counts all), stages, jobs, SQL executions, executors.",
+    "What failed: tasks (at most 20 per stage attempt; stage_tasks counts all), stages, jobs, SQL executions, "
+    "executors.",
     (),
     _log(
         _text("kind", "task, stage, job, sql or executor.", nullable=False),

@@ -19,9 +19,13 @@ def _group() -> None:
 def profile(
     event_log: Annotated[str, typer.Argument(help="Event log: a file, a rolling folder or a URL.")],
     out: Annotated[Path | None, typer.Option(help="Write the tables as a run folder here.")] = None,
-    sql_id: Annotated[list[int] | None, typer.Option(help="SQL execution to look at; repeat for several; all by default.")] = None,
+    sql_id: Annotated[
+        list[int] | None, typer.Option(help="SQL execution to look at; repeat for several; all by default.")
+    ] = None,
     top_operators: Annotated[int, typer.Option(help="Operators to print.", min=1, max=100)] = 12,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")
+    ] = False,
 ) -> None:
     """Say what one application spent its time on: queries, stages, operators, skew, failures.
 
@@ -40,7 +44,9 @@ def profile(
     config = ProfileConfig(event_log=event_log, sql_ids=sql_id or [], top_operators=top_operators)
     result = analysis.profile(read(config.event_log), sql_ids=config.sql_ids)
     if out is not None:
-        run = runs.start("speedup", folder=out, title="Profile", config=config.model_dump(), command="workbench speedup profile")
+        run = runs.start(
+            "speedup", folder=out, title="Profile", config=config.model_dump(), command="workbench speedup profile"
+        )
         for declared in tables.ALL:
             run.write_table(declared, getattr(result, declared.name))
         run.add_input(config.event_log)
@@ -48,13 +54,24 @@ def profile(
     if as_json:
         import json
 
-        document = {"answer": result.answer, "verdict": result.verdict, "reasons": list(result.reasons), "out": str(out) if out else None}
+        document = {
+            "answer": result.answer,
+            "verdict": result.verdict,
+            "reasons": list(result.reasons),
+            "out": str(out) if out else None,
+        }
         document |= {declared.name: getattr(result, declared.name).to_dicts() for declared in tables.ALL}
         typer.echo(json.dumps(document, indent=2))
     else:
-        typer.echo(f"{result.answer}\nverdict: {result.verdict}" + "".join(f"\n  {reason}" for reason in result.reasons))
+        typer.echo(
+            f"{result.answer}\nverdict: {result.verdict}" + "".join(f"\n  {reason}" for reason in result.reasons)
+        )
         typer.echo(table(result.queries, tables.QUERIES, caption="Queries by task time", limit=10).text)
-        typer.echo(table(result.operator_times, tables.OPERATOR_TIMES, caption="Operator times", limit=config.top_operators).text)
+        typer.echo(
+            table(
+                result.operator_times, tables.OPERATOR_TIMES, caption="Operator times", limit=config.top_operators
+            ).text
+        )
         if result.failure_counts.height:
             typer.echo(table(result.failure_counts, tables.FAILURE_COUNTS, caption="Failures").text)
     raise typer.Exit(1 if result.reasons else 0)

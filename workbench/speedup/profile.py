@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import polars as pl
 
@@ -36,7 +37,7 @@ class Profile:
     answer: str
 
     @property
-    def verdict(self) -> str:
+    def verdict(self) -> Literal["valid", "invalid"]:
         return "invalid" if self.reasons else "valid"
 
 
@@ -71,7 +72,12 @@ def profile(facts: Facts, *, sql_ids: Sequence[int] = (), log_id: int = 0) -> Pr
     one = _of_log(facts, log_id)
     known = set(one.sql_executions["sql_id"])
     if unknown := sorted(set(sql_ids) - known):
-        raise InputError("no such SQL execution in this log", where="sql_ids", found=unknown, allowed=sorted(known) or "none: no SQL ran")
+        raise InputError(
+            "no such SQL execution in this log",
+            where="sql_ids",
+            found=unknown,
+            allowed=sorted(known) or "none: no SQL ran",
+        )
     application = one.applications.row(0, named=True)
     zero_ms = application["start_time_ms"] or 0
     spans = _stage_spans(one, zero_ms, sql_ids)
@@ -81,13 +87,20 @@ def profile(facts: Facts, *, sql_ids: Sequence[int] = (), log_id: int = 0) -> Pr
     failures = _failure_counts(one, zero_ms)
     overview = _overview(one, application, spans, queries)
     reasons = _reasons(one, application)
-    return Profile(overview, queries, spans, operators, coverage, failures, reasons, _answer(overview, queries, coverage))
+    return Profile(
+        overview, queries, spans, operators, coverage, failures, reasons, _answer(overview, queries, coverage)
+    )
 
 
 def _of_log(facts: Facts, log_id: int) -> Facts:
     frames = {name: getattr(facts, name).filter(pl.col("log_id") == log_id) for name in Facts.__dataclass_fields__}
     if not frames["applications"].height:
-        raise InputError("no application of this number", where="log_id", found=log_id, allowed=facts.applications["log_id"].to_list())
+        raise InputError(
+            "no application of this number",
+            where="log_id",
+            found=log_id,
+            allowed=facts.applications["log_id"].to_list(),
+        )
     return Facts(**frames)
 
 
@@ -109,7 +122,11 @@ def _stage_spans(facts: Facts, zero_ms: int, sql_ids: Sequence[int]) -> pl.DataF
     if sql_ids:
         joined = joined.filter(pl.col("sql_id").is_in(list(sql_ids)))
     even = (pl.col("n_tasks") >= MIN_TASKS_FOR_SKEW) & (pl.col("task_duration_median_ms") > 0)
-    attempt = pl.when(pl.col("stage_attempt_id") > 0).then(pl.format(" (attempt {})", "stage_attempt_id")).otherwise(pl.lit(""))
+    attempt = (
+        pl.when(pl.col("stage_attempt_id") > 0)
+        .then(pl.format(" (attempt {})", "stage_attempt_id"))
+        .otherwise(pl.lit(""))
+    )
     spans = joined.select(
         "stage_id",
         "stage_attempt_id",
@@ -185,7 +202,11 @@ def _operator_times(facts: Facts, sql_ids: Sequence[int]) -> pl.DataFrame:
         metrics.filter(pl.col("n") > 0)
         .with_columns(where=pl.lit("tasks"))
         .group_by(keys)
-        .agg(total_s=(pl.col("total") / pl.col("divisor")).sum(), max_s=(pl.col("max") / pl.col("divisor")).max(), **counted)
+        .agg(
+            total_s=(pl.col("total") / pl.col("divisor")).sum(),
+            max_s=(pl.col("max") / pl.col("divisor")).max(),
+            **counted,
+        )
     )
     of_driver = (
         metrics.filter(pl.col("driver_value").is_not_null())
@@ -219,7 +240,8 @@ def _coverage(facts: Facts, spans: pl.DataFrame) -> pl.DataFrame:
         )
     )
     stages = spans.join(per_stage, on=key, how="left").with_columns(
-        pl.col("n_timed").fill_null(0), pl.min_horizontal(pl.col("codegen_s").fill_null(0.0), "task_time_s").alias("codegen_s")
+        pl.col("n_timed").fill_null(0),
+        pl.min_horizontal(pl.col("codegen_s").fill_null(0.0), "task_time_s").alias("codegen_s"),
     )
     in_sql, has_times = pl.col("sql_id").is_not_null(), pl.col("n_timed") > 0
     parts = {
@@ -242,7 +264,9 @@ def _failure_counts(facts: Facts, zero_ms: int) -> pl.DataFrame:
         .group_by("kind", "reason", "message")
         .agg(pl.len().cast(pl.Int64).alias("n"), first_s=_seconds("time_ms", zero_ms).min())
     )
-    return tables.FAILURE_COUNTS.check(counted).sort("n", "kind", "reason", "message", descending=[True, False, False, False])
+    return tables.FAILURE_COUNTS.check(counted).sort(
+        "n", "kind", "reason", "message", descending=[True, False, False, False]
+    )
 
 
 def _overview(facts: Facts, application: dict[str, object], spans: pl.DataFrame, queries: pl.DataFrame) -> pl.DataFrame:
@@ -250,7 +274,7 @@ def _overview(facts: Facts, application: dict[str, object], spans: pl.DataFrame,
     wall_s = (end - start) / 1e3 if isinstance(start, int) and isinstance(end, int) else 0.0
     busy_s, stage_s = covered(spans), float((spans["end_s"] - spans["start_s"]).sum())
     task_s = float(spans["task_time_s"].sum())
-    slots = facts.executors["total_cores"].sum() or None
+    slots = int(facts.executors["total_cores"].sum()) or None
     row = {
         "app_id": application["app_id"] or "(unknown)",
         **{name: application[name] for name in ("app_name", "spark_version", "engine", "status")},
@@ -306,12 +330,14 @@ def _answer(overview: pl.DataFrame, queries: pl.DataFrame, coverage: pl.DataFram
     slots = row["n_task_slots"]
     use = f", {row['slot_use_share']:.0%} of the time of its {slots:,} task slots" if slots else ""
     sentence = (
-        f"In {row['wall_time_s']:,.1f} s the application's {row['n_tasks']:,} tasks worked {row['task_time_s']:,.1f} s{use}; "
+        f"In {row['wall_time_s']:,.1f} s the application's {row['n_tasks']:,} tasks worked {row['task_time_s']:,.1f} s"
+        f"{use}; "
         f"for {max(0.0, 1 - row['busy_time_s'] / row['wall_time_s']):.0%} of the wall time no stage ran"
     )
     if queries.height > 1 and queries["task_time_s"][0]:
         top = queries.row(0, named=True)
-        sentence += f"; of {queries.height:,} queries, {top['query']} cost most, {top['task_time_share']:.0%} of their task time"
+        sentence += f"; of {queries.height:,} queries, {top['query']} cost most, "
+        sentence += f"{top['task_time_share']:.0%} of their task time"
     timed = coverage.filter(pl.col("part").is_in([CODEGEN_PART, TIMED_PART]))["task_time_s"].sum()
     return f"{sentence}; operators report times in stages with {timed / row['task_time_s']:.0%} of the task time."
 
@@ -333,14 +359,19 @@ def check(result: Profile, facts: Facts, *, log_id: int = 0) -> pl.DataFrame:
     outcomes = one.stage_tasks.select(pl.sum("n_succeeded", "n_failed", "n_killed")).sum_horizontal().sum()
     busy_s = covered(result.stage_spans)
     rows = [
-        ("parts of the coverage add up to the task time, in s", result.coverage["task_time_s"].sum(), result.stage_spans["task_time_s"].sum()),
+        (
+            "parts of the coverage add up to the task time, in s",
+            result.coverage["task_time_s"].sum(),
+            result.stage_spans["task_time_s"].sum(),
+        ),
         ("tasks by outcome add up to all tasks", outcomes, one.stage_tasks["n_tasks"].sum()),
         ("busy time is at most the stages' time, in s", min(busy_s, result.overview["stage_time_s"][0]), busy_s),
         ("run time by task metrics equals that by accumulators, in ms", *_run_times(one)),
     ]
     rows = [(name, float(found), float(expected)) for name, found, expected in rows]
     checks = pl.DataFrame(rows, schema=["check", "found", "expected"], orient="row").with_columns(
-        holds=(pl.col("found") - pl.col("expected")).abs() <= 1e-9 * pl.max_horizontal(pl.lit(1.0), pl.col("expected").abs())
+        holds=(pl.col("found") - pl.col("expected")).abs()
+        <= 1e-9 * pl.max_horizontal(pl.lit(1.0), pl.col("expected").abs())
     )
     if (broken := checks.filter(~pl.col("holds"))).height:
         row = broken.row(0, named=True)
@@ -354,8 +385,12 @@ def _run_times(facts: Facts) -> tuple[int, int]:
     Where tasks failed they differ: Spark drops accumulators of tasks that end after their stage.
     """
     key = ["stage_id", "stage_attempt_id"]
-    whole = facts.stage_tasks.filter(pl.col("n_succeeded") == pl.col("n_with_metrics"), pl.col("n_tasks") == pl.col("n_succeeded"))
-    internal = facts.accumulators.filter(pl.col("name") == "internal.metrics.executorRunTime").select(*key, by_accumulator="total")
+    whole = facts.stage_tasks.filter(
+        pl.col("n_succeeded") == pl.col("n_with_metrics"), pl.col("n_tasks") == pl.col("n_succeeded")
+    )
+    internal = facts.accumulators.filter(pl.col("name") == "internal.metrics.executorRunTime").select(
+        *key, by_accumulator="total"
+    )
     # A stage whose tasks all ran for 0 ms, and a log without internal accumulators, have none to compare.
     both = whole.join(internal, on=key)
     return int(both["executor_run_time_ms"].sum()), int(both["by_accumulator"].sum())

@@ -30,7 +30,12 @@ OVERVIEW = Table(
         _seconds("wall_time_s", "From start to end, or to the last event of an incomplete log."),
         _seconds("busy_time_s", "Of that, with at least one stage running."),
         _seconds("stage_time_s", "Sum of the stages' wall times: above busy time when stages overlap."),
-        Column("overlap_ratio", "float", "Stage time over busy time: 1 when no two stages ran at once; null without stages.", nullable=True),
+        Column(
+            "overlap_ratio",
+            "float",
+            "Stage time over busy time: 1 when no two stages ran at once; null without stages.",
+            nullable=True,
+        ),
         _seconds("task_time_s", "Sum of the tasks' durations, failed ones too."),
         _count("n_task_slots", "Task slots of the executors; null when the log does not say.", nullable=True),
         _share("slot_use_share", "Task time over wall time times slots.", nullable=True),
@@ -77,13 +82,20 @@ STAGE_SPANS = Table(
         _seconds("task_time_s", "Sum of the tasks' durations."),
         _seconds("task_median_s", "Median task.", nullable=True),
         _seconds("task_max_s", "Longest task.", nullable=True),
-        Column("skew_ratio", "float", "Longest over median task; null below 4 tasks or with a median of 0.", nullable=True),
-        _seconds("skew_cost_s", "Longest minus median task: what an even cut could save at most; null where skew is null.", nullable=True),
+        Column(
+            "skew_ratio", "float", "Longest over median task; null below 4 tasks or with a median of 0.", nullable=True
+        ),
+        _seconds(
+            "skew_cost_s",
+            "Longest minus median task: what an even cut could save at most; null where skew is null.",
+            nullable=True,
+        ),
     ),
 )
 OPERATOR_TIMES = Table(
     "operator_times",
-    "Time that operators report themselves, by operator and metric. Times nest (a codegen span holds its operators), so rows must not be added.",
+    "Time that operators report themselves, by operator and metric. Times nest (a codegen span holds its operators), "
+    "so rows must not be added.",
     ("operator", "metric", "where"),
     (
         Column("operator", "str", "Operator, its number and file format apart."),
