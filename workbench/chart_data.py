@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from workbench.errors import InputError
-from workbench.formats import number
+from workbench.formats import NULL, number
 from workbench.thinning import LIMIT_ROWS
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def chosen(
     texts: Sequence[str | None] = (),
     flags: Sequence[str | None] = (),
 ) -> pl.DataFrame:
-    """The named columns of `table`, with NaN as null; null names are skipped.
+    """The named columns of `table`, with NaN as null and a dash for missing text; null names are skipped.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def chosen(
         )
     for name in filter(None, flags):
         _check_type(frame, piece, name, frame.schema[name] == pl.Boolean, "true, false and null")
-    frame = frame.with_columns(pl.col(name).cast(pl.String) for name in filter(None, texts))
+    frame = frame.with_columns(pl.col(name).cast(pl.String).fill_null(NULL) for name in filter(None, texts))
     frame = frame.with_columns(pl.col(name).fill_nan(None) for name in wanted if frame.schema[name].is_float())
     for name in filter(None, numbers):
         if frame.schema[name].is_float() and frame.get_column(name).is_infinite().any():

@@ -199,6 +199,7 @@ def _table_html(
         "<tr>" + "".join(f"<td{kind}>{escape(value)}</td>" for value, kind in zip(row, kinds, strict=True)) + "</tr>"
         for row in rows
     )
+    body = body or f'<tr><td colspan="{len(heads)}">none</td></tr>'
     words = f"{escape(caption)} <small>{told}</small>" if caption else f"<small>{told}</small>"
     return (
         f'<div class="wb-scroll" tabindex="0"><table class="wb-table"><caption>{words}</caption>'

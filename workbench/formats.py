@@ -62,7 +62,7 @@ def label_of(name: str, unit: str | None = None) -> str:
         return words
     if suffix:
         words = words[: -len(suffix)].strip()
-    return f"{words} ({unit})"
+    return words if words.endswith(unit) else f"{words} ({unit})"
 
 
 def number(value: object) -> str:
@@ -89,17 +89,20 @@ def number(value: object) -> str:
 
 
 def aligned(values: Sequence[object]) -> list[str]:
-    """A column's values for reading, floats with equally many decimals where two are enough.
+    """A column's values for reading, floats with equally many decimals where that claims no digits.
 
     Examples
     --------
-    >>> aligned([5.1, 4.0, None]), aligned([0.00123, 4.0]), aligned(["a", 1.5])
-    (['5.1', '4.0', '–'], ['0.00123', '4'], ['a', '1.5'])
+    >>> aligned([5.1, 4.0, None]), aligned([0.00123, 4.0]), aligned([45.9, 41335.0])
+    (['5.1', '4.0', '–'], ['0.00123', '4'], ['45.9', '41,335'])
     """
     texts = [number(value) for value in values]
-    figures = [text for text, value in zip(texts, values, strict=True) if isinstance(value, float)]
-    decimals = max((len(text.partition(".")[2]) for text in figures), default=0)
-    if not 0 < decimals <= 2 or any("e" in text for text in figures) or any(isinstance(value, str) for value in values):
+    figures = [value for value in values if isinstance(value, float) and math.isfinite(value)]
+    decimals = max((len(number(value).partition(".")[2]) for value in figures), default=0)
+    largest = max((abs(value) for value in figures), default=0.0)
+    # More decimals than this would claim digits that three significant ones do not hold.
+    allowed = 3 if largest < 10 else 2 if largest < 100 else 0
+    if not 0 < decimals <= allowed or any("e" in number(value) or isinstance(value, str) for value in values):
         return texts
     return [
         f"{value:,.{decimals}f}" if isinstance(value, float) and math.isfinite(value) else text

@@ -161,7 +161,7 @@ def _card(entry: Entry, older: list[Entry]) -> str:
         picture = f'<a class="thumb" href="{entry.link}" tabindex="-1">{thumb}</a>'
         question = f'<a href="{entry.link}">{question}</a>'
     chip = chip_html(entry.record.get("verdict"), entry.record["status"])
-    answer = f"<p>{escape(entry.answer)}</p>" if entry.answer else ""
+    answer = f'<p class="said">{escape(entry.answer)}</p>' if entry.answer else ""
     return (
         f'<li class="card">{picture}<h2>{question}</h2>{answer}<p>{chip}{_meta(entry.record)}</p>{_older(older)}</li>'
     )

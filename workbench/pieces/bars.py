@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.chart_data import chosen, missing_note, sentences, unique
 from workbench.errors import InputError
 from workbench.formats import label_of, number
-from workbench.pieces.encodings import ROW_PX, colour, finish, rows, tooltip
+from workbench.pieces.encodings import ROW_PX, colour, finish, rows, short, tooltip
 
 LIMIT_BARS = 100
 
@@ -74,14 +74,24 @@ def _marks(frame: pl.DataFrame, label: str, value: str, category: str | None, to
     import altair as alt
 
     many = max(1, frame.height)
-    slider = alt.binding_range(min=1, max=many, step=1, name="Show the top ") if many > 1 else alt.Undefined
+    # A slider that could only hide bars is left out.
+    slider = alt.binding_range(min=1, max=many, step=1, name="Show the top ") if many > top else alt.Undefined
     shown = alt.param(value=min(top, many), bind=slider)
-    base = alt.Chart(frame).transform_filter(alt.datum.rank <= shown)
-    base = base.encode(
-        y=rows(label),
-        x=alt.X(value, type="quantitative", title=label_of(value), axis=alt.Axis(format="~s", tickCount=6)),
-        tooltip=tooltip(frame),
-    )
+    axis = alt.Axis(tickCount=6, labelExpr=short("datum.value"))
+    x = alt.X(value, type="quantitative", title=label_of(value), axis=axis, scale=_room(frame, value))
+    base = alt.Chart(frame).transform_filter(alt.datum.rank <= shown).encode(y=rows(label), x=x, tooltip=tooltip(frame))
     bar = base.mark_bar(cornerRadiusEnd=2, height={"band": 0.72}).encode(**colour(frame, category))
-    figure = base.mark_text(align="left", dx=5).encode(text=alt.Text(value, type="quantitative", format=".3~s"))
+    figure = base.mark_text(align="left", dx=5, text=alt.ExprRef(short(f"datum.{value}")))
     return alt.layer(bar, figure).add_params(shown)
+
+
+def _room(frame: pl.DataFrame, value: str) -> Any:
+    """Space for the figure beside the longest bar; left to Vega where bars go below 0."""
+    import altair as alt
+
+    values = frame.get_column(value).to_list()
+    return (
+        alt.Scale(domain=[0, 1.1 * max(values)], nice=False)
+        if values and min(values) >= 0 < max(values)
+        else alt.Scale()
+    )

@@ -52,6 +52,11 @@ def tooltip(
     return tips
 
 
+def short(value: str, digits: int = 3) -> str:
+    """A Vega expression that writes a number shortly: SI letters from 1,000 on, and never milli for a second's part."""
+    return f"abs({value}) >= 1000 ? format({value}, '.{digits}~s') : format({value}, '.{digits}~g')"
+
+
 def limit_line(slo: float, value: str, *, axis: Literal["x", "y"]) -> list[Any]:
     """A limit as a dashed line with its figure."""
     import altair as alt

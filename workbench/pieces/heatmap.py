@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.chart_data import at_most, chosen, first_appearance, sentences, unique
 from workbench.errors import InputError
 from workbench.formats import label_of, number
-from workbench.pieces.encodings import finish, rows, tooltip
+from workbench.pieces.encodings import finish, rows, short, tooltip
 
 LIMIT_CELLS = 1_500
 LIMIT_CATEGORIES = 60
@@ -72,10 +72,8 @@ def _cells(frame: pl.DataFrame, x: str, y: str, value: str, printed: str) -> Any
     ink = (
         f"!isValid(datum.{value}) ? '#808894' : luminance(scale('color', datum.{value})) > 0.22 ? '#10151c' : '#ffffff'"
     )
-    figure = alt.condition(
-        f"isValid(datum.{printed})", alt.Text(printed, type="quantitative", format=".3~s"), alt.value("–")
-    )
+    figure = f"isValid(datum.{printed}) ? ({short('datum.' + printed)}) : '–'"
     cells = base.mark_rect(cornerRadius=2, stroke=None).encode(
         color=alt.Color(value, type="quantitative", legend=legend)
     )
-    return alt.layer(cells, base.mark_text(color=alt.ExprRef(ink)).encode(text=figure))
+    return alt.layer(cells, base.mark_text(color=alt.ExprRef(ink), text=alt.ExprRef(figure)))

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 LIMIT_INTERVALS = 3_500
 LIMIT_LANES = 80
-MOST_SUB_ROWS = 16
+LIMIT_ROWS = 120
+SEPARATOR = "\x1f"
 
 
 def timeline(
@@ -75,7 +76,7 @@ def timeline(
         if known.height <= LIMIT_INTERVALS
         else merged_intervals(known, start, end, by, limit=LIMIT_INTERVALS)
     )
-    drawn, rows_per_lane = _stacked(drawn, start, end, lane)
+    drawn, places = _stacked(drawn, start, end, lane)
     steps, binned = (
         open_intervals(known, start, end)
         if known.height
@@ -88,11 +89,11 @@ def timeline(
     overview = _overview(steps.rename({"at": start}), start).add_params(brush)
     first, last = (f"{brush.name}.{start}[{edge}]" for edge in (0, 1))
     inside = f"!isDefined({brush.name}.{start}) || (datum.{end} >= {first} && datum.{start} <= {last})"
-    detail = _detail(drawn, start, end, lane, category, rows_per_lane, brush).transform_filter(inside)
+    detail = _detail(drawn, start, end, category, places, brush).transform_filter(inside)
     told = sentences(
         subtitle, f"{number(known.height)} intervals", missing_note(frame.height - known.height), merged, binned
     )
-    text = table_text(title, drawn.drop("row"), subtitle=told)
+    text = table_text(title, drawn.drop("place"), subtitle=told)
     heading = alt.TitleParams(text=title, subtitle=told)
     return alt.vconcat(overview, detail, spacing=10).properties(title=heading, description=text)
 
@@ -125,18 +126,26 @@ def _numbers(table: pl.DataFrame, details: tuple[str, ...]) -> list[str]:
     return [name for name in details if name in table.columns and table.schema[name].is_numeric()]
 
 
-def _stacked(frame: pl.DataFrame, start: str, end: str, lane: str) -> tuple[pl.DataFrame, int]:
-    """Rows within each lane, so that overlapping intervals lie under one another; overlaid when that is hopeless."""
+def _stacked(frame: pl.DataFrame, start: str, end: str, lane: str) -> tuple[pl.DataFrame, list[str]]:
+    """The place of each interval, and all places from top to bottom: rows within lanes, and gaps between lanes.
+
+    Overlapping intervals of one lane lie under one another; when that would take too much room they overlay.
+    """
     import polars as pl
 
+    lanes = first_appearance(frame, lane)
     rows = pl.Series("row", [0] * frame.height, dtype=pl.Int64)
-    indexed = frame.with_row_index("_index")
-    for part in indexed.partition_by(lane):
+    for part in frame.with_row_index("_index").partition_by(lane):
         rows[part["_index"].to_list()] = sub_rows(part[start].to_list(), part[end].to_list())
-    most = max(rows.to_list(), default=0) + 1
-    if most > MOST_SUB_ROWS:
-        return frame.with_columns(row=pl.lit(0, dtype=pl.Int64)), 1
-    return frame.with_columns(rows), most
+    counts = dict(frame.with_columns(rows).group_by(lane).agg(pl.col("row").max() + 1).rows())
+    if sum(counts.values()) > LIMIT_ROWS:
+        rows, counts = rows * 0, dict.fromkeys(lanes, 1)
+    place = pl.concat_str(pl.col(lane), rows.cast(pl.String), separator=SEPARATOR).alias("place")
+    stacked = max(counts.values(), default=1) > 1
+    places = [
+        f"{name}{SEPARATOR}{row}" for name in lanes for row in [*range(counts[name]), *(["gap"] if stacked else [])]
+    ]
+    return frame.with_columns(place), places
 
 
 def _overview(steps: pl.DataFrame, start: str) -> Any:
@@ -160,40 +169,18 @@ def _overview(steps: pl.DataFrame, start: str) -> Any:
     return area.encode(x=x, y=y, tooltip=tips).properties(width=WIDTH_PX, height=48)
 
 
-def _detail(frame: pl.DataFrame, start: str, end: str, lane: str, category: str | None, rows: int, brush: Any) -> Any:
+def _detail(frame: pl.DataFrame, start: str, end: str, category: str | None, places: list[str], brush: Any) -> Any:
     import altair as alt
 
-    x = alt.X(
-        start,
-        type="quantitative",
-        title="time (s)",
-        axis=alt.Axis(tickCount=10),
-        scale=alt.Scale(domain=brush, nice=False, zero=False),
-    )
-    y = alt.Y(
-        lane,
-        type="nominal",
-        sort=first_appearance(frame, lane),
-        title=None,
-        axis=alt.Axis(grid=False, labelPadding=8),
-        scale=alt.Scale(paddingInner=0.18, paddingOuter=0.1),
-    )
-    encoding: dict[str, Any] = {
-        "x": x,
-        "x2": alt.X2(end),
-        "y": y,
-        "tooltip": tooltip(frame, leave_out=("row",)),
-        **colour(frame, category),
-    }
-    if rows > 1:
-        encoding["yOffset"] = alt.YOffset(
-            "row", type="ordinal", scale=alt.Scale(domain=list(range(rows)), paddingInner=0.15)
-        )
-    lanes = max(1, len(first_appearance(frame, lane)))
-    height = max(60, lanes * min(120, max(22, 11 * rows)))
-    return (
-        alt.Chart(frame)
-        .mark_bar(clip=True, cornerRadius=1, minBandSize=2)
-        .encode(**encoding)
-        .properties(width=WIDTH_PX, height=height)
-    )
+    scale = alt.Scale(domain=brush, nice=False, zero=False)
+    x = alt.X(start, type="quantitative", title="time (s)", axis=alt.Axis(tickCount=10), scale=scale)
+    # The lane's name stands at the first of its rows.
+    name, row = (f"split(datum.label, '{SEPARATOR}')[{part}]" for part in (0, 1))
+    axis = alt.Axis(grid=False, labelPadding=8, labelOverlap=False, labelExpr=f"{row} == '0' ? {name} : ''")
+    padding = alt.Scale(domain=places, paddingInner=0.15, paddingOuter=0.1)
+    y = alt.Y("place", type="nominal", title=None, axis=axis, scale=padding)
+    step = 12 if any(place.endswith(f"{SEPARATOR}1") for place in places) else 24
+    tips = tooltip(frame, leave_out=("place",))
+    bars = alt.Chart(frame).mark_bar(clip=True, cornerRadius=1, minBandSize=2)
+    drawn = bars.encode(x=x, x2=alt.X2(end), y=y, tooltip=tips, **colour(frame, category))
+    return drawn.properties(width=WIDTH_PX, height=max(60, step * len(places)))

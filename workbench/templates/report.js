@@ -1,5 +1,5 @@
 (() => {
-  const NARROW_PX = 560, MOST_SVG_MARKS = 5000;
+  const NARROW_PX = 560, WIDE_PX = 800, MOST_SVG_MARKS = 5000;
   const views = new Map();
   const data = (id) => JSON.parse(document.getElementById(id).textContent);
   const charts = () => [...document.querySelectorAll("figure.chart")];
@@ -29,6 +29,7 @@
     spec.config = merge(spec.config || {}, mode.config);
     spec.background = "transparent";
     spec.padding = 2;
+    if (width > WIDE_PX) spec.config.axisY.labelLimit = 340;
     if (width < NARROW_PX) {
       spec.config.axisY.labelLimit = 110;
       spec.config.legend.columns = 2;
@@ -61,7 +62,7 @@
     const dark = workbenchMode() === "dark", width = box.clientWidth;
     const marks = rows(source, source.datasets || {});
     const options = {
-      mode: "vega-lite", renderer: marks > MOST_SVG_MARKS ? "canvas" : "svg", actions: false, ast: true,
+      mode: "vega-lite", renderer: marks > MOST_SVG_MARKS ? "canvas" : "svg", actions: false, ast: true, logLevel: 1,
       tooltip: { theme: dark ? "dark" : "light" },
     };
     let spec = dressed(source, width);
