@@ -18,6 +18,7 @@ from tests.browser.pages import expected_marks
 from workbench import charts, renderer, theme
 from workbench.chart_text import datasets, spec_text
 from workbench.errors import InputError
+from workbench.renderer import MIME
 from workbench.thinning import LIMIT_ROWS, ecdf_steps, merged_intervals, open_intervals, sub_rows
 
 FOREST = {"title": "t", "label": "operator", "estimate": "speedup_ratio", "low": "ci_low", "high": "ci_high"}
@@ -378,6 +379,16 @@ def test_outside_a_kernel_setup_and_display_need_no_network_and_no_widget(monkey
     monkeypatch.delenv("WORKBENCH_RUN_DIR", raising=False)
     charts.setup()
     assert "text/html" not in charts.bars(samples.ranked(), **BARS)._repr_mimebundle_()
+
+
+@each_piece
+def test_control_characters_of_a_log_do_not_stop_a_chart(
+    piece: Callable[..., Any], table: Callable[[], pl.DataFrame], options: dict[str, str]
+) -> None:
+    frame = table().with_columns(pl.col(pl.String) + "\x1b[31m\x00")
+    data = renderer.mime_bundle(piece(frame, **{**options, "title": "a\x07\ud800"}).to_dict())
+    assert base64.b64decode(data["image/png"])[:4] == b"\x89PNG"
+    assert not {"\x1b", "\x00", "\x07"} & set(json.dumps(data[MIME], ensure_ascii=False))
 
 
 def test_live_html_holds_the_spec_without_an_address_to_load() -> None:

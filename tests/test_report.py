@@ -22,6 +22,7 @@ from workbench.sanitizing import clean_markdown, clean_output
 from workbench.tables import Column, Table
 
 ATTACKS = [
+    "control \x00\x1b[2J signs",
     "<script>alert(1)</script>",
     "</script><script>alert(1)</script>",
     "<img src=x onerror=alert(1)>",
@@ -169,7 +170,7 @@ def test_untrusted_text_stays_text_everywhere(tmp_path: Path, attack: str) -> No
 def test_run_facts_from_outside_stay_text(tmp_path: Path) -> None:
     folder = samples.write_run(tmp_path, [v4.new_markdown_cell("# Q?")])
     record = json.loads((folder / "run.json").read_text())
-    bad = "<script>alert(1)</script>"
+    bad = "<script>alert(1)</script>\ud800"
     record |= {
         "command": bad,
         "config": {bad: bad},

@@ -18,7 +18,7 @@ from workbench.display import HEADLINE_MIME, chip_html
 from workbench.errors import InputError, WorkbenchError
 from workbench.formats import duration, escape, moment
 from workbench.renderer import MIME, png
-from workbench.report import policy, read_notebook, read_template
+from workbench.report import policy, read_notebook, read_template, whole_text
 from workbench.theme import ON_DARK, config
 
 THUMBNAIL_PX = 250
@@ -205,7 +205,7 @@ def _page(cards: str, broken: str, count: int) -> str:
     runs = f"{count} run{'' if count == 1 else 's'}"
     bar = f'<span class="brand">workbench</span><span class="meta">{runs}</span><span class="tools">{toggle}</span>'
     main = f'<main><h1>Reports</h1><ul class="cards">{cards}</ul>{broken}</main>'
-    return (
+    return whole_text(
         f'<!doctype html>\n<html lang="en"><head>{head}</head>'
         f'<body><header class="bar">{bar}</header>{main}</body></html>\n'
     )

@@ -45,10 +45,30 @@ def mime_bundle(spec: dict[str, Any], **_: Any) -> dict[str, Any]:
 
     Live, HTML that draws in the page comes in addition, with the Vega bundle once per kernel.
     """
+    spec = drawable(spec)
     bundle = {MIME: spec, "image/png": base64.b64encode(png(spec)).decode("ascii"), "text/plain": spec_text(spec)}
     if not is_headless() and _in_kernel():
         bundle["text/html"] = live_html(spec)
     return bundle
+
+
+def drawable(value: Any) -> Any:
+    """A spec whose texts a drawing may hold: control characters of logs and half characters become a sign.
+
+    Examples
+    --------
+    >>> drawable({"title": "a\\x1b[0m", "rows": [1, "b\\n"]})
+    {'title': 'a�[0m', 'rows': [1, 'b\\n']}
+    """
+    if isinstance(value, str):
+        return _NOT_DRAWABLE.sub("\ufffd", value)
+    if isinstance(value, dict):
+        return {drawable(key): drawable(one) for key, one in value.items()}
+    return [drawable(one) for one in value] if isinstance(value, list) else value
+
+
+# What XML, and so an SVG, forbids.
+_NOT_DRAWABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
 
 
 def vegalite_version() -> str:

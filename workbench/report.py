@@ -94,7 +94,9 @@ def page_html(notebook: Any, record: dict[str, Any]) -> str:
     if page.charts:
         scripts.insert(0, f'<script nonce="{nonce}">{vega_bundle()}</script>')
     head = f'<style>{read_template("page.css")}</style><script nonce="{nonce}">{read_template("mode.js")}</script>'
-    return str(body).replace(f"{token}:head;", head).replace(f"{token}:tail;", page.specs_html() + "".join(scripts))
+    return whole_text(
+        body.replace(f"{token}:head;", head).replace(f"{token}:tail;", page.specs_html() + "".join(scripts))
+    )
 
 
 def _page_values(page: Page, record: dict[str, Any], nonce: str, token: str) -> dict[str, Any]:
@@ -118,6 +120,11 @@ def _page_values(page: Page, record: dict[str, Any], nonce: str, token: str) -> 
         "head_token": f"{token}:head;",
         "tail_token": f"{token}:tail;",
     }
+
+
+def whole_text(text: str) -> str:
+    """Text that can be written: half characters, which broken logs and JSON may hold, become a sign."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def policy(nonce: str) -> str:

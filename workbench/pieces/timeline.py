@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 LIMIT_INTERVALS = 3_500
 LIMIT_LANES = 80
 LIMIT_ROWS = 120
-SEPARATOR = "\x1f"
+# A private character: names do not hold it, and unlike a control character a drawing may.
+SEPARATOR = "\ue000"
 
 
 def timeline(
