@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
+import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -189,10 +193,7 @@ def _folded(cutters: list[Cutter], processes: int) -> Iterator[ChunkFacts]:
         with _collector_paused():
             yield from map(fold, chunks)
         return
-    import multiprocessing
-
-    # Not forked: the caller may have threads (polars, a Jupyter kernel) whose locks a fork would copy.
-    context = multiprocessing.get_context("spawn")
+    context = _process_context()
     waiting: deque[Future[ChunkFacts]] = deque()
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(ProcessPoolExecutor(processes, mp_context=context, initializer=_quiet))
@@ -203,6 +204,15 @@ def _folded(cutters: list[Cutter], processes: int) -> Iterator[ChunkFacts]:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+
+
+def _process_context() -> BaseContext:
+    """Fork while this process has one thread and no polars (the command line): nothing is imported again.
+
+    Otherwise a fresh interpreter: a fork would copy the locks of threads that do not run in the copy.
+    """
+    alone = threading.active_count() == 1 and "polars" not in sys.modules
+    return multiprocessing.get_context("fork" if alone and sys.platform == "linux" else "spawn")
 
 
 @contextlib.contextmanager
