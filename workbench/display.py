@@ -170,11 +170,11 @@ def table(frame: pl.DataFrame, declared: Table | None = None, *, caption: str = 
         f"{number(shown.height)} of {number(frame.height)} rows" if shown.height < frame.height else _rows(frame.height)
     )
     heads = [_header(name, declared) for name in frame.columns]
-    numeric = [frame.schema[name].is_numeric() for name in frame.columns]
     columns = [aligned(shown.get_column(name).to_list()) for name in shown.columns]
+    kinds = [_kind(dtype.is_numeric(), texts) for dtype, texts in zip(frame.dtypes, columns, strict=True)]
     rows = [list(row) for row in zip(*columns, strict=True)]
     return Shown(
-        _table_html(heads, numeric, rows, caption, told), _table_text([head for head, _ in heads], rows, caption, told)
+        _table_html(heads, kinds, rows, caption, told), _table_text([head for head, _ in heads], rows, caption, told)
     )
 
 
@@ -182,15 +182,18 @@ def _rows(count: int) -> str:
     return f"{number(count)} row{'' if count == 1 else 's'}"
 
 
+def _kind(is_number: bool, texts: list[str]) -> str:
+    """How a column is set: numbers at the right, short texts on one line, long ones wrapped."""
+    return "num" if is_number else "short" if all(len(text) <= 28 for text in texts) else ""
+
+
 def _header(name: str, declared: Table | None) -> tuple[str, str]:
     column = next((column for column in declared.columns if column.name == name), None) if declared else None
     return (label_of(name, column.unit or None), column.meaning) if column else (label_of(name), "")
 
 
-def _table_html(
-    heads: list[tuple[str, str]], numeric: list[bool], rows: list[list[str]], caption: str, told: str
-) -> str:
-    kinds = [' class="num"' if is_number else "" for is_number in numeric]
+def _table_html(heads: list[tuple[str, str]], kinds: list[str], rows: list[list[str]], caption: str, told: str) -> str:
+    kinds = [f' class="{kind}"' if kind else "" for kind in kinds]
     head = "".join(
         f'<th scope="col"{kind} title="{escape(meaning)}">{escape(text)}</th>'
         for (text, meaning), kind in zip(heads, kinds, strict=True)

@@ -91,7 +91,7 @@ def _room(frame: pl.DataFrame, value: str) -> Any:
 
     values = frame.get_column(value).to_list()
     return (
-        alt.Scale(domain=[0, 1.1 * max(values)], nice=False)
+        alt.Scale(domain=[0, 1.22 * max(values)], nice=False)
         if values and min(values) >= 0 < max(values)
         else alt.Scale()
     )
