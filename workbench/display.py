@@ -22,11 +22,13 @@ KeyNumber = tuple[str, object] | tuple[str, object, str] | tuple[str, object, st
 _LIVE_STYLE = """<style data-live>
 .wb-table{border-collapse:collapse;font-variant-numeric:tabular-nums}
 .wb-table caption{text-align:left;opacity:.8;padding:2px 0}
-.wb-table th,.wb-table td{padding:3px 10px;border-bottom:1px solid rgba(128,136,148,.3);text-align:left}
-.wb-table .num{text-align:right}.wb-scroll{overflow-x:auto}.wb-answer{font-size:1.25em;line-height:1.4;margin:.2em 0}
-.wb-chip{font-weight:600}.wb-keys{display:flex;flex-wrap:wrap;gap:1em 2.5em;margin:.6em 0}
-.wb-keys dd{margin:0;font-size:1.5em}
-.wb-keys dt,.wb-keys small{opacity:.75;font-size:.85em}.wb-keys small{display:block}</style>"""
+.wb-table th,.wb-table td{padding:3px 10px;border-bottom:1px solid rgba(128,136,148,.3);text-align:left!important}
+.wb-table .num{text-align:right!important}.wb-scroll{overflow-x:auto}
+.wb-answer{font-size:1.25em;line-height:1.4;margin:.2em 0}.wb-chip{font-weight:600}
+.wb-keys{display:flex;flex-wrap:wrap;gap:1em 2.5em;margin:.6em 0}
+.wb-keys dt,.wb-keys dd{float:none!important;width:auto!important;margin:0!important;padding:0!important}
+.wb-keys dd{font-size:1.5em}.wb-keys dt{font-weight:normal!important}
+.wb-keys dt,.wb-keys small{opacity:.75;font-size:.85em}.wb-keys dd small{display:block;font-size:.6em}</style>"""
 
 
 @dataclass(frozen=True)
