@@ -226,7 +226,9 @@ def test_what_is_no_python_notebook_is_refused(name: str, problem: str) -> None:
         notebooks.plan([FAKES / f"{name}.ipynb"])
 
 
-@pytest.mark.parametrize("content", ["this is no JSON", "[]", "{}", '{"nbformat": 4, "cells": 3}', '{"nbformat": 99}', "null"])
+@pytest.mark.parametrize(
+    "content", ["this is no JSON", "[]", "{}", '{"nbformat": 4, "cells": 3}', '{"nbformat": 99}', "null"]
+)
 def test_json_that_is_no_notebook_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "x.ipynb"
     path.write_text(content)
