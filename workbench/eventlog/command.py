@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -54,11 +55,11 @@ def facts(
     run = runs.start(
         "eventlog", folder=out, title="Facts of event logs", config=config, command="workbench eventlog facts"
     )
+    # Hashing a large log takes a third as long as reading it, so both are done at once.
+    inputs = [] if redact else [partial(run.add_input, path) for path in log]
     with _Bar() as bar:
-        written = write(log, run.tables_folder, jobs=jobs, redact=redact, csv=csv, progress=bar.show)
+        written = write(log, run.tables_folder, jobs=jobs, redact=redact, csv=csv, progress=bar.show, meanwhile=inputs)
     run.record["tables"] = [{"name": name, "rows": rows} for name, rows in written.rows.items()]
-    for path in () if redact else log:
-        run.add_input(path)
     run.end("succeeded")
     if as_json:
         import json

@@ -9,8 +9,9 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 Progress = Callable[[int, int], None]
+Task = Callable[[], object]
 # Below this, starting a process costs more than it saves.
 PARALLEL_BYTES = 48 << 20
 # Each process has one chunk at work and one waiting.
@@ -115,14 +117,16 @@ def write(
     csv: bool = False,
     progress: Progress | None = None,
     chunk_bytes: int = CHUNK_BYTES,
+    meanwhile: Sequence[Task] = (),
 ) -> Written:
     """Read event logs into Parquet files (and CSV on request) below `folder`, in bounded memory.
 
-    Same parameters, tables and errors as `read`; rows lie on disk as soon as they are final.
+    Same parameters, tables and errors as `read`; rows lie on disk as soon as they are final. The tasks in `meanwhile`
+    (such as hashing the inputs) run in a thread beside the reading, and are done when this returns.
     """
     folder = Path(folder)
     with ParquetSink(folder) as sink:
-        _run(paths, sink, jobs=jobs, redact=redact, progress=progress, chunk_bytes=chunk_bytes)
+        _run(paths, sink, jobs=jobs, redact=redact, progress=progress, chunk_bytes=chunk_bytes, meanwhile=meanwhile)
         written = sink.finish()
     logs, applications = (table.read(folder) for table in (tables.LOGS, tables.APPLICATIONS))
     if csv:
@@ -150,6 +154,7 @@ def _run(
     redact: bool,
     progress: Progress | None,
     chunk_bytes: int,
+    meanwhile: Sequence[Task] = (),
 ) -> None:
     if jobs is not None and jobs < 1:
         raise ConfigError("jobs must be at least 1", found=jobs)
@@ -159,7 +164,7 @@ def _run(
     cutters = [Cutter(number, source, chunk_bytes) for number, source in enumerate(sources)]
     done = 0
     current = 0
-    for facts in _folded(cutters, _processes(jobs, sources)):
+    for facts in _folded(cutters, _processes(jobs, sources), (_load_polars, *meanwhile)):
         for finished in range(current, facts.log):
             assemblers[finished].finish(cutters[finished].faults)
         current = facts.log
@@ -186,24 +191,27 @@ def _processes(jobs: int | None, sources: list[LogSource]) -> int:
     return wanted if content >= PARALLEL_BYTES else 1
 
 
-def _folded(cutters: list[Cutter], processes: int) -> Iterator[ChunkFacts]:
-    """The facts of all chunks in order, folded in `processes` processes."""
+def _folded(cutters: list[Cutter], processes: int, meanwhile: Sequence[Task]) -> Iterator[ChunkFacts]:
+    """The facts of all chunks in order, folded in `processes` processes; other tasks run in a thread beside."""
     chunks = (chunk for cutter in cutters for chunk in cutter.chunks())
-    if processes == 1:
-        with _collector_paused():
-            yield from map(fold, chunks)
-        return
-    context = _process_context()
-    waiting: deque[Future[ChunkFacts]] = deque()
-    with contextlib.ExitStack() as stack:
-        pool = stack.enter_context(ProcessPoolExecutor(processes, mp_context=context, initializer=_quiet))
-        stack.callback(lambda: pool.shutdown(wait=True, cancel_futures=True))
-        for chunk in chunks:
-            waiting.append(pool.submit(fold, chunk))
-            if len(waiting) > CHUNKS_AHEAD * processes:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+    with ThreadPoolExecutor(1) as thread:
+        if processes == 1:
+            tasks = [thread.submit(task) for task in meanwhile]
+            with _collector_paused():
+                yield from map(fold, chunks)
+        else:
+            with ProcessPoolExecutor(processes, mp_context=_process_context(), initializer=_quiet) as pool:
+                waiting = deque(pool.submit(fold, chunk) for chunk in islice(chunks, CHUNKS_AHEAD * processes))
+                # Only now: a process is best forked while no thread runs.
+                tasks = [thread.submit(task) for task in meanwhile]
+                try:
+                    while waiting:
+                        yield waiting.popleft().result()
+                        waiting.extend(pool.submit(fold, chunk) for chunk in islice(chunks, 1))
+                finally:
+                    pool.shutdown(wait=False, cancel_futures=True)
+        for task in tasks:
+            task.result()
 
 
 def _process_context() -> BaseContext:
@@ -213,6 +221,11 @@ def _process_context() -> BaseContext:
     """
     alone = threading.active_count() == 1 and "polars" not in sys.modules
     return multiprocessing.get_context("fork" if alone and sys.platform == "linux" else "spawn")
+
+
+def _load_polars() -> None:
+    """Importing takes 0.3 s, which pass while the log is read."""
+    import polars as pl  # noqa: F401
 
 
 @contextlib.contextmanager
