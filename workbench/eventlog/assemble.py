@@ -31,14 +31,15 @@ from workbench.eventlog.events import (
     SqlUpdate,
     StageInfo,
 )
-from workbench.eventlog.fold import MAX_BAD_LINES, MESSAGE_CHARS, BadLine, ChunkFacts, StageCompleted, StageSubmitted
+from workbench.eventlog.fold import MAX_BAD_LINES, BadLine, ChunkFacts, StageCompleted, StageSubmitted
 from workbench.eventlog.plans import Node, unpack
 from workbench.eventlog.redact import Redactor
+from workbench.eventlog.scrub import scrub
 from workbench.eventlog.sink import Sink
 from workbench.eventlog.sources import LogSource
 from workbench.eventlog.stages import TOTALS, StageFacts, StageKey, StageTasks, Summary, close, summarize
 
-TEXT_CHARS = 4000
+NO_EVENT = "no event in it"
 RAPIDS_PLUGIN, COMET_PLUGIN = "com.nvidia.spark.SQLPlugin", "org.apache.spark.CometPlugin"
 STATISTICS = ("n", "min", "median", "p95", "max", "total")
 
@@ -182,7 +183,9 @@ class Assembler:
             "message",
         )
         full = dict.fromkeys(names) | row
-        full["message"] = self.redact.text((full["message"] or "")[:MESSAGE_CHARS]) or None
+        full["message"] = self.redact.message(full["message"]) or None
+        full["reason"] = self.redact.message(full["reason"])
+        full["executor_id"] = self.redact.label(full["executor_id"])
         self._add(tables.FAILURES.name, kind=kind, **full)
 
     # --- application ---------------------------------------------------------------------------------------------
@@ -192,6 +195,7 @@ class Assembler:
 
     def _application_start(self, event: ApplicationStart) -> None:
         self.start = event
+        self.redact.learn(event.user)
         self._seen(event.time_ms)
 
     def _application_end(self, event: ApplicationEnd) -> None:
@@ -201,16 +205,19 @@ class Assembler:
     def _environment(self, event: Environment) -> None:
         """The last update stands: jars that are added later send another one."""
         self.properties = _pairs(event.spark)
+        self.redact.learn(self.properties.get("spark.driver.host"))
         self.environment = {
-            ("spark", name): self.redact.property(name, value) for name, value in self.properties.items()
+            (section, self.redact.property_name(name)): self.redact.property(name, value)
+            for section, pairs in (("spark", self.properties), ("jvm", _pairs(event.jvm)))
+            for name, value in pairs.items()
         }
-        for name, value in _pairs(event.jvm).items():
-            self.environment["jvm", name] = self.redact.property(name, value)
 
     def _executor_added(self, event: ExecutorAdded) -> None:
         info = event.info
-        self.executors[event.id] = {
-            "executor_id": event.id,
+        self.redact.learn(info.host if info else None)
+        executor_id = self.redact.label(event.id) or ""
+        self.executors[executor_id] = {
+            "executor_id": executor_id,
             "host": self.redact.name(info.host) if info else None,
             "total_cores": info.cores if info else None,
             "resource_profile_id": info.profile_id if info else None,
@@ -221,10 +228,13 @@ class Assembler:
 
     def _executor_removed(self, event: ExecutorRemoved) -> None:
         blank = dict.fromkeys(("host", "total_cores", "resource_profile_id", "added_time_ms"))
-        executor = self.executors.setdefault(event.id, {"executor_id": event.id, **blank})
+        executor_id = self.redact.label(event.id) or ""
+        executor = self.executors.setdefault(executor_id, {"executor_id": executor_id, **blank})
         executor["removed_time_ms"] = self._seen(event.time_ms)
-        executor["removed_reason"] = self.redact.text((event.reason or "")[:MESSAGE_CHARS])
-        self._failure("executor", executor_id=event.id, time_ms=event.time_ms, reason="removed", message=event.reason)
+        executor["removed_reason"] = self.redact.message(event.reason or "")
+        self._failure(
+            "executor", executor_id=executor_id, time_ms=event.time_ms, reason="removed", message=event.reason
+        )
 
     def _engine(self) -> str:
         plugins = self.properties.get("spark.plugins", "")
@@ -247,7 +257,7 @@ class Assembler:
             "sql_id": sql_id,
             "submission_time_ms": self._seen(event.time_ms),
             "stage_ids": event.stage_ids,
-            "job_group": self.redact.text(_string(properties.get("spark.jobGroup.id"))),
+            "job_group": self.redact.group(_string(properties.get("spark.jobGroup.id"))),
             "description": self.redact.text(_string(properties.get("spark.job.description"))),
         }
 
@@ -264,7 +274,7 @@ class Assembler:
         if job["status"] == "failed":
             exception = event.result.get("Exception")
             message = _string(exception.get("Message")) if isinstance(exception, dict) else None
-            job["error"] = self.redact.text((message or str(event.result.get("Result")))[:MESSAGE_CHARS])
+            job["error"] = self.redact.message(message or str(event.result.get("Result")))
             self._failure(
                 "job",
                 job_id=event.job_id,
@@ -329,9 +339,9 @@ class Assembler:
             completion_time_ms=info.completed_ms,
             duration_ms=info.completed_ms - info.submitted_ms if known else None,  # type: ignore[operator]
             status=status,
-            failure_reason=self.redact.text((info.failure or "")[:MESSAGE_CHARS]) or None,
+            failure_reason=self.redact.message(info.failure or "") or None,
             parent_ids=info.parent_ids,
-            scopes=list(stage.scopes),
+            scopes=[self.redact.label(scope) or "" for scope in stage.scopes],
         )
         if status == "failed":
             ids = {"stage_id": key[0], "stage_attempt_id": key[1], "sql_id": self.stage_sql.get(key[0])}
@@ -370,7 +380,7 @@ class Assembler:
                 "stage_id": [key[0]] * count,
                 "stage_attempt_id": [key[1]] * count,
                 "accumulator_id": facts.accumulator_ids,
-                "name": facts.names,
+                "name": [self.redact.label(name) for name in facts.names],
                 **_columns(facts.accumulators),
                 "n_not_integer": facts.not_integer,
                 "value_at_stage_end": facts.values_at_end,
@@ -436,12 +446,12 @@ class Assembler:
             tables.SQL_EXECUTIONS.name,
             sql_id=sql.sql_id,
             root_sql_id=start.root_id,
-            description=self.redact.text(start.description[:TEXT_CHARS]),
+            description=self.redact.text(start.description),
             start_time_ms=start.time_ms,
             end_time_ms=end.time_ms if end else None,
             duration_ms=end.time_ms - start.time_ms if known else None,  # type: ignore[union-attr,operator]
             status="running" if end is None else "failed" if error else "succeeded",
-            error=self.redact.text(error[:MESSAGE_CHARS]) if error else None,
+            error=self.redact.message(error) if error else None,
             n_plan_versions=len(sql.plans),
         )
         if error:
@@ -453,6 +463,7 @@ class Assembler:
 
     def _write_plans(self, sql: SqlState) -> None:
         redact = self.redact
+        columns = redact.columns(node for nodes in sql.plans for node in nodes)
         for version, nodes in enumerate(sql.plans):
             count = len(nodes)
             self.sink.extend(
@@ -466,17 +477,17 @@ class Assembler:
                     "parent_ids": [node.parent_ids for node in nodes],
                     "codegen_id": [node.codegen_id for node in nodes],
                     "depth": [node.depth for node in nodes],
-                    "node_name": [redact.text(node.name) for node in nodes],
-                    "simple_string": [redact.plan(node.text[:TEXT_CHARS]) for node in nodes],
+                    "node_name": [redact.label(node.name) for node in nodes],
+                    "simple_string": [redact.plan(node.text, columns) for node in nodes],
                     "accumulator_ids": [[metric.accumulator_id for metric in node.metrics] for node in nodes],
-                    "metadata": [self._metadata(node) for node in nodes],
+                    "metadata": [self._metadata(node, columns) for node in nodes],
                 },
             )
 
-    def _metadata(self, node: Node) -> str | None:
+    def _metadata(self, node: Node, columns: frozenset[str]) -> str | None:
         if not node.metadata:
             return None
-        clean = {name: self.redact.plan(str(value)[:TEXT_CHARS]) for name, value in node.metadata.items()}
+        clean = {scrub(name): self.redact.plan(str(value), columns) for name, value in node.metadata.items()}
         return json.dumps(clean)
 
     def _write_node_metrics(self, sql: SqlState) -> None:
@@ -490,10 +501,10 @@ class Assembler:
                 "sql_id": [sql.sql_id] * count,
                 "plan_version": [row[0] for row in rows],
                 "node_id": [row[1] for row in rows],
-                "node_name": [self.redact.text(row[2]) for row in rows],
+                "node_name": [self.redact.label(row[2]) for row in rows],
                 "accumulator_id": [row[3].accumulator_id for row in rows],
-                "metric_name": [row[3].name for row in rows],
-                "metric_type": [row[3].type for row in rows],
+                "metric_name": [self.redact.label(row[3].name) for row in rows],
+                "metric_type": [scrub(row[3].type) for row in rows],
                 **_columns(summarize([_joined(values) for values in found])),
                 "driver_value": [sql.driver.get(row[3].accumulator_id) for row in rows],
                 "stage_ids": [sorted({stage_id for stage_id, _ in values}) for values in found],
@@ -527,11 +538,11 @@ class Assembler:
         complete = end_ms is not None and start.time_ms is not None and not faults
         self._add(
             tables.APPLICATIONS.name,
-            app_id=start.id,
-            attempt_id=start.attempt_id,
+            app_id=self.redact.label(start.id),
+            attempt_id=self.redact.label(start.attempt_id),
             app_name=self.redact.text(start.name) or None,
             user=self.redact.name(start.user),
-            spark_version=self.version.version or None,
+            spark_version=scrub(self.version.version) or None,
             engine=self._engine(),
             start_time_ms=start.time_ms,
             end_time_ms=end_ms,
@@ -542,7 +553,7 @@ class Assembler:
 
     def _write_log(self, faults: list[str]) -> None:
         if not self.events:
-            faults = [*faults, "no event in it"]
+            faults = [*faults, NO_EVENT]
         self._add(
             tables.LOGS.name,
             path=self.redact.path(self.source.path),
@@ -554,7 +565,7 @@ class Assembler:
             n_events=self.events,
             n_bad_lines=self.bad,
             n_late_task_ends=self.late,
-            fault="; ".join(faults) or None,
+            fault="; ".join(map(self.redact.fault, faults)) or None,
         )
 
 

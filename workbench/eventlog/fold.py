@@ -27,7 +27,7 @@ from workbench.eventlog.events import (
     TaskEnd,
 )
 from workbench.eventlog.plans import graph, pack
-from workbench.eventlog.redact import scrub_line
+from workbench.eventlog.scrub import scrub_line
 from workbench.eventlog.stages import MAX_FAILURES_PER_STAGE, StageFacts, StageKey, StageTasks, close
 
 TASK_END_HEAD = b'{"Event":"SparkListenerTaskEnd"'
@@ -198,7 +198,13 @@ class _Folder:
             if event.end.get(name)
         ]
         tasks.failures.append(
-            (event.info.task_id, event.info.finish_ms, event.info.executor_id, reason, ": ".join(parts)[:MESSAGE_CHARS])
+            (
+                event.info.task_id,
+                event.info.finish_ms,
+                event.info.executor_id,
+                reason,
+                ": ".join(parts)[: 8 * MESSAGE_CHARS],
+            )
         )
 
     def again(self, line: bytes, error: Exception) -> bool:

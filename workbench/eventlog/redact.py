@@ -1,8 +1,11 @@
-"""Secrets and, on request, everything personal, taken out of what is read from a log.
+"""Texts of a log made fit to leave it: always without secrets; on request without anything personal, too.
 
-Always: property values that match Spark's own redaction pattern, user info in URLs, and `password=…`-like pairs in
-plans, descriptions and messages. On request (`Redactor(strict=True)`): users, hosts, paths and SQL literals become
-keyed hashes; equal values stay equal within one run and cannot be guessed from outside it.
+With `Redactor(strict=True)` users, hosts, paths and SQL literals become keyed hashes; equal values stay equal within
+one run and cannot be guessed from outside it. Texts that may hold data anywhere (plans, messages) keep only words that
+are known to say nothing, columns and functions.
+
+Does not show: a host without dots that never registered as an executor, in a free description; a literal that is a
+keyword or the name of a column.
 """
 
 from __future__ import annotations
@@ -10,89 +13,65 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
+from collections.abc import Iterable
 from functools import lru_cache
 
-REDACTED = "*********(redacted)"  # the very text that Spark puts
-# Spark's default for spark.redaction.regex (3.5), plus what its later versions and clouds add.
-SPARK_PATTERN = re.compile(r"(?i)secret|password|token|access[.]?key|credential|passphrase|sas[.]")
-URL_USER = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*:)?//(?P<user>[^/\s\"'@,;\[\](){}<>]+)@")
-# In abfss://container@account/… the part before the @ is a container, no user.
-CONTAINER_SCHEMES = ("abfs:", "abfss:", "wasb:", "wasbs:")
-PAIR = re.compile(
-    r"(?i)(?P<key>[\w.-]*(?:secret|passw(?:or)?d|pwd|token|access[._]?key|credential|passphrase|api[._]?key)[\w.-]*[\"']?\s*(?:=>|[=:])\s*)"
-    r"(?P<value>\"[^\"]*\"|'[^']*'|[^\s,;&)\]}\"']+)"
+from workbench.eventlog.plans import Node
+from workbench.eventlog.scrub import REDACTED, scrub, scrub_property, window
+from workbench.eventlog.vocabulary import (
+    MESSAGE_WORDS,
+    PLAN_WORDS,
+    PROPERTY_WORDS,
+    PUBLIC_PACKAGES,
+    SERVICE_ACCOUNTS,
 )
-HINT = re.compile(r"(?i)//|secret|passw|pwd|token|access[._]?key|credential|passphrase|api[._]?key")
-LINE_CHARS = 80
 
-
-def scrub(text: str) -> str:
-    """Take user info in URLs and `password=…`-like values out of a text.
-
-    Examples
-    --------
-    >>> scrub("jdbc:postgresql://ann:pw@db/x?user=ann&password=pw&ssl=true")
-    'jdbc:postgresql://*********(redacted)@db/x?user=ann&password=*********(redacted)&ssl=true'
-    """
-    if not HINT.search(text):
-        return text
-    return PAIR.sub(lambda pair: pair["key"] + REDACTED, URL_USER.sub(_without_user, text))
-
-
-def _without_user(url: re.Match[str]) -> str:
-    scheme = url["scheme"] or ""
-    if scheme.lower() in CONTAINER_SCHEMES and ":" not in url["user"]:
-        return url[0]
-    return f"{scheme}//{REDACTED}@"
-
-
-def scrub_property(name: str, value: str) -> str:
-    """The value of a property, unless its name or the value itself looks like a secret (Spark tests both)."""
-    if SPARK_PATTERN.search(name) or SPARK_PATTERN.search(value):
-        return REDACTED
-    return scrub(value)
-
-
-def scrub_line(line: bytes) -> str:
-    """The first 80 characters of a bad line as they may be shown.
-
-    A line that speaks of secrets anywhere is shown up to its event's name only: broken JSON cannot be told apart
-    into names and values.
-    """
-    text = line[: 1 << 20].decode("utf-8", "replace")
-    shown = text[:LINE_CHARS].rstrip("\r\n")
-    if HINT.search(text):
-        event = re.match(r'\{"Event":"[\w.]*', shown)
-        return f"{event[0] if event else ''}… ({REDACTED})"
-    return "".join(char if char.isprintable() else "�" for char in shown)
-
-
-# What a plan's text may keep in strict mode: operators, functions, types and keywords; all else could be a literal.
-PLAN_TOKEN = re.compile(r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"|[A-Za-z_][\w.]*(?:#\d+L?)?|#\d+L?|\d[\w.:+-]*|\S")
-PLAN_WORDS = frozenset(
-    """and or not in like rlike is null true false asc desc nulls first last inner leftouter rightouter fullouter
-    leftsemi leftanti cross existence buildleft buildright outer left right full semi anti join on using where
-    select from group by order having limit offset union all distinct as case when then else end cast between
-    exists with create table view insert into overwrite values set update delete merge over partition rows
-    range unbounded preceding following current row interval rollup cube grouping sets filter sort project
-    scan parquet orc csv json text avro delta iceberg jdbc exchange hashpartitioning rangepartitioning
-    singlepartition roundrobinpartitioning hashedrelationbroadcastmode identitybroadcastmode
-    ensure_requirements repartition_by_num repartition_by_col repartition rebalance plan_id id columnar gpu
-    batched datafilters partitionfilters pushedfilters readschema location format struct array map string int
-    integer bigint smallint tinyint double float decimal boolean date timestamp binary void keys functions
-    output results count sum min max avg mean stddev variance first_value last_value collect_list collect_set
-    approx_count_distinct partial_sum partial_count partial_avg partial_min partial_max merge_sum isnotnull
-    isnull coalesce substring substr year month day concat upper lower trim length abs round floor ceil
-    greatest least if hash rank dense_rank row_number lag lead ntile explode inline posexplode
-    knownfloatingpointnormalized normalizenanandzero promote_precision checkoverflow makedecimal unscaledvalue
-    wholestagecodegen adaptivesparkplan isfinalplan broadcastexchange shuffleexchange sortmergejoin
-    broadcasthashjoin hashaggregate objecthashaggregate sortaggregate takeorderedandproject reusedexchange
-    subquery scalar_subquery dynamicpruning inmemoryfileindex paths dynamicpruningexpression wholetextfiles
-    cached batchscan filescan localtablescan expand generate window coalesced local skewed aqeshuffleread
-    arguments input condition inputpath execute command""".split()  # noqa: SIM905 - one word a line would fill four pages
+_STRING = r"'(?:[^'\\]|\\.|'')*(?:'|\\?\Z)|\"(?:[^\"\\]|\\.)*(?:\"|\\?\Z)"
+STRING = re.compile(_STRING, re.S)
+HASH = re.compile(r"h:[0-9a-f]{10}")
+_KEPT = rf"{HASH.pattern}|{re.escape(REDACTED)}"
+WITH_SLASH = re.compile(r"[^\s,;=\"'`\[\](){}<>]*[/\\][^\s,;\"'`\[\](){}<>]+")
+PATH = re.compile(r"(?<![^\s=,(\[`])(?:[A-Za-z][A-Za-z0-9+.-]{0,20}:)?[/~][^\s,;\"'`\[\](){}]+")
+PUBLIC_CLASS = re.compile(rf"{PUBLIC_PACKAGES}(?:[.$][\w$<>]+)+")
+CODE_PLACE = re.compile(r"[\w$<>.-]{1,80}\.(?:java|scala|py|kt|R|sql):\d{1,6}")
+ADDRESS = re.compile(
+    r"(?<![\w.-])(?:(?:\d{1,3}\.){3}\d{1,3}|[A-Za-z0-9][\w-]{0,62}(?:\.[A-Za-z0-9][\w-]{0,62}){2,}"
+    r"|[\w-]{1,63}(?:\.[\w-]{1,63})+:\d{2,5}|ip-\d+-\d+-\d+-\d+|[\w.+-]{1,64}@[\w.-]{1,255})(?![\w-])"
+    r"|(?<![\w:])(?:[0-9a-fA-F]{0,4}:){2,7}[0-9a-fA-F]{1,4}(?![\w:])"
 )
-PATH = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?/{1,3}[^\s,;\"'\[\](){}]+")
-ADDRESS = re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}\b|\b[A-Za-z0-9][\w-]*(?:\.[A-Za-z0-9][\w-]*){2,}\b")
+SQL = re.compile(r"(?i)\b(?:select|where|values|insert|update|delete|merge|having|between|like|create|from)\b")
+SQL_TOKEN = re.compile(
+    rf"(?P<kept>{_KEPT}|/\*\+.*?\*/|numPartitions=\d+)|(?P<hidden>--[^\n]*|/\*.*?(?:\*/|\Z)|{_STRING})"
+    r"|`(?P<quoted>[^`]*)(?:`|\Z)|(?P<word>[^\W\d]\w*)|(?P<number>\d[\w.]*(?:(?<=[eE])[+-]\d+)?)",
+    re.S,
+)
+CALL_SITE = re.compile(r"\$?\w{1,60} at [\w$<>.-]{1,80}:\d{1,6}")
+NUMBER = re.compile(r"-?\d+(?:\.\d+){0,2}[a-zA-Z%]{0,2}")
+PLAN_TOKEN = re.compile(
+    rf"(?P<kept>{_KEPT}|\*\(\d+\)|#\d+L?|(?:plan_id=|id=#)\d+|(?:splits|numPartitions)=\d+|\d+ paths"
+    r"|(?i:decimal|char|varchar)\(\d+(?:,\s?\d+)?\)|(?:[a-z]+_)?count\(1\)|\.\.\. \d+ more fields)"
+    rf"|(?P<hidden>{_STRING}|{WITH_SLASH.pattern})"
+    r"|(?P<column>[^\W\d][\w.]*)#(?P<id>\d+)L?(?:\.[^\W\d]\w*)*|(?P<word>[^\W\d][\w.]*)|(?P<number>\d[\w.:+-]*)"
+    r"|(?P<other>[^\x00-\x7f]+)",
+    re.S,
+)
+EXCHANGE_COUNT = re.compile(r"\), (?:[A-Z_]{6,}|true|false|\[(?:plan_id|id)=)")
+LITERAL_ALIAS = re.compile(r"(?:^|[\[(, ])([^#\n]{1,120}?) AS \1#(\d+)")
+COLUMN = re.compile(r"([^\W\d]\w*)#(\d+)")
+SCHEMA_NAME = re.compile(r"(?:struct<|,)([^\W\d]\w*):(?=[a-z])")
+MESSAGE_TOKEN = re.compile(
+    rf"(?P<kept>{_KEPT}|\[[A-Z][A-Z0-9_.]{{3,80}}\]|{PUBLIC_CLASS.pattern}|{CODE_PLACE.pattern}"
+    r"|\b(?i:task|stage|tid|executor|attempt|job|code|line|position|partition|status|signal|exit)\s?[=:#]?\s?"
+    r"\d{1,9}(?:\.\d{1,9})?\b"
+    r"|\b\d+(?:\.\d+)?\s?(?:[KMGT]i?B|B|bytes|ms|s|seconds|%|times)(?!\w))"
+    rf"|(?P<hidden>{_STRING}|{WITH_SLASH.pattern})"
+    r"|(?P<word>[^\W\d][\w$]*)|(?P<number>\d[\w.:+-]*)|(?P<other>[^\x00-\x7f]+)",
+    re.S,
+)
+FAILURE_NAME = re.compile(
+    r"[A-Z][A-Za-z]{2,60}(?:Exception|Error|Failure|Failed|Killed|Lost|Denied|Resubmitted|Success|Reason)"
+)
+SEVERAL_HASHES = re.compile(rf"{HASH.pattern}(?:[ ,]{{1,2}}{HASH.pattern})+")
 
 
 class Redactor:
@@ -101,59 +80,193 @@ class Redactor:
     def __init__(self, *, strict: bool = False, key: bytes | None = None) -> None:
         self.strict = strict
         self._key = key or secrets.token_bytes(16)
+        self._names: set[str] = set()
+        self._known: re.Pattern[str] | None = None
         self.text = lru_cache(maxsize=65536)(self._text)
+        self.label = lru_cache(maxsize=65536)(self._label)
+        self.message = lru_cache(maxsize=4096)(self._message)
         self.plan = lru_cache(maxsize=65536)(self._plan)
 
     def hashed(self, value: str) -> str:
         """A name for a value: the same within one run, meaningless outside it."""
-        return "h:" + hashlib.blake2b(value.encode(), key=self._key, digest_size=5).hexdigest()
+        return "h:" + hashlib.blake2b(value.encode("utf-8", "replace"), key=self._key, digest_size=5).hexdigest()
+
+    def learn(self, *names: str | None) -> None:
+        """From now on these users and hosts are hashed wherever they are named."""
+        if not self.strict:
+            return
+        found = {part for name in names if name for part in (name, _first_label(name))}
+        found = {name for name in found if len(name) > 2 and name.lower() not in SERVICE_ACCOUNTS | MESSAGE_WORDS}
+        if found <= self._names:
+            return
+        self._names |= found
+        # The longest first, or a short name would leave the rest of a longer one standing.
+        listed = "|".join(re.escape(name) for name in sorted(self._names, key=len, reverse=True))
+        self._known = re.compile(rf"(?i)(?<![A-Za-z0-9])(?:{listed})(?![A-Za-z0-9])")
+        for cached in (self.text, self.label, self.message, self.plan):
+            cached.cache_clear()
+
+    def _without_known(self, text: str) -> str:
+        return self._known.sub(lambda found: self.hashed(found[0]), text) if self._known else text
 
     def name(self, value: str | None) -> str | None:
         """A user's or host's name."""
-        return self.hashed(value) if self.strict and value else value
+        return (self.hashed(value) if self.strict else scrub(value)) if value else value
 
     def path(self, value: str) -> str:
+        """A path or URL."""
         return self.hashed(value) if self.strict else scrub(value)
 
+    def group(self, value: str | None) -> str | None:
+        """A job group: notebook servers make it of the user's name."""
+        return self.name(value)
+
+    def fault(self, value: str) -> str:
+        """What is wrong with a file of the log, as "name: reason"."""
+        if not self.strict:
+            return scrub(value)
+        file, colon, reason = value.partition(": ")
+        return f"{self.hashed(file)}: {self.message(reason)}" if colon else self.message(value) or ""
+
+    def property_name(self, name: str) -> str:
+        """A property's name; some clouds put the account into it."""
+        name = scrub(name)
+        if not self.strict:
+            return name
+        account = r"([\w-]+)(?=\.(?:dfs|blob)\.core\.windows\.net)"
+        return self._without_known(re.sub(account, lambda found: self.hashed(found[0]), name))
+
     def property(self, name: str, value: str) -> str:
+        """A property's value. Strict, only choices, numbers and public classes are left: what they are read for."""
         value = scrub_property(name, value)
-        if not self.strict or value == REDACTED:
+        if not self.strict or value == REDACTED or not value:
             return value
-        # Numbers, sizes, switches and class names say nothing personal and are what the properties are read for.
-        if re.fullmatch(
-            r"-?[\d.]+[a-zA-Z]{0,2}|true|false|local(\[[\d*,]+\])?|yarn|(org|com)\.(apache|nvidia)\.[\w.$,]+", value
-        ):
+        plain = NUMBER.fullmatch(value) or value.lower() in PROPERTY_WORDS or _is_public(value)
+        if plain or re.fullmatch(r"local\[[\d*,]+\]|(?:application|app|local)[-_][\d_-]+", value):
+            return value
+        if name in ("Java Version", "Scala Version") and re.fullmatch(r"[\w .()+-]{1,80}", value):
             return value
         return self.hashed(value)
 
-    def _text(self, value: str | None) -> str | None:
-        """A description or a message: free text, in which literals, paths and addresses may stand."""
+    def _text(self, value: str | None, chars: int = 4000) -> str | None:
+        """A description or a name: free text, in which SQL, paths and addresses may stand."""
         if not value:
             return value
-        value = scrub(value)
-        if not self.strict:
-            return value
-        value = re.sub(r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"", lambda found: self.hashed(found[0]), value)
+        value = scrub(window(value, chars))
+        if self.strict and not CALL_SITE.fullmatch(value):
+            value = self._sql(value) if SQL.search(value) else self._prose(value)
+        return (self._without_known(value) if self.strict else value)[:chars]
+
+    def _prose(self, value: str) -> str:
+        for pattern in (STRING, WITH_SLASH):
+            value = pattern.sub(lambda found: self.hashed(found[0]), value)
+        return ADDRESS.sub(self._address, value)
+
+    def _address(self, found: re.Match[str]) -> str:
+        kept = PUBLIC_CLASS.fullmatch(found[0]) or CODE_PLACE.fullmatch(found[0])
+        return found[0] if kept else self.hashed(found[0])
+
+    def _sql(self, value: str) -> str:
         value = PATH.sub(lambda found: self.hashed(found[0]), value)
-        value = ADDRESS.sub(lambda found: self.hashed(found[0]), value)
-        return self._literals(value) if re.search(r"(?i)\b(select|where|values|insert)\b", value) else value
+        return SQL_TOKEN.sub(self._sql_token, value)
 
-    def _literals(self, sql: str) -> str:
-        return re.sub(r"(?<![\w#.:])\d[\w.-]*", lambda found: self.hashed(found[0]), sql)
+    def _sql_token(self, found: re.Match[str]) -> str:
+        if found["hidden"] or found["number"] or "/" in (found["quoted"] or ""):
+            return self.hashed(found[0])
+        return found[0]
 
-    def _plan(self, value: str | None) -> str | None:
+    def _label(self, value: str | None) -> str | None:
+        """A node's, metric's or stage's name: of Spark's making, but tables, queries and paths may stand in it."""
+        if not value:
+            return value
+        value = scrub(window(value, 4000))
+        if self.strict:
+            if SQL.search(value):
+                value = self._sql(value)
+            for pattern in (STRING, WITH_SLASH):
+                value = pattern.sub(lambda found: self.hashed(found[0]), value)
+            value = self._without_known(value)
+        return value[:4000]
+
+    def _message(self, value: str | None, chars: int = 2000) -> str | None:
+        """What an error says: data may stand anywhere in it, so strict mode keeps known words and places of code."""
+        if not value:
+            return value
+        value = scrub(window(value, chars))
+        if self.strict:
+            value = MESSAGE_TOKEN.sub(self._message_token, self._without_known(value))
+            value = SEVERAL_HASHES.sub(lambda found: self.hashed(found[0]), value)
+        return value[:chars]
+
+    def _message_token(self, found: re.Match[str]) -> str:
+        word = found["word"]
+        known = word and (word.lower() in MESSAGE_WORDS or FAILURE_NAME.fullmatch(word))
+        return found[0] if found["kept"] or known else self.hashed(found[0])
+
+    def columns(self, nodes: Iterable[Node]) -> frozenset[str]:
+        """Words that are columns or tables in a plan, and "#id" of columns that were named after a literal.
+
+        Spark calls the column of `SELECT 'Rome'` Rome, too; its definition "Rome AS Rome#7" gives it away.
+        """
+        if not self.strict:
+            return frozenset()
+        names: set[tuple[str, str]] = set()
+        literals: set[str] = set()
+        words: set[str] = set()
+        for node in nodes:
+            texts = [window(node.text, 4000), *(window(str(value), 4000) for value in node.metadata.values())]
+            for text in texts:
+                literals |= {number for _, number in LITERAL_ALIAS.findall(text)}
+                names |= set(COLUMN.findall(text))
+                words |= set(SCHEMA_NAME.findall(text))
+            words |= set(re.findall(r"[^\W\d][\w.]*", HASH.sub("", self.label(node.name) or "")))
+        return frozenset(
+            words | {name for name, number in names if number not in literals} | {f"#{i}" for i in literals}
+        )
+
+    def _plan(self, value: str | None, columns: frozenset[str] = frozenset(), chars: int = 4000) -> str | None:
         """An operator's text: Spark prints literals without quotes, so only known words and columns are kept."""
         if not value:
             return value
-        value = scrub(value)
-        return PLAN_TOKEN.sub(self._plan_token, value) if self.strict else value
+        value = scrub(window(value, chars))
+        if self.strict:
+            value = self._without_known(PLAN_TOKEN.sub(lambda found: self._plan_token(found, columns), value))
+        return value[:chars]
 
-    def _plan_token(self, found: re.Match[str]) -> str:
-        token = found[0]
-        if (not token.isalnum() and len(token) == 1) or "#" in token or token.lower() in PLAN_WORDS:
-            return token
-        # A name before "(" is a function or an operator.
-        rest = found.string[found.end() : found.end() + 1]
-        if rest == "(" and re.fullmatch(r"[a-z_][a-z_0-9]*", token):
-            return token
-        return self.hashed(token)
+    def _plan_token(self, found: re.Match[str], columns: frozenset[str]) -> str:
+        if found["kept"]:
+            return found[0]
+        if column := found["column"]:
+            return found[0] if f"#{found['id']}" not in columns else self.hashed(column) + "#" + found["id"]
+        if word := found["word"]:
+            kept = word.lower() in PLAN_WORDS or word in columns or _is_call(found)
+            return word if kept else self.hashed(word)
+        return found[0] if found["number"] and _is_count(found) else self.hashed(found[0])
+
+
+def _first_label(host: str) -> str:
+    return host if re.fullmatch(r"[\d.:]+", host) else host.split(".", 1)[0]
+
+
+def _is_public(value: str) -> bool:
+    return all(PUBLIC_CLASS.fullmatch(part.strip()) for part in value.split(","))
+
+
+def _is_call(found: re.Match[str]) -> bool:
+    """Is the word a function? A column stands in its brackets, or nothing."""
+    rest = found.string[found.end() : found.end() + 300]
+    return rest.startswith("()") or (rest.startswith("(") and re.search(r"#\d", rest.split(")", 1)[0]) is not None)
+
+
+def _is_count(found: re.Match[str]) -> bool:
+    """Is the number one of partitions, or the constant at the end of a sort?"""
+    text, start, end = found.string, found.start(), found.end()
+    if re.match(r"\w*Coalesce \d+\Z", text):
+        return True
+    if re.match(r"\w*Exchange\b", text) and EXCHANGE_COUNT.match(text, end):
+        return True
+    return (
+        end == len(text)
+        and text.startswith(("Sort", "GpuSort", "CometSort"))
+        and text[:start].endswith((" true, ", " false, "))
+    )
