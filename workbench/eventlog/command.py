@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +13,7 @@ import typer
 
 if TYPE_CHECKING:
     from workbench.eventlog.reader import Written
+    from workbench.runs import Run
 
 app = typer.Typer(no_args_is_help=True, help="Read Spark event logs into tables.")
 
@@ -56,17 +59,45 @@ def facts(
         "eventlog", folder=out, title="Facts of event logs", config=config, command="workbench eventlog facts"
     )
     # Hashing a large log takes a third as long as reading it, so both are done at once.
-    inputs = [] if redact else [partial(run.add_input, path) for path in log]
-    with _Bar() as bar:
+    inputs = [partial(_add_input, run, path, redact) for path in log]
+    with _ended(run, redact), _Bar() as bar:
         written = write(log, run.tables_folder, jobs=jobs, redact=redact, csv=csv, progress=bar.show, meanwhile=inputs)
-    run.record["tables"] = [{"name": name, "rows": rows} for name, rows in written.rows.items()]
-    run.end("succeeded")
+        run.record["tables"] = [{"name": name, "rows": rows} for name, rows in written.rows.items()]
     if as_json:
         import json
 
         typer.echo(json.dumps(_document(written, out), indent=2))
     else:
         _print(written, out)
+
+
+@contextlib.contextmanager
+def _ended(run: Run, redact: bool) -> Iterator[None]:
+    """Close the run's record whatever happens; of an error, its text too, unless that may hold paths."""
+    from workbench.eventlog.scrub import scrub
+
+    try:
+        yield
+    except BaseException as error:
+        text = None if redact else scrub(str(error))
+        failure = {"cell_number": None, "source": None, "error_name": type(error).__name__, "error": text}
+        run.end("cancelled" if isinstance(error, KeyboardInterrupt) else "failed", failure)
+        raise
+    run.end("succeeded")
+
+
+def _add_input(run: Run, path: str, redact: bool) -> None:
+    """Note what was read; with `--redact` by size and sha256 alone, since a log's own path is personal."""
+    from workbench import files
+    from workbench.eventlog.scrub import REDACTED, scrub
+
+    if not redact:
+        run.add_input(scrub(path) if "://" in path else path)
+        return
+    file = Path(path)
+    known = "://" not in path and file.is_file()
+    size_bytes, digest = (file.stat().st_size, files.sha256(file)) if known else (None, None)
+    run.record["inputs"] = [*run.record["inputs"], {"path": REDACTED, "bytes": size_bytes, "sha256": digest}]
 
 
 class _Bar:

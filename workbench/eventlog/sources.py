@@ -6,6 +6,7 @@ stands for itself and all lower numbers; Databricks writes `eventlog-YYYY-MM-DD-
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import Any
 
 from workbench.errors import InputError
 from workbench.eventlog.codecs import HEAD_BYTES, MAGIC, Codec, sniff
+from workbench.eventlog.scrub import scrub
 
 ROLLED = re.compile(r"events_(\d+)_.*")
 DATABRICKS = re.compile(r"eventlog(-\d{4}-\d\d-\d\d--\d\d-\d\d)?(\.[A-Za-z0-9]+)?")
@@ -58,21 +60,22 @@ def find_logs(path: str) -> list[LogSource]:
     InputError
         Nothing is there, it cannot be reached, a named file is empty or no event log, or a folder holds none.
     """
+    shown = scrub(path)
     store, root = _open_store(path)
     try:
         if not store.exists(root):
             raise InputError(
-                "no such file or folder", where=path, do="check the path; folders and URLs such as s3://… work too"
+                "no such file or folder", where=shown, do="check the path; folders and URLs such as s3://… work too"
             )
         if not store.isdir(root):
             return [_single(store, store.info(root), path)]
         logs = _below(store, root)
     except (OSError, ValueError, ImportError) as error:
-        raise InputError("cannot be read", where=path, found=f"{type(error).__name__}: {error}") from error
+        raise InputError("cannot be read", where=shown, found=scrub(f"{type(error).__name__}: {error}")) from error
     if not logs:
         raise InputError(
             "no event log in this folder",
-            where=path,
+            where=shown,
             allowed="Spark event logs (plain, gzip, zstd, lz4, snappy, lzf), eventlog_v2_* folders, Databricks parts",
             do="point to the folder that spark.eventLog.dir names",
         )
@@ -80,8 +83,13 @@ def find_logs(path: str) -> list[LogSource]:
 
 
 def find_all(paths: Iterable[str | Path]) -> list[LogSource]:
-    """The event logs at several paths, one after the other."""
-    return [source for path in paths for source in find_logs(str(path))]
+    """The event logs at several paths, one after the other; one that is named twice counts once."""
+    found: dict[tuple[str, ...], LogSource] = {}
+    for path in paths:
+        for source in find_logs(str(path)):
+            files = tuple(os.path.realpath(file.local) if file.local else file.url for file in source.files)
+            found.setdefault(files, source)
+    return list(found.values())
 
 
 def _open_store(path: str) -> tuple[Any, str]:
@@ -92,8 +100,8 @@ def _open_store(path: str) -> tuple[Any, str]:
     except (ImportError, ValueError) as error:
         raise InputError(
             "this kind of URL cannot be opened here",
-            where=path,
-            found=str(error),
+            where=scrub(path),
+            found=scrub(str(error)),
             do="install the fsspec package for it (for example: pip install s3fs)",
         ) from error
 
@@ -148,7 +156,7 @@ def _joined(store: Any, folder: str, entries: list[dict[str, Any]], *, in_progre
         else:
             files.append(file)
     if not files:
-        raise InputError("none of the log's files can be read", where=folder, found=notes)
+        raise InputError("none of the log's files can be read", where=scrub(folder), found=notes)
     return LogSource(
         store.unstrip_protocol(folder) if _remote(store) else folder, tuple(files), in_progress, tuple(notes)
     )
@@ -163,13 +171,15 @@ def _maybe_single(store: Any, entry: dict[str, Any]) -> list[LogSource]:
 def _single(store: Any, entry: dict[str, Any], path: str) -> LogSource:
     """A file that the user named: what is no log is refused with the reason."""
     if not entry["size"]:
-        raise InputError("the file is empty", where=path, do="check that the application has written its event log")
+        raise InputError(
+            "the file is empty", where=scrub(path), do="check that the application has written its event log"
+        )
     file = _sniffed(store, entry)
     if file is None:
         head = _head(store, entry["name"])
         raise InputError(
             "not a Spark event log",
-            where=path,
+            where=scrub(path),
             found=f"first bytes {head[:8]!r}",
             allowed=["JSON lines", *(codec for _, codec in MAGIC[:5])],
             do="give the file that Spark wrote below spark.eventLog.dir",
