@@ -167,6 +167,21 @@ def test_untrusted_text_stays_text_everywhere(tmp_path: Path, attack: str) -> No
     assert_harmless(page_of(tmp_path, cells, status="failed", failure=failure, reasons=[attack], answer=attack))
 
 
+@pytest.mark.parametrize("attack", [attack for attack in ATTACKS if "<" in attack])
+def test_tables_and_headlines_escape_by_themselves(attack: str) -> None:
+    frame = pl.DataFrame({"name": [attack]}).with_columns(pl.lit(1).alias(attack))
+    declared = Table("t", "T.", (), (Column("name", "str", attack),))
+    numbers = [(attack, attack, attack, attack)]
+    for html in (
+        report.table(frame, declared, caption=attack).html,
+        said(answer=attack, reasons=[attack], key_numbers=numbers).html,
+    ):
+        assert attack not in html
+        assert {tag for tag, _ in Tags(html).found} <= {
+            *["div", "table", "caption", "small", "thead", "tbody", "tr", "th", "td", "p", "span", "dl", "dt", "dd"]
+        }
+
+
 def test_run_facts_from_outside_stay_text(tmp_path: Path) -> None:
     folder = samples.write_run(tmp_path, [v4.new_markdown_cell("# Q?")])
     record = json.loads((folder / "run.json").read_text())
