@@ -22,6 +22,7 @@ from workbench.eventlog.assemble import Assembler
 from workbench.eventlog.chunks import CHUNK_BYTES, Cutter
 from workbench.eventlog.fold import ChunkFacts, fold
 from workbench.eventlog.redact import Redactor
+from workbench.eventlog.scrub import scrub
 from workbench.eventlog.sink import ParquetSink, Sink
 from workbench.eventlog.sources import LogSource, find_all
 
@@ -177,7 +178,7 @@ def _run(
     if not any(assembler.events for assembler in assemblers):
         raise InputError(
             "no Spark event in it",
-            where=", ".join(source.path for source in sources[:5]),
+            where=", ".join(scrub(source.path) for source in sources[:5]),
             found=f"{sum(assembler.lines for assembler in assemblers)} lines, none of them a Spark event",
             do="give the file that Spark wrote below spark.eventLog.dir",
         )
