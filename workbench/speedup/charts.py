@@ -12,17 +12,26 @@ if TYPE_CHECKING:
     import altair as alt
 
 
-def chart_stage_timeline(stage_spans: pl.DataFrame) -> alt.VConcatChart:
-    """Which stages ran when, and which at the same time? One lane per query, coloured by outcome."""
+def chart_timeline(queries: pl.DataFrame, stage_spans: pl.DataFrame) -> alt.VConcatChart:
+    """Which queries and stages ran when, and which at the same time? Those that overlap are stacked."""
+    columns = ("lane", "what", "start_s", "end_s", "outcome", "task_time_s", "n_tasks")
+    of_queries = queries.with_columns(lane=pl.lit("queries"), what="query", outcome=_outcome("query"))
+    of_stages = stage_spans.with_columns(
+        lane=pl.lit("stages"), what=pl.format("{}, {}", "stage", "query"), outcome=_outcome("stage")
+    )
     return charts.timeline(
-        stage_spans,
-        title="Stages over time; brush the overview to look closer",
+        pl.concat([of_queries.select(columns), of_stages.select(columns)]),
+        title="Queries and stages over time; brush the overview to look closer",
         start="start_s",
         end="end_s",
-        lane="query",
-        category="status",
-        details=("stage", "n_tasks", "task_time_s", "task_max_s"),
+        lane="lane",
+        category="outcome",
+        details=("what", "task_time_s", "n_tasks"),
     )
+
+
+def _outcome(kind: str) -> pl.Expr:
+    return pl.when(pl.col("status") == "failed").then(pl.lit("failed")).otherwise(pl.lit(kind))
 
 
 def chart_operator_times(operator_times: pl.DataFrame, *, top: int) -> alt.Chart:
@@ -52,7 +61,9 @@ def chart_coverage(coverage: pl.DataFrame) -> alt.Chart:
 
 def chart_skew(stage_spans: pl.DataFrame) -> alt.Chart:
     """In which stages did one task take much longer than the others?"""
-    uneven = stage_spans.filter(pl.col("skew_cost_s").is_not_null()).with_columns(label=pl.format("{} · {}", "stage", "query"))
+    uneven = stage_spans.filter(pl.col("skew_cost_s").is_not_null()).with_columns(
+        label=pl.format("{} · {}", "stage", "query")
+    )
     return charts.bars(
         uneven,
         title="Longest minus median task, by stage: what an even cut could save at most",
