@@ -88,13 +88,6 @@ def png(spec: dict[str, Any], *, scale: float = 1.5) -> bytes:
     return bytes(vl_convert.vegalite_to_png(spec, vl_version=vegalite_version(), scale=scale))
 
 
-def cache_folder() -> Path:
-    """Where this user's computer keeps what can be made again."""
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("workbench", appauthor=False))
-
-
 @functools.cache
 def vega_bundle() -> str:
     """Vega, Vega-Lite and vega-embed as one script that sets `vegaEmbed`; kept in the user's cache.
@@ -102,6 +95,8 @@ def vega_bundle() -> str:
     Making it costs some 2 s in each process, and 10 notebooks side by side would pay it ten times.
     """
     import vl_convert
+
+    from workbench.runs import cache_folder
 
     version = importlib.metadata.version("vl-convert-python")
     path = cache_folder() / f"vega-bundle-{version}.js"

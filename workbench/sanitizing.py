@@ -29,7 +29,7 @@ def clean_markdown(html: str) -> str:
     >>> clean_markdown('<a href="javascript:bad()">here</a>')
     '<a>here</a>'
     """
-    import bleach  # type: ignore[import-untyped]
+    import bleach
 
     return str(
         bleach.clean(
