@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from importlib import metadata
@@ -42,6 +43,14 @@ def test_a_deep_look_starts_a_kernel_and_draws_a_picture() -> None:
     checks = doctor.examine(["base"], deep=True)
     assert check("kernel", checks).found == f"starts, on Python {sys.version.split()[0]}"
     assert check("pictures", checks).found.startswith("vl-convert draws")
+
+
+@pytest.mark.notebook
+def test_a_deep_look_can_be_taken_from_inside_an_event_loop() -> None:
+    async def look() -> list[doctor.Check]:
+        return doctor.examine(["base"], deep=True)
+
+    assert check("kernel", asyncio.run(look())).level == "good"
 
 
 def test_only_what_is_asked_for_is_looked_at() -> None:

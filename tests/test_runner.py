@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -48,7 +49,12 @@ def stdout_of(result: runner.RunResult) -> list[str]:
 
 
 def kernels_of(process: psutil.Process) -> list[psutil.Process]:
-    return [child for child in process.children(recursive=True) if "ipykernel" in " ".join(child.cmdline())]
+    found = []
+    for child in process.children(recursive=True):
+        # Other tests' children may come and go meanwhile.
+        with contextlib.suppress(psutil.Error):
+            found += [child] if "ipykernel" in " ".join(child.cmdline()) else []
+    return found
 
 
 def test_a_run_leaves_record_tables_copy_and_page(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ which area needs which ability is known to `workbench.cli` alone.
 
 from __future__ import annotations
 
+import concurrent.futures
 import importlib.util
 import json
 import os
@@ -182,15 +183,11 @@ def _ask_kernel() -> str:
     kernels.register()
     session = kernels.Session(env={}, folder=Path.cwd(), timeout_s=60)
     cell = nbformat.v4.new_code_cell("import sys\nprint(sys.version.split()[0], end='')")
-    papermill.execute_notebook(
-        nbformat.v4.new_notebook(cells=[cell]),
-        None,
-        engine_name=kernels.ENGINE,
-        kernel_name="python3",
-        language="python",
-        progress_bar=False,
-        session=session,
-    )
+    options = {"kernel_name": "python3", "language": "python", "progress_bar": False, "session": session}
+    # A thread of its own, since the one that asks may have a running event loop (JupyterLab, browser tests).
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        notebook = nbformat.v4.new_notebook(cells=[cell])
+        pool.submit(papermill.execute_notebook, notebook, None, engine_name=kernels.ENGINE, **options).result()
     return "Python " + str(session.notebook.cells[0].outputs[0].text)
 
 

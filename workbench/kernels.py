@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -53,7 +54,7 @@ class Session:
     notebook: Any = None
     cell_index: int | None = None
     cancelled: bool = False
-    _pid: int | None = None
+    _process: subprocess.Popen[bytes] | None = None
     _tail: bytearray = field(default_factory=bytearray)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -62,12 +63,14 @@ class Session:
         """The end of what the kernel process itself wrote (a failed import, a crash), as text."""
         return bytes(self._tail).decode(errors="replace").strip()
 
-    def attach(self, pid: int, stream: IO[bytes] | None) -> None:
+    def attach(self, process: subprocess.Popen[bytes]) -> None:
         """Take note of a kernel that was just started; it dies at once when the run is already cancelled."""
         with self._lock:
-            self._pid = pid
-        if stream is not None:
-            threading.Thread(target=self._drain, args=(stream,), daemon=True).start()
+            self._process = process
+        if process.stdout is not None:
+            threading.Thread(target=self._drain, args=(process.stdout,), daemon=True).start()
+            # Our thread reads it; jupyter_client would close it under the reader's hands.
+            process.stdout = None
         if self.cancelled:
             self.kill()
 
@@ -85,16 +88,25 @@ class Session:
     def kill(self) -> None:
         """Kill the kernel, its process group, and children that left the group."""
         with self._lock:
-            pid = self._pid
-        if pid is None:
+            process = self._process
+        if process is None:
             return
-        children = _descendants(pid)
+        children = _descendants(process.pid)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             # The kernel leads a group of its own, so its id is the group's, also when the leader is gone.
-            os.killpg(pid, signal.SIGKILL)
+            os.killpg(process.pid, signal.SIGKILL)
         for child in children:
             with contextlib.suppress(Exception):
                 child.kill()
+
+    def end(self) -> None:
+        """Kill what is left, and wait until the kernel is gone, not even a zombie."""
+        self.kill()
+        with self._lock:
+            process, self._process = self._process, None
+        if process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=10)
 
 
 def _descendants(pid: int) -> list[Any]:
@@ -138,11 +150,13 @@ class KernelEngine(Engine):  # type: ignore[misc]
             client.owns_km = True
             env = os.environ | session.env | {"IPYTHONDIR": str(folder / "ipython")}
             # jupyter_core keeps an event loop per thread and never closes it.
-            with contextlib.closing(ensure_event_loop()):
-                try:
-                    client.execute(cwd=str(session.folder), env=env)
-                finally:
-                    session.kill()
+            loop = ensure_event_loop()
+            try:
+                client.execute(cwd=str(session.folder), env=env)
+            finally:
+                session.end()
+                if not loop.is_running():
+                    loop.close()
 
 
 class _Client(PapermillNotebookClient):  # type: ignore[misc]
@@ -154,13 +168,9 @@ class _Client(PapermillNotebookClient):  # type: ignore[misc]
 
     async def async_start_new_kernel(self, **kwargs: Any) -> None:
         # A pipe, since the kernel's own standard output is not ours: `--json` promises one document there.
-        from subprocess import PIPE, STDOUT
-
-        await super().async_start_new_kernel(stdout=PIPE, stderr=STDOUT, **kwargs)
-        process = self.km.provisioner.process
-        self._session.attach(process.pid, process.stdout)
-        # Its stream is read by our thread; jupyter_client would close it under the reader's hands.
-        process.stdout = None
+        # A pipe, since our own standard output is not the kernel's: `--json` promises one document there.
+        await super().async_start_new_kernel(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **kwargs)
+        self._session.attach(self.km.provisioner.process)
 
     def start_new_kernel(self, **kwargs: Any) -> None:
         run_sync(self.async_start_new_kernel)(**kwargs)
