@@ -14,7 +14,6 @@ import json
 import os
 import re
 import secrets
-from pathlib import Path
 from typing import Any
 
 from workbench import files

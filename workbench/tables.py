@@ -95,19 +95,31 @@ class Table:
         if missing:
             raise InputError("column(s) missing: " + ", ".join(missing), where=place, found=frame.columns)
         schema = self.schema()
-        wrong = [f"{name} is {frame.schema[name]}, not {dtype}" for name, dtype in schema.items() if frame.schema[name] != dtype]
+        frame = frame.select(list(schema))
+        wrong = [
+            f"{name} is {frame.schema[name]}, not {dtype}"
+            for name, dtype in schema.items()
+            if frame[name].dtype != dtype
+        ]
         if wrong:
             raise InputError("column(s) of another type", where=place, found=wrong)
-        frame = frame.select(list(schema))
         for column in self.columns:
-            if not column.nullable and (count := frame.get_column(column.name).null_count()):
-                raise InputError("null where none may be", where=f"{place}, column {column.name}", found=f"{count} of {frame.height} rows")
-        if self.key and frame.height:
-            repeated = frame.select(self.key).filter(frame.select(self.key).is_duplicated())
-            if repeated.height:
-                example = ", ".join(str(value) for value in repeated.row(0))
-                raise InputError("key is not unique", where=f"{place}, key ({', '.join(self.key)})", found=f"{example} twice or more")
+            nulls = 0 if column.nullable else frame.get_column(column.name).null_count()
+            if nulls:
+                where = f"{place}, column {column.name}"
+                raise InputError("null where none may be", where=where, found=f"{nulls} of {frame.height} rows")
+        self._check_key(frame, place)
         return frame
+
+    def _check_key(self, frame: pl.DataFrame, place: str) -> None:
+        if not self.key or not frame.height:
+            return
+        keys = frame.select(self.key)
+        repeated = keys.filter(keys.is_duplicated())
+        if repeated.height:
+            example = ", ".join(str(value) for value in repeated.row(0))
+            where = f"{place}, key ({', '.join(self.key)})"
+            raise InputError("key is not unique", where=where, found=f"{example} twice or more")
 
     def path(self, folder: str | Path) -> Path:
         """Where the table lies below a run folder's `tables/`."""
