@@ -13,11 +13,16 @@ from workbench.files import replacing, sha256, write_text
 
 def test_a_crash_while_writing_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
     path = write_text(tmp_path / "deep" / "file.txt", "old")
-    with pytest.raises(RuntimeError, match="crash"), replacing(path) as temporary:
-        temporary.write_text("half")
-        raise RuntimeError("crash")
+    with pytest.raises(RuntimeError, match="crash"):
+        _write_half(path)
     assert path.read_text() == "old"
     assert list(path.parent.iterdir()) == [path]
+
+
+def _write_half(path: Path) -> None:
+    with replacing(path) as temporary:
+        temporary.write_text("half")
+        raise RuntimeError("crash")
 
 
 def test_others_may_read_what_was_written_as_the_umask_says(tmp_path: Path) -> None:
