@@ -33,16 +33,20 @@ def replacing(path: str | Path) -> Iterator[Path]:
     try:
         yield temporary
         # mkstemp makes files private; results are meant to be read by colleagues.
-        temporary.chmod(0o666 & ~_umask())
+        temporary.chmod(0o666 & ~_UMASK)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def _umask() -> int:
-    mask = os.umask(0)
+def _read_umask() -> int:
+    mask = os.umask(0o077)
     os.umask(mask)
     return mask
+
+
+# Read once: it can only be read by setting it, and runs write from several threads.
+_UMASK = _read_umask()
 
 
 def write_text(path: str | Path, text: str) -> Path:
