@@ -1,0 +1,56 @@
+"""Make the pictures of README.md: run the notebooks on the sample logs and photograph what a reader sees.
+
+    python docs/pictures.py
+
+Pictures are generated and never edited by hand. Needs Chromium; takes less than a minute on two cores.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from playwright.sync_api import Browser
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.browser import pages  # noqa: E402 - the script is called by its path
+from workbench import notebooks, report, runner  # noqa: E402
+
+IMAGES = ROOT / "docs" / "images"
+# What is photographed of each page, from its top: of a report the sentence and the chart that carry the answer.
+SIZES_PX = {"report": (1000, 775), "gallery": (1000, 690)}
+LARGEST_BYTES = 250_000
+
+
+def main() -> int:
+    """Make both pictures; exit code 1 when one is larger than the repository should carry."""
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as name, pages.chromium_browser() as browser:
+        out = Path(name)
+        results = runner.run_notebooks(notebooks.find(["all"]), out=out)
+        sources = {"report": results[-1].run.report, "gallery": report.write_gallery(out)}
+        sizes = [photograph(browser, source, name) for name, source in sources.items()]
+    return 1 if max(sizes) > LARGEST_BYTES else 0
+
+
+def photograph(browser: Browser, source: Path, name: str) -> int:
+    """Photograph the top of a page; give the size of the picture in bytes."""
+    target = IMAGES / f"{name}.png"
+    width, height = SIZES_PX[name]
+    with pages.watched(browser, width=width) as seen:
+        page = seen.open(source)
+        height = min(height, int(page.evaluate("document.body.scrollHeight")))
+        page.set_viewport_size({"width": width, "height": height})
+        pages.wait_drawn(page)
+        page.screenshot(path=target)
+        seen.assert_quiet()
+    size_bytes = target.stat().st_size
+    print(f"{target.relative_to(ROOT)}: {size_bytes:,} bytes")
+    return size_bytes
+
+
+if __name__ == "__main__":
+    sys.exit(main())
