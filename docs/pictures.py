@@ -48,7 +48,7 @@ def photograph(browser: Browser, source: Path, name: str) -> int:
         page.screenshot(path=target)
         seen.assert_quiet()
     size_bytes = target.stat().st_size
-    print(f"{target.relative_to(ROOT)}: {size_bytes:,} bytes")
+    sys.stdout.write(f"{target.relative_to(ROOT)}: {size_bytes:,} bytes\n")
     return size_bytes
 
 
