@@ -100,11 +100,13 @@ def report(trials: list[Trial]) -> str:
         lines.append(f"\n{size:g} GB")
         for name, (wall_s, pss_mb) in medians.items():
             walls = sorted(trial.wall_s for trial in of_size if trial.contender == name)
-            line = f"  {name:<32} {wall_s:7.2f} s  [{walls[0]:.2f}, {walls[-1]:.2f}] n={len(walls)}  peak {pss_mb:7,.0f} MB"
+            line = f"  {name:<32} {wall_s:7.2f} s  [{walls[0]:.2f}, {walls[-1]:.2f}] n={len(walls)}"
+            line += f"  peak {pss_mb:7,.0f} MB"
             if jvm and name not in jvm:
                 best = min(jvm, key=lambda key: jvm[key][0])
                 ratios = _ratios(of_size, best, name)
-                line += f"  {statistics.median(ratios):5.2f} times faster than {best} [{min(ratios):.2f}, {max(ratios):.2f}]"
+                spread = f"[{min(ratios):.2f}, {max(ratios):.2f}]"
+                line += f"  {statistics.median(ratios):5.2f} times faster than {best} {spread}"
             lines.append(line)
     return "\n".join(lines)
 

@@ -1,0 +1,214 @@
+"""SQL executions: their plans, what their nodes' metrics came to, and how they ended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.eventlog import tables
+from workbench.eventlog.events import DriverUpdates, Metric, SqlEnd, SqlMetrics, SqlStart, SqlUpdate
+from workbench.eventlog.plans import Node, unpack
+from workbench.eventlog.rows import Rows, number, statistics
+from workbench.eventlog.scrub import scrub
+from workbench.eventlog.stages import StageFacts, summarize
+
+
+@dataclass
+class SqlState:
+    """A SQL execution whose rows are not written yet."""
+
+    sql_id: int
+    start: SqlStart | None = None
+    end: SqlEnd | None = None
+    plans: list[list[Node]] = field(default_factory=list)
+    loose: list[tuple[int, Metric]] = field(default_factory=list)
+    driver: dict[int, int] = field(default_factory=dict)
+    open_stages: int = 0
+    # By accumulator: (stage id, compact values) of every stage that ran for this execution.
+    values: dict[int, list[tuple[int, npt.NDArray[np.integer]]]] = field(default_factory=dict)
+    ended_in_chunk: int | None = None
+
+
+class Queries:
+    """Takes the events of SQL executions and the stages that ran for them; a finished one is written and let go."""
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+        self.sql: dict[int, SqlState] = {}
+        self.done: set[int] = set()
+        self.chunk = 0
+        self.handlers: dict[type, Callable[[Any], None]] = {
+            SqlStart: self._sql_start,
+            SqlEnd: self._sql_end,
+            SqlUpdate: self._sql_update,
+            SqlMetrics: self._sql_metrics,
+            DriverUpdates: self._driver_updates,
+        }
+
+    def stage_opened(self, sql_id: int | None) -> None:
+        """A stage was submitted: its execution is not written before it is closed."""
+        if sql_id in self.sql:
+            self.sql[sql_id].open_stages += 1
+
+    def stage_closed(self, sql_id: int | None, facts: StageFacts, *, was_opened: bool) -> None:
+        """A stage is closed: keep the values of its SQL metrics until its execution is written."""
+        if sql_id not in self.sql:
+            return
+        sql = self.sql[sql_id]
+        sql.open_stages -= was_opened
+        for accumulator_id, values in facts.sql_values.items():
+            sql.values.setdefault(accumulator_id, []).append((facts.tasks.key[0], values))
+
+    def write_finished(self) -> None:
+        """A chunk is taken in: write the executions that ended in an earlier one and have no open stage.
+
+        One chunk later, since the driver's last updates may come behind the end.
+        """
+        for sql in list(self.sql.values()):
+            if sql.ended_in_chunk is not None and sql.ended_in_chunk < self.chunk and not sql.open_stages:
+                self._write_sql(sql)
+        self.chunk += 1
+
+    def finish(self) -> None:
+        """Write what is left, as it stands."""
+        for sql in list(self.sql.values()):
+            self._write_sql(sql)
+
+    def _sql_state(self, sql_id: int) -> SqlState | None:
+        if sql_id in self.done:
+            self.rows.late += 1
+            return None
+        return self.sql.setdefault(sql_id, SqlState(sql_id))
+
+    def _sql_start(self, event: SqlStart) -> None:
+        if (sql := self._sql_state(event.sql_id)) is not None:
+            sql.start = event
+            self.rows.seen(event.time_ms)
+            self._plan(sql, event.nodes)
+
+    def _plan(self, sql: SqlState, nodes: bytes) -> None:
+        if nodes:
+            sql.plans.append(unpack(nodes))
+
+    def _sql_update(self, event: SqlUpdate) -> None:
+        if (sql := self._sql_state(event.sql_id)) is not None:
+            self._plan(sql, event.nodes)
+
+    def _sql_metrics(self, event: SqlMetrics) -> None:
+        if (sql := self._sql_state(event.sql_id)) is not None:
+            sql.loose += [(max(0, len(sql.plans) - 1), metric) for metric in event.metrics]
+
+    def _driver_updates(self, event: DriverUpdates) -> None:
+        if (sql := self._sql_state(event.sql_id)) is not None:
+            for update in event.updates:
+                if len(update) == 2 and type(update[0]) is int and (value := number(update[1])) is not None:
+                    sql.driver[update[0]] = sql.driver.get(update[0], 0) + value
+
+    def _sql_end(self, event: SqlEnd) -> None:
+        if (sql := self._sql_state(event.sql_id)) is not None:
+            sql.end, sql.ended_in_chunk = event, self.chunk
+            self.rows.seen(event.time_ms)
+
+    def _write_sql(self, sql: SqlState) -> None:
+        del self.sql[sql.sql_id]
+        self.done.add(sql.sql_id)
+        start, end = sql.start or SqlStart(sql.sql_id), sql.end
+        error = end.error if end else None
+        known = end is not None and end.time_ms is not None and start.time_ms is not None
+        self.rows.add(
+            tables.SQL_EXECUTIONS.name,
+            sql_id=sql.sql_id,
+            root_sql_id=start.root_id,
+            description=self.rows.redact.text(start.description),
+            start_time_ms=start.time_ms,
+            end_time_ms=end.time_ms if end else None,
+            duration_ms=end.time_ms - start.time_ms if known else None,  # type: ignore[union-attr,operator]
+            status="running" if end is None else "failed" if error else "succeeded",
+            error=self.rows.redact.message(error) if error else None,
+            n_plan_versions=len(sql.plans),
+        )
+        if error:
+            self.rows.failure(
+                "sql", sql_id=sql.sql_id, time_ms=end.time_ms if end else None, reason="query failed", message=error
+            )
+        self._write_plans(sql)
+        self._write_node_metrics(sql)
+
+    def _write_plans(self, sql: SqlState) -> None:
+        redact = self.rows.redact
+        columns = redact.columns(node for nodes in sql.plans for node in nodes)
+        for version, nodes in enumerate(sql.plans):
+            count = len(nodes)
+            self.rows.sink.extend(
+                tables.PLAN_NODES.name,
+                {
+                    "log_id": [self.rows.log_id] * count,
+                    "sql_id": [sql.sql_id] * count,
+                    "plan_version": [version] * count,
+                    "is_final": [version == len(sql.plans) - 1] * count,
+                    "node_id": [node.node_id for node in nodes],
+                    "parent_ids": [node.parent_ids for node in nodes],
+                    "codegen_id": [node.codegen_id for node in nodes],
+                    "depth": [node.depth for node in nodes],
+                    "node_name": [redact.label(node.name) for node in nodes],
+                    "simple_string": [redact.plan(node.text, columns) for node in nodes],
+                    "accumulator_ids": [[metric.accumulator_id for metric in node.metrics] for node in nodes],
+                    "metadata": [self._metadata(node, columns) for node in nodes],
+                },
+            )
+
+    def _metadata(self, node: Node, columns: frozenset[str]) -> str | None:
+        if not node.metadata:
+            return None
+        clean = {scrub(name): self.rows.redact.plan(str(value), columns) for name, value in node.metadata.items()}
+        return json.dumps(clean)
+
+    def _write_node_metrics(self, sql: SqlState) -> None:
+        rows = _last_metrics(sql)
+        found = [sql.values.get(row[3].accumulator_id, []) for row in rows]
+        count = len(rows)
+        self.rows.sink.extend(
+            tables.NODE_METRICS.name,
+            {
+                "log_id": [self.rows.log_id] * count,
+                "sql_id": [sql.sql_id] * count,
+                "plan_version": [row[0] for row in rows],
+                "node_id": [row[1] for row in rows],
+                "node_name": [self.rows.redact.label(row[2]) for row in rows],
+                "accumulator_id": [row[3].accumulator_id for row in rows],
+                "metric_name": [self.rows.redact.label(row[3].name) for row in rows],
+                "metric_type": [scrub(row[3].type) for row in rows],
+                **statistics(summarize([_joined(values) for values in found])),
+                "driver_value": [sql.driver.get(row[3].accumulator_id) for row in rows],
+                "stage_ids": [sorted({stage_id for stage_id, _ in values}) for values in found],
+            },
+        )
+
+
+def _last_metrics(sql: SqlState) -> list[tuple[int, int | None, str | None, Metric]]:
+    """(plan version, node id, node name, metric): each accumulator at the last version that has it.
+
+    An adaptive subplan's metrics come without a node; one that a node has, too, is the node's.
+    """
+    newest: dict[int, list[tuple[int, int | None, str | None, Metric]]] = {}
+    for version, nodes in enumerate(sql.plans):
+        for node in nodes:
+            for metric in node.metrics:
+                rows = newest.setdefault(metric.accumulator_id, [])
+                if rows and (rows[0][0] < version or rows[-1][1] == node.node_id):
+                    rows.clear()
+                rows.append((version, node.node_id, node.name, metric))
+    for version, metric in sql.loose:
+        newest.setdefault(metric.accumulator_id, [(version, None, None, metric)])
+    return [row for rows in newest.values() for row in rows]
+
+
+def _joined(values: list[tuple[int, npt.NDArray[np.integer]]]) -> npt.NDArray[np.int64]:
+    if not values:
+        return np.empty(0, dtype=np.int64)
+    return np.concatenate([array.astype(np.int64) for _, array in values])
