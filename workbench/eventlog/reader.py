@@ -198,8 +198,10 @@ def _folded(cutters: list[Cutter], processes: int, meanwhile: Sequence[Task]) ->
     with ThreadPoolExecutor(1) as thread:
         if processes == 1:
             tasks = [thread.submit(task) for task in meanwhile]
-            with _collector_paused():
-                yield from map(fold, chunks)
+            for chunk in chunks:
+                with _collector_paused():
+                    facts = fold(chunk)
+                yield facts
         else:
             with ProcessPoolExecutor(processes, mp_context=_process_context(), initializer=_quiet) as pool:
                 waiting = deque(pool.submit(fold, chunk) for chunk in islice(chunks, CHUNKS_AHEAD * processes))

@@ -17,8 +17,8 @@ from workbench.tables import Table
 if TYPE_CHECKING:
     import polars as pl
 
-# About 20 MB of Python objects in the widest table.
-PART_ROWS = 50_000
+# The widest rows (plan nodes) hold up to 4,000 characters of text: this keeps a table below some 20 MB.
+PART_ROWS = 10_000
 
 
 class Sink:
