@@ -1,0 +1,274 @@
+"""Documents say what is: commands, files, links, modules, dependencies and pictures that they name are there."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from workbench import cli, notebooks, parameters
+from workbench.errors import ConfigError
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "data/samples/eventlogs/README.md")]
+PAGES += sorted((ROOT / "docs").rglob("*.md"))
+INSTRUCTIONS = [path for path in PAGES if path.name in ("README.md", "CONTRIBUTING.md") or path.parent.name == "guide"]
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SPAN = re.compile(r"`([^`\n]+)`")
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+TOP = {path.name for path in ROOT.iterdir()}
+# Written while things are used, and so not there in a fresh checkout.
+MADE = ("data/runs", "ci-output", ".venv", "uv.lock")
+TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+LARGEST_PICTURE_BYTES = 250_000
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    return [text for found, text in BLOCK.findall(path.read_text()) if found == language]
+
+
+def spans(text: str) -> list[str]:
+    return SPAN.findall(BLOCK.sub("", text))
+
+
+def commands(path: Path) -> Iterator[list[str]]:
+    """Every command of a page's shell blocks, and every code span that begins with one that we know."""
+    lines = [line for text in blocks(path, "sh") for line in text.splitlines()]
+    joined = re.sub(r"`([^`]+)`", lambda found: "`" + " ".join(found[1].split()) + "`", BLOCK.sub("", path.read_text()))
+    mentioned = [span for span in SPAN.findall(joined) if re.match(r"(workbench|make|pip|python|conda) \S", span)]
+    # In a sentence the bare name of a command is no whole command line: what it is called is checked.
+    lines += [f"{span} --help" if re.fullmatch(r"workbench( [a-z]+)+", span) else span for span in mentioned]
+    for line in lines:
+        if words := shlex.split(line, comments=True):
+            while re.fullmatch(r"[A-Z_]+=\S*", words[0]):
+                words = words[1:]
+            yield words
+
+
+ALL_COMMANDS = [(name_of(path), words) for path in INSTRUCTIONS for words in commands(path)]
+
+
+def parse(words: list[str]) -> tuple[str, Any]:
+    """The command that a `workbench` command line means, and its context with parsed options; runs nothing."""
+    command: Any = typer.main.get_command(cli.app)
+    name, rest = "workbench", words[1:]
+    while hasattr(command, "get_command"):
+        if isinstance(command, cli._Lazy):
+            command = typer.main.get_group(importlib.import_module(command.area.module).app)
+        assert rest, f"{name} lacks a command"
+        assert rest[0] in command.list_commands(None) or rest[0].startswith("-"), f"{name} has no {rest[0]}"
+        if rest[0].startswith("-"):
+            known = {option for param in command.params for option in param.opts} | {"--help", "-h"}
+            assert rest[0] in known
+            return name, None
+        name, command, rest = f"{name} {rest[0]}", command.get_command(None, rest[0]), rest[1:]
+    if {"--help", "-h"} & set(rest):
+        return name, None
+    return name, command.make_context(name, list(rest))
+
+
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [(page, words) for page, words in ALL_COMMANDS if words[0] == "workbench"],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value[1:]),
+)
+def test_a_workbench_command_in_a_document_is_one(page: str, words: list[str]) -> None:
+    words = [word for word in words if word != "…"]
+    name, context = parse(words)
+    if name == "workbench run" and context is not None and "NOTEBOOK" not in words:
+        check_run(context.params)
+
+
+def check_run(given: dict[str, Any]) -> None:
+    """The notebooks exist and have the parameters that are given, unless the page only shows the form."""
+    declared = {item.name for path in notebooks.find(given["notebooks"]) for item in parameters_of(path)}
+    named = {text.partition("=")[0].rpartition(".")[2] for text in given["p"] or []}
+    assert named <= declared
+
+
+def parameters_of(path: Path) -> tuple[parameters.Parameter, ...]:
+    return parameters.read(notebooks.read(path), path.name)
+
+
+def test_a_command_that_is_none_is_noticed() -> None:
+    with pytest.raises(AssertionError):
+        parse(["workbench", "fly"])
+    with pytest.raises(AssertionError):
+        parse(["workbench", "eventlog", "fly"])
+    with pytest.raises(Exception, match="No such option"):
+        parse(["workbench", "eventlog", "facts", "LOG", "--out", "DIR", "--fly"])
+    with pytest.raises(ConfigError):
+        check_run({"notebooks": ["fly"], "p": []})
+    with pytest.raises(AssertionError):
+        check_run({"notebooks": ["speedup"], "p": ["fly=1"]})
+
+
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [(page, words) for page, words in ALL_COMMANDS if words[0] != "workbench"],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+def test_any_other_command_names_targets_files_and_tools_that_there_are(page: str, words: list[str]) -> None:
+    tool, rest = words[0], words[1:]
+    assert tool in {"make", "pip", "conda", "pre-commit", "pytest", "python", "apt-get"}
+    if tool == "make":
+        # "-C", "OUT=DIR" and the like are make's own.
+        assert {word for word in rest if re.fullmatch(r"[a-z-]+", word)} <= TARGETS
+    if tool in ("pytest", "python"):
+        assert [word for word in rest if word.endswith(".py") and not (ROOT / word).is_file()] == []
+    assert [word for word in rest if re.search(r"\.(lock|yml|toml)$", word) and not (ROOT / word).is_file()] == []
+
+
+# What reads only samples and ends in a second or two; the folders that it writes are the test's.
+CHEAP = ("workbench eventlog facts data/", "workbench speedup profile data/", "workbench run 01_speedup --parameters")
+
+
+@pytest.mark.parametrize("line", sorted({shlex.join(w) for _, w in ALL_COMMANDS if shlex.join(w).startswith(CHEAP)}))
+def test_a_command_on_the_samples_does_what_the_document_says(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = shlex.split(line)[1:]
+    if "--out" in words:
+        words[words.index("--out") + 1] = str(tmp_path / "out")
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words)
+    assert (ended.value.code or 0, bool(capsys.readouterr().out)) == (0, True)
+    assert "--out" not in words or (tmp_path / "out" / "run.json").is_file()
+
+
+def test_some_commands_of_the_documents_are_really_run() -> None:
+    lines = [shlex.join(words) for _, words in ALL_COMMANDS]
+    assert [start for start in CHEAP if not any(line.startswith(start) for line in lines)] == []
+
+
+def python_blocks() -> list[tuple[str, str]]:
+    return [(name_of(path), text) for path in PAGES for text in blocks(path, "python")]
+
+
+@pytest.mark.parametrize(("page", "code"), python_blocks())
+def test_python_in_a_document_runs(page: str, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    names: dict[str, Any] = {}
+    exec(compile(code, page, "exec"), names)
+    assert names["times"].height > 0
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
+def test_links_lead_to_files_that_are_there(path: Path) -> None:
+    links = [link.partition("#")[0] for link in LINK.findall(BLOCK.sub("", path.read_text()))]
+    assert [link for link in links if "://" not in link and link and not (path.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
+def test_files_that_are_named_are_there(path: Path) -> None:
+    named = [span for span in spans(path.read_text()) if re.fullmatch(r"[\w.-]+(/[\w.*-]+)*/?", span)]
+    # A path is meant when it begins with something that lies at the root; patterns must match something.
+    paths = [span.rstrip("/") for span in named if span.partition("/")[0] in TOP and not span.startswith(MADE)]
+    assert [span for span in paths if not any(ROOT.glob(span))] == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
+def test_documents_name_no_machine_and_nothing_unfinished(path: Path) -> None:
+    assert re.findall(r"(?<![\w.])/(?:home|root|tmp|work|mnt)/|localhost:\d|\bTODO\b|\bTBD\b", path.read_text()) == []
+
+
+def test_every_page_of_the_documents_is_reached_from_the_readme() -> None:
+    reached, left = set(), [ROOT / "README.md"]
+    while left:
+        page = left.pop()
+        reached.add(page)
+        links = (page.parent / link.partition("#")[0] for link in LINK.findall(page.read_text()) if "://" not in link)
+        targets = (path / "README.md" if path.is_dir() else path for path in (link.resolve() for link in links))
+        left += [path for path in targets if path.suffix == ".md" and path not in reached]
+    assert [name_of(path) for path in PAGES if path not in reached] == []
+
+
+def rows(page: str, heading: str) -> list[list[str]]:
+    """The cells of the tables below a heading, up to the next heading of any level."""
+    text = (ROOT / page).read_text()
+    part = re.split(r"^#+ ", text.split(f"# {heading}\n", 1)[1], maxsplit=1, flags=re.MULTILINE)[0]
+    lines = [line for line in part.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def first_names(page: str, *headings: str) -> list[str]:
+    return [SPAN.findall(row[0])[0] for heading in headings for row in rows(page, heading)]
+
+
+def test_every_notebook_is_in_the_readmes_table() -> None:
+    told = {link for row in rows("README.md", "Areas") for link in LINK.findall(row[0])}
+    assert told == {name_of(path) for path in (ROOT / "notebooks").glob("[0-9]*.ipynb")}
+
+
+def test_the_architecture_names_every_module_of_the_shared_floor_and_the_reader_and_no_other() -> None:
+    areas = {Path(*area.module.split(".")[:-1]).name for area in cli.AREAS.values()} - {"eventlog"}
+    modules = [path for path in (ROOT / "workbench").rglob("*.py") if not path.name.startswith("__")]
+    wanted = {name_of(path) for path in modules if path.relative_to(ROOT).parts[1] not in areas}
+    named = first_names("docs/architecture.md", "Shared floor", "Event log reader")
+    assert len(named) == len(set(named))
+    assert set(named) == wanted
+
+
+def test_the_architecture_names_every_area() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    assert [name for name in cli.AREAS if f"`workbench/{name}/`" not in text and f"`{name}`" not in text] == []
+
+
+def test_every_dependency_has_its_job_in_the_architecture_and_no_other_has_one() -> None:
+    table = rows("docs/architecture.md", "Dependencies")
+    declared = {re.split(r"[<>=!~\[; ]", line)[0].lower() for line in PROJECT["project"]["dependencies"]}
+    assert sorted(row[0].strip("`") for row in table) == sorted(declared)
+    assert [row[0] for row in table if not row[1]] == []
+
+
+@pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md"])
+def test_the_tiers_are_those_of_the_markers(page: str) -> None:
+    declared = {line.partition(":")[0] for line in PROJECT["tool"]["pytest"]["ini_options"]["markers"]}
+    told = {marker for row in rows(page, "Tests") for marker in SPAN.findall(row[1])}
+    assert told == declared
+
+
+def test_the_guide_names_every_table_with_its_key() -> None:
+    from workbench.eventlog import tables
+
+    told = {SPAN.findall(row[0])[0]: SPAN.findall(row[1]) for row in rows("docs/guide/eventlog.md", "The tables")}
+    keys = {table.name: [name for name in table.key if name != "log_id"] for table in tables.ALL}
+    assert told == keys
+
+
+def test_messages_of_the_guide_are_those_of_the_code() -> None:
+    code = "".join(path.read_text() for path in (ROOT / "workbench").rglob("*.py"))
+    assert [row[0] for row in rows("docs/guide/eventlog.md", "Messages and what to do") if row[0] not in code] == []
+
+
+def test_decisions_are_numbered_without_gaps_and_all_are_listed() -> None:
+    pages = sorted(path.name for path in (ROOT / "docs" / "decisions").glob("[0-9]*.md"))
+    assert [name[:4] for name in pages] == [f"{number:04d}" for number in range(1, len(pages) + 1)]
+    assert [LINK.findall(row[0])[0] for row in rows("docs/decisions/README.md", "Decisions")] == pages
+    titles = [(ROOT / "docs" / "decisions" / name).read_text().splitlines()[0] for name in pages]
+    assert [title[2:6] for title in titles] == [name[:4] for name in pages]
+
+
+def test_pictures_are_small_and_are_those_that_the_script_makes() -> None:
+    pictures = sorted((ROOT / "docs" / "images").iterdir())
+    made = set(re.findall(r'"(\w+)": \(\d+, \d+\)', (ROOT / "docs" / "pictures.py").read_text()))
+    assert {path.name for path in pictures} == {f"{name}.png" for name in made}
+    assert [path.name for path in pictures if path.stat().st_size > LARGEST_PICTURE_BYTES] == []
+    assert [path for path in pictures if path.read_bytes()[:8] != b"\x89PNG\r\n\x1a\n"] == []
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
