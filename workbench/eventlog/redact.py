@@ -19,6 +19,7 @@ from functools import lru_cache
 from workbench.eventlog.plans import Node
 from workbench.eventlog.scrub import REDACTED, scrub, scrub_property, window
 from workbench.eventlog.vocabulary import (
+    FUNCTIONS,
     MESSAGE_WORDS,
     PLAN_WORDS,
     PROPERTY_WORDS,
@@ -26,11 +27,13 @@ from workbench.eventlog.vocabulary import (
     SERVICE_ACCOUNTS,
 )
 
+# The texts of one plan repeat; those of a whole log may be 4,000 characters each and would fill the memory.
+CACHED_TEXTS = 2048
 _STRING = r"'(?:[^'\\]|\\.|'')*(?:'|\\?\Z)|\"(?:[^\"\\]|\\.)*(?:\"|\\?\Z)"
 STRING = re.compile(_STRING, re.S)
 HASH = re.compile(r"h:[0-9a-f]{10}")
 _KEPT = rf"{HASH.pattern}|{re.escape(REDACTED)}"
-WITH_SLASH = re.compile(r"[^\s,;=\"'`\[\](){}<>]*[/\\][^\s,;\"'`\[\](){}<>]+")
+WITH_SLASH = re.compile(r"(?<![^\s,;=\"'`\[\](){}<>])[^\s,;=\"'`\[\](){}<>]*[/\\][^\s,;\"'`\[\](){}<>]+")
 PATH = re.compile(r"(?<![^\s=,(\[`])(?:[A-Za-z][A-Za-z0-9+.-]{0,20}:)?[/~][^\s,;\"'`\[\](){}]+")
 PUBLIC_CLASS = re.compile(rf"{PUBLIC_PACKAGES}(?:[.$][\w$<>]+)+")
 CODE_PLACE = re.compile(r"[\w$<>.-]{1,80}\.(?:java|scala|py|kt|R|sql):\d{1,6}")
@@ -48,8 +51,9 @@ SQL_TOKEN = re.compile(
 CALL_SITE = re.compile(r"\$?\w{1,60} at [\w$<>.-]{1,80}:\d{1,6}")
 NUMBER = re.compile(r"-?\d+(?:\.\d+){0,2}[a-zA-Z%]{0,2}")
 PLAN_TOKEN = re.compile(
-    rf"(?P<kept>{_KEPT}|\*\(\d+\)|#\d+L?|(?:plan_id=|id=#)\d+|(?:splits|numPartitions)=\d+|\d+ paths"
-    r"|(?i:decimal|char|varchar)\(\d+(?:,\s?\d+)?\)|(?:[a-z]+_)?count\(1\)|\.\.\. \d+ more fields)"
+    rf"(?P<kept>{_KEPT}|\*\(\d+\)|(?<=WholeStageCodegen )\(\d+\)|#\d+L?"
+    r"|(?:plan_id=|id=#)\d+|(?:splits|numPartitions)=\d+|\d+ paths"
+    r"|(?i:decimal|char|varchar)\(\d+(?:,\s?\d+)?\)|(?:[a-z]{1,20}_)?count\(1\)|\.\.\. \d+ more fields)"
     rf"|(?P<hidden>{_STRING}|{WITH_SLASH.pattern})"
     r"|(?P<column>[^\W\d][\w.]*)#(?P<id>\d+)L?(?:\.[^\W\d]\w*)*|(?P<word>[^\W\d][\w.]*)|(?P<number>\d[\w.:+-]*)"
     r"|(?P<other>[^\x00-\x7f]+)",
@@ -57,7 +61,7 @@ PLAN_TOKEN = re.compile(
 )
 EXCHANGE_COUNT = re.compile(r"\), (?:[A-Z_]{6,}|true|false|\[(?:plan_id|id)=)")
 LITERAL_ALIAS = re.compile(r"(?:^|[\[(, ])([^#\n]{1,120}?) AS \1#(\d+)")
-COLUMN = re.compile(r"([^\W\d]\w*)#(\d+)")
+COLUMN = re.compile(r"(?<!\w)([^\W\d]\w*)#(\d+)")
 SCHEMA_NAME = re.compile(r"(?:struct<|,)([^\W\d]\w*):(?=[a-z])")
 MESSAGE_TOKEN = re.compile(
     rf"(?P<kept>{_KEPT}|\[[A-Z][A-Z0-9_.]{{3,80}}\]|{PUBLIC_CLASS.pattern}|{CODE_PLACE.pattern}"
@@ -68,6 +72,8 @@ MESSAGE_TOKEN = re.compile(
     r"|(?P<word>[^\W\d][\w$]*)|(?P<number>\d[\w.:+-]*)|(?P<other>[^\x00-\x7f]+)",
     re.S,
 )
+SAID = MESSAGE_WORDS | FUNCTIONS
+PROPERTY = re.compile(r"spark\.[a-z][A-Za-z.]{3,80}")
 FAILURE_NAME = re.compile(
     r"[A-Z][A-Za-z]{2,60}(?:Exception|Error|Failure|Failed|Killed|Lost|Denied|Resubmitted|Success|Reason)"
 )
@@ -82,10 +88,10 @@ class Redactor:
         self._key = key or secrets.token_bytes(16)
         self._names: set[str] = set()
         self._known: re.Pattern[str] | None = None
-        self.text = lru_cache(maxsize=65536)(self._text)
-        self.label = lru_cache(maxsize=65536)(self._label)
-        self.message = lru_cache(maxsize=4096)(self._message)
-        self.plan = lru_cache(maxsize=65536)(self._plan)
+        self.text = lru_cache(maxsize=CACHED_TEXTS)(self._text)
+        self.label = lru_cache(maxsize=CACHED_TEXTS)(self._label)
+        self.message = lru_cache(maxsize=CACHED_TEXTS)(self._message)
+        self.plan = lru_cache(maxsize=CACHED_TEXTS)(self._plan)
 
     def hashed(self, value: str) -> str:
         """A name for a value: the same within one run, meaningless outside it."""
@@ -111,7 +117,9 @@ class Redactor:
 
     def name(self, value: str | None) -> str | None:
         """A user's or host's name."""
-        return (self.hashed(value) if self.strict else scrub(value)) if value else value
+        if not value or value in ("localhost", "driver"):
+            return value
+        return self.hashed(value) if self.strict else scrub(value)
 
     def path(self, value: str) -> str:
         """A path or URL."""
@@ -130,10 +138,10 @@ class Redactor:
 
     def property_name(self, name: str) -> str:
         """A property's name; some clouds put the account into it."""
-        name = scrub(name)
+        name = scrub(window(name, 1000))
         if not self.strict:
             return name
-        account = r"([\w-]+)(?=\.(?:dfs|blob)\.core\.windows\.net)"
+        account = r"(?<![\w-])([\w-]{1,63})(?=\.(?:dfs|blob)\.core\.windows\.net)"
         return self._without_known(re.sub(account, lambda found: self.hashed(found[0]), name))
 
     def property(self, name: str, value: str) -> str:
@@ -200,7 +208,11 @@ class Redactor:
 
     def _message_token(self, found: re.Match[str]) -> str:
         word = found["word"]
-        known = word and (word.lower() in MESSAGE_WORDS or FAILURE_NAME.fullmatch(word))
+        known = word and (word.lower() in SAID or FAILURE_NAME.fullmatch(word))
+        if hidden := found["hidden"]:
+            # "spark.sql.ansi.enabled", "false": what an advice names.
+            inner = hidden[1:-1]
+            known = PROPERTY.fullmatch(inner) or inner.lower() in PROPERTY_WORDS
         return found[0] if found["kept"] or known else self.hashed(found[0])
 
     def columns(self, nodes: Iterable[Node]) -> frozenset[str]:
@@ -255,6 +267,8 @@ def _is_public(value: str) -> bool:
 def _is_call(found: re.Match[str]) -> bool:
     """Is the word a function? A column stands in its brackets, or nothing."""
     rest = found.string[found.end() : found.end() + 300]
+    if rest.startswith("(") and found[0].lower() in FUNCTIONS:
+        return True
     return rest.startswith("()") or (rest.startswith("(") and re.search(r"#\d", rest.split(")", 1)[0]) is not None)
 
 

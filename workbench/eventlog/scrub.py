@@ -103,4 +103,7 @@ def window(text: str, chars: int) -> str:
     A cut through user info would part it from the @ that tells it.
     """
     limit = 4 * chars
-    return text if len(text) <= limit else re.sub(r"\S{0,1000}\Z", "", text[:limit])
+    if len(text) <= limit:
+        return text
+    last = max(text.rfind(blank, limit - 1000, limit) for blank in " \n\t")
+    return text[: last if last >= 0 else limit - 1000]

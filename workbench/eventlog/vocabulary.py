@@ -42,6 +42,49 @@ PLAN_WORDS = frozenset(
     cometbroadcasthashjoin cometsortmergejoin""".split()  # noqa: SIM905 - one word a line would fill ten pages
 )
 
+# Spark's functions: kept where an opening bracket follows.
+FUNCTIONS = frozenset(
+    """acos acosh add_months aes_decrypt aes_encrypt aggregate any_value approx_percentile array_agg array_append
+    array_compact array_contains array_distinct array_except array_insert array_intersect array_join array_max
+    array_min array_position array_prepend array_remove array_repeat array_size array_sort array_union
+    arrays_overlap arrays_zip asc_nulls_first asc_nulls_last ascii asin asinh assert_true atan atan2 atanh
+    base64 bin bit_and bit_count bit_get bit_length bit_or bit_xor bitmap_bit_position bitmap_bucket_number
+    bitmap_construct_agg bitmap_count bitmap_or_agg bitwise_not bool_and bool_or broadcast bround btrim bucket
+    call_function cardinality cbrt ceiling char char_length character_length col column concat_ws conv
+    convert_timezone corr cos cosh cot count_distinct count_if count_min_sketch covar_pop covar_samp crc32
+    create_map csc cume_dist curdate current_catalog current_database current_date current_schema
+    current_timestamp current_timezone current_user date_add date_diff date_format date_from_unix_date date_part
+    date_sub date_trunc dateadd datediff datepart dayofmonth dayofweek dayofyear days decode degrees
+    desc_nulls_first desc_nulls_last e element_at elt encode encodeusingserializer equal_null every exp
+    explode_outer expm1 expr extract factorial find_in_set flatten forall format_number format_string from_csv
+    from_json from_unixtime from_utc_timestamp get get_active_spark_context get_json_object getbit grouping_id
+    hex histogram_numeric hll_sketch_agg hll_sketch_estimate hll_union hll_union_agg hour hours hypot ifnull
+    ilike initcap inline_outer input_file_block_length input_file_block_start input_file_name instr invoke isnan
+    java_method json_array_length json_object_keys json_tuple knownnotnull kurtosis last_day lcase levenshtein
+    lit ln localtimestamp locate log log10 log1p log2 lpad ltrim make_date make_dt_interval make_interval
+    make_timestamp make_timestamp_ltz make_timestamp_ntz make_ym_interval map_concat map_contains_key
+    map_entries map_filter map_from_arrays map_from_entries map_keys map_values map_zip_with mask max_by md5
+    median mightcontain min_by minute mode monotonically_increasing_id months months_between murmur3hash
+    named_struct nanvl negate negative newinstance next_day now nth_value nullif nvl nvl2 octet_length overlay
+    parse_url partial_collect_list partial_collect_set partial_first partial_last partial_pivotfirst
+    partial_stddev_samp partial_variance_samp percent_rank percentile percentile_approx pi pivotfirst pmod
+    posexplode_outer position positive pow power precise_timestamp_conversion printf product quarter radians
+    raise_error rand randn reduce reflect regexp regexp_count regexp_extract regexp_extract_all regexp_instr
+    regexp_like regexp_replace regexp_substr regr_avgx regr_avgy regr_count regr_intercept regr_r2 regr_slope
+    regr_sxx regr_sxy regr_syy repeat replace reverse rint rpad rtrim schema_of_csv schema_of_json sec second
+    sentences sequence session_window sha sha1 sha2 shiftleft shiftright shiftrightunsigned shuffle sign signum
+    sin sinh size skewness slice some sort_array soundex spark_partition_id specifiedwindowframe split
+    split_part sqrt stack staticinvoke std stddev_pop stddev_samp str_to_map substring_index sum_distinct tan
+    tanh timestamp_micros timestamp_millis timestamp_seconds to_binary to_char to_csv to_date to_json to_number
+    to_str to_timestamp to_timestamp_ltz to_timestamp_ntz to_unix_timestamp to_utc_timestamp to_varchar
+    transform transform_keys transform_values translate trunc try_add try_aes_decrypt try_avg try_divide
+    try_element_at try_multiply try_remote_functions try_subtract try_sum try_to_binary try_to_number
+    try_to_timestamp typeof ucase udtf unbase64 unhex unix_date unix_micros unix_millis unix_seconds
+    unix_timestamp unwrap_udt url_decode url_encode user var_pop var_samp version weekday weekofyear
+    width_bucket window_time windowspecdefinition xpath xpath_boolean xpath_double xpath_float xpath_int
+    xpath_long xpath_number xpath_short xpath_string years zip_with""".split()  # noqa: SIM905
+)
+
 # What Spark, the JVM, Hadoop and the cluster managers say when something fails.
 MESSAGE_WORDS = PLAN_WORDS | frozenset(
     """a about abort aborted aborting above access accessible action active actual after again allocate allocated
@@ -77,7 +120,8 @@ MESSAGE_WORDS = PLAN_WORDS | frozenset(
     address aggregated allowed also anymore appear as associated bound broadcasted by commandline considered
     decompress decompression deserialization division disable enable fails flag idle increase itself likely
     multiple native nan pin reading recent resubmitted runner serialization splitandretry speculative
-    stacktrace superseded taskkilled toolkit underlying unreachable vectorized""".split()  # noqa: SIM905
+    sparkcontext down outofmemory split inputs hostmemorybuffer tolerate divisor necessary bypass raise ansi oom gpu
+    localhost stacktrace superseded taskkilled toolkit underlying unreachable vectorized""".split()  # noqa: SIM905
 )
 
 # Values of properties that name a choice, not a person or a place.
@@ -85,7 +129,7 @@ PROPERTY_WORDS = frozenset(
     """true false yarn k8s local cluster client fair fifo zstd lz4 lzf snappy gzip brotli none uncompressed parquet orc
     auto all legacy corrected exception ansi strict static dynamic perfile multithreaded coalescing async default
     explicit utc java8api timestamp_micros timestamp_millis int96 hive in-memory sparse dense always never
-    not_on_gpu debug info warn error""".split()  # noqa: SIM905
+    not_on_gpu debug info warn error localhost driver""".split()  # noqa: SIM905
 )
 
 # Accounts that every installation has.
