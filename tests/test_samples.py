@@ -279,6 +279,13 @@ def test_the_recording_script_still_records_and_scrubs(record: Any, tmp_path: Pa
     assert {"q6 pass 0", "q3 pass 0", "q1 pass 0"} <= set(described)
 
 
+def test_a_path_that_spark_cut_short_is_scrubbed() -> None:
+    line = "Location: InMemoryFileIndex [file:/home/ann/long-fol..., file:/home/ann/long-folder/data/x]"
+    assert scrub.scrub(line, {"/home/ann/long-folder": "/data/work"}) == (
+        "Location: InMemoryFileIndex [file:/data/..., file:/data/work/data/x]"
+    )
+
+
 @pytest.mark.parametrize("codec", ["plain", "gzip", "zstd", "lz4", "snappy", "lzf"])
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(unit=st.binary(max_size=40), repeats=st.integers(0, 400))

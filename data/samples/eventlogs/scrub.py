@@ -35,12 +35,20 @@ def scrub(line: str, places: Mapping[str, str]) -> str:
     """
     for place in sorted(places, key=len, reverse=True):
         line = line.replace(place, places[place])
+        line = _without_cut(line, place)
     if line.startswith('{"Event":"SparkListenerEnvironmentUpdate"'):
         event = json.loads(line)
         event |= {key: {} for key in EMPTIED if key in event}
         return _compact(event)
     if line.startswith('{"Event":"SparkListenerApplicationStart"'):
         return _compact(json.loads(line) | {"User": "user"})
+    return line
+
+
+def _without_cut(line: str, place: str) -> str:
+    """Spark cuts long paths in plans (`file:/home/ann/rec...`): what is left of the folder goes, too."""
+    for end in range(len(place) - 1, place.index("/") + 1, -1):
+        line = line.replace(f"{place[:end]}...", "/data/...")
     return line
 
 
