@@ -18,6 +18,7 @@ OFFLINE = (
     "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
     "--LabApp.extension_manager=readonly",
 )
+SETTINGS = Path(__file__).parent / "templates" / "jupyter"
 
 
 def command(folder: Path, options: Sequence[str] = ()) -> list[str]:
@@ -48,7 +49,10 @@ def start(folder: Path | None = None, options: Sequence[str] = ()) -> int:
         raise MissingToolError("JupyterLab is not installed", do="pip install -r requirements.lock")
     # This environment's kernel, also where the shell has not activated it.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    process = subprocess.Popen(command(folder, options), env=os.environ | {"PATH": path})  # noqa: S603
+    # Without the question about news, which would need a network; the user's own settings stay.
+    settings = os.pathsep.join(filter(None, [os.environ.get("JUPYTER_CONFIG_PATH"), str(SETTINGS)]))
+    env = os.environ | {"PATH": path, "JUPYTER_CONFIG_PATH": settings}
+    process = subprocess.Popen(command(folder, options), env=env)  # noqa: S603
     return _wait(process)
 
 
