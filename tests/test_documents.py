@@ -254,6 +254,36 @@ def test_messages_of_the_guide_are_those_of_the_code() -> None:
     assert [row[0] for row in rows("docs/guide/eventlog.md", "Messages and what to do") if row[0] not in code] == []
 
 
+def test_figures_of_the_design_are_those_of_the_code() -> None:
+    from workbench import stats, thinning
+    from workbench.eventlog import chunks, fold, reader, sink, stages
+
+    architecture, guide = ((ROOT / "docs" / name).read_text() for name in ("architecture.md", "guide/eventlog.md"))
+    assert f"chunks of {chunks.CHUNK_BYTES >> 20} MiB" in architecture
+    assert f"there are {reader.PARALLEL_BYTES >> 20} MiB or more" in architecture
+    assert f"at {sink.PART_ROWS:,} rows a table spills" in architecture
+    assert f"at most {fold.MAX_BAD_LINES:,} a log" in guide
+    assert f"at most {stages.MAX_FAILURES_PER_STAGE} a stage attempt" in guide
+    decisions = {path.name[:4]: path.read_text() for path in (ROOT / "docs" / "decisions").glob("[0-9]*.md")}
+    assert f"Chunks of {chunks.CHUNK_BYTES >> 20} MiB" in decisions["0004"]
+    assert f"Below {reader.PARALLEL_BYTES >> 20} MiB" in decisions["0004"]
+    assert f"Intervals are {stats.LEVEL:.0%}".replace("%", " %") in decisions["0009"]
+    assert f"margin of {stats.MARGIN:.0%}".replace("%", " %") in decisions["0009"]
+    assert f"more than {thinning.LIMIT_ROWS:,} rows" in decisions["0012"]
+
+
+def test_the_two_run_times_of_the_failing_sample_differ_as_decision_0004_says() -> None:
+    import polars as pl
+
+    from workbench.eventlog.reader import read
+
+    facts = read(ROOT / "data/samples/eventlogs/failing.zstd")
+    by_metrics = facts.stage_tasks["executor_run_time_ms"].sum()
+    by_accumulators = facts.accumulators.filter(pl.col("name") == "internal.metrics.executorRunTime")["total"].sum()
+    text = " ".join((ROOT / "docs/decisions/0004-event-log-reader.md").read_text().split())
+    assert f"{by_metrics:,} ms by task metrics and {by_accumulators:,} ms by accumulators" in text
+
+
 def test_decisions_are_numbered_without_gaps_and_all_are_listed() -> None:
     pages = sorted(path.name for path in (ROOT / "docs" / "decisions").glob("[0-9]*.md"))
     assert [name[:4] for name in pages] == [f"{number:04d}" for number in range(1, len(pages) + 1)]
