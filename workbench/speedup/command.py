@@ -7,7 +7,11 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="Measure and predict what an accelerator gains, operator by operator.")
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Measure and predict what an accelerator gains, operator by operator.",
+)
 
 
 @app.callback()
