@@ -50,16 +50,16 @@ class Cutter:
                 if start + held < stop:
                     continue
                 # Lines that begin before `stop` belong to the chunk: cut behind the first line end from there on.
-                data = b"".join(pieces)
-                end = data.find(b"\n", max(0, stop - 1 - start)) + 1
-                if end or held > MAX_LINE_BYTES:
-                    end = end or held
+                # Only the new block can hold it: joining all each time would never end for a file of zeros.
+                before = held - len(block)
+                found = block.find(b"\n", max(0, stop - 1 - start - before)) + 1
+                if found or held > MAX_LINE_BYTES:
+                    data = b"".join(pieces)
+                    end = before + found if found else held
                     yield Chunk(self.log_id, number, start, start + end, data=data[:end])
                     pieces, held, start = [data[end:]], held - end, start + end
                     stop = max(stop, start) + self.chunk_bytes
                     stop -= stop % self.chunk_bytes
-                else:
-                    pieces = [data]
         except CodecFaultError as fault:
             self._fault(file, str(fault))
         if held:

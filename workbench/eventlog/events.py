@@ -6,9 +6,12 @@ decoding. Numbers may come as numeric strings (SQL metrics do): decoders are len
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+
+# No difference of two such numbers overflows 64 bits. Tasks do without: the check costs, and is made once per stage.
+Int = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
 
 
 class Struct(msgspec.Struct, gc=False, frozen=False):
@@ -164,8 +167,8 @@ class NamedTaskEnd(Struct, rename={"info": "Task Info"}):
 class FailedTaskInfo(
     Struct, rename={"task_id": "Task ID", "finish_ms": "Finish Time", "executor_id": "Executor ID", "killed": "Killed"}
 ):
-    task_id: int
-    finish_ms: int
+    task_id: Int
+    finish_ms: Int
     executor_id: str | None = None
     killed: bool = False
 
@@ -187,7 +190,7 @@ class Rdd(Struct, rename={"scope": "Scope"}):
 class StageValue(Struct, rename={"id": "ID", "value": "Value"}):
     """What an accumulator stood at when a stage ended: over all stages so far, where several share it."""
 
-    id: int
+    id: Int
     value: Any = None
 
 
@@ -206,13 +209,13 @@ class StageInfo(
         "values": "Accumulables",
     },
 ):
-    stage_id: int
-    attempt_id: int = 0
+    stage_id: Int
+    attempt_id: Int = 0
     name: str = ""
-    tasks: int | None = None
-    parent_ids: list[int] = []
-    submitted_ms: int | None = None
-    completed_ms: int | None = None
+    tasks: Int | None = None
+    parent_ids: list[Int] = []
+    submitted_ms: Int | None = None
+    completed_ms: Int | None = None
     failure: str | None = None
     rdds: list[Rdd] = []
     values: list[StageValue] = []
@@ -226,15 +229,15 @@ class JobStart(
     Struct,
     rename={"job_id": "Job ID", "time_ms": "Submission Time", "stage_ids": "Stage IDs", "properties": "Properties"},
 ):
-    job_id: int
-    time_ms: int | None = None
-    stage_ids: list[int] = []
+    job_id: Int
+    time_ms: Int | None = None
+    stage_ids: list[Int] = []
     properties: dict[str, Any] | None = None
 
 
 class JobEnd(Struct, rename={"job_id": "Job ID", "time_ms": "Completion Time", "result": "Job Result"}):
-    job_id: int
-    time_ms: int | None = None
+    job_id: Int
+    time_ms: Int | None = None
     result: dict[str, Any] = {}
 
 
@@ -243,7 +246,7 @@ class JobEnd(Struct, rename={"job_id": "Job ID", "time_ms": "Completion Time", "
 
 class Metric(Struct, rename={"accumulator_id": "accumulatorId", "type": "metricType"}):
     name: str
-    accumulator_id: int
+    accumulator_id: Int
     type: str = ""
 
 
@@ -261,33 +264,33 @@ class SqlStart(
 ):
     """`nodes` is never in a log: the folder puts the plan's graph there, packed, and drops the plan."""
 
-    sql_id: int
-    root_id: int | None = None
+    sql_id: Int
+    root_id: Int | None = None
     description: str = ""
     plan: Plan | None = None
-    time_ms: int | None = None
+    time_ms: Int | None = None
     nodes: bytes = b""
 
 
 class SqlEnd(Struct, rename={"sql_id": "executionId", "error": "errorMessage", "time_ms": "time"}):
-    sql_id: int
-    time_ms: int | None = None
+    sql_id: Int
+    time_ms: Int | None = None
     error: str | None = None
 
 
 class SqlUpdate(Struct, rename={"sql_id": "executionId", "plan": "sparkPlanInfo"}):
-    sql_id: int
+    sql_id: Int
     plan: Plan | None = None
     nodes: bytes = b""
 
 
 class SqlMetrics(Struct, rename={"sql_id": "executionId", "metrics": "sqlPlanMetrics"}):
-    sql_id: int
+    sql_id: Int
     metrics: list[Metric] = []
 
 
 class DriverUpdates(Struct, rename={"sql_id": "executionId", "updates": "accumUpdates"}):
-    sql_id: int
+    sql_id: Int
     updates: list[list[Any]] = []
 
 
@@ -305,12 +308,12 @@ class ApplicationStart(
     name: str = ""
     id: str | None = None
     attempt_id: str | None = None
-    time_ms: int | None = None
+    time_ms: Int | None = None
     user: str | None = None
 
 
 class ApplicationEnd(Struct, rename={"time_ms": "Timestamp"}):
-    time_ms: int | None = None
+    time_ms: Int | None = None
 
 
 class Environment(Struct, rename={"spark": "Spark Properties", "jvm": "JVM Information"}):
@@ -320,19 +323,19 @@ class Environment(Struct, rename={"spark": "Spark Properties", "jvm": "JVM Infor
 
 class ExecutorInfo(Struct, rename={"host": "Host", "cores": "Total Cores", "profile_id": "Resource Profile Id"}):
     host: str = ""
-    cores: int | None = None
-    profile_id: int | None = None
+    cores: Int | None = None
+    profile_id: Int | None = None
 
 
 class ExecutorAdded(Struct, rename={"id": "Executor ID", "time_ms": "Timestamp", "info": "Executor Info"}):
     id: str
-    time_ms: int | None = None
+    time_ms: Int | None = None
     info: ExecutorInfo | None = None
 
 
 class ExecutorRemoved(Struct, rename={"id": "Executor ID", "time_ms": "Timestamp", "reason": "Removed Reason"}):
     id: str
-    time_ms: int | None = None
+    time_ms: Int | None = None
     reason: str | None = None
 
 

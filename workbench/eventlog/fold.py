@@ -37,6 +37,8 @@ STAGE_AND_ATTEMPT = re.compile(rb'(\d{1,18})(?:,"Stage Attempt ID":(\d{1,18}))?'
 INTEGER = re.compile(r"[+-]?\d{1,19}")
 # A longer line is no event but damage (or an attack); it is read in pieces, which are bad lines.
 MAX_LINE_BYTES = 512 << 20
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+MAX_ID = 2**62
 CLOCK = re.compile(r"(\d{1,6}):(\d\d):(\d\d)\.(\d{3})")
 MAX_BAD_LINES = 1000  # kept per log; all are counted
 MESSAGE_CHARS = 2000
@@ -147,6 +149,8 @@ class _Folder:
     def stage(self, key: StageKey) -> StageTasks:
         tasks = self.open.get(key)
         if tasks is None:
+            if max(map(abs, key)) > MAX_ID:
+                raise ValueError("a number too large for a stage")
             tasks = self.open[key] = StageTasks(key)
         return tasks
 
@@ -181,6 +185,8 @@ class _Folder:
     def meet(self, tasks: StageTasks, line: bytes) -> None:
         """A task brings an accumulator that this stage has not met: take the names of all that it brings."""
         for update in NAMED_TASK_END.decode(line).info.updates:
+            if abs(update.id) > MAX_ID:
+                raise ValueError("a number too large for an accumulator")
             tasks.names.setdefault(update.id, update.name or "")
             tasks.values.setdefault(update.id, array("q"))
 
@@ -209,12 +215,16 @@ class _Folder:
 
     def again(self, line: bytes, error: Exception) -> bool:
         """A task whose updates are not all integers is rare and decoded in a second, slower way."""
-        if not isinstance(error, msgspec.ValidationError) or not line.startswith(TASK_END_HEAD):
+        if not isinstance(error, msgspec.ValidationError) or b"SparkListenerTaskEnd" not in line[:100]:
             return False
         try:
-            task = ANY_TASK_END.decode(line)
-        except (msgspec.DecodeError, ValueError):
+            self.any_task(line)
+        except (msgspec.DecodeError, ValueError, OverflowError):
             return False
+        return True
+
+    def any_task(self, line: bytes) -> None:
+        task = ANY_TASK_END.decode(line)
         tasks = self.stage((task.stage_id, task.attempt_id))
         self.meet(tasks, line)
         integers = []
@@ -226,9 +236,9 @@ class _Folder:
                 tasks.not_integer[update.id] = tasks.not_integer.get(update.id, 0) + 1
         task.info.updates = integers
         self.task(task, line)
-        return True
 
     def other(self, line: bytes) -> None:
+        line = line.removeprefix(BYTE_ORDER_MARK)
         head = line
         if not head.startswith(EVENT_HEAD):
             head = _normal_head(line)

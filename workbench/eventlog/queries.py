@@ -13,7 +13,7 @@ import numpy.typing as npt
 from workbench.eventlog import tables
 from workbench.eventlog.events import DriverUpdates, Metric, SqlEnd, SqlMetrics, SqlStart, SqlUpdate
 from workbench.eventlog.plans import Node, unpack
-from workbench.eventlog.rows import Rows, number, statistics
+from workbench.eventlog.rows import Rows, number, statistics, within_64_bits
 from workbench.eventlog.scrub import scrub
 from workbench.eventlog.stages import StageFacts, summarize
 
@@ -184,7 +184,7 @@ class Queries:
                 "metric_name": [self.rows.redact.label(row[3].name) for row in rows],
                 "metric_type": [scrub(row[3].type) for row in rows],
                 **statistics(summarize([_joined(values) for values in found])),
-                "driver_value": [sql.driver.get(row[3].accumulator_id) for row in rows],
+                "driver_value": [within_64_bits(sql.driver.get(row[3].accumulator_id)) for row in rows],
                 "stage_ids": [sorted({stage_id for stage_id, _ in values}) for values in found],
             },
         )

@@ -55,6 +55,11 @@ def statistics(summary: Summary) -> dict[str, list[Any]]:
     return {name: getattr(summary, name) for name in STATISTICS}
 
 
+def within_64_bits(value: int | None) -> int | None:
+    """The nearest number that a table can hold: only damage makes greater ones."""
+    return None if value is None else max(-(2**63), min(2**63 - 1, value))
+
+
 def number(value: object) -> int | None:
     """An integer that may be written as text; None for all else."""
     if isinstance(value, str) and value.lstrip("-").isdigit() and len(value) < 20:

@@ -10,7 +10,7 @@ from workbench.eventlog import tables
 from workbench.eventlog.events import JobEnd, JobStart, StageInfo
 from workbench.eventlog.fold import StageCompleted, StageSubmitted
 from workbench.eventlog.queries import Queries
-from workbench.eventlog.rows import Rows, number, statistics, string
+from workbench.eventlog.rows import Rows, number, statistics, string, within_64_bits
 from workbench.eventlog.stages import TOTALS, StageFacts, StageKey, StageTasks, close
 
 
@@ -162,7 +162,7 @@ class Work:
 
     def _write_tasks(self, key: StageKey, facts: StageFacts) -> None:
         tasks, duration = facts.tasks, facts.duration
-        self.rows.seen(tasks.last_finish_ms)
+        self.rows.seen(within_64_bits(tasks.last_finish_ms))
         ids = {"stage_id": key[0], "stage_attempt_id": key[1]}
         self.rows.add(
             tables.STAGE_TASKS.name,
@@ -173,17 +173,17 @@ class Work:
             n_killed=tasks.killed,
             n_speculative=tasks.speculative,
             n_with_metrics=tasks.with_metrics,
-            first_launch_time_ms=tasks.first_launch_ms,
-            last_finish_time_ms=tasks.last_finish_ms,
+            first_launch_time_ms=within_64_bits(tasks.first_launch_ms),
+            last_finish_time_ms=within_64_bits(tasks.last_finish_ms),
             task_duration_min_ms=duration.min[0],
             task_duration_median_ms=duration.median[0],
             task_duration_p95_ms=duration.p95[0],
             task_duration_max_ms=duration.max[0],
             task_duration_total_ms=duration.total[0] if tasks.ended else None,
-            failed_task_duration_total_ms=tasks.failed_duration_ms,
-            peak_execution_memory_max_bytes=tasks.peak_memory_bytes,
-            result_size_max_bytes=tasks.largest_result_bytes,
-            **dict(zip(TOTALS, tasks.totals, strict=True)),
+            failed_task_duration_total_ms=within_64_bits(tasks.failed_duration_ms),
+            peak_execution_memory_max_bytes=within_64_bits(tasks.peak_memory_bytes),
+            result_size_max_bytes=within_64_bits(tasks.largest_result_bytes),
+            **dict(zip(TOTALS, map(within_64_bits, tasks.totals), strict=True)),
         )
         count = len(facts.accumulator_ids)
         self.rows.sink.extend(
