@@ -215,7 +215,7 @@ class _Folder:
 
     def again(self, line: bytes, error: Exception) -> bool:
         """A task whose updates are not all integers is rare and decoded in a second, slower way."""
-        if not isinstance(error, msgspec.ValidationError) or b"SparkListenerTaskEnd" not in line[:100]:
+        if not isinstance(error, msgspec.ValidationError) or b"SparkListenerTaskEnd" not in line:
             return False
         try:
             self.any_task(line)
