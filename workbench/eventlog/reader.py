@@ -123,7 +123,7 @@ def write(
     """Read event logs into Parquet files (and CSV on request) below `folder`, in bounded memory.
 
     Same parameters, tables and errors as `read`; rows lie on disk as soon as they are final. The tasks in `meanwhile`
-    (such as hashing the inputs) run in a thread beside the reading, and are done when this returns.
+    (such as hashing the inputs) run in threads beside the reading, and are done when this returns.
     """
     folder = Path(folder)
     with ParquetSink(folder) as sink:
@@ -165,7 +165,7 @@ def _run(
     cutters = [Cutter(number, source, chunk_bytes) for number, source in enumerate(sources)]
     done = 0
     current = 0
-    for facts in _folded(cutters, _processes(jobs, sources), (_load_polars, *meanwhile)):
+    for facts in _folded(cutters, _processes(jobs, sources), (*meanwhile, _load_polars)):
         for finished in range(current, facts.log):
             assemblers[finished].finish(cutters[finished].faults)
         current = facts.log
@@ -193,9 +193,9 @@ def _processes(jobs: int | None, sources: list[LogSource]) -> int:
 
 
 def _folded(cutters: list[Cutter], processes: int, meanwhile: Sequence[Task]) -> Iterator[ChunkFacts]:
-    """The facts of all chunks in order, folded in `processes` processes; other tasks run in a thread beside."""
+    """The facts of all chunks in order, folded in `processes` processes; other tasks run in threads beside."""
     chunks = (chunk for cutter in cutters for chunk in cutter.chunks())
-    with ThreadPoolExecutor(1) as thread:
+    with ThreadPoolExecutor(len(meanwhile)) as thread:
         if processes == 1:
             tasks = [thread.submit(task) for task in meanwhile]
             for chunk in chunks:
