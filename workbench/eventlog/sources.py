@@ -92,7 +92,39 @@ def find_all(paths: Iterable[str | Path]) -> list[LogSource]:
     return list(found.values())
 
 
+class _Local:
+    """The machine's own files, by the few calls of an fsspec store that are needed: loading fsspec takes 70 ms."""
+
+    protocol = "file"
+
+    def exists(self, path: str) -> bool:
+        return os.path.lexists(path)
+
+    def isdir(self, path: str) -> bool:
+        return Path(path).is_dir()
+
+    def info(self, path: str) -> dict[str, Any]:
+        return {"name": path, "type": "file", "size": Path(path).stat().st_size}
+
+    def ls(self, path: str, detail: bool) -> list[dict[str, Any]]:
+        """Files and folders; links to files are followed, links to folders not, for they may form loops."""
+        assert detail
+        found = []
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    found.append({"name": entry.path, "type": "directory", "size": 0})
+                elif entry.is_file():
+                    found.append({"name": entry.path, "type": "file", "size": entry.stat().st_size})
+        return found
+
+    def open(self, path: str, mode: str) -> Any:
+        return Path(path).open(mode)
+
+
 def _open_store(path: str) -> tuple[Any, str]:
+    if "://" not in path and "::" not in path:
+        return _Local(), str(Path(path).expanduser().absolute())
     import fsspec
 
     try:

@@ -1,0 +1,192 @@
+"""The command: exit codes, what stands on which stream, what it loads."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tests.eventlog.conftest import LOGS
+from tests.fakes import eventlogs as made
+from workbench import cli
+from workbench.eventlog import tables
+
+SMALL = LOGS / "small" / "three_queries.zstd"
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def facts(capsys: pytest.CaptureFixture[str]) -> Call:
+    def call(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["eventlog", "facts", *map(str, arguments)])
+        printed = capsys.readouterr()
+        return int(ended.value.code or 0), printed.out, printed.err
+
+    return call
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+def test_all_tables_and_the_record_are_written(facts: Call, out: Path) -> None:
+    code, printed, errors = facts(SMALL, "--out", out)
+    assert (code, errors) == (0, "")
+    assert "local-" in printed
+    assert "complete" in printed
+    record = json.loads((out / "run.json").read_text())
+    assert record["status"] == "succeeded"
+    assert record["failure"] is None
+    assert record["inputs"][0]["bytes"] == SMALL.stat().st_size
+    assert {entry["name"] for entry in record["tables"]} == {table.name for table in tables.ALL}
+    for entry in record["tables"]:
+        assert pl.read_parquet(out / "tables" / f"{entry['name']}.parquet").height == entry["rows"]
+
+
+def test_json_is_one_document_and_nothing_else_on_stdout(facts: Call, out: Path) -> None:
+    code, printed, _ = facts(SMALL, "--out", out, "--json")
+    document = json.loads(printed)
+    assert code == 0
+    assert document["applications"][0]["status"] == "complete"
+    assert document["logs"][0]["n_bad_lines"] == 0
+    for table in tables.ALL:
+        entry = document["tables"][table.name]
+        assert pl.read_parquet(entry["path"]).height == entry["rows"]
+
+
+def test_csv_files_say_what_the_parquet_files_say(facts: Call, out: Path) -> None:
+    assert facts(LOGS / "failing.zstd", "--out", out, "--csv")[0] == 0
+    for table in tables.ALL:
+        parquet = pl.read_parquet(out / "tables" / f"{table.name}.parquet")
+        lists = [name for name, dtype in parquet.schema.items() if isinstance(dtype, pl.List)]
+        expected = parquet.with_columns(pl.col(lists).cast(pl.List(pl.String)).list.join(" "))
+        csv = pl.read_csv(out / "tables" / f"{table.name}.csv", schema=expected.schema)
+        # A null and an empty text look alike in CSV.
+        blank = pl.col(pl.String).fill_null("")
+        assert csv.with_columns(blank).equals(expected.with_columns(blank)), table.name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--jobs", "0"], "jobs"),
+        (["--jobs", "many"], "jobs"),
+        (["--no-such-option"], "no-such-option"),
+    ],
+)
+def test_wrong_use_is_told_and_writes_nothing(arguments: list[str], words: str, facts: Call, out: Path) -> None:
+    code, printed, errors = facts(SMALL, "--out", out, *arguments)
+    assert (code, printed) == (2, "")
+    assert words in errors
+    assert not out.exists()
+
+
+def test_a_missing_out_or_log_is_told(facts: Call, out: Path) -> None:
+    assert facts(SMALL)[0] == 2
+    assert facts("--out", out)[0] == 2
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\x89PNG\r\n\x1a\n"])
+def test_what_is_no_log_has_exit_code_2_and_leaves_no_folder(
+    content: bytes | None, facts: Call, out: Path, tmp_path: Path
+) -> None:
+    if content is not None:
+        (tmp_path / "log").write_bytes(content)
+    code, printed, errors = facts(tmp_path / "log", "--out", out, "--json")
+    assert (code, printed) == (2, "")
+    assert "Traceback" not in errors
+    assert not out.exists()
+
+
+def test_a_log_without_events_fails_and_the_record_says_so(facts: Call, out: Path, tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(b'{"a":1}\n')
+    code, _, errors = facts(tmp_path / "log", "--out", out)
+    assert code == 2
+    assert "no Spark event" in errors
+    record = json.loads((out / "run.json").read_text())
+    assert record["status"] == "failed"
+    assert record["failure"]["error_name"] == "InputError"
+
+
+def test_a_folder_that_cannot_be_written_is_told(facts: Call, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("a file where the folder should be")
+    code, _, errors = facts(SMALL, "--out", tmp_path / "file" / "out")
+    assert code == 2
+    assert "cannot make the run folder" in errors
+
+
+def test_a_log_given_twice_counts_once(facts: Call, out: Path) -> None:
+    code, printed, _ = facts(SMALL, SMALL, "--out", out, "--json")
+    document = json.loads(printed)
+    assert code == 0
+    assert len(document["logs"]) == len(document["applications"]) == 1
+    assert len(json.loads((out / "run.json").read_text())["inputs"]) == 1
+
+
+def test_a_cut_log_is_read_and_its_fault_printed(facts: Call, out: Path, tmp_path: Path) -> None:
+    data = (LOGS / "small" / "three_queries.lz4").read_bytes()
+    (tmp_path / "log").write_bytes(data[: len(data) * 2 // 3])
+    code, printed, _ = facts(tmp_path / "log", "--out", out)
+    assert code == 0
+    assert "incomplete" in printed
+    assert "fault: " in printed
+
+
+def test_a_name_in_a_log_does_not_steer_the_terminal(facts: Call, out: Path, tmp_path: Path) -> None:
+    start = made.application_start(name="\x1b]0;owned\x07\x1b[2Jred\r\u202e")
+    start["App ID"] = "\x1b[31mapp\n"
+    (tmp_path / "log").write_bytes(made.dump(made.log_start(), start, made.application_end()))
+    for option in ([], ["--json"]):
+        _, printed, errors = facts(tmp_path / "log", "--out", out, *option)
+        assert not {char for char in printed + errors if ord(char) < 32} - {"\n"}
+        assert "\x1b" not in printed
+        assert "\u202e" not in printed
+
+
+def test_a_second_run_into_the_same_folder_replaces_the_first(facts: Call, out: Path) -> None:
+    assert facts(LOGS / "failing.zstd", "--out", out)[0] == 0
+    assert facts(SMALL, "--out", out)[0] == 0
+    assert pl.read_parquet(out / "tables" / "failures.parquet").height == 0
+
+
+def test_the_help_names_all_options(facts: Call) -> None:
+    code, printed, _ = facts("--help")
+    assert code == 0
+    for option in ("--out", "--jobs", "--redact", "--csv", "--json"):
+        assert option in printed
+
+
+def test_only_what_reading_needs_is_loaded(tmp_path: Path) -> None:
+    """Each of these would cost more than reading a log of 1 MB."""
+    program = (
+        "import sys\nfrom workbench import cli\n"
+        "try:\n    cli.main(sys.argv[1:])\nexcept SystemExit as ended:\n    assert not ended.code\n"
+        "print('LOADED', *sys.modules)"
+    )
+    arguments = ["eventlog", "facts", str(SMALL), "--out", str(tmp_path / "out")]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True, env=dict(os.environ)
+    )
+    loaded = set(done.stdout.split("LOADED", 1)[1].split())
+    heavy = {"altair", "papermill", "nbconvert", "nbformat", "IPython", "scipy", "pandas", "matplotlib"}
+    heavy |= {
+        "aiohttp",
+        "s3fs",
+        "gcsfs",
+        "jupyter_client",
+        "zmq",
+        "asyncio",
+        "multiprocessing.pool",
+        "fsspec",
+        "numpy.random",
+    }
+    assert loaded & heavy == set()
+    assert "polars" in loaded
