@@ -225,3 +225,8 @@ def adaptive_update(sql_id: int, tree: dict[str, Any]) -> dict[str, Any]:
 def small(*middle: dict[str, Any] | bytes) -> bytes:
     """A whole application around the given events."""
     return dump(log_start(), executor_added(), environment(), application_start(), *middle, application_end())
+
+
+def driver_updates(sql_id: int, *updates: tuple[int, int]) -> dict[str, Any]:
+    listed = [list(update) for update in updates]
+    return {"Event": SQL + "SparkListenerDriverAccumUpdates", "executionId": sql_id, "accumUpdates": listed}

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+# What would steer the terminal or turn the direction of writing.
+CONTROLS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -41,6 +45,7 @@ def profile(
     from workbench import runs
     from workbench.display import table
     from workbench.eventlog.reader import read
+    from workbench.eventlog.scrub import scrub
     from workbench.speedup import profile as analysis
     from workbench.speedup import tables
     from workbench.speedup.config import ProfileConfig
@@ -48,12 +53,13 @@ def profile(
     config = ProfileConfig(event_log=event_log, sql_ids=sql_id or [], top_operators=top_operators)
     result = analysis.profile(read(config.event_log), sql_ids=config.sql_ids)
     if out is not None:
-        run = runs.start(
-            "speedup", folder=out, title="Profile", config=config.model_dump(), command="workbench speedup profile"
-        )
+        # A URL may carry a user's name and password.
+        shown = scrub(config.event_log) if "://" in config.event_log else config.event_log
+        settings = config.model_dump() | {"event_log": shown}
+        run = runs.start("speedup", folder=out, title="Profile", config=settings, command="workbench speedup profile")
         for declared in tables.ALL:
             run.write_table(declared, getattr(result, declared.name))
-        run.add_input(config.event_log)
+        run.add_input(shown)
         run.conclude(result.verdict, result.reasons, result.answer)
     if as_json:
         import json
@@ -67,15 +73,18 @@ def profile(
         document |= {declared.name: getattr(result, declared.name).to_dicts() for declared in tables.ALL}
         typer.echo(json.dumps(document, indent=2))
     else:
-        typer.echo(
-            f"{result.answer}\nverdict: {result.verdict}" + "".join(f"\n  {reason}" for reason in result.reasons)
-        )
-        typer.echo(table(result.queries, tables.QUERIES, caption="Queries by task time", limit=10).text)
-        typer.echo(
+        _say(f"{result.answer}\nverdict: {result.verdict}" + "".join(f"\n  {reason}" for reason in result.reasons))
+        _say(table(result.queries, tables.QUERIES, caption="Queries by task time", limit=10).text)
+        _say(
             table(
                 result.operator_times, tables.OPERATOR_TIMES, caption="Operator times", limit=config.top_operators
             ).text
         )
         if result.failure_counts.height:
-            typer.echo(table(result.failure_counts, tables.FAILURE_COUNTS, caption="Failures").text)
+            _say(table(result.failure_counts, tables.FAILURE_COUNTS, caption="Failures").text)
     raise typer.Exit(1 if result.reasons else 0)
+
+
+def _say(text: str) -> None:
+    """Print what may hold texts of a log."""
+    typer.echo(CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text))

@@ -1,0 +1,88 @@
+"""Charts of a profile build for every log, for one row and for none, and say in their titles what they show."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import SAMPLES
+from tests.fakes import eventlogs as made
+from tests.speedup.applications import application
+from workbench.eventlog.reader import read
+from workbench.speedup import charts
+from workbench.speedup.profile import Profile, profile
+
+LOGS = SAMPLES / "eventlogs"
+CHARTS: dict[str, Callable[[Profile], Any]] = {
+    "timeline": lambda result: charts.chart_timeline(result.queries, result.stage_spans),
+    "operators": lambda result: charts.chart_operator_times(result.operator_times, top=5),
+    "coverage": lambda result: charts.chart_coverage(result.coverage),
+    "skew": lambda result: charts.chart_skew(result.stage_spans),
+}
+
+
+def titled(chart: Any) -> tuple[dict[str, Any], str]:
+    built = chart.to_dict()
+    return built, json.dumps(built)
+
+
+@pytest.mark.parametrize("kind", CHARTS)
+@pytest.mark.parametrize("name", ["tpch_sf0.1.zstd", "failing.zstd", "killed", "rolled", "small/three_queries.lz4"])
+def test_every_chart_builds_for_every_sample_and_carries_its_rows(kind: str, name: str) -> None:
+    result = profile(read(LOGS / name))
+    built, text = titled(CHARTS[kind](result))
+    assert '"title"' in text
+    rows = [row for data in built["datasets"].values() for row in data]
+    expected = {
+        "timeline": result.stage_spans["stage"].to_list()[:1],
+        "operators": result.operator_times["operator"].to_list()[:1],
+        "coverage": result.coverage["part"].to_list(),
+        "skew": result.stage_spans.drop_nulls("skew_cost_s")["stage"].to_list()[:1],
+    }[kind]
+    for value in expected:
+        assert any(str(value) in str(row.values()) for row in rows), value
+
+
+@pytest.mark.parametrize("kind", CHARTS)
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(made.small(), id="nothing"),
+        pytest.param(made.small(made.stage_submitted(), made.task_end(), made.stage_completed()), id="one stage"),
+        pytest.param(application(), id="made by hand"),
+    ],
+)
+def test_no_row_and_one_row_draw(kind: str, content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(content)
+    built, _ = titled(CHARTS[kind](profile(read(tmp_path / "log"))))
+    assert built["$schema"].startswith("https://vega.github.io/schema/vega-lite/")
+
+
+def test_titles_say_what_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(application())
+    result = profile(read(tmp_path / "log"))
+    for kind, words in {
+        "timeline": "Queries and stages over time",
+        "operators": "Time that operators report",
+        "coverage": "What the log says about the task time",
+        "skew": "Longest minus median task",
+    }.items():
+        assert words in titled(CHARTS[kind](result))[1], kind
+
+
+def test_a_failed_query_is_coloured_as_a_failure(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(application())
+    text = titled(CHARTS["timeline"](profile(read(tmp_path / "log"))))[1]
+    assert '"outcome": "failed"' in text
+
+
+def test_markup_in_a_description_stays_text(tmp_path: Path) -> None:
+    events = made.sql_start(0, description="<script>alert(1)</script>")
+    (tmp_path / "log").write_bytes(made.small(events, made.sql_end(0)))
+    built, _ = titled(CHARTS["timeline"](profile(read(tmp_path / "log"))))
+    rows = [row for data in built["datasets"].values() for row in data]
+    assert any("<script>" in str(row.get("what")) for row in rows), "data is JSON; the page escapes it"

@@ -1,0 +1,116 @@
+"""`workbench speedup profile`: exit codes, one document with --json, a run folder with --out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tests.conftest import SAMPLES
+from tests.fakes import eventlogs as made
+from tests.speedup.applications import application
+from workbench import cli
+from workbench.speedup import tables
+
+LOGS = SAMPLES / "eventlogs"
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def profile(capsys: pytest.CaptureFixture[str]) -> Call:
+    def call(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["speedup", "profile", *map(str, arguments)])
+        printed = capsys.readouterr()
+        return int(ended.value.code or 0), printed.out, printed.err
+
+    return call
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "log"
+    path.write_bytes(application())
+    return path
+
+
+def test_a_sound_log_has_exit_code_0_and_its_answer_first(profile: Call, log: Path) -> None:
+    code, printed, errors = profile(log)
+    assert (code, errors) == (0, "")
+    assert printed.startswith("In 8.0 s the application's 6 tasks worked 7.5 s")
+    assert "verdict: valid" in printed
+
+
+def test_a_cut_log_has_exit_code_1_and_the_reasons(profile: Call, log: Path) -> None:
+    log.write_bytes(application()[:-200])
+    code, printed, _ = profile(log)
+    assert code == 1
+    assert "verdict: invalid" in printed
+    assert "the log is incomplete" in printed
+
+
+def test_json_is_one_document_with_all_tables(profile: Call, log: Path) -> None:
+    code, printed, _ = profile(log, "--json")
+    document = json.loads(printed)
+    assert code == 0
+    assert document["verdict"] == "valid"
+    assert document["overview"][0]["task_time_s"] == 7.5
+    assert set(document) >= {table.name for table in tables.ALL}
+
+
+def test_the_run_folder_holds_the_tables_and_the_verdict(profile: Call, log: Path, tmp_path: Path) -> None:
+    assert profile(log, "--out", tmp_path / "out", "--sql-id", 0, "--top-operators", 3)[0] == 0
+    record = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert (record["verdict"], record["status"]) == ("valid", "succeeded")
+    assert record["config"] == {"event_log": str(log), "sql_ids": [0], "top_operators": 3}
+    for table in tables.ALL:
+        assert pl.read_parquet(tmp_path / "out" / "tables" / f"{table.name}.parquet").columns
+    assert record["inputs"][0]["bytes"] == log.stat().st_size
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--sql-id", "7"], "no such SQL execution"),
+        (["--top-operators", "0"], "top-operators"),
+        (["--nonsense"], "nonsense"),
+    ],
+)
+def test_wrong_use_has_exit_code_2(arguments: list[str], words: str, profile: Call, log: Path) -> None:
+    code, printed, errors = profile(log, *arguments)
+    assert (code, printed) == (2, "")
+    assert words in errors
+    assert "Traceback" not in errors
+
+
+def test_a_log_that_is_none_has_exit_code_2(profile: Call, tmp_path: Path) -> None:
+    code, _, errors = profile(tmp_path / "absent")
+    assert code == 2
+    assert "no such file" in errors
+
+
+def test_user_info_in_a_url_reaches_no_record(profile: Call, tmp_path: Path) -> None:
+    import fsspec
+
+    store, path = fsspec.filesystem("memory"), "ann:KANARIE@bucket/log"
+    with store.open(path, "wb") as file:
+        file.write(application())
+    try:
+        code, printed, errors = profile(f"memory://{path}", "--out", tmp_path / "out")
+    finally:
+        store.rm(path)
+    assert code == 0
+    texts = [file.read_bytes() for file in (tmp_path / "out").rglob("*") if file.is_file()]
+    assert texts
+    assert not any(b"KANARIE" in text for text in texts)
+    assert "KANARIE" not in printed + errors
+
+
+def test_what_a_log_says_does_not_steer_the_terminal(profile: Call, log: Path) -> None:
+    log.write_bytes(made.small(made.sql_start(0, description="\x1b[2Jred\x07"), made.sql_end(0, "\x1b[31mfailed")))
+    _, printed, errors = profile(log)
+    assert "\x1b" not in printed + errors
+    assert "\x07" not in printed + errors
