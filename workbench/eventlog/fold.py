@@ -40,6 +40,7 @@ MAX_LINE_BYTES = 512 << 20
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 MAX_ID = 2**62
 CLOCK = re.compile(r"(\d{1,6}):(\d\d):(\d\d)\.(\d{3})")
+BUFFER_BYTES = 256 << 10
 MAX_BAD_LINES = 1000  # kept per log; all are counted
 MESSAGE_CHARS = 2000
 
@@ -63,7 +64,8 @@ class Chunk:
         if self.data is not None:
             return io.BytesIO(self.data), self.start
         assert self.path is not None
-        file = open(self.path, "rb", buffering=1 << 20)  # noqa: SIM115 - the caller closes it
+        # A buffer that stays in the processor's cache: reading the whole chunk at once took 1.7 times as long.
+        file = open(self.path, "rb", buffering=BUFFER_BYTES)  # noqa: SIM115 - the caller closes it
         if not self.start:
             return file, 0
         file.seek(self.start - 1)
@@ -131,9 +133,12 @@ class _Folder:
                 elif line.startswith(task_start):
                     # Only counted: how many tasks are running tells when a stage is really over.
                     key = line[cut : line.index(b',"Task', cut)]
-                    if key not in starts and not STAGE_AND_ATTEMPT.fullmatch(key):
+                    if key in starts:
+                        starts[key] += 1
+                    elif STAGE_AND_ATTEMPT.fullmatch(key):
+                        starts[key] = 1
+                    else:
                         raise ValueError("a task start without its stage")
-                    starts[key] = starts.get(key, 0) + 1
                 else:
                     other(line)
             except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as error:
