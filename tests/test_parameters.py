@@ -180,6 +180,22 @@ def test_a_secret_is_refused_with_advice_and_not_repeated(declared: Any, name: s
         assert "s3cr3t-value" not in message
 
 
+@pytest.mark.parametrize(
+    "url", ["s3a://KEYID:c4nary@bucket/log", "https://c4nary@host/log", "https://u:c4n@ry@host/log"]
+)
+def test_a_url_with_a_user_or_password_is_refused_and_not_repeated(declared: Any, url: str) -> None:
+    said = refusal(declared, {"event_log": url})
+    assert "written to files" in said
+    assert "environment variables" in said
+    assert "c4n" not in said
+    assert "c4n" not in refusal(declared, {"top_operators": url})
+
+
+def test_a_container_before_the_account_is_no_user(declared: Any) -> None:
+    url = "abfss://logs@account.example/app"
+    assert resolved(declared, {"event_log": url})["event_log"] == url
+
+
 def test_a_notebook_that_declares_a_secret_is_refused_even_without_a_value() -> None:
     assert "secrets are not passed" in refusal(parameters.parse('api_key: str = ""'))
 

@@ -185,6 +185,7 @@ def resolve(
             except ValueError as error:
                 problems.append(f"{name}: {_shown(by_name[name], text)} is no {by_name[name].annotation}: {error}")
     given = {name: value for name, value in given.items() if not redaction.names_a_secret(name)}
+    problems += [_user_info_problem(name) for name, value in given.items() if redaction.holds_user_info(value)]
     config, more = _validated(by_name, given)
     problems += [problem for problem in more if problem.split(":")[0] not in {old.split(":")[0] for old in problems}]
     variables, more = _variables(by_name, config)
@@ -202,7 +203,14 @@ def _advice(unknown: bool, where: object) -> str | None:
 
 def _shown(parameter: Parameter, value: Any) -> str:
     # What stands in an *_env parameter by mistake is most likely the secret itself.
-    return "the value" if parameter.names_variable else repr(value)
+    return "the value" if parameter.names_variable or redaction.holds_user_info(value) else repr(value)
+
+
+def _user_info_problem(name: str) -> str:
+    return (
+        f"{name}: a URL with a user or password in it would be written to files; give it without them, and the "
+        "credentials as the environment variables that the store reads"
+    )
 
 
 def _secret_problem(name: str) -> str:

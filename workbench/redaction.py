@@ -24,6 +24,10 @@ NAMES_VARIABLE = "WORKBENCH_SECRET_ENV"
 MARK = "[redacted]"
 # A shorter value would be found everywhere, and cutting it out would spoil the text.
 MIN_LENGTH = 4
+# The last @ before the path ends it, since passwords hold signs. In Azure's schemes a container stands there.
+_USER_INFO = re.compile(
+    r"(?P<scheme>\b(?:(?!abfss?:|wasbs?:)[A-Za-z][A-Za-z0-9+.-]*|(?:abfss?|wasbs?)(?=://[^/?#\s]*:)):/{2})[^/?#\s]*@"
+)
 _Any = TypeVar("_Any")
 
 
@@ -40,14 +44,23 @@ def names_a_secret(name: str) -> bool:
 
 
 def without_user_info(url: str) -> str:
-    """A URL without the user and password before its host.
+    """A URL without the user and password before its host; the container of abfss://container@account stays.
 
     Examples
     --------
-    >>> without_user_info("https://ann:pw@example.org/a?b=1")
-    'https://example.org/a?b=1'
+    >>> without_user_info("https://ann:p@w@example.org/a?b=1"), without_user_info("abfss://logs@account/a")
+    ('https://example.org/a?b=1', 'abfss://logs@account/a')
     """
-    return re.sub(r"(?<=://)[^/?#@]*@", "", url)
+    return _USER_INFO.sub(lambda found: found["scheme"], url)
+
+
+def holds_user_info(value: object) -> bool:
+    """Does a text, or one in a list or mapping, hold a URL with a user or password?"""
+    if isinstance(value, Mapping):
+        return any(holds_user_info(item) for item in value.values())
+    if isinstance(value, list | tuple):
+        return any(holds_user_info(item) for item in value)
+    return isinstance(value, str) and without_user_info(value) != value
 
 
 def values(names: Iterable[str] | None = None) -> tuple[str, ...]:
