@@ -33,8 +33,9 @@ Progress = Callable[[int, int], None]
 Task = Callable[[], object]
 # Below this, starting a process costs more than it saves.
 PARALLEL_BYTES = 48 << 20
-# Each process has one chunk at work and one waiting.
-CHUNKS_AHEAD = 2
+# Chunks handed out per process: one at work, the others waiting while this process is busy. A range of a plain file
+# costs nothing to hold, decoded bytes 32 MiB each.
+RANGES_AHEAD, BLOCKS_AHEAD = 6, 2
 
 
 @dataclass(frozen=True)
@@ -204,7 +205,9 @@ def _folded(cutters: list[Cutter], processes: int, meanwhile: Sequence[Task]) ->
                 yield facts
         else:
             with ProcessPoolExecutor(processes, mp_context=_process_context(), initializer=_quiet) as pool:
-                waiting = deque(pool.submit(fold, chunk) for chunk in islice(chunks, CHUNKS_AHEAD * processes))
+                plain = all(file.codec == "plain" and file.local for cutter in cutters for file in cutter.source.files)
+                ahead = processes * (RANGES_AHEAD if plain else BLOCKS_AHEAD)
+                waiting = deque(pool.submit(fold, chunk) for chunk in islice(chunks, ahead))
                 # Only now: a process is best forked while no thread runs.
                 tasks = [thread.submit(task) for task in meanwhile]
                 try:

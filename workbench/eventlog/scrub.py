@@ -6,6 +6,7 @@ Does not show: a secret that nothing announces, such as a bare word in a sentenc
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 REDACTED = "*********(redacted)"  # the very text that Spark puts
 # Spark's default for spark.redaction.regex (3.5), plus what its later versions and clouds add.
@@ -53,6 +54,8 @@ SEARCHED_CHARS = 1 << 16
 EVENT_LINE = re.compile(r'\ufeff?\s*\{\s*"Event"\s*:\s*"[\w.]*')
 
 
+# Metric types, operators and plans repeat thousands of times in a log.
+@lru_cache(maxsize=2048)
 def scrub(text: str) -> str:
     """Take user info in URLs, `password=…`-like values and tokens of well-known forms out of a text.
 
