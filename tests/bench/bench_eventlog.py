@@ -4,8 +4,10 @@
 
 LOG is a small event log that is repeated to each size. PEER_VENV is a virtual environment with
 `spark-rapids-user-tools` installed; without it only our side is measured. Wall time is that of the whole process, as a
-user meets it; memory is the peak of the proportional set size (PSS) summed over all processes of the command, read
-every 20 ms. Quote medians and ratios: single times of a shared machine are worth little.
+user meets it. The JVM tool does not hash its input: ours is measured without hashing, too, and once with it.
+Memory is the peak of the proportional set size (PSS) summed over all processes of the command, read every 20 ms in
+runs of their own that come first and are not timed (reading it costs both sides time).
+Quote medians and ratios: single times of a shared machine are worth little.
 """
 
 from __future__ import annotations
@@ -37,15 +39,18 @@ class Trial:
     size_gb: float
     contender: str
     trial: int
-    wall_s: float
-    peak_pss_mb: float
-    exit_code: int
+    wall_s: float | None
+    peak_pss_mb: float | None
 
 
 def commands(log: Path, out: Path, peer: Path | None, heaps: list[str]) -> dict[str, list[str]]:
     """Name to command line of every contender; the reference is the JVM tool at its best heap."""
     ours = [sys.executable, "-m", "workbench", "eventlog", "facts", str(log), "--out", str(out)]
-    found = {"workbench, 2 processes": [*ours, "--jobs", "2"], "workbench, 1 process": [*ours, "--jobs", "1"]}
+    found = {
+        "workbench, 2 processes": [*ours, "--no-hash", "--jobs", "2"],
+        "workbench, 1 process": [*ours, "--no-hash", "--jobs", "1"],
+        "workbench, 2 processes, sha256": [*ours, "--jobs", "2"],
+    }
     if peer is not None:
         jar = next(
             peer.glob("lib/python*/site-packages/spark_rapids_pytools/resources/generated_files/core/jars/*.jar")
@@ -58,17 +63,23 @@ def commands(log: Path, out: Path, peer: Path | None, heaps: list[str]) -> dict[
     return found
 
 
-def run(command: list[str]) -> tuple[float, float, int]:
-    """Wall time in s, peak PSS of the process tree in MB, exit code."""
+def timed(command: list[str]) -> float:
+    """Wall time of the whole process in s."""
     start = time.perf_counter()
+    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+    return time.perf_counter() - start
+
+
+def weighed(command: list[str]) -> float:
+    """Peak PSS of the process tree in MB."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     peak = [0.0]
     watcher = threading.Thread(target=_watch, args=(psutil.Process(process.pid), peak), daemon=True)
     watcher.start()
-    code = process.wait()
-    wall_s = time.perf_counter() - start
+    if process.wait():
+        raise SystemExit(f"exit code {process.returncode}: {command}")
     watcher.join()
-    return wall_s, peak[0] / 1e6, code
+    return peak[0] / 1e6
 
 
 def _watch(root: psutil.Process, peak: list[float]) -> None:
@@ -99,7 +110,7 @@ def report(trials: list[Trial]) -> str:
         jvm = {name: value for name, value in medians.items() if name.startswith("JVM")}
         lines.append(f"\n{size:g} GB")
         for name, (wall_s, pss_mb) in medians.items():
-            walls = sorted(trial.wall_s for trial in of_size if trial.contender == name)
+            walls = sorted(_values(of_size, name, "wall_s"))
             line = f"  {name:<32} {wall_s:7.2f} s  [{walls[0]:.2f}, {walls[-1]:.2f}] n={len(walls)}"
             line += f"  peak {pss_mb:7,.0f} MB"
             if jvm and name not in jvm:
@@ -111,16 +122,21 @@ def report(trials: list[Trial]) -> str:
     return "\n".join(lines)
 
 
+def _values(trials: list[Trial], name: str, what: str) -> list[float]:
+    values = (getattr(trial, what) for trial in trials if trial.contender == name)
+    return [value for value in values if value is not None]
+
+
 def _median(trials: list[Trial], name: str) -> tuple[float, float]:
-    chosen = [trial for trial in trials if trial.contender == name]
-    return statistics.median(trial.wall_s for trial in chosen), statistics.median(trial.peak_pss_mb for trial in chosen)
+    return statistics.median(_values(trials, name, "wall_s")), statistics.median(_values(trials, name, "peak_pss_mb"))
 
 
 def _ratios(trials: list[Trial], reference: str, name: str) -> list[float]:
     """Pair by pair, since the machine's speed drifts."""
-    walls = {(trial.contender, trial.trial): trial.wall_s for trial in trials}
-    pairs = [(walls.get((reference, number)), wall) for (who, number), wall in walls.items() if who == name]
-    return [theirs / ours for theirs, ours in pairs if theirs is not None]
+    return [
+        theirs / ours
+        for theirs, ours in zip(_values(trials, reference, "wall_s"), _values(trials, name, "wall_s"), strict=True)
+    ]
 
 
 def main() -> None:
@@ -128,6 +144,7 @@ def main() -> None:
     parser.add_argument("log", type=Path, help="small event log, any codec")
     parser.add_argument("--gb", type=float, nargs="+", default=[1.0], help="sizes in GB (10^9 bytes)")
     parser.add_argument("--trials", type=int, default=5, help="alternating runs of each contender")
+    parser.add_argument("--weighings", type=int, default=1, help="runs before, for memory and to warm up")
     parser.add_argument("--peer", type=Path, help="virtual environment with spark-rapids-user-tools")
     parser.add_argument("--heaps", nargs="+", default=["1g", "8g"], help="heaps of the JVM tool")
     parser.add_argument("--json", type=Path, help="write every trial here")
@@ -140,17 +157,22 @@ def main() -> None:
             log = work / "large_eventlog"  # the JVM tool passes over names with .log
             rounds = replicate(content(options.log), log, int(size * 1e9))
             print(f"{size:g} GB: {rounds} rounds of {options.log.name}", file=sys.stderr)
-            for number in range(options.trials + 1):  # the first run of each is a warm-up and not counted
+            for number in range(1 - options.weighings, options.trials + 1):
                 out = work / "out"
                 for name, command in commands(log, out, options.peer, options.heaps).items():
                     shutil.rmtree(out, ignore_errors=True)
-                    wall_s, pss_mb, code = run(command)
-                    print(f"  {number} {name}: {wall_s:.2f} s, {pss_mb:,.0f} MB, exit code {code}", file=sys.stderr)
+                    trial = Trial(
+                        size,
+                        name,
+                        number,
+                        wall_s=timed(command) if number > 0 else None,
+                        peak_pss_mb=None if number > 0 else weighed(command),
+                    )
+                    print(f"  {trial}", file=sys.stderr)
                     # The JVM tool exits with 0 when it has read nothing.
                     if not any(out.rglob("stage_level_all_metrics.csv")) and not (out / "tables").is_dir():
                         raise SystemExit(f"{name} wrote no facts: {command}")
-                    if number and not code:
-                        trials.append(Trial(size, name, number, wall_s, pss_mb, code))
+                    trials.append(trial)
             log.unlink()
     finally:
         shutil.rmtree(work, ignore_errors=True)
