@@ -22,7 +22,6 @@ from workbench.chart_text import spec_text
 MIME = "application/vnd.vegalite.v6+json"
 """Not Altair's own `application/vnd.vegalite.v6.json`: a notebook file allows objects under `+json` names only."""
 
-PNG_WIDTH_PX = 640
 
 
 def is_headless() -> bool:

@@ -216,3 +216,16 @@ def test_a_compressed_file_of_something_else_in_a_folder_is_told_and_not_fatal(s
     facts = read(tmp_path)
     assert facts.applications.height == 1
     assert facts.logs.filter(pl.col("fault").is_not_null())["fault"].to_list() == ["no event in it"]
+
+
+@pytest.mark.parametrize("value", ["--1", "²", "9" * 30])
+def test_an_odd_number_in_a_log_is_passed_over_and_never_a_traceback(value: str, small: Path, tmp_path: Path) -> None:
+    update = "org.apache.spark.sql.execution.ui.SparkListenerDriverAccumUpdates"
+    odd = (
+        f'{{"Event":"{update}","executionId":0,"accumUpdates":[[1,"{value}"]]}}\n'
+        f'{{"Event":"SparkListenerJobStart","Job ID":999,"Properties":{{"spark.sql.execution.id":"{value}"}}}}\n'
+    )
+    path = tmp_path / "log"
+    path.write_bytes(small.read_bytes() + odd.encode())
+    facts = read(path)
+    assert facts.jobs.filter(pl.col("job_id") == 999)["sql_id"].to_list() == [None]

@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from workbench.eventlog import tables
 from workbench.eventlog.events import DriverUpdates, Metric, SqlEnd, SqlMetrics, SqlStart, SqlUpdate
+from workbench.eventlog.fold import as_integer
 from workbench.eventlog.plans import Node, unpack
-from workbench.eventlog.rows import Rows, number, statistics, within_64_bits
+from workbench.eventlog.rows import Rows, statistics, within_64_bits
 from workbench.eventlog.scrub import scrub
 from workbench.eventlog.stages import StageFacts, summarize
 
@@ -106,7 +107,7 @@ class Queries:
     def _driver_updates(self, event: DriverUpdates) -> None:
         if (sql := self._sql_state(event.sql_id)) is not None:
             for update in event.updates:
-                if len(update) == 2 and type(update[0]) is int and (value := number(update[1])) is not None:
+                if len(update) == 2 and type(update[0]) is int and (value := as_integer(update[1])) is not None:
                     sql.driver[update[0]] = sql.driver.get(update[0], 0) + value
 
     def _sql_end(self, event: SqlEnd) -> None:

@@ -60,13 +60,6 @@ def within_64_bits(value: int | None) -> int | None:
     return None if value is None else max(-(2**63), min(2**63 - 1, value))
 
 
-def number(value: object) -> int | None:
-    """An integer that may be written as text; None for all else."""
-    if isinstance(value, str) and value.lstrip("-").isdigit() and len(value) < 20:
-        return int(value)
-    return value if type(value) is int and -(2**63) <= value < 2**63 else None
-
-
 def string(value: object) -> str | None:
     """A text; None for all else."""
     return value if isinstance(value, str) else None

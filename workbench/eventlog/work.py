@@ -8,9 +8,9 @@ from typing import Any
 
 from workbench.eventlog import tables
 from workbench.eventlog.events import JobEnd, JobStart, StageInfo
-from workbench.eventlog.fold import StageCompleted, StageSubmitted
+from workbench.eventlog.fold import StageCompleted, StageSubmitted, as_integer
 from workbench.eventlog.queries import Queries
-from workbench.eventlog.rows import Rows, number, statistics, string, within_64_bits
+from workbench.eventlog.rows import Rows, statistics, string, within_64_bits
 from workbench.eventlog.stages import TOTALS, StageFacts, StageKey, StageTasks, close
 
 
@@ -69,7 +69,7 @@ class Work:
 
     def _job_start(self, event: JobStart) -> None:
         properties = event.properties or {}
-        sql_id = number(properties.get("spark.sql.execution.id"))
+        sql_id = as_integer(properties.get("spark.sql.execution.id"))
         for stage_id in event.stage_ids:
             self.stage_jobs.setdefault(stage_id, []).append(event.job_id)
             if sql_id is not None:
