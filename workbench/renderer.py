@@ -23,7 +23,6 @@ MIME = "application/vnd.vegalite.v6+json"
 """Not Altair's own `application/vnd.vegalite.v6.json`: a notebook file allows objects under `+json` names only."""
 
 
-
 def is_headless() -> bool:
     """Is this kernel run by `workbench run`, so that nobody watches its cells?"""
     return bool(os.environ.get("WORKBENCH_RUN_DIR"))
