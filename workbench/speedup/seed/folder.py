@@ -1,4 +1,4 @@
-"""Applications read from an existing `rapids_4_spark_profile` folder: by column name, whatever tool version wrote it."""
+"""Applications read from an existing `rapids_4_spark_profile` folder: by column name, whatever version wrote it."""
 
 from __future__ import annotations
 

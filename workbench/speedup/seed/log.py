@@ -1,0 +1,392 @@
+"""One event log as the qualification tool of v24.08 holds it after the last event.
+
+The area's tables are not used here: the tool floors nanoseconds task by task, keeps accumulators' values by task, reads
+plan texts whole, and lets failures wipe out sums at the moment they come. All that needs the events in their order.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import InputError
+from workbench.eventlog import events as shared
+from workbench.eventlog.application import COMET_PLUGIN, RAPIDS_PLUGIN
+from workbench.eventlog.events import Metric, Plan, TaskMetrics
+from workbench.eventlog.fold import as_integer
+from workbench.eventlog.plans import Node, graph
+from workbench.eventlog.scrub import scrub
+from workbench.eventlog.sources import LogSource, find_logs
+from workbench.speedup.seed import events as own
+from workbench.speedup.seed.scala_order import immutable, mutable
+
+INTERNAL = "internal.metrics."
+NS_PER_MS = 1_000_000
+
+
+@dataclass
+class Query:
+    """A SQL execution with the nodes of its last plan.
+
+    `reads` are the metadata of scans, `hive_scans` the texts of Hive scans; both children first, and as often as the
+    plan's tree holds them (a reused exchange repeats what is below it).
+    """
+
+    sql_id: int
+    root_id: int | None
+    description: str
+    start_ms: int
+    end_ms: int | None = None
+    nodes: list[Node] = field(default_factory=list)
+    reads: list[dict[str, str]] = field(default_factory=list)
+    hive_scans: list[str] = field(default_factory=list)
+
+    @property
+    def duration_ms(self) -> int | None:
+        return None if self.end_ms is None else self.end_ms - self.start_ms
+
+
+@dataclass
+class Job:
+    job_id: int
+    stage_ids: list[int]
+    sql_id: int | None
+    start_ms: int
+    end_ms: int | None = None
+
+
+@dataclass
+class Accumulator:
+    """Updates by task, and values by stage in the order in which the stages were met."""
+
+    updates: dict[int, int] = field(default_factory=dict)
+    stages: dict[int, int] = field(default_factory=dict)
+
+    def add_to_stage(self, stage_id: int, value: int | None, update: int | None = None) -> None:
+        found = value if value is not None else update or 0
+        self.stages[stage_id] = max(self.stages.get(stage_id, 0), found)
+
+    def add_to_task(self, stage_id: int, task_id: int, value: int | None, update: int | None) -> None:
+        self.updates[task_id] = self.updates.get(task_id, 0) + (update or 0)
+        if stage_id not in self.stages:
+            self.add_to_stage(stage_id, value, update)
+
+
+@dataclass
+class TaskSums:
+    """Over all tasks of a stage or of a SQL execution, failed ones too; nanoseconds floored task by task."""
+
+    run_ms: int = 0
+    cpu_ms: int = 0
+    duration_ms: int = 0
+    read_bytes: int = 0
+
+
+@dataclass
+class Task:
+    """A task's duration and metrics, as the aggregated tables need them."""
+
+    duration_ms: int
+    metrics: TaskMetrics
+
+
+class SeedLog:
+    """What one event log says. Make it with `read`."""
+
+    def __init__(self, source: LogSource, *, keep_tasks: bool) -> None:
+        self.where = scrub(source.path)
+        self.keep_tasks = keep_tasks
+        self.start: shared.ApplicationStart | None = None
+        self.app_end_ms: int | None = None
+        self.last_job_end_ms: int | None = None
+        self.last_sql_end_ms: int | None = None
+        self.spark_version = ""
+        self.properties: dict[str, str] = {}
+        self.gpu_mode = self.hive = self.streaming = False
+        self.queries: dict[int, Query] = {}
+        self.loose_metrics: list[tuple[int, Metric]] = []
+        self.jobs: dict[int, Job] = {}
+        self.stages: dict[tuple[int, int], own.Stage] = {}
+        self.sql_of_stage: dict[int, int] = {}
+        self.accumulators: defaultdict[int, Accumulator] = defaultdict(Accumulator)
+        self.driver: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+        self.tasks: defaultdict[tuple[int, int], list[Task]] = defaultdict(list)
+        self.stage_sums: dict[int, TaskSums] = {}
+        self.sql_sums: dict[int, TaskSums] = {}
+        self.failures: dict[int, list[str]] = {}
+        self.executors: dict[str, dict[str, Any]] = {}
+        self.warnings: list[str] = []
+        self._handlers = {
+            own.TaskEnd: self._task_end,
+            own.StageSubmitted: self._stage,
+            own.StageCompleted: self._stage_completed,
+            own.JobStart: self._job_start,
+            own.Streaming: self._streaming,
+            shared.JobEnd: self._job_end,
+            shared.SqlStart: self._sql_start,
+            shared.SqlUpdate: self._sql_update,
+            shared.SqlMetrics: self._sql_metrics,
+            shared.SqlEnd: self._sql_end,
+            shared.DriverUpdates: self._driver_updates,
+            shared.LogStart: self._log_start,
+            shared.ApplicationStart: self._application_start,
+            shared.ApplicationEnd: self._application_end,
+            shared.Environment: self._environment,
+            shared.ExecutorAdded: self._executor_added,
+            shared.ExecutorRemoved: self._executor_removed,
+        }
+        events = own.Events(source)
+        for event in events:
+            self._handlers[type(event)](event)
+        if events.n_bad:
+            self.warnings.append(
+                f"{events.n_bad:,} of {events.n_lines:,} lines could not be read: the original drops such a log whole"
+            )
+        self.warnings += [f"the log is damaged: {fault}" for fault in events.faults]
+
+    # --- what follows from the events ---------------------------------------------------------------------------
+
+    @property
+    def app_name(self) -> str:
+        return self.start.name if self.start else ""
+
+    @property
+    def app_id(self) -> str:
+        return (self.start.id if self.start else None) or ""
+
+    @property
+    def start_ms(self) -> int:
+        return (self.start.time_ms if self.start else None) or 0
+
+    @property
+    def comet(self) -> bool:
+        return COMET_PLUGIN in self.properties.get("spark.plugins", "") and (
+            self.properties.get("spark.comet.enabled", "true").lower() != "false"
+        )
+
+    @property
+    def accelerated(self) -> bool:
+        return self.gpu_mode or self.comet
+
+    @property
+    def end_ms(self) -> int | None:
+        """The application's end, or the later of its last job's and its last query's where the log does not say."""
+        if self.app_end_ms is not None:
+            return self.app_end_ms
+        return max(self.last_sql_end_ms or 0, self.last_job_end_ms or 0) or None
+
+    @property
+    def profile_end_ms(self) -> int | None:
+        """The same as the original's profiler takes it: the latest end of any job or query, not the last in the log."""
+        if self.app_end_ms is not None:
+            return self.app_end_ms
+        ends = [item.end_ms for item in (*self.jobs.values(), *self.queries.values()) if item.end_ms is not None]
+        return max(ends, default=0) or None
+
+    @property
+    def duration_ms(self) -> int | None:
+        return None if self.end_ms is None or self.start is None else self.end_ms - self.start_ms
+
+    @property
+    def end_is_estimated(self) -> bool:
+        return self.app_end_ms is None and self.end_ms is not None
+
+    def stages_of(self, node: Node) -> list[int]:
+        """Stages whose tasks reported one of the node's metrics, in the order in which the original has them."""
+        found: list[int] = []
+        for metric in node.metrics:
+            if metric.accumulator_id in self.accumulators:
+                found += immutable(mutable(self.accumulators[metric.accumulator_id].stages))
+        return immutable(found)
+
+    def stage_duration_ms(self, stage_id: int) -> int:
+        """Wall time of all attempts of a stage; 0 where the log does not say."""
+        return sum(stage.duration_ms or 0 for key, stage in self.stages.items() if key[0] == stage_id)
+
+    # --- events, as they come ----------------------------------------------------------------------------------
+
+    def _log_start(self, event: shared.LogStart) -> None:
+        self.spark_version = event.version
+
+    def _application_start(self, event: shared.ApplicationStart) -> None:
+        self.start = event
+
+    def _application_end(self, event: shared.ApplicationEnd) -> None:
+        self.app_end_ms = event.time_ms
+
+    def _environment(self, event: shared.Environment) -> None:
+        pairs = event.spark.items() if isinstance(event.spark, dict) else event.spark or []
+        self.properties |= {str(pair[0]): str(pair[1]) for pair in pairs if len(pair) == 2}
+        self.gpu_mode |= RAPIDS_PLUGIN in self.properties.get("spark.plugins", "") and (
+            self.properties.get("spark.rapids.sql.enabled", "true").lower() != "false"
+        )
+        self.hive |= self.properties.get("spark.sql.catalogImplementation") == "hive"
+
+    def _executor_added(self, event: shared.ExecutorAdded) -> None:
+        host, cores = (event.info.host, event.info.cores) if event.info else ("", None)
+        self.executors[event.id] = {"host": host, "cores": cores, "active": True}
+
+    def _executor_removed(self, event: shared.ExecutorRemoved) -> None:
+        self.executors.setdefault(event.id, {"host": "", "cores": None})["active"] = False
+
+    def _streaming(self, event: own.Streaming) -> None:  # noqa: ARG002 - all handlers are called alike
+        self.streaming = True
+
+    def _sql_start(self, event: shared.SqlStart) -> None:
+        query = Query(event.sql_id, event.root_id, event.description, event.time_ms or 0)
+        self.queries[event.sql_id] = query
+        self._plan(query, event.plan)
+
+    def _sql_update(self, event: shared.SqlUpdate) -> None:
+        if event.sql_id in self.queries:
+            self._plan(self.queries[event.sql_id], event.plan)
+
+    def _plan(self, query: Query, plan: Plan | None) -> None:
+        if plan is not None:
+            query.nodes = graph(plan)
+            query.reads, query.hive_scans = _reads(plan)
+
+    def _sql_metrics(self, event: shared.SqlMetrics) -> None:
+        self.loose_metrics += [(event.sql_id, metric) for metric in event.metrics]
+
+    def _sql_end(self, event: shared.SqlEnd) -> None:
+        self.last_sql_end_ms = event.time_ms
+        if event.sql_id in self.queries:
+            self.queries[event.sql_id].end_ms = event.time_ms
+        if event.sql_id in self.failures:
+            self._wipe(event.sql_id)
+
+    def _wipe(self, sql_id: int) -> None:
+        if sql_id in self.sql_sums:
+            self.sql_sums[sql_id].run_ms = self.sql_sums[sql_id].cpu_ms = 0
+
+    def _driver_updates(self, event: shared.DriverUpdates) -> None:
+        for update in event.updates:
+            if len(update) == 2 and type(update[0]) is int and (value := as_integer(update[1])) is not None:
+                self.driver[update[0]].append((event.sql_id, value))
+
+    def _job_start(self, event: own.JobStart) -> None:
+        properties = event.properties or {}
+        self.hive |= properties.get("spark.sql.catalogImplementation") == "hive"
+        sql_id = as_integer(properties.get("spark.sql.execution.id"))
+        stage_ids = [stage.stage_id for stage in event.stages] if event.stages is not None else event.stage_ids
+        if sql_id is not None:
+            for stage_id in stage_ids:
+                self.sql_of_stage.setdefault(stage_id, sql_id)
+        self.jobs[event.job_id] = Job(event.job_id, stage_ids, sql_id, event.time_ms)
+
+    def _job_end(self, event: shared.JobEnd) -> None:
+        self.last_job_end_ms = event.time_ms
+        job = self.jobs.setdefault(event.job_id, Job(event.job_id, [], None, event.time_ms or 0))
+        job.end_ms = event.time_ms
+        if event.result.get("Result") == "JobFailed" and job.sql_id is not None:
+            exception = event.result.get("Exception")
+            message = str(exception.get("Message") or "") if isinstance(exception, dict) else ""
+            if "cancelled" not in message.lower():
+                self._wipe(job.sql_id)
+                self.failures.setdefault(job.sql_id, []).append(f"Job{event.job_id}")
+
+    def _stage(self, event: own.StageSubmitted | own.StageCompleted) -> None:
+        self.stages[(event.info.stage_id, event.info.attempt_id)] = event.info
+
+    def _stage_completed(self, event: own.StageCompleted) -> None:
+        self._stage(event)
+        stage = event.info
+        for found in stage.accumulables:
+            if not (found.name or "").startswith(INTERNAL):
+                self.accumulators[found.id].add_to_stage(stage.stage_id, as_integer(found.value))
+        stage.accumulables = []
+        sql_id = self.sql_of_stage.get(stage.stage_id)
+        if stage.failure is not None and sql_id is not None and "cancelled" not in stage.failure.lower():
+            self.failures.setdefault(sql_id, []).append(f"Stage{stage.stage_id}")
+
+    def _task_end(self, event: own.TaskEnd) -> None:
+        for found in event.info.accumulables:
+            if not (found.name or "").startswith(INTERNAL):
+                self.accumulators[found.id].add_to_task(
+                    event.stage_id, event.info.task_id, as_integer(found.value), as_integer(found.update)
+                )
+        metrics = event.metrics or TaskMetrics()
+        duration = event.info.finish_ms - event.info.launch_ms
+        sums = [self.stage_sums.setdefault(event.stage_id, TaskSums())]
+        if (sql_id := self.sql_of_stage.get(event.stage_id)) is not None:
+            sums.append(self.sql_sums.setdefault(sql_id, TaskSums()))
+        for one in sums:
+            one.run_ms += metrics.run_ms
+            one.cpu_ms += metrics.cpu_ns // NS_PER_MS
+            one.duration_ms += duration
+        if metrics.input:
+            sums[0].read_bytes += metrics.input.bytes
+        if read := metrics.shuffle_read:
+            sums[0].read_bytes += read.remote_bytes + read.local_bytes
+        if self.keep_tasks:
+            self.tasks[(event.stage_id, event.attempt_id)].append(Task(duration, metrics))
+
+
+def _reads(plan: Plan) -> tuple[list[dict[str, str]], list[str]]:
+    """Metadata of the scans that tell their schema, and texts of Hive scans; children before parents."""
+    reads: list[dict[str, str]] = []
+    hive: list[str] = []
+    pending = [(plan, False)]
+    while pending:
+        node, children_done = pending.pop()
+        if not children_done:
+            pending.append((node, True))
+            pending += [(child, False) for child in reversed(node.children)]
+            continue
+        if "ReadSchema" in node.metadata:
+            reads.append({str(name): str(value) for name, value in node.metadata.items()})
+        if node.name.lower().startswith("scan hive"):
+            hive.append(node.text)
+    return reads, hive
+
+
+def all_nodes(nodes: list[Node]) -> list[Node]:
+    """Nodes as the original walks them: by number, a codegen span behind the nodes in it."""
+    children: dict[int, list[Node]] = {}
+    for node in nodes:
+        if node.codegen_id is not None:
+            children.setdefault(node.codegen_id, []).append(node)
+    top = [node for node in nodes if node.codegen_id is None]
+    return [found for node in top for found in (*children.get(node.node_id, []), node)]
+
+
+def read(path: str | Path, *, keep_tasks: bool = False, need_sql: bool = True) -> list[SeedLog]:
+    """The event logs at a path, each as the v24.08 tool holds it after its last event.
+
+    Parameters
+    ----------
+    path
+        A log, or a folder of logs; local or a URL.
+    keep_tasks
+        Keep every task's metrics: needed for the aggregated tables of a profile.
+    need_sql
+        Refuse logs without SQL, of which no factors can be made.
+
+    Raises
+    ------
+    InputError
+        Nothing is there, or a log holds no application, no ended task, a structured streaming query or (on
+        `need_sql`) no SQL.
+    """
+    logs = [SeedLog(source, keep_tasks=keep_tasks) for source in find_logs(str(path))]
+    for log in logs:
+        _check(log, need_sql)
+    return logs
+
+
+def _check(log: SeedLog, need_sql: bool) -> None:
+    if log.start is None:
+        raise InputError("no application starts in this log", where=log.where, do="give a whole Spark event log")
+    if log.streaming:
+        raise InputError(
+            "structured streaming: the seed method does not know it", where=log.where, do="give logs of batch work"
+        )
+    if not log.stage_sums:
+        raise InputError("no task ended in this log", where=log.where, do="give the log of an application that worked")
+    if need_sql and not log.queries:
+        raise InputError("no SQL ran in this log: there is nothing to make factors of", where=log.where)
+    if log.duration_ms is None or log.duration_ms <= 0:
+        raise InputError("the log does not tell how long the application ran", where=log.where)
