@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from workbench.speedup.commands.profile import profile
+from workbench.speedup.commands.record import record
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -19,3 +20,4 @@ def _group() -> None:
 
 
 app.command()(profile)
+app.command()(record)
