@@ -17,7 +17,7 @@ from workbench.files import replacing
 if TYPE_CHECKING:
     import polars as pl
 
-Dtype = Literal["int", "float", "str", "bool", "list[int]", "list[str]"]
+Dtype = Literal["int", "float", "str", "bool", "list[int]", "list[float]", "list[str]", "list[bool]"]
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,9 @@ class Table:
             "str": pl.String(),
             "bool": pl.Boolean(),
             "list[int]": pl.List(pl.Int64()),
+            "list[float]": pl.List(pl.Float64()),
             "list[str]": pl.List(pl.String()),
+            "list[bool]": pl.List(pl.Boolean()),
         }
         return {column.name: dtypes[column.dtype] for column in self.columns}
 
