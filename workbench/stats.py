@@ -153,7 +153,10 @@ def welch_log_ratio(baseline: Iterable[float], candidate: Iterable[float], *, le
     3.1748
     """
     _check_level(level)
-    above, below = np.log(_numbers(baseline, "baseline", positive=True)), np.log(_numbers(candidate, "candidate", positive=True))
+    above, below = (
+        np.log(_numbers(baseline, "baseline", positive=True)),
+        np.log(_numbers(candidate, "candidate", positive=True)),
+    )
     n, method = min(len(above), len(below)), "log ratio of sessions, Welch's t"
     if not n:
         return Interval(None, None, None, level, 0, method, reason="a side has no sessions")

@@ -1,0 +1,63 @@
+"""RAPIDS Accelerator for Apache Spark. `stream time` holds the waiting for the inputs and is not added."""
+
+from __future__ import annotations
+
+from workbench.speedup.engines.engine import Engine, Operator
+
+_R = "rapids"
+_OP = ("op time",)
+
+
+def _same(*names: str) -> dict[str, Operator]:
+    return {f"Gpu{name}": Operator(_R, name, own_times=_OP) for name in names}
+
+
+ENGINE = Engine(
+    _R,
+    _same(
+        "Filter",
+        "Project",
+        "HashAggregate",
+        "ObjectHashAggregate",
+        "SortAggregate",
+        "Sort",
+        "Expand",
+        "Generate",
+        "Window",
+        "WindowGroupLimit",
+        "RunningWindow",
+        "BroadcastHashJoin",
+        "BroadcastNestedLoopJoin",
+        "CartesianProduct",
+        "LocalLimit",
+        "GlobalLimit",
+        "CollectLimit",
+        "Sample",
+        "Range",
+    )
+    | {
+        # The plugin plans hash joins where Spark planned sort merge joins.
+        "GpuShuffledHashJoin": Operator(_R, "SortMergeJoin", own_times=("op time", "build time", "join time")),
+        "GpuShuffledSymmetricHashJoin": Operator(_R, "SortMergeJoin", own_times=("op time", "join time")),
+        "GpuTopN": Operator(_R, "TakeOrderedAndProject", own_times=_OP),
+        "GpuColumnarExchange": Operator(
+            _R,
+            "Exchange",
+            "exchange",
+            own_times=("RAPIDS shuffle write time", "shuffle write time"),
+            read_times=("rs. deserialization time", "fetch wait time"),
+        ),
+        "GpuCoalesceBatches": Operator(_R, "CoalesceBatches", own_times=("concat batch time",)),
+        "GpuShuffleCoalesce": Operator(_R, "Exchange", own_times=("op time", "concat batch time")),
+        "GpuColumnarToRow": Operator(_R, "ColumnarToRow", "transition", own_times=_OP),
+        "GpuRowToColumnar": Operator(_R, "RowToColumnar", "transition", own_times=_OP),
+        "GpuBroadcastExchange": Operator(_R, "BroadcastExchange", "broadcast"),
+        "GpuUnion": Operator(_R, "Union", "none"),
+        "GpuCustomShuffleReader": Operator(_R, "AQEShuffleRead", "none"),
+    },
+    {
+        "GpuScan": Operator(_R, "Scan", own_times=("buffer time", "GPU decode time", "filter time")),
+        "GpuBatchScan": Operator(_R, "Scan", own_times=("buffer time", "GPU decode time", "filter time")),
+        "Gpu": Operator(_R, "other accelerated", own_times=_OP),
+    },
+)

@@ -1,0 +1,139 @@
+"""Both sides of a pair, from a recording or from logs that the user has: read, checked, measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from workbench import files
+from workbench.errors import InputError
+from workbench.eventlog.reader import Facts, read
+from workbench.speedup import recording
+from workbench.speedup.comparability import comparability
+from workbench.speedup.measured import Measured, joined, measure
+
+EXCLUDED = "its answer differs or it failed on a side"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Both sides measured; `comparability` says how their settings differ."""
+
+    baseline: str
+    candidate: str
+    measured: Measured
+    comparability: pl.DataFrame
+    engines: tuple[str, str]
+    sources: list[dict[str, Any]]
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the pair is invalid; empty when it is valid."""
+        wrong = self.comparability.filter(pl.col("severity") == "invalid")
+        return tuple(f"{row['property']}: {row['why']}" for row in wrong.iter_rows(named=True))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What differs without making the pair invalid."""
+        seen = self.comparability.filter(pl.col("severity") == "warning")
+        return tuple(
+            f"{row['property']}: {row['baseline']} against {row['candidate']}; {row['why']}"
+            for row in seen.iter_rows(named=True)
+        )
+
+
+def from_recording(folder: str | Path, baseline: str | None = None, candidate: str | None = None) -> Pair:
+    """Two sides of a recording; by default its first two.
+
+    Raises
+    ------
+    InputError
+        It is no recording, has fewer than two sides, or none of this name.
+    """
+    found = recording.load(folder)
+    labels = found.labels
+    if len(labels) < 2 and not (baseline and candidate):
+        raise InputError(
+            "a pair needs two sides", where=folder, found=labels, do="record both: --engine spark --engine comet"
+        )
+    sides = (found.side(baseline or labels[0]).label, found.side(candidate or labels[1]).label)
+    logs = {side: [(f"{side}-s{number}", str(path)) for _, number, path in found.logs(side)] for side in sides}
+    return _pair(sides, logs, found.bad_queries())
+
+
+def from_logs(
+    baseline_logs: Sequence[str], candidate_logs: Sequence[str], labels: tuple[str, str] = ("baseline", "candidate")
+) -> Pair:
+    """Two sides given as event logs: each log is one session.
+
+    Raises
+    ------
+    InputError
+        A side has no logs, a log cannot be read, holds no query, or is on both sides.
+    """
+    if labels[0] == labels[1]:
+        raise InputError("both sides have one name", found=labels[0], do="name them apart: --baseline A --candidate B")
+    both = set(baseline_logs) & set(candidate_logs)
+    if both:
+        raise InputError("a log is on both sides", found=sorted(both), do="give each side logs of its own")
+    logs = {
+        label: [(f"{label}-s{i}", path) for i, path in enumerate(paths, 1)]
+        for label, paths in zip(labels, (baseline_logs, candidate_logs), strict=True)
+    }
+    return _pair(labels, logs, set())
+
+
+def _pair(labels: tuple[str, str], logs: Mapping[str, Sequence[tuple[str, str]]], excluded: set[str]) -> Pair:
+    parts: list[Measured] = []
+    facts: dict[str, list[Facts]] = {}
+    sources: list[dict[str, Any]] = []
+    for label in labels:
+        if not logs[label]:
+            raise InputError("a side has no event log", where=label, do="give at least one log for each side")
+        for session, path in logs[label]:
+            one = _read(path)
+            part = measure(one, label, session)
+            if not part.executions.height:
+                raise InputError(
+                    "the log holds no SQL execution that ran tasks and ended", where=path, do="give a log of SQL work"
+                )
+            parts.append(part)
+            facts.setdefault(label, []).append(one)
+            sources.append({"label": label, "session": session, **_source(path)})
+    measured = joined(parts)
+    bad = pl.col("query").is_in(sorted(excluded)) & pl.col("why_not").is_null()
+    executions = measured.executions.with_columns(
+        why_not=pl.when(bad).then(pl.lit(EXCLUDED)).otherwise(pl.col("why_not"))
+    )
+    engines = tuple(str(facts[label][0].applications["engine"][0]) for label in labels)
+    return Pair(
+        labels[0],
+        labels[1],
+        Measured(executions, measured.pieces),
+        comparability(facts[labels[0]], facts[labels[1]]),
+        (engines[0], engines[1]),
+        sources,
+    )
+
+
+def _read(path: str) -> Facts:
+    facts = read(path)
+    if facts.applications.height != 1:
+        raise InputError(
+            "one log a session, please",
+            where=path,
+            found=f"{facts.applications.height} logs",
+            do="name each log itself",
+        )
+    return facts
+
+
+def _source(path: str) -> dict[str, Any]:
+    place = Path(path)
+    if not place.is_file():
+        return {"file": place.name}
+    return {"file": place.name, "bytes": place.stat().st_size, "sha256": files.sha256(place)}
