@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import typer
 
+from workbench.speedup.commands.generate import generate
 from workbench.speedup.commands.profile import profile
+from workbench.speedup.commands.qualify import qualify
 from workbench.speedup.commands.record import record
+from workbench.speedup.commands.validate import validate
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -21,3 +24,6 @@ def _group() -> None:
 
 app.command()(profile)
 app.command()(record)
+app.command()(generate)
+app.command()(qualify)
+app.command()(validate)

@@ -11,7 +11,9 @@ from workbench.speedup.commands.terminal import say
 
 
 def profile(
-    event_log: Annotated[str, typer.Argument(help="Event log: a file, a rolling folder or a URL.")],
+    event_log: Annotated[
+        str | None, typer.Argument(help="Event log: a file, a rolling folder or a URL.", show_default=False)
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Write the tables as a run folder here.")] = None,
     sql_id: Annotated[
         list[int] | None, typer.Option(help="SQL execution to look at; repeat for several; all by default.")
@@ -20,15 +22,31 @@ def profile(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")
     ] = False,
+    csv: Annotated[
+        bool, typer.Option("--csv", help="Write a rapids_4_spark_profile folder, as the seed scripts read it.")
+    ] = False,
+    eventlogs: Annotated[
+        list[str] | None, typer.Option("--eventlogs", help="Event logs for --csv; repeat for several.")
+    ] = None,
+    local_folder: Annotated[
+        Path | None, typer.Option("--local_folder", "--local-folder", help="Where --csv writes the profile folder.")
+    ] = None,
 ) -> None:
     """Say what one application spent its time on: queries, stages, operators, skew, failures.
 
     Exit code 1 when the log is cut or damaged: the figures then hold for what could be read. The same as a report
     with charts: workbench run speedup -p event_log=LOG
 
+    With --csv, --eventlogs and --local_folder it writes the tables that the original seed scripts read, and prints
+    their paths only.
+
     Example: workbench speedup profile data/samples/eventlogs/tpch_sf0.1.zstd
     """
+    if csv or eventlogs or local_folder is not None:
+        _write_folder([*([event_log] if event_log else []), *(eventlogs or [])], local_folder, csv=csv)
+        return
     from workbench import runs
+    from workbench.errors import ConfigError
     from workbench.display import table
     from workbench.eventlog.reader import read
     from workbench.eventlog.scrub import scrub
@@ -36,6 +54,8 @@ def profile(
     from workbench.speedup import tables
     from workbench.speedup.config import ProfileConfig
 
+    if event_log is None:
+        raise ConfigError("no event log given", do="workbench speedup profile LOG")
     config = ProfileConfig(event_log=event_log, sql_ids=sql_id or [], top_operators=top_operators)
     result = analysis.profile(read(config.event_log), sql_ids=config.sql_ids)
     if out is not None:
@@ -69,3 +89,16 @@ def profile(
         if result.failure_counts.height:
             say(table(result.failure_counts, tables.FAILURE_COUNTS, caption="Failures").text)
     raise typer.Exit(1 if result.reasons else 0)
+
+
+def _write_folder(logs: list[str], folder: Path | None, *, csv: bool) -> None:
+    from workbench.errors import ConfigError
+    from workbench.speedup.commands.seed import seed_profile
+
+    if not csv or not logs or folder is None:
+        raise ConfigError(
+            "a profile folder needs three options",
+            allowed="--csv, --eventlogs and --local_folder together",
+            do="workbench speedup profile --csv --eventlogs LOG --local_folder DIR",
+        )
+    seed_profile(logs, folder)

@@ -35,7 +35,7 @@ class TaskInfo(
     task_id: Int
     launch_ms: Int
     finish_ms: Int
-    accumulables: list[Accumulable] = []
+    accumulables: list[Accumulable] = msgspec.field(default_factory=list)
 
 
 class TaskEnd(
@@ -66,7 +66,7 @@ class Stage(
     completed_ms: Int | None = None
     failure: str | None = None
     details: str = ""
-    accumulables: list[Accumulable] = []
+    accumulables: list[Accumulable] = msgspec.field(default_factory=list)
 
     @property
     def duration_ms(self) -> int | None:
@@ -99,7 +99,7 @@ class JobStart(
 ):
     job_id: Int
     time_ms: Int
-    stage_ids: list[Int] = []
+    stage_ids: list[Int] = msgspec.field(default_factory=list)
     stages: list[StageOfJob] | None = None
     properties: dict[str, Any] | None = None
 
@@ -123,11 +123,11 @@ _HEAD = b'{"Event":"'
 
 
 class Events:
-    """The events of one log in their order; `n_lines`, `n_bad` and `faults` tell afterwards what could not be read."""
+    """The events of one log in their order; `n_lines`, `n_bad`, `n_cut` and `faults` tell afterwards what it lacks."""
 
     def __init__(self, source: LogSource) -> None:
         self.cutter = Cutter(0, source, CHUNK_BYTES)
-        self.n_lines = self.n_bad = 0
+        self.n_lines = self.n_bad = self.n_cut = 0
 
     @property
     def faults(self) -> list[str]:
@@ -155,7 +155,11 @@ class Events:
             if line.strip() and not line.rstrip().endswith(b"}"):
                 raise ValueError("cut off")
         except (msgspec.DecodeError, ValueError, RecursionError):
-            self.n_bad += 1
+            # The last line of a log that is still written, or whose writer died, is no damage.
+            if line.endswith(b"\n"):
+                self.n_bad += 1
+            else:
+                self.n_cut += 1
         return None
 
     @staticmethod

@@ -144,6 +144,8 @@ class SeedLog:
             self.warnings.append(
                 f"{events.n_bad:,} of {events.n_lines:,} lines could not be read: the original drops such a log whole"
             )
+        if events.n_cut:
+            self.warnings.append("the log ends in the middle of a line: figures cover what it holds")
         self.warnings += [f"the log is damaged: {fault}" for fault in events.faults]
 
     # --- what follows from the events ---------------------------------------------------------------------------

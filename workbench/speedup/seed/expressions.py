@@ -1,0 +1,216 @@
+"""Names of functions in the text of a plan's operator, as the original picks them out with patterns.
+
+Patterns stand in for a parser there: a literal that looks like a call counts as one, and a text that Spark has cut
+short tells nothing of what was cut. To give the same results the patterns are the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from workbench.speedup.seed.scala_order import immutable
+
+JOIN_KEYS = re.compile(r"\[([\w#, +*\\\-\.<>=$`\(\)]+\])", re.ASCII)
+CALL = re.compile(r"(\w+)\(.*\)", re.ASCII)
+CALL_HEAD = re.compile(r"(\w+)\(", re.ASCII)
+AGGREGATE = re.compile(r"^\((keys|functions)=\[(.*)\]\s*,\s*(keys|functions)=\[(.*)\]\s*\)$", re.ASCII)
+AGGREGATE_PREFIXES = ("finalmerge_", "partial_", "merge_")
+ORDER_BY = re.compile(r"orderBy=\[([\w#, \(\)]+\])", re.ASCII)
+SORT_KEYS = re.compile(r"\[([\w#, \(\)]+\])", re.ASCII)
+KEY_END = re.compile(r"(?<=FIRST,)|(?<=LAST,)")
+URL_PART = re.compile(r"parse_url\(.*,\s*(FILE|REF|AUTHORITY|USERINFO)(?:\s*,.*)*\)", re.ASCII | re.IGNORECASE)
+OPERATOR_AT_CALL = re.compile(r"(^|\s+)((AND|OR|NOT|IN|=|<=>|<|>|>=|\++|-|\*+))(\(+)", re.ASCII)
+OPERATOR_AT_END = re.compile(r"\s+((AND|OR|NOT|=|<=>|<|>|>=|\++|-|\*+))($|\)+)", re.ASCII)
+# Not expressions, or none that could make an operator fall back.
+IGNORED = frozenset(
+    "any cast ansi_cast decimal decimaltype every some list current_database current_user current_timestamp "
+    "arraybuffer arraytype structfield structtype".split()
+)
+TOKENS = {
+    "NOT": "Not",
+    "=": "EqualTo",
+    "<=>": "EqualNullSafe",
+    "<": "LessThan",
+    ">": "GreaterThan",
+    "<=": "LessThanOrEqual",
+    ">=": "GreaterThanOrEqual",
+    "<<": "ShiftLeft",
+    ">>": "ShiftRight",
+    ">>>": "ShiftRightUnsigned",
+    "+": "Add",
+    "-": "Subtract",
+    "*": "Multiply",
+    "IN": "In",
+    "OR": "Or",
+    "||": "Or",
+    "&&": "And",
+    "AND": "And",
+}
+JOIN_TYPES = frozenset(
+    ("Inner", "Cross", "LeftOuter", "RightOuter", "FullOuter", "LeftSemi", "LeftAnti", "ExistenceJoin")
+)
+BUILD_SIDES = {
+    "BuildRight": JOIN_TYPES - {"RightOuter"},
+    "BuildLeft": JOIN_TYPES & {"Inner", "Cross", "RightOuter", "FullOuter"},
+}
+
+
+class UnreadableTextError(ValueError):
+    """The original's patterns fail on this text, and it takes the operator as unsupported."""
+
+
+def _name(pattern: re.Pattern[str], text: str) -> list[str]:
+    found = pattern.search(text)
+    return [found[1]] if found and found[1].lower() not in IGNORED else []
+
+
+def _unique(names: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(names))
+
+
+def all_functions(text: str) -> list[str]:
+    """Every word in front of a parenthesis, each once, in the order of the original's sets.
+
+    Examples
+    --------
+    >>> all_functions("[cast(a#1 as string) AS b#2, CEIL(c#3) AS d#4L]")
+    ['CEIL']
+    """
+    found = immutable(match[1] for match in CALL_HEAD.finditer(_marked_urls(text)))
+    bare = immutable(_without_prefix(name) for name in found)
+    return immutable(name for name in bare if name.lower() not in IGNORED)
+
+
+def _without_prefix(name: str) -> str:
+    prefix = next((prefix for prefix in AGGREGATE_PREFIXES if name.startswith(prefix)), "")
+    return name.removeprefix(prefix)
+
+
+def _marked_urls(text: str) -> str:
+    """`parse_url(…, REF)` and three other parts are not supported: the part is put into the function's name."""
+    at = text.find("parse_url(")
+    while at >= 0:
+        call = text[at : _closing(text, at + len("parse_url"))]
+        part = URL_PART.search(call)
+        if part:
+            text = text.replace(call, call.replace("parse_url(", f"parse_url_{part[1].lower()}(", 1))
+        at = text.find("parse_url(", at + 1)
+    return text
+
+
+def _closing(text: str, opening: int) -> int:
+    """Behind the parenthesis that closes the one at `opening`."""
+    depth = 0
+    for at in range(opening, len(text)):
+        depth += (text[at] == "(") - (text[at] == ")")
+        if depth == 0:
+            return at + 1
+    return len(text)
+
+
+def of_aggregate(text: str) -> list[str]:
+    """Functions of an aggregation; its keys are not looked at.
+
+    Examples
+    --------
+    >>> of_aggregate("(keys=[hex(a#1)], functions=[partial_sum(b#2), partial_count(1)])")
+    ['sum', 'count']
+    """
+    names: list[str] = []
+    for match in AGGREGATE.finditer(text):
+        for kind, clause in ((match[1], match[2]), (match[3], match[4])):
+            if kind == "functions":
+                names += all_functions(clause)
+    return _unique(names)
+
+
+def of_window(text: str) -> list[str]:
+    """Window functions: the last call in front of each window's definition, in the first bracket."""
+    first = text[: text.index("]") + 1] if "]" in text else text
+    first = re.sub(r"\]+$", "", re.sub(r"^\[+", "", first.strip())).replace("cast(", "")
+    pieces = first.split("windowspecdefinition")
+    while len(pieces) > 1 and not pieces[-1]:
+        pieces.pop()
+    names: list[str] = []
+    for piece in pieces[:-1]:
+        calls = CALL_HEAD.findall(piece.strip())
+        names += _name(CALL_HEAD, f"{calls[-1]}(" if calls else "")
+    return _unique(names)
+
+
+def of_window_group_limit(text: str) -> list[str]:
+    """The ranking function: third of the arguments."""
+    parts = text.split(", ")
+    found = CALL_HEAD.search(parts[2].strip()) if len(parts) > 2 else None
+    return _name(CALL_HEAD, found[0]) if found else []
+
+
+def _of_keys(keys: str) -> list[str]:
+    names: list[str] = []
+    for key in KEY_END.split(keys):
+        names += _name(CALL, re.sub(r"\]+$", "", re.sub(r"^\[+", "", key.strip())))
+    return _unique(names)
+
+
+def of_take_ordered(text: str) -> list[str]:
+    """Functions in the sort keys of a top-n."""
+    found = ORDER_BY.search(text)
+    return _of_keys(found[0].replace("orderBy=", "")) if found else []
+
+
+def of_sort(text: str) -> list[str]:
+    """Functions in sort keys."""
+    found = SORT_KEYS.search(text)
+    return _of_keys(found[0]) if found else []
+
+
+def of_equi_join(text: str) -> tuple[list[str], bool]:
+    """Functions in join keys, and whether type and build side of the join are supported.
+
+    Examples
+    --------
+    >>> of_equi_join("[name#11, CEIL(DEPT#12)], [name#28, CEIL(DEPT_ID#27)], LeftOuter, BuildLeft")
+    (['CEIL'], False)
+    """
+    keys = "::".join(match[0] for match in JOIN_KEYS.finditer(text))
+    rest = [part.strip() for part in JOIN_KEYS.sub("", text).split(",")]
+    rest = [part for part in rest if part]
+    kind = rest[0].split("(")[0].strip() if rest else ""
+    side = rest[1] if len(rest) > 1 else ""
+    names: list[str] = []
+    for part in keys.split("::"):
+        for expression in re.sub(r"^\[+|\]+$", "", part.strip()).split(","):
+            names += _name(CALL, expression.strip())
+    return _unique(names), kind in JOIN_TYPES and kind in BUILD_SIDES.get(side, JOIN_TYPES)
+
+
+def of_nested_loop_join(text: str) -> tuple[list[str], bool]:
+    """Functions in a join condition, and whether type and build side of the join are supported."""
+    parts = text.split(",", 2)
+    if len(parts) < 2:
+        raise UnreadableTextError(text)
+    side, kind = parts[0].strip(), parts[1].strip()
+    wrong = {"BuildLeft": ("LeftOuter", "LeftSemi", "LeftAnti"), "BuildRight": ("RightOuter",)}.get(side, ())
+    supported = kind in JOIN_TYPES and kind != "FullOuter" and kind not in wrong
+    return (of_condition(text) if len(parts) > 2 else []), supported
+
+
+def of_condition(text: str) -> list[str]:
+    """Functions and comparisons in a condition.
+
+    Examples
+    --------
+    >>> of_condition("((isnotnull(s#68) AND (s#68 = TN)) OR (hex(cast(v#0 as bigint)) = B))")
+    ['isnotnull', 'hex', 'And', 'EqualTo', 'Or']
+    """
+    left = text
+    for match in OPERATOR_AT_CALL.finditer(text):
+        if match[2].startswith(("+", "*")):
+            # The original makes a pattern of the operator itself, which is none, and fails.
+            raise UnreadableTextError(match[2])
+        left = re.sub(rf"{match[2]}\(+", f"{match[2]} (", left)
+    names = [name for name in CALL_HEAD.findall(left) if name.lower() not in IGNORED]
+    left = OPERATOR_AT_END.sub(" ", CALL_HEAD.sub(" ", left))
+    left = re.sub(r"[()]+", " ", left)
+    return _unique([*names, *(TOKENS[token] for token in left.split() if token in TOKENS)])
