@@ -1,0 +1,146 @@
+"""The settings of a session that move its times, as its event log tells them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import polars as pl
+
+from workbench.eventlog.reader import Facts
+from workbench.formats import size
+
+_UNITS = {"": 0, "b": 0, "k": 1, "kb": 1, "m": 2, "mb": 2, "g": 3, "gb": 3, "t": 4, "tb": 4, "p": 5, "pb": 5}
+# Caches of input files, each with the property that turns it on.
+_FILE_CACHES = {
+    "Databricks disk cache": "spark.databricks.io.cache.enabled",
+    "RAPIDS file cache": "spark.rapids.filecache.enabled",
+    "Alluxio": "spark.rapids.alluxio.automount.enabled",
+}
+_ADAPTIVE_SINCE = (3, 2)
+UNKNOWN = "not told by the log"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of one session, defaults filled in; texts for people, null where the log does not say."""
+
+    task_slots: int | None
+    n_executors: int | None
+    executor_memory: str
+    driver_memory: str
+    master: str
+    shuffle_partitions: str
+    broadcast_threshold: str
+    adaptive: str
+    spark_version: str
+    java_version: str
+    file_cache: str
+
+
+def settings_of(facts: Facts, *, log_id: int = 0) -> Settings:
+    """What one session ran with.
+
+    Parameters
+    ----------
+    facts
+        From `workbench.eventlog.reader.read`.
+    log_id
+        Which of its logs.
+
+    Returns
+    -------
+    Settings
+        Slots and executors are the most that were there at one time. Memory is heap plus off-heap (where it is on)
+        plus overhead that was set by hand; a local master runs its tasks in the driver, so off-heap counts there.
+    """
+    of_log = facts.environment.filter(pl.col("log_id") == log_id)
+    spark, java = (
+        dict(of_log.filter(pl.col("section") == section).select("name", "value").iter_rows())
+        for section in ("spark", "jvm")
+    )
+    version = next(iter(facts.applications.filter(pl.col("log_id") == log_id)["spark_version"]), None)
+    n_executors, cores = _peak(facts.executors.filter(pl.col("log_id") == log_id))
+    cpus = _whole(spark.get("spark.task.cpus")) or 1
+    local = spark.get("spark.master", "").startswith("local")
+    return Settings(
+        task_slots=cores // cpus if cores else None,
+        n_executors=n_executors,
+        executor_memory="in the driver" if local else _memory(spark, "executor", off_heap=True),
+        driver_memory=_memory(spark, "driver", off_heap=local),
+        master=_master(spark.get("spark.master")),
+        shuffle_partitions=spark.get("spark.sql.shuffle.partitions", "200"),
+        broadcast_threshold=_threshold(spark.get("spark.sql.autoBroadcastJoinThreshold", "10485760")),
+        adaptive="on" if _is_on(spark.get("spark.sql.adaptive.enabled"), _adaptive_by_default(version)) else "off",
+        spark_version=version or UNKNOWN,
+        java_version=java.get("Java Version", UNKNOWN),
+        file_cache=", ".join(name for name, key in _FILE_CACHES.items() if _is_on(spark.get(key), False)) or "none",
+    )
+
+
+def bytes_of(text: str | None) -> int | None:
+    """A size as Spark's settings write it; null when it is none.
+
+    Examples
+    --------
+    >>> bytes_of("4g"), bytes_of("10485760b"), bytes_of("10MB"), bytes_of("much")
+    (4294967296, 10485760, 10485760, None)
+    """
+    match = re.fullmatch(r"\s*(-?\d{1,18})\s*([a-z]{0,2})\s*", (text or "").lower())
+    if match is None or match[2] not in _UNITS:
+        return None
+    return int(match[1]) * 1024 ** _UNITS[match[2]]
+
+
+def _peak(executors: pl.DataFrame) -> tuple[int | None, int | None]:
+    """Most executors, and most cores, that were registered at one time."""
+    if not executors.height:
+        return None, None
+    moves = []
+    for cores, added, removed in executors.select("total_cores", "added_time_ms", "removed_time_ms").iter_rows():
+        moves.append((added or 0, 1, cores or 0))
+        if removed is not None:
+            moves.append((removed, -1, -(cores or 0)))
+    count = cores_now = most = most_cores = 0
+    for _, step, cores in sorted(moves):
+        count, cores_now = count + step, cores_now + cores
+        most, most_cores = max(most, count), max(most_cores, cores_now)
+    return most, most_cores or None
+
+
+def _memory(spark: dict[str, str], who: str, *, off_heap: bool) -> str:
+    heap = spark.get(f"spark.{who}.memory", "1g")
+    parts = [("heap", bytes_of(heap if heap[-1:].isalpha() else f"{heap}m"))]
+    if off_heap and _is_on(spark.get("spark.memory.offHeap.enabled"), False):
+        parts.append(("off-heap", bytes_of(spark.get("spark.memory.offHeap.size"))))
+    overhead = spark.get(f"spark.{who}.memoryOverhead")
+    if overhead:
+        parts.append(("overhead", bytes_of(overhead if overhead[-1:].isalpha() else f"{overhead}m")))
+    known = [(name, value) for name, value in parts if value]
+    if not known:
+        return UNKNOWN
+    total = size(sum(value for _, value in known))
+    return total if len(known) == 1 else f"{total} ({' + '.join(f'{name} {size(value)}' for name, value in known)})"
+
+
+def _master(master: str | None) -> str:
+    """Without host and port, which differ between clusters of one kind."""
+    return UNKNOWN if master is None else re.sub(r"://.*", "", master)
+
+
+def _threshold(text: str) -> str:
+    value = bytes_of(text)
+    return text if value is None else "off" if value < 0 else size(value)
+
+
+def _is_on(text: str | None, default: bool) -> bool:
+    return default if text is None else text.strip().lower() == "true"
+
+
+def _adaptive_by_default(version: str | None) -> bool:
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version or "")[:2])
+    return not numbers or numbers >= _ADAPTIVE_SINCE
+
+
+def _whole(text: str | None) -> int | None:
+    return int(text) if text is not None and text.strip().isdigit() else None
