@@ -76,6 +76,7 @@ class Session(_Part):
     started_at: datetime = Field(description="UTC.")
     duration_s: float = Field(ge=0, description="From the start of the process to its end.")
     load_per_core: float | None = Field(default=None, description="Load average of the last minute before the start.")
+    busy_share: float | None = Field(default=None, description="Processors in use by others just before the start.")
     spark_version: str | None = None
     java_version: str | None = None
     warnings: list[str] = Field(default=[], description="What may have spoilt it; where its log tells of the machine.")
@@ -146,10 +147,17 @@ class Recording(_Part):
         return {query for queries in self.excluded.values() for query in queries}
 
     def executions(self) -> pl.DataFrame:
-        """Table `executions`."""
+        """Table `executions`: those of the good sessions; no row when none was recorded."""
+        import polars as pl
+
         from workbench.speedup.recording import tables
 
-        return tables.EXECUTIONS.read(self.folder)
+        if not tables.EXECUTIONS.path(self.folder).exists():
+            return tables.EXECUTIONS.frame([])
+        # A crash may have left rows of a session that was never noted.
+        known = [{"label": label, "session": number} for label, number, _ in self.logs()]
+        sessions = pl.DataFrame(known, schema={"label": pl.String, "session": pl.Int64})
+        return tables.EXECUTIONS.read(self.folder).join(sessions, on=["label", "session"], how="semi")
 
     def answers(self) -> pl.DataFrame:
         """Table `answers`."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from workbench import __version__, files, host
 from workbench.errors import ConfigError, InputError
+from workbench.eventlog.scrub import scrub_property
 from workbench.speedup.recording import data as tables_of
 from workbench.speedup.recording import engines, jars, journal, suite
 from workbench.speedup.recording.config import RecordConfig
@@ -59,7 +60,7 @@ class Prepared:
                 journal.Side(
                     label=side.label,
                     engine=side.engine,
-                    settings=side.settings,
+                    settings=shown(side.settings),
                     jar=jar.name if jar else None,
                     jar_sha256=files.sha256(jar) if jar else None,
                 )
@@ -76,7 +77,7 @@ class Prepared:
             n_sessions=self.config.sessions,
             n_passes=self.config.passes,
             master=self.config.master,
-            settings=self.shared,
+            settings=shown(self.shared),
             scrubbed=self.config.scrub,
             sides=sides,
             host=host.facts(),
@@ -101,6 +102,11 @@ class Prepared:
             queries=self.suite.queries,
             orders=orders(list(self.suite.queries), self.config.seed, number, self.config.passes),
         )
+
+
+def shown(settings: dict[str, str]) -> dict[str, str]:
+    """Settings as they may be written down: without the values of secrets."""
+    return {key: scrub_property(key, value) for key, value in settings.items()}
 
 
 def orders(queries: list[str], seed: int, session: int, passes: int) -> list[list[str]]:

@@ -24,7 +24,8 @@ from workbench.speedup.recording.store import Store
 WORK = ".session"
 QUERIES = "queries.sql"
 # A machine that is busier than this before a session starts spoils its times.
-MAX_LOAD_PER_CORE = 0.3
+MAX_BUSY_SHARE = 0.3
+SAMPLE_S = 2.0
 Say = Callable[[str], None]
 
 
@@ -146,7 +147,7 @@ def _one(
     folder = recording.folder / WORK / name
     folder.mkdir(parents=True)
     done_before = clock.done
-    load = load_per_core()
+    load, busy = load_per_core(), busy_share()
     started_at, started = datetime.now(UTC), time.monotonic()
 
     def told(row: dict[str, Any]) -> None:
@@ -167,7 +168,8 @@ def _one(
             started_at=started_at,
             duration_s=round(time.monotonic() - started, 3),
             load_per_core=load,
-            warnings=_load_warnings(load),
+            busy_share=busy,
+            warnings=_load_warnings(load, busy),
             error=ended.error,
         )
         if ended.facts is not None:
@@ -186,10 +188,19 @@ def load_per_core() -> float | None:
     return None if load is None else round(load / host.cores(), 3)
 
 
-def _load_warnings(load: float | None) -> list[str]:
-    if load is None or load <= MAX_LOAD_PER_CORE:
+def busy_share() -> float:
+    """Share of the processors' time that is in use just now, over two seconds in which nothing of ours runs."""
+    import psutil
+
+    return round(float(psutil.cpu_percent(interval=SAMPLE_S)) / 100, 3)
+
+
+def _load_warnings(load: float | None, busy: float) -> list[str]:
+    # The load average still holds our own last session, the sample does not.
+    if busy <= MAX_BUSY_SHARE:
         return []
-    return [f"the machine was busy before the session: load {load:.2f} per core, {MAX_LOAD_PER_CORE} is quiet"]
+    said = "" if load is None else f", load {load:.2f} per core"
+    return [f"the machine was busy before the session: {busy:.0%} of its processors{said}; up to 30% is quiet"]
 
 
 def _stand_ins(
@@ -216,7 +227,7 @@ def _keep(
     if stand_ins is not None:
         for row in rows:
             row["error"] = row["error"] and scrub.scrub(row["error"], stand_ins)
-    kept = executions(recording)
+    kept = recording.executions()
     tables.EXECUTIONS.write(pl.concat([kept, tables.EXECUTIONS.frame(rows)]), recording.folder)
     done.status, done.error = "ok", None
     done.log, done.log_sha256 = f"logs/{log.name}", files.sha256(log)
@@ -224,18 +235,9 @@ def _keep(
         done.spark_version, done.java_version = ended.facts["spark_version"], ended.facts["java_version"]
 
 
-def executions(recording: Recording) -> pl.DataFrame:
-    """Table `executions` of the sessions that count: a crash may have left rows of one that was never noted."""
-    if not tables.EXECUTIONS.path(recording.folder).exists():
-        return tables.EXECUTIONS.frame([])
-    known = [{"label": label, "session": number} for label, number, _ in recording.logs()]
-    sessions = pl.DataFrame(known, schema={"label": pl.String, "session": pl.Int64})
-    return recording.executions().join(sessions, on=["label", "session"], how="semi")
-
-
 def conclude(recording: Recording) -> Outcome:
     """Compare the answers, note what does not count, and say what is not good."""
-    judged = verdicts.judge(recording, Store(recording.folder / "answers"), executions(recording))
+    judged = verdicts.judge(recording, Store(recording.folder / "answers"), recording.executions())
     tables.ANSWERS.write(judged, recording.folder)
     recording.excluded = verdicts.excluded(judged)
     recording.save()

@@ -35,13 +35,13 @@ def plan_text(config: RecordConfig) -> str:
     lines = [
         f"{len(prepared.suite.queries)} queries of {prepared.suite.name} on {prepared.data.source}{scale}",
         f"{config.sessions} sessions x {config.passes} passes a side, master {config.master}, seed {config.seed}",
-        *(f"  {key}={value}" for key, value in prepared.shared.items()),
+        *(f"  {key}={value}" for key, value in plan.shown(prepared.shared).items()),
     ]
     for side in prepared.sides:
         jar = f" with {side.artifact.coordinate}" if side.artifact else ""
         lines += [
             f"side {side.label}: {side.engine}{jar}",
-            *(f"  {key}={value}" for key, value in side.settings.items()),
+            *(f"  {key}={value}" for key, value in plan.shown(side.settings).items()),
         ]
     order = plan.sequence([side.label for side in prepared.sides], config.seed, config.sessions)
     lines.append("order: " + ", ".join(f"{label} {number}" for label, number in order))

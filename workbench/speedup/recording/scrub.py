@@ -44,6 +44,8 @@ def places(*, data: str, work: str, jars: Mapping[str, str] | None = None) -> di
     found |= {sys.prefix: "/data/python", sys.base_prefix + "/lib": "/data/python/lib"}
     if home := os.environ.get("JAVA_HOME"):
         found[home] = "/data/java"
+    # Stages are named after the line of Python that began them.
+    found[str(Path(__file__).parents[3])] = "/data/workbench"
     found[str(Path.cwd())] = "/data/cwd"
     resolved = {str(Path(place).resolve()): name for place, name in found.items() if place.startswith("/")}
     # A folder like / or /x would be found everywhere.

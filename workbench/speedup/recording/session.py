@@ -110,7 +110,10 @@ def _listed(spark: SparkSession, place: str) -> list[tuple[str, str]]:
     entries = path.getFileSystem(spark._jsc.hadoopConfiguration()).listStatus(path)
     found = [entry.getPath() for entry in entries]
     named = [(one.getName().removesuffix(".parquet"), one.toString()) for one in found]
-    return [(name, text) for name, text in named if not name.startswith((".", "_"))]
+    listed = [(name, text) for name, text in named if not name.startswith((".", "_"))]
+    if not listed:
+        raise FileNotFoundError("there is no table at the place of the data")
+    return listed
 
 
 def run_pass(spark: SparkSession, plan: Plan, number: int, executions: TextIO, answers: TextIO | None) -> None:

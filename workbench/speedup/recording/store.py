@@ -14,7 +14,7 @@ from workbench import files
 from workbench.errors import InputError
 from workbench.speedup.recording.answers import Answer
 
-MAX_ANSWER_BYTES = 4 << 30
+MAX_ANSWER_BYTES = 1 << 30
 
 
 class Store:
@@ -54,6 +54,8 @@ class Store:
             return {}
         except (OSError, ValueError) as error:
             raise InputError("unreadable answers", where=self.folder / f"{session}.json", found=str(error)) from error
+        if not isinstance(found, dict):
+            raise InputError("unreadable answers", where=self.folder / f"{session}.json", found=type(found).__name__)
         return {str(query): str(digest) for query, digest in found.items()}
 
     def get(self, digest: str) -> Answer:
@@ -66,9 +68,12 @@ class Store:
         """
         path = self._path(digest)
         try:
-            content = zstandard.ZstdDecompressor().decompress(path.read_bytes(), max_output_size=MAX_ANSWER_BYTES)
+            packed = path.read_bytes()
+            if not 0 < zstandard.frame_content_size(packed) <= MAX_ANSWER_BYTES:
+                raise ValueError(f"its size is not told, or is above {MAX_ANSWER_BYTES >> 20} MiB")
+            content = zstandard.ZstdDecompressor().decompress(packed)
             return Answer.of(json.loads(content))
-        except (OSError, ValueError, KeyError, zstandard.ZstdError) as error:
+        except (OSError, ValueError, KeyError, TypeError, zstandard.ZstdError) as error:
             raise InputError("unreadable answer", where=path, found=str(error)[:200]) from error
 
     def _path(self, digest: str) -> Path:

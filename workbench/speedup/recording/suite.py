@@ -17,9 +17,11 @@ MAX_QUERIES = 5000
 _PIECE = re.compile(
     r"--[^\n]*|/\*.*?(?:\*/|\Z)|'(?:[^'\\]|\\.|'')*(?:'|\Z)|\"(?:[^\"\\]|\\.)*(?:\"|\Z)|`[^`]*(?:`|\Z)|;", re.S
 )
-_NAMED = re.compile(r"^--\s*name\s*:\s*(?P<name>\S.*?)\s*$", re.M)
+_NAMED = re.compile(r"^[ \t]*--[ \t]*name[ \t]*:[ \t]*(?P<name>\S.*?)[ \t\r]*$", re.M)
 _STREAM_START = re.compile(
-    r"^--\s*start query (?P<number>\d+) in stream \d+ using template (?P<template>\S+?)(?:\.tpl)?\s*$", re.M | re.I
+    r"^[ \t]*--[ \t]*start query (?P<number>\d+) in stream \d+ using template (?P<template>\S+?)(?:\.tpl)?"
+    r"(?: and seed \d+)?[ \t\r]*$",
+    re.M | re.I,
 )
 _COMMENTS = re.compile(r"--[^\n]*|/\*.*?(?:\*/|\Z)", re.S)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +20,10 @@ _WORST_FIRST: tuple[answers.Verdict, ...] = (
     "equal",
     "reference",
 )
+
+
+# Digest of an answer to its comparison with the reference and its rows.
+_Cache = dict[str, tuple[answers.Comparison, int]]
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ def judge(recording: Recording, store: Store, executions: pl.DataFrame) -> pl.Da
     rows: list[dict[str, Any]] = []
     for query in recording.suite.queries:
         failures = executions.filter((pl.col("query") == query) & (pl.col("status") == "failed"))
-        cache: dict[str, answers.Comparison] = {}
+        cache: _Cache = {}
         for label in recording.labels:
             if label not in {name for name, _, _ in recording.logs()}:
                 continue
@@ -97,22 +100,21 @@ def _failed(failures: pl.DataFrame) -> list[_Found]:
 
 
 def _compared(
-    recording: Recording,
-    store: Store,
-    label: str,
-    query: str,
-    reference: tuple[str, str] | None,
-    cache: dict[str, answers.Comparison],
-) -> Iterable[_Found]:
+    recording: Recording, store: Store, label: str, query: str, reference: tuple[str, str] | None, cache: _Cache
+) -> list[_Found]:
+    """A side's answers to one query, session by session; each different one is compared once."""
+    if reference is None:
+        return []
     found = []
     for _, number, _ in recording.logs(label):
         name = session_name(label, number)
         digest = store.index(name).get(query)
-        if digest is None or reference is None:
+        if digest is None:
             continue
         if digest not in cache:
-            cache[digest] = answers.compare(store.get(reference[1]), store.get(digest))
-        result, n_rows = cache[digest], len(store.get(digest).rows)
+            answer = store.get(digest)
+            cache[digest] = (answers.compare(store.get(reference[1]), answer), len(answer.rows))
+        result, n_rows = cache[digest]
         if name == reference[0]:
             found.append(_Found("reference", None, n_rows))
         else:
