@@ -81,7 +81,7 @@ def test_unsupported_operators_take_an_equal_share_of_the_stage(tmp_path: Path) 
 
 
 def test_an_expression_that_is_not_supported_takes_its_operator_with_it(tmp_path: Path) -> None:
-    tree = fake.plan("Project", "Project [from_json(a#1) AS b#2, hex(a#1) AS c#3]", metrics={2: "rows"})
+    tree = fake.plan("Project", "Project [from_json(a#1) AS b#2, upper(a#1) AS c#3]", metrics={2: "rows"})
     (item,) = estimated(tmp_path, tree).plans[0].execs
     assert (item.supported, item.factor) == (False, 1.0)
     assert [found.name for found in item.unsupported] == ["from_json"]

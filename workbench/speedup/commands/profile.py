@@ -46,8 +46,8 @@ def profile(
         _write_folder([*([event_log] if event_log else []), *(eventlogs or [])], local_folder, csv=csv)
         return
     from workbench import runs
-    from workbench.errors import ConfigError
     from workbench.display import table
+    from workbench.errors import ConfigError
     from workbench.eventlog.reader import read
     from workbench.eventlog.scrub import scrub
     from workbench.speedup import profile as analysis

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from workbench.errors import InputError
 from workbench.speedup.seed.execs import Exec, Planner
@@ -303,7 +304,7 @@ def _transitions(execs: list[Exec]) -> int:
         flat += (item.children or [])[::-1] if item.name.startswith("WholeStage") else [item]
     if len(flat) > 2:
         flat = [flat[0], *(item for item in flat[1:-1] if item.name != "Exchange"), flat[-1]]
-    return sum(one.supported != next_one.supported for one, next_one in zip(flat, flat[1:], strict=False))
+    return sum(one.supported != next_one.supported for one, next_one in pairwise(flat))
 
 
 def flattened(execs: list[Exec]) -> list[Exec]:

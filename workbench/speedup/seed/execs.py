@@ -43,21 +43,55 @@ IGNORED = frozenset(
     }
     | {
         f"Execute {command}"
-        for command in (
-            "CreateViewCommand CreateTableCommand DropTableCommand CreateDatabaseCommand DropDatabaseCommand "
-            "CreateTableAsSelectCommand CreateDataSourceTableAsSelectCommand SetCommand AddJarsCommand "
-            "InsertIntoHadoopFsRelationCommand UpdateCommandEdge DeleteCommandEdge DescribeDeltaHistoryCommand "
-            "ShowPartitionsDeltaCommand AlterTableRecoverPartitionsCommand CreateFunctionCommand DeleteCommand "
-            "DescribeTableCommand RefreshTable RepairTableCommand ShowPartitionsCommand ClearCacheCommand "
-            "OptimizeTableCommandEdge"
-        ).split()
+        for command in [
+            "CreateViewCommand",
+            "CreateTableCommand",
+            "DropTableCommand",
+            "CreateDatabaseCommand",
+            "DropDatabaseCommand",
+            "CreateTableAsSelectCommand",
+            "CreateDataSourceTableAsSelectCommand",
+            "SetCommand",
+            "AddJarsCommand",
+            "InsertIntoHadoopFsRelationCommand",
+            "UpdateCommandEdge",
+            "DeleteCommandEdge",
+            "DescribeDeltaHistoryCommand",
+            "ShowPartitionsDeltaCommand",
+            "AlterTableRecoverPartitionsCommand",
+            "CreateFunctionCommand",
+            "DeleteCommand",
+            "DescribeTableCommand",
+            "RefreshTable",
+            "RepairTableCommand",
+            "ShowPartitionsCommand",
+            "ClearCacheCommand",
+            "OptimizeTableCommandEdge",
+        ]
     }
 )
 # Operators that are supported when the table says so, whatever their text holds.
 PLAIN = frozenset(
-    "AggregateInPandas ArrowEvalPython BroadcastExchange CartesianProduct Coalesce CollectLimit "
-    "FlatMapGroupsInPandas GlobalLimit LocalLimit InMemoryTableScan MapInPandas PythonMapInArrow MapInArrow Range "
-    "Sample SubqueryBroadcast Union WindowInPandas".split()
+    [
+        "AggregateInPandas",
+        "ArrowEvalPython",
+        "BroadcastExchange",
+        "CartesianProduct",
+        "Coalesce",
+        "CollectLimit",
+        "FlatMapGroupsInPandas",
+        "GlobalLimit",
+        "LocalLimit",
+        "InMemoryTableScan",
+        "MapInPandas",
+        "PythonMapInArrow",
+        "MapInArrow",
+        "Range",
+        "Sample",
+        "SubqueryBroadcast",
+        "Union",
+        "WindowInPandas",
+    ]
 )
 WITH_EXPRESSIONS: dict[str, Callable[[str], list[str]]] = {
     "Expand": texts.all_functions,

@@ -24,8 +24,23 @@ OPERATOR_AT_CALL = re.compile(r"(^|\s+)((AND|OR|NOT|IN|=|<=>|<|>|>=|\++|-|\*+))(
 OPERATOR_AT_END = re.compile(r"\s+((AND|OR|NOT|=|<=>|<|>|>=|\++|-|\*+))($|\)+)", re.ASCII)
 # Not expressions, or none that could make an operator fall back.
 IGNORED = frozenset(
-    "any cast ansi_cast decimal decimaltype every some list current_database current_user current_timestamp "
-    "arraybuffer arraytype structfield structtype".split()
+    [
+        "any",
+        "cast",
+        "ansi_cast",
+        "decimal",
+        "decimaltype",
+        "every",
+        "some",
+        "list",
+        "current_database",
+        "current_user",
+        "current_timestamp",
+        "arraybuffer",
+        "arraytype",
+        "structfield",
+        "structtype",
+    ]
 )
 TOKENS = {
     "NOT": "Not",

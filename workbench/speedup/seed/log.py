@@ -7,6 +7,7 @@ plan texts whole, and lets failures wipe out sums at the moment they come. All t
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -118,7 +119,7 @@ class SeedLog:
         self.failures: dict[int, list[str]] = {}
         self.executors: dict[str, dict[str, Any]] = {}
         self.warnings: list[str] = []
-        self._handlers = {
+        self._handlers: dict[type, Callable[[Any], None]] = {
             own.TaskEnd: self._task_end,
             own.StageSubmitted: self._stage,
             own.StageCompleted: self._stage_completed,
@@ -184,8 +185,8 @@ class SeedLog:
         """The same as the original's profiler takes it: the latest end of any job or query, not the last in the log."""
         if self.app_end_ms is not None:
             return self.app_end_ms
-        ends = [item.end_ms for item in (*self.jobs.values(), *self.queries.values()) if item.end_ms is not None]
-        return max(ends, default=0) or None
+        jobs, queries = ([item.end_ms or 0 for item in items.values()] for items in (self.jobs, self.queries))
+        return max(*jobs, *queries, 0, 0) or None
 
     @property
     def duration_ms(self) -> int | None:
@@ -273,7 +274,7 @@ class SeedLog:
         properties = event.properties or {}
         self.hive |= properties.get("spark.sql.catalogImplementation") == "hive"
         sql_id = as_integer(properties.get("spark.sql.execution.id"))
-        stage_ids = [stage.stage_id for stage in event.stages] if event.stages is not None else event.stage_ids
+        stage_ids = [stage.stage_id for stage in event.stages] if event.stages else event.stage_ids
         if sql_id is not None:
             for stage_id in stage_ids:
                 self.sql_of_stage.setdefault(stage_id, sql_id)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 
 from workbench.eventlog.events import TaskMetrics
-from workbench.eventlog.plans import Node
 from workbench.eventlog.scrub import scrub
 from workbench.speedup.seed.applications import SeedApplication, StageRow
 from workbench.speedup.seed.log import NS_PER_MS, Accumulator, Query, SeedLog, Task, all_nodes
@@ -177,7 +176,7 @@ def _metrics(log: SeedLog) -> Table:
         for node in sorted(query.nodes, key=lambda node: node.node_id):
             stages = Text(",".join(map(str, log.stages_of(node))))
             for metric in sorted(node.metrics, key=lambda metric: (metric.accumulator_id, metric.type)):
-                found = _statistics(log, query, node, metric.accumulator_id)
+                found = _statistics(log, query, metric.accumulator_id)
                 if found is not None:
                     name = Text(scrub(node.name))
                     about = (INDEX, query.sql_id, node.node_id, name, metric.accumulator_id, Text(scrub(metric.name)))
@@ -185,7 +184,7 @@ def _metrics(log: SeedLog) -> Table:
     return (*head, "metricType", "stageIds"), rows
 
 
-def _statistics(log: SeedLog, query: Query, node: Node, accumulator_id: int) -> tuple[int, int, int, int] | None:
+def _statistics(log: SeedLog, query: Query, accumulator_id: int) -> tuple[int, int, int, int] | None:
     """min, median (floored), max, total over tasks or of the driver's updates, whichever is larger in each."""
     tasks = log.accumulators.get(accumulator_id)
     driver = sorted(value for sql_id, value in log.driver.get(accumulator_id, []) if sql_id == query.sql_id)

@@ -90,8 +90,8 @@ def _applications(found: Sequence[ApplicationEstimate]) -> Table:
 
 def _application(one: ApplicationEstimate, frequency: int) -> tuple[Cell, ...]:
     what, log = one.estimate, one.log
-    reads = [read for sql_id in sorted(log.queries) for read in reads_of(log.queries[sql_id], hive=log.hive)]
-    complex_types, nested = nested_types(read.schema for read in reads)
+    reads = [found for sql_id in sorted(log.queries) for found in reads_of(log.queries[sql_id], hive=log.hive)]
+    complex_types, nested = nested_types(found.schema for found in reads)
     failed = immutable(str(sql_id) for sql_id in mutable(mutable(log.failures)))
     return (
         _text(log.app_name),
@@ -131,9 +131,9 @@ def _one_line(names: Sequence[str]) -> str:
 def _unsupported_reads(reads: Sequence[Read]) -> list[str]:
     support = Support({})
     found: dict[str, list[str]] = {}
-    for read in reads:
-        if types := support.unsupported_types(read):
-            found[read.data_format] = immutable([*found.get(read.data_format, []), *types])
+    for source in reads:
+        if types := support.unsupported_types(source):
+            found[source.data_format] = immutable([*found.get(source.data_format, []), *types])
     return [f"{name}[{':'.join(found[name]).replace(',', ':')}]" for name in mutable(found)]
 
 

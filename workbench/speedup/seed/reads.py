@@ -70,7 +70,8 @@ def read_of(node: Node) -> Read:
 
     Examples
     --------
-    >>> scan = Node(0, "Scan parquet ", "FileScan parquet [a#1] Format: Parquet, ReadSchema: struct<a:int>", 0, None, [], [])
+    >>> text = "FileScan parquet [a#1] Format: Parquet, ReadSchema: struct<a:int>"
+    >>> scan = Node(0, "Scan parquet ", text, 0, None, [], [])
     >>> read_of(scan)
     Read(data_format='Parquet', schema='a:int')
     """

@@ -33,7 +33,7 @@ HEADS = (
 
 @dataclass(frozen=True)
 class Comparison:
-    """One application, estimated and measured: durations ms, the error of the duration s, percentages of the estimate."""
+    """One application, estimated and measured; percentages are of the estimate."""
 
     name: str
     duration_ms: int
@@ -144,8 +144,10 @@ SPEEDUP_LINES = (
 
 def _lines(labels: Sequence[str], errors: list[float], percents: list[float]) -> list[str]:
     central: list[Callable[[list[float]], float]] = [_mean, _median]
-    signed = [*central, min, max]
-    unsigned = [*central, max]
+    largest: Callable[[list[float]], float] = max
+    smallest: Callable[[list[float]], float] = min
+    signed = [*central, smallest, largest]
+    unsigned = [*central, largest]
     figures = [get(errors) for get in signed] + [get(percents) for get in unsigned]
     figures += [get([abs(value) for value in values]) for values in (errors, percents) for get in unsigned]
     return [label + str(float(round(figure, 2))) for label, figure in zip(labels, figures, strict=True)]

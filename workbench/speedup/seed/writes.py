@@ -20,10 +20,8 @@ COMMANDS = {
     "AtomicReplaceTableAsSelect": "AtomicReplaceTableAsSelectExec",
     "AtomicCreateTableAsSelect": "AtomicCreateTableAsSelectExec",
 }
-WITHOUT_FORMAT = ("AppendDataExecV1", "OverwriteByExpressionExecV1") + (
-    "AtomicReplaceTableAsSelect",
-    "AtomicCreateTableAsSelect",
-)
+V1_EXECS = ("AppendDataExecV1", "OverwriteByExpressionExecV1")
+WITHOUT_FORMAT = (*V1_EXECS, "AtomicReplaceTableAsSelect", "AtomicCreateTableAsSelect")
 DELTA_ONLY = ("SaveIntoDataSourceCommand", "MergeIntoCommandEdge", "WriteIntoDeltaCommand")
 DELTA_WORDS = ("DeltaTableV2", "WriteIntoDeltaBuilder")
 
@@ -42,7 +40,7 @@ def is_write(name: str) -> bool:
 def _is_delta(node: Node) -> bool:
     if any(command in node.name for command in DELTA_ONLY):
         return True
-    if node.name in WITHOUT_FORMAT[:2]:
+    if node.name in V1_EXECS:
         return all(word in node.text for word in DELTA_WORDS)
     return node.name in WITHOUT_FORMAT and re.fullmatch("(?i).*delta.*", node.text) is not None
 
