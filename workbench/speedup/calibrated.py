@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -307,7 +307,8 @@ def _model(
     rows = {row["operator"]: row for row in table.iter_rows(named=True)}
     place = {term: i for i, term in enumerate(fitted.terms)}
     errors = left_out_errors(both, fitted.time_weight) if len(both.queries) > 1 else None
-    used = ((pieces.keys["label"] == labels[0]).to_numpy()[pieces.owner][:, None] & (pieces.work > 0)).any(axis=0)
+    mine = (pieces.keys["label"] == labels[0]).to_numpy()[pieces.owner]
+    used = np.asarray((pieces.work[mine] > 0).any(axis=0))
     return FactorModel(
         baseline=labels[0],
         candidate=labels[1],
@@ -353,3 +354,8 @@ def _log_error(both: Sides) -> float | None:
 
 def _known(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
+
+
+def with_model(result: Calibrated, model: FactorModel) -> Calibrated:
+    """The same result with a model that says where it comes from."""
+    return replace(result, model=model)

@@ -13,6 +13,7 @@ import polars as pl
 
 from workbench.eventlog.reader import Facts
 from workbench.speedup import engines
+from workbench.speedup.engines.engine import Operator
 
 # Divisors to seconds of the metric types that are times.
 TIME_TYPES = {"timing": 1e3, "nsTiming": 1e9}
@@ -26,7 +27,7 @@ class Node:
 
     node_id: int
     name: str
-    operator: engines.Operator
+    operator: Operator
     parent_ids: tuple[int, ...]
     codegen_id: int | None
     arguments: str

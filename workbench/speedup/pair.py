@@ -12,6 +12,7 @@ import polars as pl
 from workbench import files
 from workbench.errors import InputError
 from workbench.eventlog.reader import Facts, read
+from workbench.eventlog.sources import find_all
 from workbench.speedup import recording
 from workbench.speedup.comparability import comparability
 from workbench.speedup.measured import Measured, joined, measure
@@ -62,21 +63,27 @@ def from_recording(folder: str | Path, baseline: str | None = None, candidate: s
         )
     sides = (found.side(baseline or labels[0]).label, found.side(candidate or labels[1]).label)
     logs = {side: [(f"{side}-s{number}", str(path)) for _, number, path in found.logs(side)] for side in sides}
-    return _pair(sides, logs, found.bad_queries())
+    return _pair(sides, logs, found.bad_queries(), named=baseline is not None or candidate is not None)
 
 
 def from_logs(
-    baseline_logs: Sequence[str], candidate_logs: Sequence[str], labels: tuple[str, str] = ("baseline", "candidate")
+    baseline_logs: Sequence[str], candidate_logs: Sequence[str], labels: tuple[str, str] | None = None
 ) -> Pair:
-    """Two sides given as event logs: each log is one session.
+    """Two sides given as event logs: each log is one session. Folders stand for the logs in them.
+
+    Without `labels` the baseline must be a plain Spark and the candidate an accelerated one; with labels the user said
+    which is which, and any two will do.
 
     Raises
     ------
     InputError
-        A side has no logs, a log cannot be read, holds no query, or is on both sides.
+        A side has no logs, a log cannot be read, holds no query, or is on both sides; without labels also when the
+        candidate is not accelerated.
     """
+    named, labels = labels is not None, labels or ("cpu", "gpu")
     if labels[0] == labels[1]:
         raise InputError("both sides have one name", found=labels[0], do="name them apart: --baseline A --candidate B")
+    baseline_logs, candidate_logs = _each(baseline_logs), _each(candidate_logs)
     both = set(baseline_logs) & set(candidate_logs)
     if both:
         raise InputError("a log is on both sides", found=sorted(both), do="give each side logs of its own")
@@ -84,10 +91,25 @@ def from_logs(
         label: [(f"{label}-s{i}", path) for i, path in enumerate(paths, 1)]
         for label, paths in zip(labels, (baseline_logs, candidate_logs), strict=True)
     }
-    return _pair(labels, logs, set())
+    found = _pair(labels, logs, set(), named=named)
+    if not named and found.engines[1] == "spark":
+        raise InputError(
+            "the accelerated side is a plain Spark",
+            where=candidate_logs[0],
+            found="no accelerator in its settings",
+            do="swap the logs; or name the sides, when they are not CPU and GPU: --baseline NAME --candidate NAME",
+        )
+    return found
 
 
-def _pair(labels: tuple[str, str], logs: Mapping[str, Sequence[tuple[str, str]]], excluded: set[str]) -> Pair:
+def _each(paths: Sequence[str]) -> list[str]:
+    """The logs of paths that may be folders."""
+    return [source.path for source in find_all(paths)]
+
+
+def _pair(
+    labels: tuple[str, str], logs: Mapping[str, Sequence[tuple[str, str]]], excluded: set[str], *, named: bool
+) -> Pair:
     parts: list[Measured] = []
     facts: dict[str, list[Facts]] = {}
     sources: list[dict[str, Any]] = []
@@ -114,7 +136,7 @@ def _pair(labels: tuple[str, str], logs: Mapping[str, Sequence[tuple[str, str]]]
         labels[0],
         labels[1],
         Measured(executions, measured.pieces),
-        comparability(facts[labels[0]], facts[labels[1]]),
+        comparability(facts[labels[0]], facts[labels[1]], named=named),
         (engines[0], engines[1]),
         sources,
     )

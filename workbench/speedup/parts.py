@@ -118,7 +118,7 @@ def unit_costs(pieces: Cuts, queries: Sequence[str]) -> Floats:
     design = np.vstack([work * weight[:, None], pull])
     target = np.concatenate([wall_s * weight, pull @ np.full(len(norms), common)])
     # A price of nothing would hide the operator from every shared time; it gets a hundredth of the common one.
-    return np.maximum(nnls(design, target)[0], common / 100)
+    return np.asarray(np.maximum(nnls(design, target)[0], common / 100))
 
 
 def split(pieces: Cuts, prices: Floats) -> Floats:
@@ -160,7 +160,7 @@ def _evaluates(column: str) -> bool:
 
 
 def _positive(values: Floats) -> Floats:
-    return np.maximum(values, 1e-30)
+    return np.asarray(np.maximum(values, 1e-30))
 
 
 def inseparable(pieces: Cuts) -> list[list[str]]:
