@@ -54,15 +54,20 @@ def test_a_wrong_answer_is_exit_code_1_and_named(sessions: FakeSessions, record:
     assert "not good: b a: wrong answer" in printed
 
 
-def test_a_session_that_failed_is_exit_code_1_and_one_that_kills_its_side_3(
-    sessions: FakeSessions, record: Call
-) -> None:
+def test_a_session_that_failed_is_exit_code_1(sessions: FakeSessions, record: Call) -> None:
     sessions.before = lambda name: "died" if name == "a-s2" else None
-    assert record("--side", "a")[0] == 1
-    sessions.before = lambda name: "died"
-    assert record("--side", "a", "--out", "other")[0] == 2
-    code, _, errors = record("--side", "a")
-    assert code == 1, errors
+    code, printed, errors = record("--side", "a")
+    assert code == 1
+    assert "not good: a session 2: died" in printed
+    assert "failed: died" in errors
+
+
+def test_a_side_that_cannot_live_is_exit_code_3(sessions: FakeSessions, record: Call) -> None:
+    sessions.before = lambda name: "no such class"
+    code, printed, errors = record("--side", "a")
+    assert (code, printed) == (3, "")
+    assert "Error: the session died" in errors
+    assert "no such class" in errors
 
 
 @pytest.mark.parametrize(

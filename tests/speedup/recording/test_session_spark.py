@@ -49,7 +49,9 @@ def data(tmp_path: Path) -> Path:
         }
     )
     sales.write_parquet(folder / "sales.parquet")
-    pl.DataFrame({"city": ["Rome", "Oslo"], "country": ["IT", "NO"]}).write_parquet(folder / "cities" / "part-0.parquet")
+    pl.DataFrame({"city": ["Rome", "Oslo"], "country": ["IT", "NO"]}).write_parquet(
+        folder / "cities" / "part-0.parquet"
+    )
     return folder
 
 

@@ -11,14 +11,14 @@ from workbench.speedup.recording import answers, tables
 from workbench.speedup.recording.journal import GOOD_VERDICTS, Recording
 from workbench.speedup.recording.store import Store
 
-# The worst verdict over a side's sessions is the side's.
+# The first of these that a side's sessions have is the side's: the worst one, then whether it is the reference.
 _WORST_FIRST: tuple[answers.Verdict, ...] = (
     "failed",
     "wrong answer",
     "not comparable",
     "equal up to ties at the limit",
-    "equal",
     "reference",
+    "equal",
 )
 
 
