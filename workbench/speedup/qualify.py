@@ -52,7 +52,7 @@ APPLICATIONS = Table(
         _seconds("saved_low_s", "Low end."),
         _seconds("saved_high_s", "High end."),
         _seconds("sql_s", "Of the baseline, with a query running."),
-        _seconds("outside_sql_s", "Of the baseline, without one: RDD work, the driver, idle; factor 1."),
+        _seconds("outside_sql_s", "Of the baseline, with jobs outside SQL alone at work (RDDs); factor 1."),
         _seconds("streaming_s", "Of the baseline, in streaming batches; factor 1."),
         Column(
             "unsupported_share", "float", "Of the queries' time, in operators left on the CPU.", "share", nullable=True
@@ -144,7 +144,8 @@ def qualify(
     model
         Factors.
     applications
-        One row a log: `workbench.speedup.fleet.APPLICATIONS_MEASURED`; rows with a reason are not judged.
+        One row a log: `workbench.speedup.applications.APPLICATIONS_MEASURED`. Unreadable logs, copies, and those of
+        another engine than the baseline's are not judged; a cut or damaged log is, as far as it goes.
     measured
         Their executions; `session` is the row's `log`.
     terms, overrides
@@ -187,7 +188,11 @@ def _application(
         "unsupported_operators": [],
         "n_queries": 0,
     }
-    if row["reason"] is not None or row["wall_s"] is None or row["wall_s"] <= 0:
+    if row["status"] in ("unreadable", "duplicate"):
+        return base
+    if row["engine"] != model.baseline_engine and model.baseline_engine:
+        return base | {"reason": f"it ran on {row['engine']}, the factors are for {model.baseline_engine}"}
+    if row["wall_s"] is None or row["wall_s"] <= 0:
         return base | {"reason": row["reason"] or "the log does not say how long it took"}
     if predictions is None or not predictions.height:
         return base | {"reason": "no SQL query in it ran tasks: nothing that an accelerator for SQL could run"}
@@ -218,7 +223,7 @@ def _predicted(row: Mapping[str, Any], predictions: pl.DataFrame, model: FactorM
     ].to_list()
     return {
         "recommendation": name,
-        "reason": _limit(fixed / wall_s, share, named),
+        "reason": "; ".join(filter(None, [row["reason"], _limit(fixed / wall_s, share, named)])) or None,
         "predicted_s": predicted,
         "predicted_low_s": low,
         "predicted_high_s": high,

@@ -62,7 +62,7 @@ def generate(found: Pair, output: Path, *, out: Path | None, level: float, as_js
     from workbench.speedup.export import export_upstream
 
     result = calibrate(found, level)
-    notes = [*found.warnings]
+    notes: list[str] = []
     if output.suffix.lower() == ".csv":
         notes += export_upstream(result.model, output)
     else:
