@@ -114,8 +114,8 @@ def _side(facts: Sequence[Facts]) -> _Side:
     )
 
 
-def _row(name: str, baseline: str, candidate: str, severity: Severity, why: str) -> dict[str, Any]:
-    return {"property": name, "baseline": baseline, "candidate": candidate, "severity": severity, "why": why}
+def _row(name: str, texts: list[str], severity: Severity, why: str) -> dict[str, Any]:
+    return {"property": name, "baseline": texts[0], "candidate": texts[1], "severity": severity, "why": why}
 
 
 def _setting(
@@ -125,10 +125,10 @@ def _setting(
     texts = [" / ".join(values) for values in found]
     uneven = [label for label, values in zip(("baseline", "candidate"), found, strict=True) if len(values) > 1]
     if uneven:
-        return _row(name, *texts, "warning", f"sessions of the {' and the '.join(uneven)} differ; {why}")
+        return _row(name, texts, "warning", f"sessions of the {' and the '.join(uneven)} differ; {why}")
     if texts[0] == texts[1]:
-        return _row(name, *texts, "ok", why)
-    return _row(name, *texts, "warning", why)
+        return _row(name, texts, "ok", why)
+    return _row(name, texts, "warning", why)
 
 
 def _count(value: int | None) -> str:
@@ -142,10 +142,10 @@ def _applications(baseline: _Side, candidate: _Side) -> dict[str, Any]:
     both = {app_id for app_id, _ in ids[0] & ids[1]}
     texts = [f"{len(side.facts)} session(s)" for side in (baseline, candidate)]
     if both:
-        return _row("applications", *texts, "invalid", f"the same application is on both sides: {', '.join(both)}")
+        return _row("applications", texts, "invalid", f"the same application is on both sides: {', '.join(both)}")
     if min(len(baseline.facts), len(candidate.facts)) < 2:
-        return _row("applications", *texts, "warning", "with one session on a side there is no interval")
-    return _row("applications", *texts, "ok", "each session is one fresh driver")
+        return _row("applications", texts, "warning", "with one session on a side there is no interval")
+    return _row("applications", texts, "ok", "each session is one fresh driver")
 
 
 def _identity(facts: Facts) -> list[tuple[str, int | None]]:
@@ -157,8 +157,8 @@ def _engine(baseline: _Side, candidate: _Side) -> dict[str, Any]:
     texts = [" / ".join(side.engines) for side in (baseline, candidate)]
     mixed = [label for label, side in (("baseline", baseline), ("candidate", candidate)) if len(side.engines) > 1]
     if mixed:
-        return _row("engine", *texts, "invalid", f"sessions of the {' and the '.join(mixed)} ran on different engines")
-    return _row("engine", *texts, "ok", "what is compared")
+        return _row("engine", texts, "invalid", f"sessions of the {' and the '.join(mixed)} ran on different engines")
+    return _row("engine", texts, "ok", "what is compared")
 
 
 def _accelerated_share(facts: Sequence[Facts]) -> float:
@@ -181,10 +181,10 @@ def _accelerated(baseline: _Side, candidate: _Side, *, named: bool) -> dict[str,
     fast = [side.accelerated_share >= ACCELERATED_SHARE for side in (baseline, candidate)]
     if fast[0] and not fast[1]:
         if named:
-            return _row(name, *texts, "ok", "the baseline is the accelerated side, as was asked for")
+            return _row(name, texts, "ok", "the baseline is the accelerated side, as was asked for")
         return _row(
             name,
-            *texts,
+            texts,
             "invalid",
             "the two sides look swapped: the baseline ran on an accelerator, the candidate did not; swap the logs, or "
             "name the sides with --baseline and --candidate",
@@ -195,8 +195,8 @@ def _accelerated(baseline: _Side, candidate: _Side, *, named: bool) -> dict[str,
         if side.engines != ["spark"] and not ran
     ]
     if idle:
-        return _row(name, *texts, "warning", f"the accelerator of the {' and the '.join(idle)} was on and ran nothing")
-    return _row(name, *texts, "ok", "share of the plans' operators that an accelerator ran")
+        return _row(name, texts, "warning", f"the accelerator of the {' and the '.join(idle)} was on and ran nothing")
+    return _row(name, texts, "ok", "share of the plans' operators that an accelerator ran")
 
 
 def _data(baseline: _Side, candidate: _Side) -> dict[str, Any]:
@@ -209,7 +209,7 @@ def _data(baseline: _Side, candidate: _Side) -> dict[str, Any]:
     common = sorted(set(sides[0]) & set(sides[1]))
     texts = [_data_text(side, common) for side in sides]
     if not common:
-        return _row("data", *texts, "warning", "no scan of a common table: whether both read the same is unknown")
+        return _row("data", texts, "warning", "no scan of a common table: whether both read the same is unknown")
     other, layout = [], []
     for table in common:
         rows, files = (_differ(sides[0][table][i], sides[1][table][i]) for i in (0, 1))
@@ -218,13 +218,13 @@ def _data(baseline: _Side, candidate: _Side) -> dict[str, Any]:
         elif files:
             layout.append(table)
     if other:
-        return _row("data", *texts, "invalid", f"the sides read other data: {', '.join(other[:5])}")
+        return _row("data", texts, "invalid", f"the sides read other data: {', '.join(other[:5])}")
     if layout:
-        return _row("data", *texts, "warning", f"the same rows in other files: {', '.join(layout[:5])}")
+        return _row("data", texts, "warning", f"the same rows in other files: {', '.join(layout[:5])}")
     missing = sorted(set(sides[0]) ^ set(sides[1]))
     if missing:
-        return _row("data", *texts, "warning", f"tables that one side alone reads: {', '.join(missing[:5])}")
-    return _row("data", *texts, "ok", "rows and files of the largest scan of each table agree within 1 %")
+        return _row("data", texts, "warning", f"tables that one side alone reads: {', '.join(missing[:5])}")
+    return _row("data", texts, "ok", "rows and files of the largest scan of each table agree within 1 %")
 
 
 def _differ(first: float | None, second: float | None) -> bool | None:
@@ -297,11 +297,11 @@ def _warm_runs(baseline: _Side, candidate: _Side) -> dict[str, Any]:
     cold = [label for label, most in zip(("baseline", "candidate"), runs, strict=True) if most < 2]
     if cold:
         return _row(
-            "warm runs", *texts, "invalid", f"every query of the {' and the '.join(cold)} ran once: all runs are cold"
+            "warm runs", texts, "invalid", f"every query of the {' and the '.join(cold)} ran once: all runs are cold"
         )
     if runs[0] != runs[1]:
-        return _row("warm runs", *texts, "warning", "later runs are warmer: compilers and caches have seen more")
-    return _row("warm runs", *texts, "ok", "the first run of each query in a session is cold and does not count")
+        return _row("warm runs", texts, "warning", "later runs are warmer: compilers and caches have seen more")
+    return _row("warm runs", texts, "ok", "the first run of each query in a session is cold and does not count")
 
 
 def _runs(facts: Sequence[Facts]) -> int:

@@ -14,8 +14,8 @@ from workbench.eventlog.sources import BYSTANDER, DATABRICKS, MAX_LOGS, ROLLED
 MAGIC = "*?["
 # Files that stand beside logs and are plainly none; any other that is no log is told with its reason.
 DOCUMENTS = frozenset(
-    (".md", ".txt", ".py", ".ipynb", ".html", ".csv", ".json", ".yaml", ".yml", ".toml", ".conf", ".properties")
-    + (".sh", ".parquet", ".jar", ".sql", ".pdf", ".png")
+    {".md", ".txt", ".py", ".ipynb", ".html", ".csv", ".json", ".yaml", ".yml", ".toml", ".conf", ".properties"}
+    | {".sh", ".parquet", ".jar", ".sql", ".pdf", ".png"}
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from workbench.errors import MissingToolError
 
 if TYPE_CHECKING:
-    import pandas as pd
     from pyspark.sql import SparkSession
 
     from workbench.speedup.fleet import LogMeasured
@@ -83,9 +83,9 @@ def _session() -> tuple[SparkSession, bool]:
     return SparkSession.builder.appName("workbench speedup fleet").getOrCreate(), True
 
 
-def _measured(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-    """Runs on the executors: a row for each path, one at a time."""
-    import pandas as pd
+def _measured(batches: Iterator[Any]) -> Iterator[Any]:
+    """Runs on the executors: a pandas frame of one row for each path."""
+    pd = importlib.import_module("pandas")
 
     from workbench.speedup.fleet import measure_log
 

@@ -89,7 +89,7 @@ def bytes_of(text: str | None) -> int | None:
     match = re.fullmatch(r"\s*(-?\d{1,18})\s*([a-z]{0,2})\s*", (text or "").lower())
     if match is None or match[2] not in _UNITS:
         return None
-    return int(match[1]) * 1024 ** _UNITS[match[2]]
+    return int(match[1]) << 10 * _UNITS[match[2]]
 
 
 def _peak(executors: pl.DataFrame) -> tuple[int | None, int | None]:
