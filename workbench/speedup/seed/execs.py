@@ -8,91 +8,17 @@ from dataclasses import dataclass, field, replace
 
 from workbench.eventlog.plans import Node
 from workbench.speedup.seed import expressions as texts
+from workbench.speedup.seed.exec_names import CODEGEN, IGNORED, PLAIN, REMOVED, REUSED, UDF_CHECK_SKIPPED
+from workbench.speedup.seed.exec_times import driver_time, plain_time, shuffle_time, task_time
 from workbench.speedup.seed.expressions import UnreadableTextError
-from workbench.speedup.seed.log import NS_PER_MS, Query, SeedLog
+from workbench.speedup.seed.held import Query
+from workbench.speedup.seed.log import SeedLog
 from workbench.speedup.seed.numbers import average
 from workbench.speedup.seed.reads import is_hive_scan, is_rdd_name, is_rdd_text, is_scan, read_of
 from workbench.speedup.seed.scala_order import immutable
 from workbench.speedup.seed.support import Support, Unsupported
 from workbench.speedup.seed.writes import is_write, write_of
 
-CODEGEN = "WholeStageCodegen"
-REUSED = "ReusedExchange"
-UDF_CHECK_SKIPPED = (
-    "ArrowEvalPython",
-    "AggregateInPandas",
-    "FlatMapGroupsInPandas",
-    "MapInPandas",
-    "WindowInPandas",
-    "PythonMapInArrow",
-    "MapInArrow",
-)
-REMOVED = frozenset(
-    {"GenerateBloomFilter", REUSED, "ColumnarToRow", "ResultQueryStage", "AdaptiveSparkPlan", "Subquery"}
-)
-IGNORED = frozenset(
-    {
-        "CollectLimit",
-        "LocalTableScan",
-        "SetCatalogAndNamespace",
-        "ResultQueryStage",
-        "Scan JDBCRelation",
-        "Scan OneRowRelation",
-        "CommandResult",
-        "Subquery",
-    }
-    | {
-        f"Execute {command}"
-        for command in [
-            "CreateViewCommand",
-            "CreateTableCommand",
-            "DropTableCommand",
-            "CreateDatabaseCommand",
-            "DropDatabaseCommand",
-            "CreateTableAsSelectCommand",
-            "CreateDataSourceTableAsSelectCommand",
-            "SetCommand",
-            "AddJarsCommand",
-            "InsertIntoHadoopFsRelationCommand",
-            "UpdateCommandEdge",
-            "DeleteCommandEdge",
-            "DescribeDeltaHistoryCommand",
-            "ShowPartitionsDeltaCommand",
-            "AlterTableRecoverPartitionsCommand",
-            "CreateFunctionCommand",
-            "DeleteCommand",
-            "DescribeTableCommand",
-            "RefreshTable",
-            "RepairTableCommand",
-            "ShowPartitionsCommand",
-            "ClearCacheCommand",
-            "OptimizeTableCommandEdge",
-        ]
-    }
-)
-# Operators that are supported when the table says so, whatever their text holds.
-PLAIN = frozenset(
-    [
-        "AggregateInPandas",
-        "ArrowEvalPython",
-        "BroadcastExchange",
-        "CartesianProduct",
-        "Coalesce",
-        "CollectLimit",
-        "FlatMapGroupsInPandas",
-        "GlobalLimit",
-        "LocalLimit",
-        "InMemoryTableScan",
-        "MapInPandas",
-        "PythonMapInArrow",
-        "MapInArrow",
-        "Range",
-        "Sample",
-        "SubqueryBroadcast",
-        "Union",
-        "WindowInPandas",
-    ]
-)
 WITH_EXPRESSIONS: dict[str, Callable[[str], list[str]]] = {
     "Expand": texts.all_functions,
     "Filter": texts.of_condition,
@@ -186,7 +112,7 @@ class Planner:
             node.name,
             average(kept),
             any(child.supported for child in children),
-            duration_ms=self._task_time(node, "duration"),
+            duration_ms=task_time(self.log, node, "duration"),
             unsupported=[expression for child in children for expression in child.unsupported],
             expression=node.name,
         )
@@ -208,7 +134,7 @@ class Planner:
 
     def _parsed(self, query: Query, node: Node, name: str) -> Exec:
         if name in PLAIN:
-            return self._tabled(query, node, f"{node.name}Exec", duration_ms=self._plain_time(node, name))
+            return self._tabled(query, node, f"{node.name}Exec", duration_ms=plain_time(self.log, node, name))
         if name in WITH_EXPRESSIONS:
             separator = "" if name.endswith("Aggregate") else " "
             wrong = self.support.unsupported(WITH_EXPRESSIONS[name](node.text.replace(name + separator, "", 1)))
@@ -216,17 +142,17 @@ class Planner:
                 "HashAggregate": "time in aggregation build total",
                 "ObjectHashAggregate": "time in aggregation build",
             }
-            time = self._task_time(node, metric[name]) if name in metric else None
+            time = task_time(self.log, node, metric[name]) if name in metric else None
             return self._tabled(query, node, f"{node.name}Exec", ok=not wrong, unsupported=wrong, duration_ms=time)
         if name in JOINS:
             names, ok = JOINS[name](node.text.replace(f"{name} ", "", 1))
             ok = ok and all(self.support.expression_supported(found) for found in names)
-            time = self._task_time(node, "time to build hash map") if name == "ShuffledHashJoin" else None
+            time = task_time(self.log, node, "time to build hash map") if name == "ShuffledHashJoin" else None
             return self._tabled(query, node, f"{node.name}Exec", ok=ok, duration_ms=time)
         if name in ("CustomShuffleReader", "AQEShuffleRead"):
             return self._tabled(query, node, "CustomShuffleReaderExec")
         if name == "Exchange":
-            return self._tabled(query, node, "ShuffleExchangeExec", duration_ms=self._shuffle_time(node))
+            return self._tabled(query, node, "ShuffleExchangeExec", duration_ms=shuffle_time(self.log, node))
         return self._rarer(query, node, name)
 
     def _rarer(self, query: Query, node: Node, name: str) -> Exec:
@@ -242,7 +168,7 @@ class Planner:
             return self._tabled(query, node, "SortMergeJoinExec", ok=ok, name="SortMergeJoin")
         if name == "Subquery":
             return self._made(
-                query, node, node.name, 1.0, False, duration_ms=self._driver_time(node, "time to collect")
+                query, node, node.name, 1.0, False, duration_ms=driver_time(self.log, node, "time to collect")
             )
         if name == "WindowGroupLimit":
             return self._window_group_limit(query, node)
@@ -293,7 +219,7 @@ class Planner:
             factor,
             ok,
             expression=f"Format: {read.data_format}",
-            duration_ms=self._task_time(node, "scan time"),
+            duration_ms=task_time(self.log, node, "scan time"),
         )
 
     def _file_scan(self, query: Query, node: Node) -> Exec:
@@ -305,7 +231,7 @@ class Planner:
         entry = "HiveTableScanExec" if is_hive_scan(node.name) else "FileSourceScanExec"
         ok = not self.support.unsupported_types(read_of(node))
         factor = max(self.support.factor(entry) if ok else 0.0, 1.0)
-        time = self._task_time(node, "scan time")
+        time = task_time(self.log, node, "scan time")
         return self._bare(query, node, name, factor, ok, kind="ReadExec", duration_ms=time)
 
     def _write(self, query: Query, node: Node) -> Exec:
@@ -388,35 +314,6 @@ class Planner:
             udf=udf,
             ignored=udf or all_rdd or name in IGNORED,
         )
-
-    # --- times that the original lists beside an operator ----------------------------------------------------------
-
-    def _metric(self, node: Node, matches: Callable[[str], bool]) -> int | None:
-        return next((metric.accumulator_id for metric in node.metrics if matches(metric.name)), None)
-
-    def _task_time(self, node: Node, name: str) -> int | None:
-        metric = self._metric(node, lambda text: text == name)
-        found = None if metric is None else self.log.accumulators.get(metric)
-        return max(found.stages.values(), default=None) if found else None
-
-    def _driver_time(self, node: Node, part: str, *, whole: bool = False) -> int | None:
-        metric = self._metric(node, lambda text: text == part if whole else part in text)
-        values = [] if metric is None else self.log.driver.get(metric, [])
-        return max((value for _, value in values), default=None)
-
-    def _shuffle_time(self, node: Node) -> int | None:
-        write, fetch = self._task_time(node, "shuffle write time"), self._task_time(node, "fetch wait time")
-        times = [time for time in (None if write is None else write // NS_PER_MS, fetch) if time is not None]
-        return sum(times) if times else None
-
-    def _plain_time(self, node: Node, name: str) -> int | None:
-        if name == "SubqueryBroadcast":
-            return self._driver_time(node, "time to collect")
-        if name != "BroadcastExchange":
-            return None
-        parts = ("time to collect", "time to build", "time to broadcast")
-        times = [time for part in parts if (time := self._driver_time(node, part, whole=True)) is not None]
-        return sum(times) if times else None
 
 
 def _below_reused(nodes: list[Node], children: dict[int, list[Node]]) -> set[int]:

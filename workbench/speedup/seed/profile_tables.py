@@ -9,7 +9,8 @@ from decimal import ROUND_HALF_UP, Decimal
 from workbench.eventlog.events import TaskMetrics
 from workbench.eventlog.scrub import scrub
 from workbench.speedup.seed.applications import SeedApplication, StageRow
-from workbench.speedup.seed.log import NS_PER_MS, Accumulator, Query, SeedLog, Task, all_nodes
+from workbench.speedup.seed.held import Accumulator, Query, Task, all_nodes
+from workbench.speedup.seed.log import NS_PER_MS, SeedLog
 from workbench.speedup.seed.numbers import percent, rounded
 from workbench.speedup.seed.reads import is_rdd, problems, reads_of
 from workbench.speedup.seed.scala_order import mutable

@@ -13,14 +13,16 @@ from pathlib import Path
 from workbench.errors import InputError
 from workbench.eventlog.scrub import scrub
 from workbench.files import write_text
-from workbench.speedup.seed.estimate import ApplicationEstimate, QueryEstimate, StageEstimate, estimate, flattened
+from workbench.speedup.seed.estimate import ApplicationEstimate, QueryEstimate, estimate
 from workbench.speedup.seed.execs import Exec
-from workbench.speedup.seed.log import SeedLog, all_nodes, read
+from workbench.speedup.seed.held import all_nodes
+from workbench.speedup.seed.log import SeedLog, read
 from workbench.speedup.seed.numbers import cut
 from workbench.speedup.seed.profile_folder import text
 from workbench.speedup.seed.profile_tables import Cell, Table, Text
 from workbench.speedup.seed.reads import Read, is_rdd, nested_types, problems, reads_of
 from workbench.speedup.seed.scala_order import immutable, mutable
+from workbench.speedup.seed.stages import StageEstimate, flattened
 from workbench.speedup.seed.support import Support
 from workbench.speedup.seed.writes import format_of
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from workbench.eventlog.plans import Node
-from workbench.speedup.seed.log import Query
+from workbench.speedup.seed.held import Query
 from workbench.speedup.seed.scala_order import immutable
 
 SERDES = (
