@@ -12,10 +12,12 @@ from workbench.pieces.ecdf import ecdf
 from workbench.pieces.forest import forest
 from workbench.pieces.heatmap import heatmap
 from workbench.pieces.ladder import ladder
+from workbench.pieces.scatter import scatter
 from workbench.pieces.timeline import timeline
+from workbench.pieces.waterfall import waterfall
 from workbench.theme import COLOURS
 
-__all__ = ["COLOURS", "bars", "ecdf", "forest", "heatmap", "ladder", "setup", "timeline"]
+__all__ = ["COLOURS", "bars", "ecdf", "forest", "heatmap", "ladder", "scatter", "setup", "timeline", "waterfall"]
 
 
 def setup() -> None:
