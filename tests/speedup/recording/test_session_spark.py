@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -87,7 +88,8 @@ def test_one_side_that_fails_a_query_still_measures_the_others(tmp_path: Path, d
     assert "\n" not in reason
     recording = load(tmp_path / "out")
     (session,) = recording.sessions
-    assert (session.n_passes, session.n_failed, session.spark_version) == (2, 2, session.spark_version)
+    assert (session.n_passes, session.n_failed) == (2, 2)
+    assert (session.spark_version or "").startswith("3.5.")
     assert [text for text in session.warnings if "tells about this machine" in text] == []
     ((_, _, log),) = recording.logs()
     facts = read(str(log))
@@ -128,15 +130,28 @@ def slow_recorder(tmp_path: Path, data: Path) -> Iterator[subprocess.Popen[str]]
     command = [sys.executable, "-m", "workbench", "speedup", "record", *map(str, options)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
     assert process.stderr is not None
-    for line in process.stderr:
-        if "starts" in line:
-            break
-    while not any("java" in child.name() for child in psutil.Process(process.pid).children(recursive=True)):
-        assert process.poll() is None
-    yield process
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    # Closed at the end: a recorder that lives on would else wait for somebody to read.
+    with process.stderr as lines:
+        try:
+            for line in lines:
+                if "starts" in line:
+                    break
+            while not java_below(process.pid):
+                assert process.poll() is None
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def java_below(pid: int) -> list[psutil.Process]:
+    """The JVMs that a process has started, itself or through others."""
+    found = []
+    for child in psutil.Process(pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found += [child] if "java" in child.name() else []
+    return found
 
 
 def gone(processes: list[psutil.Process]) -> bool:
@@ -162,7 +177,7 @@ def test_a_session_that_hangs_is_killed_and_said(tmp_path: Path, data: Path) -> 
     with pytest.raises(recorder.RunFailedError, match="the session died") as error:
         record(asked(tmp_path, data, SLOW, sides=["base"], session_timeout_s=15))
     assert "took longer than 15 s" in str(error.value)
-    assert not [one for one in psutil.Process().children(recursive=True) if "java" in one.name()]
+    assert java_below(os.getpid()) == []
 
 
 def test_two_engines_answer_alike_and_their_logs_show_which_is_which(tmp_path: Path, data: Path) -> None:
