@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from workbench.speedup.commands.explain import explain
 from workbench.speedup.commands.generate import generate
 from workbench.speedup.commands.profile import profile
 from workbench.speedup.commands.qualify import qualify
@@ -27,3 +28,4 @@ app.command()(record)
 app.command()(generate)
 app.command()(qualify)
 app.command()(validate)
+app.command()(explain)
