@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from workbench import charts
+from workbench.chart_data import sentences
 from workbench.stats import Interval
 
 if TYPE_CHECKING:
@@ -177,14 +178,14 @@ def chart_validation(validation: pl.DataFrame, *, level: float) -> alt.Chart:
 
 
 def chart_applications(applications: pl.DataFrame, *, top: int = 30) -> alt.Chart:
-    """Which applications gain most, and how sure is that? Most time saved on top."""
-    drawn = applications.head(top).with_columns(
-        label=pl.when(pl.col("app_name").is_duplicated())
-        .then(pl.format("{} · {}", "app_name", "app_id"))
-        .otherwise("app_name"),
+    """Which applications gain most, and how sure is that? Most time saved on top; those not judged are counted."""
+    name = pl.col("app_name").fill_null(pl.col("app_id")).fill_null(pl.col("log"))
+    judged = applications.filter(pl.col("saved_s").is_not_null())
+    drawn = judged.head(top).with_columns(
+        label=pl.when(name.is_duplicated()).then(pl.format("{} · {}", name, "log")).otherwise(name),
         told=(pl.col("saved_low_s") > 0) | (pl.col("saved_high_s") < 0),
     )
-    rest = applications.height - drawn.height
+    not_judged, below = applications.height - judged.height, judged.height - drawn.height
     return charts.forest(
         drawn,
         title="How much time would each application save?",
@@ -196,17 +197,21 @@ def chart_applications(applications: pl.DataFrame, *, top: int = 30) -> alt.Char
         category="recommendation",
         reference=0.0,
         log=False,
-        details=("app_id", "baseline_s", "predicted_s", "ratio", "unsupported_share"),
-        subtitle=f"{rest} more below these" if rest else "",
+        details=("baseline_s", "predicted_s", "ratio", "unsupported_share", "reason"),
+        subtitle=sentences(
+            f"{below} more below these" if below else "",
+            f"{not_judged} not judged: see the table" if not_judged else "",
+        ),
     )
 
 
-def chart_unsupported(operators: pl.DataFrame, *, top: int) -> alt.Chart:
-    """Which operators that stay on the CPU hold most time?"""
+def chart_at_stake(operators: pl.DataFrame, *, top: int) -> alt.Chart:
+    """Which operators that stay on the CPU, or have no factor, hold most time?"""
     return charts.bars(
         operators,
-        title="Time at stake in operators that the candidate leaves on the CPU",
+        title="Time in operators that are left on the CPU or have no factor",
         label="operator",
-        value="at_stake_s",
+        value="baseline_s",
+        category="kind",
         top=top,
     )

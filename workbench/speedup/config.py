@@ -37,6 +37,8 @@ class NotebookConfig(BaseModel):
     set_factors: list[str] = Field(default=[], description="Factors set by hand, Operator=1.5 each.")
     logs: list[str] = Field(default=[], description="Fleet: event logs, folders or URLs.")
     factors: str = Field(default="", description="Fleet: factor model, a JSON file; that of the recording if empty.")
+    price_baseline_per_h: float | None = Field(default=None, ge=0, description="Fleet: price of the baseline per hour.")
+    price_candidate_per_h: float | None = Field(default=None, ge=0, description="Fleet: price of the candidate.")
     event_log: str = Field(default="", description="Profile: event log, a file, a rolling folder or a URL.")
     sql_ids: list[int] = Field(default=[], description="Profile: SQL executions to look at; all when empty.")
     top_operators: int = Field(default=12, ge=1, le=100, description="Rows of operator tables, bars of charts.")

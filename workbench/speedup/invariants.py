@@ -1,4 +1,4 @@
-"""Do the tables of a pair agree with each other? Each invariant with what was found; a broken one stops."""
+"""Do the tables of a pair, or of a fleet, agree? Each invariant with what was found; a broken one stops."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import polars as pl
 from workbench.errors import InputError
 from workbench.speedup.calibrated import Calibrated
 from workbench.speedup.measured import Measured
+from workbench.speedup.qualify import Qualified
 
 # Of the wall time of an execution, what its parts may miss.
 MOST_MISSING_SHARE = 0.01
@@ -54,6 +55,45 @@ def check_pair(
     if validation is not None:
         outside = _outside(validation, "predicted_s", "predicted_low_s", "predicted_high_s")
         rows.append(("predictions of left-out queries outside their own interval", outside, 0.0))
+    return _held(rows)
+
+
+def check_fleet(qualified: Qualified) -> pl.DataFrame:
+    """Do the estimates of applications agree with each other?
+
+    Returns
+    -------
+    DataFrame
+        One row per invariant, as of `check_pair`.
+
+    Raises
+    ------
+    InputError
+        An invariant does not hold; the message names it with both figures.
+    """
+    rows, queries = qualified.applications, qualified.predictions
+    return _held(
+        [
+            ("predictions outside their own interval", _outside(rows, *_ends("predicted_{}s")), 0.0),
+            ("ratios outside their own interval", _outside(rows, "ratio", "ratio_low", "ratio_high"), 0.0),
+            ("predictions of queries outside their own interval", _outside(queries, *_ends("predicted_{}s")), 0.0),
+            ("time saved that is not baseline minus predicted, in s", _off_saved(rows), ROUNDING),
+            ("predicted times that are not finite and above 0", _not_finite(rows["predicted_s"].drop_nulls()), 0.0),
+        ]
+    )
+
+
+def _ends(name: str) -> tuple[str, str, str]:
+    return name.format(""), name.format("low_"), name.format("high_")
+
+
+def _off_saved(rows: pl.DataFrame) -> float:
+    off = (pl.col("baseline_s") - pl.col("predicted_s") - pl.col("saved_s")).abs().max()
+    return float(rows.select(off).item() or 0.0)
+
+
+def _held(rows: list[tuple[str, float, float]]) -> pl.DataFrame:
+    """The rows as a table; a broken one stops."""
     checks = pl.DataFrame(rows, schema=["check", "found", "allowed"], orient="row").with_columns(
         holds=pl.col("found") <= pl.col("allowed")
     )
