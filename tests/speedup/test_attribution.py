@@ -65,7 +65,7 @@ def test_a_span_gives_its_own_part_without_scan_and_inner_span() -> None:
     ]
     found = pieces(execution(nodes, [stage(0, 0, 10, task_s=10, run_s=8)]))
     spans = {piece.node_ids: piece.task_s for piece in found if piece.basis == SPAN}
-    assert spans == {(1, 2): pytest.approx(3.0), (0,): pytest.approx(1.0)}
+    assert spans == {(1, 2): pytest.approx(3.0 * 8 / 6), (0,): pytest.approx(1.0 * 8 / 6)}
     assert {piece.term for piece in found if piece.term} == {IDLE, OVERHEAD}
     # 8 s ran, 6 s are told: what nothing tells is spread over what is.
     assert sum(piece.task_s for piece in found) == pytest.approx(10)

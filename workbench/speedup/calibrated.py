@@ -26,7 +26,7 @@ from workbench.speedup.calibration import (
 )
 from workbench.speedup.measured import Measured
 from workbench.speedup.model import FactorModel, Term
-from workbench.speedup.parts import ACCELERATED, Cuts, cuts, inseparable, unit_costs
+from workbench.speedup.parts import ACCELERATED, Cuts, cuts, inseparable, session_prices, unit_costs
 
 # Verdicts are claims over all operators at once: one pair in twenty may have a false one.
 VERDICT_LEVEL = 0.95
@@ -111,8 +111,7 @@ def calibrate(
         raise InputError("none of these queries ran on both sides", found=list(queries or ()), allowed=common)
     pieces = cuts(_only(both_sides, chosen))
     groups = inseparable(pieces)
-    prices = unit_costs(pieces, chosen)
-    both = arrange(pieces, prices, baseline, candidate, chosen, groups)
+    both = arrange(pieces, session_prices(pieces, chosen), baseline, candidate, chosen, groups)
     fitted = factors(both)
     overall = _overall(both, level)
     n_passes = _passes(both_sides, chosen)
@@ -125,7 +124,9 @@ def calibrate(
         _pairs(both, level),
         overall,
         stats.decide([family])[0].verdict,
-        _model(both, fitted, table, pieces, prices, groups, (baseline, candidate), engines, n_passes),
+        _model(
+            both, fitted, table, pieces, unit_costs(pieces, chosen), groups, (baseline, candidate), engines, n_passes
+        ),
         pieces,
         tuple(chosen),
     )

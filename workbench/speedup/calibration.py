@@ -11,7 +11,7 @@ import polars as pl
 
 from workbench.errors import InputError
 from workbench.speedup.measured import Measured
-from workbench.speedup.parts import ACCELERATED, Cuts, Floats, amounts, split, unit_costs
+from workbench.speedup.parts import ACCELERATED, Cuts, Floats, amounts, session_prices, split
 
 # What may be booked on a wrong operator, as a share of a query's wall time: factors of operators that take hardly
 # more than that are drawn to the engine-wide one.
@@ -286,7 +286,7 @@ def leave_one_out(
     """
     rows = []
     for i, query in enumerate(queries):
-        prices = unit_costs(pieces, [other for other in queries if other != query])
+        prices = session_prices(pieces, [other for other in queries if other != query])
         both = arrange(pieces, prices, baseline, candidate, queries, groups)
         training = both.without(i)
         fitted = factors(training)

@@ -26,7 +26,7 @@ LEAST_EIGENVALUE = 0.02
 RIDGE = 0.001
 # Operators that evaluate the query's own expressions, besides aggregates and Python's.
 EXPRESSIONS = frozenset({"Filter", "Project", "Expand", "Generate", "Window", "Filter + Project"})
-LEAST_KEPT = 0.25
+LEAST_KEPT, MOST_BY_PRICE = 0.25, 2.0
 
 
 @dataclass(frozen=True)
@@ -99,15 +99,31 @@ def _names(row: tuple[str | None, list[str], list[bool], list[float]]) -> Mappin
     return names
 
 
-def unit_costs(pieces: Cuts, queries: Sequence[str]) -> Floats:
+def session_prices(pieces: Cuts, queries: Sequence[str]) -> Floats:
+    """Unit costs by owner (row): those that the owner's own session gives.
+
+    A session's split rests on its own prices, so that what sessions differ in holds the error of the prices, too.
+    """
+    sessions = pieces.keys.select("label", "session").with_row_index("row")
+    out = np.zeros((pieces.keys.height, len(pieces.columns)))
+    for _, rows in sessions.group_by("label", "session"):
+        mine = np.zeros(pieces.keys.height, dtype=np.bool_)
+        mine[rows["row"].to_numpy()] = True
+        out[mine] = unit_costs(pieces, queries, mine)
+    return out
+
+
+def unit_costs(pieces: Cuts, queries: Sequence[str], owners: npt.NDArray[np.bool_] | None = None) -> Floats:
     """Seconds per unit of work of each column, never negative, that fit the shared times of these queries best.
 
     Least squares weighted by one over the time (its noise grows with it) and a slight pull towards equal prices.
-    Columns in no shared time get the common price.
+    Columns in no shared time get the common price. `owners` limits it to pieces of these owners.
     """
     from scipy.optimize import nnls
 
     rows = pieces.shared & pieces.of(queries)
+    if owners is not None:
+        rows &= owners[pieces.owner]
     work, wall_s = pieces.work[rows], pieces.wall_s[rows]
     if not work.sum():
         return np.ones(len(pieces.columns))
@@ -124,19 +140,23 @@ def unit_costs(pieces: Cuts, queries: Sequence[str]) -> Floats:
 def split(pieces: Cuts, prices: Floats) -> Floats:
     """Wall seconds by owner (row) and column; each row adds up to the owner's wall time.
 
+    `prices` are one row for all owners, or one for each.
+
     Moving rows has a steady price, evaluating expressions has not: one pattern match costs more than hundred
     comparisons. So in a shared time operators that move rows get work times price, and those that evaluate
-    expressions the rest: in proportion to work times price up to what that explains, beyond it to their work. They
-    keep at least a quarter of what their price says, and the parts are scaled to the time that was measured.
+    expressions the rest: in proportion to work times price up to twice what that says, which noise and ordinary
+    expressions explain, and beyond it to their work. They keep at least a quarter of what their price says, and the
+    parts are scaled to the time that was measured.
     """
-    base = pieces.work * prices
+    base = pieces.work * (prices[pieces.owner] if prices.ndim == 2 else prices)
     evaluates = np.array([_evaluates(name) for name in pieces.columns])
     expected = (base * evaluates).sum(axis=1, keepdims=True)
     rest = np.maximum(pieces.wall_s[:, None] - (base * ~evaluates).sum(axis=1, keepdims=True), 0.0)
     own_work = pieces.work * evaluates
-    beyond = own_work / _positive(own_work.sum(axis=1, keepdims=True)) * np.maximum(rest - expected, 0.0)
-    shrunk = base * np.maximum(np.minimum(rest / _positive(expected), 1.0), LEAST_KEPT)
-    value = np.where(evaluates, shrunk + beyond, base)
+    most = MOST_BY_PRICE * expected
+    beyond = own_work / _positive(own_work.sum(axis=1, keepdims=True)) * np.maximum(rest - most, 0.0)
+    by_price = base * np.maximum(np.minimum(rest, most) / _positive(expected), LEAST_KEPT)
+    value = np.where(evaluates, by_price + beyond, base)
     value = np.where(pieces.shared[:, None] & (expected > 0), value, base)
     value = np.where(pieces.shared[:, None], value, pieces.work)
     value = value / _positive(value.sum(axis=1, keepdims=True)) * pieces.wall_s[:, None]

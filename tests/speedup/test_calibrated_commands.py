@@ -1,0 +1,228 @@
+"""`generate`, `validate` and `qualify` by the calibrated method, as a user runs them on real logs."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import SAMPLES
+from tests.speedup.applications import application
+from workbench import cli
+from workbench.speedup import factor_file, model
+
+RECORDING = SAMPLES / "speedup/tpch-sf1"
+LOGS = RECORDING / "logs"
+PLAIN, FAST = LOGS / "spark-s1.zstd", LOGS / "comet-s1.zstd"
+OTHER = SAMPLES / "eventlogs/small/three_queries"
+Call = Callable[..., tuple[int, str, str]]
+
+
+def _run(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["speedup", *map(str, arguments)])
+    return int(ended.value.code or 0)
+
+
+@pytest.fixture
+def speedup(capsys: pytest.CaptureFixture[str]) -> Call:
+    def call(*arguments: object) -> tuple[int, str, str]:
+        code = _run(*arguments)
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def factors(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("factors") / "factors.json"
+    assert _run("generate", RECORDING, "--output", path) == 0
+    return path
+
+
+def test_generate_writes_a_model_that_says_where_it_comes_from(factors: Path) -> None:
+    found = model.read(factors)
+    assert (found.baseline, found.candidate) == ("spark", "comet")
+    assert (found.baseline_engine, found.candidate_engine) == ("spark", "comet")
+    assert len(found.sources) == 10
+    assert all(len(source["sha256"]) == 64 for source in found.sources)
+    assert [entry["property"] for entry in found.comparability] == ["driver memory"]
+
+
+def test_generate_from_two_logs_has_factors_without_intervals(speedup: Call, tmp_path: Path) -> None:
+    output = tmp_path / "f.json"
+    code, printed, errors = speedup("generate", "--cpu", PLAIN, "--gpu", FAST, "--output", output, "--json")
+    document = json.loads(printed)
+    assert (code, errors) == (0, "")
+    assert document["verdict"] == "valid"
+    assert {row["factor_low"] for row in document["factors"]} == {None}
+    assert {row["verdict"] for row in document["factors"]} == {"UNDECIDED"}
+    assert model.read(output).log_sd is not None
+
+
+def test_the_exported_file_is_one_that_the_original_tools_read(speedup: Call, tmp_path: Path) -> None:
+    output = tmp_path / "f.csv"
+    code, printed, _ = speedup("generate", RECORDING, "--output", output)
+    assert code == 0
+    rows = list(csv.reader(output.read_text().splitlines()))
+    assert rows[0] == ["CPUOperator", "Score"]
+    scores = factor_file.read(output)
+    assert scores["HashAggregateExec"] > 3
+    assert scores["SortMergeJoinExec"] < 1
+    assert "left out: " in printed
+    assert "idle" in printed
+
+
+def test_validate_prints_every_predictor_and_query(speedup: Call, tmp_path: Path) -> None:
+    code, printed, _ = speedup("validate", RECORDING, "--out", tmp_path / "run")
+    assert code == 0
+    assert all(word in printed for word in ("calibrated", "constant", "q1 ", "q22", "left-out queries"))
+    assert (tmp_path / "run/tables/validation.parquet").is_file()
+
+
+def test_qualify_ranks_and_says_why_not(speedup: Call, factors: Path, tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    for log in (PLAIN, FAST):
+        shutil.copy(log, logs)
+    shutil.copy(OTHER, logs / "small")
+    code, printed, _ = speedup("qualify", logs, "--factors", factors, "--json", "--no-cache")
+    document = json.loads(printed)
+    assert code == 0
+    rows = document["applications"]
+    assert rows[0]["app_name"] == "tpch spark s1"
+    assert rows[0]["recommendation"] == "recommended"
+    assert rows[0]["predicted_low_s"] < rows[0]["predicted_s"] < rows[0]["predicted_high_s"]
+    comet = next(row for row in rows if row["app_name"] == "tpch comet s1")
+    assert comet["reason"] == "it ran on comet, the factors are for spark"
+    assert comet["predicted_s"] is None
+
+
+def test_qualify_with_an_unreadable_log_has_exit_code_1_and_names_it(
+    speedup: Call, factors: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "broken").write_bytes(b"\x28\xb5\x2f\xfd\x00not zstd at all")
+    shutil.copy(OTHER, tmp_path / "small")
+    code, printed, _ = speedup("qualify", tmp_path, "--factors", factors, "--json", "--no-cache")
+    rows = {Path(row["log"]).name: row for row in json.loads(printed)["applications"]}
+    assert code == 1
+    assert rows["broken"]["recommendation"] == "not judged"
+    assert rows["broken"]["reason"]
+    assert rows["small"]["predicted_s"] is not None
+
+
+def test_a_missing_log_is_told(speedup: Call, tmp_path: Path, factors: Path) -> None:
+    for arguments in (
+        ("generate", "--cpu", tmp_path / "none", "--gpu", FAST, "--output", tmp_path / "f.json"),
+        ("qualify", tmp_path / "none", "--factors", factors),
+        ("generate", tmp_path / "none", "--output", tmp_path / "f.json"),
+    ):
+        code, printed, errors = speedup(*arguments)
+        assert (code, printed) == (2, "")
+        assert "none" in errors
+    assert not (tmp_path / "f.json").exists()
+
+
+def test_a_log_without_queries_is_told(speedup: Call, tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.write_bytes(application().split(b"\n")[0] + b"\n")
+    code, _, errors = speedup("generate", "--cpu", empty, "--gpu", FAST, "--output", tmp_path / "f.json")
+    assert code == 2
+    assert "no SQL execution" in errors
+
+
+def test_an_accelerated_log_in_the_cpu_slot_is_told(speedup: Call, tmp_path: Path) -> None:
+    output = tmp_path / "f.json"
+    code, _, errors = speedup("generate", "--cpu", FAST, "--gpu", PLAIN, "--output", output)
+    assert code == 2
+    assert "plain Spark" in errors
+    assert "swap the logs" in errors
+    assert not output.exists()
+
+
+def test_a_plain_log_in_the_gpu_slot_is_told(speedup: Call, tmp_path: Path) -> None:
+    code, _, errors = speedup(
+        "generate", "--cpu", PLAIN, "--gpu", LOGS / "spark-s2.zstd", "--output", tmp_path / "f.json"
+    )
+    assert code == 2
+    assert "plain Spark" in errors
+
+
+def test_any_two_sides_compare_when_they_are_named(speedup: Call, tmp_path: Path) -> None:
+    code, printed, _ = speedup(
+        "generate", "--cpu", FAST, "--gpu", PLAIN, "--baseline", "comet", "--candidate", "spark", "--output",
+        tmp_path / "f.json",
+    )  # fmt: skip
+    assert code == 0
+    assert printed.startswith("spark runs 22 queries 0.")
+
+
+def test_a_log_on_both_sides_is_told(speedup: Call, tmp_path: Path) -> None:
+    code, _, errors = speedup("generate", "--cpu", PLAIN, "--gpu", PLAIN, "--output", tmp_path / "f.json")
+    assert code == 2
+    assert "both sides" in errors
+
+
+def test_no_common_query_is_told_with_what_each_side_has(speedup: Call, tmp_path: Path) -> None:
+    code, _, errors = speedup("generate", "--cpu", OTHER, "--gpu", FAST, "--output", tmp_path / "f.json")
+    assert code == 2
+    assert "no query ran on both sides" in errors
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("", "not JSON"),
+        ("{}", "not a factor model"),
+        ("CPUOperator,Score\nFilterExec,2\n", "not JSON"),
+        ('{"format_version": 1, "terms": []}', "not a factor model"),
+    ],
+)
+def test_a_file_that_is_no_factor_model_is_told(speedup: Call, tmp_path: Path, content: str, told: str) -> None:
+    path = tmp_path / "f.json"
+    path.write_text(content)
+    code, printed, errors = speedup("qualify", OTHER, "--factors", path)
+    assert (code, printed) == (2, "")
+    assert told in errors
+    assert "workbench speedup generate" in errors
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "NaN", "1e999"])
+def test_a_model_with_a_number_that_is_none_is_told(speedup: Call, factors: Path, tmp_path: Path, value: str) -> None:
+    document = json.loads(factors.read_text())
+    document["terms"][0]["log_factor"] = "@"
+    path = tmp_path / "f.json"
+    path.write_text(json.dumps(document).replace('"@"', value.replace("nan", "NaN").replace("inf", "Infinity")))
+    code, _, errors = speedup("qualify", OTHER, "--factors", path)
+    assert code == 2
+    assert "log_factor" in errors
+
+
+def test_a_misspelt_operator_gets_the_nearest_name(speedup: Call, factors: Path) -> None:
+    code, _, errors = speedup("qualify", OTHER, "--factors", factors, "--set", "Exchnge=2")
+    assert code == 2
+    assert "Exchange" in errors
+
+
+@pytest.mark.parametrize("text", ["Exchange", "Exchange=fast", "=2"])
+def test_a_malformed_what_if_is_told(speedup: Call, factors: Path, text: str) -> None:
+    code, _, errors = speedup("qualify", OTHER, "--factors", factors, "--set", text)
+    assert code == 2
+    assert "OPERATOR=FACTOR" in errors
+
+
+def test_built_in_tables_belong_to_the_seed_method(speedup: Call) -> None:
+    code, _, errors = speedup("qualify", OTHER, "--platform", "onprem-a100")
+    assert code == 2
+    assert "--method seed" in errors
+
+
+def test_an_unknown_kind_of_output_is_refused_before_anything_is_read(speedup: Call, tmp_path: Path) -> None:
+    code, _, errors = speedup("generate", RECORDING, "--output", tmp_path / "factors.xlsx")
+    assert code == 2
+    assert "*.json" in errors

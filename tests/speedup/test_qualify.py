@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+import pytest
+
+from tests.fakes.planted import BASELINE, CANDIDATE, RICH, planted
+from workbench.errors import ConfigError, InputError
+from workbench.speedup.applications import APPLICATIONS_MEASURED
+from workbench.speedup.calibrated import calibrate
+from workbench.speedup.measured import Measured
+from workbench.speedup.model import FactorModel
+from workbench.speedup.prediction import by_term, predict
+from workbench.speedup.qualify import Terms, qualify, recommendation
+
+
+@pytest.fixture(scope="module")
+def model() -> FactorModel:
+    return calibrate(planted(RICH, 1), BASELINE, CANDIDATE, engines=("spark", "comet")).model
+
+
+@pytest.fixture(scope="module")
+def logs() -> Measured:
+    return planted(RICH, 2).of(BASELINE)
+
+
+def application(log: str, **facts: Any) -> dict[str, Any]:
+    row = dict.fromkeys(APPLICATIONS_MEASURED.schema()) | {
+        "log": log,
+        "app_id": log,
+        "app_name": f"app {log}",
+        "engine": "spark",
+        "wall_s": 100.0,
+        "sql_wall_s": 60.0,
+        "outside_sql_s": 10.0,
+        "streaming_s": 0.0,
+        "n_queries": 44,
+        "n_failed": 0,
+        "status": "complete",
+    }
+    return row | facts
+
+
+def frame(*rows: dict[str, Any]) -> pl.DataFrame:
+    return APPLICATIONS_MEASURED.frame(rows)
+
+
+def test_time_outside_sql_stays_as_it_is(model: FactorModel, logs: Measured) -> None:
+    session = f"{BASELINE}-0"
+    took_s = float(logs.executions.filter(pl.col("session") == session)["wall_s"].sum())
+    slow = qualify(model, frame(application(session, wall_s=took_s * 2, sql_wall_s=took_s)), logs).applications
+    fast = qualify(model, frame(application(session, wall_s=took_s, sql_wall_s=took_s)), logs).applications
+    assert slow["predicted_s"][0] == pytest.approx(fast["predicted_s"][0] + took_s)
+    assert 1 < slow["ratio"][0] < fast["ratio"][0]
+    for table in (slow, fast):
+        row = table.row(0, named=True)
+        assert row["predicted_low_s"] < row["predicted_s"] < row["predicted_high_s"]
+        assert row["ratio_low"] < row["ratio"] < row["ratio_high"]
+        assert row["saved_s"] == pytest.approx(row["baseline_s"] - row["predicted_s"])
+
+
+def test_predictions_are_those_of_the_planted_factors(model: FactorModel, logs: Measured) -> None:
+    truth = calibrate(planted(RICH, 1), BASELINE, CANDIDATE).pairs
+    found = predict(model, logs).group_by("query").agg(pl.col("ratio").mean())
+    joined = found.join(truth.select("query", actual="ratio"), on="query")
+    assert joined.height == RICH.n_queries
+    assert ((joined["ratio"] / joined["actual"]).log().abs().mean() or 1) < 0.10  # type: ignore[operator]
+
+
+def test_queries_that_ran_side_by_side_count_by_the_clock(model: FactorModel, logs: Measured) -> None:
+    session = f"{BASELINE}-0"
+    took_s = float(logs.executions.filter(pl.col("session") == session)["wall_s"].sum())
+    one = qualify(model, frame(application(session, wall_s=took_s, sql_wall_s=took_s)), logs).applications
+    half = qualify(model, frame(application(session, wall_s=took_s / 2, sql_wall_s=took_s / 2)), logs).applications
+    assert half["ratio"][0] == pytest.approx(one["ratio"][0])
+
+
+def test_what_cannot_be_judged_says_why(model: FactorModel, logs: Measured) -> None:
+    table = qualify(
+        model,
+        frame(
+            application("a", status="unreadable", reason="an empty file"),
+            application("b", engine="rapids"),
+            application("c"),
+            application("d", wall_s=None),
+            application(f"{BASELINE}-1", status="incomplete", reason="the log is cut"),
+        ),
+        logs,
+    ).applications
+    reasons = dict(table.select("log", "reason").iter_rows())
+    classes = dict(table.select("log", "recommendation").iter_rows())
+    assert reasons["a"] == "an empty file"
+    assert reasons["b"] == "it ran on rapids, the factors are for spark"
+    assert "no SQL" in reasons["c"]
+    assert "how long" in reasons["d"]
+    assert [classes[name] for name in "abcd"] == ["not judged"] * 4
+    assert classes[f"{BASELINE}-1"] != "not judged"
+    assert "cut" in reasons[f"{BASELINE}-1"]
+    assert table.filter(pl.col("recommendation") == "not judged")["predicted_s"].null_count() == 4
+
+
+def test_cost_follows_time_and_prices(model: FactorModel, logs: Measured) -> None:
+    row = qualify(
+        model, frame(application(f"{BASELINE}-0")), logs, Terms(baseline_price_per_h=36.0, candidate_price_per_h=72.0)
+    ).applications.row(0, named=True)
+    assert row["baseline_cost"] == pytest.approx(1.0)
+    assert row["predicted_cost"] == pytest.approx(row["predicted_s"] / 50)
+    assert row["saved_cost"] == pytest.approx(1.0 - row["predicted_s"] / 50)
+    assert row["saved_cost_low"] < row["saved_cost"] < row["saved_cost_high"]
+
+
+def test_what_if_changes_one_operator(model: FactorModel, logs: Measured) -> None:
+    before = by_term(model, logs).filter(pl.col("operator") == "Exchange")
+    after = by_term(model, logs, overrides={"Exchange": float(before["factor"][0]) * 2})
+    changed = after.filter(pl.col("operator") == "Exchange")
+    assert changed["predicted_s"].sum() == pytest.approx(before["predicted_s"].sum() / 2)
+    others = pl.col("operator") != "Exchange"
+    assert after.filter(others)["predicted_s"].sum() == pytest.approx(
+        by_term(model, logs).filter(others)["predicted_s"].sum()
+    )
+
+
+@pytest.mark.parametrize("factor", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_factor_set_by_hand_must_be_one(model: FactorModel, logs: Measured, factor: float) -> None:
+    with pytest.raises(InputError, match="not a factor"):
+        predict(model, logs, overrides={"Exchange": factor})
+
+
+def test_an_unknown_operator_gets_the_nearest_name(model: FactorModel, logs: Measured) -> None:
+    with pytest.raises(InputError) as caught:
+        predict(model, logs, overrides={"HashAgregate": 2.0})
+    assert caught.value.facts["allowed"][0] == "HashAggregate"
+
+
+@pytest.mark.parametrize("terms", [{"least_ratio": 0.5}, {"baseline_price_per_h": 1.0}, {"least_ratio": float("nan")}])
+def test_terms_are_checked(terms: dict[str, float]) -> None:
+    with pytest.raises(ConfigError):
+        Terms(**terms)
+
+
+def test_an_operator_without_a_factor_widens_the_interval_and_is_named(model: FactorModel, logs: Measured) -> None:
+    strange = logs.pieces.with_columns(
+        operators=pl.when(pl.col("operators").list.first() == "Sort")
+        .then(pl.lit(["Window"]))
+        .otherwise(pl.col("operators"))
+    )
+    plain, odd = predict(model, logs), predict(model, Measured(logs.executions, strange))
+    joined = odd.join(plain, on=["session", "query"], suffix="_plain").filter(pl.col("unknown_share") > 0.2)
+    assert joined.height
+    assert joined["unknown_operators"].to_list() == [["Window"]] * joined.height
+    width = joined["predicted_high_s"] / joined["predicted_low_s"]
+    assert (width > joined["predicted_high_s_plain"] / joined["predicted_low_s_plain"]).all()
+
+
+def test_classes() -> None:
+    assert recommendation(0.97, 0.9, 1.3) == "slower"
+    assert recommendation(0.99, 0.9, 1.3) == "little gain"
