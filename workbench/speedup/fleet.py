@@ -184,7 +184,7 @@ def _local(found: Sequence[Candidate], cache: FactsCache | None, jobs: int | Non
         return
     lost: list[str] = []
     with _pool(processes) as pool:
-        futures = {pool.submit(measure_log, path, cache): path for path in paths}
+        futures = {pool.submit(_work, path, cache): path for path in paths}
         try:
             for future in as_completed(futures):
                 try:
@@ -197,9 +197,13 @@ def _local(found: Sequence[Candidate], cache: FactsCache | None, jobs: int | Non
     for path in lost:
         with _pool(1) as pool:
             try:
-                yield path, pool.submit(measure_log, path, cache).result()
+                yield path, pool.submit(_work, path, cache).result()
             except BrokenProcessPool:
                 yield path, _unreadable(path, "the process that read it died, most likely for want of memory")
+
+
+# What a worker runs.
+_work = measure_log
 
 
 def _pool(processes: int) -> ProcessPoolExecutor:
