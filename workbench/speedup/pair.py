@@ -30,6 +30,7 @@ class Pair:
     comparability: pl.DataFrame
     engines: tuple[str, str]
     sources: list[dict[str, Any]]
+    logs: tuple[tuple[str, ...], tuple[str, ...]]
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -139,6 +140,7 @@ def _pair(
         comparability(facts[labels[0]], facts[labels[1]], named=named),
         (engines[0], engines[1]),
         sources,
+        (tuple(path for _, path in logs[labels[0]]), tuple(path for _, path in logs[labels[1]])),
     )
 
 

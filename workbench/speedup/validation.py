@@ -43,7 +43,7 @@ class Validation:
 def validate(
     calibrated: Calibrated,
     *,
-    seed_predictions_s: Mapping[str, float] | None = None,
+    seed_ratios: Mapping[str, float] | None = None,
     level: float = stats.LEVEL,
     seed: int = 0,
 ) -> Validation:
@@ -53,8 +53,8 @@ def validate(
     ----------
     calibrated
         From `workbench.speedup.calibrated.calibrate`.
-    seed_predictions_s
-        Predictions of the seed method by query, likewise made without it; null leaves the seed method out.
+    seed_ratios
+        Speedups that the seed method estimates by query, likewise without it (`seed.left_out`); null leaves it out.
     level
         Of the prediction intervals and of the intervals of the scores.
     seed
@@ -87,11 +87,11 @@ def validate(
         _rows(CALIBRATED, queries, base, cand, left["predicted_s"].to_numpy(), half, left["time_weight"].to_list())
     ]
     found.append(_rows(CONSTANT, queries, base, cand, *_constant(base, cand, level)))
-    if seed_predictions_s:
-        known = [query in seed_predictions_s for query in queries]
+    if seed_ratios:
+        known = [query in seed_ratios for query in queries]
         names = [query for query, there in zip(queries, known, strict=True) if there]
-        predicted = np.array([seed_predictions_s[query] for query in names])
-        found.append(_rows(SEED, names, base[known], cand[known], predicted))
+        ratios = np.array([seed_ratios[query] for query in names])
+        found.append(_rows(SEED, names, base[known], cand[known], base[known] / ratios))
     validation = tables.VALIDATION.check(pl.concat(found))
     return Validation(validation, _scores(validation, level, seed))
 

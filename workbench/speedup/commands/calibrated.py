@@ -88,14 +88,24 @@ def generate(found: Pair, output: Path, *, out: Path | None, level: float, as_js
     return 1 if found.reasons else 0
 
 
-def validate(found: Pair, *, out: Path | None, level: float, as_json: bool) -> int:
+def seed_ratios(found: Pair, queries: Sequence[str]) -> dict[str, float] | None:
+    """The seed method's estimates of left-out queries; null where it does not apply: it knows plain against fast."""
+    from workbench.speedup.seed.left_out import left_out_ratios
+
+    if found.engines[0] != "spark" or found.engines[1] == "spark":
+        return None
+    return left_out_ratios(*found.logs, queries)
+
+
+def validate(found: Pair, *, out: Path | None, level: float, seed: bool, as_json: bool) -> int:
     """Leave each query out and say how well it was predicted; the exit code."""
     from workbench.display import table
     from workbench.speedup import calibrated_tables as tables
     from workbench.speedup import validation
 
     result = calibrate(found, level)
-    checked = validation.validate(result, level=level)
+    ratios = seed_ratios(found, result.queries) if seed else None
+    checked = validation.validate(result, seed_ratios=ratios, level=level)
     if out is not None:
         run = _run(out, "Validation", {"level": level}, "workbench speedup validate")
         for declared, frame in ((tables.VALIDATION, checked.validation), (tables.SCORES, checked.scores)):

@@ -27,6 +27,9 @@ def validate(
         typer.Option("--output", "--out", help="New folder: run folder with the tables; seed method: all its files."),
     ] = None,
     level: Annotated[float, typer.Option(help="Confidence of the intervals, as a share.")] = 0.9,
+    seed: Annotated[
+        bool, typer.Option(help="Put the seed method's predictions beside (about 20 s more for ten logs).")
+    ] = True,
     method: Annotated[Method, typer.Option(help="How factors and predictions are made.")] = Method.calibrated,
     speedups: Annotated[Path | None, typer.Option(help="Seed method: factor file instead of a generated one.")] = None,
     cpu_profile: Annotated[
@@ -53,7 +56,7 @@ def validate(
 
     if method is Method.calibrated:
         found = calibrated.load_pair(recording, cpu_log or [], gpu_log or [], baseline, candidate)
-        raise typer.Exit(calibrated.validate(found, out=output, level=level, as_json=as_json))
+        raise typer.Exit(calibrated.validate(found, out=output, level=level, seed=seed, as_json=as_json))
     if recording is not None or len(cpu_log or []) != 1 or len(gpu_log or []) != 1 or output is None:
         raise ConfigError("the seed method takes one log a side", do="give --cpu_log LOG --gpu_log LOG --output DIR")
     seed_validate(

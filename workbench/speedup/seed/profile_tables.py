@@ -54,11 +54,7 @@ def tables(log: SeedLog) -> dict[str, Table]:
 
 def application(log: SeedLog) -> SeedApplication:
     """What the generator needs of a log, the same as if its profile had been written and read."""
-    found = tables(log)
-    spans, metrics, stages = (
-        found[name][1]
-        for name in ("wholestagecodegen_mapping", "sql_plan_metrics_for_application", "sql_to_stage_information")
-    )
+    spans, metrics, stages = (make(log)[1] for make in (_spans, _metrics, _stages))
     end = log.profile_end_ms
     return SeedApplication(
         where=log.where,
