@@ -12,12 +12,25 @@ from workbench.pieces.ecdf import ecdf
 from workbench.pieces.forest import forest
 from workbench.pieces.heatmap import heatmap
 from workbench.pieces.ladder import ladder
+from workbench.pieces.plan_trees import plan_trees
 from workbench.pieces.scatter import scatter
 from workbench.pieces.timeline import timeline
 from workbench.pieces.waterfall import waterfall
 from workbench.theme import COLOURS
 
-__all__ = ["COLOURS", "bars", "ecdf", "forest", "heatmap", "ladder", "scatter", "setup", "timeline", "waterfall"]
+__all__ = [
+    "COLOURS",
+    "bars",
+    "ecdf",
+    "forest",
+    "heatmap",
+    "ladder",
+    "plan_trees",
+    "scatter",
+    "setup",
+    "timeline",
+    "waterfall",
+]
 
 
 def setup() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from workbench.speedup.commands.compare import compare
 from workbench.speedup.commands.explain import explain
 from workbench.speedup.commands.generate import generate
 from workbench.speedup.commands.profile import profile
@@ -29,3 +30,4 @@ app.command()(generate)
 app.command()(qualify)
 app.command()(validate)
 app.command()(explain)
+app.command()(compare)
