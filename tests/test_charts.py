@@ -27,6 +27,16 @@ ECDF = {"title": "t", "value": "latency_ms"}
 HEATMAP = {"title": "t", "x": "query", "y": "operator", "value": "duration_s"}
 LADDER = {"title": "t", "level": "concurrency", "value": "p95_ms", "variant": "engine"}
 BARS = {"title": "t", "label": "operator", "value": "time_s"}
+WATERFALL = {
+    "title": "t",
+    "label": "what",
+    "change": "time_s",
+    "end": "end_s",
+    "category": "kind",
+    "total": "total",
+    "case": "query",
+}
+SCATTER = {"title": "t", "x": "actual_s", "y": "predicted_s", "label": "query", "group": "predictor"}
 PIECES: list[tuple[Callable[..., Any], Callable[[], pl.DataFrame], dict[str, str]]] = [
     (charts.forest, samples.factors, FOREST),
     (charts.timeline, samples.stages, TIMELINE),
@@ -34,6 +44,8 @@ PIECES: list[tuple[Callable[..., Any], Callable[[], pl.DataFrame], dict[str, str
     (charts.heatmap, samples.cells, HEATMAP),
     (charts.ladder, samples.levels, LADDER),
     (charts.bars, samples.ranked, BARS),
+    (charts.waterfall, samples.steps, WATERFALL),
+    (charts.scatter, samples.predictions, SCATTER),
 ]
 NAMES = [piece.__name__ for piece, _, _ in PIECES]
 each_piece = pytest.mark.parametrize(("piece", "table", "options"), PIECES, ids=NAMES)
@@ -276,6 +288,94 @@ def test_forest_on_a_log_axis_refuses_zero() -> None:
     with pytest.raises(InputError, match="log axis"):
         charts.forest(table, **FOREST)
     assert charts.forest(table, **FOREST, log=False).to_dict()["layer"]
+
+
+VERDICTS = ["FASTER", "FASTER", "FASTER", "FASTER", "SAME", "UNDECIDED", "SLOWER"]
+
+
+def test_forest_colours_rows_by_category_and_fades_those_of_which_little_is_known() -> None:
+    table = samples.factors().with_columns(verdict=pl.Series(VERDICTS), weak=pl.col("n") < 5, note=pl.lit("why"))
+    spec = charts.forest(table, **FOREST, told_apart="told_apart", category="verdict", faint="weak", details=("note",))
+    built = spec.to_dict()
+    dots = built["layer"][2]["encoding"]
+    scale = dots["fill"]["scale"]
+    colours = dict(zip(scale["domain"], scale["range"], strict=True))
+    assert colours["FASTER"] == theme.COLOURS["accelerator"]
+    assert colours["SLOWER"] == theme.COLOURS["failure"]
+    assert dots["opacity"]["condition"]["test"] == "datum.weak"
+    assert {"note", "verdict"} <= {tip["field"] for tip in dots["tooltip"]}
+    assert "hollow: undecided · lighter: little is known" in built["title"]["subtitle"]
+
+
+def rows_of(chart: Any) -> list[dict[str, Any]]:
+    return max(datasets(chart.to_dict()), key=len)
+
+
+def test_waterfall_steps_start_where_the_one_above_ended_and_totals_at_zero() -> None:
+    rows = [row for row in rows_of(charts.waterfall(samples.steps(), **WATERFALL)) if row["query"] == "q1"]
+    assert [row["bar_start"] for row in rows] == [0, 10, 4, 0, 0]
+    assert [row["bar_joint"] for row in rows] == [10, 4, 3, None, None], "the measured total is not what was reached"
+
+
+def test_waterfall_writes_steps_with_their_sign_and_the_decimals_of_the_total() -> None:
+    rows = rows_of(charts.waterfall(samples.steps(), **WATERFALL))
+    assert [row["bar_figure"] for row in rows][:3] == ["10.0", "−6.0", "−1.0"]
+    assert [row["bar_figure"] for row in rows][5:] == ["0.400", "+0.100", "0.500"]
+
+
+def test_waterfall_shows_the_case_asked_for_and_tells_it_in_words() -> None:
+    spec = charts.waterfall(samples.steps(), **WATERFALL, first="q2").to_dict()
+    assert spec["params"][0]["value"] == "q2"
+    assert spec["params"][0]["bind"]["options"] == ["q1", "q2"]
+    assert set(expected_marks(spec).values()) == {2, 3}, "two joints, three bars"
+    assert "Join" in spec["description"]
+    assert "Filter" not in spec["description"]
+    with pytest.raises(InputError, match="no such case"):
+        charts.waterfall(samples.steps(), **WATERFALL, first="q9")
+
+
+def test_waterfall_of_one_case_offers_no_choice() -> None:
+    table = samples.steps().filter(pl.col("query") == "q1").drop("query")
+    spec = charts.waterfall(table, **{name: value for name, value in WATERFALL.items() if name != "case"}).to_dict()
+    assert "params" not in spec
+    assert expected_marks(spec)["layer_1_marks"] == 5
+
+
+def test_scatter_draws_a_hidden_group_only_when_asked() -> None:
+    spec = charts.scatter(samples.predictions(), **SCATTER, hidden=("constant",)).to_dict()
+    assert expected_marks(spec)["layer_1_marks"] == 12
+    assert [param["bind"]["name"] for param in spec["params"] if "bind" in param and param["bind"] != "scales"] == [
+        "Show constant "
+    ]
+    assert expected_marks(charts.scatter(samples.predictions(), **SCATTER).to_dict())["layer_1_marks"] == 24
+
+
+def test_scatter_has_one_range_on_both_axes_with_the_diagonal_from_corner_to_corner() -> None:
+    spec = charts.scatter(samples.predictions(), **SCATTER).to_dict()
+    encoding = spec["layer"][1]["encoding"]
+    domain = encoding["x"]["scale"]["domain"]
+    assert encoding["y"]["scale"]["domain"] == domain
+    assert [[row["actual_s"], row["predicted_s"]] for row in min(datasets(spec), key=len)] == [
+        [end] * 2 for end in domain
+    ]
+
+
+def test_scatter_names_points_where_names_do_not_cover_each_other() -> None:
+    table = pl.DataFrame(
+        {"query": ["far", "beside", "apart"], "actual_s": [1.0, 1.01, 9.0], "predicted_s": [3.0, 2.9, 9]}
+    )
+    chart = charts.scatter(table.with_columns(worst=True), **{**SCATTER, "group": None}, named="worst").to_dict()
+    named = [row["query"] for layer in chart["layer"][2:] for row in chart["datasets"][layer["data"]["name"]]]
+    assert sorted(named) == ["apart", "far"]
+
+
+def test_scatter_on_log_axes_refuses_zero_and_too_many_groups() -> None:
+    with pytest.raises(InputError, match="log axis"):
+        charts.scatter(samples.predictions().with_columns(actual_s=pl.lit(0.0)), **SCATTER)
+    assert charts.scatter(samples.predictions().with_columns(actual_s=pl.lit(0.0)), **SCATTER, log=False).to_dict()
+    many = samples.predictions().with_columns(predictor=pl.col("query"), query=pl.int_range(pl.len()).cast(pl.String))
+    with pytest.raises(InputError, match="too many groups"):
+        charts.scatter(many, **SCATTER)
 
 
 def test_two_rows_in_one_place_are_refused() -> None:

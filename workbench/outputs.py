@@ -190,9 +190,12 @@ def _own_html(data: dict[str, Any]) -> str:
 
 def _text_html(data: dict[str, Any]) -> str:
     if "text/markdown" in data:
-        from nbconvert.filters.markdown_mistune import markdown2html_mistune
+        from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 
-        return f'<div class="prose">{clean_markdown(markdown2html_mistune(str(data["text/markdown"])))}</div>'
+        # As nbconvert's own filter, but without a pilcrow behind each heading.
+        renderer = IPythonRenderer(escape=False, exclude_anchor_links=True)
+        html = MarkdownWithMath(renderer=renderer).render(str(data["text/markdown"]))
+        return f'<div class="prose">{clean_markdown(html)}</div>'
     if "text/latex" in data:
         return f'<pre class="out">{escape(data["text/latex"])}</pre>'
     if "text/plain" in data:

@@ -152,6 +152,10 @@ def _passes(test: Any, row: dict[str, Any], values: dict[str, Any]) -> bool:
         return True
     if fields := re.fullmatch(r"isValid\(datum\.(\w+)\) && isValid\(datum\.(\w+)\)", test):
         return all(row[name] is not None for name in fields.groups())
+    if chosen := re.fullmatch(r"datum\.(\w+) == (\w+)", test):
+        return bool(row[chosen[1]] == values[chosen[2]])
+    if ticked := re.fullmatch(r'datum\.(\w+) != "([^"]*)" \|\| (\w+)', test):
+        return bool(row[ticked[1]] != ticked[2] or values[ticked[3]])
     below = re.fullmatch(r"\(datum\.(\w+) <= (\w+)\)", test)
     assert below, f"cannot tell what {test} leaves"
     return bool(row[below[1]] <= values[below[2]])

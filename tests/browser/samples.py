@@ -88,6 +88,41 @@ def ranked(count: int = 30) -> pl.DataFrame:
     return pl.DataFrame({"operator": [f"operator {index}" for index in range(count)], "time_s": values})
 
 
+def steps() -> pl.DataFrame:
+    """Two queries from a baseline of 10 s to a prediction; in the second something gets slower."""
+    rows = [
+        ("q1", "cpu", 10.0, 10.0, "baseline", True, None, None),
+        ("q1", "Sort", -6.0, 4.0, "faster", False, None, None),
+        ("q1", "Filter", -1.0, 3.0, "faster", False, None, None),
+        ("q1", "predicted", 3.0, 3.0, "predicted", True, 2.0, 4.5),
+        ("q1", "measured", 3.2, 3.2, "measured", True, None, None),
+        ("q2", "cpu", 0.4, 0.4, "baseline", True, None, None),
+        ("q2", "Join", 0.1, 0.5, "slower", False, None, None),
+        ("q2", "predicted", 0.5, 0.5, "predicted", True, 0.3, 0.9),
+    ]
+    names = ["query", "what", "time_s", "end_s", "kind", "total", "low_s", "high_s"]
+    return pl.DataFrame(rows, schema=names, orient="row")
+
+
+def predictions(count: int = 12) -> pl.DataFrame:
+    random = np.random.default_rng(11)
+    actual = random.lognormal(0, 1, count)
+    parts = []
+    for name, spread in (("ours", 0.15), ("constant", 0.5)):
+        predicted = actual * random.lognormal(0, spread, count)
+        one = pl.DataFrame({"query": [f"q{index}" for index in range(count)], "actual_s": actual})
+        parts.append(
+            one.with_columns(
+                predicted_s=pl.Series(predicted),
+                low_s=pl.Series(predicted * 0.7),
+                high_s=pl.Series(predicted * 1.4),
+                predictor=pl.lit(name),
+                worst=pl.Series([name == "ours" and index < 2 for index in range(count)]),
+            )
+        )
+    return pl.concat(parts)
+
+
 def all_pieces() -> dict[str, Any]:
     return {
         "forest": charts.forest(
@@ -124,6 +159,30 @@ def all_pieces() -> dict[str, Any]:
             slo=100,
         ),
         "bars": charts.bars(ranked(), title="Largest operators", label="operator", value="time_s"),
+        "waterfall": charts.waterfall(
+            steps(),
+            title="From one time to the other",
+            label="what",
+            change="time_s",
+            end="end_s",
+            category="kind",
+            total="total",
+            case="query",
+            low="low_s",
+            high="high_s",
+        ),
+        "scatter": charts.scatter(
+            predictions(),
+            title="Predicted against measured",
+            x="actual_s",
+            y="predicted_s",
+            label="query",
+            low="low_s",
+            high="high_s",
+            group="predictor",
+            hidden=("constant",),
+            named="worst",
+        ),
     }
 
 

@@ -24,7 +24,7 @@ FAILURE_IN_SIGHT = """() => {
     const box = document.querySelector('.cell.failed').getBoundingClientRect();
     return box.top >= -1 && box.top < innerHeight;
 }"""
-FOREST, TIMELINE, ECDF, HEATMAP, LADDER, BARS, POINTS = range(7)
+FOREST, TIMELINE, ECDF, HEATMAP, LADDER, BARS, WATERFALL, SCATTER, POINTS = range(9)
 
 
 def test_every_chart_draws_the_marks_that_its_data_implies_at_every_width_and_mode(
@@ -34,7 +34,7 @@ def test_every_chart_draws_the_marks_that_its_data_implies_at_every_width_and_mo
         counts = pages.check_report(seen.page, report)
         seen.page.screenshot(path=shots / "report-1280.png", full_page=True)
         seen.assert_quiet()
-    assert len(counts) == 6
+    assert len(counts) == 8
     assert counts[FOREST]["layer_2_marks"] == len(samples.OPERATORS), "one dot a row"
     assert counts[FOREST]["layer_1_marks"] == len(samples.OPERATORS) - 1, "no interval for a single observation"
     assert counts[BARS]["layer_0_marks"] == 10
@@ -101,6 +101,24 @@ def test_moving_the_slider_changes_the_drawing(open_page: Callable[..., Any], re
     assert pages.wait_marks_change(page, BARS, "layer_0_marks", 25) == 3
 
 
+def test_choosing_another_case_draws_its_steps(open_page: Callable[..., Any], report: Path) -> None:
+    page = open_page(report)
+    first = samples.steps().filter(samples.steps()["query"] == "q1").height
+    assert pages.drawn_marks(page, WATERFALL, ["layer_1_marks"])["layer_1_marks"] == first
+    page.locator(f"#chart-{WATERFALL} .vega-bindings select").select_option("q2")
+    assert pages.wait_marks_change(page, WATERFALL, "layer_1_marks", first) == samples.steps().height - first
+    assert "Join" in pages.axis_labels(page, WATERFALL)
+    assert "Filter" not in pages.axis_labels(page, WATERFALL)
+
+
+def test_a_hidden_group_is_drawn_once_it_is_ticked(open_page: Callable[..., Any], report: Path) -> None:
+    page = open_page(report)
+    one = samples.predictions().height // 2
+    assert pages.drawn_marks(page, SCATTER, ["layer_2_marks"])["layer_2_marks"] == one
+    page.locator(f"#chart-{SCATTER} .vega-bindings input[type=checkbox]").check()
+    assert pages.wait_marks_change(page, SCATTER, "layer_2_marks", one) == 2 * one
+
+
 @pytest.mark.parametrize(
     ("index", "name", "words"),
     [
@@ -110,6 +128,8 @@ def test_moving_the_slider_changes_the_drawing(open_page: Callable[..., Any], re
         (HEATMAP, "layer_0_marks", "q0"),
         (LADDER, "layer_2_marks", "concurrency"),
         (BARS, "layer_0_marks", "operator"),
+        (WATERFALL, "layer_1_marks", "baseline"),
+        (SCATTER, "layer_2_marks", "predictor"),
     ],
 )
 def test_pointing_at_a_mark_shows_its_row(

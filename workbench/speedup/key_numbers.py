@@ -17,18 +17,16 @@ if TYPE_CHECKING:
 
 def of_pair(calibrated: Calibrated, validation: Validation | None) -> list[KeyNumber]:
     """How much faster, of how many queries and operators, and how well left-out queries were predicted."""
-    overall, model = calibrated.overall, calibrated.model
+    overall = calibrated.overall
     ends = (
         f"{overall.level:.0%} interval {overall.low:.2f} to {overall.high:.2f}"
         if overall.low is not None and overall.high is not None
         else "one session on a side: no interval"
     )
-    sessions = f"{model.n_baseline_sessions} and {model.n_candidate_sessions}"
     numbers: list[KeyNumber] = [
         ("faster", overall.estimate, "×", ends),
         ("queries", calibrated.pairs.height, "", _verdicts(calibrated.pairs)),
         ("operators", calibrated.factors.height, "", _verdicts(calibrated.factors)),
-        ("sessions", sessions, "", f"each with {model.n_passes} warm passes"),
     ]
     if validation is None:
         return numbers

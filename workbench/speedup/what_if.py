@@ -189,10 +189,11 @@ class WhatIf:
 
     def show(self) -> None:
         """Show the waterfall, and sliders above it where somebody can move them; else the figures they stand at."""
-        from IPython.display import display
+        from IPython.display import Markdown, display
 
         if renderer.is_headless():
-            display(self.chart(), table(self.factors(), caption=self.answer, limit=MOST_SLIDERS))  # type: ignore[no-untyped-call]
+            factors = table(self.factors(), caption="Factors that sliders move, live", limit=MOST_SLIDERS)
+            display(self.chart(), Markdown(self.answer), factors)  # type: ignore[no-untyped-call]
             return
         from workbench.speedup.controls import Controls
 
