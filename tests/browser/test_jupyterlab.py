@@ -18,9 +18,11 @@ from tests.browser.pages import chromium_browser
 from tests.conftest import ROOT
 
 pytestmark = [pytest.mark.browser, pytest.mark.notebook, pytest.mark.timeout(300)]
-BARS = "document.querySelectorAll('.jp-OutputArea svg g.role-mark.layer_0_marks > *').length"
-SLIDE = """value => { const one = [...document.querySelectorAll('.vega-bindings input[type=range]')].pop();
-    one.value = value; one.dispatchEvent(new Event('input', { bubbles: true })); }"""
+CHOICES = ".jp-OutputArea .vega-bindings select"
+# The label that a reader sees on the first slider of the what-if, and the figure of the waterfall's prediction.
+PREDICTED = """() => { const charts = [...document.querySelectorAll('.jp-OutputArea .vega-embed')].filter(one =>
+    one.querySelector('.vega-bindings select')); const words = charts.map(one => one.querySelector('svg').textContent);
+    return words.join(); }"""
 
 
 @pytest.fixture
@@ -28,7 +30,7 @@ def lab(tmp_path: Path) -> Iterator[str]:
     """The address of a running JupyterLab on a copy of the notebooks, as `workbench lab` starts it."""
     checkout = tmp_path / "checkout"
     shutil.copytree(ROOT / "notebooks", checkout / "notebooks")
-    shutil.copytree(ROOT / "data" / "samples" / "eventlogs", checkout / "data" / "samples" / "eventlogs")
+    shutil.copytree(ROOT / "data" / "samples" / "speedup", checkout / "data" / "samples" / "speedup")
     env = os.environ | {"WORKBENCH_OUT": str(tmp_path / "runs"), "JUPYTER_CONFIG_DIR": str(tmp_path / "config")}
     env.pop("WORKBENCH_RUN_DIR", None)
     options = ["--no-browser", "--ip=127.0.0.1", "--ServerApp.port=0"]
@@ -69,11 +71,19 @@ def test_the_speedup_notebook_runs_live_with_charts_and_controls_and_no_network(
         page.wait_for_selector(".jp-OutputArea .wb-answer")
         page.get_by_text("Invariants; a broken one stops the notebook").wait_for(state="attached")
         # Cells below the window are drawn when they are scrolled to.
-        page.locator(".vega-bindings input[type=range]").last.scroll_into_view_if_needed()
-        before = page.evaluate(BARS)
-        assert before > 1
-        page.evaluate(SLIDE, 1)
-        page.wait_for_function(f"before => {BARS} < before", arg=before)
+        page.locator(CHOICES).scroll_into_view_if_needed()
+        handle = page.locator(".jupyter-widgets .noUi-handle").first
+        handle.scroll_into_view_if_needed()
+        before = page.evaluate(PREDICTED)
+        assert "predicted" in before
+        handle.focus()
+        handle.press("ArrowRight")
+        page.get_by_text("set by hand").wait_for(state="attached")
+        page.get_by_text("; with the measured factors").wait_for(state="attached")
+        page.wait_for_function(f"before => ({PREDICTED})() !== before", arg=before)
+        page.get_by_role("button", name="Back to the measured factors").click()
+        page.get_by_text("; with the measured factors").wait_for(state="detached")
+        page.wait_for_function(f"before => ({PREDICTED})() === before", arg=before)
         if folder := os.environ.get("WORKBENCH_SCREENSHOTS"):
             page.screenshot(path=Path(folder) / "jupyterlab.png")
         assert page.locator("[data-mime-type='application/vnd.jupyter.stderr']").count() == 0

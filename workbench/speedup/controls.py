@@ -104,7 +104,7 @@ def _slider(what_if: WhatIf, name: str) -> Any:
         max=math.log10(most) + STEP,
         step=STEP,
         description=short,
-        description_tooltip=f"{name}: measured {number(measured)}",
+        tooltip=f"{name}: measured {number(measured)}",
         readout_format=".2f",
         # Each redraw takes a moment; while the slider is dragged they would pile up.
         continuous_update=False,
