@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import islice
 from multiprocessing.context import BaseContext
 from pathlib import Path
@@ -55,6 +55,13 @@ class Facts:
     stage_tasks: pl.DataFrame
     accumulators: pl.DataFrame
     failures: pl.DataFrame
+
+    def of_log(self, log_id: int) -> Facts:
+        """The same of one log alone."""
+        import polars as pl
+
+        wanted = pl.col("log_id") == log_id
+        return Facts(**{field.name: getattr(self, field.name).filter(wanted) for field in fields(self)})
 
 
 @dataclass(frozen=True)

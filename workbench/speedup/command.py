@@ -6,6 +6,7 @@ import typer
 
 from workbench.speedup.commands.compare import compare
 from workbench.speedup.commands.explain import explain
+from workbench.speedup.commands.export import export
 from workbench.speedup.commands.generate import generate
 from workbench.speedup.commands.profile import profile
 from workbench.speedup.commands.qualify import qualify
@@ -29,5 +30,6 @@ app.command()(record)
 app.command()(generate)
 app.command()(qualify)
 app.command()(validate)
+app.command()(export)
 app.command()(explain)
 app.command()(compare)

@@ -108,7 +108,7 @@ def comparability(baseline: Sequence[Facts], candidate: Sequence[Facts], *, name
 def _side(facts: Sequence[Facts]) -> _Side:
     return _Side(
         facts,
-        [settings_of(one) for one in facts],
+        [settings_of(one, log_id=one.logs["log_id"][0]) for one in facts],
         sorted({engine for one in facts for engine in one.applications["engine"]}),
         _accelerated_share(facts),
     )

@@ -73,3 +73,24 @@ def exec_names(operator: str) -> tuple[str, ...]:
     (('HashAggregateExec',), ('FileSourceScanExec', 'BatchScanExec'))
     """
     return EXECS.get(operator, (f"{operator}Exec",))
+
+
+def export_parquet(model: FactorModel, path: str | Path) -> list[str]:
+    """Write every term with its interval's ingredients, and the pair it comes from beside each; no notes."""
+    import polars as pl
+
+    from workbench.files import replacing
+
+    about = {
+        "baseline": model.baseline,
+        "candidate": model.candidate,
+        "n_queries_of_pair": model.n_queries,
+        "n_baseline_sessions": model.n_baseline_sessions,
+        "n_candidate_sessions": model.n_candidate_sessions,
+        "created_at": model.created_at,
+        "sources_sha256": [source.get("sha256") for source in model.sources],
+    }
+    rows = [{"factor": float(np.exp(term.log_factor)), **term.model_dump(), **about} for term in model.terms]
+    with replacing(Path(path)) as temporary:
+        pl.DataFrame(rows, infer_schema_length=None).write_parquet(temporary)
+    return []

@@ -114,12 +114,13 @@ def _pair(
     parts: list[Measured] = []
     facts: dict[str, list[Facts]] = {}
     sources: list[dict[str, Any]] = []
+    read_now = _read([path for label in labels for _, path in logs[label]])
     for label in labels:
         if not logs[label]:
             raise InputError("a side has no event log", where=label, do="give at least one log for each side")
         for session, path in logs[label]:
-            one = _read(path)
-            part = measure(one, label, session)
+            one = read_now[path]
+            part = measure(one, label, session, log_id=one.logs["log_id"][0])
             if not part.executions.height:
                 raise InputError(
                     "the log holds no SQL execution that ran tasks and ended", where=path, do="give a log of SQL work"
@@ -144,16 +145,15 @@ def _pair(
     )
 
 
-def _read(path: str) -> Facts:
-    facts = read(path)
-    if facts.applications.height != 1:
-        raise InputError(
-            "one log a session, please",
-            where=path,
-            found=f"{facts.applications.height} logs",
-            do="name each log itself",
-        )
-    return facts
+def _read(paths: Sequence[str]) -> dict[str, Facts]:
+    """Facts by path; all logs at once, since that keeps every core busy."""
+    if not paths:
+        return {}
+    facts = read(*paths)
+    found = dict(facts.logs.select("path", "log_id").iter_rows())
+    if several := [path for path in paths if path not in found]:
+        raise InputError("one log a session, please", where=several[0], do="name each log itself, not its folder")
+    return {path: facts.of_log(found[path]) for path in paths}
 
 
 def _source(path: str) -> dict[str, Any]:

@@ -76,14 +76,16 @@ def cuts(measured: Measured) -> Cuts:
     many = np.array([len(row) > 1 for row in named], dtype=np.bool_)
     present = np.array([[name in row for name in columns] for row in named], dtype=np.float64).reshape(amount.shape)
     told = amount.sum(axis=1) > 0
+    # Times are those of one pass, so work must be, too: prices then hold for logs of any number of passes.
+    passes = np.maximum(rows["n"].to_numpy(), 1)[:, None]
     return Cuts(
         keys.drop("scale", "n", "owner"),
         rows["owner"].to_numpy().astype(np.intp),
         (rows["wall_s"] * rows["scale"]).to_numpy(),
         many & told,
         # Where no operator tells its rows, all get the same part.
-        np.where((many & told)[:, None], amount, present),
-        amount / np.maximum(rows["n"].to_numpy(), 1)[:, None],
+        np.where((many & told)[:, None], amount / passes, present),
+        amount / passes,
         columns,
     )
 

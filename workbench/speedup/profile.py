@@ -93,15 +93,15 @@ def profile(facts: Facts, *, sql_ids: Sequence[int] = (), log_id: int = 0) -> Pr
 
 
 def _of_log(facts: Facts, log_id: int) -> Facts:
-    frames = {name: getattr(facts, name).filter(pl.col("log_id") == log_id) for name in Facts.__dataclass_fields__}
-    if not frames["applications"].height:
+    one = facts.of_log(log_id)
+    if not one.applications.height:
         raise InputError(
             "no application of this number",
             where="log_id",
             found=log_id,
             allowed=facts.applications["log_id"].to_list(),
         )
-    return Facts(**frames)
+    return one
 
 
 def _seconds(column: str, zero_ms: int = 0) -> pl.Expr:
