@@ -121,7 +121,7 @@ def test_steps_that_lead_elsewhere_stop_the_notebook(
         check_pair(measured, calibrated, table.filter(pl.col("step") != 1))
 
 
-CONFIG: dict[str, Any] = {"recording": str(RECORDING)}
+CONFIG: dict[str, Any] = {"recording_folder": str(RECORDING)}
 
 
 def test_the_input_says_the_mode_where_none_is_named() -> None:
@@ -154,7 +154,7 @@ def test_a_study_of_a_pair_and_of_a_fleet_by_its_factors(tmp_path: Path) -> None
     assert len(found.key_numbers()) == 5
     fleet_run = runs.start("speedup", tmp_path)
     factors = str(run.folder / FACTORS_FILE)
-    fleet = study(NotebookConfig(**CONFIG, factors=factors, logs=[str(LOG)]), fleet_run)
+    fleet = study(NotebookConfig(**CONFIG, factors_file=factors, logs=[str(LOG)]), fleet_run)
     assert {path.stem for path in fleet_run.tables_folder.iterdir()} == {
         "applications",
         "predictions",
@@ -169,7 +169,7 @@ def test_a_misspelt_operator_is_told_before_logs_are_read(
     pair: tuple[Measured, Calibrated, Validation], tmp_path: Path
 ) -> None:
     factors = pair[1].model.write(tmp_path / "factors.json")
-    config = NotebookConfig(**CONFIG, factors=str(factors), logs=["nowhere"], set_factors=["Exchagne=3"])
+    config = NotebookConfig(**CONFIG, factors_file=str(factors), logs=["nowhere"], set_factors=["Exchagne=3"])
     with pytest.raises(InputError, match="no such operator") as caught:
         study(config, runs.start("speedup", tmp_path))
     assert "Exchange" in str(caught.value)

@@ -30,13 +30,17 @@ class NotebookConfig(BaseModel):
         default="pair",
         description="What to show. Where it is left at pair, `event_log` means profile, and `logs` mean fleet.",
     )
-    recording: str = Field(min_length=1, description="Folder of `workbench speedup record`; also makes the factors.")
+    recording_folder: str = Field(
+        min_length=1, description="Folder of `workbench speedup record`; also makes the factors."
+    )
     baseline: str = Field(default="", description="Side that the factors start from; the recording's first if empty.")
     candidate: str = Field(default="", description="Side that they lead to; the recording's second if empty.")
     query: str = Field(default="", description="Query whose steps are shown first; the longest if empty.")
     set_factors: list[str] = Field(default=[], description="Factors set by hand, Operator=1.5 each.")
     logs: list[str] = Field(default=[], description="Fleet: event logs, folders or URLs.")
-    factors: str = Field(default="", description="Fleet: factor model, a JSON file; that of the recording if empty.")
+    factors_file: str = Field(
+        default="", description="Fleet: factor model, a JSON file; that of the recording if empty."
+    )
     price_baseline_per_h: float | None = Field(default=None, ge=0, description="Fleet: price of the baseline per hour.")
     price_candidate_per_h: float | None = Field(default=None, ge=0, description="Fleet: price of the candidate.")
     event_log: str = Field(default="", description="Profile: event log, a file, a rolling folder or a URL.")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import polars as pl
 
+from workbench.display import KeyNumber
 from workbench.eventlog.reader import Facts, read
 from workbench.runs import Run
 from workbench.speedup import calibrated_tables, key_numbers, steps
@@ -54,7 +56,7 @@ class PairStudy:
         """Their names, as charts take them."""
         return {"baseline": self.pair.baseline, "candidate": self.pair.candidate}
 
-    def key_numbers(self) -> list[key_numbers.KeyNumber]:
+    def key_numbers(self) -> list[KeyNumber]:
         """What stands below the answer."""
         return key_numbers.of_pair(self.calibrated, self.left_out)
 
@@ -97,7 +99,7 @@ class FleetStudy:
         judged = (self.qualified.applications["recommendation"] != qualification.NOT_JUDGED).any()
         return found if judged else (*found, "no application could be judged; the table says why")
 
-    def key_numbers(self) -> list[key_numbers.KeyNumber]:
+    def key_numbers(self) -> list[KeyNumber]:
         """What stands below the answer."""
         return key_numbers.of_fleet(self.qualified)
 
@@ -131,7 +133,7 @@ class ProfileStudy:
         """Why the log is invalid; empty when it is valid."""
         return self.profile.reasons
 
-    def key_numbers(self) -> list[key_numbers.KeyNumber]:
+    def key_numbers(self) -> list[KeyNumber]:
         """What stands below the answer."""
         return key_numbers.of_profile(self.profile)
 
@@ -160,7 +162,7 @@ def study(config: NotebookConfig, run: Run) -> Study:
     InputError
         An input is not there or is no such thing, nothing can be compared, or a factor is set by hand that is none.
     """
-    makers = {"pair": _pair, "fleet": _fleet, "profile": _profile}
+    makers: dict[str, Callable[[NotebookConfig, Run], Study]] = {"pair": _pair, "fleet": _fleet, "profile": _profile}
     found = makers[config.mode](config, run)
     for declared, frame in found.tables():
         run.write_table(declared, frame)
@@ -169,8 +171,8 @@ def study(config: NotebookConfig, run: Run) -> Study:
 
 def _calibrated(config: NotebookConfig, run: Run) -> tuple[Pair, Calibrated]:
     """Factors of the recording; their model goes into the run folder, for `workbench speedup qualify`."""
-    run.add_input(config.recording)
-    pair = from_recording(config.recording, config.baseline or None, config.candidate or None)
+    run.add_input(config.recording_folder)
+    pair = from_recording(config.recording_folder, config.baseline or None, config.candidate or None)
     found = calibrate(pair.measured, pair.baseline, pair.candidate, level=config.level, engines=pair.engines)
     differing = pair.comparability.filter(pl.col("severity") != "ok").to_dicts()
     known = {"sources": pair.sources, "comparability": differing, "host": run.record["host"]}
@@ -196,9 +198,9 @@ def _fleet(config: NotebookConfig, run: Run) -> FleetStudy:
         level=config.level,
     )
     pair: Pair | None = None
-    if config.factors:
-        run.add_input(config.factors)
-        model = models.read(config.factors)
+    if config.factors_file:
+        run.add_input(config.factors_file)
+        model = models.read(config.factors_file)
     else:
         pair, found = _calibrated(config, run)
         model = found.model
