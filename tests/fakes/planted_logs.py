@@ -1,8 +1,8 @@
 """SYNTHETIC event logs whose operator costs are known, for tests of the way from a log's bytes to factors.
 
 A query is a scan, a filter, an aggregation and an exchange in one stage, with other selectivities in every query. On
-the plain side the scan tells its time, the exchange its writing, and filter, aggregation and the rest of the exchange share
-the remainder; on the accelerated side each tells its own.
+the plain side the scan tells its time, the exchange its writing, and filter, aggregation and the rest of the exchange
+share the remainder; on the accelerated side each tells its own.
 """
 
 from __future__ import annotations
