@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from workbench.speedup.what_if import WhatIf
 
 STEP = 0.01  # of the decimal logarithm: 2.3 %
-LABEL_LENGTH = 34
+LABEL_LENGTH = 26
 
 
 class Controls:
@@ -108,6 +108,6 @@ def _slider(what_if: WhatIf, name: str) -> Any:
         readout_format=".2f",
         # Each redraw takes a moment; while the slider is dragged they would pile up.
         continuous_update=False,
-        style={"description_width": "230px"},
-        layout=ipywidgets.Layout(width="500px", max_width="100%"),
+        style={"description_width": "170px"},
+        layout=ipywidgets.Layout(width="440px", max_width="100%"),
     )
