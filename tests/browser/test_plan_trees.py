@@ -15,7 +15,10 @@ from workbench import charts, report, theme
 
 pytestmark = pytest.mark.browser
 N_NODES = 60
-LIT = "() => [...document.querySelectorAll('#chart-0 g.role-mark.mark-rect path')].filter(one => one.getAttribute('opacity') > 0)"
+LIT = (
+    "() => [...document.querySelectorAll('#chart-0 g.role-mark.mark-rect path')]"
+    ".filter(one => one.getAttribute('opacity') > 0)"
+)
 
 
 def plans() -> pl.DataFrame:

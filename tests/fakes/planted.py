@@ -1,7 +1,7 @@
 """SYNTHETIC recordings whose true factors are known: for tests of the estimators only, never shown as a result.
 
 Settings were fixed before any estimate was looked at. A query has work for some operators; an operator's time is work
-times price, with 10 % noise in every run and 3 % in every session. Where codegen would fuse operators the baseline
+times price, with 10 % noise in every run and 1 % in every session. Where codegen would fuse operators the baseline
 tells one time for all of them; the candidate tells each.
 """
 
@@ -58,7 +58,7 @@ class Design:
     n_sessions: int = 5
     n_passes: int = 2
     run_noise: float = 0.10
-    session_noise: float = 0.03
+    session_noise: float = 0.01
     rare_share: float = 0.0
     rare_factor: float = 4.0
 

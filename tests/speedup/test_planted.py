@@ -76,4 +76,3 @@ def test_the_same_on_both_sides_is_hardly_ever_told_apart() -> None:
     assert np.mean(claims) <= 0.05
     overall = [run.verdict for run in runs]
     assert sum(verdict in ("FASTER", "SLOWER") for verdict in overall) <= 0.05 * SEEDS
-    assert all(0.95 <= (run.overall.estimate or 0) <= 1.05 or run.verdict == "UNDECIDED" for run in runs)

@@ -186,8 +186,19 @@ def factors(both: Sides, *, time_weight: float | None = None) -> Factors:
 
     `time_weight` is chosen by leaving out each query in turn unless it is given.
     """
-    if time_weight is None:
-        time_weight = _best_time_weight(both)
+    fitted = _fit(both)
+    return _weighted(fitted, both, _best_time_weight(both) if time_weight is None else time_weight)
+
+
+def _weighted(fitted: Factors, both: Sides, time_weight: float) -> Factors:
+    """The factors with this weight, scaled so that the mean log error over the queries is nil."""
+    plain = replace(fitted, time_weight=time_weight, calibration=0.0)
+    errors = np.log(plain.predict(mean_parts(both.baseline), both.work)) - np.log(walls(both.candidate))
+    return replace(plain, calibration=-float(errors.mean()))
+
+
+def _fit(both: Sides) -> Factors:
+    """Factors and prices, which no weight of time against work enters."""
     weight = 1 / walls(both.candidate)
     base, cand = _sums(both.baseline, weight), _sums(both.candidate, weight)
     overall = float((np.log(walls(both.baseline)) - np.log(walls(both.candidate))).mean())
@@ -201,7 +212,7 @@ def factors(both: Sides, *, time_weight: float | None = None) -> Factors:
     shrinkage = drawn / (drawn + spread**2)
     work = (both.work * weight[:, None]).sum(axis=0)
     told = (work > 0) & ((both.work > 0).sum(axis=0) >= 2)
-    fitted = Factors(
+    return Factors(
         both.terms,
         raw,
         (1 - shrinkage) * raw + shrinkage * overall,
@@ -211,29 +222,35 @@ def factors(both: Sides, *, time_weight: float | None = None) -> Factors:
         np.where(told, np.log(mean_cand) - np.log(np.where(told, work, 1)), np.nan),
         overall,
         spread,
-        time_weight,
+        1.0,
         0.0,
     )
-    errors = np.log(fitted.predict(mean_parts(both.baseline), both.work)) - np.log(walls(both.candidate))
-    return replace(fitted, calibration=-float(errors.mean()))
 
 
-def left_out_errors(both: Sides, time_weight: float | None = None) -> Floats:
+def left_out_errors(both: Sides, time_weight: float) -> Floats:
     """Log of predicted over measured time on the candidate, of each query by factors from all the others."""
+    return _left_out_errors(both, (time_weight,))[0]
+
+
+def _left_out_errors(both: Sides, time_weights: Sequence[float]) -> Floats:
+    """The same for several weights: [weight, query]."""
     parts, actual = mean_parts(both.baseline), walls(both.candidate)
-    errors = [
-        np.log(factors(both.without(i), time_weight=time_weight).predict(parts[[i]], both.work[[i]])[0] / actual[i])
-        for i in range(len(both.queries))
-    ]
-    return np.array(errors)
+    errors = np.zeros((len(time_weights), len(both.queries)))
+    for i in range(len(both.queries)):
+        training = both.without(i)
+        fitted = _fit(training)
+        for row, time_weight in enumerate(time_weights):
+            predicted = _weighted(fitted, training, time_weight).predict(parts[[i]], both.work[[i]])[0]
+            errors[row, i] = np.log(predicted / actual[i])
+    return errors
 
 
 def _best_time_weight(both: Sides) -> float:
     """The weight with the least mean square error over left-out queries."""
     if len(both.queries) < FEWEST_TO_CHOOSE:
         return TIME_WEIGHTS[0]
-    losses = {weight: float((left_out_errors(both, weight) ** 2).mean()) for weight in TIME_WEIGHTS}
-    return min(losses, key=losses.__getitem__)
+    losses = (_left_out_errors(both, TIME_WEIGHTS) ** 2).mean(axis=1)
+    return TIME_WEIGHTS[int(losses.argmin())]
 
 
 def _sums(cube: Floats, weight: Floats) -> Floats:

@@ -54,9 +54,11 @@ def parse_factors(texts: Sequence[str]) -> dict[str, float]:
         except ValueError:
             factor = math.nan
         if not sign or not name or not math.isfinite(factor):
-            raise InputError("not a factor set by hand", where="set_factors", found=text, allowed="Operator=1.5")
+            raise InputError(
+                "not a factor set by hand", where="factors set by hand", found=text, allowed="Operator=1.5"
+            )
         if name in found:
-            raise InputError("operator set twice", where="set_factors", found=name, do="set it once")
+            raise InputError("operator set twice", where="factors set by hand", found=name, do="set it once")
         found[name] = factor
     return found
 

@@ -87,6 +87,7 @@ def qualify(
     from workbench.speedup import model
     from workbench.speedup.fleet import Filters
     from workbench.speedup.qualify import Terms
+    from workbench.speedup.what_if import parse_factors
 
     raise typer.Exit(
         _calibrated(
@@ -94,7 +95,7 @@ def qualify(
             model.read(factors),
             Filters(app_name, since.date() if since else None, newest, min_duration),
             Terms(least_ratio, price_cpu, price_accel),
-            overrides(set_factor or []),
+            parse_factors(set_factor or []),
             backend=backend,
             jobs=jobs,
             cache=cache,
@@ -102,22 +103,6 @@ def qualify(
             as_json=as_json,
         )
     )
-
-
-def overrides(texts: list[str]) -> dict[str, float]:
-    """Factors set on the command line, as `OPERATOR=FACTOR`."""
-    from workbench.errors import ConfigError
-
-    found: dict[str, float] = {}
-    for text in texts:
-        name, mark, value = text.rpartition("=")
-        try:
-            found[name.strip()] = float(value)
-        except ValueError:
-            mark = ""
-        if not mark or not name.strip():
-            raise ConfigError("not OPERATOR=FACTOR", where="--set", found=text, do="for example --set Exchange=1.5")
-    return found
 
 
 def _calibrated(
