@@ -28,8 +28,9 @@ from workbench.speedup.measured import Measured
 from workbench.speedup.model import FactorModel, Term
 from workbench.speedup.parts import ACCELERATED, Cuts, cuts, inseparable, session_prices, unit_costs
 
-# Verdicts are claims over all operators at once: one pair in twenty may have a false one.
-VERDICT_LEVEL = 0.95
+# Verdicts are claims over all operators at once: of pairs of equal sides at most one in twenty may have a false one. At
+# 95 %, 5.5 % of 200 simulated pairs had one, because prices are fitted to the very times that they split.
+VERDICT_LEVEL = 0.97
 WEAK_SHARE, WEAK_QUERIES, WEAK_SHRINKAGE = 0.01, 2, 0.5
 # Below this share of either side's time an operator is taken as absent there.
 ABSENT_SHARE = 0.0005
@@ -99,7 +100,7 @@ def calibrate(
     Notes
     -----
     Method and formulas: `docs/guide/speedup.md`. A factor is that of these queries on this data and machine; what it
-    is worth elsewhere, the left-out queries of `validate` show. Verdicts are Holm's at 95 % over all operators.
+    is worth elsewhere, the left-out queries of `validate` show. Verdicts are Holm's at 97 % over all operators.
     """
     both_sides = Measured(
         measured.executions.filter(pl.col("label").is_in([baseline, candidate])),

@@ -229,7 +229,7 @@ def _fit(both: Sides) -> Factors:
 
 def left_out_errors(both: Sides, time_weight: float) -> Floats:
     """Log of predicted over measured time on the candidate, of each query by factors from all the others."""
-    return _left_out_errors(both, (time_weight,))[0]
+    return np.asarray(_left_out_errors(both, (time_weight,))[0])
 
 
 def _left_out_errors(both: Sides, time_weights: Sequence[float]) -> Floats:
