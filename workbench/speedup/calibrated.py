@@ -32,6 +32,8 @@ from workbench.speedup.parts import ACCELERATED, Cuts, cuts, inseparable, sessio
 # 95 %, 5.5 % of 200 simulated pairs had one, because prices are fitted to the very times that they split.
 VERDICT_LEVEL = 0.97
 WEAK_SHARE, WEAK_QUERIES, WEAK_SHRINKAGE = 0.01, 2, 0.5
+# With less of its time told by its own metrics, a factor rests mostly on how shared times were split.
+MOSTLY_SPLIT = 0.5
 # Below this share of either side's time an operator is taken as absent there.
 ABSENT_SHARE = 0.0005
 
@@ -196,6 +198,8 @@ def _factor_table(
     for i, term in enumerate(fitted.terms):
         interval = _interval(fitted, i, level)
         quality, note = qualities[i]
+        if note is None and own.get(term, 0.0) < MOSTLY_SPLIT:
+            note = f"{1 - own.get(term, 0.0):.0%} of its time on the baseline is split off shared times by prices"
         rows.append(
             {
                 "operator": term,

@@ -177,14 +177,13 @@ def _local(found: Sequence[Candidate], cache: FactsCache | None, jobs: int | Non
     yield from ((one.path, _unreadable(one.path, one.reason)) for one in found if one.reason)
     # The largest first, so that none is left for the end.
     paths = [one.path for one in sorted(found, key=lambda one: -one.size_bytes) if not one.reason]
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    processes = min(jobs or cores, len(paths))
+    processes = min(jobs or cores(), len(paths))
     if processes <= 1:
         yield from ((path, measure_log(path, cache)) for path in paths)
         return
     lost: list[str] = []
-    with _pool(processes) as pool:
-        futures = {pool.submit(_work, path, cache): path for path in paths}
+    with pool(processes) as workers:
+        futures = {workers.submit(_work, path, cache): path for path in paths}
         try:
             for future in as_completed(futures):
                 try:
@@ -192,12 +191,12 @@ def _local(found: Sequence[Candidate], cache: FactsCache | None, jobs: int | Non
                 except BrokenProcessPool:
                     lost.append(futures[future])
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            workers.shutdown(wait=False, cancel_futures=True)
     # One of them has killed its process (memory, most likely), the others went down with it.
     for path in lost:
-        with _pool(1) as pool:
+        with pool(1) as workers:
             try:
-                yield path, pool.submit(_work, path, cache).result()
+                yield path, workers.submit(_work, path, cache).result()
             except BrokenProcessPool:
                 yield path, _unreadable(path, "the process that read it died, most likely for want of memory")
 
@@ -206,7 +205,12 @@ def _local(found: Sequence[Candidate], cache: FactsCache | None, jobs: int | Non
 _work = measure_log
 
 
-def _pool(processes: int) -> ProcessPoolExecutor:
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def pool(processes: int) -> ProcessPoolExecutor:
     """Fresh interpreters: a fork would copy the locks of threads that do not run in the copy."""
     import multiprocessing
 

@@ -15,8 +15,11 @@ from workbench.eventlog.reader import Facts, read
 from workbench.eventlog.sources import find_all
 from workbench.speedup import recording
 from workbench.speedup.comparability import comparability
+from workbench.speedup.fleet import cores, pool
 from workbench.speedup.measured import Measured, joined, measure
 
+# Below this, starting processes takes longer than they save.
+FEWEST_FOR_POOL = 4
 EXCLUDED = "its answer differs or it failed on a side"
 
 
@@ -120,7 +123,7 @@ def _pair(
             raise InputError("a side has no event log", where=label, do="give at least one log for each side")
         for session, path in logs[label]:
             one = read_now[path]
-            part = measure(one, label, session, log_id=one.logs["log_id"][0])
+            part = measure(one, label, session)
             if not part.executions.height:
                 raise InputError(
                     "the log holds no SQL execution that ran tasks and ended", where=path, do="give a log of SQL work"
@@ -146,14 +149,18 @@ def _pair(
 
 
 def _read(paths: Sequence[str]) -> dict[str, Facts]:
-    """Facts by path; all logs at once, since that keeps every core busy."""
-    if not paths:
-        return {}
-    facts = read(*paths)
-    found = dict(facts.logs.select("path", "log_id").iter_rows())
-    if several := [path for path in paths if path not in found]:
-        raise InputError("one log a session, please", where=several[0], do="name each log itself, not its folder")
-    return {path: facts.of_log(found[path]) for path in paths}
+    """Facts by path; from a few logs on one process a core, each with logs of its own."""
+    if len(paths) < FEWEST_FOR_POOL or cores() < 2:
+        return {path: _read_one(path) for path in paths}
+    with pool(min(cores(), len(paths))) as workers:
+        return dict(zip(paths, workers.map(_read_one, paths), strict=True))
+
+
+def _read_one(path: str) -> Facts:
+    facts = read(path, jobs=1)
+    if facts.applications.height != 1:
+        raise InputError("one log a session, please", where=path, do="name each log itself, not its folder")
+    return facts
 
 
 def _source(path: str) -> dict[str, Any]:
