@@ -118,7 +118,7 @@ def calibrate(
     fitted = factors(both)
     overall = _overall(both, level)
     n_passes = _passes(both_sides, chosen)
-    table = _factor_table(both, fitted, pieces, groups, candidate, level, n_passes)
+    table = _factor_table(both, fitted, pieces, groups, (baseline, candidate), level, n_passes)
     family = _overall(both, VERDICT_LEVEL)
     return Calibrated(
         baseline,
@@ -186,12 +186,16 @@ def _factor_table(
     fitted: Factors,
     pieces: Cuts,
     groups: Sequence[Sequence[str]],
-    candidate: str,
+    labels: tuple[str, str],
     level: float,
     n_passes: int,
 ) -> pl.DataFrame:
+    baseline, candidate = labels
     base, cand = mean_parts(both.baseline), mean_parts(both.candidate)
-    left, own = _left_on_cpu(pieces, groups, candidate, fitted.terms), _own_share(pieces, groups, fitted.terms)
+    left, own = (
+        _left_on_cpu(pieces, groups, candidate, fitted.terms),
+        _own_share(pieces, groups, fitted.terms, baseline),
+    )
     qualities = [_quality(fitted, base, cand, i) for i in range(len(fitted.terms))]
     decisions = _decide(fitted, both, qualities)
     rows = []
@@ -288,11 +292,12 @@ def _left_on_cpu(
     return {term: plain / (plain + quick) if plain + quick else None for term, (plain, quick) in counts.items()}
 
 
-def _own_share(pieces: Cuts, groups: Sequence[Sequence[str]], terms: Sequence[str]) -> dict[str, float]:
-    """Of the time that pieces with this operator took, the share in pieces of it alone."""
+def _own_share(pieces: Cuts, groups: Sequence[Sequence[str]], terms: Sequence[str], baseline: str) -> dict[str, float]:
+    """Of the baseline's time in pieces with this operator, the share in pieces of it alone."""
     name_of = term_names(pieces.columns, groups)
     alone, every = dict.fromkeys(terms, 0.0), dict.fromkeys(terms, 0.0)
     value = pieces.work / np.maximum(pieces.work.sum(axis=1, keepdims=True), 1e-30) * pieces.wall_s[:, None]
+    value = value * (pieces.keys["label"] == baseline).to_numpy()[pieces.owner][:, None]
     for column, name in enumerate(pieces.columns):
         every[name_of[name]] += float(value[:, column].sum())
         alone[name_of[name]] += float(value[~pieces.shared, column].sum())
