@@ -27,7 +27,8 @@ def chromium() -> str | None:
 def _reason_to_skip(item: pytest.Item) -> str | None:
     if item.get_closest_marker("browser") and not chromium():
         return "no Chromium on PATH (apt-get install chromium)"
-    if item.get_closest_marker("spark") and not importlib.util.find_spec("pyspark"):
+    needs_spark = item.get_closest_marker("spark") or item.get_closest_marker("comet")
+    if needs_spark and not importlib.util.find_spec("pyspark"):
         return "pyspark is not installed (pip install -r requirements.lock)"
     return None
 

@@ -21,7 +21,6 @@ from workbench.eventlog.reader import read
 from workbench.speedup.recording import engines, jars, load, recorder
 from workbench.speedup.recording.config import RecordConfig
 
-pytestmark = pytest.mark.spark
 QUERIES = """
 -- name: by_city
 SELECT city, sum(amount) AS total, avg(amount) AS mean, sum(price) AS price FROM sales GROUP BY city ORDER BY city;
@@ -81,6 +80,7 @@ def executions_of(log: Path) -> dict[str, int]:
     return dict(descriptions.iter_rows())
 
 
+@pytest.mark.spark
 def test_one_side_that_fails_a_query_still_measures_the_others(tmp_path: Path, data: Path) -> None:
     outcome = record(asked(tmp_path, data, BROKEN, sides=["base"], sessions=1, scrub=True))
     (reason,) = outcome.reasons
@@ -107,6 +107,7 @@ def test_one_side_that_fails_a_query_still_measures_the_others(tmp_path: Path, d
     assert answers == {"by_city": 3, "top": 3, "top_hidden": 3, "joined": 1, "broken": None}
 
 
+@pytest.mark.spark
 def test_limits_are_read_from_the_plan(tmp_path: Path, data: Path) -> None:
     record(asked(tmp_path, data, sides=["base"], sessions=1, passes=1))
     store = recorder.Store(tmp_path / "out" / "answers")
@@ -159,6 +160,7 @@ def gone(processes: list[psutil.Process]) -> bool:
     return not psutil.wait_procs(processes, timeout=60)[1]
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_stopped_recorder_leaves_no_process_and_no_half_session(
     slow_recorder: subprocess.Popen[str], tmp_path: Path, data: Path, number: signal.Signals
@@ -173,6 +175,7 @@ def test_a_stopped_recorder_leaves_no_process_and_no_half_session(
     assert not (tmp_path / "out" / "logs").exists()
 
 
+@pytest.mark.spark
 def test_a_session_that_hangs_is_killed_and_said(tmp_path: Path, data: Path) -> None:
     with pytest.raises(recorder.RunFailedError, match="the session died") as error:
         record(asked(tmp_path, data, SLOW, sides=["base"], session_timeout_s=15))
@@ -180,6 +183,7 @@ def test_a_session_that_hangs_is_killed_and_said(tmp_path: Path, data: Path) -> 
     assert java_below(os.getpid()) == []
 
 
+@pytest.mark.comet
 def test_two_engines_answer_alike_and_their_logs_show_which_is_which(tmp_path: Path, data: Path) -> None:
     try:
         jars.resolve(engines.COMET, say=lambda _: None)
