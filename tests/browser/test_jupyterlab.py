@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -12,9 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Route
+from playwright.sync_api import Browser, Route
 
-from tests.browser.pages import chromium_browser
 from tests.conftest import ROOT
 
 pytestmark = [pytest.mark.browser, pytest.mark.notebook, pytest.mark.timeout(300)]
@@ -47,7 +47,7 @@ def lab(tmp_path: Path) -> Iterator[str]:
         server.wait(60)
 
 
-def test_the_speedup_notebook_runs_live_with_charts_and_controls_and_no_network(lab: str) -> None:
+def test_the_speedup_notebook_runs_live_with_charts_and_controls_and_no_network(lab: str, browser: Browser) -> None:
     foreign: list[str] = []
 
     def only_here(route: Route) -> None:
@@ -58,8 +58,9 @@ def test_the_speedup_notebook_runs_live_with_charts_and_controls_and_no_network(
             foreign.append(url)
             route.abort()
 
-    with chromium_browser() as browser:
-        page = browser.new_context(viewport={"width": 1400, "height": 1200}).new_page()
+    # The session's browser: a process can run only one.
+    with contextlib.closing(browser.new_context(viewport={"width": 1400, "height": 1200})) as context:
+        page = context.new_page()
         page.set_default_timeout(120_000)
         page.context.route("**/*", only_here)
         page.goto(lab.replace("/lab?", "/lab/tree/01_speedup.ipynb?"))

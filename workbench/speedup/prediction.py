@@ -62,15 +62,9 @@ def predict(
     pieces = cuts(ready)
     if not pieces.keys.height:
         return tables.PREDICTIONS.frame([])
-    fitted = model.factors(dict(overrides or {}))
-    name_of = term_names(pieces.columns, model.groups)
-    fitted, unknown = _with_unseen(fitted, sorted(set(name_of.values())), model)
-    gather = np.zeros((len(pieces.columns), len(fitted.terms)))
-    for column, name in enumerate(pieces.columns):
-        gather[column, fitted.terms.index(name_of[name])] = 1
-    parts = split(pieces, model.column_prices(pieces.columns)) @ gather
+    fitted, unknown, parts, work = _applied(model, pieces, overrides)
     runs = _runs(ready, pieces)
-    predicted = fitted.predict(parts, amounts(pieces) @ gather)
+    predicted = fitted.predict(parts, work)
     unsupported = _unsupported(model, fitted)
     half = _half_width(model, parts, unknown, level)
     rows = [
@@ -83,14 +77,8 @@ def predict(
 def by_term(model: FactorModel, measured: Measured, *, overrides: Mapping[str, float] | None = None) -> pl.DataFrame:
     """The same by operator: `session, query, operator, baseline_s, predicted_s, factor`, per run, for waterfalls."""
     pieces = cuts(_countable(measured))
-    fitted = model.factors(dict(overrides or {}))
-    name_of = term_names(pieces.columns, model.groups)
-    fitted, _ = _with_unseen(fitted, sorted(set(name_of.values())), model)
-    gather = np.zeros((len(pieces.columns), len(fitted.terms)))
-    for column, name in enumerate(pieces.columns):
-        gather[column, fitted.terms.index(name_of[name])] = 1
-    parts = split(pieces, model.column_prices(pieces.columns)) @ gather
-    predicted = fitted.by_term(parts, amounts(pieces) @ gather)
+    fitted, _, parts, work = _applied(model, pieces, overrides)
+    predicted = fitted.by_term(parts, work)
     rows = [
         (session, query, term, float(parts[i, j]), float(predicted[i, j]), float(np.exp(fitted.log_factor[j])))
         for i, (session, query) in enumerate(pieces.keys.select("session", "query").iter_rows())
@@ -99,6 +87,19 @@ def by_term(model: FactorModel, measured: Measured, *, overrides: Mapping[str, f
     ]
     names = ["session", "query", "operator", "baseline_s", "predicted_s", "factor"]
     return pl.DataFrame(rows, schema=names, orient="row")
+
+
+def _applied(
+    model: FactorModel, pieces: Cuts, overrides: Mapping[str, float] | None
+) -> tuple[Factors, frozenset[str], Floats, Floats]:
+    """Factors with rows for unseen terms, these terms, and time and work by owner and term."""
+    name_of = term_names(pieces.columns, model.groups)
+    fitted, unknown = _with_unseen(model.factors(dict(overrides or {})), sorted(set(name_of.values())), model)
+    gather = np.zeros((len(pieces.columns), len(fitted.terms)))
+    for column, name in enumerate(pieces.columns):
+        gather[column, fitted.terms.index(name_of[name])] = 1
+    parts = split(pieces, model.column_prices(pieces.columns)) @ gather
+    return fitted, unknown, np.asarray(parts), np.asarray(amounts(pieces) @ gather)
 
 
 def _countable(measured: Measured) -> Measured:

@@ -177,10 +177,11 @@ def test_a_stopped_recorder_leaves_no_process_and_no_half_session(
 
 @pytest.mark.spark
 def test_a_session_that_hangs_is_killed_and_said(tmp_path: Path, data: Path) -> None:
+    others = java_below(os.getpid())
     with pytest.raises(recorder.RunFailedError, match="the session died") as error:
         record(asked(tmp_path, data, SLOW, sides=["base"], session_timeout_s=15))
     assert "took longer than 15 s" in str(error.value)
-    assert java_below(os.getpid()) == []
+    assert [one for one in java_below(os.getpid()) if one not in others] == []
 
 
 @pytest.mark.comet

@@ -40,5 +40,20 @@ def is_accelerated(node_name: str) -> bool:
 
 
 def supported(engine: str) -> frozenset[str] | None:
-    """Operators that an engine is known to run; null when nothing is known of it."""
+    """Operators that an engine is known to run, by Spark's names; null when nothing is known of it.
+
+    Of RAPIDS by its own table of supported operators and formats (release 26.08), of Comet by its nodes.
+    """
+    if engine == "rapids":
+        return _supported_by_rapids()
     return next((one.supported for one in ENGINES if one.name == engine), None)
+
+
+@lru_cache(maxsize=1)
+def _supported_by_rapids() -> frozenset[str]:
+    from workbench.speedup.builtin import supported_execs, supported_formats
+
+    runs = {row.name.removesuffix("Exec") for row in supported_execs() if row.level in ("S", "PS", "TON")}
+    scans = {f"Scan {row['Format'].lower()}" for row in supported_formats() if row["Direction"] == "read"}
+    # Plans call exchanges by a shorter name.
+    return frozenset(runs | scans | {"Exchange"} if "ShuffleExchange" in runs else runs | scans)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+FORMATS = frozenset({"parquet", "orc", "csv", "json", "avro", "text", "delta", "iceberg", "hive", "jdbc"})
 # plain: works in a task; exchange: writes in one stage, is read in another; broadcast: works on the driver;
 # transition: turns rows into columns or back; none: takes no time of its own.
 Kind = Literal["plain", "exchange", "broadcast", "transition", "none"]
@@ -54,9 +55,18 @@ class Engine:
             return found
         for prefix, operator in self.prefixes.items():
             if node_name.startswith(prefix):
-                scanned = operator.name == "Scan"
-                name = f"Scan {node_name.split()[-1]}".removesuffix(" Scan") if scanned else operator.name
-                return Operator(
-                    operator.engine, name, operator.kind, operator.own_times, operator.span_times, operator.read_times
-                )
+                name = _scan(node_name) if operator.name == "Scan" else operator.name
+                return replace(operator, name=name)
         return None
+
+
+def _scan(node_name: str) -> str:
+    """A scan by its format; the table's name, which may follow, is no part of the operator.
+
+    Examples
+    --------
+    >>> _scan("Scan parquet spark_catalog.default.t"), _scan("CometScan [native] parquet"), _scan("BatchScan orders")
+    ('Scan parquet', 'Scan parquet', 'Scan')
+    """
+    found = next((word for word in node_name.lower().split()[1:] if word in FORMATS), None)
+    return f"Scan {found}" if found else "Scan"

@@ -35,6 +35,7 @@ ENGINE = Engine(
         )
     },
     {
+        "Scan In-memory": Operator(_S, "InMemoryTableScan"),
         "Scan ": Operator(_S, "Scan", own_times=("scan time",)),
         "BatchScan ": Operator(_S, "Scan", own_times=("scan time",)),
         "FileScan ": Operator(_S, "Scan", own_times=("scan time",)),

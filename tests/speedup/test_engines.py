@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import pytest
+
+from workbench.speedup import engines
+
+
+@pytest.mark.parametrize(
+    ("node", "engine", "operator"),
+    [
+        ("WholeStageCodegen (12)", "spark", "WholeStageCodegen"),
+        ("Scan parquet ", "spark", "Scan parquet"),
+        ("Scan parquet spark_catalog.default.t", "spark", "Scan parquet"),
+        ("BatchScan orders", "spark", "Scan"),
+        ("Scan In-memory table orders_cached", "spark", "InMemoryTableScan"),
+        ("InMemoryTableScan", "spark", "InMemoryTableScan"),
+        ("Scan JDBCRelation(a) [numPartitions=1]", "spark", "Scan"),
+        ("CometScan [native_iceberg_compat] parquet ", "comet", "Scan parquet"),
+        ("CometTakeOrderedAndProject", "comet", "TakeOrderedAndProject"),
+        ("GpuScan parquet ", "rapids", "Scan parquet"),
+        ("GpuShuffledHashJoin", "rapids", "SortMergeJoin"),
+        ("GpuTopN", "rapids", "TakeOrderedAndProject"),
+        ("GpuSomethingNew", "rapids", "other accelerated"),
+        ("Window", "spark", "Window"),
+    ],
+)
+def test_a_node_is_told_by_its_name(node: str, engine: str, operator: str) -> None:
+    found = engines.operator(node)
+    assert (found.engine, found.name) == (engine, operator)
+    assert engines.is_accelerated(node) == (engine != "spark")
+
+
+def test_support_is_that_of_the_engines_own_tables() -> None:
+    rapids, comet = engines.supported("rapids"), engines.supported("comet")
+    assert rapids is not None
+    assert comet is not None
+    assert {"Filter", "HashAggregate", "Exchange", "BroadcastHashJoin", "Scan parquet"} <= rapids & comet
+    assert "CartesianProduct" in rapids - comet
+    assert engines.supported("spark") is None
