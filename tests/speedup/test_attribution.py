@@ -14,11 +14,11 @@ def node(
     metrics: dict[int, dict[str, float]] | None = None,
     arguments: str = "",
 ) -> Node:
-    return Node(node_id, name, engines.operator(name), parents, None, arguments, metrics or {})
+    return Node(node_id, name, engines.operator(name), parents, arguments, metrics or {})
 
 
 def stage(stage_id: int, start_s: float, end_s: float, task_s: float, run_s: float | None = None) -> Stage:
-    return Stage(stage_id, 0, start_s, end_s, task_s, task_s if run_s is None else run_s, 0.0, 2, 0)
+    return Stage(stage_id, 0, start_s, end_s, task_s, task_s if run_s is None else run_s, 2, 0)
 
 
 def execution(nodes: list[Node], stages: list[Stage], end_s: float = 10.0) -> Execution:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import os
 import sys
 import threading
 from collections import deque
@@ -25,6 +24,7 @@ from workbench.eventlog.redact import Redactor
 from workbench.eventlog.scrub import scrub
 from workbench.eventlog.sink import ParquetSink, Sink
 from workbench.eventlog.sources import LogSource, find_all
+from workbench.host import cores
 
 if TYPE_CHECKING:
     import polars as pl
@@ -193,8 +193,7 @@ def _run(
 
 
 def _processes(jobs: int | None, sources: list[LogSource]) -> int:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    wanted = jobs or cores
+    wanted = jobs or cores()
     # Compressed logs hold about ten times their size.
     content = sum(file.size_bytes * (1 if file.codec == "plain" else 10) for source in sources for file in source.files)
     return wanted if content >= PARALLEL_BYTES else 1

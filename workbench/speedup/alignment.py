@@ -162,7 +162,7 @@ def align(baseline: Execution, candidate: Execution) -> Alignment:
             raise InputError("the execution has no plan", where=side, found=f"SQL execution {plan.execution.sql_id}")
     matched = _matched(*plans)
     costs = tuple(_costs(plan.execution) for plan in plans)
-    accelerated = any(node.operator.engine != "spark" for node in plans[1].nodes.values())
+    accelerated = any(node.operator.accelerated for node in plans[1].nodes.values())
     rows = [_row(plans, costs, first, second, accelerated=accelerated) for first, second in _in_order(plans, matched)]
     rows += _other_times(costs)
     aligned = ALIGNED.frame([row | {"row": number} for number, row in enumerate(rows)])
@@ -300,7 +300,7 @@ def _change(first: Node | None, second: Node | None, *, accelerated: bool) -> st
         return "added"
     if second is None:
         return "removed"
-    if accelerated and second.operator.engine == "spark":
+    if accelerated and not second.operator.accelerated:
         return "left on CPU"
     return "same" if first.operator == second.operator else "replaced"
 

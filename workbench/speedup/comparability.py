@@ -170,8 +170,8 @@ def _accelerated_share(facts: Sequence[Facts]) -> float:
             operator = engines.operator(name)
             if operator.kind == "none":
                 continue
-            plain += count * (operator.engine == "spark")
-            accelerated += count * (operator.engine != "spark")
+            plain += count * (not operator.accelerated)
+            accelerated += count * operator.accelerated
     return accelerated / (plain + accelerated) if plain + accelerated else 0.0
 
 

@@ -29,7 +29,6 @@ class Node:
     name: str
     operator: Operator
     parent_ids: tuple[int, ...]
-    codegen_id: int | None
     arguments: str
     metrics: dict[int, dict[str, float]] = field(default_factory=dict)
 
@@ -53,7 +52,6 @@ class Stage:
     end_s: float
     task_s: float
     run_s: float
-    gc_s: float
     n_tasks: int
     n_failed: int
 
@@ -85,15 +83,6 @@ class Execution:
             for parent in node.parent_ids:
                 found[parent].append(node.node_id)
         return {parent: tuple(below) for parent, below in found.items()}
-
-    @cached_property
-    def members(self) -> dict[int, tuple[int, ...]]:
-        """Nodes that each codegen span fuses."""
-        found: dict[int, list[int]] = defaultdict(list)
-        for node in self.nodes.values():
-            if node.codegen_id is not None:
-                found[node.codegen_id].append(node.node_id)
-        return {span: tuple(inside) for span, inside in found.items()}
 
 
 def read_executions(facts: Facts) -> Iterator[Execution]:
@@ -178,7 +167,6 @@ def _nodes(rows: list[dict[str, Any]], metrics: list[dict[str, Any]]) -> dict[in
             name,
             operator,
             tuple(row["parent_ids"] or ()),
-            row["codegen_id"],
             row["simple_string"] or "",
             dict(by_stage),
         )
@@ -194,7 +182,6 @@ def _stage(row: dict[str, Any]) -> Stage:
         max(start_ms, row["last_finish_time_ms"] or start_ms) / 1e3,
         (row["task_duration_total_ms"] or 0) / 1e3,
         row["executor_run_time_ms"] / 1e3,
-        row["jvm_gc_time_ms"] / 1e3,
         row["n_tasks"],
         row["n_failed"] + row["n_killed"],
     )

@@ -7,7 +7,6 @@ so that a growing folder is read once.
 from __future__ import annotations
 
 import fnmatch
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -22,6 +21,7 @@ from workbench.errors import ConfigError, WorkbenchError
 from workbench.eventlog.reader import read
 from workbench.eventlog.scrub import scrub
 from workbench.eventlog.sources import find_logs
+from workbench.host import cores
 from workbench.speedup.applications import APPLICATIONS_MEASURED, application, streaming_ids, unreadable
 from workbench.speedup.facts_cache import FactsCache, default_cache, digest
 from workbench.speedup.fleet_sources import Candidate, candidates
@@ -203,11 +203,6 @@ def _local(found: Sequence[Candidate], cache: FactsCache | None, jobs: int | Non
 
 # What a worker runs.
 _work = measure_log
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def pool(processes: int) -> ProcessPoolExecutor:

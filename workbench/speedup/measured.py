@@ -151,7 +151,7 @@ def _piece(execution: Execution, piece: Piece) -> dict[str, Any]:
         "basis": piece.basis,
         "operators": [operator_name(execution, node) for node in nodes],
         "node_ids": list(piece.node_ids),
-        "accelerated": [node.operator.engine != "spark" for node in nodes],
+        "accelerated": [node.operator.accelerated for node in nodes],
         "work": [work(execution, node) for node in nodes],
         "task_s": piece.task_s,
         "wall_s": piece.wall_s,

@@ -13,9 +13,10 @@ from workbench import files
 from workbench.errors import InputError
 from workbench.eventlog.reader import Facts, read
 from workbench.eventlog.sources import find_all
+from workbench.host import cores
 from workbench.speedup import recording
 from workbench.speedup.comparability import comparability
-from workbench.speedup.fleet import cores, pool
+from workbench.speedup.fleet import pool
 from workbench.speedup.measured import Measured, joined, measure
 
 # Below this, starting processes takes longer than they save.

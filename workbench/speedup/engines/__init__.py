@@ -36,7 +36,7 @@ def operator(node_name: str) -> Operator:
 
 def is_accelerated(node_name: str) -> bool:
     """Whether the node runs on an accelerator."""
-    return operator(node_name).engine != "spark"
+    return operator(node_name).accelerated
 
 
 def supported(engine: str) -> frozenset[str] | None:

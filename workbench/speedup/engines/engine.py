@@ -38,6 +38,11 @@ class Operator:
     span_times: tuple[str, ...] = ()
     read_times: tuple[str, ...] = ()
 
+    @property
+    def accelerated(self) -> bool:
+        """Does it run on an accelerator?"""
+        return self.engine != "spark"
+
 
 @dataclass(frozen=True)
 class Engine:
