@@ -57,7 +57,7 @@ COLD, FAILED = "cold: first run in its session", "failed"
 REPEATED_TASKS = "tasks failed or were killed"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Measured:
     """`EXECUTIONS` and `PIECES` of any number of logs, under one or several labels."""
 

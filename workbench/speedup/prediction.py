@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 import polars as pl
@@ -58,8 +59,7 @@ def predict(
     not seen gets the engine-wide factor; one that the candidate left on the CPU when it was seen, or that its engine
     does not support, 1. Does not know of other data, other hardware or a busier cluster.
     """
-    ready = _countable(measured)
-    pieces = cuts(ready)
+    ready, pieces = _ready(measured)
     if not pieces.keys.height:
         return tables.PREDICTIONS.frame([])
     fitted, unknown, parts, work = _applied(model, pieces, overrides)
@@ -76,7 +76,7 @@ def predict(
 
 def by_term(model: FactorModel, measured: Measured, *, overrides: Mapping[str, float] | None = None) -> pl.DataFrame:
     """The same by operator: `session, query, operator, baseline_s, predicted_s, factor`, per run, for waterfalls."""
-    pieces = cuts(_countable(measured))
+    _, pieces = _ready(measured)
     fitted, _, parts, work = _applied(model, pieces, overrides)
     predicted = fitted.by_term(parts, work)
     rows = [
@@ -100,6 +100,13 @@ def _applied(
         gather[column, fitted.terms.index(name_of[name])] = 1
     parts = split(pieces, model.column_prices(pieces.columns)) @ gather
     return fitted, unknown, np.asarray(parts), np.asarray(amounts(pieces) @ gather)
+
+
+@lru_cache(maxsize=1)
+def _ready(measured: Measured) -> tuple[Measured, Cuts]:
+    """What counts, as arrays: kept for the last one, because what-if asks again and again with other factors."""
+    ready = _countable(measured)
+    return ready, cuts(ready)
 
 
 def _countable(measured: Measured) -> Measured:
