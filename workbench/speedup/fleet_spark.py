@@ -76,7 +76,7 @@ def _session() -> tuple[SparkSession, bool]:
     active = SparkSession.getActiveSession()
     if active is not None:
         return active, False
-    from workbench.speedup.recording import java
+    from workbench.spark import java
 
     for name, value in java.environment().items():
         os.environ.setdefault(name, value)

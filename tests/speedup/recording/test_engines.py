@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from workbench.errors import ConfigError
+from workbench.spark.engines import COMET, class_paths
 from workbench.speedup.recording import engines
 
 
@@ -14,7 +15,7 @@ def test_engines_are_sides_under_their_own_names() -> None:
     spark, comet = engines.sides(["spark", "comet"], [], [])
     assert (spark.label, spark.settings, spark.artifact) == ("spark", {}, None)
     assert comet.settings["spark.plugins"] == "org.apache.spark.CometPlugin"
-    assert comet.artifact == engines.COMET
+    assert comet.artifact == COMET
 
 
 def test_a_label_frees_the_name_and_sides_add_settings_of_their_own() -> None:
@@ -53,6 +54,6 @@ def test_a_setting_is_a_key_of_spark_and_a_value(pair: str) -> None:
 
 
 def test_the_jar_is_on_the_class_paths_from_the_start() -> None:
-    found = engines.class_paths(Path("/data/jars/comet.jar"))
+    found = class_paths(Path("/data/jars/comet.jar"))
     assert found["spark.jars"] == found["spark.driver.extraClassPath"] == "/data/jars/comet.jar"
     assert found["spark.executor.extraClassPath"] == "/data/jars/comet.jar:comet.jar"

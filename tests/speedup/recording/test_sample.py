@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.conftest import SAMPLES
+from workbench.spark.engines import COMET
 from workbench.speedup.recording import load, tpch
 from workbench.speedup.recording.answers import Answer
-from workbench.speedup.recording.engines import COMET
 from workbench.speedup.recording.store import Store
 from workbench.speedup.recording.suite import Suite
 

@@ -18,7 +18,9 @@ import pytest
 
 from workbench.errors import MissingToolError
 from workbench.eventlog.reader import read
-from workbench.speedup.recording import engines, jars, load, recorder
+from workbench.spark import jars
+from workbench.spark.engines import COMET
+from workbench.speedup.recording import load, recorder
 from workbench.speedup.recording.config import RecordConfig
 
 QUERIES = """
@@ -187,7 +189,7 @@ def test_a_session_that_hangs_is_killed_and_said(tmp_path: Path, data: Path) -> 
 @pytest.mark.comet
 def test_two_engines_answer_alike_and_their_logs_show_which_is_which(tmp_path: Path, data: Path) -> None:
     try:
-        jars.resolve(engines.COMET, say=lambda _: None)
+        jars.resolve(COMET, say=lambda _: None)
     except MissingToolError as error:
         pytest.skip(f"the jar of Comet cannot be had here: {error.facts['found']}"[:300])
     small = "comet:comet,spark.memory.offHeap.size=512m"
@@ -195,7 +197,7 @@ def test_two_engines_answer_alike_and_their_logs_show_which_is_which(tmp_path: P
     assert outcome.reasons == []
     recording = load(tmp_path / "out")
     assert recording.complete
-    assert recording.side("comet").jar_sha256 == engines.COMET.sha256
+    assert recording.side("comet").jar_sha256 == COMET.sha256
     assert set(recording.answers()["verdict"]) <= {"reference", "equal", "equal up to ties at the limit"}
     for label, _, log in recording.logs():
         assert all(executions_of(log).get(query) == 2 for query in recording.suite.queries)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from workbench.speedup.commands.terminal import say
+from workbench.terminal import say
 
 if TYPE_CHECKING:
     import polars as pl

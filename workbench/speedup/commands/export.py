@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from workbench.speedup.commands.terminal import say
+from workbench.terminal import say
 
 
 def export(

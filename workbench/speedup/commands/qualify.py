@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from workbench.speedup.commands.generate import Method
-from workbench.speedup.commands.terminal import say
+from workbench.terminal import say
 
 if TYPE_CHECKING:
     from workbench.speedup.fleet import Filters, Fleet

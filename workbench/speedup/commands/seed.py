@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.speedup.commands.terminal import say
+from workbench.terminal import say
 
 if TYPE_CHECKING:
     from workbench.speedup.seed.applications import SeedApplication

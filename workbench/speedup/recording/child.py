@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.speedup.recording import java, session, stopping
+from workbench.spark import java
+from workbench.speedup.recording import session, stopping
 
 POLL_S = 0.25
 # Time that an asked process group has to end by itself.

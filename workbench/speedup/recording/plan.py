@@ -11,8 +11,10 @@ from pathlib import Path
 from workbench import __version__, files, host
 from workbench.errors import ConfigError, InputError
 from workbench.eventlog.scrub import scrub_property
+from workbench.spark import jars
+from workbench.spark.engines import class_paths
 from workbench.speedup.recording import data as tables_of
-from workbench.speedup.recording import engines, jars, journal, suite
+from workbench.speedup.recording import engines, journal, suite
 from workbench.speedup.recording.config import RecordConfig
 from workbench.speedup.recording.data import Data
 from workbench.speedup.recording.journal import Recording
@@ -96,7 +98,7 @@ class Prepared:
             folder=str(folder),
             app_name=f"{self.suite.name} {label} s{number}",
             master=self.config.master,
-            settings=places | self.shared | side.settings | (engines.class_paths(jar) if jar else {}),
+            settings=places | self.shared | side.settings | (class_paths(jar) if jar else {}),
             place=self.data.place,
             views=self.data.views,
             queries=self.suite.queries,
@@ -148,7 +150,7 @@ def prepare(config: RecordConfig, *, say: Callable[[str], None], dry: bool = Fal
     MissingToolError
         A jar, tpchgen-cli, pyspark or Java cannot be had.
     """
-    from workbench.speedup.recording import java
+    from workbench.spark import java
 
     sides = tuple(engines.sides(config.engines, config.labels, config.sides))
     engines.settings(config.conf)

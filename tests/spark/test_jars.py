@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from workbench.errors import InputError, MissingToolError
-from workbench.speedup.recording import jars
-from workbench.speedup.recording.engines import Artifact
+from workbench.spark import jars
+from workbench.spark.engines import Artifact
 
 
 def jar(name: str = "org/some/Plugin.class") -> bytes:

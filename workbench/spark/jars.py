@@ -17,7 +17,7 @@ from pathlib import Path
 
 from workbench import files, runs
 from workbench.errors import InputError, MissingToolError
-from workbench.speedup.recording.engines import Artifact
+from workbench.spark.engines import Artifact
 
 FETCH_TIMEOUT_S = 600
 COPY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
@@ -129,7 +129,7 @@ def _keep(scratch: Path, artifact: Artifact, kept: Path) -> str | None:
 
 def _by_ivy(artifact: Artifact, scratch: Path) -> str | None:
     """A throw-away JVM of Spark resolves the packages and ends."""
-    module = "workbench.speedup.recording.ivy"
+    module = "workbench.spark.ivy"
     return _run([sys.executable, "-m", module, artifact.coordinate, str(scratch)], scratch)
 
 
@@ -143,7 +143,7 @@ def _by_maven(artifact: Artifact, scratch: Path) -> str | None:
 
 def _run(command: list[str], scratch: Path) -> str | None:
     """Run to the end in the scratch folder; the last telling line of a failure, else null."""
-    from workbench.speedup.recording.java import environment
+    from workbench.spark.java import environment
 
     try:
         done = subprocess.run(  # noqa: S603

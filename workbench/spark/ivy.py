@@ -1,4 +1,4 @@
-"""`python -m workbench.speedup.recording.ivy COORDINATE FOLDER`: a JVM that only brings a package, then ends."""
+"""`python -m workbench.spark.ivy COORDINATE FOLDER`: a JVM that only brings a package, then ends."""
 
 from __future__ import annotations
 
