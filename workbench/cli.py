@@ -48,6 +48,7 @@ AREAS = {
     "speedup": Area(
         "workbench.speedup.command", "Measure and predict what an accelerator gains, operator by operator."
     ),
+    "lore": Area("workbench.lore.command", "Dump the inputs of an operator, replay it alone, verify it bit for bit."),
 }
 
 
