@@ -1,0 +1,1 @@
+"""Dumps looked into without a JVM and without loading anything: metas, plans, batches."""
