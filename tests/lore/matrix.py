@@ -1,0 +1,209 @@
+"""The matrix run in processes of its own: one dumps every operator of every query, another replays each dump.
+
+    python -m tests.lore.matrix dump OUT --data DATA --adaptive on
+    python -m tests.lore.matrix replay OUT --data DATA
+
+Each process starts one Spark, loops over the operators, and writes what it met as JSON into OUT.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.lore import matrix_data, queries
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from workbench.lore.plan import Tree
+
+# Small enough that many partitions have several batches.
+BATCH_ROWS = 300
+SETTINGS = {
+    "spark.sql.shuffle.partitions": "3",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.session.timeZone": "Europe/Berlin",
+    # Not the defaults, so that a file is a partition although the files are small.
+    "spark.sql.files.openCostInBytes": "100KB",
+    "spark.sql.files.maxPartitionBytes": "100KB",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+CANARY_VARIABLE = "LORE_CANARY"
+# Where a secret may sit in a session; none of them may come to lie in a dump.
+CANARY_CONFS = (
+    "spark.hadoop.fs.s3a.secret.key",
+    "spark.executorEnv.LORE_TOKEN",
+    "spark.sql.canary.password",
+    "spark.lore.canary",
+)
+# Names that classes have on one line only, as they are called on the other.
+SAME_CLASS = {
+    "PythonMapInArrowExec": "MapInArrowExec",
+    "ArrowWindowPythonExec": "WindowInPandasExec",
+    "ArrowAggregatePythonExec": "AggregateInPandasExec",
+}
+
+
+def main() -> None:
+    """Do what the arguments say."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("work", choices=["dump", "replay"])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--adaptive", choices=["on", "off"], default="on")
+    parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", nargs="*", default=[])
+    options = parser.parse_args()
+    begun = time.monotonic()
+    with _session(options) as spark:
+        ready = time.monotonic()
+        line = tuple(int(part) for part in spark.version.split(".")[:2])
+        chosen = [one for one in queries.of_line((line[0], line[1]), quick=options.quick) if one.name in options.only or not options.only]
+        matrix_data.make_views(spark, options.data)
+        record = _dump_all(spark, chosen, options.out) if options.work == "dump" else _replay_all(spark, chosen, options.out)
+        record |= {"spark": spark.version, "start_s": ready - begun, "work_s": time.monotonic() - ready}
+    (options.out / f"{options.work}.json").write_text(json.dumps(record, indent=1))
+
+
+@contextlib.contextmanager
+def _session(options: argparse.Namespace) -> Iterator[SparkSession]:
+    from workbench.lore import session
+
+    settings = SETTINGS | {"spark.sql.adaptive.enabled": "true" if options.adaptive == "on" else "false"}
+    canary = os.environ.get(CANARY_VARIABLE)
+    if options.work == "dump" and canary:
+        settings |= {key: f"{canary}-{key}" for key in CANARY_CONFS}
+        settings["spark.driver.extraJavaOptions"] = f"-Duser.home={os.environ['HOME']}"
+    # Only a replay loads what files name.
+    with session.fresh(master=options.master, settings=settings, filtered=options.work == "replay") as spark:
+        yield spark
+
+
+@contextlib.contextmanager
+def _confs(spark: SparkSession, one: queries.Query) -> Iterator[None]:
+    before = {key: spark.conf.get(key, None) for key in one.confs}
+    for key, value in one.confs.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            spark.conf.unset(key) if value is None else spark.conf.set(key, value)
+
+
+def _tree(spark: SparkSession, one: queries.Query) -> tuple[DataFrame, Tree]:
+    from workbench.lore.running import tagged
+
+    frame = one.make(spark)
+    return frame, tagged(frame, labels=False)
+
+
+def _dump_all(spark: SparkSession, chosen: list[queries.Query], out: Path) -> dict[str, Any]:
+    context = spark.sparkContext
+    record: dict[str, Any] = {
+        "operators": [],
+        "trees": {},
+        "answers": {},
+        "secrets": [context._gateway.gateway_parameters.auth_token, context._accumulatorServer.auth_token, sys.executable],
+    }
+    for one in chosen:
+        begun = time.monotonic()
+        with _confs(spark, one):
+            frame, tree = _tree(spark, one)
+            record["trees"][one.name] = tree.render(metrics=False)
+            references = [node.kind for node in tree.root.walk() if node.lore_id is None]
+            record["operators"] += [_record(one, None, kind) for kind in references]
+            record["operators"] += [_dumped(tree, lore_id, one, out) for lore_id in sorted(tree.nodes)]
+            # The root has the last id.
+            if record["operators"][-1]["refused"] is None:
+                record["answers"][one.name] = _answer(frame, tree)
+        print(f"{one.name}: {len(tree.nodes)} operators, {time.monotonic() - begun:.1f} s", flush=True)
+    return record
+
+
+def _record(one: queries.Query, lore_id: int | None, kind: str) -> dict[str, Any]:
+    return {"query": one.name, "lore_id": lore_id, "kind": SAME_CLASS.get(kind, kind), "refused": None, "error": None}
+
+
+def _dumped(tree: Tree, lore_id: int, one: queries.Query, out: Path) -> dict[str, Any]:
+    from workbench.lore.config import DumpSettings
+    from workbench.lore.dumping import dump_tree
+
+    record = _record(one, lore_id, tree.nodes[lore_id].kind)
+    settings = DumpSettings(ids=f"{lore_id}[*]", path=str(out / one.name), strict=False, batch_rows=BATCH_ROWS)
+    try:
+        record["refused"] = dump_tree(tree, settings).refused.get(lore_id)
+    except Exception as error:  # an operator that cannot be dumped must not hide the others
+        record["error"] = f"{type(error).__name__}: {error}"[:4000]
+    return record
+
+
+def _answer(frame: DataFrame, tree: Tree) -> str:
+    """What the query itself gives, by Spark's own texts of the values: knows nothing of fingerprints."""
+    plan = frame._jdf.queryExecution()
+    return _digest(tree.bridge, plan.toRdd(), tree.bridge.listed(plan.executedPlan().output()))
+
+
+def _digest(bridge: Any, rdd: Any, attributes: list[Any]) -> str:
+    from workbench.lore import fingerprint
+
+    frame = fingerprint.numbered(bridge.quiet(), rdd, attributes)
+    rows = frame.selectExpr(*(f"cast({name} as string) {name}" for name in frame.columns)).collect()
+    lines = sorted(json.dumps(list(row)) for row in rows)
+    digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    return f"{len(lines)} rows, {digest}"
+
+
+def _replay_all(spark: SparkSession, chosen: list[queries.Query], out: Path) -> dict[str, Any]:
+    record: dict[str, Any] = {"operators": [], "trees": {}, "answers": {}}
+    for one in chosen:
+        begun = time.monotonic()
+        with _confs(spark, one):
+            record["trees"][one.name] = _tree(spark, one)[1].render(metrics=False)
+        folders = sorted((out / one.name).glob("loreId-*"), key=lambda path: int(path.name.split("-")[1]))
+        for folder in folders:
+            record["operators"].append(_replayed(spark, one, folder, record["answers"], last=folder == folders[-1]))
+        print(f"{one.name}: {len(folders)} dumps, {time.monotonic() - begun:.1f} s", flush=True)
+    return record
+
+
+def _replayed(
+    spark: SparkSession, one: queries.Query, folder: Path, answers: dict[str, str], *, last: bool
+) -> dict[str, Any]:
+    from workbench.lore import session, trust
+    from workbench.lore.bridge import bridge
+    from workbench.lore.rebuild import rebuild
+    from workbench.lore.store import Store
+    from workbench.lore.verifying import verify
+
+    lore_id = int(folder.name.split("-")[1])
+    record = {"query": one.name, "lore_id": lore_id, "passed": False, "row_for_row": False, "said": None}
+    try:
+        sidecar = trust.check(folder)
+        session.like_the_dump(spark, sidecar)
+        found = bridge(spark)
+        store = Store(found, str(folder))
+        rebuilt = rebuild(store, sidecar, found)
+        verification = verify(store, sidecar, rebuilt)
+        record |= {"passed": verification.passed, "row_for_row": verification.row_for_row}
+        record |= {"said": "; ".join([verification.answer, *verification.note])}
+        if last and verification.passed:
+            answers[one.name] = _digest(found, rebuilt.rdd(), rebuilt.attributes)
+    except Exception as error:  # a replay that dies must not hide the others
+        record["said"] = f"{type(error).__name__}: {error}"[:4000]
+    return record
+
+
+if __name__ == "__main__":
+    main()
