@@ -1,0 +1,224 @@
+"""Does a replay give what the original gave? Bit for bit, by fingerprints, and which rows differ first."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import ConfigError
+from workbench.lore import fingerprint
+from workbench.lore.failure import Failure, failure_of
+from workbench.lore.rebuild import Rebuilt, output_rows
+from workbench.lore.sidecar import PartitionPrint, Sidecar
+from workbench.lore.store import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+DIFFERENCES = 5
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What a comparison found.
+
+    Attributes
+    ----------
+    passed
+        Are the rows the same, as a multiset (or, of an operator that failed, is the error the same)?
+    row_for_row
+        Do they also come in the same partitions and the same order? Null where nothing was compared.
+    compared_with
+        What the replay was held against.
+    n_expected, n_found
+        Rows; null where the operator failed.
+    differing
+        Partitions whose rows differ.
+    missing, extra
+        The first rows that only one side has, as JSON; empty when the dump did not keep its output.
+    note
+        What else to know: masking, tolerance, errors.
+    """
+
+    passed: bool
+    row_for_row: bool | None
+    compared_with: str
+    n_expected: int | None
+    n_found: int | None
+    differing: tuple[int, ...] = ()
+    missing: tuple[str, ...] = ()
+    extra: tuple[str, ...] = ()
+    note: tuple[str, ...] = field(default=())
+
+    @property
+    def answer(self) -> str:
+        """One sentence."""
+        word = "PASS" if self.passed else "FAIL"
+        if self.n_expected is None or self.n_found is None:
+            return f"{word}: {self.note[0] if self.note else 'the operator failed'}"
+        if self.passed:
+            how = "row for row" if self.row_for_row else "the same rows in another order"
+            return f"{word}: {self.n_found} rows, {how}, compared with {self.compared_with}"
+        partitions = ", ".join(str(number) for number in self.differing[:10])
+        return (
+            f"{word}: {self.n_found} rows where {self.compared_with} gave {self.n_expected}; "
+            f"partitions that differ: {partitions or 'none alone'}"
+        )
+
+
+def verify(folder: Store, sidecar: Sidecar, rebuilt: Rebuilt, *, tolerance: float | None = None) -> Verification:
+    """Run the operator once and compare what it gives with what the sidecar says.
+
+    Parameters
+    ----------
+    folder, sidecar
+        A dump that `trust.check` let through.
+    rebuilt
+        Its operator over its inputs.
+    tolerance
+        Relative difference up to which two floating-point numbers are the same; only with a dump that kept its
+        output. Null compares bit for bit.
+
+    Raises
+    ------
+    ConfigError
+        A tolerance without kept output.
+    """
+    expected = {int(number): one for number, one in sidecar.output.fingerprint.items()}
+    if tolerance is not None and not sidecar.output.kept:
+        raise ConfigError(
+            "a tolerance needs the rows themselves, and this dump holds only their fingerprint",
+            where="--tolerance",
+            do="dump again with --keep-output-rows at least as large as the output",
+        )
+    try:
+        rdd = rebuilt.rdd()
+        if len(expected) < int(rdd.getNumPartitions()):
+            rdd = rebuilt.bridge.prune(rdd, expected)
+        frame = fingerprint.numbered(rebuilt.bridge.quiet(), rdd, rebuilt.attributes)
+        found = fingerprint.of(frame, sorted(expected))
+    except Exception as error:  # noqa: BLE001 - what it dies of is compared, too
+        return _failed(sidecar, failure_of(error))
+    if sidecar.output.error is not None:
+        wanted = sidecar.output.error
+        note = f"the original failed with {wanted.error_class}, and the replay did not fail"
+        return Verification(False, None, sidecar.output.compared_with, None, None, note=(note,))
+    return _compared(folder, sidecar, frame, expected, found, tolerance)
+
+
+def _failed(sidecar: Sidecar, failure: Failure) -> Verification:
+    wanted = sidecar.output.error
+    if wanted is None:
+        note = f"the replay failed, and the original did not: {failure}"
+        return Verification(False, None, sidecar.output.compared_with, None, None, note=(note,))
+    same = (wanted.error_class, wanted.message) == (failure.error_class, failure.message)
+    note = (
+        f"the same error: {failure}"
+        if same
+        else f"another error: {failure}; expected {wanted.error_class}: {wanted.message}"
+    )
+    return Verification(same, None, sidecar.output.compared_with, None, None, note=(note,))
+
+
+def _compared(
+    folder: Store,
+    sidecar: Sidecar,
+    frame: DataFrame,
+    expected: Mapping[int, PartitionPrint],
+    found: Mapping[int, PartitionPrint],
+    tolerance: float | None,
+) -> Verification:
+    wanted, given = fingerprint.total(expected), fingerprint.total(found)
+    passed = wanted == given
+    row_for_row = dict(expected) == dict(found)
+    differing = tuple(
+        number for number in sorted(expected) if _unordered(expected[number]) != _unordered(found[number])
+    )
+    missing: tuple[str, ...] = ()
+    extra: tuple[str, ...] = ()
+    notes = [sidecar.masked] if sidecar.masked else []
+    if not passed and sidecar.output.kept:
+        original = output_rows(folder, sidecar, frame)
+        if tolerance is not None and _close(original, frame, tolerance):
+            passed = True
+            notes.append(f"not bit for bit: equal within a relative tolerance of {tolerance:g}")
+        else:
+            missing, extra = first_differences(original, frame)
+    elif not passed:
+        notes.append("the dump did not keep its output, so that differing rows cannot be shown (--keep-output-rows)")
+    return Verification(
+        passed,
+        row_for_row,
+        sidecar.output.compared_with,
+        wanted.n_rows,
+        given.n_rows,
+        differing,
+        missing,
+        extra,
+        tuple(notes),
+    )
+
+
+def _unordered(one: PartitionPrint) -> tuple[int, int, int]:
+    return one.n_rows, one.hash_sum, one.hash_xor
+
+
+def first_differences(
+    expected: DataFrame, found: DataFrame, *, most: int = DIFFERENCES
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Rows that only one of two frames has (columns c0, c1 …), each as often as it has it more often; as JSON."""
+    types = [field.dataType.simpleString() for field in found.schema.fields]
+    hashing = fingerprint.row_hash_sql(types)
+
+    def counted(frame: DataFrame, sign: int) -> Any:
+        text = f"to_json(struct({', '.join(frame.columns)}))" if frame.columns else "'{}'"
+        return frame.selectExpr(f"{hashing} AS h", f"{text} AS row", f"{sign} AS side")
+
+    rows = (
+        counted(expected, -1)
+        .unionByName(counted(found, 1))
+        .groupBy("h")
+        .agg(*(fingerprint.expression(text) for text in ("sum(side) AS more", "first(row) AS row")))
+        .filter("more <> 0")
+        .orderBy("row")
+    )
+    missing = [row["row"] for row in rows.filter("more < 0").limit(most).collect()]
+    extra = [row["row"] for row in rows.filter("more > 0").limit(most).collect()]
+    return tuple(missing), tuple(extra)
+
+
+def _close(expected: DataFrame, found: DataFrame, tolerance: float) -> bool:
+    """Are two small frames equal but for floating-point numbers that are close? Rows are aligned by sorting."""
+    left, right = ([_comparable(row) for row in frame.collect()] for frame in (expected, found))
+    if len(left) != len(right):
+        return False
+    return all(
+        _alike(one, other, tolerance)
+        for one, other in zip(sorted(left, key=_sort_key), sorted(right, key=_sort_key), strict=True)
+    )
+
+
+def _comparable(row: Any) -> list[Any]:
+    return [value.asDict(recursive=True) if hasattr(value, "asDict") else value for value in row]
+
+
+def _sort_key(row: list[Any]) -> tuple[str, str]:
+    # What is exact first: floats that differ in their last bits must not decide which rows stand beside each other.
+    exact = [value for value in row if not isinstance(value, float)]
+    rough = [f"{value:.3e}" for value in row if isinstance(value, float)]
+    return json.dumps(exact, default=str, sort_keys=True), json.dumps(rough)
+
+
+def _alike(one: Any, other: Any, tolerance: float) -> bool:
+    if isinstance(one, float) and isinstance(other, float):
+        if math.isnan(one) or math.isnan(other):
+            return math.isnan(one) and math.isnan(other)
+        return math.isclose(one, other, rel_tol=tolerance, abs_tol=0.0)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(_alike(a, b, tolerance) for a, b in zip(one, other, strict=True))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_alike(one[key], other[key], tolerance) for key in one)
+    return bool(one == other)

@@ -1,0 +1,110 @@
+"""Rows written by the executors as Parquet, and the files put where a dump has them: partition-P/batch-B.parquet."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from workbench.errors import ConfigError
+from workbench.formats import size
+from workbench.lore.store import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+SCRATCH = "_write"
+POLL_S = 0.3
+_PART = re.compile(r"part-(\d+)-.*-c(\d+)\b")
+
+
+def write(
+    store: Store, folder: str, frame: DataFrame, keep: list[int], *, batch_rows: int
+) -> tuple[dict[int, int], int]:
+    """Write a frame whose partitions are those of `keep`, in order.
+
+    Returns
+    -------
+    tuple
+        Batches by partition (those without rows have none), and how many rows there are.
+    """
+    from pyspark.sql import Observation, functions
+
+    counted = Observation()
+    frame = frame.observe(counted, functions.count(functions.lit(1)).alias("n"))
+    scratch = f"{folder}/{SCRATCH}"
+    frame.write.option("maxRecordsPerFile", batch_rows).parquet(str(store.path(scratch).toString()))
+    return _placed(store, folder, keep), int(counted.get["n"])
+
+
+def _placed(store: Store, folder: str, keep: list[int]) -> dict[int, int]:
+    batches: dict[int, int] = {}
+    # Names sort by partition and then by the file's number in it.
+    for name in store.names(f"{folder}/{SCRATCH}"):
+        if not (match := _PART.match(name)):
+            continue
+        number = keep[int(match[1])]
+        batch = batches.get(number, 0)
+        if not batch:
+            store.make(f"{folder}/partition-{number}")
+        store.move(f"{folder}/{SCRATCH}/{name}", f"{folder}/partition-{number}/batch-{batch}.parquet")
+        batches[number] = batch + 1
+    store.remove(f"{folder}/{SCRATCH}")
+    return batches
+
+
+@contextlib.contextmanager
+def capped(store: Store, max_bytes: int | None) -> Iterator[None]:
+    """Stop the writing jobs of the block when the store grows past the cap.
+
+    A file counts when its writer gives bytes away, a row group at a time: up to 128 MB a task may come on top.
+
+    Raises
+    ------
+    ConfigError
+        It grew past the cap.
+    """
+    if max_bytes is None:
+        yield
+        return
+    context = store.bridge.context
+    group = f"lore-{uuid.uuid4().hex[:12]}"
+    ended, over = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(POLL_S):
+            if _total(store) > max_bytes:
+                over.set()
+                context.cancelJobGroup(group)
+                return
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    before = context.getLocalProperty("spark.jobGroup.id")
+    context.setLocalProperty("spark.jobGroup.id", group)
+    watcher.start()
+    try:
+        yield
+    except Exception:
+        if not over.is_set():
+            raise
+    finally:
+        ended.set()
+        watcher.join()
+        context.setLocalProperty("spark.jobGroup.id", before)
+    if over.is_set() or _total(store) > max_bytes:
+        raise ConfigError(
+            "the dump is larger than it may be",
+            where="--max-bytes",
+            found=f"more than {size(max_bytes)}",
+            do="dump fewer partitions (1[0] for the first), fewer --columns, or raise --max-bytes",
+        )
+
+
+def _total(store: Store) -> int:
+    # Files come and go while they are written and renamed.
+    with contextlib.suppress(Exception):
+        return int(store.system.getContentSummary(store.path()).getLength())
+    return 0
