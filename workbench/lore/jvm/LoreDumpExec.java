@@ -1,0 +1,23 @@
+package workbench.lore;
+
+import org.apache.spark.sql.execution.SparkPlan;
+import scala.collection.IndexedSeq;
+
+/** Shown in plans as LoreDump: stores rows that pass. */
+public final class LoreDumpExec extends TapExec {
+  private static final long serialVersionUID = 1L;
+
+  LoreDumpExec(SparkPlan child, Tap tap, Object place, String claim, SparkPlan operator) {
+    super(child, tap, place, claim, operator);
+  }
+
+  @Override
+  public SparkPlan withNewChildrenInternal(IndexedSeq<SparkPlan> children) {
+    return new LoreDumpExec(children.apply(0), tap, place, claim, operator);
+  }
+
+  @Override
+  public String nodeName() {
+    return "LoreDump";
+  }
+}
