@@ -90,11 +90,6 @@ def _whole_numbers(value: object) -> object:
     return value
 
 
-def _names(value: object) -> object:
-    """One list of names is meant for every input."""
-    return {None: value} if isinstance(value, list | tuple) else value
-
-
 Rows = Annotated[int, BeforeValidator(_whole_numbers)]
 InputNumber = Annotated[int, Field(ge=0, le=1_000)]
 ColumnNames = Annotated[list[str], Field(min_length=1)]
@@ -103,8 +98,7 @@ ColumnNames = Annotated[list[str], Field(min_length=1)]
 class DumpSettings(BaseModel):
     """What is dumped, where to, and how.
 
-    `ids` may be given as the plugin's text or as partitions by id. `columns` may be a list, which is then of every
-    input.
+    `ids` may be given as the plugin's text or as partitions by id, `max_bytes` as a text like 512m.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
@@ -117,8 +111,8 @@ class DumpSettings(BaseModel):
     original_names: bool = Field(default=True, description="Parquet columns named as in the plan where possible.")
     max_bytes: int | None = Field(default=None, description="Largest dump in bytes, or like 512m; no cap when null.")
     batch_rows: Rows = Field(default=1_000_000, ge=1, le=2**31 - 1, description="Most rows of one batch file.")
-    columns: dict[InputNumber | None, ColumnNames] = Field(
-        default={}, description="Columns kept, by input; all of an input that is not named. Null names every input."
+    columns: ColumnNames | dict[InputNumber, ColumnNames] = Field(
+        default={}, description="Columns kept: of every input, or by input; then all of an input that is not named."
     )
     mask: dict[str, Literal["hash", "null"]] = Field(
         default={}, description="Columns whose values are replaced: by a keyed hash of the same type, or by null."
@@ -146,8 +140,6 @@ class DumpSettings(BaseModel):
         for name in ("strict", "tag_enabled", "skip_plan_dump", "original_names"):
             if name in read:
                 read[name] = boolean(read[name], where=name)
-        if "columns" in read:
-            read["columns"] = _names(read["columns"])
         return read
 
     @model_validator(mode="after")
@@ -166,10 +158,6 @@ class DumpSettings(BaseModel):
                 do=f"unset {PREFIX}tag.enabled, or {PREFIX}idsToDump",
             )
         return self
-
-    def columns_of(self, index: int) -> list[str] | None:
-        """Names kept of an input; null for all."""
-        return self.columns.get(index, self.columns.get(None))
 
 
 def from_session(get: Get, **arguments: Any) -> DumpSettings:

@@ -1,0 +1,172 @@
+"""Settings of a dump: the plugin's keys and Python's arguments, with Spark's words for true and false."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench.errors import ConfigError
+from workbench.lore.config import KEYS, PREFIX, DumpSettings, boolean, from_session, settings, size_bytes
+from workbench.lore.selection import ALL, parse
+
+
+def keys(**given: str) -> Any:
+    """A session with these keys set, dots written as __."""
+    return {PREFIX + name.replace("__", "."): value for name, value in given.items()}.get
+
+
+def test_the_keys_are_the_plugins() -> None:
+    assert {PREFIX + key for key in KEYS} == {
+        "spark.rapids.sql.lore.tag.enabled",
+        "spark.rapids.sql.lore.idsToDump",
+        "spark.rapids.sql.lore.dumpPath",
+        "spark.rapids.sql.lore.skip.plan.dump",
+        "spark.rapids.sql.lore.nonStrictMode.enabled",
+        "spark.rapids.sql.lore.parquet.useOriginalSchemaNames",
+    }
+
+
+def test_a_session_without_keys_dumps_nothing_and_has_the_plugins_defaults() -> None:
+    found = from_session({}.get)
+    assert found == DumpSettings()
+    assert (found.ids, found.path, found.strict, found.tag_enabled) == ({}, "", True, True)
+    assert (found.skip_plan_dump, found.original_names, found.max_bytes) == (False, True, None)
+
+
+def test_the_keys_of_a_session_are_read() -> None:
+    found = from_session(
+        keys(
+            idsToDump="1[0 2], 4[*]",
+            dumpPath=" dumps/a ",
+            tag__enabled="TRUE",
+            skip__plan__dump="true",
+            nonStrictMode__enabled="true",
+            parquet__useOriginalSchemaNames="false",
+        )
+    )
+    assert found.ids == parse("1[0 2], 4[*]")
+    assert (found.path, found.tag_enabled, found.skip_plan_dump) == ("dumps/a", True, True)
+    assert (found.strict, found.original_names) == (False, False)
+
+
+def test_arguments_win_over_keys_and_none_leaves_the_key() -> None:
+    get = keys(idsToDump="1[*]", dumpPath="a", nonStrictMode__enabled="true")
+    found = from_session(get, ids={2: [0]}, path=None, strict=True)
+    assert (found.ids, found.path, found.strict) == (parse("2[0]"), "a", True)
+
+
+def test_a_key_that_an_argument_replaces_is_not_read() -> None:
+    assert from_session(keys(idsToDump="nonsense", dumpPath="a"), ids="3[*]").ids == {3: ALL}
+
+
+def test_ids_without_a_path_name_both_ways_to_give_one() -> None:
+    for get, given in ((keys(idsToDump="1[*]"), {}), (keys(), {"ids": "1[*]"}), (keys(dumpPath=" "), {"ids": "1[*]"})):
+        with pytest.raises(ConfigError) as error:
+            from_session(get, **given)
+        assert "ids are chosen, but not where to dump them" in str(error.value)
+        assert "spark.rapids.sql.lore.dumpPath" in str(error.value)
+        assert "path=" in str(error.value)
+
+
+def test_ids_with_tagging_switched_off_are_a_contradiction() -> None:
+    with pytest.raises(ConfigError, match="ids are switched off"):
+        from_session(keys(idsToDump="1[*]", dumpPath="a", tag__enabled="false"))
+    assert from_session(keys(tag__enabled="false")).tag_enabled is False
+
+
+@pytest.mark.parametrize("key", [key for key, (_, read) in KEYS.items() if key not in ("idsToDump", "dumpPath")])
+@pytest.mark.parametrize("text", ["yes", "1", "", "on", "truee", "0"])
+def test_a_boolean_that_spark_refuses_is_refused_with_its_key(key: str, text: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        from_session({PREFIX + key: text}.get)
+    assert error.value.facts == {"where": PREFIX + key, "found": repr(text), "allowed": ["true", "false"], "do": None}
+
+
+def test_a_bad_text_of_ids_names_the_key_it_was_given_by() -> None:
+    with pytest.raises(ConfigError) as error:
+        from_session(keys(idsToDump="1[0, 2]", dumpPath="a"))
+    assert error.value.facts["where"] == "spark.rapids.sql.lore.idsToDump"
+    with pytest.raises(ConfigError) as error:
+        from_session(keys(), ids="1", path="a")
+    assert error.value.facts["where"] == "ids"
+
+
+@pytest.mark.parametrize(
+    ("value", "n_bytes"),
+    [
+        ("512m", 512 << 20),
+        ("1g", 1 << 30),
+        ("1GB", 1 << 30),
+        (" 2 kb ", 2048),
+        ("7", 7),
+        ("7b", 7),
+        (4096, 4096),
+        ("3T", 3 << 40),
+        ("1p", 1 << 50),
+    ],
+)
+def test_sizes_are_read_in_powers_of_1024(value: object, n_bytes: int) -> None:
+    assert size_bytes(value) == n_bytes
+    assert settings(max_bytes=value).max_bytes == n_bytes
+
+
+@pytest.mark.parametrize(
+    "value", ["", "m", "1.5g", "-1", "1x", "1 m b", "0", "0g", 0, -5, True, 1.0, "9" * 40, "99999p"]
+)
+def test_what_is_no_size_is_refused(value: object) -> None:
+    with pytest.raises(ConfigError) as error:
+        settings(max_bytes=value)
+    assert error.value.facts["where"] == "max_bytes"
+
+
+@pytest.mark.parametrize("value", [1, 0, None, "yes", 1.0])
+def test_what_is_neither_true_nor_false_is_refused(value: object) -> None:
+    with pytest.raises(ConfigError):
+        boolean(value, where="x")
+
+
+def test_an_unknown_setting_lists_those_there_are() -> None:
+    with pytest.raises(ConfigError) as error:
+        settings(idz="1[*]")
+    assert error.value.facts["found"] == ["idz"]
+    assert next(iter(DumpSettings.model_fields)) in str(error.value.facts["allowed"])
+
+
+def test_all_faults_of_the_arguments_are_said_at_once() -> None:
+    with pytest.raises(ConfigError) as error:
+        settings(batch_rows=0, keep_output_rows=-1, mode="online", mask={"a": "blur"}, columns={0: []})
+    told = str(error.value)
+    assert all(name in told for name in ("batch_rows", "keep_output_rows", "mode", "mask.a", "columns"))
+    assert "Traceback" not in told
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"batch_rows": True},
+        {"batch_rows": 2**31},
+        {"keep_output_rows": False},
+        {"columns": {-1: ["a"]}},
+        {"columns": "a"},
+        {"columns": []},
+        {"path": 3},
+    ],
+    ids=str,
+)
+def test_values_of_a_wrong_type_or_range_are_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        settings(**given)
+
+
+def test_columns_are_of_every_input_or_by_input_and_paths_may_be_objects() -> None:
+    assert settings(columns=["a", "b"]).columns == ["a", "b"]
+    assert settings(columns={1: ["a"]}).columns == {1: ["a"]}
+    assert settings(path=Path("dumps", "x"), ids="1[*]").path == str(Path("dumps", "x"))
+
+
+def test_settings_do_not_change_once_made() -> None:
+    made = settings(batch_rows=5)
+    with pytest.raises(ValueError, match="frozen"):
+        made.batch_rows = 6
