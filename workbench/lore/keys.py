@@ -16,6 +16,7 @@ from workbench.errors import ConfigError
 KEY_BYTES = 32
 # Windows knows neither; who may read a file there is set by its folder.
 _NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
+_NO_WAIT: int = getattr(os, "O_NONBLOCK", 0)
 _BINARY: int = getattr(os, "O_BINARY", 0)
 
 
@@ -50,16 +51,19 @@ def existing_key() -> bytes | None:
     """
     path = key_file()
     try:
-        handle = os.open(path, os.O_RDONLY | _NO_LINK | _BINARY)
+        # Without waiting: it might be a pipe.
+        handle = os.open(path, os.O_RDONLY | _NO_LINK | _NO_WAIT | _BINARY)
     except FileNotFoundError:
         return None
     except OSError as error:
         what = "the key of dumps is a link" if path.is_symlink() else "cannot read the key of dumps"
         raise _unfit(what, path, error.strerror) from error
-    with open(handle, "rb") as file:
-        if fault := _fault(os.fstat(file.fileno())):
+    try:
+        if fault := _fault(os.fstat(handle)):
             raise _unfit(fault[0], path, fault[1])
-        return file.read(KEY_BYTES)
+        return os.read(handle, KEY_BYTES)
+    finally:
+        os.close(handle)
 
 
 def own_key() -> bytes:
