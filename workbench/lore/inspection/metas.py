@@ -14,6 +14,7 @@ from typing import Any, Literal
 from workbench.errors import InputError
 from workbench.lore.inspection import javastream, scala
 from workbench.lore.inspection.javavalues import JavaObject, Value
+from workbench.lore.intact import read_bounded
 
 LARGEST_META_BYTES = 32 << 20
 Origin = Literal["workbench", "gpu"]
@@ -102,24 +103,6 @@ def attribute(value: Value) -> ColumnMeta:
     )
 
 
-def content(path: Path) -> bytes:
-    """The bytes of a meta, of bounded size.
-
-    Raises
-    ------
-    InputError
-        Too large, or not to be read.
-    """
-    try:
-        with path.open("rb") as file:
-            data = file.read(LARGEST_META_BYTES + 1)
-    except OSError as error:
-        raise InputError("cannot be read", where=path, found=error.strerror) from error
-    if len(data) > LARGEST_META_BYTES:
-        raise InputError("a meta this large is none", where=path, allowed=f"at most {LARGEST_META_BYTES:,} bytes")
-    return data
-
-
 def java_root(data: bytes, where: object) -> JavaObject:
     """The one object that a Java stream holds.
 
@@ -144,7 +127,7 @@ def java_root(data: bytes, where: object) -> JavaObject:
 
 
 def _document(path: Path, expected: str) -> dict[str, Any] | JavaObject:
-    data = content(path)
+    data = read_bounded(path, LARGEST_META_BYTES)
     if data[:1] == b"{":
         try:
             found = json.loads(data)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from workbench.lore.inspection import scala
 from workbench.lore.inspection.javavalues import JavaArray, JavaObject, Value
-from workbench.lore.inspection.metas import ColumnMeta, attribute, content, java_root
+from workbench.lore.inspection.metas import LARGEST_META_BYTES, ColumnMeta, attribute, java_root
+from workbench.lore.intact import read_bounded
 
 PLAN_CLASS = "org.apache.spark.sql.execution.SparkPlan"
 ATTRIBUTE_CLASS = "org.apache.spark.sql.catalyst.expressions.AttributeReference"
@@ -79,7 +80,7 @@ def plan_meta(path: Path) -> PlanMeta:
     -----
     Does not show expressions as SQL, nor anything that only the plugin's own classes would compute.
     """
-    data = content(path)
+    data = read_bounded(path, LARGEST_META_BYTES)
     root = java_root(data, path)
     walk = _Walk()
     walk.from_(root)
