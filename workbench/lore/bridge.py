@@ -87,8 +87,8 @@ class Bridge:
     # Scala and Java values
 
     def seq(self, items: Iterable[Any]) -> Any:
-        """A Scala Seq."""
-        return self.jvm.org.apache.spark.api.python.PythonUtils.toSeq(list(items))
+        """A Scala Seq: a List, since plans are serialized, and a wrapped java.util.List has no business in them."""
+        return self.jvm.org.apache.spark.api.python.PythonUtils.toSeq(list(items)).toList()
 
     def listed(self, seq: Any) -> list[Any]:
         """A Scala Seq as a list; empty for null."""

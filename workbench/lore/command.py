@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import typer
 
+from workbench.lore.commands.dump import dump
+from workbench.lore.commands.replay import replay, verify
+from workbench.lore.commands.tag import tag
+
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -14,3 +18,9 @@ app = typer.Typer(
 @app.callback()
 def _group() -> None:
     """Dump the inputs of an operator, replay it alone, verify it bit for bit."""
+
+
+app.command()(tag)
+app.command()(dump)
+app.command()(replay)
+app.command()(verify)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import platform
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import metadata
@@ -22,8 +22,8 @@ from workbench.lore.bridge import Bridge, described
 from workbench.lore.failure import failure_of
 from workbench.lore.inputs import Input, execute, inputs, output_of, stored_names
 from workbench.lore.masking import MASKED, How, Masking
-from workbench.lore.plan import Node, Tree
-from workbench.lore.rebuild import ZERO_COLUMN, assemble
+from workbench.lore.plan import Node, Tree, require_same
+from workbench.lore.rebuild import ZERO_COLUMN, assemble, is_one_to_one
 from workbench.lore.sidecar import FILE_NAME, ExpectedError, InputColumn, InputEntry, Output, Sidecar, Versions
 from workbench.lore.store import Store
 from workbench.lore.writing import capped, write
@@ -32,17 +32,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from workbench.lore.config import DumpSettings
-
-# Operators whose output partitions draw on other partitions of their inputs than the one of the same number.
-MIXES_PARTITIONS = (
-    "ShuffleExchangeExec",
-    "CoalesceExec",
-    "UnionExec",
-    "CartesianProductExec",
-    "CollectLimitExec",
-    "CollectTailExec",
-    "TakeOrderedAndProjectExec",
-)
 
 
 @dataclass
@@ -62,6 +51,33 @@ class Dumped:
     folders: dict[int, str] = field(default_factory=dict)
     refused: dict[int, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+
+
+def dump_frame(
+    frame: DataFrame, settings: DumpSettings, *, tagged: Mapping[str, Any] | None = None, failed: bool = False
+) -> Dumped:
+    """Run a query as far as its plan needs it, and dump the chosen operators. See `lore.dump`."""
+    from workbench.lore.running import tagged as tree_of
+
+    if failed:
+        from workbench.lore.failing import dump_failed
+
+        return dump_failed(frame, settings)
+    if not settings.ids:
+        raise ConfigError(
+            "no operator is chosen",
+            where="spark.rapids.sql.lore.idsToDump",
+            allowed="1[0 2 5-9], 4[*]",
+            do="workbench lore tag shows the ids",
+        )
+    tree = tree_of(frame)
+    if tagged is not None:
+        require_same(str(tagged.get("shape", "")), tree)
+    if settings.mode == "inline":
+        from workbench.lore import inline
+
+        return inline.dump(frame, tree, settings)
+    return dump_tree(tree, settings)
 
 
 def dump_tree(tree: Tree, settings: DumpSettings) -> Dumped:
@@ -265,7 +281,8 @@ class _Dump:
         changed = self.settings.columns or any(one.masks for one in prepared)
         subset = any(len(one.keep) < one.n_partitions for one in prepared)
         whole = output_of(self.node, self.bridge)
-        if not changed and (not subset or self._is_one_to_one(prepared, int(whole.getNumPartitions()))):
+        counts = [one.n_partitions for one in prepared if one.one.kind in ("rows", "columnar")]
+        if not changed and (not subset or is_one_to_one(self.node.name, counts, int(whole.getNumPartitions()))):
             return self.bridge.listed(self.node.java.output()), whole, self.chosen if subset else None
 
         def source(index: int) -> tuple[Any, int]:
@@ -277,11 +294,6 @@ class _Dump:
         stubs.at_home(operator, self.bridge)
         over = assemble(operator, source, self.bridge)
         return over.attributes, over.rdd(), None
-
-    def _is_one_to_one(self, prepared: list[_Prepared], n_output: int) -> bool:
-        """Does partition P of the output come from partition P of each input alone?"""
-        counts = {one.n_partitions for one in prepared if one.one.kind in ("rows", "columnar")}
-        return self.node.kind not in MIXES_PARTITIONS and counts == {n_output}
 
     def _keep_rows(self, frame: DataFrame, keep: list[int], has_columns: bool) -> bool:
         if not has_columns:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 ZERO_COLUMN = "__rows"
+# Operators whose output partitions draw on other partitions of their inputs than the one of the same number.
+MIXES_PARTITIONS = (
+    "ShuffleExchange",
+    "Coalesce",
+    "Union",
+    "CartesianProduct",
+    "CollectLimit",
+    "CollectTail",
+    "TakeOrderedAndProject",
+)
 
 
 @dataclass(frozen=True)
@@ -59,11 +69,26 @@ class Rebuilt:
         return found
 
 
+def is_one_to_one(operator: str, n_inputs: Iterable[int], n_output: int) -> bool:
+    """Does partition P of the output come from partition P of each input alone?
+
+    Parameters
+    ----------
+    operator
+        Its name without Spark's ending.
+    n_inputs
+        Partitions of each input that is neither broadcast nor a subquery.
+    n_output
+        Partitions of the output.
+    """
+    return operator not in MIXES_PARTITIONS and set(n_inputs) == {n_output}
+
+
 # Gives the RDD of rows of an input and how many partitions it has.
 Source = Callable[[int], tuple[Any, int]]
 
 
-def assemble(operator: Any, source: Source, bridge: Bridge) -> Rebuilt:
+def assemble(operator: Any, source: Source, bridge: Bridge, *, engine: bool = False) -> Rebuilt:
     """Put an operator of stubs (`stubs.plan_meta`) over real inputs.
 
     Parameters
@@ -74,6 +99,8 @@ def assemble(operator: Any, source: Source, bridge: Bridge) -> Rebuilt:
         Called with the input's number.
     bridge
         Of the session it is to run in.
+    engine
+        Let the session's columnar rules change the plan.
     """
     bridge.activate()
 
@@ -98,16 +125,22 @@ def assemble(operator: Any, source: Source, bridge: Bridge) -> Rebuilt:
 
     operator = stubs.with_subqueries(bridge, operator, subquery)
     operator = operator.withNewChildren(bridge.seq(children))
-    return rebuilt(operator, bridge)
-
-
-def rebuilt(operator: Any, bridge: Bridge) -> Rebuilt:
-    """Fuse an operator over its leaves as the planner would."""
-    plan = bridge.execution.ColumnarToRowExec(operator) if bridge.is_columnar(operator) else operator
+    if engine:
+        plan = bridge.with_transitions(operator)
+    else:
+        plan = bridge.execution.ColumnarToRowExec(operator) if bridge.is_columnar(operator) else operator
     return Rebuilt(bridge, bridge.collapse(plan), operator, bridge.listed(operator.output()))
 
 
-def rebuild(folder: Store, sidecar: Sidecar, bridge: Bridge, *, keep: Mapping[int, DataFrame] | None = None) -> Rebuilt:
+def rebuild(
+    folder: Store,
+    sidecar: Sidecar,
+    plan: bytes,
+    bridge: Bridge,
+    *,
+    keep: Mapping[int, DataFrame] | None = None,
+    engine: bool = False,
+) -> Rebuilt:
     """Load a dump's operator and put it over the dump's files.
 
     `trust.check` must have let the folder through: plan.meta runs code of its classes when it is loaded.
@@ -118,13 +151,16 @@ def rebuild(folder: Store, sidecar: Sidecar, bridge: Bridge, *, keep: Mapping[in
         loreId-N.
     sidecar
         What `trust.check` gave back.
+    plan
+        The bytes of plan.meta that were checked.
     bridge
         Of the session it is to run in.
     keep
         Frames that stand in for inputs, by number.
+    engine
+        Let the session's columnar rules, an accelerator's, change the plan.
     """
-    with open(folder.local("plan.meta") or "", "rb") as file:
-        operator = bridge.deserialize(file.read())
+    operator = bridge.deserialize(plan)
     stubs.at_home(operator, bridge)
     frames = dict(keep or {})
 
@@ -134,7 +170,7 @@ def rebuild(folder: Store, sidecar: Sidecar, bridge: Bridge, *, keep: Mapping[in
             return bridge.rows(frames[index]), entry.n_partitions
         return rows_of(folder, entry, bridge), entry.n_partitions
 
-    return assemble(operator, source, bridge)
+    return assemble(operator, source, bridge, engine=engine)
 
 
 def rows_of(folder: Store, entry: InputEntry, bridge: Bridge) -> Any:
@@ -201,7 +237,8 @@ def _files(folder: Store, entry: InputEntry, number: int, bridge: Bridge) -> Any
 def output_rows(folder: Store, sidecar: Sidecar, like: DataFrame) -> DataFrame:
     """The kept output of a dump, in the schema of a replay's frame (columns c0, c1 …) and its session."""
     names = [column.stored_as for column in sidecar.output.columns] or [ZERO_COLUMN]
-    paths = [name for name in sidecar.files if name.startswith("output/") and name.endswith(".parquet")]
+    wanted = tuple(f"output/partition-{number}/" for number in sidecar.output.fingerprint)
+    paths = [name for name in sidecar.files if name.startswith(wanted)]
     if not paths:
         return like.limit(0)
     reader = like.sparkSession.read

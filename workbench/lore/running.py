@@ -9,6 +9,7 @@ from workbench.lore.bridge import Bridge, bridge, class_of
 from workbench.lore.plan import Tree, with_metrics
 
 if TYPE_CHECKING:
+    import polars as pl
     from pyspark.sql import DataFrame
 
 
@@ -57,6 +58,43 @@ def tagged(frame: DataFrame, *, run: bool = True, labels: bool = True) -> Tree:
 
     found.within_execution(query, "lore tag", body)
     return with_metrics(Tree.of_plan(found, query.executedPlan()))
+
+
+def document(tree: Tree) -> dict[str, Any]:
+    """What is kept of a tagged plan, for later runs to be held against."""
+    return {
+        "format": "workbench-lore-tree/1",
+        "plan_hash": tree.plan_hash,
+        "shape": tree.shape(),
+        "tree": tree.render(),
+    }
+
+
+def as_table(tree: Tree) -> pl.DataFrame:
+    """The table `tables.TREE` of a plan."""
+    from workbench.lore import tables
+    from workbench.lore.inputs import refusal
+
+    rows: list[dict[str, Any]] = []
+    above: list[int] = []
+    for position, (depth, node, text) in enumerate(tree.lines()):
+        del above[depth:]
+        reason = refusal(node, tree.bridge)
+        rows.append(
+            {
+                "position": position,
+                "lore_id": node.lore_id,
+                "parent": above[-1] if above else None,
+                "depth": depth,
+                "operator": node.name,
+                "text": text,
+                "n_rows": node.rows,
+                "time_ms": node.time_ms,
+                "refused": reason,
+            }
+        )
+        above.append(position)
+    return tables.TREE.frame(rows)
 
 
 def _is_fresh(tree: Tree) -> bool:

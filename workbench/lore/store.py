@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from workbench import files
+from workbench.errors import ConfigError
+from workbench.formats import size
 from workbench.lore.bridge import Bridge
 from workbench.lore.sidecar import FileEntry
 
@@ -108,13 +110,34 @@ class Store:
         stream.write(bytearray(data))
         stream.close()
 
+    def bring(self, target: Path, *, max_bytes: int) -> None:
+        """Copy the whole folder to this machine.
+
+        Raises
+        ------
+        ConfigError
+            It is larger than it may be.
+        """
+        sizes = self.sizes()
+        if sum(sizes.values()) > max_bytes:
+            raise ConfigError(
+                "the dump is larger than it may be",
+                where="--max-bytes",
+                found=size(sum(sizes.values())),
+                allowed=size(max_bytes),
+            )
+        for name in sizes:
+            local = target / name
+            local.parent.mkdir(parents=True, exist_ok=True)
+            self.system.copyToLocalFile(False, self.path(name), self._path(local.as_uri()), True)
+
     def entries(self, *, known: dict[str, bytes]) -> dict[str, FileEntry]:
         """Sizes and digests of all files; `known` are those whose bytes were just written from here."""
         sizes = self.sizes()
         digests = {name: hashlib.sha256(data).hexdigest() for name, data in known.items()}
         others = [name for name in sizes if name not in digests]
         digests |= self._local_digests(others) if self.local() else self._spark_digests(others)
-        return {name: FileEntry(n_bytes=size, sha256=digests[name]) for name, size in sorted(sizes.items())}
+        return {name: FileEntry(n_bytes=n_bytes, sha256=digests[name]) for name, n_bytes in sorted(sizes.items())}
 
     def _local_digests(self, names: list[str]) -> dict[str, str]:
         return {name: files.sha256(path) for name in names if (path := self.local(name))}

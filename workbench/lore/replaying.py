@@ -1,0 +1,285 @@
+"""A dump replayed in this process, which must be a fresh one: checked, verified, timed, compared.
+
+`workbench lore replay` is such a process; `workbench.lore.replay` starts one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from workbench import stats
+from workbench.errors import ConfigError, InputError
+from workbench.lore import fingerprint, measuring, session, trust, verifying
+from workbench.lore.bridge import Bridge, bridge
+from workbench.lore.engines import NotAccelerated, engine_settings, require_accelerated, switched
+from workbench.lore.measuring import Measured, Side, measure
+from workbench.lore.rebuild import Rebuilt, is_one_to_one, rebuild
+from workbench.lore.sidecar import Sidecar
+from workbench.lore.store import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MAX_BYTES = 64 << 30
+PLAN_CHARS = 20_000
+
+
+class Options(BaseModel):
+    """What a replay may be told."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    partition: int | None = Field(default=None, ge=0, description="Only this one; all that were dumped when null.")
+    repeat: int = Field(default=5, ge=0, le=1000, description="Timed runs, after the one that is verified.")
+    confs: dict[str, str] = Field(default={}, description="Settings of all sides.")
+    confs_a: dict[str, str] = Field(default={}, description="Settings of side A.")
+    confs_b: dict[str, str] = Field(default={}, description="Settings of side B.")
+    engine: Literal["spark", "comet"] = Field(default="spark", description="comet: side B is that engine.")
+    tolerance: float | None = Field(default=None, ge=0, lt=1, description="Relative; floats this close are equal.")
+    trust: bool = Field(default=False, description="Load what another user signed, or nobody.")
+    master: str = session.MASTER
+    driver_memory: str = Field(default=session.DRIVER_MEMORY, pattern=r"^\d{1,6}[kmgt]$")
+    profile: Literal["jfr"] | None = Field(default=None, description="Record the timed runs.")
+    profile_to: Path | None = None
+
+    @property
+    def is_comparison(self) -> bool:
+        """Are there two sides?"""
+        return bool(self.confs_a or self.confs_b) or self.engine != "spark"
+
+
+class Replayed(BaseModel):
+    """What a replay found; one JSON document.
+
+    `verification` is that of `verifying.Verification`; `sides`, `timings` and `metrics` hold the rows of the tables of
+    these names; `plans` the plan as it ran, by side; `comparison` says whether both sides gave the same rows.
+    """
+
+    folder: str
+    lore_id: int
+    operator: str
+    operator_text: str
+    passed: bool
+    answer: str
+    verification: dict[str, Any]
+    sides: list[dict[str, Any]] = []
+    timings: list[dict[str, Any]] = []
+    metrics: list[dict[str, Any]] = []
+    plans: dict[str, str] = {}
+    ratio: dict[str, Any] | None = None
+    verdict: str | None = None
+    comparison: dict[str, Any] | None = None
+    not_accelerated: str | None = None
+    profile: str | None = None
+    notes: list[str] = []
+
+
+Report = Callable[[str], None]
+
+
+def replay(
+    folder: str, options: Options, *, report: Report, told: Callable[[int, int], None] | None = None
+) -> Replayed:
+    """Check, load, verify and time the operator of a dump.
+
+    Parameters
+    ----------
+    folder
+        loreId-N: a folder, a bundle (.zip), or a URL that Hadoop knows.
+    options
+        See `Options`.
+    report
+        Told, with `trust`, what will be loaded before it is.
+
+    Raises
+    ------
+    InputError, ConfigError
+        It is no dump, does not hold, may not be trusted, or cannot be replayed here.
+    """
+    with contextlib.ExitStack() as stack:
+        checked = None
+        if "://" not in folder:
+            checked = stack.enter_context(_local(folder, options, report))
+        started = session.fresh(
+            master=options.master,
+            settings={"spark.driver.memory": options.driver_memory, **engine_settings(options.engine)},
+        )
+        spark = stack.enter_context(started)
+        found = bridge(spark)
+        if checked is None:
+            checked = stack.enter_context(_remote(folder, options, report, found))
+        local, sidecar = checked
+        store = Store(found, folder if "://" in folder else str(local))
+        return _Replay(store, local, _chosen(sidecar, options.partition), options, spark, told).run()
+
+
+@contextlib.contextmanager
+def _local(folder: str, options: Options, report: Report) -> Iterator[tuple[Path, Sidecar]]:
+    path = Path(folder)
+    if path.suffix == ".zip":
+        from workbench.lore.bundle import open_bundle
+
+        with tempfile.TemporaryDirectory(prefix="workbench-lore-") as scratch:
+            unpacked = open_bundle(path, Path(scratch) / "bundle", max_bytes=MAX_BYTES)
+            yield unpacked, trust.check(unpacked, trust=options.trust, report=report)
+        return
+    if not path.is_dir():
+        raise InputError("there is no dump", where=folder, do="name a folder loreId-N, or a bundle FILE.zip")
+    inner = sorted(path.glob("loreId-*"))
+    if not (path / "plan.json").is_file() and inner:
+        if len(inner) > 1:
+            raise ConfigError("several operators were dumped here", where=folder, allowed=[one.name for one in inner])
+        path = inner[0]
+    yield path, trust.check(path, trust=options.trust, report=report)
+
+
+@contextlib.contextmanager
+def _remote(folder: str, options: Options, report: Report, found: Bridge) -> Iterator[tuple[Path, Sidecar]]:
+    """A copy on this machine, which is checked; executors go on reading where it lies."""
+    with tempfile.TemporaryDirectory(prefix="workbench-lore-") as scratch:
+        Store(found, folder).bring(Path(scratch) / "dump", max_bytes=MAX_BYTES)
+        yield Path(scratch) / "dump", trust.check(Path(scratch) / "dump", trust=options.trust, report=report)
+
+
+def _chosen(sidecar: Sidecar, partition: int | None) -> Sidecar:
+    """The dump as if only one partition had been dumped."""
+    if not sidecar.has_plan:
+        raise InputError(
+            "this dump holds data only (skip.plan.dump), and cannot be replayed", do="workbench lore inspect shows it"
+        )
+    if partition is None:
+        return sidecar
+    by_rows = [entry for entry in sidecar.inputs if entry.kind in ("rows", "columnar")]
+    there = sorted(set.intersection(*(set(entry.partitions) for entry in by_rows))) if by_rows else []
+    if partition not in there:
+        raise ConfigError("this partition was not dumped", where="--partition", found=partition, allowed=there[:50])
+    if there == [partition]:
+        return sidecar
+    if not is_one_to_one(sidecar.operator, [entry.n_partitions for entry in by_rows], sidecar.output.n_partitions):
+        raise ConfigError(
+            "one partition of this operator says nothing of its output, which mixes partitions",
+            where="--partition",
+            found=sidecar.operator,
+            do="replay all of them, or dump one partition alone",
+        )
+    name = str(partition)
+    inputs = [
+        entry.model_copy(update={"batches": {name: entry.batches[name]}}) if entry in by_rows else entry
+        for entry in sidecar.inputs
+    ]
+    prints = {name: sidecar.output.fingerprint[name]} if name in sidecar.output.fingerprint else {}
+    return sidecar.model_copy(
+        update={"inputs": inputs, "output": sidecar.output.model_copy(update={"fingerprint": prints})}
+    )
+
+
+class _Replay:
+    def __init__(
+        self,
+        store: Store,
+        local: Path,
+        sidecar: Sidecar,
+        options: Options,
+        spark: SparkSession,
+        told: Callable[[int, int], None] | None,
+    ) -> None:
+        self.store, self.sidecar, self.options, self.told = store, sidecar, options, told
+        self.plan = (local / "plan.meta").read_bytes()
+        session.like_the_dump(spark, sidecar, options.confs)
+        self.spark = spark
+
+    def run(self) -> Replayed:
+        """Verify, then measure one side or two."""
+        plain = self._side("replay" if not self.options.is_comparison else "A", self.options.confs_a, "spark")
+        first = plain.make()
+        found = verifying.verify(self.store, self.sidecar, first, tolerance=self.options.tolerance)
+        result = Replayed(
+            folder=self.store.url,
+            lore_id=self.sidecar.lore_id,
+            operator=self.sidecar.operator,
+            operator_text=self.sidecar.operator_text,
+            passed=found.passed,
+            answer=found.answer,
+            verification=vars(found),
+            plans={plain.name: _text(first)},
+            notes=list(found.note),
+        )
+        if found.n_found is None:
+            return result
+        return self._compare(plain, first, result) if self.options.is_comparison else self._timed([plain], result)
+
+    def _side(self, name: str, confs: Mapping[str, str], engine: str) -> Side:
+        """The operator in a session of its own, so that two sides differ in nothing but these settings."""
+        settings = {**self.options.confs, **confs}
+        child = self.spark.newSession()
+        session.like_the_dump(child, self.sidecar, {**settings, **switched(engine, self.options.engine)})
+        found = bridge(child)
+        store = Store(found, self.store.url)
+
+        def make() -> Rebuilt:
+            return rebuild(store, self.sidecar, self.plan, found, engine=engine != "spark")
+
+        return Side(name, make, settings if engine == "spark" else {**settings, "engine": engine})
+
+    def _timed(self, sides: list[Side], result: Replayed) -> Replayed:
+        if not self.options.repeat:
+            return result
+        with measuring.profiled(self.spark, self.options.profile, self.options.profile_to) as written:
+            measured = measure(sides, self.options.repeat, told=self.told)
+        return result.model_copy(update=_documents(measured) | {"profile": written})
+
+    def _compare(self, plain: Side, first: Rebuilt, result: Replayed) -> Replayed:
+        other = self._side("B", self.options.confs_b, self.options.engine)
+        second = other.make()
+        result.plans["B"] = _text(second)
+        try:
+            accelerated = require_accelerated(second, self.options.engine, self.sidecar.operator)
+        except NotAccelerated as reason:
+            return result.model_copy(update={"passed": False, "not_accelerated": str(reason)})
+        comparison = self._differences(first, second)
+        result = result.model_copy(
+            update={"comparison": comparison, "passed": result.passed and bool(comparison["equal"])}
+        )
+        sides = [plain, Side(other.name, other.make, other.settings, accelerated)]
+        return self._timed(sides, result)
+
+    def _differences(self, first: Rebuilt, second: Rebuilt) -> dict[str, Any]:
+        """Do both sides give the same rows?"""
+        frames = []
+        for one in (first, second):
+            frames.append(fingerprint.numbered(one.bridge.quiet(), one.rdd(), one.attributes))
+        prints = [fingerprint.total(fingerprint.of(frame)) for frame in frames]
+        equal = prints[0] == prints[1]
+        only_a: tuple[str, ...] = ()
+        only_b: tuple[str, ...] = ()
+        if not equal:
+            other = fingerprint.numbered(first.bridge.quiet(), second.rdd(), first.attributes)
+            only_a, only_b = verifying.first_differences(frames[0], other)
+        return {
+            "equal": equal,
+            "n_a": prints[0].n_rows,
+            "n_b": prints[1].n_rows,
+            "only_a": list(only_a),
+            "only_b": list(only_b),
+        }
+
+
+def _text(rebuilt: Rebuilt) -> str:
+    return str(rebuilt.plan.toString())[:PLAN_CHARS]
+
+
+def _documents(measured: Measured) -> dict[str, Any]:
+    ratio: stats.Interval | None = measured.ratio
+    return {
+        "sides": measured.sides.to_dicts(),
+        "timings": measured.timings.to_dicts(),
+        "metrics": measured.metrics.to_dicts(),
+        "ratio": None if ratio is None else vars(ratio),
+        "verdict": measured.verdict,
+    }
