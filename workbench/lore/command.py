@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from workbench.lore.commands.dump import dump
+from workbench.lore.commands.inspect import inspect
 from workbench.lore.commands.replay import replay, verify
 from workbench.lore.commands.tag import tag
 
@@ -24,3 +25,4 @@ app.command()(tag)
 app.command()(dump)
 app.command()(replay)
 app.command()(verify)
+app.command()(inspect)

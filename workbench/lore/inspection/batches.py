@@ -20,6 +20,7 @@ from workbench.lore.inspection.values import ColumnValues
 # A batch unpacks in memory as a whole row group at worst; a small file can claim much more than it is.
 LARGEST_GROUP_BYTES = 1 << 30
 MOST_COLUMNS = 2_000
+MOST_MISSING = 100
 ROWS_AT_ONCE = 65_536
 # The only column of the files of an input without columns.
 ROWS_ONLY = "__rows"
@@ -62,14 +63,12 @@ def batches(folder: InputFolder) -> Iterator[Batch]:
         pyarrow is not there.
     """
     for number in sorted(folder.partitions):
-        partition = folder.partitions[number]
-        for batch in range(max(partition.batches, default=-1) + 1):
-            path = partition.batches.get(batch)
-            if path is not None:
-                yield _footer(number, batch, path)
-            elif len(partition.batches) * 2 > batch:
-                # A lone batch-999999999 makes no list of all that is missing before it.
-                yield Batch(number, batch, None, fault="missing")
+        present = folder.partitions[number].batches
+        # Bounded, for a lone batch-999999999 would make a list of all that is missing before it.
+        below = range(min(max(present, default=-1) + 1, len(present) + MOST_MISSING))
+        for batch in sorted({*present, *below}):
+            path = present.get(batch)
+            yield Batch(number, batch, None, fault="missing") if path is None else _footer(number, batch, path)
 
 
 def _footer(partition: int, batch: int, path: Path) -> Batch:
@@ -87,15 +86,15 @@ def _footer(partition: int, batch: int, path: Path) -> Batch:
     return Batch(partition, batch, path, n_rows, n_bytes, min(sum(groups), 1 << 62), columns, max(groups, default=0))
 
 
-def partition(folder: PartitionFolder, found: list[Batch]) -> Partition:
-    """What can be said of a partition from its batches and its meta?"""
+def partition(folder: PartitionFolder, found: list[Batch], *, with_meta: bool = True) -> Partition:
+    """What can be said of a partition from its batches and its meta, where there should be one?"""
     notes: list[str] = []
     damaged = any(batch.fault for batch in found)
     promised: int | None = None
-    if folder.meta is None:
+    if folder.meta is None and with_meta:
         # The plugin writes it after the last batch was consumed: a LIMIT above stops before.
         notes.append("no partition.meta: not read to its end, as below a LIMIT, or the dump was cut off")
-    else:
+    elif folder.meta is not None:
         try:
             promised = metas.partition_meta(folder.meta).n_batches
         except InputError as error:
@@ -166,8 +165,6 @@ def column_values(found: list[Batch], *, most_rows: int) -> tuple[list[ColumnVal
 
 def _add(columns: list[ColumnValues], path: Path, most_rows: int) -> int:
     """Add the values of one batch, by position; how many rows it were."""
-    import polars as pl
-
     n_rows = 0
     with parquet().ParquetFile(path) as file:
         if len(file.schema_arrow) > MOST_COLUMNS:
@@ -177,18 +174,11 @@ def _add(columns: list[ColumnValues], path: Path, most_rows: int) -> int:
             while len(columns) < part.num_columns:
                 columns.append(ColumnValues())
             for values, array in zip(columns, part.columns, strict=False):
-                values.add(_series(pl, array))
+                values.add_array(array)
             n_rows += part.num_rows
             if n_rows >= most_rows:
                 break
     return n_rows
-
-
-def _series(pl: Any, array: Any) -> Any:
-    try:
-        return pl.Series(pl.from_arrow(array))
-    except (pl.exceptions.PolarsError, ValueError, TypeError, NotImplementedError) as error:
-        raise InputError(f"a type that cannot be read: {array.type}") from error
 
 
 def parquet() -> Any:

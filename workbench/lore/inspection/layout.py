@@ -67,7 +67,7 @@ def dumps(path: Path) -> list[Path]:
         raise InputError("inspection reads folders of this machine", found=path, do="copy the dump here first")
     if not path.is_dir():
         raise InputError("no such folder" if not path.exists() else "not a folder", where=path)
-    if _number(path.absolute().name, "loreId") is not None or _is_dump(path):
+    if is_numbered(path) or _is_dump(path):
         return [path]
     found = {number: each for each in _entries(path) if (number := _number(each.name, "loreId")) is not None}
     folders = [found[number] for number in sorted(found) if found[number].is_dir()]
@@ -80,6 +80,11 @@ def dumps(path: Path) -> list[Path]:
             allowed="a folder loreId-N, or one with such folders in it",
         )
     return folders
+
+
+def is_numbered(folder: Path) -> bool:
+    """Is the folder called loreId-N?"""
+    return _number(folder.absolute().name, "loreId") is not None
 
 
 def _is_dump(path: Path) -> bool:

@@ -31,10 +31,22 @@ class ColumnValues:
     def __init__(self) -> None:
         self.n_rows = self.n_nulls = 0
         self.n_nan: int | None = None
+        self.fault: str | None = None
         self._lowest: Any = None
         self._highest: Any = None
         self._hashes: Any = None
         self._full = False
+
+    def add_array(self, array: Any) -> None:
+        """Take in an Arrow array; a type that polars cannot take ends the account of this column, as a fault."""
+        import polars as pl
+
+        if self.fault is not None:
+            return
+        try:
+            self.add(pl.Series(pl.from_arrow(array)))
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException, ValueError, TypeError) as error:
+            self.fault = f"values of type {str(array.type)[:80]} cannot be read: {str(error)[:80]}"
 
     def add(self, series: pl.Series) -> None:
         """Take in the values of one batch."""
