@@ -15,7 +15,7 @@ SETUP = venv=$$(sh .ci/set-up) && test -n "$$venv" && PATH="$$venv/bin:$$PATH" &
               RUFF_CACHE_DIR="$$venv/cache/ruff" MYPY_CACHE_DIR="$$venv/cache/mypy" \
               HYPOTHESIS_STORAGE_DIRECTORY="$$venv/cache/hypothesis"
 PYTEST = python -m pytest -n 2 --dist loadfile
-QUICK = not spark and not browser and not notebook and not peer and not env
+QUICK = not spark and not spark4 and not browser and not notebook and not peer and not env
 LINT = ruff check . && ruff format --check . && mypy
 
 .PHONY: help report test test-quick lint lock setup

@@ -1,6 +1,6 @@
 """Tiers: a test names its tier by a marker; a tier that this machine cannot run is skipped, counted and named.
 
-`WORKBENCH_MUST_RUN=spark,browser,notebook` turns a skip in those tiers into a failure: CI sets it, so that a missing
+`WORKBENCH_MUST_RUN=spark,spark4,browser,notebook` turns a skip in those tiers into a failure: CI sets it, so that a missing
 tool can never pass as a green run.
 """
 
@@ -27,9 +27,14 @@ def chromium() -> str | None:
 def _reason_to_skip(item: pytest.Item) -> str | None:
     if item.get_closest_marker("browser") and not chromium():
         return "no Chromium on PATH (apt-get install chromium)"
-    needs_spark = item.get_closest_marker("spark") or item.get_closest_marker("comet")
+    needs_spark = any(map(item.get_closest_marker, ("spark", "spark4", "comet")))
     if needs_spark and not importlib.util.find_spec("pyspark"):
         return "pyspark is not installed (pip install -r requirements.lock)"
+    if item.get_closest_marker("spark4"):
+        from tests.lore import spark4
+
+        if spark4.java_home() is None:
+            return f"no full JDK of {spark4.OLDEST_JAVA} or newer (apt-get install openjdk-17-jdk-headless)"
     return None
 
 

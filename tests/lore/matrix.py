@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from workbench.lore.plan import Tree
 
 # Small enough that many partitions have several batches.
-BATCH_ROWS = 300
+BATCH_ROWS = 700
 SETTINGS = {
     "spark.sql.shuffle.partitions": "3",
     "spark.sql.autoBroadcastJoinThreshold": "-1",
@@ -81,10 +81,13 @@ def _session(options: argparse.Namespace) -> Iterator[SparkSession]:
     from workbench.lore import session
 
     settings = SETTINGS | {"spark.sql.adaptive.enabled": "true" if options.adaptive == "on" else "false"}
+    # Thousands of small jobs: what the second compiler of the JVM gains, it never earns back.
+    java = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
     canary = os.environ.get(CANARY_VARIABLE)
     if options.work == "dump" and canary:
         settings |= {key: f"{canary}-{key}" for key in CANARY_CONFS}
-        settings["spark.driver.extraJavaOptions"] = f"-Duser.home={os.environ['HOME']}"
+        java.append(f"-Duser.home={os.environ['HOME']}")
+    settings["spark.driver.extraJavaOptions"] = " ".join(java)
     # Only a replay loads what files name.
     with session.fresh(master=options.master, settings=settings, filtered=options.work == "replay") as spark:
         yield spark
@@ -115,13 +118,16 @@ def _dump_all(spark: SparkSession, chosen: list[queries.Query], out: Path) -> di
         "operators": [],
         "trees": {},
         "answers": {},
-        "secrets": [context._gateway.gateway_parameters.auth_token, context._accumulatorServer.auth_token, sys.executable],
+        "secrets": {
+            "token of py4j": context._gateway.gateway_parameters.auth_token,
+            "token of accumulators": context._accumulatorServer.auth_token,
+        },
     }
     for one in chosen:
         begun = time.monotonic()
         with _confs(spark, one):
             frame, tree = _tree(spark, one)
-            record["trees"][one.name] = tree.render(metrics=False)
+            record["trees"][one.name] = tree.shape()
             references = [node.kind for node in tree.root.walk() if node.lore_id is None]
             record["operators"] += [_record(one, None, kind) for kind in references]
             record["operators"] += [_dumped(tree, lore_id, one, out) for lore_id in sorted(tree.nodes)]
@@ -141,7 +147,7 @@ def _dumped(tree: Tree, lore_id: int, one: queries.Query, out: Path) -> dict[str
     from workbench.lore.dumping import dump_tree
 
     record = _record(one, lore_id, tree.nodes[lore_id].kind)
-    settings = DumpSettings(ids=f"{lore_id}[*]", path=str(out / one.name), strict=False, batch_rows=BATCH_ROWS)
+    settings = DumpSettings(ids=f"{lore_id}[*]", path=str(out / one.name), strict=False, batch_rows=BATCH_ROWS, keep_output_rows=0)
     try:
         record["refused"] = dump_tree(tree, settings).refused.get(lore_id)
     except Exception as error:  # an operator that cannot be dumped must not hide the others
@@ -170,7 +176,7 @@ def _replay_all(spark: SparkSession, chosen: list[queries.Query], out: Path) -> 
     for one in chosen:
         begun = time.monotonic()
         with _confs(spark, one):
-            record["trees"][one.name] = _tree(spark, one)[1].render(metrics=False)
+            record["trees"][one.name] = _tree(spark, one)[1].shape()
         folders = sorted((out / one.name).glob("loreId-*"), key=lambda path: int(path.name.split("-")[1]))
         for folder in folders:
             record["operators"].append(_replayed(spark, one, folder, record["answers"], last=folder == folders[-1]))

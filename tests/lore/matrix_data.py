@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LINES, ORDERS, CUSTOMERS = 6_000, 1_500, 150
+LINES, ORDERS, CUSTOMERS = 3_000, 750, 150
 SEGMENTS = ("AUTOMOBILE", "BUILDING", "FURNITURE", "MACHINERY")
 FIRST_DAY = datetime.date(1992, 1, 1).toordinal() - datetime.date(1970, 1, 1).toordinal()
 

@@ -1,0 +1,159 @@
+"""One configuration of the matrix: its two processes, and what they wrote, ready to be looked at."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from tests.lore import matrix_data, spark4
+from tests.lore.matrix import CANARY_CONFS, CANARY_VARIABLE
+
+ROOT = Path(__file__).parents[2]
+CANARY = "yellow-bird-5d2f"
+TIMEOUT_S = 900
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator as the dumping process met it; one without an id is a reference to a reused exchange."""
+
+    query: str
+    lore_id: int | None
+    kind: str
+    refused: str | None
+    error: str | None
+
+    @property
+    def dumped(self) -> bool:
+        """Is there a folder of it?"""
+        return self.lore_id is not None and self.refused is None and self.error is None
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A replay: the same rows, in the same order, and what `verify` said."""
+
+    query: str
+    lore_id: int
+    passed: bool
+    row_for_row: bool | None
+    said: str
+
+    def __str__(self) -> str:
+        return f"{self.query} {self.lore_id}: {self.said}"
+
+
+class Outcome:
+    """What both processes of a configuration wrote.
+
+    Attributes
+    ----------
+    folder
+        Dumps, as QUERY/loreId-N.
+    operators, replays
+        Of all queries.
+    original, answers
+        By query: a digest of what the query gives, and of what the replay of its topmost operator gives.
+    trees, trees_again
+        By query: the tree with ids, from each process.
+    secrets
+        What must not be in any file, by what it is.
+    """
+
+    def __init__(self, folder: Path, secrets: dict[str, bytes]) -> None:
+        dumped, replayed = (json.loads((folder / f"{work}.json").read_text()) for work in ("dump", "replay"))
+        self.folder = folder
+        self.spark: str = dumped["spark"]
+        self.operators = [Operator(**one) for one in dumped["operators"]]
+        self.replays = [Replay(**one) for one in replayed["operators"]]
+        self.original: dict[str, str] = dumped["answers"]
+        self.answers: dict[str, str] = replayed["answers"]
+        self.trees: dict[str, str] = dumped["trees"]
+        self.trees_again: dict[str, str] = replayed["trees"]
+        self.secrets = secrets | {name: text.encode() for name, text in dumped["secrets"].items()}
+
+    @property
+    def queries(self) -> list[str]:
+        """Names of the queries that were run."""
+        return list(self.trees)
+
+    @property
+    def folders(self) -> dict[str, str]:
+        """Class of the operator by the folder of its dump."""
+        return {str(self.folder / one.query / f"loreId-{one.lore_id}"): one.kind for one in self.operators if one.dumped}
+
+
+def run(
+    folder: Path,
+    *,
+    line: Literal["3.5", "4"],
+    adaptive: Literal["on", "off"] = "on",
+    options: tuple[str, ...] = (),
+    extra: Mapping[str, str] | None = None,
+) -> Outcome:
+    """Dump in one process and replay in another; skips where this machine lacks the Spark line.
+
+    Parameters
+    ----------
+    folder
+        Empty; gets the tables, a home and the dumps.
+    line, adaptive
+        The configuration.
+    options
+        Of `tests.lore.matrix`.
+    extra
+        Variables of both processes.
+    """
+    home, out = folder / f"home-{CANARY}", folder / "dumps"
+    data = matrix_data.write(folder / f"tables-{CANARY}")
+    for path in (home, out):
+        path.mkdir()
+    environment = _environment(line) | {
+        "HOME": str(home),
+        "XDG_CONFIG_HOME": str(home / "config"),
+        CANARY_VARIABLE: f"{CANARY}-variable",
+        # Executors of a local cluster listen on loopback, too.
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_HOSTNAME": "localhost",
+        **(extra or {}),
+    }
+    for work in ("dump", "replay"):
+        arguments = [work, str(out), "--data", str(data), "--adaptive", adaptive, *options]
+        _process(arguments, environment, log=folder / f"{work}.log")
+    secrets = {"home": str(home), "data": str(data), "canary": CANARY, "python": sys.executable}
+    return Outcome(out, {name: text.encode() for name, text in secrets.items()} | {key: key.encode() for key in CANARY_CONFS})
+
+
+def _environment(line: str) -> dict[str, str]:
+    from workbench.spark.java import environment
+
+    pytest.importorskip("pyspark", reason="pyspark is not installed (pip install -r requirements.lock)")
+    if line == "3.5":
+        return dict(os.environ) | environment()
+    try:
+        return dict(os.environ) | environment() | spark4.environment()
+    except RuntimeError as error:
+        pytest.skip(f"Spark {spark4.VERSION} cannot be had here: {error}")
+
+
+def _process(arguments: list[str], environment: dict[str, str], *, log: Path) -> Any:
+    with open(log, "wb") as sink:
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.lore.matrix", *arguments],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    assert done.returncode == 0, log.read_text(errors="replace")[-4000:]

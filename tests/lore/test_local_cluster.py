@@ -1,0 +1,58 @@
+"""Dumps and replays where executors are processes of their own: nothing may count on the driver's memory or folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.lore.configuration import Outcome, run
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+QUERIES = (
+    "hash_aggregate",
+    "merge_inner",
+    "broadcast_inner",
+    "window",
+    "scalar_subqueries",
+    "reused_exchange",
+    "plain_udf",
+    "map_in_pandas",
+    "nested",
+)
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    folder = tmp_path_factory.mktemp("cluster")
+    options = ("--master", "local-cluster[2,1,1024]", "--only", *QUERIES)
+    return run(folder, line="3.5", options=options, extra={"SPARK_HOME": str(_spark_home(folder / "spark"))})
+
+
+def _spark_home(folder: Path) -> Path:
+    """The installed Spark under another name: workers write into the folder `work` of their Spark."""
+    import pyspark
+
+    folder.mkdir()
+    for path in Path(pyspark.__file__).parent.iterdir():
+        (folder / path.name).symlink_to(path)
+    return folder
+
+
+def test_executors_of_their_own_took_part(outcome: Outcome) -> None:
+    logs = list(outcome.folder.parent.glob("spark/work/app-*/*/stderr"))
+    assert len(logs) >= 4, "two for each process"
+
+
+def test_every_operator_is_replayed_with_the_rows_of_the_original(outcome: Outcome) -> None:
+    assert sorted(outcome.queries) == sorted(QUERIES)
+    assert [one for one in outcome.operators if one.error] == []
+    dumped = {(one.query, one.lore_id) for one in outcome.operators if one.dumped}
+    assert len(dumped) >= 50
+    assert {(one.query, one.lore_id) for one in outcome.replays} == dumped
+    assert [str(one) for one in outcome.replays if not one.passed] == []
+
+
+def test_the_answers_are_those_of_the_queries(outcome: Outcome) -> None:
+    assert outcome.answers == {name: outcome.original[name] for name in QUERIES}

@@ -1,0 +1,136 @@
+"""Every operator of the matrix of queries is dumped, and gives the same when another process replays it.
+
+One process dumps and one replays for each configuration; both loop over the operators, and the tests read what they
+wrote. On Spark 4, which lies beside the installed one, the marker is `spark4`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.lore import queries
+from tests.lore.configuration import Outcome, run
+
+pytestmark = pytest.mark.timeout(1500)
+
+# Why an operator is not dumped, by its class; whatever else is not dumped is a failure.
+REFUSED = {
+    "FileSourceScanExec": "it is a leaf",
+    "InMemoryTableScanExec": "it is a leaf",
+    "LocalTableScanExec": "it is a leaf",
+    "RDDScanExec": "it is a leaf",
+    "RangeExec": "it is a leaf",
+    "EmptyRelationExec": "it is a leaf",
+    "CommandResultExec": "it is a leaf",
+    "AQEShuffleReadExec": "it only says how shuffle partitions are put together",
+    "BroadcastExchangeExec": "it makes the other side's table",
+    "SubqueryExec": "it only carries a subquery's result",
+    "SubqueryBroadcastExec": "it only carries a subquery's result",
+    "ReusedSubqueryExec": "it only points to another subquery",
+    "DeserializeToObjectExec": "it passes JVM objects of a typed Dataset",
+    "MapPartitionsExec": "it passes JVM objects of a typed Dataset",
+    "SerializeFromObjectExec": "it passes JVM objects of a typed Dataset",
+}
+# The same by query, where a value is the reason.
+REFUSED_VALUES = {"calendar_intervals": "is a calendar interval"}
+ADAPTIVE_ONLY = {"AQEShuffleReadExec"}
+# Dumped at least once in each configuration.
+DUMPED = """AggregateInPandas ArrowEvalPython ArrowEvalPythonUDTF BatchEvalPython BatchEvalPythonUDTF BroadcastHashJoin
+BroadcastNestedLoopJoin CartesianProduct Coalesce CollectLimit ColumnarToRow Expand Filter FlatMapCoGroupsInPandas
+FlatMapGroupsInPandas Generate GlobalLimit HashAggregate LocalLimit MapInArrow MapInPandas ObjectHashAggregate Project
+Sample ShuffleExchange ShuffledHashJoin Sort SortAggregate SortMergeJoin TakeOrderedAndProject Union Window
+WindowGroupLimit WindowInPandas""".split()
+LARGEST_PLAN_BYTES = 64 * 1024
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param((line, adaptive), id=f"spark {line}, adaptive {adaptive}", marks=getattr(pytest.mark, mark))
+        for line, mark in (("3.5", "spark"), ("4", "spark4"))
+        for adaptive in ("on", "off")
+    ],
+)
+def outcome(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    line, adaptive = request.param
+    return run(tmp_path_factory.mktemp("matrix"), line=line, adaptive=adaptive)
+
+
+def test_the_matrix_meets_every_class_that_its_queries_are_there_for(outcome: Outcome) -> None:
+    met = {name: {one.kind for one in outcome.operators if one.query == name} for name in outcome.queries}
+    line = tuple(int(part) for part in outcome.spark.split(".")[:2])
+    wanted = {one.name: one.shows for one in queries.of_line((line[0], line[1]))}
+    assert len(wanted) >= 90
+    missing = {name: sorted(shows - met[name]) for name, shows in wanted.items() if not shows <= met[name]}
+    assert missing == {}
+    dumped = {one.kind for one in outcome.operators if one.dumped}
+    assert sorted({f"{name}Exec" for name in DUMPED} - dumped) == []
+
+
+def test_every_operator_is_dumped_but_those_that_are_refused_by_design(outcome: Outcome) -> None:
+    assert [f"{one.query} {one.lore_id} {one.kind}: {one.error}" for one in outcome.operators if one.error] == []
+    unexpected = []
+    for one in outcome.operators:
+        reasons = [REFUSED.get(one.kind), REFUSED_VALUES.get(one.query)]
+        if one.refused and not any(reason and reason in one.refused for reason in reasons):
+            unexpected.append(f"{one.query} {one.lore_id} {one.kind}: {one.refused}")
+    assert unexpected == []
+    assert sum(one.dumped for one in outcome.operators) >= 190
+
+
+def test_what_is_refused_by_design_is_refused_wherever_it_comes_up(outcome: Outcome) -> None:
+    dumped = {one.kind for one in outcome.operators if one.dumped}
+    assert dumped & (set(REFUSED) - ADAPTIVE_ONLY) == set()
+    assert {one.query for one in outcome.operators if REFUSED_VALUES.get(one.query, "?") in (one.refused or "")} == set(
+        REFUSED_VALUES
+    )
+
+
+def test_every_replay_gives_the_rows_of_the_original(outcome: Outcome) -> None:
+    assert [str(one) for one in outcome.replays if not one.passed] == []
+    assert {(one.query, one.lore_id) for one in outcome.replays} == {
+        (one.query, one.lore_id) for one in outcome.operators if one.dumped
+    }
+
+
+def test_nearly_every_replay_gives_them_in_the_same_partitions_and_order(outcome: Outcome) -> None:
+    moved = [str(one) for one in outcome.replays if not one.row_for_row]
+    assert len(moved) <= 0.01 * len(outcome.replays), moved
+    kinds = {(one.query, one.lore_id): one.kind for one in outcome.operators}
+    # In which order a shuffle's blocks are fetched is nobody's promise.
+    assert {kinds[one.query, one.lore_id] for one in outcome.replays if not one.row_for_row} <= {"ShuffleExchangeExec"}
+
+
+def test_replays_of_the_topmost_operators_give_the_answers_of_the_queries(outcome: Outcome) -> None:
+    assert len(outcome.answers) >= 80
+    different = {name: (given, outcome.original[name]) for name, given in outcome.answers.items() if given != outcome.original[name]}
+    assert different == {}
+
+
+def test_ids_and_trees_are_the_same_in_two_processes(outcome: Outcome) -> None:
+    assert sorted(outcome.trees) == sorted(outcome.trees_again) == sorted(outcome.queries)
+    changed = [f"{name}\n{tree}\n{outcome.trees_again[name]}" for name, tree in outcome.trees.items()
+               if tree != outcome.trees_again[name]]
+    assert changed == []
+
+
+def test_plans_are_small(outcome: Outcome) -> None:
+    sizes = {str(path.relative_to(outcome.folder)): path.stat().st_size for path in outcome.folder.glob("*/loreId-*/plan.meta")}
+    assert len(sizes) == sum(one.dumped for one in outcome.operators)
+    assert {name: size for name, size in sizes.items() if size >= LARGEST_PLAN_BYTES} == {}
+
+
+def test_no_file_of_a_dump_holds_a_secret_or_says_where_it_came_from(outcome: Outcome) -> None:
+    assert len(outcome.secrets) >= 8
+    found = Counter(
+        f"{path.name} of {kind}: {name}"
+        for folder, kind in outcome.folders.items()
+        for path in Path(folder).rglob("*")
+        if path.is_file()
+        for name, secret in outcome.secrets.items()
+        if secret in path.read_bytes()
+    )
+    assert dict(found) == {}
