@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from workbench.lore.commands.bundle import bundle
 from workbench.lore.commands.dump import dump
 from workbench.lore.commands.inspect import inspect
 from workbench.lore.commands.replay import replay, verify
@@ -26,3 +27,4 @@ app.command()(dump)
 app.command()(replay)
 app.command()(verify)
 app.command()(inspect)
+app.command()(bundle)
