@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from workbench.errors import ConfigError, InputError
 from workbench.lore import trust
-from workbench.lore.inspection import batches, layout, metas, planmeta, tables
-from workbench.lore.inspection.batches import Batch, Partition
-from workbench.lore.inspection.layout import OUTPUT, InputFolder
-from workbench.lore.inspection.metas import ColumnMeta, RddMeta
-from workbench.lore.inspection.values import ColumnValues
-from workbench.lore.intact import PLAN, read_sidecar
+from workbench.lore.confs import conf_fault
+from workbench.lore.inspection import inputs, layout, metas, planmeta, scala, tables
+from workbench.lore.inspection.inputs import InputFound, Rows
+from workbench.lore.intact import PLAN, check_whole, read_sidecar, some
+from workbench.lore.javaclasses import refused
 from workbench.lore.sidecar import FILE_NAME, Sidecar
 
 if TYPE_CHECKING:
@@ -25,29 +25,18 @@ Signature = Literal["yours", "another's", "none"]
 
 
 @dataclass
-class InputFound:
-    """An input: what its meta says, and what lies there."""
-
-    name: str
-    kind: str | None
-    meta: RddMeta | None
-    n_partitions: int | None
-    n_dumped: int
-    n_rows: int | None
-    n_bytes: int
-    median_rows: float | None
-    notes: list[str] = field(default_factory=list)
-
-
-@dataclass
 class DumpFound:
-    """loreId-N: `faults` say what is damaged, `notes` what else should be known."""
+    """loreId-N: `faults` say what is damaged or never loaded, `notes` what else should be known.
+
+    `whole` says whether the checksums hold; null where there are none to hold it against.
+    """
 
     lore_id: int
     folder: Path
     origin: Origin = "unknown"
     sidecar: Sidecar | None = None
     plan: planmeta.PlanMeta | None = None
+    whole: bool | None = None
     signature: Signature | None = None
     inputs: list[InputFound] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
@@ -72,15 +61,15 @@ class Inspection:
 
     @property
     def faults(self) -> list[str]:
-        """What is damaged, with the folder."""
+        """What is damaged or never loaded, with the folder."""
         return [f"loreId-{dump.lore_id}: {fault}" for dump in self.dumps for fault in dump.faults]
 
     @property
     def answer(self) -> str:
-        """How many dumps, and whether they are whole."""
-        damaged = sum(bool(dump.faults) for dump in self.dumps)
+        """How many dumps, and how many of them have faults."""
+        faulty = sum(bool(dump.faults) for dump in self.dumps)
         many = "1 dump" if len(self.dumps) == 1 else f"{len(self.dumps)} dumps"
-        return f"{many}, {damaged or 'nothing'} damaged."
+        return f"{many}, {faulty or 'none'} with faults."
 
 
 def inspect(path: str | Path, *, most_rows: int = 1_000_000) -> Inspection:
@@ -109,7 +98,7 @@ def inspect(path: str | Path, *, most_rows: int = 1_000_000) -> Inspection:
     -----
     No JVM is started and nothing is unpickled. Does not show whether the operator still gives the same: see verify.
     """
-    rows: dict[str, list[dict[str, Any]]] = {declared.name: [] for declared in tables.ALL}
+    rows: dict[str, Rows] = {declared.name: [] for declared in tables.ALL}
     found = [_inspect(folder, rows, most_rows) for folder in layout.dumps(Path(path))]
     frames = {declared.name: declared.frame(rows[declared.name]) for declared in tables.ALL}
     order = ["lore_id", "input", "n_rows", "partition"]
@@ -117,16 +106,23 @@ def inspect(path: str | Path, *, most_rows: int = 1_000_000) -> Inspection:
     return Inspection(found, frames["batches"], most_first, frames["columns"])
 
 
-def _inspect(folder: Path, rows: dict[str, list[dict[str, Any]]], most_rows: int) -> DumpFound:
+def _inspect(folder: Path, rows: dict[str, Rows], most_rows: int) -> DumpFound:
     place = layout.layout(folder)
     found = DumpFound(place.lore_id, folder)
     _sidecar(found)
     if (folder / PLAN).is_file():
-        found.plan = _tried(lambda: planmeta.plan_meta(folder / PLAN), PLAN, found)
+        _plan(found)
     elif found.sidecar is None or found.sidecar.has_plan:
         found.notes.append("no plan.meta: the operator is not known, and cannot be replayed")
     for one in place.inputs:
-        found.inputs.append(_input(one, found, rows, most_rows))
+        rdd, path = None, one.meta
+        if path is not None:
+            rdd = _tried(partial(metas.rdd_meta, path), f"{one.name}/rdd.meta", found)
+        read, faults = inputs.read_input(one, rdd, found.sidecar, most_rows=most_rows)
+        found.faults += faults
+        found.inputs.append(read)
+        for declared in tables.ALL:
+            rows[declared.name] += [{"lore_id": found.lore_id} | row for row in read.rows[declared.name]]
     if not place.inputs:
         found.notes.append("no inputs")
     if found.origin == "unknown" and any(each.meta and each.meta.origin == "gpu" for each in found.inputs):
@@ -139,141 +135,51 @@ def _sidecar(found: DumpFound) -> None:
     if not (found.folder / FILE_NAME).exists():
         return
     found.origin = "workbench"
-    found.sidecar = _tried(lambda: read_sidecar(found.folder), FILE_NAME, found)
-    if found.sidecar is None:
+    sidecar = _tried(lambda: read_sidecar(found.folder), FILE_NAME, found)
+    if sidecar is None:
         return
-    if layout.is_numbered(found.folder) and found.lore_id != found.sidecar.lore_id:
-        found.faults.append(f"{FILE_NAME}: it is of loreId {found.sidecar.lore_id}")
+    found.sidecar = sidecar
+    if layout.is_numbered(found.folder) and found.lore_id != sidecar.lore_id:
+        found.faults.append(f"{FILE_NAME}: it is of loreId {sidecar.lore_id}")
     elif not layout.is_numbered(found.folder):
-        found.lore_id = found.sidecar.lore_id
-    # With trust: what is asked here is only whether it is whole and holds nothing that is never loaded.
-    _tried(lambda: trust.check(found.folder, trust=True, report=lambda _: None), "", found)
+        found.lore_id = sidecar.lore_id
+    n_faults = len(found.faults)
+    _tried(lambda: check_whole(found.folder, sidecar), "", found)
+    found.whole = len(found.faults) == n_faults
+    for key, value in {**sidecar.confs, "spark.sql.session.timeZone": sidecar.time_zone}.items():
+        if fault := conf_fault(key, value):
+            found.faults.append(f"{FILE_NAME}: a setting that no dump may make: {scala.text_of(key)}: {fault}")
     try:
-        found.signature = "yours" if trust.is_own(found.sidecar) else "another's" if found.sidecar.hmac else "none"
+        found.signature = "yours" if trust.is_own(sidecar) else "another's" if sidecar.hmac else "none"
     except ConfigError as error:
         found.notes.append(f"signature not checked: {error.what}")
 
 
-def _input(folder: InputFolder, found: DumpFound, rows: dict[str, list[dict[str, Any]]], most_rows: int) -> InputFound:
-    identity = {"lore_id": found.lore_id, "input": folder.name}
-    meta = None
-    path = folder.meta
-    if path is not None:
-        meta = _tried(lambda: metas.rdd_meta(path), f"{folder.name}/rdd.meta", found)
-    read = list(batches.batches(folder))
-    rows["batches"] += [identity | _batch_row(batch) for batch in read]
-    by_partition: dict[int, list[Batch]] = {number: [] for number in folder.partitions}
-    for batch in read:
-        by_partition[batch.partition].append(batch)
-    parts = [
-        batches.partition(folder.partitions[number], by_partition[number], with_meta=folder.name != OUTPUT)
-        for number in sorted(by_partition)
-    ]
-    found.faults += [f"{folder.name}/partition-{one.partition}: {one.note}" for one in parts if one.damaged]
-    rows["partitions"] += [identity | row for row in _partition_rows(parts)]
-    values, notes = batches.column_values(read, most_rows=most_rows)
-    notes += [f"column {index}: {one.fault}" for index, one in enumerate(values) if one.fault]
-    rows["columns"] += [identity | row for row in _column_rows(_columns(folder, meta, found, read), values)]
-    known = [one.n_rows for one in parts if one.n_rows is not None]
-    entry = _entry(folder, found)
-    return InputFound(
-        name=folder.name,
-        kind=entry.kind if entry else None,
-        meta=meta,
-        n_partitions=meta.n_partitions if meta else None,
-        n_dumped=len(parts),
-        n_rows=sum(known) if known or not read else None,
-        n_bytes=sum(one.n_bytes for one in parts),
-        median_rows=batches.median_rows(parts),
-        notes=notes,
-    )
-
-
-def _entry(folder: InputFolder, found: DumpFound) -> Any:
-    entries = found.sidecar.inputs if found.sidecar else []
-    return next((entry for entry in entries if f"input-{entry.index}" == folder.name), None)
-
-
-def _columns(folder: InputFolder, meta: RddMeta | None, found: DumpFound, read: list[Batch]) -> list[ColumnMeta]:
-    """The columns of an input by what its meta says, else by what its first readable file has."""
-    if meta is not None and meta.columns:
-        return meta.columns
-    stored = next((batch.columns for batch in read if batch.columns is not None), ())
-    if [name for name, _ in stored] == [batches.ROWS_ONLY]:
-        return []
-    if folder.name == OUTPUT and found.sidecar is not None and len(found.sidecar.output.columns) == len(stored):
-        names = [column.name for column in found.sidecar.output.columns]
-        return [ColumnMeta(name, kind) for name, (_, kind) in zip(names, stored, strict=True)]
-    return [ColumnMeta(name, kind) for name, kind in stored]
-
-
-def _batch_row(batch: Batch) -> dict[str, Any]:
-    return {
-        "partition": batch.partition,
-        "batch": batch.batch,
-        "n_rows": batch.n_rows,
-        "n_bytes": batch.n_bytes,
-        "unpacked_bytes": batch.unpacked_bytes,
-        "n_columns": len(batch.columns) if batch.columns is not None else None,
-        "fault": batch.fault,
-    }
-
-
-def _partition_rows(parts: list[Partition]) -> list[dict[str, Any]]:
-    total = sum(one.n_rows or 0 for one in parts)
-    median = batches.median_rows(parts)
-    return [
-        {
-            "partition": one.partition,
-            "n_batches": one.n_batches,
-            "promised_batches": one.promised_batches,
-            "n_rows": one.n_rows,
-            "n_bytes": one.n_bytes,
-            "rows_share": one.n_rows / total if one.n_rows is not None and total else None,
-            "skew_ratio": one.n_rows / median if one.n_rows is not None and median else None,
-            "note": one.note,
-        }
-        for one in parts
-    ]
-
-
-def _column_rows(columns: list[ColumnMeta], values: list[ColumnValues]) -> list[dict[str, Any]]:
-    """Columns with their values by position; a dropped one has none in the files."""
-    left = iter(values)
-    found = []
-    for position, column in enumerate(columns):
-        known = next(left, None) if column.masked != "dropped" else None
-        usable = known if known is not None and known.fault is None else None
-        n_distinct, exact = usable.distinct if usable else (None, None)
-        found.append(
-            {
-                "position": position,
-                "name": column.name,
-                "type": column.type,
-                "nullable": column.nullable,
-                "masked": column.masked,
-                "n_rows": usable.n_rows if usable else 0,
-                "n_nulls": usable.n_nulls if usable else None,
-                "n_nan": usable.n_nan if usable else None,
-                "minimum": usable.minimum if usable else None,
-                "maximum": usable.maximum if usable else None,
-                "n_distinct": n_distinct,
-                "distinct_exact": exact,
-            }
-        )
-    return found
+def _plan(found: DumpFound) -> None:
+    path = found.folder / PLAN
+    found.plan = _tried(lambda: planmeta.plan_meta(path), PLAN, found)
+    # A plan of the plugin is not for loading here, and names classes of its own.
+    if found.plan is None or found.sidecar is None:
+        return
+    if bad := refused(found.plan.names):
+        found.faults.append(f"{PLAN}: never loaded, for it names {', '.join(some(bad))}")
+    if found.sidecar.operator_class != found.plan.operator_class:
+        found.faults.append(f"{PLAN}: of another operator than {FILE_NAME} says")
 
 
 def _tried(read: Callable[[], Any], what: str, found: DumpFound) -> Any:
-    """What `read` gives; a fault and null where it cannot."""
+    """What `read` gives; null where it cannot, and why: as a fault, or as a note where another program can read it."""
     try:
         return read()
     except InputError as error:
-        told = (
-            error.what if error.facts["found"] is None else f"{error.what} (found: {str(error.facts['found'])[:200]})"
-        )
+        given = error.facts["found"]
+        parts = [str(part) for part in given] if isinstance(given, list | tuple) else [str(given)]
+        told = error.what if given is None else f"{error.what} (found: {', '.join(parts)[:200]})"
         where = what or _below(error.facts["where"], found.folder)
-        found.faults.append(f"{where}: {told}")
+        if error.what == metas.NOT_JAVA and found.origin != "workbench":
+            found.notes.append(f"{where}: {told}; {error.facts['do']}")
+        else:
+            found.faults.append(f"{where}: {told}")
         return None
 
 

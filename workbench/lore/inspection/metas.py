@@ -17,6 +17,7 @@ from workbench.lore.inspection.javavalues import JavaObject, Value
 from workbench.lore.intact import read_bounded
 
 LARGEST_META_BYTES = 32 << 20
+NOT_JAVA = "not Java serialization: Kryo, if Spark wrote it"
 Origin = Literal["workbench", "gpu"]
 
 
@@ -113,12 +114,12 @@ def java_root(data: bytes, where: object) -> JavaObject:
     """
     if not data.startswith(javastream.MAGIC):
         raise InputError(
-            "not Java serialization",
+            NOT_JAVA,
             where=where,
-            found=f"first bytes {data[:4].hex(' ') or 'none'}; a dump made with Kryo looks like this, and only the"
-            " application that wrote it can read it",
+            found=f"first bytes {data[:4].hex(' ') or 'none'}",
             allowed="ac ed 00 05, or JSON",
-            do="dump again with spark.serializer=org.apache.spark.serializer.JavaSerializer",
+            do="only the application that wrote Kryo can read it; dump again with"
+            " spark.serializer=org.apache.spark.serializer.JavaSerializer",
         )
     contents = [value for value in javastream.read(data, where=where) if not isinstance(value, bytes)]
     if len(contents) != 1 or not isinstance(contents[0], JavaObject):

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.lore.inspection import scala
+from workbench.lore.inspection import javastream, scala
 from workbench.lore.inspection.javavalues import JavaArray, JavaObject, Value
 from workbench.lore.inspection.metas import LARGEST_META_BYTES, ColumnMeta, attribute, java_root
 from workbench.lore.intact import read_bounded
@@ -56,7 +56,8 @@ class PythonFunction:
 class PlanMeta:
     """What plan.meta holds.
 
-    `classes` counts the objects by class, most first; `attributes` come in their order, each expression id once.
+    `classes` counts the objects by class, most first; `names` are all that loading it would resolve (`class_names`);
+    `attributes` come in their order, each expression id once.
     """
 
     operator: str
@@ -65,6 +66,7 @@ class PlanMeta:
     attributes: list[ColumnMeta]
     functions: list[PythonFunction]
     classes: dict[str, int]
+    names: set[str]
     n_bytes: int
 
 
@@ -91,6 +93,7 @@ def plan_meta(path: Path) -> PlanMeta:
         attributes=list(walk.attributes.values()),
         functions=walk.functions,
         classes=dict(walk.classes.most_common()),
+        names=javastream.class_names(data, where=path),
         n_bytes=len(data),
     )
 

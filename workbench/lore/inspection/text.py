@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from workbench.display import table
 from workbench.formats import number, size
 from workbench.lore.inspection import tables
-from workbench.lore.inspection.inspecting import DumpFound, InputFound, Inspection
+from workbench.lore.inspection.inputs import InputFound
+from workbench.lore.inspection.inspecting import DumpFound, Inspection
 from workbench.lore.inspection.planmeta import PlanMeta
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def text_of(found: Inspection, *, limit: int = 12) -> str:
 
 def _about(dump: DumpFound) -> list[str]:
     title = f"loreId-{dump.lore_id}: {_cut(dump.operator or 'operator not known')}, by {_MAKERS[dump.origin]}"
-    lines = [title, *(f"  DAMAGED {fault}" for fault in dump.faults[:MOST_LINES])]
+    lines = [title, *(f"  FAULT {fault}" for fault in dump.faults[:MOST_LINES])]
     if len(dump.faults) > MOST_LINES:
         lines.append(f"  {len(dump.faults) - MOST_LINES} more faults")
     lines += [f"  {note}" for note in dump.notes]
@@ -47,7 +48,7 @@ def _sidecar(dump: DumpFound) -> list[str]:
     lines = [
         f"operator: {_cut(sidecar.operator_text)}",
         f"made: {sidecar.created_at} with {', '.join(f'{name} {value}' for name, value in versions.items())}",
-        "checksums: see above" if dump.faults else f"checksums: hold for all {len(sidecar.files)} files",
+        f"checksums: {f'hold for all {len(sidecar.files)} files' if dump.whole else 'do not hold'}",
         f"signed: {_SIGNED[dump.signature]}",
         f"compared with: {sidecar.output.compared_with}",
     ]
@@ -85,9 +86,9 @@ def _plan(plan: PlanMeta) -> list[str]:
 
 
 def _input(one: InputFound) -> list[str]:
-    of = f" of {number(one.n_partitions)}" if one.n_partitions is not None else ""
+    of = f" (of {number(one.n_partitions)} in the original)" if one.n_partitions is not None else ""
     kind = f" ({one.kind})" if one.kind else ""
-    facts = f"{number(one.n_dumped)}{of} partitions here, {number(one.n_rows)} rows, {size(one.n_bytes)}"
+    facts = f"partitions: {number(one.n_dumped)}{of}, rows: {number(one.n_rows)}, files: {size(one.n_bytes)}"
     lines = [f"{one.name}{kind}: {facts}"]
     if one.meta is not None and one.meta.origin == "gpu" and one.n_dumped < one.meta.n_partitions:
         lines.append("  partitions without a folder were empty or not chosen: the plugin does not say which")
@@ -112,12 +113,8 @@ def _short(frame: pl.DataFrame) -> pl.DataFrame:
     """Without columns that say nothing here, and with texts that fit a line."""
     import polars as pl
 
-    empty = [
-        name
-        for name in frame.columns
-        if name in ("note", "masked", "n_nan")
-        and (frame[name].null_count() == frame.height or (frame[name] == "").all())
-    ]
+    optional = [name for name in ("note", "masked", "n_nan", "promised_batches") if name in frame.columns]
+    empty = [name for name in optional if set(frame[name].unique()) <= {None, ""}]
     return frame.drop(empty).with_columns(pl.col(pl.String).str.slice(0, 40))
 
 
@@ -131,6 +128,7 @@ def document(found: Inspection) -> dict[str, Any]:
                 "folder": str(dump.folder),
                 "origin": dump.origin,
                 "operator": dump.operator,
+                "checksums_hold": dump.whole,
                 "signature": dump.signature,
                 "faults": dump.faults,
                 "notes": dump.notes,
@@ -157,6 +155,7 @@ def _plan_document(plan: PlanMeta) -> dict[str, Any]:
     from dataclasses import asdict
 
     shown = asdict(plan)
+    shown["names"] = sorted(plan.names)[:MOST_ROWS_OF_JSON]
     shown["classes"] = dict(list(plan.classes.items())[:MOST_ROWS_OF_JSON])
     shown["attributes"] = shown["attributes"][:MOST_ROWS_OF_JSON]
     return shown
