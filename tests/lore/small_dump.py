@@ -38,7 +38,7 @@ def contents(*classes: str) -> dict[str, bytes]:
     return {**FILES, "plan.meta": java_stream(FILTER, *classes)}
 
 
-def sidecar_of(files: Mapping[str, bytes], **changed: Any) -> Sidecar:
+def sidecar_of(files: Mapping[str, bytes], /, **changed: Any) -> Sidecar:
     """plan.json of these files, not signed."""
     entries = {
         name: FileEntry(n_bytes=len(data), sha256=hashlib.sha256(data).hexdigest()) for name, data in files.items()
@@ -78,7 +78,7 @@ def sidecar_of(files: Mapping[str, bytes], **changed: Any) -> Sidecar:
     return Sidecar(**(values | changed))
 
 
-def write_dump(folder: Path, files: Mapping[str, bytes] | None = None, *, sign: bool = True, **changed: Any) -> Path:
+def write_dump(folder: Path, files: Mapping[str, bytes] | None = None, /, *, sign: bool = True, **changed: Any) -> Path:
     """A folder with these files and a plan.json that fits them, signed by this user's key or by nobody."""
     files = contents() if files is None else files
     for name, data in files.items():

@@ -67,6 +67,9 @@ def unpack(
         with zipfile.ZipFile(archive) as opened:
             chosen = _chosen(opened.infolist(), archive, wanted, ignored)
             _check_sizes(chosen, archive, max_bytes)
+            for parent in sorted({folder / part for info in chosen for part in Path(info.filename).parents}):
+                # One by one: those above it would be made open to others.
+                parent.mkdir(mode=0o700, exist_ok=True)
             left = max_bytes
             for info in chosen:
                 left -= _extract(opened, info, archive, folder / info.filename, left)
@@ -179,7 +182,7 @@ def _kind_fault(info: zipfile.ZipInfo) -> str | None:
     kind = stat.S_IFMT(info.external_attr >> 16)
     if kind not in (0, stat.S_IFDIR if info.is_dir() else stat.S_IFREG):
         return "it is a link" if kind == stat.S_IFLNK else "it is no file"
-    if info.is_dir() and (info.file_size or info.compress_size):
+    if info.is_dir() and info.file_size:
         return "it is a folder with bytes"
     if info.flag_bits & 0x1:
         return "it is encrypted"
@@ -214,7 +217,6 @@ def _biggest(chosen: list[zipfile.ZipInfo]) -> str:
 
 def _extract(opened: zipfile.ZipFile, info: zipfile.ZipInfo, archive: Path, target: Path, left: int) -> int:
     """Write one file; how many bytes it had. Counted here, whatever was declared."""
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
     count = 0
     try:
