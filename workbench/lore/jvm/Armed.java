@@ -34,7 +34,10 @@ public final class Armed {
   private final List<String> faults = Collections.synchronizedList(new ArrayList<>());
   private final AtomicInteger plannings = new AtomicInteger();
 
-  private Armed(SparkContext context, JsonNode order) {
+  private final Map<String, Expressions> expressions;
+
+  private Armed(SparkContext context, JsonNode order, Map<String, Expressions> expressions) {
+    this.expressions = new ConcurrentHashMap<>(expressions);
     staging = order.get("staging").asText();
     batchRows = order.get("batch_rows").asLong();
     maxBytes = order.get("max_bytes").asLong();
@@ -46,8 +49,9 @@ public final class Armed {
   }
 
   /** Keep an order under its token; the session's conf then has to name the token. */
-  public static void arm(SparkContext context, String token, String order) throws IOException {
-    LIVE.put(token, new Armed(context, new ObjectMapper().readTree(order)));
+  public static void arm(SparkContext context, String token, String order, Map<String, Expressions> expressions)
+      throws IOException {
+    LIVE.put(token, new Armed(context, new ObjectMapper().readTree(order), expressions));
   }
 
   /** What belongs to a token; null when there is none, or it is over. */
@@ -81,6 +85,11 @@ public final class Armed {
   /** Partitions of what a tap saw; -1 when it did not run. */
   public int partitionCount(String tap) {
     return partitionCounts.getOrDefault(tap, -1);
+  }
+
+  /** What is computed of a row at a place of a target; null where the row is taken as it is. */
+  Expressions expressions(int loreId, String place) {
+    return expressions.get("loreId-" + loreId + "/" + place);
   }
 
   void fault(String text) {

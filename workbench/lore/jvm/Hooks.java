@@ -38,10 +38,10 @@ final class Hooks {
     }
     List<SparkPlan> children = new ArrayList<>();
     boolean changed = false;
-    for (int k = 0; k < plan.children().size(); k++) {
-      SparkPlan child = plan.children().apply(k);
-      children.add(hooked(child));
-      changed |= children.get(k) != child;
+    for (SparkPlan child : Scala.<SparkPlan>list(plan.children())) {
+      SparkPlan hooked = hooked(child);
+      children.add(hooked);
+      changed |= hooked != child;
     }
     if (Signature.isWrapper(plan)) {
       return changed ? plan.withNewChildren(Scala.seq(children)) : plan;
@@ -71,21 +71,17 @@ final class Hooks {
   private SparkPlan around(Target target, SparkPlan original, SparkPlan plan) {
     Object place = new Object();
     String claim = "loreId-" + target.loreId;
-    List<SparkPlan> children = new ArrayList<>();
-    for (int k = 0; k < plan.children().size(); k++) {
-      SparkPlan child = plan.children().apply(k);
-      Target.Input input = isBroadcast(child) ? null : target.inputs.get(k);
-      if (input != null) {
-        Tap tap = Tap.dump(armed, target, input, original.children().apply(k), false);
-        child = new LoreDumpExec(child, tap, place, claim, original);
+    List<SparkPlan> originals = Scala.list(original.children());
+    List<SparkPlan> children = Scala.list(plan.children());
+    for (int k = 0; k < children.size(); k++) {
+      if (!isBroadcast(originals.get(k))) {
+        Tap tap = Tap.dump(armed, target, target.inputs.get(k), originals.get(k), false);
+        children.set(k, new LoreDumpExec(children.get(k), tap, place, claim, original));
       }
-      children.add(child);
     }
     SparkPlan result = plan.withNewChildren(Scala.seq(children));
-    if (target.hash == null || !isTappable(original)) {
-      return result;
-    }
-    return new LoreFingerprintExec(result, Tap.print(armed, target, original), place, claim, original);
+    Tap print = isTappable(original) ? Tap.print(armed, target) : null;
+    return print == null ? result : new LoreFingerprintExec(result, print, place, claim, original);
   }
 
   private static boolean isBroadcast(SparkPlan child) {

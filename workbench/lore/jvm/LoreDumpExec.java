@@ -13,7 +13,7 @@ public final class LoreDumpExec extends TapExec {
 
   @Override
   public SparkPlan withNewChildrenInternal(IndexedSeq<SparkPlan> children) {
-    return new LoreDumpExec(children.apply(0), tap, place, claim, operator);
+    return new LoreDumpExec(Scala.<SparkPlan>list(children).get(0), tap, place, claim, operator);
   }
 
   @Override

@@ -13,7 +13,7 @@ public final class LoreFingerprintExec extends TapExec {
 
   @Override
   public SparkPlan withNewChildrenInternal(IndexedSeq<SparkPlan> children) {
-    return new LoreFingerprintExec(children.apply(0), tap, place, claim, operator);
+    return new LoreFingerprintExec(Scala.<SparkPlan>list(children).get(0), tap, place, claim, operator);
   }
 
   @Override

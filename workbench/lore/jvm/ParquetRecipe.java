@@ -1,10 +1,11 @@
 package workbench.lore;
 
 import java.io.IOException;
-import java.util.ArrayList;
-import java.util.List;
+import java.util.Map;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.mapreduce.Job;
+import org.apache.spark.api.python.PythonUtils;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.datasources.OutputWriterFactory;
@@ -24,18 +25,16 @@ final class ParquetRecipe implements Tap.Recipe {
   final long maxBytes;
   /** Null: rows as they are. */
   private final Expressions columns;
-  /** Rows without columns are stored as a constant. */
-  final boolean zeroColumns;
 
   private ParquetRecipe(Armed armed, Target.Input input, SparkPlan plan, Expressions columns) throws IOException {
     this.columns = columns;
-    zeroColumns = plan.output().isEmpty();
     prefix = armed.staging + "/";
     batchRows = armed.batchRows;
     maxBytes = armed.maxBytes;
     schema = columns == null ? schema(input, plan) : columns.schema(input.names);
     Job job = Job.getInstance(plan.session().sessionState().newHadoopConf());
-    writers = new ParquetFileFormat().prepareWrite(plan.session(), job, scala.collection.immutable.Map$.MODULE$.empty(), schema);
+    var options = PythonUtils.toScalaMap(Map.of("compression", "snappy"));
+    writers = new ParquetFileFormat().prepareWrite(plan.session(), job, options, schema);
     Configuration settings = job.getConfiguration();
     // Exact and modern, whatever the session writes: a replay has to read the same values.
     settings.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS");
@@ -43,13 +42,10 @@ final class ParquetRecipe implements Tap.Recipe {
     configuration = new SerializableConfiguration(settings);
   }
 
-  static ParquetRecipe of(Armed armed, Target.Input input, SparkPlan plan) {
-    List<String> texts = input.columns;
-    if (plan.output().isEmpty()) {
-      texts = List.of("cast(1 as tinyint) as " + input.names.get(0));
-    }
+  /** Null expressions: the plan's rows as they are. */
+  static ParquetRecipe of(Armed armed, Target.Input input, SparkPlan plan, Expressions columns) {
     try {
-      return new ParquetRecipe(armed, input, plan, texts == null ? null : Expressions.over(plan, texts));
+      return new ParquetRecipe(armed, input, plan, columns);
     } catch (IOException fault) {
       throw new IllegalStateException(fault);
     }
@@ -57,8 +53,8 @@ final class ParquetRecipe implements Tap.Recipe {
 
   private static StructType schema(Target.Input input, SparkPlan plan) {
     StructType schema = new StructType();
-    for (int i = 0; i < plan.output().size(); i++) {
-      schema = schema.add(input.names.get(i), plan.output().apply(i).dataType(), true);
+    for (Attribute attribute : Scala.<Attribute>list(plan.output())) {
+      schema = schema.add(input.names.get(schema.size()), attribute.dataType(), true);
     }
     return schema;
   }

@@ -1,12 +1,9 @@
 package workbench.lore;
 
-import java.util.List;
+import java.math.BigInteger;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
-import org.apache.spark.sql.execution.SparkPlan;
-import org.apache.spark.sql.types.DataTypes;
-import org.apache.spark.sql.types.StructType;
 
 /** The fingerprint of an output, while it is computed: rows, sum and xor of hashes, sum of ordered hashes. */
 final class PrintRecipe implements Tap.Recipe {
@@ -15,15 +12,10 @@ final class PrintRecipe implements Tap.Recipe {
   private final Expressions hash;
   private final Expressions ordered;
 
-  private PrintRecipe(Expressions hash, Expressions ordered) {
+  /** The hash of a row over its columns, and the ordered hash over h, that hash, and i, the row's number. */
+  PrintRecipe(Expressions hash, Expressions ordered) {
     this.hash = hash;
     this.ordered = ordered;
-  }
-
-  static PrintRecipe of(Target target, SparkPlan plan) {
-    StructType numbered = new StructType().add("h", DataTypes.LongType, false).add("i", DataTypes.LongType, false);
-    return new PrintRecipe(
-        Expressions.over(plan, List.of(target.hash)), Expressions.resolve(plan, numbered, List.of(target.ordered)));
   }
 
   @Override
@@ -70,8 +62,8 @@ final class PrintRecipe implements Tap.Recipe {
 
     @Override
     public String toString() {
-      java.math.BigInteger upper = java.math.BigInteger.valueOf(high).shiftLeft(32);
-      return upper.add(java.math.BigInteger.valueOf(low)).toString();
+      BigInteger upper = BigInteger.valueOf(high).shiftLeft(32);
+      return upper.add(BigInteger.valueOf(low)).toString();
     }
   }
 }

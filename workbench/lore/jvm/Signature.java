@@ -79,22 +79,25 @@ public final class Signature {
             || plan instanceof InputAdapter
             || plan instanceof AQEShuffleReadExec
             || plan instanceof TapExec;
-    return transparent ? plan.children().apply(0) : null;
+    return transparent ? Scala.<SparkPlan>list(plan.children()).get(0) : null;
   }
 
   private String text(SparkPlan plan) {
     Map<String, String> places = new HashMap<>();
     List<String> below = new ArrayList<>();
-    for (int k = 0; k < plan.children().size(); k++) {
-      SparkPlan child = plan.children().apply(k);
-      for (int i = 0; i < child.output().size(); i++) {
-        Attribute attribute = child.output().apply(i);
-        places.putIfAbsent(Long.toString(attribute.exprId().id()), k + "." + i);
+    for (SparkPlan child : Scala.<SparkPlan>list(plan.children())) {
+      int i = 0;
+      for (Attribute attribute : Scala.<Attribute>list(child.output())) {
+        places.putIfAbsent(Long.toString(attribute.exprId().id()), below.size() + "." + i++);
       }
       below.add(of(child));
     }
+    StringBuilder types = new StringBuilder();
+    for (Attribute attribute : Scala.<Attribute>list(plan.output())) {
+      types.append(attribute.dataType().catalogString()).append(',');
+    }
     String shown = PASSING.matcher(plan.simpleString(MAX_FIELDS)).replaceAll("");
-    return plan.getClass().getName() + "\n" + placed(shown, places) + "\n" + String.join(" ", below);
+    return String.join("\n", plan.getClass().getName(), types, placed(shown, places), String.join(" ", below));
   }
 
   /** Attributes by place: of a child's output, else by when they are first named. */

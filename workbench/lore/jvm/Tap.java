@@ -3,7 +3,6 @@ package workbench.lore;
 import java.io.IOException;
 import java.io.Serializable;
 import java.util.HashSet;
-import java.util.List;
 import java.util.Set;
 import org.apache.spark.TaskContext;
 import org.apache.spark.sql.execution.SparkPlan;
@@ -41,12 +40,19 @@ public final class Tap implements Serializable {
   }
 
   static Tap dump(Armed armed, Target target, Target.Input input, SparkPlan plan, boolean whole) {
-    Recipe recipe = ParquetRecipe.of(armed, input, plan);
-    return new Tap(armed, target.loreId, "input-" + input.index, whole ? null : target.partitions, recipe);
+    String place = "input-" + input.index;
+    Recipe recipe = ParquetRecipe.of(armed, input, plan, armed.expressions(target.loreId, place));
+    return new Tap(armed, target.loreId, place, whole ? null : target.partitions, recipe);
   }
 
-  static Tap print(Armed armed, Target target, SparkPlan plan) {
-    return new Tap(armed, target.loreId, "output", target.partitions, PrintRecipe.of(target, plan));
+  /** Null when the output is not to be fingerprinted. */
+  static Tap print(Armed armed, Target target) {
+    Expressions hash = armed.expressions(target.loreId, "output");
+    Expressions ordered = armed.expressions(target.loreId, "ordered");
+    if (hash == null || ordered == null) {
+      return null;
+    }
+    return new Tap(armed, target.loreId, "output", target.partitions, new PrintRecipe(hash, ordered));
   }
 
   /** What takes the rows of a partition in this task; null when it is not wanted. Called by generated code, too. */

@@ -82,7 +82,7 @@ public abstract class TapExec extends SparkPlan implements CodegenSupport {
   public Seq<RDD<InternalRow>> inputRDDs() {
     Seq<RDD<InternalRow>> inputs = ((CodegenSupport) child).inputRDDs();
     // Called when the stage runs, before its code is sent: only now a place may be claimed.
-    isCaptured(() -> inputs.apply(0).getNumPartitions());
+    isCaptured(() -> Scala.<RDD<InternalRow>>list(inputs).get(0).getNumPartitions());
     return inputs;
   }
 
@@ -100,7 +100,7 @@ public abstract class TapExec extends SparkPlan implements CodegenSupport {
 
   @Override
   public String doConsume(CodegenContext context, Seq<ExprCode> input, ExprCode row) {
-    if (output().isEmpty()) {
+    if (Scala.list(output()).isEmpty()) {
       return shown("", "null") + consume(context, input, null);
     }
     if (row.code().toString().isEmpty()) {
@@ -123,9 +123,8 @@ public abstract class TapExec extends SparkPlan implements CodegenSupport {
 
   private Seq<Expression> columns() {
     List<Expression> columns = new ArrayList<>();
-    for (int i = 0; i < output().size(); i++) {
-      Attribute attribute = output().apply(i);
-      columns.add(new BoundReference(i, attribute.dataType(), attribute.nullable()));
+    for (Attribute attribute : Scala.<Attribute>list(output())) {
+      columns.add(new BoundReference(columns.size(), attribute.dataType(), attribute.nullable()));
     }
     return Scala.seq(columns);
   }
