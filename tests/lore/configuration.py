@@ -88,7 +88,9 @@ class Outcome:
     @property
     def folders(self) -> dict[str, str]:
         """Class of the operator by the folder of its dump."""
-        return {str(self.folder / one.query / f"loreId-{one.lore_id}"): one.kind for one in self.operators if one.dumped}
+        return {
+            str(self.folder / one.query / f"loreId-{one.lore_id}"): one.kind for one in self.operators if one.dumped
+        }
 
 
 def run(
@@ -129,7 +131,9 @@ def run(
         arguments = [work, str(out), "--data", str(data), "--adaptive", adaptive, *options]
         _process(arguments, environment, log=folder / f"{work}.log")
     secrets = {"home": str(home), "data": str(data), "canary": CANARY, "python": sys.executable}
-    return Outcome(out, {name: text.encode() for name, text in secrets.items()} | {key: key.encode() for key in CANARY_CONFS})
+    return Outcome(
+        out, {name: text.encode() for name, text in secrets.items()} | {key: key.encode() for key in CANARY_CONFS}
+    )
 
 
 def _environment(line: str) -> dict[str, str]:

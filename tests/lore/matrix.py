@@ -69,9 +69,15 @@ def main() -> None:
     with _session(options) as spark:
         ready = time.monotonic()
         line = tuple(int(part) for part in spark.version.split(".")[:2])
-        chosen = [one for one in queries.of_line((line[0], line[1]), quick=options.quick) if one.name in options.only or not options.only]
+        chosen = [
+            one
+            for one in queries.of_line((line[0], line[1]), quick=options.quick)
+            if one.name in options.only or not options.only
+        ]
         matrix_data.make_views(spark, options.data)
-        record = _dump_all(spark, chosen, options.out) if options.work == "dump" else _replay_all(spark, chosen, options.out)
+        record = (
+            _dump_all(spark, chosen, options.out) if options.work == "dump" else _replay_all(spark, chosen, options.out)
+        )
         record |= {"spark": spark.version, "start_s": ready - begun, "work_s": time.monotonic() - ready}
     (options.out / f"{options.work}.json").write_text(json.dumps(record, indent=1))
 
@@ -147,7 +153,9 @@ def _dumped(tree: Tree, lore_id: int, one: queries.Query, out: Path) -> dict[str
     from workbench.lore.dumping import dump_tree
 
     record = _record(one, lore_id, tree.nodes[lore_id].kind)
-    settings = DumpSettings(ids=f"{lore_id}[*]", path=str(out / one.name), strict=False, batch_rows=BATCH_ROWS, keep_output_rows=0)
+    settings = DumpSettings(
+        ids=f"{lore_id}[*]", path=str(out / one.name), strict=False, batch_rows=BATCH_ROWS, keep_output_rows=0
+    )
     try:
         record["refused"] = dump_tree(tree, settings).refused.get(lore_id)
     except Exception as error:  # an operator that cannot be dumped must not hide the others

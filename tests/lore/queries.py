@@ -102,7 +102,11 @@ sql(
     """select o_custkey, collect_list(o_orderkey) l, collect_set(o_shippriority) s, percentile_approx(o_totalprice, 0.5) p
     from orders group by o_custkey""",
 )
-sql("aggregate_without_keys", "HashAggregate", "select count(*) n, max(l_extendedprice) m, sum(l_discount) s from lineitem")
+sql(
+    "aggregate_without_keys",
+    "HashAggregate",
+    "select count(*) n, max(l_extendedprice) m, sum(l_discount) s from lineitem",
+)
 sql(
     "distinct_aggregates",
     "Expand HashAggregate",
@@ -115,7 +119,11 @@ sql(
     "select l_returnflag, l_quantity, sum(l_extendedprice) s, grouping_id() g from lineitem "
     "group by rollup (l_returnflag, l_quantity)",
 )
-sql("cube", "Expand", "select c_mktsegment, c_custkey % 3 r, count(*) n from customer group by cube (c_mktsegment, c_custkey % 3)")
+sql(
+    "cube",
+    "Expand",
+    "select c_mktsegment, c_custkey % 3 r, count(*) n from customer group by cube (c_mktsegment, c_custkey % 3)",
+)
 sql(
     "grouping_sets",
     "Expand",
@@ -159,8 +167,16 @@ sql(
     "ShuffledHashJoin",
     "select * from lineitem left semi join (select /*+ shuffle_hash(orders) */ * from orders) on l_orderkey = o_orderkey",
 )
-sql("hash_left", "ShuffledHashJoin", "select /*+ shuffle_hash(c) */ * from orders left join customer c on o_custkey = c_custkey")
-sql("hash_full", "ShuffledHashJoin", "select /*+ shuffle_hash(c) */ * from orders full join customer c on o_custkey = c_custkey")
+sql(
+    "hash_left",
+    "ShuffledHashJoin",
+    "select /*+ shuffle_hash(c) */ * from orders left join customer c on o_custkey = c_custkey",
+)
+sql(
+    "hash_full",
+    "ShuffledHashJoin",
+    "select /*+ shuffle_hash(c) */ * from orders full join customer c on o_custkey = c_custkey",
+)
 sql(
     "broadcast_inner",
     "BroadcastHashJoin BroadcastExchange",
@@ -260,12 +276,20 @@ sql(
 sql("unpivot", "Expand", "select * from customer unpivot (v for k in (c_name, c_mktsegment))")
 sql("union_all", "Union", "select o_orderkey k, 'o' w from orders union all select c_custkey, c_name from customer")
 sql("union_distinct", "Union HashAggregate", "select o_custkey from orders union select c_custkey from customer")
-sql("except_all", "Generate Union HashAggregate", "select o_custkey from orders except all select c_custkey from customer")
+sql(
+    "except_all",
+    "Generate Union HashAggregate",
+    "select o_custkey from orders except all select c_custkey from customer",
+)
 sql("intersect", "SortMergeJoin HashAggregate", "select o_custkey from orders intersect select c_custkey from customer")
 sql("collect_limit", "CollectLimit", "select * from orders where o_orderkey % 3 = 1 limit 100")
 sql("inner_limit", "LocalLimit GlobalLimit", "select max(o_custkey) m from (select o_custkey from orders limit 100)")
 sql("limit_with_offset", "Project", "select o_orderkey, o_custkey * 2 from orders limit 20 offset 30")
-sql("take_ordered", "TakeOrderedAndProject", "select upper(c_name) n from customer order by c_mktsegment, c_custkey desc limit 12 offset 2")
+sql(
+    "take_ordered",
+    "TakeOrderedAndProject",
+    "select upper(c_name) n from customer order by c_mktsegment, c_custkey desc limit 12 offset 2",
+)
 sql("sort", "Sort ShuffleExchange", "select * from lineitem order by l_extendedprice desc nulls last, l_comment")
 sql("sort_in_partitions", "Sort", "select * from orders sort by o_custkey, o_orderkey")
 sql("repartition_by_range", "ShuffleExchange", "select /*+ repartition_by_range(3, o_custkey) */ * from orders")
@@ -296,9 +320,17 @@ sql(
     "select (select count(*) from customer) + o_orderkey a, b from (select o_orderkey, "
     "rand(3) + (select count(*) from customer) b from orders where o_orderkey < (select count(*) from customer) * 9)",
 )
-sql("correlated_subquery", "HashAggregate", "select * from orders o where o_totalprice > "
-    "(select avg(i.o_totalprice) from orders i where i.o_custkey = o.o_custkey)")
-sql("in_subquery", "SortMergeJoin", "select * from orders where o_custkey in (select c_custkey from customer where c_mktsegment = 'BUILDING')")
+sql(
+    "correlated_subquery",
+    "HashAggregate",
+    "select * from orders o where o_totalprice > "
+    "(select avg(i.o_totalprice) from orders i where i.o_custkey = o.o_custkey)",
+)
+sql(
+    "in_subquery",
+    "SortMergeJoin",
+    "select * from orders where o_custkey in (select c_custkey from customer where c_mktsegment = 'BUILDING')",
+)
 sql(
     "in_subquery_beside_a_condition",
     "Filter",
@@ -331,4 +363,8 @@ sql(
     "select /*+ broadcast(c), broadcast(d) */ * from orders join customer c on o_custkey = c.c_custkey "
     "join customer d on o_orderkey = d.c_custkey",
 )
-sql("cached_input", "InMemoryTableScan HashAggregate", "select c_mktsegment, count(*) n from cached_customer where c_custkey > 3 group by 1")
+sql(
+    "cached_input",
+    "InMemoryTableScan HashAggregate",
+    "select c_mktsegment, count(*) n from cached_customer where c_custkey > 3 group by 1",
+)

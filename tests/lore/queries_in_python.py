@@ -87,7 +87,9 @@ def map_in_pandas(spark: SparkSession) -> DataFrame:
         for frame in frames:
             yield frame[frame.l_quantity > 25]
 
-    return spark.table("lineitem").select("l_orderkey", "l_quantity").mapInPandas(large, "l_orderkey long, l_quantity int")
+    return (
+        spark.table("lineitem").select("l_orderkey", "l_quantity").mapInPandas(large, "l_orderkey long, l_quantity int")
+    )
 
 
 @query("MapInArrow")
@@ -96,8 +98,10 @@ def map_in_arrow(spark: SparkSession) -> DataFrame:
         for batch in batches:
             yield batch[::1].slice(0, batch.num_rows // 2)
 
-    return spark.table("orders").select("o_orderkey", "o_totalprice").mapInArrow(
-        every_second, "o_orderkey long, o_totalprice decimal(15,2)"
+    return (
+        spark.table("orders")
+        .select("o_orderkey", "o_totalprice")
+        .mapInArrow(every_second, "o_orderkey long, o_totalprice decimal(15,2)")
     )
 
 

@@ -43,7 +43,7 @@ values(
 )
 values(
     "nested",
-    """map('a', o_orderkey, 'b', null) mp, struct(o_orderdate d, o_custkey c, named_struct('e', null, 'f', o_orderkey) g) st,
+    """map('a', o_orderkey, 'b', null) mp, struct(o_orderdate d, o_custkey c, named_struct('e', cast(null as int), 'f', o_orderkey) interval) st,
     array(o_custkey, null) ar, if(o_orderkey % 3 = 0, null, array(map(1, array('x', null)), null)) deep,
     cast(cast(o_orderkey as string) as binary) bn, if(o_orderkey % 2 = 0, array(), null) em, map() em2,
     array(struct(cast('NaN' as double) n, -0.0D z), null) zs, concat('ä€𝄞', char(0), o_orderkey) un""",
@@ -72,7 +72,11 @@ sql(
     """select * from (select /*+ repartition(2, c_custkey) */ c_custkey `a.b`, c_custkey `a b`, c_name `a,b`, c_name `größe`,
     c_name `名`, c_custkey `;{}()=`, c_custkey `a``b`, c_custkey `"'\\\\/`, c_name `_0` from customer) where `a.b` + rand(1) > 3""",
 )
-sql("empty_input", "HashAggregate", "select l_partkey, count(*) n from lineitem where l_quantity * 2 > 1000 group by l_partkey")
+sql(
+    "empty_input",
+    "HashAggregate",
+    "select l_partkey, count(*) n from lineitem where l_quantity * 2 > 1000 group by l_partkey",
+)
 sql("no_row_of_many", "HashAggregate", "select sum(l_quantity) s, count(*) n from lineitem where l_quantity * 2 > 1000")
 sql(
     "empty_partitions",

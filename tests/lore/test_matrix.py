@@ -35,7 +35,7 @@ REFUSED = {
     "SerializeFromObjectExec": "it passes JVM objects of a typed Dataset",
 }
 # The same by query, where a value is the reason.
-REFUSED_VALUES = {"calendar_intervals": "is a calendar interval"}
+REFUSED_VALUES = {"calendar_intervals": "is a calendar interval", "no_type": "has no type but null"}
 ADAPTIVE_ONLY = {"AQEShuffleReadExec"}
 # Dumped at least once in each configuration.
 DUMPED = """AggregateInPandas ArrowEvalPython ArrowEvalPythonUDTF BatchEvalPython BatchEvalPythonUDTF BroadcastHashJoin
@@ -106,19 +106,29 @@ def test_nearly_every_replay_gives_them_in_the_same_partitions_and_order(outcome
 
 def test_replays_of_the_topmost_operators_give_the_answers_of_the_queries(outcome: Outcome) -> None:
     assert len(outcome.answers) >= 80
-    different = {name: (given, outcome.original[name]) for name, given in outcome.answers.items() if given != outcome.original[name]}
+    different = {
+        name: (given, outcome.original[name])
+        for name, given in outcome.answers.items()
+        if given != outcome.original[name]
+    }
     assert different == {}
 
 
 def test_ids_and_trees_are_the_same_in_two_processes(outcome: Outcome) -> None:
     assert sorted(outcome.trees) == sorted(outcome.trees_again) == sorted(outcome.queries)
-    changed = [f"{name}\n{tree}\n{outcome.trees_again[name]}" for name, tree in outcome.trees.items()
-               if tree != outcome.trees_again[name]]
+    changed = [
+        f"{name}\n{tree}\n{outcome.trees_again[name]}"
+        for name, tree in outcome.trees.items()
+        if tree != outcome.trees_again[name]
+    ]
     assert changed == []
 
 
 def test_plans_are_small(outcome: Outcome) -> None:
-    sizes = {str(path.relative_to(outcome.folder)): path.stat().st_size for path in outcome.folder.glob("*/loreId-*/plan.meta")}
+    sizes = {
+        str(path.relative_to(outcome.folder)): path.stat().st_size
+        for path in outcome.folder.glob("*/loreId-*/plan.meta")
+    }
     assert len(sizes) == sum(one.dumped for one in outcome.operators)
     assert {name: size for name, size in sizes.items() if size >= LARGEST_PLAN_BYTES} == {}
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -66,23 +68,33 @@ def refusal(node: Node, bridge: Bridge) -> str | None:
         return "it is a command or a write, and a replay would do it again"
     if node.java.children().isEmpty():
         return "it is a leaf: it has no input but its source"
-    attributes = [*bridge.listed(node.java.output())]
-    for child in bridge.listed(node.java.children()):
-        attributes += bridge.listed(child.output())
-    for attribute in attributes:
-        if reason := _type_refusal(attribute):
-            return reason
-    return None
+    going_in = [one for child in bridge.listed(node.java.children()) for one in bridge.listed(child.output())]
+    attributes = [*((one, False) for one in bridge.listed(node.java.output())), *((one, True) for one in going_in)]
+    return next((reason for one, stored in attributes if (reason := _type_refusal(one, stored=stored))), None)
 
 
-def _type_refusal(attribute: Any) -> str | None:
-    kind = class_of(attribute.dataType()).rstrip("$")
-    text = str(attribute.dataType().catalogString())
-    if kind == _OBJECTS:
+def _type_refusal(attribute: Any, *, stored: bool) -> str | None:
+    """Why values of a column cannot be dumped or compared; `stored` are those of inputs, which go into files."""
+    if class_of(attribute.dataType()).rstrip("$") == _OBJECTS:
         return "it passes JVM objects of a typed Dataset, which no file can hold; dump the operator above or below"
-    if re.search(r"\binterval\b(?! (?:year|month|day|hour|minute|second))", text):
+    kinds = set(_plain_types(json.loads(attribute.dataType().json())))
+    if "interval" in kinds:
         return f"column {attribute.name()} is a calendar interval, which Parquet cannot hold"
+    if "void" in kinds and stored:
+        return f"column {attribute.name()} has no type but null (void), which Parquet cannot hold; cast it in the query"
     return None
+
+
+def _plain_types(kind: Any) -> Iterator[str]:
+    """Types within a type, from Spark's JSON of it; a field may be named like a type."""
+    if isinstance(kind, str):
+        yield kind
+        return
+    below = [kind.get(key) for key in ("elementType", "keyType", "valueType", "sqlType")]
+    below += [field["type"] for field in kind.get("fields", [])]
+    for one in below:
+        if one is not None:
+            yield from _plain_types(one)
 
 
 def inputs(node: Node, bridge: Bridge) -> list[Input]:
