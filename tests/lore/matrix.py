@@ -13,7 +13,6 @@ import contextlib
 import hashlib
 import json
 import os
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -158,7 +157,7 @@ def _dumped(tree: Tree, lore_id: int, one: queries.Query, out: Path) -> dict[str
     )
     try:
         record["refused"] = dump_tree(tree, settings).refused.get(lore_id)
-    except Exception as error:  # an operator that cannot be dumped must not hide the others
+    except Exception as error:  # noqa: BLE001 - what cannot be dumped must not hide the others
         record["error"] = f"{type(error).__name__}: {error}"[:4000]
     return record
 
@@ -214,7 +213,7 @@ def _replayed(
         record |= {"said": "; ".join([verification.answer, *verification.note])}
         if last and verification.passed:
             answers[one.name] = _digest(found, rebuilt.rdd(), rebuilt.attributes)
-    except Exception as error:  # a replay that dies must not hide the others
+    except Exception as error:  # noqa: BLE001 - a replay that dies must not hide the others
         record["said"] = f"{type(error).__name__}: {error}"[:4000]
     return record
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 LINES, ORDERS, CUSTOMERS = 3_000, 750, 150
 SEGMENTS = ("AUTOMOBILE", "BUILDING", "FURNITURE", "MACHINERY")
-FIRST_DAY = datetime.date(1992, 1, 1).toordinal() - datetime.date(1970, 1, 1).toordinal()
+FIRST_DAY = dt.date(1992, 1, 1).toordinal() - dt.date(1970, 1, 1).toordinal()
 
 
 def write(folder: Path) -> Path:

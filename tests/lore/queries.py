@@ -73,7 +73,8 @@ def of_line(line: tuple[int, int], *, quick: bool = False) -> list[Query]:
     """The queries that a Spark line has, in the order of their definition; only the quick ones on request."""
     from tests.lore import queries_in_python, queries_of_values
 
-    assert queries_in_python and queries_of_values  # importing them filled the matrix
+    # Importing them filled the matrix.
+    assert all((queries_in_python, queries_of_values))
     return [found for found in _queries.values() if found.since <= line and (found.quick or not quick)]
 
 
@@ -99,8 +100,8 @@ sql(
 sql(
     "object_aggregate",
     "ObjectHashAggregate",
-    """select o_custkey, collect_list(o_orderkey) l, collect_set(o_shippriority) s, percentile_approx(o_totalprice, 0.5) p
-    from orders group by o_custkey""",
+    """select o_custkey, collect_list(o_orderkey) l, collect_set(o_shippriority) s,
+    percentile_approx(o_totalprice, 0.5) p from orders group by o_custkey""",
 )
 sql(
     "aggregate_without_keys",
@@ -149,7 +150,8 @@ sql(
 sql(
     "merge_full",
     "SortMergeJoin",
-    "select /*+ merge(c) */ * from orders full outer join customer c on o_custkey = c_custkey + 20 and o_orderkey > c_custkey",
+    "select /*+ merge(c) */ * from orders full outer join customer c "
+    "on o_custkey = c_custkey + 20 and o_orderkey > c_custkey",
 )
 sql(
     "merge_anti",
@@ -165,7 +167,8 @@ sql(
 sql(
     "hash_semi",
     "ShuffledHashJoin",
-    "select * from lineitem left semi join (select /*+ shuffle_hash(orders) */ * from orders) on l_orderkey = o_orderkey",
+    "select * from lineitem left semi join (select /*+ shuffle_hash(orders) */ * from orders) "
+    "on l_orderkey = o_orderkey",
 )
 sql(
     "hash_left",
@@ -186,23 +189,27 @@ sql(
 sql(
     "broadcast_right",
     "BroadcastHashJoin",
-    "select /*+ broadcast(c) */ * from (select * from customer where c_custkey % 2 = 0) c right join orders on o_custkey = c_custkey",
+    "select /*+ broadcast(c) */ * from (select * from customer where c_custkey % 2 = 0) c "
+    "right join orders on o_custkey = c_custkey",
 )
 sql(
     "broadcast_null_aware",
     "BroadcastHashJoin",
-    "select * from orders where o_custkey not in (select /*+ broadcast(customer) */ if(c_custkey < 9, 1, c_custkey) from customer)",
+    "select * from orders where o_custkey not in "
+    "(select /*+ broadcast(customer) */ if(c_custkey < 9, 1, c_custkey) from customer)",
     confs={"spark.sql.autoBroadcastJoinThreshold": "10MB"},
 )
 sql(
     "nested_inner",
     "BroadcastNestedLoopJoin",
-    "select /*+ broadcast(o) */ * from customer join (select * from orders where o_orderkey < 20) o on c_custkey > o_custkey",
+    "select /*+ broadcast(o) */ * from customer join (select * from orders where o_orderkey < 20) o "
+    "on c_custkey > o_custkey",
 )
 sql(
     "nested_full",
     "BroadcastNestedLoopJoin",
-    "select /*+ broadcast(o) */ * from customer full join (select * from orders where o_orderkey < 20) o on c_custkey > o_custkey + 90",
+    "select /*+ broadcast(o) */ * from customer full join (select * from orders where o_orderkey < 20) o "
+    "on c_custkey > o_custkey + 90",
 )
 sql(
     "cartesian",
@@ -219,8 +226,9 @@ sql(
 sql(
     "three_tables",
     "TakeOrderedAndProject SortMergeJoin BroadcastHashJoin HashAggregate",
-    """select /*+ broadcast(customer), merge(lineitem) */ l_orderkey, sum(l_extendedprice * (1 - l_discount)) r, o_orderdate
-    from customer, orders, lineitem where c_mktsegment = 'BUILDING' and c_custkey = o_custkey and l_orderkey = o_orderkey
+    """select /*+ broadcast(customer), merge(lineitem) */ l_orderkey,
+    sum(l_extendedprice * (1 - l_discount)) r, o_orderdate from customer, orders, lineitem
+    where c_mktsegment = 'BUILDING' and c_custkey = o_custkey and l_orderkey = o_orderkey
     and o_orderdate < date'1995-03-15' and l_shipdate > date'1995-03-15'
     group by l_orderkey, o_orderdate order by r desc, o_orderdate limit 10""",
 )
@@ -232,7 +240,8 @@ SKEWED = {
 sql(
     "skewed_join",
     "SortMergeJoin",
-    """select /*+ merge(o) */ * from (select if(l_orderkey % 10 < 9, 1, l_orderkey) k, l_comment, l_extendedprice from lineitem) l
+    """select /*+ merge(o) */ * from
+    (select if(l_orderkey % 10 < 9, 1, l_orderkey) k, l_comment, l_extendedprice from lineitem) l
     join orders o on k = o_orderkey""",
     confs=SKEWED,
 )
@@ -250,7 +259,8 @@ sql(
     "window",
     "Window Sort",
     """select l_orderkey, row_number() over (partition by l_partkey order by l_extendedprice) r,
-    sum(l_quantity) over (partition by l_partkey order by l_shipdate, l_extendedprice rows between 2 preceding and 1 following) s,
+    sum(l_quantity) over (partition by l_partkey order by l_shipdate, l_extendedprice
+    rows between 2 preceding and 1 following) s,
     lag(l_comment) over (partition by l_partkey order by l_extendedprice) g,
     count(*) over (partition by l_returnflag) n from lineitem""",
     quick=True,
@@ -258,8 +268,8 @@ sql(
 sql(
     "window_group_limit",
     "Window WindowGroupLimit Filter",
-    """select * from (select l_partkey, l_extendedprice, row_number() over (partition by l_partkey order by l_extendedprice) r
-    from lineitem) where r <= 2""",
+    """select * from (select l_partkey, l_extendedprice,
+    row_number() over (partition by l_partkey order by l_extendedprice) r from lineitem) where r <= 2""",
 )
 sql(
     "generate",

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 @query("BatchEvalPython")
 def plain_udf(spark: SparkSession) -> DataFrame:
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions
 
-    @F.udf("string")
+    @functions.udf("string")
     def backwards(text: str | None) -> str | None:
         return None if text is None else text[::-1]
 
@@ -27,13 +27,13 @@ def plain_udf(spark: SparkSession) -> DataFrame:
 
 @query("BatchEvalPython Filter")
 def chained_udfs(spark: SparkSession) -> DataFrame:
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions
 
-    @F.udf("struct<a: int, b: array<string>>")
+    @functions.udf("struct<a: int, b: array<string>>")
     def halves(number: int) -> tuple[int, list[str]]:
         return number // 2, [str(number)]
 
-    @F.udf("long")
+    @functions.udf("long")
     def plus(number: int) -> int:
         return number + 1
 
@@ -43,18 +43,18 @@ def chained_udfs(spark: SparkSession) -> DataFrame:
 
 @query("ArrowEvalPython")
 def pandas_udf(spark: SparkSession) -> DataFrame:
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions
 
     def half_more(prices: Any) -> Any:
         return prices * 1.5
 
-    udf = F.pandas_udf(_of_series(half_more), "double")
+    udf = functions.pandas_udf(_of_series(half_more), "double")
     return spark.table("lineitem").select("l_orderkey", udf("l_extendedprice").alias("p"))
 
 
 @query("ArrowEvalPython")
 def pandas_udf_over_batches(spark: SparkSession) -> DataFrame:
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions
 
     def joined(batches: Iterator[Any]) -> Iterator[Any]:
         for numbers, dates in batches:
@@ -63,18 +63,18 @@ def pandas_udf_over_batches(spark: SparkSession) -> DataFrame:
     import pandas as pd
 
     joined.__annotations__ = {"batches": Iterator[tuple[pd.Series, pd.Series]], "return": Iterator[pd.Series]}
-    return spark.table("orders").select(F.pandas_udf(joined, "string")("o_orderkey", "o_orderdate").alias("j"))
+    return spark.table("orders").select(functions.pandas_udf(joined, "string")("o_orderkey", "o_orderdate").alias("j"))
 
 
 @query("ArrowEvalPython BatchEvalPython")
 def udfs_of_both_kinds(spark: SparkSession) -> DataFrame:
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions
 
-    @F.udf("int", useArrow=True)
+    @functions.udf("int", useArrow=True)
     def length(text: str | None) -> int | None:
         return None if text is None else len(text)
 
-    @F.udf("int")
+    @functions.udf("int")
     def twice(number: int | None) -> int | None:
         return None if number is None else number * 2
 
@@ -128,10 +128,9 @@ def cogroup_in_pandas(spark: SparkSession) -> DataFrame:
 
 @query("WindowInPandas Sort")
 def window_in_pandas(spark: SparkSession) -> DataFrame:
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
+    from pyspark.sql import Window, functions
 
-    mean = F.pandas_udf(_mean(), "double")
+    mean = functions.pandas_udf(_mean(), "double")
     parts = Window.partitionBy("l_partkey")
     near = parts.orderBy("l_extendedprice").rowsBetween(-2, 0)
     lines = spark.table("lineitem").select("l_partkey", "l_extendedprice", "l_quantity")
@@ -140,9 +139,9 @@ def window_in_pandas(spark: SparkSession) -> DataFrame:
 
 @query("AggregateInPandas")
 def aggregate_in_pandas(spark: SparkSession) -> DataFrame:
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions
 
-    mean = F.pandas_udf(_mean(), "double")
+    mean = functions.pandas_udf(_mean(), "double")
     return spark.table("lineitem").groupBy("l_returnflag").agg(mean("l_extendedprice").alias("m"))
 
 
@@ -154,10 +153,10 @@ def _mean() -> Any:
 
 
 def _of_series(function: Any, *, result: Any = None) -> Any:
-    """The function with annotations that are types: pandas_udf takes the kind from them, and pandas is imported late."""
+    """The function with annotations that are types: pandas_udf reads its kind there, and pandas is imported late."""
     import pandas as pd
 
-    function.__annotations__ = {name: pd.Series for name in function.__annotations__} | {"return": result or pd.Series}
+    function.__annotations__ = dict.fromkeys(function.__annotations__, pd.Series) | {"return": result or pd.Series}
     return function
 
 
@@ -167,8 +166,7 @@ def table_function(spark: SparkSession) -> DataFrame:
 
     class Digits:
         def eval(self, number: int) -> Iterator[tuple[int, str]]:
-            for place, digit in enumerate(str(number)):
-                yield place, digit
+            yield from enumerate(str(number))
 
     spark.udtf.register("digits_of", udtf(Digits, returnType="place: int, digit: string"))
     return spark.sql("select o_orderkey, place, digit from orders, lateral digits_of(o_orderkey)")

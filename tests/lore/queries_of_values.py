@@ -43,7 +43,8 @@ values(
 )
 values(
     "nested",
-    """map('a', o_orderkey, 'b', null) mp, struct(o_orderdate d, o_custkey c, named_struct('e', cast(null as int), 'f', o_orderkey) interval) st,
+    """map('a', o_orderkey, 'b', null) mp,
+    struct(o_orderdate d, o_custkey c, named_struct('e', cast(null as int), 'f', o_orderkey) interval) st,
     array(o_custkey, null) ar, if(o_orderkey % 3 = 0, null, array(map(1, array('x', null)), null)) deep,
     cast(cast(o_orderkey as string) as binary) bn, if(o_orderkey % 2 = 0, array(), null) em, map() em2,
     array(struct(cast('NaN' as double) n, -0.0D z), null) zs, concat('ä€𝄞', char(0), o_orderkey) un""",
@@ -57,7 +58,8 @@ values("collations", "cast(o_custkey as string) collate UTF8_LCASE c", since=(4,
 sql(
     "calendar_intervals",
     "ShuffleExchange",
-    "select /*+ repartition(2) */ o_orderkey, make_interval(0, 1, 0, cast(o_orderkey % 5 as int), 0, 0, 1.5) i from orders",
+    """select /*+ repartition(2) */ o_orderkey, make_interval(0, 1, 0, cast(o_orderkey % 5 as int), 0, 0, 1.5) i
+    from orders""",
 )
 sql(
     "duplicate_names",
@@ -69,8 +71,9 @@ sql(
 sql(
     "odd_names",
     "ShuffleExchange Filter",
-    """select * from (select /*+ repartition(2, c_custkey) */ c_custkey `a.b`, c_custkey `a b`, c_name `a,b`, c_name `größe`,
-    c_name `名`, c_custkey `;{}()=`, c_custkey `a``b`, c_custkey `"'\\\\/`, c_name `_0` from customer) where `a.b` + rand(1) > 3""",
+    """select * from (select /*+ repartition(2, c_custkey) */ c_custkey `a.b`, c_custkey `a b`, c_name `a,b`,
+    c_name `größe`, c_name `名`, c_custkey `;{}()=`, c_custkey `a``b`, c_custkey `"'\\\\/`, c_name `_0` from customer)
+    where `a.b` + rand(1) > 3""",
 )
 sql(
     "empty_input",
@@ -93,15 +96,16 @@ sql("one_row", "HashAggregate", "select max(id) m from range(0, 1, 1, 4)")
 sql(
     "formats_of_time",
     "Filter Project",
-    """select s, h, u from (select /*+ repartition(2) */ date_format(t, 'yyyy-MM-dd HH EEEE') s, hour(t) h, to_json(struct(t)) u
-    from (select timestamp_micros(o_orderkey * 86400000000) t from orders)) where h + rand(2) >= 0""",
+    """select s, h, u from
+    (select /*+ repartition(2) */ date_format(t, 'yyyy-MM-dd HH EEEE') s, hour(t) h, to_json(struct(t)) u from (select timestamp_micros(o_orderkey * 86400000000) t from orders)) where h + rand(2) >= 0""",
 )
 sql(
     "functions_on_arrays",
     "Project",
     """select transform(a, x -> x * o_orderkey) t, filter(a, (x, i) -> i > 0) f, aggregate(a, 0D, (s, x) -> s + x) g,
     from_json(j, 'k int, v array<string>') q, regexp_extract(j, '([0-9]+)', 1) r, a[0] e
-    from (select /*+ repartition(2) */ o_orderkey, array(o_custkey, 2) a, concat('{"k": ', o_custkey, '}') j from orders)""",
+    from (select /*+ repartition(2) */ o_orderkey, array(o_custkey, 2) a, concat('{"k": ', o_custkey, '}') j
+    from orders)""",
 )
 sql("range_of_ids", "Range Project", "select id * 2 i, monotonically_increasing_id() m from range(0, 500, 1, 3)")
 
@@ -123,18 +127,24 @@ def drop_duplicates(spark: SparkSession) -> DataFrame:
 
 @query("Project")
 def values_of_the_partition(spark: SparkSession) -> DataFrame:
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions
 
-    numbers = (F.rand(42).alias("r"), F.monotonically_increasing_id().alias("m"), F.spark_partition_id().alias("p"))
+    numbers = (
+        functions.rand(42).alias("r"),
+        functions.monotonically_increasing_id().alias("m"),
+        functions.spark_partition_id().alias("p"),
+    )
     return spark.table("orders").repartition(3, "o_custkey").select("o_orderkey", *numbers)
 
 
 @query("Project")
 def rows_of_the_driver(spark: SparkSession) -> DataFrame:
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions
 
     rows = [(1, "a", None), (2, None, [1.5]), (3, "ß", [])]
-    return spark.createDataFrame(rows, "n int, t string, a array<double>").select(F.col("n") + 1, F.rand(1), "t", "a")
+    return spark.createDataFrame(rows, "n int, t string, a array<double>").select(
+        functions.col("n") + 1, functions.rand(1), "t", "a"
+    )
 
 
 @query("DeserializeToObject MapPartitions SerializeFromObject")
