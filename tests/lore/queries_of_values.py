@@ -97,7 +97,8 @@ sql(
     "formats_of_time",
     "Filter Project",
     """select s, h, u from
-    (select /*+ repartition(2) */ date_format(t, 'yyyy-MM-dd HH EEEE') s, hour(t) h, to_json(struct(t)) u from (select timestamp_micros(o_orderkey * 86400000000) t from orders)) where h + rand(2) >= 0""",
+    (select /*+ repartition(2) */ date_format(t, 'yyyy-MM-dd HH EEEE') s, hour(t) h, to_json(struct(t)) u
+    from (select timestamp_micros(o_orderkey * 86400000000) t from orders)) where h + rand(2) >= 0""",
 )
 sql(
     "functions_on_arrays",
@@ -129,12 +130,9 @@ def drop_duplicates(spark: SparkSession) -> DataFrame:
 def values_of_the_partition(spark: SparkSession) -> DataFrame:
     from pyspark.sql import functions
 
-    numbers = (
-        functions.rand(42).alias("r"),
-        functions.monotonically_increasing_id().alias("m"),
-        functions.spark_partition_id().alias("p"),
-    )
-    return spark.table("orders").repartition(3, "o_custkey").select("o_orderkey", *numbers)
+    orders = spark.table("orders").repartition(3, "o_custkey")
+    place = (functions.monotonically_increasing_id().alias("m"), functions.spark_partition_id().alias("p"))
+    return orders.select("o_orderkey", functions.rand(42).alias("r"), *place)
 
 
 @query("Project")
