@@ -85,15 +85,6 @@ def dump_with(
     return dump_frame(df, settings, tagged=tagged, failed=failed)
 
 
-def inline_settings(settings: DumpSettings) -> dict[str, str]:
-    """Settings that a session must start with for these settings of a dump; none but for mode=inline."""
-    if settings.mode != "inline":
-        return {}
-    from workbench.lore import inline
-
-    return inline.session_settings()
-
-
 def replay(folder: str | Path, **options: Any) -> Replayed:
     """Replay a dump in a fresh process, whatever runs in this one; options are those of `replaying.Options`.
 

@@ -70,13 +70,13 @@ def dump_frame(
             allowed="1[0 2 5-9], 4[*]",
             do="workbench lore tag shows the ids",
         )
-    tree = tree_of(frame)
-    if tagged is not None:
-        require_same(str(tagged.get("shape", "")), tree)
     if settings.mode == "inline":
         from workbench.lore import inline
 
-        return inline.dump(frame, tree, settings)
+        return inline.dump(frame, settings)
+    tree = tree_of(frame)
+    if tagged is not None:
+        require_same(str(tagged.get("shape", "")), tree)
     return dump_tree(tree, settings)
 
 

@@ -8,6 +8,8 @@ from workbench.lore.bridge import class_of
 from workbench.lore.measuring import CONVERSIONS
 from workbench.lore.rebuild import Rebuilt
 
+# What tasks of an engine send to the driver: results and errors of classes of its own.
+SERIAL_FILTER = {"comet": "org.apache.comet.**;org.apache.spark.sql.comet.**;"}
 # Nodes of Comet that carry rows across its border and do none of the operator's work.
 _BORDER = (*CONVERSIONS, "CometColumnarToRowExec", "CometNativeColumnarToRowExec", "CometSinkPlaceHolder")
 

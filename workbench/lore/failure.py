@@ -41,6 +41,9 @@ def failure_of(error: BaseException) -> Failure:
     java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     text = str(error)
     partition, stage_id = _place(f"{text}\n{java.getMessage() if java is not None else ''}")
+    if type(error).__name__ == "PythonException":
+        name, message = _python(text)
+        return Failure(name, _cleaned(message), partition, stage_id)
     if java is None:
         return Failure(type(error).__name__, _cleaned(text), partition, stage_id)
     cause: Any = java

@@ -45,6 +45,8 @@ class Node:
         What its metrics say after a run, added over tasks; null where they say nothing.
     span, span_ms
         The code-generated stage that begins with it, and the time of all operators in it.
+    codegen_id
+        Number of the code-generated stage that it is fused into; null when it runs by itself.
     """
 
     lore_id: int | None
@@ -57,6 +59,7 @@ class Node:
     time_ms: float | None = None
     span: Any = None
     span_ms: float | None = None
+    codegen_id: int | None = None
 
     @property
     def name(self) -> str:
@@ -182,9 +185,18 @@ def require_same(expected_shape: str, tree: Tree) -> None:
     )
 
 
-def looked_through(plan: Any) -> Any:
+def _unwrapped(plan: Any, codegen_id: int | None) -> tuple[Any, int | None]:
+    """The operator behind its wrappers, and the code-generated stage that it is in."""
+    while (below := looked_through(plan, most=1)) is not plan:
+        kind = class_of(plan)
+        codegen_id = int(plan.codegenStageId()) if kind == "WholeStageCodegenExec" else None
+        plan = below
+    return plan, codegen_id
+
+
+def looked_through(plan: Any, *, most: int = 1_000_000) -> Any:
     """The operator behind AQE's root, query stages, codegen wrappers, commands' results and our own hooks."""
-    while True:
+    for _ in range(most):
         kind = class_of(plan)
         if kind == "AdaptiveSparkPlanExec":
             plan = plan.executedPlan()
@@ -195,7 +207,8 @@ def looked_through(plan: Any) -> Any:
         elif kind == "CommandResultExec":
             plan = plan.commandPhysicalPlan()
         else:
-            return plan
+            break
+    return plan
 
 
 # Nodes of the inline jar.
@@ -207,17 +220,17 @@ class _Builder:
         self.bridge = found
         self.next_id = 0
 
-    def build(self, plan: Any) -> Node:
+    def build(self, plan: Any, codegen_id: int | None = None) -> Node:
         """A node with all below it; ids are given on the way up."""
         span = plan if class_of(plan) == "WholeStageCodegenExec" else None
-        plan = looked_through(plan)
+        plan, codegen_id = _unwrapped(plan, codegen_id)
         kind = class_of(plan)
-        node = Node(None, kind, "", plan, span=span)
+        node = Node(None, kind, "", plan, span=span, codegen_id=codegen_id)
         if kind != "ReusedExchangeExec":
             for subquery in self.bridge.listed(plan.subqueries()):
                 if not class_of(subquery).startswith("ReusedSubquery"):
                     node.subqueries.append(self.build(subquery))
-            node.children = [self.build(child) for child in self.bridge.listed(plan.children())]
+            node.children = [self.build(child, codegen_id) for child in self.bridge.listed(plan.children())]
             node.lore_id = self.next_id
             self.next_id += 1
         node.text = _LOCATION.sub("", str(plan.simpleString(MAX_FIELDS))).replace("\n", " ").strip()

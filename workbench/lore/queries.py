@@ -129,6 +129,7 @@ def _read(spark: SparkSession, path: str) -> DataFrame:
 
 
 def _called(script: Path, function: str, spark: SparkSession) -> DataFrame:
+    from pyspark import cloudpickle
     from pyspark.sql import DataFrame
 
     name = f"workbench_lore_{script.stem}"
@@ -136,15 +137,22 @@ def _called(script: Path, function: str, spark: SparkSession) -> DataFrame:
     if spec is None or spec.loader is None:
         raise InputError("not a Python file", where="QUERY", found=script)
     module = importlib.util.module_from_spec(spec)
-    # Python functions of the module are pickled by value: executors and replays have no such module.
-    module.__name__ = "__main__"
     sys.modules[name] = module
-    spec.loader.exec_module(module)
+    # By value: executors and replays have no such module.
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise InputError("the script fails", where=script, found=f"{type(error).__name__}: {error}"[:300]) from error
     made = getattr(module, function, None)
     if not callable(made):
         has = sorted(key for key, value in vars(module).items() if callable(value) and not key.startswith("_"))
         raise InputError("the script has no such function", where=script, found=function, allowed=has[:20])
-    frame = made(spark)
+    try:
+        frame = made(spark)
+    except Exception as error:
+        found = f"{type(error).__name__}: {_first(error)}"
+        raise InputError("the function fails", where=f"{script}:{function}", found=found) from error
     if not isinstance(frame, DataFrame):
         raise InputError("the function gives no DataFrame", where=f"{script}:{function}", found=type(frame).__name__)
     return frame

@@ -17,7 +17,7 @@ from workbench import stats
 from workbench.errors import ConfigError, InputError
 from workbench.lore import fingerprint, measuring, session, trust, verifying
 from workbench.lore.bridge import Bridge, bridge
-from workbench.lore.engines import NotAccelerated, engine_settings, require_accelerated, switched
+from workbench.lore.engines import SERIAL_FILTER, NotAccelerated, engine_settings, require_accelerated, switched
 from workbench.lore.measuring import Measured, Side, measure
 from workbench.lore.rebuild import Rebuilt, is_one_to_one, rebuild
 from workbench.lore.sidecar import Sidecar
@@ -109,6 +109,7 @@ def replay(
         started = session.fresh(
             master=options.master,
             settings={"spark.driver.memory": options.driver_memory, **engine_settings(options.engine)},
+            also_allowed=SERIAL_FILTER.get(options.engine, ""),
         )
         spark = stack.enter_context(started)
         found = bridge(spark)

@@ -30,6 +30,7 @@ def fresh(
     master: str = MASTER,
     settings: Mapping[str, str] | None = None,
     filtered: bool = True,
+    also_allowed: str = "",
     app_name: str = "workbench lore",
 ) -> Iterator[SparkSession]:
     """A Spark of this process, ended with the block.
@@ -42,6 +43,9 @@ def fresh(
         Settings that must be there from the start: an engine's.
     filtered
         Put `trust.JDK_SERIAL_FILTER` on the whole JVM: a replay loads classes that a file names.
+
+    also_allowed
+        Patterns before those of the filter: classes of an engine that was asked for.
 
     Raises
     ------
@@ -76,7 +80,9 @@ def fresh(
         if filtered:
             for side in ("driver", "executor"):
                 key = f"spark.{side}.extraJavaOptions"
-                merged[key] = f"{merged.get(key, '')} -Djdk.serialFilter={trust.JDK_SERIAL_FILTER}".strip()
+                merged[key] = (
+                    f"{merged.get(key, '')} -Djdk.serialFilter={also_allowed}{trust.JDK_SERIAL_FILTER}".strip()
+                )
         builder = SparkSession.builder.master(master).appName(app_name)
         for key, value in merged.items():
             builder = builder.config(key, value)

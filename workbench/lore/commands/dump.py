@@ -79,7 +79,11 @@ def dump(
     )
     expected = json.loads(tagged.read_text(encoding="utf-8")) if tagged is not None else None
     started = {"spark.driver.memory": driver_memory, **confs}
-    with session.fresh(master=master, settings=started | lore.inline_settings(settings), filtered=False) as spark:
+    if settings.mode == "inline":
+        from workbench.lore import inline
+
+        started = inline.enable(started, say=lambda line: say(line, err=True))
+    with session.fresh(master=master, settings=started, filtered=False) as spark:
         found = lore.dump_with(asked.frame(spark), settings, tagged=expected, failed=failed)
     if as_json:
         typer.echo(json.dumps({"folders": found.folders, "refused": found.refused, "warnings": found.warnings}))
