@@ -98,7 +98,15 @@ _OPERATORS = (
 )
 ALLOWED_CLASSES: tuple[str, ...] = (*_NEVER, *_JAVA, *_SCALA, *_OPERATORS)
 
-# What tasks, their results and their errors are made of besides. A plan names none of it.
+# What tasks, their results and their errors are made of besides; a plan names none of it. Spark's own classes are let
+# through here by whole packages, for tasks have an ordering that compiles itself and RDDs of all kinds in them.
+_SPARK = (
+    *(f"!{SQL}.{name}.**" for name in ("connect", "jdbc", "streaming", "execution.streaming", "execution.r")),
+    *(f"{SPARK}.{name}" for name in ("*", "api.java.*", "api.python.*", "broadcast.*", "deploy.*", "executor.*")),
+    *(f"{SPARK}.{name}" for name in ("errors.*", "internal.**", "io.*", "memory.*", "metrics.**", "network.**")),
+    *(f"{SPARK}.{name}" for name in ("paths.*", "rdd.*", "resource.*", "rpc.**", "scheduler.**", "serializer.*")),
+    *(f"{SPARK}.{name}" for name in ("shuffle.**", "sql.**", "status.**", "storage.**", "unsafe.**", "util.**")),
+)
 _ERRORS = (
     *(f"java.lang.{name}" for name in ("Throwable", "Exception", "RuntimeException", "Error", "LinkageError")),
     *(f"java.lang.{name}Exception" for name in ("Arithmetic", "ArrayIndexOutOfBounds", "ClassCast", "ClassNotFound")),
@@ -107,7 +115,8 @@ _ERRORS = (
     *(f"java.lang.{name}Exception" for name in ("StringIndexOutOfBounds", "UnsupportedOperation")),
     "java.lang.ReflectiveOperationException",
     *(f"java.lang.{name}Error" for name in ("Assertion", "OutOfMemory", "StackOverflow", "VirtualMachine")),
-    *(f"java.io.{name}Exception" for name in ("IO", "EOF", "FileNotFound", "UncheckedIO")),
+    *(f"java.io.{name}Exception" for name in ("IO", "EOF", "FileNotFound", "UncheckedIO", "ObjectStream")),
+    *(f"java.io.{name}Exception" for name in ("InvalidClass", "NotSerializable")),
     "java.time.DateTimeException",
     "java.time.format.DateTimeParseException",
     "java.util.NoSuchElementException",
@@ -128,16 +137,13 @@ _TASKS = (
     *(f"java.time.{name}" for name in ("Duration", "Instant", "LocalDate", "LocalDateTime", "Period", "ZoneOffset")),
     *(f"scala.collection.mutable.{name}*" for name in ("HashSet", "LinkedHashMap", "LinkedHashSet", "LinkedEntry")),
     *(f"scala.collection.mutable.{name}*" for name in ("DefaultEntry", "OpenHashMap")),
+    # As the element of an array. A function's class is that of a lambda, in the package it was written in.
+    "scala.Function1",
     "scala.concurrent.duration.*",
     "scala.math.Numeric*",
     "scala.math.Ordering*",
     "scala.reflect.*",
     *(f"scala.util.{name}" for name in ("Either", "Failure", "Left", "Right", "Success", "Try")),
-    *(f"!{SQL}.{name}.**" for name in ("connect", "jdbc", "streaming", "execution.streaming", "execution.r")),
-    *(f"{SPARK}.{name}" for name in ("*", "api.java.*", "api.python.*", "broadcast.*", "deploy.*", "executor.*")),
-    *(f"{SPARK}.{name}" for name in ("errors.*", "internal.**", "io.*", "memory.*", "metrics.**", "network.**")),
-    *(f"{SPARK}.{name}" for name in ("paths.*", "rdd.*", "resource.*", "rpc.**", "scheduler.**", "serializer.*")),
-    *(f"{SPARK}.{name}" for name in ("shuffle.**", "sql.**", "status.**", "storage.**", "unsafe.**", "util.**")),
     "org.apache.parquet.**",
     "com.univocity.parsers.csv.UnescapedQuoteHandling",
 )
@@ -150,7 +156,8 @@ def _filter(patterns: Iterable[str]) -> str:
 # For a stream of its own (ObjectInputStream.setObjectInputFilter) that reads plan.meta.
 PLAN_SERIAL_FILTER = _filter(ALLOWED_CLASSES)
 # For the whole process of a replay: -Djdk.serialFilter=... of the driver's and the executors' Java.
-JDK_SERIAL_FILTER = _filter((*ALLOWED_CLASSES, *_ERRORS, *_TASKS))
+# Each class is held against the patterns in turn, in every task: the usual ones come first.
+JDK_SERIAL_FILTER = _filter((*_NEVER, *_SPARK, *_JAVA, *_SCALA, *_TASKS, *_ERRORS))
 
 
 def is_allowed(name: str, serial_filter: str = PLAN_SERIAL_FILTER) -> bool:
