@@ -153,7 +153,12 @@ class Reader(Cursor):
             items: list[Value] = []
             made.items = items
             for _ in range(size):
-                items.append((yield self._item()))
+                # Most of a sparse array: no rule for each.
+                if self.peek() == NULL:
+                    self.at += 1
+                    items.append(None)
+                else:
+                    items.append((yield self._item()))
             return made
         if code == "B":
             # A byte array is its bytes, and is so wherever it is referred to.
@@ -259,14 +264,13 @@ class Reader(Cursor):
 
     def _blocks(self) -> bytes:
         """Block data up to the next object, joined: where it was cut means nothing."""
-        parts: list[bytes] = []
+        joined = bytearray()
         while self.at < len(self.data) and (tag := self.data[self.at]) in (BLOCK, LONG_BLOCK):
             self.at += 1
             (size,) = self.unpack("B" if tag == BLOCK else "i")
-            parts.append(self.take(size))
-        joined = b"".join(parts)
-        self.blocks.append(joined)
-        return joined
+            joined += self.take(size)
+        self.blocks.append(bytes(joined))
+        return self.blocks[-1]
 
     def _type_string(self, what: str) -> str:
         tag = self.byte()
