@@ -73,6 +73,10 @@ class Store:
 
     def sizes(self, relative: str = "") -> dict[str, int]:
         """Sizes in bytes of all files below a folder, by path relative to the store."""
+        if (local := self.local(relative)) and (root := self.local()):
+            # Without its native library Hadoop starts a program for every file whose rights it lists or sets.
+            files_below = (path for path in local.rglob("*") if path.is_file())
+            return {path.relative_to(root).as_posix(): path.stat().st_size for path in files_below}
         found: dict[str, int] = {}
         entries = self.system.listFiles(self.path(relative), True)
         start = len(urllib.parse.unquote(self.root.toUri().getPath()).rstrip("/")) + 1
@@ -83,6 +87,9 @@ class Store:
 
     def make(self, relative: str = "") -> None:
         """Make a folder and those above it."""
+        if local := self.local(relative):
+            local.mkdir(parents=True, exist_ok=True)
+            return
         self.system.mkdirs(self.path(relative))
 
     def move(self, source: str, target: str) -> None:

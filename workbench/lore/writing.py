@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 SCRATCH = "_write"
 POLL_S = 0.3
 _PART = re.compile(r"part-(\d+)-.*-c(\d+)\b")
+# On a local disk no .crc beside each file, and no _SUCCESS: the sidecar has digests, and without its native library
+# Hadoop starts a program (chmod) for each file that it makes.
+_WRITER = {
+    "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "fs.file.impl.disable.cache": "true",
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+}
 
 
 def write(
@@ -36,16 +43,16 @@ def write(
     counted = Observation()
     frame = frame.observe(counted, functions.count(functions.lit(1)).alias("n"))
     scratch = f"{folder}/{SCRATCH}"
-    frame.write.option("maxRecordsPerFile", batch_rows).parquet(str(store.path(scratch).toString()))
+    writer = frame.write.options(maxRecordsPerFile=batch_rows, **_WRITER)
+    writer.parquet(str(store.path(scratch).toString()))
     return _placed(store, folder, keep), int(counted.get["n"])
 
 
 def _placed(store: Store, folder: str, keep: list[int]) -> dict[int, int]:
     batches: dict[int, int] = {}
-    # Names sort by partition and then by the file's number in it.
-    for name in store.names(f"{folder}/{SCRATCH}"):
-        if not (match := _PART.match(name)):
-            continue
+    parts = [(match, name) for name in store.names(f"{folder}/{SCRATCH}") if (match := _PART.match(name))]
+    # As numbers: c1000 comes after c999.
+    for match, name in sorted(parts, key=lambda part: (int(part[0][1]), int(part[0][2]))):
         number = keep[int(match[1])]
         batch = batches.get(number, 0)
         if not batch:
