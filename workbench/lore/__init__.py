@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from workbench.lore.config import DumpSettings
     from workbench.lore.dumping import Dumped
     from workbench.lore.plan import Tree
     from workbench.lore.replaying import Replayed
+    from workbench.lore.watching import Watch
 
 
 def tag(df: DataFrame, *, run: bool = True, labels: bool = True) -> Tree:
@@ -83,6 +84,25 @@ def dump_with(
     from workbench.lore.dumping import dump_frame
 
     return dump_frame(df, settings, tagged=tagged, failed=failed)
+
+
+def enable(spark: SparkSession) -> Watch:
+    """Dump ordinary actions as the session's keys say, without a change to any query.
+
+    Set spark.rapids.sql.lore.idsToDump and spark.rapids.sql.lore.dumpPath, then run an action. Dumps are made after
+    the action has ended; `wait()` returns when they are there, and so does the end of a `with` block.
+
+    Examples
+    --------
+    >>> with lore.enable(spark) as watch:                                          # doctest: +SKIP
+    ...     spark.conf.set("spark.rapids.sql.lore.idsToDump", "9[0]")
+    ...     spark.conf.set("spark.rapids.sql.lore.dumpPath", "dumps/q")
+    ...     df.collect()
+    >>> watch.dumped[0].folders                                                    # doctest: +SKIP
+    """
+    from workbench.lore.watching import Watch
+
+    return Watch(spark)
 
 
 def replay(folder: str | Path, **options: Any) -> Replayed:
