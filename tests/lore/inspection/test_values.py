@@ -74,14 +74,24 @@ def test_no_more_different_values_than_values() -> None:
         assert found <= 1_500
 
 
-def test_a_type_that_cannot_be_taken_is_a_fault_of_its_column_alone() -> None:
+@pytest.mark.parametrize(
+    "array",
+    [
+        pytest.param(pa.array([(1, 2, 3)], pa.month_day_nano_interval()), id="an interval of three parts"),
+        pytest.param(pa.array([decimal.Decimal(1)], pa.decimal256(50, 2)), id="a decimal of 50 digits"),
+    ],
+)
+def test_a_type_that_cannot_be_taken_is_a_fault_of_its_column_alone(array: pa.Array) -> None:
     values = ColumnValues()
-    values.add_array(
-        pa.UnionArray.from_dense(
-            pa.array([0, 1], pa.int8()), pa.array([0, 0], pa.int32()), [pa.array([1]), pa.array(["a"])]
-        )
-    )
+    values.add_array(array)
     values.add_array(pa.array([1]))
     assert values.fault is not None
-    assert "cannot be read" in values.fault
+    assert f"values of type {array.type} cannot be read" in values.fault
     assert values.n_rows == 0
+
+
+def test_of_nested_types_nulls_are_counted_even_where_a_name_stands_twice() -> None:
+    values = ColumnValues()
+    values.add_array(pa.StructArray.from_arrays([pa.array([1, 2]), pa.array([3, 4])], names=["x", "x"]))
+    values.add_array(pa.array([[1], None], pa.list_(pa.int64())))
+    assert facts(values) == (4, 1, None, None, None, (None, None))
