@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Make = Callable[["SparkSession"], "DataFrame"]
+BATCHES = "spark.sql.parquet.enableVectorizedReader"
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,9 @@ def query(
     def keep(make: Make) -> Make:
         assert make.__name__ not in _queries
         classes = frozenset(f"{name}Exec" for name in shows.split())
-        _queries[make.__name__] = Query(make.__name__, make, classes, confs or {}, since, quick)
+        # The quick ones are few, and pass batches from scan to rows as Spark does unasked.
+        batches = {BATCHES: "true"} if quick or "ColumnarToRow" in shows else {}
+        _queries[make.__name__] = Query(make.__name__, make, classes, {**batches, **(confs or {})}, since, quick)
         return make
 
     return keep
@@ -306,7 +309,7 @@ sql("repartition_by_range", "ShuffleExchange", "select /*+ repartition_by_range(
 sql("repartition_by_hash", "ShuffleExchange", "select /*+ repartition(3, o_custkey) */ * from orders")
 sql("repartition_round_robin", "ShuffleExchange", "select /*+ repartition(3) */ o_orderkey, o_totalprice from orders")
 sql("repartition_to_one", "ShuffleExchange", "select /*+ repartition(1) */ c_name from customer")
-sql("rebalance", "ColumnarToRow", "select /*+ rebalance(o_custkey) */ * from orders")
+sql("rebalance", "FileSourceScan", "select /*+ rebalance(o_custkey) */ * from orders")
 sql("coalesce", "Coalesce", "select /*+ coalesce(2) */ o_orderkey, spark_partition_id() p from orders")
 
 # Subqueries, reuse, caches
