@@ -36,7 +36,6 @@ REFUSED = {
 }
 # The same by query, where a value is the reason.
 REFUSED_VALUES = {"calendar_intervals": "is a calendar interval", "no_type": "has no type but null"}
-ADAPTIVE_ONLY = {"AQEShuffleReadExec"}
 # Dumped at least once in each configuration.
 DUMPED = """
 AggregateInPandas ArrowEvalPython ArrowEvalPythonUDTF BatchEvalPython BatchEvalPythonUDTF BroadcastHashJoin
@@ -85,7 +84,7 @@ def test_every_operator_is_dumped_but_those_that_are_refused_by_design(outcome: 
 
 def test_what_is_refused_by_design_is_refused_wherever_it_comes_up(outcome: Outcome) -> None:
     dumped = {one.kind for one in outcome.operators if one.dumped}
-    assert dumped & (set(REFUSED) - ADAPTIVE_ONLY) == set()
+    assert dumped & set(REFUSED) == set()
     assert {one.query for one in outcome.operators if REFUSED_VALUES.get(one.query, "?") in (one.refused or "")} == set(
         REFUSED_VALUES
     )
