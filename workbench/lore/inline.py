@@ -20,7 +20,7 @@ from workbench.lore.dumping import Dumped
 from workbench.lore.failure import Failure, failure_of
 from workbench.lore.inline_dumping import InlineDump, Run
 from workbench.lore.inline_targets import Targets
-from workbench.lore.plan import Tree
+from workbench.lore.plan import Tree, require_same
 from workbench.lore.store import Store
 
 if TYPE_CHECKING:
@@ -70,10 +70,20 @@ def is_enabled(spark: SparkSession) -> bool:
     return EXTENSION in (spark.conf.get("spark.sql.extensions", "") or "").split(",")
 
 
-def dump(frame: DataFrame, settings: DumpSettings) -> Dumped:
+def dump(frame: DataFrame, settings: DumpSettings, *, tagged: Mapping[str, Any] | None = None) -> Dumped:
     """Tag a query, run it once more with hooks, and dump what passed them.
 
-    With AQE the plan is final only after a run, so that the query runs twice; else once.
+    With AQE the plan is final only after a run, so that the query runs twice; else once. A query that fails is
+    dumped as far as it came, with the error that a replay must give.
+
+    Parameters
+    ----------
+    frame
+        The query.
+    settings
+        Chosen operators and the path.
+    tagged
+        `running.document` of an earlier tagging: refused when the plan is another now.
 
     Raises
     ------
@@ -81,12 +91,10 @@ def dump(frame: DataFrame, settings: DumpSettings) -> Dumped:
         A session without hooks; an id or a partition that is none; an operator that the second run did not meet or
         did not compute.
     """
-    from workbench.lore.running import tagged
-
     _require_enabled(frame.sparkSession)
-    tree = Tree.of(frame)
-    if tree.provisional:
-        tree = tagged(frame)
+    tree = _tree(frame)
+    if tagged is not None:
+        require_same(str(tagged.get("shape", "")), tree)
     capture = Capture(tree, settings)
     failure = None
     with capture:
@@ -97,6 +105,21 @@ def dump(frame: DataFrame, settings: DumpSettings) -> Dumped:
         except Exception as error:  # noqa: BLE001 - the query's own failure is what the dump is of
             failure = failure_of(error)
     return capture.finish(failure)
+
+
+def _tree(frame: DataFrame) -> Tree:
+    """The final plan; of a query that fails, the plan as it was then."""
+    from workbench.lore.running import tagged
+
+    tree = Tree.of(frame)
+    if not tree.provisional:
+        return tree
+    try:
+        return tagged(frame)
+    except WorkbenchError:
+        raise
+    except Exception:  # noqa: BLE001 - the run that is captured will fail, too, and that is dumped
+        return Tree.of(frame)
 
 
 def _require_enabled(spark: SparkSession) -> None:

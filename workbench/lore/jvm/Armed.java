@@ -27,7 +27,7 @@ public final class Armed {
   final long maxBytes;
   final CollectionAccumulator<String> records = new CollectionAccumulator<>();
 
-  private final Map<String, AtomicInteger> seen = new ConcurrentHashMap<>();
+  private final Map<String, Occurrences> seen = new ConcurrentHashMap<>();
   private final Map<String, Object> claims = new ConcurrentHashMap<>();
   private final Map<String, Integer> partitionCounts = new ConcurrentHashMap<>();
   private final Map<Integer, SparkPlan> operators = new ConcurrentHashMap<>();
@@ -98,14 +98,11 @@ public final class Armed {
     }
   }
 
-  /** A name for a planning: occurrences are counted anew in each query. */
-  String planning(SparkContext context) {
+  /** Occurrences are counted anew in each query. */
+  Occurrences occurrences(SparkContext context) {
     String execution = context.getLocalProperty("spark.sql.execution.id");
-    return execution != null ? execution : "planned-" + plannings.incrementAndGet();
-  }
-
-  int occurrence(String planning, String signature) {
-    return seen.computeIfAbsent(planning + " " + signature, key -> new AtomicInteger()).getAndIncrement();
+    String planning = execution != null ? execution : "planned-" + plannings.incrementAndGet();
+    return seen.computeIfAbsent(planning, key -> new Occurrences());
   }
 
   /** The first place that runs has what it claims; a plan that is only shown claims nothing. */

@@ -1,9 +1,8 @@
 package workbench.lore;
 
 import java.util.ArrayList;
-import java.util.HashSet;
 import java.util.List;
-import java.util.Set;
+import java.util.Map;
 import org.apache.spark.sql.execution.CollectLimitExec;
 import org.apache.spark.sql.execution.CollectTailExec;
 import org.apache.spark.sql.execution.SparkPlan;
@@ -12,47 +11,52 @@ import org.apache.spark.sql.execution.adaptive.BroadcastQueryStageExec;
 import org.apache.spark.sql.execution.exchange.BroadcastExchangeLike;
 import org.apache.spark.sql.execution.exchange.Exchange;
 import org.apache.spark.sql.execution.exchange.ReusedExchangeExec;
+import org.apache.spark.sql.internal.SQLConf;
 
 /** Taps set into one plan that the rule was given. */
 final class Hooks {
   private final Armed armed;
   private final SparkPlan root;
-  private final String planning;
+  private final Occurrences occurrences;
   private final Signature signatures = new Signature();
-  private final Set<SparkPlan> exchanges = new HashSet<>();
 
   Hooks(Armed armed, SparkPlan root) {
     this.armed = armed;
     this.root = root;
-    this.planning = armed.planning(root.sparkContext());
+    this.occurrences = armed.occurrences(root.sparkContext());
   }
 
   SparkPlan hooked() {
-    return hooked(root);
+    // Subqueries are planned side by side.
+    synchronized (occurrences) {
+      return hooked(root, occurrences.all());
+    }
   }
 
-  private SparkPlan hooked(SparkPlan plan) {
-    // Spark runs after this rule and lets equal exchanges share one: only the first is met in the final plan.
-    if (plan instanceof Exchange && !exchanges.add(plan.canonicalized())) {
-      return plan;
-    }
+  private SparkPlan hooked(SparkPlan plan, Map<String, Integer> outer) {
+    Map<String, Integer> counts = mayBeShared(plan) ? occurrences.below(plan, outer) : outer;
     List<SparkPlan> children = new ArrayList<>();
     boolean changed = false;
     for (SparkPlan child : Scala.<SparkPlan>list(plan.children())) {
-      SparkPlan hooked = hooked(child);
+      SparkPlan hooked = hooked(child, counts);
       children.add(hooked);
       changed |= hooked != child;
     }
     if (Signature.isWrapper(plan)) {
       return changed ? plan.withNewChildren(Scala.seq(children)) : plan;
     }
-    return tapped(plan, changed ? plan.withNewChildren(Scala.seq(children)) : plan);
+    return tapped(plan, changed ? plan.withNewChildren(Scala.seq(children)) : plan, counts);
+  }
+
+  private boolean mayBeShared(SparkPlan plan) {
+    SQLConf conf = SQLConf.get();
+    return plan instanceof Exchange ? conf.exchangeReuseEnabled() : plan == root && conf.subqueryReuseEnabled();
   }
 
   /** The plan with taps around it and its inputs; `original` is what it was before anything was set below it. */
-  private SparkPlan tapped(SparkPlan original, SparkPlan plan) {
+  private SparkPlan tapped(SparkPlan original, SparkPlan plan, Map<String, Integer> counts) {
     String signature = signatures.of(original);
-    int occurrence = armed.occurrence(planning, signature);
+    int occurrence = Occurrences.next(counts, signature);
     SparkPlan result = plan;
     for (Target target : armed.targets) {
       if (target.signature.equals(signature) && target.occurrence == occurrence) {

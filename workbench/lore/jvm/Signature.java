@@ -28,10 +28,10 @@ import org.apache.spark.sql.execution.exchange.ReusedExchangeExec;
 public final class Signature {
   private static final int MAX_FIELDS = 10_000;
   private static final Pattern ATTRIBUTE = Pattern.compile("#(\\d+)(L?)");
-  /** Differs from planning to planning although the work is the same. */
+  /** Differs from planning to planning although the work is the same; a subquery that is shared is one as well. */
   private static final Pattern PASSING =
       Pattern.compile(
-          "\\[?(?:plan_)?id=#?\\d+\\]?|RDD\\[\\d+\\]|@[0-9a-f]{4,16}\\b|\\$\\$?Lambda[$/\\w]*|"
+          "\\bReusedSubquery |(?<=\\b(?:subquery|dynamicpruning))#\\d+|\\[?(?:plan_)?id=#?\\d+\\]?|RDD\\[\\d+\\]|@[0-9a-f]{4,16}\\b|\\$\\$?Lambda[$/\\w]*|"
               + "(?<=lambda )\\w+|(?<=\\brandn?\\()-?\\d+|(?<=\\b(?:uuid|shuffle)\\()Some\\(-?\\d+\\)");
 
   private final Map<SparkPlan, String> known = new IdentityHashMap<>();
