@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 64 << 30
 PLAN_CHARS = 20_000
+HADOOP = "spark.hadoop."
 
 
 class Options(BaseModel):
@@ -102,13 +104,18 @@ def replay(
     InputError, ConfigError
         It is no dump, does not hold, may not be trusted, or cannot be replayed here.
     """
+    folder = re.sub(r"^file:(?://)?(?=/)", "", folder)
     with contextlib.ExitStack() as stack:
         checked = None
         if "://" not in folder:
             checked = stack.enter_context(_local(folder, options, report))
         started = session.fresh(
             master=options.master,
-            settings={"spark.driver.memory": options.driver_memory, **engine_settings(options.engine)},
+            settings={
+                "spark.driver.memory": options.driver_memory,
+                **_of_files(options),
+                **engine_settings(options.engine),
+            },
             also_allowed=SERIAL_FILTER.get(options.engine, ""),
         )
         spark = stack.enter_context(started)
@@ -118,6 +125,11 @@ def replay(
         local, sidecar = checked
         store = Store(found, folder if "://" in folder else str(local))
         return _Replay(store, local, _chosen(sidecar, options.partition), options, spark, told).run()
+
+
+def _of_files(options: Options) -> dict[str, str]:
+    """What file systems need before a dump can be reached."""
+    return {key: value for key, value in options.confs.items() if key.startswith(HADOOP)}
 
 
 @contextlib.contextmanager
@@ -192,7 +204,7 @@ class _Replay:
     ) -> None:
         self.store, self.sidecar, self.options, self.told = store, sidecar, options, told
         self.plan = (local / "plan.meta").read_bytes()
-        session.like_the_dump(spark, sidecar, options.confs)
+        session.like_the_dump(spark, sidecar)
         self.spark = spark
 
     def run(self) -> Replayed:
@@ -217,7 +229,8 @@ class _Replay:
 
     def _side(self, name: str, confs: Mapping[str, str], engine: str) -> Side:
         """The operator in a session of its own, so that two sides differ in nothing but these settings."""
-        settings = {**self.options.confs, **confs}
+        # Keys of file systems hold since the start, and may be secret.
+        settings = {key: value for key, value in {**self.options.confs, **confs}.items() if not key.startswith(HADOOP)}
         child = self.spark.newSession()
         session.like_the_dump(child, self.sidecar, {**settings, **switched(engine, self.options.engine)})
         found = bridge(child)

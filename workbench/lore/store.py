@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import urllib.parse
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +26,10 @@ class Store:
 
     def __init__(self, bridge: Bridge, root: str) -> None:
         self.bridge = bridge
-        given = root if "://" in root or root.startswith("file:") else Path(root).absolute().as_uri()
         self._path = bridge.jvm.org.apache.hadoop.fs.Path
-        plain = self._path(self.bridge.jvm.java.net.URI(given))
+        # From a text Hadoop takes a URL as it shows it, with blanks and all; a URI has them encoded.
+        is_url = "://" in root or root.startswith("file:")
+        plain = self._path(root if is_url else bridge.jvm.java.net.URI(Path(root).absolute().as_uri()))
         self.system: Any = plain.getFileSystem(bridge.session.sessionState().newHadoopConf())
         self.root: Any = self.system.makeQualified(plain)
         if str(self.system.getScheme()) == "file":
@@ -79,7 +79,7 @@ class Store:
             return {path.relative_to(root).as_posix(): path.stat().st_size for path in files_below}
         found: dict[str, int] = {}
         entries = self.system.listFiles(self.path(relative), True)
-        start = len(urllib.parse.unquote(self.root.toUri().getPath()).rstrip("/")) + 1
+        start = len(str(self.root.toUri().getPath()).rstrip("/")) + 1
         while entries.hasNext():
             status = entries.next()
             found[str(status.getPath().toUri().getPath())[start:]] = int(status.getLen())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -59,6 +59,7 @@ def dump(
     import json
 
     from workbench import lore
+    from workbench.errors import ConfigError
     from workbench.lore import config, session
     from workbench.lore.queries import query
     from workbench.terminal import say
@@ -72,12 +73,14 @@ def dump(
         max_bytes=max_bytes,
         batch_rows=batch_rows,
         columns=_columns(columns),
-        mask=options.pairs(mask, where="--mask") or None,
+        mask=options.pairs(mask, where="--mask", allowed="COLUMN=hash or COLUMN=null") or None,
         keep_output_rows=keep_output_rows,
         mode=mode,
         strict=False if non_strict else None,
     )
-    expected = json.loads(tagged.read_text(encoding="utf-8")) if tagged is not None else None
+    if not settings.ids and not failed:
+        raise ConfigError("no operator is chosen", where="--ids", allowed="1[0 2 5-9], 4[*]", do="workbench lore tag")
+    expected = _tagged(tagged) if tagged is not None else None
     started = {"spark.driver.memory": driver_memory, **confs}
     if settings.mode == "inline":
         from workbench.lore import inline
@@ -96,6 +99,27 @@ def dump(
         say(f"left out, loreId {lore_id}: {reason}", err=True)
     if found.folders:
         say(f"\nreplay it: workbench lore replay {next(iter(found.folders.values())).removeprefix('file:')}")
+
+
+def _tagged(path: Path) -> dict[str, Any]:
+    """What `lore tag --out` kept.
+
+    Raises
+    ------
+    InputError
+        It is no such file.
+    """
+    import json
+
+    from workbench.errors import InputError
+
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError("cannot be read", where=f"--tagged {path}", found=str(error)[:200]) from error
+    if not isinstance(document, dict) or not isinstance(document.get("shape"), str):
+        raise InputError("not a tagged plan", where=f"--tagged {path}", do="workbench lore tag QUERY --out FILE")
+    return document
 
 
 def _columns(text: str | None) -> dict[int, list[str]] | list[str] | None:

@@ -28,7 +28,7 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout,
 Memory = Annotated[str, typer.Option("--driver-memory", help="Memory of the driver, like 4g.")]
 
 
-def pairs(texts: Iterable[str] | None, *, where: str) -> dict[str, str]:
+def pairs(texts: Iterable[str] | None, *, where: str, allowed: str = "KEY=VALUE") -> dict[str, str]:
     """`key=value` texts as a mapping; of a key given twice the last one wins, as Spark has it.
 
     Raises
@@ -42,7 +42,7 @@ def pairs(texts: Iterable[str] | None, *, where: str) -> dict[str, str]:
     for text in texts or []:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
-            raise ConfigError("not a setting", where=where, found=text[:200], allowed="KEY=VALUE")
+            raise ConfigError("not a setting", where=where, found=text[:200], allowed=allowed)
         found[key.strip()] = value
     return found
 
