@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 CODEGEN_WRAPPERS = ("WholeStageCodegenExec", "InputAdapter")
+# Jobs at once of one dump.
+MOST_JOBS = 4
 # Settings of the session that writes and hashes; the plan's own nodes keep those that they were planned with.
 QUIET_CONFS = {
     "spark.sql.adaptive.enabled": "false",
@@ -305,6 +307,22 @@ class _Body:
 def class_of(thing: Any) -> str:
     """Simple name of a JVM object's class."""
     return str(thing.getClass().getSimpleName())
+
+
+def side_by_side(calls: Sequence[Callable[[], Any]]) -> list[Any]:
+    """What these give, called in threads, so that their jobs share the cores: a job of one task leaves the others idle.
+
+    Local properties of this thread (description, job group) hold in the threads, too. All are waited for; of several
+    errors the first call's is raised.
+    """
+    from concurrent.futures import ThreadPoolExecutor, wait
+
+    from pyspark import inheritable_thread_target
+
+    with ThreadPoolExecutor(max_workers=MOST_JOBS) as pool:
+        futures = [pool.submit(inheritable_thread_target(call)) for call in calls]
+        wait(futures)
+    return [future.result() for future in futures]
 
 
 @contextlib.contextmanager

@@ -12,13 +12,14 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from workbench import __version__
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.lore import fingerprint, stubs, trust
-from workbench.lore.bridge import Bridge, described
+from workbench.lore.bridge import Bridge, described, side_by_side
 from workbench.lore.failure import failure_of
 from workbench.lore.inputs import Input, execute, inputs, output_of, stored_names
 from workbench.lore.masking import MASKED, How, Masking
@@ -74,7 +75,9 @@ def dump_frame(
         from workbench.lore import inline
 
         return inline.dump(frame, settings)
-    tree = tree_of(frame)
+    tree = Tree.of(frame)
+    if tree.provisional or frame.isStreaming:
+        tree = tree_of(frame)
     if tagged is not None:
         require_same(str(tagged.get("shape", "")), tree)
     return dump_tree(tree, settings)
@@ -158,9 +161,10 @@ class _Dump:
         try:
             with capped(self.store, self.settings.max_bytes):
                 prepared = [self._prepare(index, one) for index, one in enumerate(sources)]
-                entries = [self._input(index, one) for index, one in enumerate(prepared)]
                 plan = stubs.plan_meta(self.node.java, [one.one for one in prepared], self.bridge)
-                output = self._output(plan, prepared)
+                computed = self._computed(plan, prepared)
+                writing = [partial(self._input, index, one) for index, one in enumerate(prepared)]
+                *entries, output = side_by_side([*writing, partial(self._output, *computed)])
             self._finish(plan, entries, output)
             self.parent.move(self.scratch, self.final)
         except BaseException:
@@ -254,9 +258,8 @@ class _Dump:
     def _write_json(self, path: str, document: Any) -> None:
         self.store.write(path, json.dumps(document).encode())
 
-    def _output(self, plan: bytes, prepared: list[_Prepared]) -> Output:
+    def _output(self, attributes: list[Any], rdd: Any, keep: list[int] | None) -> Output:
         """The operator computed where it stands, or over what its dumped inputs were made, as a fingerprint."""
-        attributes, rdd, keep = self._computed(plan, prepared)
         n_partitions = int(rdd.getNumPartitions())
         keep = list(range(n_partitions)) if keep is None else keep
         if len(keep) < n_partitions:

@@ -12,15 +12,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from workbench.lore.bridge import Bridge, bridge, class_of
+from workbench.lore.inputs import stripped
 from workbench.lore.sidecar import PartitionPrint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from workbench.lore.bridge import Bridge
-
 # Row numbers within a partition, the lower bits of monotonically_increasing_id.
 _ROW_BITS = 33
+_FLAGS_A_NUMBER = 60
+_TOTALS = (
+    "count(1)",
+    "sum(h & 4294967295L)",
+    "sum(shiftright(h, 32))",
+    "sum(o & 4294967295L)",
+    "sum(shiftright(o, 32))",
+    "bit_xor(h)",
+)
 
 
 def row_hash_sql(types: Iterable[str]) -> str:
@@ -28,22 +37,36 @@ def row_hash_sql(types: Iterable[str]) -> str:
 
     Examples
     --------
-    >>> row_hash_sql(["bigint", "double"])
-    'xxhash64(`c0`, isnull(`c0`), `c1`, isnull(`c1`), `c1` = 0 AND atan2(`c1`, -1) < 0)'
+    >>> row_hash_sql(["float"])
+    'xxhash64(`c0`, IF(`c0` IS NULL, 1L, 0L) + IF(`c0` = 0 AND atan2(`c0`, -1) < 0, 2L, 0L))'
     >>> row_hash_sql([])
     'xxhash64(1)'
     """
-    parts = [part for index, kind in enumerate(types) for part in _column_parts(f"`c{index}`", kind)]
-    return f"xxhash64({', '.join(parts or ['1'])})"
+    columns = [(f"`c{index}`", kind) for index, kind in enumerate(types)]
+    if not columns:
+        return "xxhash64(1)"
+    flags = [flag for column, kind in columns for flag in _flags(column, kind)]
+    # One number for many flags: each value hashed costs a call for each row.
+    bits = [
+        " + ".join(
+            f"IF({flag}, {1 << place}L, 0L)" for place, flag in enumerate(flags[start : start + _FLAGS_A_NUMBER])
+        )
+        for start in range(0, len(flags), _FLAGS_A_NUMBER)
+    ]
+    return f"xxhash64({', '.join([part for column, kind in columns for part in _values(column, kind)] + bits)})"
 
 
-def _column_parts(column: str, kind: str) -> list[str]:
-    parts = [f"to_json({column})" if kind == "variant" else column, f"isnull({column})"]
-    if kind in ("double", "float"):
-        parts.append(f"{column} = 0 AND atan2({column}, -1) < 0")
-    elif kind.startswith(("array", "map", "struct")) and "variant" not in kind:
-        parts.append(f"CAST({column} AS STRING)")
-    return parts
+def _values(column: str, kind: str) -> list[str]:
+    if "variant" in kind:
+        return [f"to_json({column})" if kind == "variant" else f"to_json(struct({column}))"]
+    # The text of what is nested shows nulls and negative zeros in it.
+    nested = kind.startswith(("array", "map", "struct"))
+    return [column, f"CAST({column} AS STRING)"] if nested else [column]
+
+
+def _flags(column: str, kind: str) -> list[str]:
+    negative_zero = f"{column} = 0 AND atan2({column}, -1) < 0"
+    return [f"{column} IS NULL", *([negative_zero] if kind in ("double", "float") else [])]
 
 
 def numbered(bridge: Bridge, rdd: Any, attributes: list[Any]) -> DataFrame:
@@ -69,32 +92,33 @@ def of(frame: DataFrame, partitions: Iterable[int] | None = None) -> dict[int, P
     """
     types = [field.dataType.simpleString() for field in frame.schema.fields]
     hashed = frame.selectExpr(
-        f"{row_hash_sql(types)} AS h",
-        "spark_partition_id() AS p",
-        f"monotonically_increasing_id() & {(1 << _ROW_BITS) - 1}L AS i",
-    ).selectExpr("p", "h", "xxhash64(i, h) AS o")
-    rows = (
-        hashed.groupBy("p")
-        .agg(
-            # Two halves, since a sum of 64-bit values would overflow (and stop under ANSI).
-            *_sums("h"),
-            *_sums("o"),
-            expression("count(*) AS n"),
-            expression("bit_xor(h) AS x"),
-        )
-        .collect()
-    )
-    numbers = list(partitions) if partitions is not None else list(range(_count(frame)))
-    found = {number: PartitionPrint(n_rows=0, hash_sum=0, hash_xor=0, ordered_sum=0) for number in numbers}
-    for row in rows:
-        found[numbers[row["p"]]] = PartitionPrint(
-            n_rows=row["n"], hash_sum=_joined(row, "h"), hash_xor=row["x"], ordered_sum=_joined(row, "o")
+        f"{row_hash_sql(types)} AS h", f"monotonically_increasing_id() & {(1 << _ROW_BITS) - 1}L AS i"
+    ).selectExpr("h", "xxhash64(i, h) AS o")
+    # Two halves of each, since a sum of 64-bit values would overflow (and stop under ANSI).
+    rows = _by_partition(hashed.agg(*(expression(text) for text in _TOTALS)), bridge(frame.sparkSession))
+    numbers = list(partitions) if partitions is not None else list(range(len(rows)))
+    found = {}
+    for number, (n_rows, h_low, h_high, o_low, o_high, xor) in zip(numbers, rows, strict=True):
+        found[number] = PartitionPrint(
+            n_rows=n_rows, hash_sum=h_low + (h_high << 32), hash_xor=xor, ordered_sum=o_low + (o_high << 32)
         )
     return found
 
 
-def _count(frame: DataFrame) -> int:
-    return int(frame._jdf.queryExecution().toRdd().getNumPartitions())
+def _by_partition(aggregated: DataFrame, found: Bridge) -> list[tuple[int, ...]]:
+    """The totals of each partition, in order.
+
+    The lower half of an aggregate without keys gives one row a partition, also of an empty one: run by itself it
+    needs no hash map, which would cost a look-up for each row, and no shuffle.
+    """
+    plan = aggregated._jdf.queryExecution().executedPlan()
+    while class_of(plan) != "HashAggregateExec" or "partial_" not in plan.aggregateExpressions().toString():
+        plan = found.listed(plan.children())[0]
+    buffers = found.collapse(stripped(plan, found)).execute()
+    columns = [(f"b{index}", one.dataType()) for index, one in enumerate(found.listed(plan.output()))]
+    frame = found.frame(buffers, found.struct(columns)).selectExpr("spark_partition_id() AS p", "*")
+    # Sums and xors of no rows are null.
+    return [tuple(int(value or 0) for value in row[1:]) for row in sorted(frame.collect())]
 
 
 def expression(text: str) -> Any:
@@ -102,17 +126,6 @@ def expression(text: str) -> Any:
     from pyspark.sql import functions
 
     return functions.expr(text)
-
-
-def _sums(name: str) -> list[Any]:
-    return [
-        expression(f"sum({name} & 4294967295L) AS {name}_low"),
-        expression(f"sum(shiftright({name}, 32)) AS {name}_high"),
-    ]
-
-
-def _joined(row: Any, name: str) -> int:
-    return int(row[f"{name}_low"]) + (int(row[f"{name}_high"]) << 32)
 
 
 def total(prints: Mapping[Any, PartitionPrint]) -> PartitionPrint:
