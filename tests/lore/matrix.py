@@ -127,7 +127,8 @@ def _tree(spark: SparkSession, one: queries.Query) -> tuple[DataFrame, Tree]:
     from workbench.lore.running import tagged
 
     frame = one.make(spark)
-    return frame, tagged(frame, labels=False)
+    # Without AQE the plan is final before anything runs.
+    return frame, tagged(frame, run=spark.conf.get("spark.sql.adaptive.enabled") == "true", labels=False)
 
 
 def _dump_all(spark: SparkSession, chosen: list[queries.Query], out: Path) -> dict[str, Any]:

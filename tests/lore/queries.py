@@ -107,21 +107,10 @@ sql(
     percentile_approx(o_totalprice, 0.5) p from orders group by o_custkey""",
 )
 sql(
-    "aggregate_without_keys",
-    "HashAggregate",
-    "select count(*) n, max(l_extendedprice) m, sum(l_discount) s from lineitem",
-)
-sql(
     "distinct_aggregates",
     "Expand HashAggregate",
     "select l_returnflag, count(distinct l_partkey) p, count(distinct l_quantity) q, sum(l_quantity) s "
     "from lineitem group by l_returnflag",
-)
-sql(
-    "rollup",
-    "Expand",
-    "select l_returnflag, l_quantity, sum(l_extendedprice) s, grouping_id() g from lineitem "
-    "group by rollup (l_returnflag, l_quantity)",
 )
 sql(
     "cube",
@@ -133,12 +122,6 @@ sql(
     "Expand",
     "select l_returnflag, l_quantity, min(l_shipdate) m from lineitem "
     "group by grouping sets ((l_returnflag), (l_quantity), ())",
-)
-sql(
-    "pivot",
-    "HashAggregate Project",
-    """select * from (select o_custkey % 5 k, o_shippriority p, o_orderkey % 3 m, o_totalprice t from orders)
-    pivot (sum(t) for m in (0, 1, 2))""",
 )
 sql("count_of_no_columns", "HashAggregate Project", "select count(*) n from lineitem where l_quantity > 1")
 
@@ -157,21 +140,10 @@ sql(
     "on o_custkey = c_custkey + 20 and o_orderkey > c_custkey",
 )
 sql(
-    "merge_anti",
-    "SortMergeJoin",
-    "select /*+ merge(orders) */ * from orders left anti join lineitem on o_orderkey = l_orderkey and l_quantity < 3",
-)
-sql(
     "merge_existence",
     "SortMergeJoin Filter",
     "select * from orders o where exists (select /*+ merge(customer) */ 1 from customer where c_custkey = o_custkey) "
     "or o_totalprice < 1000",
-)
-sql(
-    "hash_semi",
-    "ShuffledHashJoin",
-    "select * from lineitem left semi join (select /*+ shuffle_hash(orders) */ * from orders) "
-    "on l_orderkey = o_orderkey",
 )
 sql(
     "hash_left",
@@ -190,23 +162,11 @@ sql(
     quick=True,
 )
 sql(
-    "broadcast_right",
-    "BroadcastHashJoin",
-    "select /*+ broadcast(c) */ * from (select * from customer where c_custkey % 2 = 0) c "
-    "right join orders on o_custkey = c_custkey",
-)
-sql(
     "broadcast_null_aware",
     "BroadcastHashJoin",
     "select * from orders where o_custkey not in "
     "(select /*+ broadcast(customer) */ if(c_custkey < 9, 1, c_custkey) from customer)",
     confs={"spark.sql.autoBroadcastJoinThreshold": "10MB"},
-)
-sql(
-    "nested_inner",
-    "BroadcastNestedLoopJoin",
-    "select /*+ broadcast(o) */ * from customer join (select * from orders where o_orderkey < 20) o "
-    "on c_custkey > o_custkey",
 )
 sql(
     "nested_full",
@@ -225,15 +185,6 @@ sql(
     "BroadcastNestedLoopJoin",
     "select o_orderkey from orders cross join (select /*+ broadcast */ 1 from customer limit 3)",
     confs={"spark.sql.autoBroadcastJoinThreshold": "10MB"},
-)
-sql(
-    "three_tables",
-    "TakeOrderedAndProject SortMergeJoin BroadcastHashJoin HashAggregate",
-    """select /*+ broadcast(customer), merge(lineitem) */ l_orderkey,
-    sum(l_extendedprice * (1 - l_discount)) r, o_orderdate from customer, orders, lineitem
-    where c_mktsegment = 'BUILDING' and c_custkey = o_custkey and l_orderkey = o_orderkey
-    and o_orderdate < date'1995-03-15' and l_shipdate > date'1995-03-15'
-    group by l_orderkey, o_orderdate order by r desc, o_orderdate limit 10""",
 )
 SKEWED = {
     "spark.sql.adaptive.skewJoin.skewedPartitionThresholdInBytes": "8KB",
@@ -275,40 +226,23 @@ sql(
     row_number() over (partition by l_partkey order by l_extendedprice) r from lineitem) where r <= 2""",
 )
 sql(
-    "generate",
-    "Generate HashAggregate",
-    "select e, count(*) n from lineitem lateral view explode(split(l_comment, '')) t as e group by e",
-)
-sql(
     "generate_outer",
     "Generate",
     """select o_orderkey, p, e, x, y from orders
     lateral view outer posexplode(if(o_orderkey % 3 = 0, array(), array(o_custkey, null))) t as p, e
     lateral view inline(array(named_struct('x', o_orderkey, 'y', 'a'), named_struct('x', null, 'y', 'b'))) u as x, y""",
 )
-sql("unpivot", "Expand", "select * from customer unpivot (v for k in (c_name, c_mktsegment))")
-sql("union_all", "Union", "select o_orderkey k, 'o' w from orders union all select c_custkey, c_name from customer")
 sql("union_distinct", "Union HashAggregate", "select o_custkey from orders union select c_custkey from customer")
-sql(
-    "except_all",
-    "Generate Union HashAggregate",
-    "select o_custkey from orders except all select c_custkey from customer",
-)
-sql("intersect", "SortMergeJoin HashAggregate", "select o_custkey from orders intersect select c_custkey from customer")
 sql("collect_limit", "CollectLimit", "select * from orders where o_orderkey % 3 = 1 limit 100")
 sql("inner_limit", "LocalLimit GlobalLimit", "select max(o_custkey) m from (select o_custkey from orders limit 100)")
-sql("limit_with_offset", "Project", "select o_orderkey, o_custkey * 2 from orders limit 20 offset 30")
 sql(
     "take_ordered",
     "TakeOrderedAndProject",
     "select upper(c_name) n from customer order by c_mktsegment, c_custkey desc limit 12 offset 2",
 )
 sql("sort", "Sort ShuffleExchange", "select * from lineitem order by l_extendedprice desc nulls last, l_comment")
-sql("sort_in_partitions", "Sort", "select * from orders sort by o_custkey, o_orderkey")
 sql("repartition_by_range", "ShuffleExchange", "select /*+ repartition_by_range(3, o_custkey) */ * from orders")
-sql("repartition_by_hash", "ShuffleExchange", "select /*+ repartition(3, o_custkey) */ * from orders")
 sql("repartition_round_robin", "ShuffleExchange", "select /*+ repartition(3) */ o_orderkey, o_totalprice from orders")
-sql("repartition_to_one", "ShuffleExchange", "select /*+ repartition(1) */ c_name from customer")
 sql("rebalance", "FileSourceScan", "select /*+ rebalance(o_custkey) */ * from orders")
 sql("coalesce", "Coalesce", "select /*+ coalesce(2) */ o_orderkey, spark_partition_id() p from orders")
 
@@ -332,17 +266,6 @@ sql(
     "Project Subquery ReusedSubquery",
     "select (select count(*) from customer) + o_orderkey a, b from (select o_orderkey, "
     "rand(3) + (select count(*) from customer) b from orders where o_orderkey < (select count(*) from customer) * 9)",
-)
-sql(
-    "correlated_subquery",
-    "HashAggregate",
-    "select * from orders o where o_totalprice > "
-    "(select avg(i.o_totalprice) from orders i where i.o_custkey = o.o_custkey)",
-)
-sql(
-    "in_subquery",
-    "SortMergeJoin",
-    "select * from orders where o_custkey in (select c_custkey from customer where c_mktsegment = 'BUILDING')",
 )
 sql(
     "in_subquery_beside_a_condition",

@@ -47,10 +47,10 @@ values(
     struct(o_orderdate d, o_custkey c, named_struct('e', cast(null as int), 'f', o_orderkey) interval) st,
     array(o_custkey, null) ar, if(o_orderkey % 3 = 0, null, array(map(1, array('x', null)), null)) deep,
     cast(cast(o_orderkey as string) as binary) bn, if(o_orderkey % 2 = 0, array(), null) em, map() em2,
-    array(struct(cast('NaN' as double) n, -0.0D z), null) zs, concat('ä€𝄞', char(0), o_orderkey) un""",
+    array(struct(cast('NaN' as double) n, -0.0D z), null) zs, concat('ä€𝄞', char(0), o_orderkey) un,
+    cast(o_orderkey as char(5)) ch, cast(o_orderkey as varchar(5)) vc, repeat('x', 3000) lo""",
 )
 values("no_type", "null v, array(null) a")
-values("text_kinds", "cast(o_orderkey as char(5)) ch, cast(o_orderkey as varchar(5)) vc, '' em, repeat('x', 3000) lo")
 values("alike_in_a_struct", "named_struct('x', o_custkey, 'x', o_totalprice, 'X', 1) s")
 values("variants", "parse_json(concat('{\"a\": ', o_orderkey, '}')) v", since=(4, 0))
 values("collations", "cast(o_custkey as string) collate UTF8_LCASE c", since=(4, 0))
@@ -93,7 +93,6 @@ sql(
     "ShuffleExchange Sort",
     "select * from (select /*+ repartition(c_custkey) */ * from customer) sort by c_name",
 )
-sql("one_row", "HashAggregate", "select max(id) m from range(0, 1, 1, 4)")
 sql(
     "formats_of_time",
     "Filter Project",
