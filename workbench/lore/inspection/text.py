@@ -115,7 +115,12 @@ def _short(frame: pl.DataFrame) -> pl.DataFrame:
 
     optional = [name for name in ("note", "masked", "n_nan", "promised_batches") if name in frame.columns]
     empty = [name for name in optional if set(frame[name].unique()) <= {None, ""}]
-    return frame.drop(empty).with_columns(pl.col(pl.String).str.slice(0, 40))
+    cut = [
+        pl.col(name).str.slice(0, 120 if name == "note" else 40)
+        for name in frame.columns
+        if frame[name].dtype == pl.String
+    ]
+    return frame.with_columns(cut).drop(empty)
 
 
 def document(found: Inspection) -> dict[str, Any]:
