@@ -60,7 +60,8 @@ _SCALA = (
     ),
     *(f"scala.collection.mutable.{name}" for name in ("ArrayBuffer*", "ArraySeq*", "HashMap*", "ListBuffer*")),
     "scala.collection.mutable.WrappedArray*",
-    *(f"scala.math.{name}" for name in ("BigDecimal*", "BigInt*", "ScalaNumber")),
+    # Of numbers and how they compare. What compares while it is read is not listed.
+    *(f"scala.math.{name}" for name in ("BigDecimal*", "BigInt*", "ScalaNumber", "Numeric$*", "Ordering$*")),
     "scala.runtime.BoxedUnit",
     "scala.runtime.ModuleSerializationProxy",
 )
@@ -95,6 +96,7 @@ _OPERATORS = (
     *(f"{SPARK}.util.{name}" for name in ("AccumulatorMetadata", "AccumulatorV2", "CollectionAccumulator", "LazyTry*")),
     f"{SPARK}.util.collection.*",
     f"{SPARK}.QueryContextType",
+    "com.univocity.parsers.csv.UnescapedQuoteHandling",
 )
 ALLOWED_CLASSES: tuple[str, ...] = (*_NEVER, *_JAVA, *_SCALA, *_OPERATORS)
 
