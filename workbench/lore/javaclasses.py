@@ -41,6 +41,8 @@ _JAVA = (
     *(f"java.math.{name}" for name in ("BigDecimal", "BigInteger", "MathContext", "RoundingMode")),
     *(f"java.util.{name}" for name in ("ArrayList", "HashMap", "Map$Entry", "UUID", "Locale", "Arrays$ArrayList")),
     *(f"java.util.Collections${name}" for name in ("EmptyList", "EmptyMap", "SingletonList")),
+    # Holds the value of a lambda's variable (transform, filter, aggregate).
+    "java.util.concurrent.atomic.AtomicReference",
     "java.time.Ser",
     "java.time.ZoneRegion",
 )
@@ -96,6 +98,9 @@ _OPERATORS = (
     *(f"{SPARK}.util.{name}" for name in ("AccumulatorMetadata", "AccumulatorV2", "CollectionAccumulator", "LazyTry*")),
     f"{SPARK}.util.collection.*",
     f"{SPARK}.QueryContextType",
+    # Where startswith, endswith and contains of binary values are.
+    f"{SPARK}.unsafe.array.ByteArrayMethods",
+    "org.apache.datasketches.hll.TgtHllType",
     "com.univocity.parsers.csv.UnescapedQuoteHandling",
 )
 ALLOWED_CLASSES: tuple[str, ...] = (*_NEVER, *_JAVA, *_SCALA, *_OPERATORS)
@@ -147,6 +152,7 @@ _TASKS = (
     "scala.reflect.*",
     *(f"scala.util.{name}" for name in ("Either", "Failure", "Left", "Right", "Success", "Try")),
     "org.apache.parquet.**",
+    "org.apache.datasketches.hll.TgtHllType",
     "com.univocity.parsers.csv.UnescapedQuoteHandling",
 )
 
