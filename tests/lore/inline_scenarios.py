@@ -86,8 +86,10 @@ def verify_all(out: Path) -> Facts:
 
 
 def _ids(tree: Tree, **partitions: str) -> str:
-    """Operators by name (the first of it in the tree) with partitions."""
-    by_name = {node.name: node.lore_id for node in reversed(list(tree.nodes.values()))}
+    """Operators by name with partitions: the first that has subqueries, else the first."""
+    by_name: dict[str, int] = {}
+    for lore_id, node in sorted(tree.nodes.items(), key=lambda one: (not one[1].subqueries, one[0])):
+        by_name.setdefault(node.name, lore_id)
     return ", ".join(f"{by_name[name]}[{chosen}]" for name, chosen in partitions.items())
 
 

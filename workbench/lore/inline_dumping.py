@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 from workbench.errors import ConfigError, InputError
 from workbench.lore import fingerprint, stubs
 from workbench.lore.dumping import _Dump, _Prepared
-from workbench.lore.failure import Failure
+from workbench.lore.failure import Failure, failure_of
 from workbench.lore.inline_records import OUTPUT, Picked, Record, parse, pick
 from workbench.lore.inline_targets import JOINT, stored
 from workbench.lore.inputs import Input, inputs, stored_names
 from workbench.lore.plan import Node, Tree
 from workbench.lore.rebuild import assemble, is_one_to_one, rows_of
-from workbench.lore.sidecar import ORIGINAL, InputEntry, Output, PartitionPrint
+from workbench.lore.sidecar import ORIGINAL, ExpectedError, InputEntry, Output, PartitionPrint
 from workbench.lore.store import Store
+from workbench.lore.writing import capped
 
 if TYPE_CHECKING:
     from workbench.lore.config import DumpSettings
@@ -68,6 +69,26 @@ class InlineDump(_Dump):
         self.entries: dict[int, InputEntry] = {}
         self.joint = [index for index, one in enumerate(inputs(self.node, self.bridge)) if one.kind in JOINT]
         self.picked = self._picked()
+
+    def run(self) -> str:
+        """Put it together under a private name, then give it its own."""
+        if self.parent.exists(self.final):
+            raise ConfigError("this id was dumped there before", where=self.parent.url, found=self.final)
+        sources = inputs(self.node, self.bridge)
+        self.masking.check(self.node, sources, self.bridge)
+        self.store.make()
+        try:
+            with capped(self.store, self.settings.max_bytes):
+                prepared = [self._prepare(index, one) for index, one in enumerate(sources)]
+                entries = [self._input(index, one) for index, one in enumerate(prepared)]
+                plan = stubs.plan_meta(self.node.java, [one.one for one in prepared], self.bridge)
+                output = self._fingerprint(plan, prepared)
+            self._finish(plan, entries, output)
+            self.parent.move(self.scratch, self.final)
+        except BaseException:
+            self.parent.remove(self.scratch)
+            raise
+        return str(self.parent.path(self.final).toString())
 
     def _picked(self) -> Picked:
         places = [f"input-{index}" for index in self.joint]
@@ -144,22 +165,21 @@ class InlineDump(_Dump):
         self.entries[index] = entry
         return entry
 
-    def _output(self, plan: bytes, prepared: list[_Prepared]) -> Output:
+    def _fingerprint(self, plan: bytes, prepared: list[_Prepared]) -> Output:
         """What the original run gave; where that is not known, the operator over what was captured."""
         original = self._original(prepared)
         if original is None:
-            return self._again(plan, prepared)
-        n_rows = sum(one.n_rows for one in original.values())
+            return self._instead(self._again(plan, prepared))
         attributes = self.bridge.listed(self.node.java.output())
         output = Output(
             columns=self._columns(attributes, stored_names(attributes, original=False)),
             n_partitions=self.captured.n_partitions(self.lore_id, OUTPUT) or 0,
             fingerprint={str(number): one for number, one in original.items()},
         ).model_copy(update={"compared_with": ORIGINAL})
-        if not 0 < n_rows <= self.settings.keep_output_rows:
+        if not 0 < sum(one.n_rows for one in original.values()) <= self.settings.keep_output_rows:
             return output
         # Its rows were not written while the query ran. Computed again they are kept, if they are the same.
-        again = super()._output(plan, prepared)
+        again = self._again(plan, prepared)
         if again.error is None and fingerprint.total(again.fingerprint) == fingerprint.total(original):
             return output.model_copy(update={"kept": again.kept})
         self.store.remove("output")
@@ -168,17 +188,34 @@ class InlineDump(_Dump):
         )
         return output
 
-    def _again(self, plan: bytes, prepared: list[_Prepared]) -> Output:
-        output = super()._output(plan, prepared)
+    def _instead(self, again: Output) -> Output:
         failure = self.captured.failure
         if failure is None:
             self.warnings.append(
                 f"loreId {self.lore_id}: verify compares with the operator recomputed over what was captured, since "
                 "the original run's own output is not known in full (a limit above, masking, or partitions that mix)"
             )
-        elif output.error is not None and _told(output.error) == _told(failure):
-            return output.model_copy(update={"compared_with": ORIGINAL})
-        return output
+        elif again.error is not None and _told(again.error) == _told(failure):
+            return again.model_copy(update={"compared_with": ORIGINAL})
+        return again
+
+    def _again(self, plan: bytes, prepared: list[_Prepared]) -> Output:
+        """The operator computed over the captured files."""
+        attributes, rdd, keep = self._over_files(plan, prepared)
+        n_partitions = int(rdd.getNumPartitions())
+        rdd = self.bridge.prune(rdd, keep) if len(keep) < n_partitions else rdd
+        columns = self._columns(attributes, stored_names(attributes, original=False))
+        frame = fingerprint.numbered(self.quiet, rdd, attributes)
+        try:
+            prints = fingerprint.of(frame, keep)
+        except Exception as error:  # noqa: BLE001 - whatever the operator dies of is what a replay must die of
+            failure = failure_of(error)
+            expected = ExpectedError(**{name: getattr(failure, name) for name in ExpectedError.model_fields})
+            return Output(columns=columns, n_partitions=n_partitions, fingerprint={}, error=expected)
+        n_rows = sum(one.n_rows for one in prints.values())
+        kept = 0 < n_rows <= self.settings.keep_output_rows and self._keep_rows(frame, keep, bool(attributes))
+        by_name = {str(number): one for number, one in prints.items()}
+        return Output(columns=columns, n_partitions=n_partitions, fingerprint=by_name, kept=kept)
 
     def _original(self, prepared: list[_Prepared]) -> dict[int, PartitionPrint] | None:
         """The original run's fingerprints; null where it did not see all of the output that belongs to the inputs."""
@@ -199,8 +236,8 @@ class InlineDump(_Dump):
         }
         return prints if len(prints) == len(wanted) else None
 
-    def _computed(self, plan: bytes, prepared: list[_Prepared]) -> tuple[list[Any], Any, list[int] | None]:
-        """The operator over the captured files."""
+    def _over_files(self, plan: bytes, prepared: list[_Prepared]) -> tuple[list[Any], Any, list[int]]:
+        """Attributes and rows of the output, and which of its partitions belong to what was captured."""
 
         def source(index: int) -> tuple[Any, int]:
             return rows_of(self.store, self.entries[index], self.quiet), prepared[index].n_partitions
@@ -208,12 +245,13 @@ class InlineDump(_Dump):
         operator = self.bridge.deserialize(plan)
         stubs.at_home(operator, self.bridge)
         over = assemble(operator, source, self.bridge)
-        parts = [one for one in prepared if one.one.kind in JOINT]
-        subset = any(len(one.keep) < one.n_partitions for one in parts)
         rdd = over.rdd()
-        counts = [one.n_partitions for one in parts]
-        aligned = subset and is_one_to_one(self.node.name, counts, int(rdd.getNumPartitions()))
-        return over.attributes, rdd, parts[0].keep if aligned else None
+        parts = [one for one in prepared if one.one.kind in JOINT]
+        n_output = int(rdd.getNumPartitions())
+        subset = any(len(one.keep) < one.n_partitions for one in parts)
+        if subset and is_one_to_one(self.node.name, [one.n_partitions for one in parts], n_output):
+            return over.attributes, rdd, parts[0].keep
+        return over.attributes, rdd, list(range(n_output))
 
 
 def _told(error: Any) -> tuple[str, str]:
