@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from workbench.lore.bisecting import Bisected
     from workbench.lore.config import DumpSettings
     from workbench.lore.dumping import Dumped
     from workbench.lore.plan import Tree
@@ -121,3 +122,23 @@ def replay(folder: str | Path, **options: Any) -> Replayed:
 def verify(folder: str | Path, **options: Any) -> Replayed:
     """`replay` without timed runs."""
     return replay(folder, **{**options, "repeat": 0})
+
+
+def bisect(folder: str | Path, **options: Any) -> Bisected:
+    """The smallest input with which a dumped operator fails as it did, or two sides differ; in a fresh process.
+
+    Parameters
+    ----------
+    folder
+        loreId-N, a bundle, or a URL.
+    **options
+        Those of `bisecting.BisectOptions`: confs_a and confs_b, engine, out, max_steps.
+
+    Raises
+    ------
+    WorkbenchError
+        What the process refused, in its own words.
+    """
+    from workbench.lore.processes import bisected
+
+    return bisected(str(folder), **options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from workbench.lore.commands.bisect import bisect
 from workbench.lore.commands.bundle import bundle
 from workbench.lore.commands.dump import dump
 from workbench.lore.commands.inspect import inspect
@@ -28,3 +29,4 @@ app.command()(replay)
 app.command()(verify)
 app.command()(inspect)
 app.command()(bundle)
+app.command()(bisect)

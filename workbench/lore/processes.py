@@ -1,18 +1,22 @@
-"""A replay started from a session that goes on: a process, and so a JVM, of its own."""
+"""A replay or a search started from a session that goes on: a process, and so a JVM, of its own."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel
 
 from workbench.errors import ConfigError, InputError, RunFailedError
 
 if TYPE_CHECKING:
+    from workbench.lore.bisecting import Bisected
     from workbench.lore.replaying import Replayed
 
 TIMEOUT_S = 3600
+Answer = TypeVar("Answer", bound=BaseModel)
 
 
 def replayed(folder: str, **options: Any) -> Replayed:
@@ -20,6 +24,8 @@ def replayed(folder: str, **options: Any) -> Replayed:
 
     Raises
     ------
+    ConfigError
+        It has no such option.
     InputError
         It refused the dump; with its own words.
     RunFailedError
@@ -27,10 +33,20 @@ def replayed(folder: str, **options: Any) -> Replayed:
     """
     from workbench.lore.replaying import Options, Replayed
 
-    known = Options.model_fields
-    if unknown := sorted(set(options) - set(known)):
-        raise ConfigError("unknown option of a replay", found=unknown, allowed=sorted(known))
-    command = [sys.executable, "-m", "workbench", "lore", "replay", folder, "--json", *_arguments(options)]
+    return _answer("replay", folder, options, Options, Replayed)
+
+
+def bisected(folder: str, **options: Any) -> Bisected:
+    """What `workbench lore bisect` finds in a process of its own; errors as of `replayed`."""
+    from workbench.lore.bisecting import Bisected, BisectOptions
+
+    return _answer("bisect", folder, options, BisectOptions, Bisected)
+
+
+def _answer(verb: str, folder: str, options: dict[str, Any], known: type[BaseModel], answer: type[Answer]) -> Answer:
+    if unknown := sorted(set(options) - set(known.model_fields)):
+        raise ConfigError(f"unknown option of lore {verb}", found=unknown, allowed=sorted(known.model_fields))
+    command = [sys.executable, "-m", "workbench", "lore", verb, folder, "--json", *_arguments(options)]
     # This session's own arguments for a JVM must not reach the fresh one.
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "_PYSPARK"))}
     try:
@@ -38,13 +54,13 @@ def replayed(folder: str, **options: Any) -> Replayed:
             command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
         )
     except subprocess.TimeoutExpired as error:
-        raise RunFailedError("the replay took too long and was ended", found=f"{TIMEOUT_S} s") from error
+        raise RunFailedError(f"lore {verb} took too long and was ended", found=f"{TIMEOUT_S} s") from error
     if done.returncode in (0, 1) and done.stdout.lstrip().startswith("{"):
-        return Replayed.model_validate_json(done.stdout)
+        return answer.model_validate_json(done.stdout)
     message = done.stderr.strip()[-4000:]
     if done.returncode == 2:
-        raise InputError("the replay was refused", found=message)
-    raise RunFailedError("the replay died", found=f"exit code {done.returncode}\n{message}")
+        raise InputError(f"lore {verb} was refused", found=message)
+    raise RunFailedError(f"lore {verb} died", found=f"exit code {done.returncode}\n{message}")
 
 
 def _arguments(options: dict[str, Any]) -> list[str]:
@@ -56,6 +72,6 @@ def _arguments(options: dict[str, Any]) -> list[str]:
                 found += [flags[name], f"{key}={one}"]
         elif value is True:
             found.append(f"--{name}")
-        elif value not in (None, False):
+        elif value is not None and value is not False:
             found += [f"--{name.replace('_', '-')}", str(value)]
     return found
