@@ -108,7 +108,8 @@ def replay(
     with contextlib.ExitStack() as stack:
         checked = None
         if "://" not in folder:
-            checked = stack.enter_context(_local(folder, options, report))
+            local, sidecar = stack.enter_context(_local(folder, options, report))
+            checked = local, _chosen(sidecar, options.partition)
         started = session.fresh(
             master=options.master,
             settings={
@@ -121,10 +122,11 @@ def replay(
         spark = stack.enter_context(started)
         found = bridge(spark)
         if checked is None:
-            checked = stack.enter_context(_remote(folder, options, report, found))
+            local, sidecar = stack.enter_context(_remote(folder, options, report, found))
+            checked = local, _chosen(sidecar, options.partition)
         local, sidecar = checked
         store = Store(found, folder if "://" in folder else str(local))
-        return _Replay(store, local, _chosen(sidecar, options.partition), options, spark, told).run()
+        return _Replay(store, local, sidecar, options, spark, told).run()
 
 
 def _of_files(options: Options) -> dict[str, str]:
