@@ -218,10 +218,12 @@ def _replayed(
     record = {"query": one.name, "lore_id": lore_id, "passed": False, "row_for_row": False, "said": None}
     try:
         sidecar = trust.check(folder)
-        session.like_the_dump(spark, sidecar)
-        found = bridge(spark)
+        # Of its own, so that settings of one dump are not those of the next.
+        child = spark.newSession()
+        session.like_the_dump(child, sidecar)
+        found = bridge(child)
         store = Store(found, str(folder))
-        rebuilt = rebuild(store, sidecar, found)
+        rebuilt = rebuild(store, sidecar, (folder / "plan.meta").read_bytes(), found)
         verification = verify(store, sidecar, rebuilt)
         record |= {"passed": verification.passed, "row_for_row": verification.row_for_row}
         record |= {"said": "; ".join([verification.answer, *verification.note])}

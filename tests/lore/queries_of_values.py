@@ -46,7 +46,8 @@ values(
     """map('a', o_orderkey, 'b', null) mp,
     struct(o_orderdate d, o_custkey c, named_struct('e', cast(null as int), 'f', o_orderkey) interval) st,
     array(o_custkey, null) ar, if(o_orderkey % 3 = 0, null, array(map(1, array('x', null)), null)) deep,
-    cast(cast(o_orderkey as string) as binary) bn, if(o_orderkey % 2 = 0, array(), null) em, map() em2,
+    cast(cast(o_orderkey as string) as binary) bn, if(o_orderkey % 2 = 0, cast(array() as array<int>), null) em,
+    cast(map() as map<int, int>) em2,
     array(struct(cast('NaN' as double) n, -0.0D z), null) zs, concat('ä€𝄞', char(0), o_orderkey) un,
     cast(o_orderkey as char(5)) ch, cast(o_orderkey as varchar(5)) vc, repeat('x', 3000) lo""",
 )
