@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.errors import ConfigError, InputError
+from workbench.lore.failure import failure_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -97,7 +99,43 @@ def query(source: str | None, sql: str | None, views: Sequence[str] = (), data: 
         return Query(script=file, function=function or "query", views=named)
     if file.stat().st_size > MAX_SQL_BYTES:
         raise InputError("too large for a query", where=file, found=f"{file.stat().st_size} bytes")
-    return Query(text=file.read_text(encoding="utf-8").strip().rstrip(";"), views=named)
+    return Query(text=_sql(file), views=named)
+
+
+@contextlib.contextmanager
+def failures_told() -> Iterator[None]:
+    """What Spark or the file system says of a query that does not come through, as an error for the user.
+
+    Raises
+    ------
+    InputError
+        With the innermost cause.
+    """
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        raise InputError(
+            "Spark could not run this",
+            where="the query",
+            found=str(failure_of(error))[:1000],
+            do="if the query itself fails: workbench lore dump --failed finds the operator and dumps its inputs",
+        ) from error
+    except OSError as error:
+        raise InputError("a file or folder cannot be used", where=error.filename, found=error.strerror) from error
+
+
+def _sql(file: Path) -> str:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError("cannot be read", where=file, found=str(error)[:200], allowed="SQL in UTF-8") from error
+    text = text.strip().rstrip(";").strip()
+    if not text:
+        raise InputError("there is no query in it", where=file)
+    return text
 
 
 def _views(views: Sequence[str]) -> list[tuple[str, str]]:
@@ -142,7 +180,8 @@ def _called(script: Path, function: str, spark: SparkSession) -> DataFrame:
     cloudpickle.register_pickle_by_value(module)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    # A script that ends the process would end it with its own exit code, 0 perhaps.
+    except (Exception, SystemExit) as error:
         raise InputError("the script fails", where=script, found=f"{type(error).__name__}: {error}"[:300]) from error
     made = getattr(module, function, None)
     if not callable(made):
@@ -150,7 +189,7 @@ def _called(script: Path, function: str, spark: SparkSession) -> DataFrame:
         raise InputError("the script has no such function", where=script, found=function, allowed=has[:20])
     try:
         frame = made(spark)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         found = f"{type(error).__name__}: {_first(error)}"
         raise InputError("the function fails", where=f"{script}:{function}", found=found) from error
     if not isinstance(frame, DataFrame):
@@ -158,6 +197,6 @@ def _called(script: Path, function: str, spark: SparkSession) -> DataFrame:
     return frame
 
 
-def _first(error: Exception) -> str:
+def _first(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines or [type(error).__name__])[0][:300]

@@ -104,6 +104,8 @@ def replay(
     InputError, ConfigError
         It is no dump, does not hold, may not be trusted, or cannot be replayed here.
     """
+    if options.profile_to is not None and not options.profile_to.absolute().parent.is_dir():
+        raise ConfigError("no such folder", where="--profile-to", found=options.profile_to.parent)
     folder = re.sub(r"^file:(?://)?(?=/)", "", folder)
     with contextlib.ExitStack() as stack:
         checked = None

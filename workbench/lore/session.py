@@ -101,7 +101,7 @@ def _with_java_options(settings: Mapping[str, str], serial_filter: str | None) -
 
 
 def _started(master: str, app_name: str, settings: Mapping[str, str]) -> SparkSession:
-    from py4j.protocol import Py4JError
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 

@@ -61,7 +61,7 @@ def dump(
     from workbench import lore
     from workbench.errors import ConfigError
     from workbench.lore import config, session
-    from workbench.lore.queries import query
+    from workbench.lore.queries import failures_told, query
     from workbench.terminal import say
 
     asked = query(source, sql, view or [], data)
@@ -86,7 +86,7 @@ def dump(
         from workbench.lore import inline
 
         started = inline.enable(started, say=lambda line: say(line, err=True))
-    with session.fresh(master=master, settings=started, filtered=False) as spark:
+    with session.fresh(master=master, settings=started, filtered=False) as spark, failures_told():
         found = lore.dump_with(asked.frame(spark), settings, tagged=expected, failed=failed)
     if as_json:
         typer.echo(json.dumps({"folders": found.folders, "refused": found.refused, "warnings": found.warnings}))

@@ -36,16 +36,17 @@ def tag(
     import json
 
     from workbench.lore import session
-    from workbench.lore.queries import query
+    from workbench.lore.queries import failures_told, query
     from workbench.lore.running import as_table, document, tagged
     from workbench.terminal import say
 
     asked = query(source, sql, view or [], data)
     settings = {"spark.driver.memory": driver_memory, **options.pairs(conf, where="--conf")}
-    with session.fresh(master=master, settings=settings, filtered=False) as spark:
+    with session.fresh(master=master, settings=settings, filtered=False) as spark, failures_told():
         tree = tagged(asked.frame(spark), run=run)
         kept, rows, text = document(tree), as_table(tree), tree.render()
-    options.written(out, json.dumps(kept, indent=1))
+    with failures_told():
+        options.written(out, json.dumps(kept, indent=1))
     if as_json:
         typer.echo(json.dumps({**kept, "nodes": rows.to_dicts()}, indent=1))
         return
