@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError, WorkbenchError
-from workbench.lore.bridge import described
+from workbench.lore.bridge import Bridge, described
 from workbench.lore.dumping import Dumped
 from workbench.lore.failure import Failure, failure_of
 from workbench.lore.inline_dumping import InlineDump, Run
@@ -133,6 +133,18 @@ def _require_enabled(spark: SparkSession) -> None:
         )
 
 
+def _require_loaded(bridge: Bridge) -> None:
+    # Spark only logs a warning where a class of its extensions cannot be loaded.
+    try:
+        bridge.jvm.org.apache.spark.util.Utils.classForName(EXTENSION, True, False)
+    except Exception as error:
+        raise ConfigError(
+            "the session names the inline hooks, but their jar is not on its class path",
+            where="spark.jars, spark.driver.extraClassPath",
+            do="make the session with the settings that workbench.lore.inline.enable() gives",
+        ) from error
+
+
 class Capture:
     """Targets armed for the next run of a query in this session.
 
@@ -154,6 +166,7 @@ class Capture:
 
     def __init__(self, tree: Tree, settings: DumpSettings) -> None:
         _require_enabled(tree.bridge.spark)
+        _require_loaded(tree.bridge)
         self.tree, self.settings, self.bridge = tree, settings, tree.bridge
         self.token = uuid.uuid4().hex[:16]
         self.store = Store(self.bridge, settings.path)

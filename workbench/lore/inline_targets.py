@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from workbench.errors import ConfigError
 from workbench.lore import fingerprint
 from workbench.lore.inputs import Input, inputs, stored_names
 from workbench.lore.masking import Masking
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 # Inputs that pass in the tasks of the operator itself; the others are made elsewhere and before.
 JOINT = ("rows", "columnar")
+# An accelerator hands batches from one of its operators to the next, and must not meet a node of ours between them.
+_SPARKS_OWN = "org.apache.spark.sql.execution."
 # The hash of a row, h, and its number in the partition, i, as `fingerprint` joins them.
 ORDERED_SQL = "xxhash64(i, h)"
 
@@ -111,6 +114,14 @@ class Targets:
             It cannot be dumped.
         """
         sources = inputs(node, self.bridge)
+        owner = str(node.java.getClass().getName())
+        if not owner.startswith(_SPARKS_OWN):
+            raise ConfigError(
+                f"{node.name} cannot be captured inline: it is not one of Spark's own operators",
+                where=f"loreId {node.lore_id}",
+                found=owner,
+                do="dump without mode=inline, or run the query without the accelerator",
+            )
         masking = Masking(self.settings)
         masking.check(node, sources, self.bridge)
         place = f"loreId-{node.lore_id}"
