@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.lore.bridge import Bridge, described
+from workbench.lore.bridge import bridge as find_bridge
 from workbench.lore.dumping import Dumped
 from workbench.lore.failure import Failure, failure_of
 from workbench.lore.inline_dumping import InlineDump, Run
@@ -91,6 +92,7 @@ def dump(frame: DataFrame, settings: DumpSettings, *, tagged: Mapping[str, Any] 
         A session without hooks; an id or a partition that is none; an operator that the second run did not meet or
         did not compute.
     """
+    find_bridge(frame.sparkSession)
     _require_enabled(frame.sparkSession)
     tree = _tree(frame)
     if tagged is not None:
@@ -112,7 +114,7 @@ def _tree(frame: DataFrame) -> Tree:
     from workbench.lore.running import tagged
 
     tree = Tree.of(frame)
-    if not tree.provisional:
+    if not tree.provisional and not frame.isStreaming:
         return tree
     try:
         return tagged(frame)
@@ -146,7 +148,7 @@ def _require_loaded(bridge: Bridge) -> None:
 
 
 class Capture:
-    """Targets armed for the next run of a query in this session.
+    """Targets armed for the next run of a query in this session; nothing else should run in it meanwhile.
 
     Parameters
     ----------
@@ -215,7 +217,12 @@ class Capture:
             The hooks themselves met a fault: a full disk, the cap.
         """
         try:
-            run = Run(self._armed().of(self.token), self.store, self.staging, failure)
+            armed = self._armed().of(self.token)
+            if armed is None:
+                raise ConfigError(
+                    "nothing was captured", where="Capture.finish", do="run the query within `with Capture(…)`"
+                )
+            run = Run(armed, self.store, self.staging, failure)
             for lore_id, selection in self.settings.ids.items():
                 if lore_id in self.dumped.refused:
                     continue

