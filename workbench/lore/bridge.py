@@ -10,6 +10,7 @@ a jar is needed for them. py4j unboxes AtomicInteger, so that rules which take o
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -248,12 +249,16 @@ class Bridge:
         return bytes(sink.toByteArray())
 
     def deserialize(self, data: bytes) -> Any:
-        """The object in a Java stream: runs code of the classes named in it. Check it first (`trust`)."""
-        conf = self.jvm.org.apache.spark.SparkConf(False)
-        instance = self.jvm.org.apache.spark.serializer.JavaSerializer(conf).newInstance()
-        loader = self.jvm.java.lang.Thread.currentThread().getContextClassLoader()
-        tag = self.object("scala.reflect.ClassTag").AnyRef()
-        return instance.deserialize(self.jvm.java.nio.ByteBuffer.wrap(bytearray(data)), loader, tag)
+        """The operator in a Java stream: runs code of the classes named in it. Check it first (`trust`).
+
+        The stream has a filter of its own, narrower than that of a replay's process.
+        """
+        from workbench.lore.javaclasses import PLAN_SERIAL_FILTER
+
+        stream = self.jvm.java.io.ObjectInputStream(self.jvm.java.io.ByteArrayInputStream(bytearray(data)))
+        config = getattr(self.jvm.java.io, "ObjectInputFilter$Config")
+        stream.setObjectInputFilter(config.createFilter(PLAN_SERIAL_FILTER))
+        return stream.readObject()
 
     def set_field(self, target: Any, name: str, value: Any) -> None:
         """Set a private field of a Scala object, whichever class of its ancestry declares it."""
@@ -315,13 +320,28 @@ def side_by_side(calls: Sequence[Callable[[], Any]]) -> list[Any]:
     Local properties of this thread (description, job group) hold in the threads, too. All are waited for; of several
     errors the first call's is raised.
     """
-    from concurrent.futures import ThreadPoolExecutor, wait
+    from concurrent.futures import Future
 
-    from pyspark import inheritable_thread_target
+    # Spark's own kind of thread: it closes its connection to the JVM when it ends.
+    from pyspark import InheritableThread
 
-    with ThreadPoolExecutor(max_workers=MOST_JOBS) as pool:
-        futures = [pool.submit(inheritable_thread_target(call)) for call in calls]
-        wait(futures)
+    futures: list[Future[Any]] = [Future() for _ in calls]
+    waiting = deque(zip(futures, calls, strict=True))
+
+    def work() -> None:
+        with contextlib.suppress(IndexError):
+            while True:
+                future, call = waiting.popleft()
+                try:
+                    future.set_result(call())
+                except BaseException as error:  # noqa: BLE001 - raised again where the result is asked for
+                    future.set_exception(error)
+
+    threads = [InheritableThread(target=work) for _ in range(min(MOST_JOBS, len(calls)))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     return [future.result() for future in futures]
 
 

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from workbench import __version__
 from workbench.errors import ConfigError, WorkbenchError
-from workbench.lore import fingerprint, stubs, trust
+from workbench.lore import fingerprint, javaclasses, stubs, trust
 from workbench.lore.bridge import Bridge, described, side_by_side
 from workbench.lore.failure import failure_of
 from workbench.lore.inputs import Input, execute, inputs, output_of, stored_names
+from workbench.lore.inspection.javastream import class_names
 from workbench.lore.masking import MASKED, How, Masking
 from workbench.lore.plan import Node, Tree, require_same
 from workbench.lore.rebuild import ZERO_COLUMN, assemble, is_one_to_one
@@ -75,8 +76,8 @@ def dump_frame(
         from workbench.lore import inline
 
         return inline.dump(frame, settings)
-    tree = Tree.of(frame)
-    if tree.provisional or frame.isStreaming:
+    # A stream has no plan that could be looked at.
+    if frame.isStreaming or (tree := Tree.of(frame)).provisional:
         tree = tree_of(frame)
     if tagged is not None:
         require_same(str(tagged.get("shape", "")), tree)
@@ -162,6 +163,7 @@ class _Dump:
             with capped(self.store, self.settings.max_bytes):
                 prepared = [self._prepare(index, one) for index, one in enumerate(sources)]
                 plan = stubs.plan_meta(self.node.java, [one.one for one in prepared], self.bridge)
+                self._check_loadable(plan)
                 computed = self._computed(plan, prepared)
                 writing = [partial(self._input, index, one) for index, one in enumerate(prepared)]
                 *entries, output = side_by_side([*writing, partial(self._output, *computed)])
@@ -171,6 +173,18 @@ class _Dump:
             self.parent.remove(self.scratch)
             raise
         return str(self.parent.path(self.final).toString())
+
+    def _check_loadable(self, plan: bytes) -> None:
+        """A plan that no replay would load is not worth its rows."""
+        names = javaclasses.refused(class_names(plan))
+        if names and not self.settings.skip_plan_dump:
+            raise ConfigError(
+                f"{self.node.name} holds classes that a replay does not load",
+                where=f"loreId {self.node.lore_id}",
+                found=names[:8],
+                do="functions of Scala or Java, and reflect(), run code that nobody can check: dump an operator above or "
+                "below, or the data alone with skip_plan_dump",
+            )
 
     def _prepare(self, index: int, one: Input) -> _Prepared:
         every = self.bridge.listed(one.output)

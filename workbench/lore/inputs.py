@@ -107,6 +107,8 @@ def inputs(node: Node, bridge: Bridge) -> list[Input]:
     """
     if reason := refusal(node, bridge):
         raise ConfigError(f"{node.name} cannot be dumped", where=f"loreId {node.lore_id}", found=reason)
+    # Stages made around exchanges belong to the thread's active session; a new thread has none.
+    bridge.activate()
     found = [_child(child, bridge) for child in bridge.listed(node.java.children())]
     for subquery in bridge.listed(node.java.subqueries()):
         inner = subquery.child()

@@ -7,7 +7,6 @@ shuffled. The action's own time is not touched, but cores are shared while a dum
 from __future__ import annotations
 
 import queue
-import threading
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,6 +14,7 @@ from workbench.errors import WorkbenchError
 from workbench.lore import config
 from workbench.lore.bridge import bridge, class_of
 from workbench.lore.dumping import Dumped, dump_tree
+from workbench.lore.failure import failure_of
 from workbench.lore.plan import Tree, looked_through
 
 if TYPE_CHECKING:
@@ -35,13 +35,15 @@ class Watch:
     """
 
     def __init__(self, spark: SparkSession) -> None:
+        from pyspark import InheritableThread
         from pyspark.java_gateway import ensure_callback_server_started
 
         self.bridge = bridge(spark)
         self.dumped: list[Dumped] = []
         self.problems: list[str] = []
         self._queue: queue.Queue[tuple[Any, config.DumpSettings] | None] = queue.Queue()
-        self._thread = threading.Thread(target=self._work, name="workbench lore", daemon=True)
+        # Spark's own kind of thread: it closes its connection to the JVM when it ends.
+        self._thread = InheritableThread(target=self._work, name="workbench lore", daemon=True)
         self._thread.start()
         ensure_callback_server_started(self.bridge.context._gateway)
         self._listener = _Listener(self)
@@ -86,8 +88,10 @@ class Watch:
         while (item := self._queue.get()) is not None:
             try:
                 self._dump(*item)
-            except Exception as error:  # noqa: BLE001 - nobody is there to catch it: it is kept for who asks
+            except WorkbenchError as error:
                 self.problems.append(str(error))
+            except Exception as error:  # noqa: BLE001 - nobody is there to catch it: it is kept for who asks
+                self.problems.append(str(failure_of(error)))
             finally:
                 self._queue.task_done()
         self._queue.task_done()

@@ -77,6 +77,8 @@ def capped(store: Store, max_bytes: int | None) -> Iterator[None]:
     if max_bytes is None:
         yield
         return
+    from pyspark import InheritableThread
+
     context = store.bridge.context
     group = f"lore-{uuid.uuid4().hex[:12]}"
     ended, over = threading.Event(), threading.Event()
@@ -88,7 +90,8 @@ def capped(store: Store, max_bytes: int | None) -> Iterator[None]:
                 context.cancelJobGroup(group)
                 return
 
-    watcher = threading.Thread(target=watch, daemon=True)
+    # Spark's own kind of thread: it closes its connection to the JVM when it ends.
+    watcher = InheritableThread(target=watch, daemon=True)
     before = context.getLocalProperty("spark.jobGroup.id")
     context.setLocalProperty("spark.jobGroup.id", group)
     watcher.start()
