@@ -91,7 +91,8 @@ def enable(spark: SparkSession) -> Watch:
     """Dump ordinary actions as the session's keys say, without a change to any query.
 
     Set spark.rapids.sql.lore.idsToDump and spark.rapids.sql.lore.dumpPath, then run an action. Dumps are made after
-    the action has ended; `wait()` returns when they are there, and so does the end of a `with` block.
+    the action has ended; `wait()` returns when they are there, and so does the end of a `with` block. The keys are read
+    when Spark tells of the action's end: wait before you change them.
 
     Examples
     --------
