@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from workbench.lore.plan import Tree
 
 # Small enough that many partitions have several batches.
-BATCH_ROWS = 700
+BATCH_ROWS = 1_000
 SETTINGS = {
-    "spark.sql.shuffle.partitions": "3",
+    "spark.sql.shuffle.partitions": "2",
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.session.timeZone": "Europe/Berlin",
     # Not the defaults, so that a file is a partition although the files are small.
@@ -197,16 +197,18 @@ def _replay_all(spark: SparkSession, chosen: list[queries.Query], out: Path) -> 
     for one in chosen:
         begun = time.monotonic()
         with _confs(spark, one):
-            record["trees"][one.name] = _tree(spark, one)[1].shape()
+            tree = _tree(spark, one)[1]
+            record["trees"][one.name] = tree.shape()
         folders = sorted((out / one.name).glob("loreId-*"), key=lambda path: int(path.name.split("-")[1]))
         for folder in folders:
-            record["operators"].append(_replayed(spark, one, folder, record["answers"], last=folder == folders[-1]))
+            is_root = folder.name == f"loreId-{tree.root.lore_id}"
+            record["operators"].append(_replayed(spark, one, folder, record["answers"], is_root=is_root))
         print(f"{one.name}: {len(folders)} dumps, {time.monotonic() - begun:.1f} s", flush=True)
     return record
 
 
 def _replayed(
-    spark: SparkSession, one: queries.Query, folder: Path, answers: dict[str, str], *, last: bool
+    spark: SparkSession, one: queries.Query, folder: Path, answers: dict[str, str], *, is_root: bool
 ) -> dict[str, Any]:
     from workbench.lore import session, trust
     from workbench.lore.bridge import bridge
@@ -227,7 +229,7 @@ def _replayed(
         verification = verify(store, sidecar, rebuilt)
         record |= {"passed": verification.passed, "row_for_row": verification.row_for_row}
         record |= {"said": "; ".join([verification.answer, *verification.note])}
-        if last and verification.passed:
+        if is_root and verification.passed:
             answers[one.name] = _digest(found, rebuilt.rdd(), rebuilt.attributes)
     except Exception as error:  # noqa: BLE001 - a replay that dies must not hide the others
         record["said"] = f"{type(error).__name__}: {error}"[:4000]

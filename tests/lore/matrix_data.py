@@ -50,7 +50,7 @@ def write(folder: Path) -> Path:
             "c_mktsegment": pa.array([SEGMENTS[n] for n in draw.integers(0, 4, CUSTOMERS)]),
         }
     )
-    for name, table, files in (("lineitem", lineitem, 4), ("orders", orders, 3), ("customer", customer, 2)):
+    for name, table, files in (("lineitem", lineitem, 3), ("orders", orders, 2), ("customer", customer, 2)):
         _write(table, folder / name, files)
     for year in range(1992, 1999):
         of_year = orders.filter(pa.array([str(day)[:4] == str(year) for day in orders["o_orderdate"].to_pylist()]))

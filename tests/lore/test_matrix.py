@@ -35,7 +35,11 @@ REFUSED = {
     "SerializeFromObjectExec": "it passes JVM objects of a typed Dataset",
 }
 # The same by query, where a value is the reason.
-REFUSED_VALUES = {"calendar_intervals": "is a calendar interval", "no_type": "has no type but null"}
+REFUSED_VALUES = {
+    "calendar_intervals": "is a calendar interval",
+    "no_type": "has no type but null",
+    "alike_in_a_struct": "has fields of one name",
+}
 # Dumped at least once in each configuration.
 DUMPED = """
 AggregateInPandas ArrowEvalPython ArrowEvalPythonUDTF BatchEvalPython BatchEvalPythonUDTF BroadcastHashJoin

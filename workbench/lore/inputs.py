@@ -68,7 +68,8 @@ def refusal(node: Node, bridge: Bridge) -> str | None:
         return "it is a command or a write, and a replay would do it again"
     if node.java.children().isEmpty():
         return "it is a leaf: it has no input but its source"
-    going_in = [one for child in bridge.listed(node.java.children()) for one in bridge.listed(child.output())]
+    below = [*bridge.listed(node.java.children()), *bridge.listed(node.java.subqueries())]
+    going_in = [one for plan in below for one in bridge.listed(plan.output())]
     attributes = [*((one, False) for one in bridge.listed(node.java.output())), *((one, True) for one in going_in)]
     return next((reason for one, stored in attributes if (reason := _type_refusal(one, stored=stored))), None)
 
@@ -77,24 +78,31 @@ def _type_refusal(attribute: Any, *, stored: bool) -> str | None:
     """Why values of a column cannot be dumped or compared; `stored` are those of inputs, which go into files."""
     if class_of(attribute.dataType()).rstrip("$") == _OBJECTS:
         return "it passes JVM objects of a typed Dataset, which no file can hold; dump the operator above or below"
-    kinds = set(_plain_types(json.loads(attribute.dataType().json())))
+    kinds = list(_types_within(json.loads(attribute.dataType().json())))
     if "interval" in kinds:
         return f"column {attribute.name()} is a calendar interval, which Parquet cannot hold"
     if "void" in kinds and stored:
         return f"column {attribute.name()} has no type but null (void), which Parquet cannot hold; cast it in the query"
+    if stored and any(_has_names_twice(kind) for kind in kinds):
+        return f"column {attribute.name()} has fields of one name, which no reader of Parquet can tell apart"
     return None
 
 
-def _plain_types(kind: Any) -> Iterator[str]:
-    """Types within a type, from Spark's JSON of it; a field may be named like a type."""
+def _types_within(kind: Any) -> Iterator[Any]:
+    """A type and all within it, from Spark's JSON; plain ones as their names (a field may be named like a type)."""
+    yield kind
     if isinstance(kind, str):
-        yield kind
         return
     below = [kind.get(key) for key in ("elementType", "keyType", "valueType", "sqlType")]
     below += [field["type"] for field in kind.get("fields", [])]
     for one in below:
         if one is not None:
-            yield from _plain_types(one)
+            yield from _types_within(one)
+
+
+def _has_names_twice(kind: Any) -> bool:
+    names = [] if isinstance(kind, str) else [field["name"].lower() for field in kind.get("fields", [])]
+    return len(set(names)) < len(names)
 
 
 def inputs(node: Node, bridge: Bridge) -> list[Input]:
