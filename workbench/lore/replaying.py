@@ -19,17 +19,20 @@ from workbench.errors import ConfigError, InputError
 from workbench.lore import fingerprint, measuring, session, trust, verifying
 from workbench.lore.bridge import Bridge, bridge
 from workbench.lore.engines import SERIAL_FILTER, NotAccelerated, engine_settings, require_accelerated, switched
+from workbench.lore.failure import failure_of
 from workbench.lore.measuring import Measured, Side, measure
 from workbench.lore.rebuild import Rebuilt, is_one_to_one, rebuild
 from workbench.lore.sidecar import Sidecar
 from workbench.lore.store import Store
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 MAX_BYTES = 64 << 30
 PLAN_CHARS = 20_000
 HADOOP = "spark.hadoop."
+# Both sides come to the driver for it.
+MAX_CLOSE_ROWS = 200_000
 
 
 class Options(BaseModel):
@@ -260,15 +263,20 @@ class _Replay:
             accelerated = require_accelerated(second, self.options.engine, self.sidecar.operator)
         except NotAccelerated as reason:
             return result.model_copy(update={"passed": False, "not_accelerated": str(reason)})
-        comparison = self._differences(first, second)
+        try:
+            comparison, notes = self._differences(first, second)
+        except Exception as error:  # noqa: BLE001 - A ran before; whatever B dies of is the answer
+            notes = [*result.notes, f"B failed: {failure_of(error)}"]
+            return result.model_copy(update={"passed": False, "notes": notes})
+        passed = result.passed and bool(comparison["equal"])
         result = result.model_copy(
-            update={"comparison": comparison, "passed": result.passed and bool(comparison["equal"])}
+            update={"comparison": comparison, "passed": passed, "notes": [*result.notes, *notes]}
         )
         sides = [plain, Side(other.name, other.make, other.settings, accelerated)]
         return self._timed(sides, result)
 
-    def _differences(self, first: Rebuilt, second: Rebuilt) -> dict[str, Any]:
-        """Do both sides give the same rows?"""
+    def _differences(self, first: Rebuilt, second: Rebuilt) -> tuple[dict[str, Any], list[str]]:
+        """Do both sides give the same rows? And what to know of the answer."""
         frames = []
         for one in (first, second):
             frames.append(fingerprint.numbered(one.bridge.quiet(), one.rdd(), one.attributes))
@@ -276,16 +284,31 @@ class _Replay:
         equal = prints[0] == prints[1]
         only_a: tuple[str, ...] = ()
         only_b: tuple[str, ...] = ()
+        notes: list[str] = []
         if not equal:
             other = fingerprint.numbered(first.bridge.quiet(), second.rdd(), first.attributes)
-            only_a, only_b = verifying.first_differences(frames[0], other)
-        return {
+            equal, notes = self._within(frames[0], other, max(one.n_rows for one in prints))
+            if not equal:
+                only_a, only_b = verifying.first_differences(frames[0], other)
+        found = {
             "equal": equal,
             "n_a": prints[0].n_rows,
             "n_b": prints[1].n_rows,
             "only_a": list(only_a),
             "only_b": list(only_b),
         }
+        return found, notes
+
+    def _within(self, first: DataFrame, second: DataFrame, n_rows: int) -> tuple[bool, list[str]]:
+        """Are the two sides equal within the tolerance that was asked for?"""
+        tolerance = self.options.tolerance
+        if tolerance is None:
+            return False, []
+        if n_rows > MAX_CLOSE_ROWS:
+            return False, [f"more than {MAX_CLOSE_ROWS:,} rows: A and B were compared bit for bit"]
+        if not verifying.close(first, second, tolerance):
+            return False, []
+        return True, [f"A and B are not equal bit for bit, but within a relative tolerance of {tolerance:g}"]
 
 
 def _text(rebuilt: Rebuilt) -> str:

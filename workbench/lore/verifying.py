@@ -143,7 +143,7 @@ def _compared(
     notes = [sidecar.masked] if sidecar.masked else []
     if not passed and sidecar.output.kept:
         original = output_rows(folder, sidecar, frame)
-        if tolerance is not None and _close(original, frame, tolerance):
+        if tolerance is not None and close(original, frame, tolerance):
             passed = True
             notes.append(f"not bit for bit: equal within a relative tolerance of {tolerance:g}")
         else:
@@ -191,7 +191,7 @@ def first_differences(
     return tuple(missing), tuple(extra)
 
 
-def _close(expected: DataFrame, found: DataFrame, tolerance: float) -> bool:
+def close(expected: DataFrame, found: DataFrame, tolerance: float) -> bool:
     """Are two small frames equal but for floating-point numbers that are close? Rows are aligned by sorting."""
     left, right = ([_comparable(row) for row in frame.collect()] for frame in (expected, found))
     if len(left) != len(right):

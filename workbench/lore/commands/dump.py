@@ -57,6 +57,7 @@ def dump(
     Example: workbench lore dump query.sql --data tables/ --ids '9[0]' --path dumps/q
     """
     import json
+    import shlex
 
     from workbench import lore
     from workbench.errors import ConfigError
@@ -98,7 +99,8 @@ def dump(
     for lore_id, reason in found.refused.items():
         say(f"left out, loreId {lore_id}: {reason}", err=True)
     if found.folders:
-        say(f"\nreplay it: workbench lore replay {next(iter(found.folders.values())).removeprefix('file:')}")
+        first = next(iter(found.folders.values())).removeprefix("file:")
+        say(f"\nreplay it: workbench lore replay {shlex.quote(first)}")
 
 
 def _tagged(path: Path) -> dict[str, Any]:
