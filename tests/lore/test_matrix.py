@@ -7,7 +7,10 @@ wrote. On Spark 4, which lies beside the installed one, the marker is `spark4`.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,6 +54,21 @@ WindowGroupLimit WindowInPandas
 LARGEST_PLAN_BYTES = 64 * 1024
 
 
+@pytest.fixture(scope="module")
+def running(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[tuple[Any, Any], Future[Outcome]]]:
+    """All chosen configurations, two at a time: while one plans its small jobs, a core would be idle."""
+    items = [item for item in request.session.items if item.path == request.path]
+    chosen = dict.fromkeys(item.callspec.params["outcome"] for item in items)
+    with ThreadPoolExecutor(2) as pool:
+        yield {
+            (line, adaptive): pool.submit(run, tmp_path_factory.mktemp("matrix"), line=line, adaptive=adaptive)
+            for line, adaptive in chosen
+        }
+        pool.shutdown(cancel_futures=True)
+
+
 @pytest.fixture(
     scope="module",
     params=[
@@ -59,9 +77,8 @@ LARGEST_PLAN_BYTES = 64 * 1024
         for adaptive in ("on", "off")
     ],
 )
-def outcome(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    line, adaptive = request.param
-    return run(tmp_path_factory.mktemp("matrix"), line=line, adaptive=adaptive)
+def outcome(request: pytest.FixtureRequest, running: dict[tuple[Any, Any], Future[Outcome]]) -> Outcome:
+    return running[request.param].result()
 
 
 def test_the_matrix_meets_every_class_that_its_queries_are_there_for(outcome: Outcome) -> None:
