@@ -1,0 +1,208 @@
+"""The picture of a tagged plan: an operator a line, root on top, with its rows, its time and what it is fused with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from workbench.chart_data import at_most, sentences
+from workbench.formats import number
+from workbench.lore.picking import TREE
+from workbench.pieces.encodings import finish, short, tooltip
+from workbench.theme import CATEGORIES, COLOURS
+
+if TYPE_CHECKING:
+    import altair as alt
+
+LIMIT_NODES = 400
+LINE_PX = 21
+# What is dumped, what could be, what is refused.
+KINDS = {"replayed": CATEGORIES[1], "can be dumped": COLOURS["accent"], "refused": COLOURS["neutral"]}
+# Columns of figures, from the right end of the picture.
+STAGE_PX, TIME_PX, ROWS_PX, BAR_PX = 4, 66, 128, 56
+# Narrower than this, the column of fused stages is left out.
+NARROW_PX = 460
+_IDS = r"#\d+L?|,? ?\[?plan_id=\d+\]?"
+
+
+def chart_plan(plan: pl.DataFrame, *, lore_id: int | None = None) -> alt.Chart:
+    """What does the query do, how many rows go where, and which operators can be dumped?
+
+    Parameters
+    ----------
+    plan
+        Table `picking.TREE`; at most 400 operators.
+    lore_id
+        The operator that is replayed, which is drawn bold.
+
+    Raises
+    ------
+    InputError
+        Another table, or too many operators.
+
+    Notes
+    -----
+    Times are added over tasks, and those of operators in one fused stage hold each other: they must not be added.
+    """
+    import altair as alt
+
+    frame = at_most(_readable(TREE.check(plan), lore_id), "plan", LIMIT_NODES, "tag a part of the query")
+    count = max(1, frame.height)
+    down = alt.Scale(domain=[-1.4, count - 0.4], reverse=True, nice=False, zero=False)
+    y = alt.Y("position", type="quantitative", axis=None, scale=down)
+    layers = [
+        *_edges(frame, y),
+        *_stages(frame, y),
+        *_figures(frame, y),
+        *_names(frame, y),
+        _headings(y),
+    ]
+    refused = frame.filter(pl.col("kind") == "refused").height
+    told = sentences(
+        f"{number(frame.height - refused)} of {number(frame.height)} operators can be dumped",
+        "times are added over tasks; those of one fused stage hold each other",
+        "point at an operator for its whole text",
+    )
+    words = frame.select("operator", "lore_id", "n_rows", "time_ms", "refused")
+    return finish(  # type: ignore[no-any-return]
+        alt.layer(*layers), "The plan, with the id of each operator", told, words, height=LINE_PX * (count + 1)
+    )
+
+
+def _readable(plan: pl.DataFrame, lore_id: int | None) -> pl.DataFrame:
+    """Labels without numbers of expressions, the kind of each operator, and where its parent stands."""
+    bare = pl.col("text").str.replace(r"^(subquery: )?\[(?:loreId=\d+|reused)\] ", "$1").str.replace_all(_IDS, "")
+    named = pl.when(pl.col("lore_id").is_null()).then(pl.lit("reused")).otherwise(pl.col("lore_id").cast(pl.String))
+    kind = (
+        pl.when(pl.col("lore_id") == pl.lit(lore_id, dtype=pl.Int64))
+        .then(pl.lit("replayed"))
+        .when(pl.col("refused").is_null())
+        .then(pl.lit("can be dumped"))
+        .otherwise(pl.lit("refused"))
+    )
+    depth = max(1, plan["depth"].max() or 1)  # type: ignore[call-overload]
+    return plan.with_columns(
+        label=pl.format("{} · {}", named, bare),
+        kind=kind,
+        indent=pl.col("depth") / depth,
+        depths=pl.lit(depth),
+        rows_share=pl.col("n_rows") / max(1, plan["n_rows"].max() or 1),  # type: ignore[call-overload]
+    ).with_columns(indent_up=(pl.col("depth") - 1) / depth)
+
+
+# Steps are as wide as there is room for: the deepest operator starts within a third of the picture.
+_STEP = "min(14 * datum.depths, width * 0.3)"
+
+
+def _edges(frame: pl.DataFrame, y: Any) -> list[Any]:
+    import altair as alt
+
+    edges = frame.filter(pl.col("parent").is_not_null()).select("position", "parent", "indent", "indent_up", "depths")
+    up = alt.ExprRef(f"5 + datum.indent_up * {_STEP}")
+    here = alt.ExprRef(f"5 + datum.indent * {_STEP}")
+    base = alt.Chart(edges)
+    falling = base.mark_rule(color=COLOURS["neutral"], opacity=0.5, x=up).encode(y=y, y2=alt.Y2("parent"))
+    lying = base.mark_rule(color=COLOURS["neutral"], opacity=0.5, x=up, x2=here).encode(y=y)
+    return [falling, lying]
+
+
+def _names(frame: pl.DataFrame, y: Any) -> list[Any]:
+    import altair as alt
+
+    tips = tooltip(frame.select("text", "refused", "rows_in", "n_rows", "time_ms", "span_ms"))
+    base = alt.Chart(frame).encode(y=y, tooltip=tips)
+    x = f"5 + datum.indent * {_STEP}"
+    known = [name for name in KINDS if name in set(frame["kind"])]
+    scale = alt.Scale(domain=known, range=[KINDS[name] for name in known])
+    shade = alt.Color("kind", type="nominal", title=None, scale=scale) if known else alt.value(COLOURS["neutral"])
+    dots = base.mark_circle(size=70, opacity=1, x=alt.ExprRef(x)).encode(color=shade)
+    room = f"max(30, width - {ROWS_PX + BAR_PX + 6} + (width < {NARROW_PX} ? {TIME_PX} : 0) - ({x}) - 9)"
+    words = base.mark_text(
+        align="left",
+        fontSize=12,
+        x=alt.ExprRef(f"{x} + 9"),
+        text=alt.ExprRef("datum.label"),
+        limit=alt.ExprRef(room),
+        fontWeight=alt.ExprRef("datum.kind == 'replayed' ? 'bold' : 'normal'"),
+        opacity=alt.ExprRef("datum.kind == 'refused' ? 0.62 : 1"),
+    )
+    return [dots, words]
+
+
+def _at(right_px: int) -> str:
+    """Where a column ends: moved to the right where the last one is left out."""
+    return f"width - {right_px} + (width < {NARROW_PX} ? {TIME_PX - STAGE_PX} : 0)"
+
+
+def _figures(frame: pl.DataFrame, y: Any) -> list[Any]:
+    import altair as alt
+
+    base = alt.Chart(frame).encode(y=y)
+    end = _at(ROWS_PX)
+    bars = base.transform_filter("datum.rows_share > 0").mark_rect(
+        color=COLOURS["accent"],
+        opacity=0.22,
+        height=LINE_PX - 7,
+        x=alt.ExprRef(f"{end} - {BAR_PX} * datum.rows_share"),
+        x2=alt.ExprRef(end),
+    )
+    counted = f"isValid(datum.n_rows) ? ({short('datum.n_rows')}) : ''"
+    taken = f"isValid(datum.time_ms) ? ({short('datum.time_ms')}) : ''"
+    style: dict[str, Any] = {"align": "right", "fontSize": 11.5}
+    return [
+        bars,
+        base.mark_text(**style, x=alt.ExprRef(f"{end} - 3"), text=alt.ExprRef(counted)),
+        base.mark_text(**style, x=alt.ExprRef(_at(TIME_PX)), text=alt.ExprRef(taken)),
+    ]
+
+
+def _stages(frame: pl.DataFrame, y: Any) -> list[Any]:
+    """A line beside the operators of each fused stage, with its time at its top."""
+    import altair as alt
+
+    spans = (
+        frame.filter(pl.col("span").is_not_null())
+        .group_by("span", maintain_order=True)
+        .agg(position=pl.col("position").min(), last=pl.col("position").max(), span_ms=pl.col("span_ms").max())
+        .with_columns(top=pl.col("position") - 0.35, bottom=pl.col("last") + 0.35)
+    )
+    wide = f"width >= {NARROW_PX} ? 1 : 0"
+    base = alt.Chart(spans)
+    across = alt.Y("top", type="quantitative", axis=None, scale=y["scale"])
+    line = base.mark_rule(
+        color=COLOURS["neutral"], strokeWidth=2.5, opacity=alt.ExprRef(wide), x=alt.ExprRef(f"width - {STAGE_PX - 4}")
+    ).encode(y=across, y2=alt.Y2("bottom"))
+    figure = f"isValid(datum.span_ms) ? ({short('datum.span_ms')}) : ''"
+    words = base.mark_text(
+        align="right",
+        fontSize=11.5,
+        opacity=alt.ExprRef(wide),
+        x=alt.ExprRef(f"width - {STAGE_PX + 4}"),
+        text=alt.ExprRef(figure),
+    ).encode(y=y)
+    return [line, words]
+
+
+def _headings(y: Any) -> Any:
+    import altair as alt
+
+    frame = pl.DataFrame(
+        {
+            "position": [-1.0, -1.0, -1.0],
+            "words": ["rows", "ms", "fused, ms"],
+            "place": [ROWS_PX + 3, TIME_PX, STAGE_PX + 4],
+        }
+    )
+    x = f"width - datum.place + (width < {NARROW_PX} ? {TIME_PX - STAGE_PX} : 0)"
+    return (
+        alt.Chart(frame)
+        .mark_text(
+            align="right",
+            fontSize=11,
+            x=alt.ExprRef(x),
+            text=alt.ExprRef("datum.words"),
+            opacity=alt.ExprRef(f"width < {NARROW_PX} && datum.words == 'fused, ms' ? 0 : 0.75"),
+        )
+        .encode(y=y)
+    )
