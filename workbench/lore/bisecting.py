@@ -75,7 +75,7 @@ class Bisected(BaseModel):
     looked_for
         What is looked for.
     steps
-        How many parts were tried, the whole included.
+        How many parts were tried, beside the whole at first and what is left in the end.
     inputs
         index, kind, n_rows_dumped, n_rows, n_partitions (with rows), rows (the first ones: partition, row's place in
         it, both as dumped, and values as JSON).
@@ -172,7 +172,7 @@ class _Bisection:
         whole = {index: subset.frame(subset.rows) for index, subset in enumerate(subsets)}
         question = self._question(a, b, whole)
         if isinstance(question, NotReproduced):
-            return self._result(False, f"not reproduced: {question.reason}", question.looked_for, 1)
+            return self._result(False, f"not reproduced: {question.reason}", question.looked_for, 0)
         search = Search(subsets, question.holds, options.max_steps, told)
         search.run()
         found = self._found(search, question, a, b)
@@ -221,8 +221,7 @@ class _Bisection:
             only_a, only_b = verifying.first_differences(
                 a.output(left), fingerprint.numbered(quiet, over.rdd(), over.attributes)
             )
-        # The whole was asked about before, and what is left once more.
-        return self._result(again, answer, question.looked_for, search.steps + 2).model_copy(
+        return self._result(again, answer, question.looked_for, search.steps).model_copy(
             update={
                 "minimal": not search.stopped if again else None,
                 "inputs": [_told(subset, self.options.show) for subset in search.subsets],
@@ -236,12 +235,16 @@ class _Bisection:
     def _written(self, found: Bisected, subsets: Sequence[Subset], side: Side) -> Bisected:
         assert self.target is not None
         settings = {**self.options.confs, **self.options.confs_a}
-        store = Smaller(self.sidecar, self.plan, subsets, side.bridge, settings).write(self.target)
+        smaller = Smaller(self.sidecar, self.plan, subsets, side.bridge, settings)
+        store = smaller.write(self.target)
         update: dict[str, Any] = {"out": store.url, "verified": None}
         if (local := store.local()) is not None:
             sidecar = trust.check(local)
             over = rebuild(store, sidecar, self.plan, side.bridge)
             update["verified"] = verifying.verify(store, sidecar, over).passed
+        if left_out := smaller.left_out():
+            note = f"settings that no dump may make are not in it; verify it with --conf: {', '.join(left_out)}"
+            update["notes"] = [*found.notes, note]
         return found.model_copy(update=update)
 
 

@@ -110,23 +110,21 @@ def same_error(side: Side, sidecar: Sidecar, frames: Frames) -> Question | NotRe
     values only (of several bad rows another came first), messages are compared without numbers and quoted texts.
     """
     wanted, found = sidecar.output.error, side.outcome(frames).failure
-    if wanted is None and found is None:
-        return NotReproduced(
-            "an error",
-            "the operator does not fail, here as in the original; to find rows that two sides differ in: --a",
-        )
-    if found is None or wanted is None:
+    if wanted is None:
         if found is None:
-            assert wanted is not None
-            return NotReproduced(f"{wanted.error_class}: {wanted.message}", "the operator does not fail here")
+            reason = "the operator does not fail, here as in the original; to compare two sides: --a, --b or --engine"
+            return NotReproduced("an error", reason)
         note = "the original did not fail: what is looked for is the error that comes up here"
-        return _error_question(side, found.error_class, found.message, str, (note,))
+        return _error_question(side, found.error_class, found.message, notes=(note,))
     looked_for = f"{wanted.error_class}: {wanted.message}"
-    if (found.error_class, found.message) == (wanted.error_class, wanted.message):
-        return _error_question(side, wanted.error_class, wanted.message, str, ())
-    if (found.error_class, without_values(found.message)) == (wanted.error_class, without_values(wanted.message)):
-        note = "of several bad rows another came first: messages are compared without numbers and quoted texts"
-        return _error_question(side, wanted.error_class, wanted.message, without_values, (note,))
+    if found is None:
+        return NotReproduced(looked_for, "the operator does not fail here")
+    if found.error_class == wanted.error_class:
+        if found.message == wanted.message:
+            return _error_question(side, wanted.error_class, wanted.message)
+        if without_values(found.message) == without_values(wanted.message):
+            note = "of several bad rows another came first: messages are compared without numbers and quoted texts"
+            return _error_question(side, wanted.error_class, wanted.message, spelled=without_values, notes=(note,))
     return NotReproduced(looked_for, f"the operator fails in another way here: {found}")
 
 
@@ -142,13 +140,13 @@ def without_values(message: str) -> str:
 
 
 def _error_question(
-    side: Side, error_class: str, message: str, spelled: Callable[[str], str], notes: tuple[str, ...]
+    side: Side, error_class: str, message: str, *, spelled: Callable[[str], str] = str, notes: tuple[str, ...] = ()
 ) -> Question:
+    wanted = (error_class, spelled(message))
+
     def holds(frames: Frames) -> bool:
         failure = side.outcome(frames).failure
-        return (
-            failure is not None and failure.error_class == error_class and spelled(failure.message) == spelled(message)
-        )
+        return failure is not None and (failure.error_class, spelled(failure.message)) == wanted
 
     return Question(f"{error_class}: {message}", holds, notes)
 

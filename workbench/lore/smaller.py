@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from workbench import __version__
 from workbench.errors import ConfigError
 from workbench.lore import fingerprint, trust
 from workbench.lore.bridge import Bridge
 from workbench.lore.confs import conf_fault
+from workbench.lore.dumping import versions
 from workbench.lore.failure import failure_of
 from workbench.lore.rebuild import ZERO_COLUMN, Rebuilt, is_one_to_one, rebuild, stored_schema
 from workbench.lore.sidecar import FILE_NAME, ExpectedError, InputEntry, Output, Sidecar
@@ -64,6 +64,10 @@ class Smaller:
     bridge: Bridge
     settings: Mapping[str, str]
 
+    def left_out(self) -> list[str]:
+        """Settings that no dump may make, so that whoever verifies the new one must make them by --conf."""
+        return sorted(key for key, value in self.settings.items() if conf_fault(key, value) is not None)
+
     def write(self, target: Store) -> Store:
         """Write it to loreId-N below the target, under a private name first; gives that folder."""
         name = f"loreId-{self.sidecar.lore_id}"
@@ -112,12 +116,12 @@ class Smaller:
 
     def _finish(self, store: Store, entries: list[InputEntry]) -> None:
         store.write("plan.meta", self.plan)
-        taken = {key: value for key, value in self.settings.items() if conf_fault(key, value) is None}
+        taken = {key: value for key, value in self.settings.items() if key not in self.left_out()}
         conf = self.bridge.spark.conf
         sidecar = self.sidecar.model_copy(
             update={
                 "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
-                "versions": self.sidecar.versions.model_copy(update={"workbench": __version__}),
+                "versions": versions(self.bridge),
                 "inputs": entries,
                 "confs": dict(sorted({**self.sidecar.confs, **taken}.items())),
                 "time_zone": str(conf.get("spark.sql.session.timeZone")),
