@@ -62,6 +62,8 @@ class Outcome:
         Of all queries.
     original, answers
         By query: a digest of what the query gives, and of what the replay of its topmost operator gives.
+    stream
+        What was said when a streaming query was to be tagged; null when nothing was.
     trees, trees_again
         By query: the tree with ids, from each process.
     secrets
@@ -76,6 +78,7 @@ class Outcome:
         self.replays = [Replay(**one) for one in replayed["operators"]]
         self.original: dict[str, str] = dumped["answers"]
         self.answers: dict[str, str] = replayed["answers"]
+        self.stream: str | None = dumped["stream"]
         self.trees: dict[str, str] = dumped["trees"]
         self.trees_again: dict[str, str] = replayed["trees"]
         self.secrets = secrets | {name: text.encode() for name, text in dumped["secrets"].items()}

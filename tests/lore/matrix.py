@@ -142,6 +142,7 @@ def _dump_all(spark: SparkSession, chosen: list[queries.Query], out: Path) -> di
             "token of accumulators": context._accumulatorServer.auth_token,
         },
     }
+    record["stream"] = _said_to_a_stream(spark)
     for one in chosen:
         begun = time.monotonic()
         with _confs(spark, one):
@@ -155,6 +156,17 @@ def _dump_all(spark: SparkSession, chosen: list[queries.Query], out: Path) -> di
                 record["answers"][one.name] = _answer(frame, tree)
         print(f"{one.name}: {len(tree.nodes)} operators, {time.monotonic() - begun:.1f} s", flush=True)
     return record
+
+
+def _said_to_a_stream(spark: SparkSession) -> str | None:
+    from workbench.errors import ConfigError
+    from workbench.lore.running import tagged
+
+    try:
+        tagged(spark.readStream.format("rate").load())
+    except ConfigError as error:
+        return str(error)
+    return None
 
 
 def _record(one: queries.Query, lore_id: int | None, kind: str) -> dict[str, Any]:

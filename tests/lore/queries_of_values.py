@@ -146,6 +146,12 @@ def rows_of_the_driver(spark: SparkSession) -> DataFrame:
     )
 
 
+@query("DataWritingCommand WriteFiles Project")
+def insert(spark: SparkSession) -> DataFrame:
+    spark.sql("create table if not exists kept (k bigint) using parquet")
+    return spark.sql("insert into kept select o_orderkey + 1 from orders")
+
+
 @query("DeserializeToObject MapPartitions SerializeFromObject")
 def typed(spark: SparkSession) -> DataFrame:
     from pyspark.sql import DataFrame

@@ -33,6 +33,8 @@ REFUSED = {
     "SubqueryExec": "it only carries a subquery's result",
     "SubqueryBroadcastExec": "it only carries a subquery's result",
     "ReusedSubqueryExec": "it only points to another subquery",
+    "DataWritingCommandExec": "it writes data",
+    "WriteFilesExec": "it writes data",
     "DeserializeToObjectExec": "it passes JVM objects of a typed Dataset",
     "MapPartitionsExec": "it passes JVM objects of a typed Dataset",
     "SerializeFromObjectExec": "it passes JVM objects of a typed Dataset",
@@ -109,6 +111,12 @@ def test_what_is_refused_by_design_is_refused_wherever_it_comes_up(outcome: Outc
     assert {one.query for one in outcome.operators if REFUSED_VALUES.get(one.query, "?") in (one.refused or "")} == set(
         REFUSED_VALUES
     )
+
+
+def test_a_streaming_query_is_refused_as_a_whole(outcome: Outcome) -> None:
+    assert outcome.stream is not None
+    assert "a streaming query has no single plan" in outcome.stream
+    assert "spark.read instead of spark.readStream" in outcome.stream
 
 
 def test_every_replay_gives_the_rows_of_the_original(outcome: Outcome) -> None:
