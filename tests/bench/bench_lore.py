@@ -180,29 +180,47 @@ def report(times: dict[str, list[float]]) -> None:
             print(f"{name}: {statistics.median(walls):.2f} s, {statistics.median(ratios):.2f} {spread} times the query")
 
 
+def in_process(part: str, work: Path, options: argparse.Namespace) -> dict[str, list[float]]:
+    """A part in a process of its own: the inline hooks must be on the JVM's class path from its start."""
+    found = work / f"{part}.json"
+    sizes = ["--trials", str(options.trials), "--rows", str(options.rows)]
+    command = [sys.executable, "-m", "tests.bench.bench_lore", "--part", part, "--work", str(work), *sizes]
+    subprocess.run([*command, "--json", str(found)], check=True)
+    times: dict[str, list[float]] = json.loads(found.read_text())
+    return times
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=7, help="alternating trials")
     parser.add_argument("--rows", type=int, default=4_000_000, help="rows of the larger table")
     parser.add_argument("--inline", action="store_true", help="also mode=inline, in a session of its own")
     parser.add_argument("--json", type=Path, help="write every trial here")
+    parser.add_argument("--part", choices=["post-hoc", "inline"], help=argparse.SUPPRESS)
+    parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     os.environ.update(environment())
+    if options.part:
+        times = (
+            post_hoc(options.work, options.trials, options.rows)
+            if options.part == "post-hoc"
+            else inline(options.work, options.trials)
+        )
+        options.json.write_text(json.dumps(times))
+        return
     work = Path(tempfile.mkdtemp())
     try:
-        found: dict[str, Any] = {"post-hoc": post_hoc(work, options.trials, options.rows)}
-        folder = next((work / "all").glob("loreId-*"))
-        dumped = {path.name: path.stat().st_size for path in folder.rglob("*.*")}
-        print(
-            f"load at the end {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores; plan.meta {dumped['plan.meta']} bytes"
-        )
+        found: dict[str, Any] = {"post-hoc": in_process("post-hoc", work, options)}
         report(found["post-hoc"])
-        found["replay"] = replays(folder, min(options.trials, 5))
-        walls = found["replay"]
+        folder = next((work / "all").glob("loreId-*"))
+        size = sum(path.stat().st_size for path in folder.rglob("*.parquet"))
+        print(f"a dump of all partitions: {size / 1e6:.0f} MB, plan.meta {(folder / 'plan.meta').stat().st_size} bytes")
+        walls = found["replay"] = replays(folder, min(options.trials, 5))
         print(f"replay --repeat 1: {statistics.median(walls):.2f} s [{min(walls):.2f}, {max(walls):.2f}]")
         if options.inline:
-            found["inline"] = inline(work, options.trials)
+            found["inline"] = in_process("inline", work, options)
             report(found["inline"])
+        print(f"load at the end {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
         if options.json:
             options.json.write_text(json.dumps(found, indent=1))
     finally:
