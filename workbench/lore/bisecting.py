@@ -10,12 +10,13 @@ Does not show: which row is to blame where several parts would do; one that cann
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from workbench.lore import fingerprint, replaying, session, trust, verifying
+from workbench.lore import replaying, session, trust, verifying
 from workbench.lore.bridge import Bridge, bridge
 from workbench.lore.engines import SERIAL_FILTER, NotAccelerated, engine_settings, require_accelerated, switched
 from workbench.lore.questions import Frames, NotReproduced, Question, Side, different_outputs, same_error
@@ -125,28 +126,36 @@ def bisect(folder: str, options: BisectOptions, *, report: Report, told: Told | 
         It is no dump, does not hold, may not be trusted, cannot be replayed here, or `out` is not empty.
     """
     shared = options.replay()
+    folder = re.sub(r"^file:(?://)?(?=/)", "", folder)
     with contextlib.ExitStack() as stack:
         checked = None
         if "://" not in folder:
-            checked = stack.enter_context(replaying._local(folder, shared, report))
+            local, sidecar = stack.enter_context(replaying._local(folder, shared, report))
+            checked = local, replaying._chosen(sidecar, options.partition)
         started = session.fresh(
             master=options.master,
-            settings={"spark.driver.memory": options.driver_memory, **engine_settings(options.engine)},
+            settings={
+                "spark.driver.memory": options.driver_memory,
+                **replaying._of_files(shared),
+                **engine_settings(options.engine),
+            },
             also_allowed=SERIAL_FILTER.get(options.engine, ""),
         )
         spark = stack.enter_context(started)
         found = bridge(spark)
         if checked is None:
-            checked = stack.enter_context(replaying._remote(folder, shared, report, found))
+            local, sidecar = stack.enter_context(replaying._remote(folder, shared, report, found))
+            checked = local, replaying._chosen(sidecar, options.partition)
         local, sidecar = checked
         url = folder if "://" in folder else str(local)
-        chosen = replaying._chosen(sidecar, options.partition)
-        return _Bisection(spark, url, chosen, (local / "plan.meta").read_bytes(), options).run(told)
+        return _Bisection(spark, url, sidecar, (local / "plan.meta").read_bytes(), options).run(told)
 
 
 class _Bisection:
     def __init__(self, spark: SparkSession, url: str, sidecar: Sidecar, plan: bytes, options: BisectOptions) -> None:
-        session.like_the_dump(spark, sidecar, options.confs)
+        # Keys of file systems hold since the start, and may be secret.
+        self.confs = {key: value for key, value in options.confs.items() if not key.startswith(replaying.HADOOP)}
+        session.like_the_dump(spark, sidecar, self.confs)
         self.spark, self.sidecar, self.plan, self.options = spark, sidecar, plan, options
         self.base = self._session({}, "spark").quiet()
         self.store = Store(self.base, url)
@@ -157,7 +166,7 @@ class _Bisection:
     def _session(self, confs: Mapping[str, str], engine: str) -> Bridge:
         """A session of its own, so that sides differ in nothing but these settings."""
         child = self.spark.newSession()
-        settings = {**self.options.confs, **confs, **switched(engine, self.options.engine)}
+        settings = {**self.confs, **confs, **switched(engine, self.options.engine)}
         session.like_the_dump(child, self.sidecar, settings)
         return bridge(child)
 
@@ -202,30 +211,16 @@ class _Bisection:
     def _found(self, search: Search, question: Question, a: Side, b: Side | None) -> Bisected:
         left = search.frames()
         again = question.holds(left)
-        n_rows = [len(subset.rows) for subset in search.subsets]
-        n_dumped = [subset.n_rows_dumped for subset in search.subsets]
-        parts = " and ".join(f"{left} of {of}" for left, of in zip(n_rows, n_dumped, strict=True))
-        answer = f"reproduced with {parts} rows"
-        if not again:
-            answer = f"not reproduced: {parts} rows once gave it and then did not, so it depends on more than its input"
-        elif search.stopped:
-            answer += f"; stopped after {search.steps} steps, so fewer may do"
-        else:
-            answer += ", none of which can be left out"
-        sides = {"replay" if b is None else "A": a.outcome(left)} | ({} if b is None else {"B": b.outcome(left)})
+        outcomes = {"replay": a.outcome(left)} if b is None else {"A": a.outcome(left), "B": b.outcome(left)}
         only_a: tuple[str, ...] = ()
         only_b: tuple[str, ...] = ()
-        if b is not None and all(outcome.failure is None for outcome in sides.values()):
-            quiet = a.bridge.quiet()
-            over = b.over(left)
-            only_a, only_b = verifying.first_differences(
-                a.output(left), fingerprint.numbered(quiet, over.rdd(), over.attributes)
-            )
-        return self._result(again, answer, question.looked_for, search.steps).model_copy(
+        if b is not None and not any(outcome.failure for outcome in outcomes.values()):
+            only_a, only_b = _differing_rows(a, b, left)
+        return self._result(again, _answer(search, again), question.looked_for, search.steps).model_copy(
             update={
                 "minimal": not search.stopped if again else None,
                 "inputs": [_told(subset, self.options.show) for subset in search.subsets],
-                "sides": {name: str(outcome) for name, outcome in sides.items()},
+                "sides": {name: str(outcome) for name, outcome in outcomes.items()},
                 "only_a": list(only_a),
                 "only_b": list(only_b),
                 "notes": [*question.notes, *([self.sidecar.masked] if self.sidecar.masked else [])],
@@ -234,7 +229,7 @@ class _Bisection:
 
     def _written(self, found: Bisected, subsets: Sequence[Subset], side: Side) -> Bisected:
         assert self.target is not None
-        settings = {**self.options.confs, **self.options.confs_a}
+        settings = {**self.confs, **self.options.confs_a}
         smaller = Smaller(self.sidecar, self.plan, subsets, side.bridge, settings)
         store = smaller.write(self.target)
         update: dict[str, Any] = {"out": store.url, "verified": None}
@@ -246,6 +241,28 @@ class _Bisection:
             note = f"settings that no dump may make are not in it; verify it with --conf: {', '.join(left_out)}"
             update["notes"] = [*found.notes, note]
         return found.model_copy(update=update)
+
+
+def _answer(search: Search, again: bool) -> str:
+    pairs = ((len(subset.rows), subset.n_rows_dumped) for subset in search.subsets)
+    parts = " and ".join(f"{left} of {dumped}" for left, dumped in pairs)
+    if not again:
+        return f"not reproduced: {parts} rows once gave it and then did not, so it depends on more than its input"
+    if search.stopped:
+        return f"reproduced with {parts} rows; stopped after {search.steps} steps, so fewer may do"
+    return f"reproduced with {parts} rows, none of which can be left out"
+
+
+def _differing_rows(a: Side, b: Side, frames: Frames) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    # B's rows are computed under B's settings and held: whoever reads an RDD lends it the own settings.
+    held = b.output(frames).persist()
+    held.count()
+    first = a.output(frames)
+    schema = first._jdf.schema()
+    other = a.bridge.quiet().frame(b.bridge.quiet().rows(held), schema)
+    found = verifying.first_differences(first, other)
+    held.unpersist()
+    return found
 
 
 def _told(subset: Subset, most: int) -> dict[str, Any]:
