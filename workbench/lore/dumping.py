@@ -23,7 +23,7 @@ from workbench.lore.bridge import Bridge, described, side_by_side
 from workbench.lore.failure import failure_of
 from workbench.lore.inputs import Input, execute, inputs, output_of, stored_names
 from workbench.lore.inspection.javastream import class_names
-from workbench.lore.masking import MASKED, How, Masking
+from workbench.lore.masking import MASKED, How, Masking, masking_key
 from workbench.lore.plan import Node, Tree, require_same
 from workbench.lore.rebuild import ZERO_COLUMN, assemble, is_one_to_one
 from workbench.lore.sidecar import FILE_NAME, ExpectedError, InputColumn, InputEntry, Output, Sidecar, Versions
@@ -99,17 +99,19 @@ def dump_tree(tree: Tree, settings: DumpSettings) -> Dumped:
         raise ConfigError(
             "the dump path is not empty", where="dumpPath", found=settings.path, do="name a new folder for each dump"
         )
+    key = masking_key()
     for lore_id, selection in settings.ids.items():
         try:
             node = tree.node(lore_id)
-            dump = _Dump(tree, node, selection.partitions, store, settings)
+            dump = _Dump(tree, node, selection.partitions, store, settings, key)
             with described(tree.bridge, f"lore dump, loreId {lore_id}"):
                 found.folders[lore_id] = dump.run()
             found.warnings += dump.masking.warnings
-        except WorkbenchError as error:
+        except Exception as error:
             if settings.strict:
                 raise
-            found.refused[lore_id] = str(error).replace("\n", ";")
+            reason = str(error) if isinstance(error, WorkbenchError) else f"failed: {failure_of(error)}"
+            found.refused[lore_id] = reason.replace("\n", ";")
     return found
 
 
@@ -140,13 +142,19 @@ class _Dump:
     """One operator's dump."""
 
     def __init__(
-        self, tree: Tree, node: Node, partitions: Iterable[int] | None, store: Store, settings: DumpSettings
+        self,
+        tree: Tree,
+        node: Node,
+        partitions: Iterable[int] | None,
+        store: Store,
+        settings: DumpSettings,
+        key: str,
     ) -> None:
         self.tree, self.node, self.settings = tree, node, settings
         self.chosen = None if partitions is None else sorted(partitions)
         self.bridge = tree.bridge
         self.quiet = self.bridge.quiet()
-        self.masking = Masking(settings)
+        self.masking = Masking(settings, key)
         self.final = f"loreId-{node.lore_id}"
         self.scratch = f".{self.final}-{uuid.uuid4().hex[:12]}"
         self.parent = store
@@ -182,8 +190,8 @@ class _Dump:
                 f"{self.node.name} holds classes that a replay does not load",
                 where=f"loreId {self.node.lore_id}",
                 found=names[:8],
-                do="functions of Scala or Java, and reflect(), run code that nobody can check: dump an operator above or "
-                "below, or the data alone with skip_plan_dump",
+                do="functions of Scala or Java, and reflect(), run code that nobody can check: dump an operator above "
+                "or below, or the data alone with skip_plan_dump",
             )
 
     def _prepare(self, index: int, one: Input) -> _Prepared:

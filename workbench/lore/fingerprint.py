@@ -38,7 +38,7 @@ def row_hash_sql(types: Iterable[str]) -> str:
     Examples
     --------
     >>> row_hash_sql(["float"])
-    'xxhash64(`c0`, IF(`c0` IS NULL, 1L, 0L) + IF(`c0` = 0 AND atan2(`c0`, -1) < 0, 2L, 0L))'
+    "xxhash64(`c0`, IF(`c0` IS NULL, 1L, 0L) + IF(`c0` = 0 AND CAST(`c0` AS STRING) = '-0.0', 2L, 0L))"
     >>> row_hash_sql([])
     'xxhash64(1)'
     """
@@ -59,13 +59,14 @@ def row_hash_sql(types: Iterable[str]) -> str:
 def _values(column: str, kind: str) -> list[str]:
     if "variant" in kind:
         return [f"to_json({column})" if kind == "variant" else f"to_json(struct({column}))"]
-    # The text of what is nested shows nulls and negative zeros in it.
+    # JSON of what is nested shows nulls and negative zeros in it; a cast to a text has null for 'null'.
     nested = kind.startswith(("array", "map", "struct"))
-    return [column, f"CAST({column} AS STRING)"] if nested else [column]
+    return [column, f"to_json({column}, map('ignoreNullFields', 'false'))"] if nested else [column]
 
 
 def _flags(column: str, kind: str) -> list[str]:
-    negative_zero = f"{column} = 0 AND atan2({column}, -1) < 0"
+    # Other functions of numbers lose the sign: Spark's atan2 and division add or normalise zeros.
+    negative_zero = f"{column} = 0 AND CAST({column} AS STRING) = '-0.0'"
     return [f"{column} IS NULL", *([negative_zero] if kind in ("double", "float") else [])]
 
 

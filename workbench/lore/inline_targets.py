@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.errors import ConfigError
 from workbench.lore import fingerprint
 from workbench.lore.inputs import Input, inputs, stored_names
-from workbench.lore.masking import Masking
+from workbench.lore.masking import Masking, masking_key
 from workbench.lore.plan import Node, Tree
 from workbench.lore.rebuild import ZERO_COLUMN
 
@@ -95,6 +95,7 @@ class Targets:
         self.expressions: Any = self.bridge.jvm.java.util.HashMap()
         self._signatures: Any = self.bridge.jvm.workbench.lore.Signature()
         self._occurrences = self._places(tree)
+        self._masking_key = masking_key()
 
     def _places(self, tree: Tree) -> dict[int, tuple[str, int]]:
         seen: dict[str, int] = {}
@@ -122,7 +123,7 @@ class Targets:
                 found=owner,
                 do="dump without mode=inline, or run the query without the accelerator",
             )
-        masking = Masking(self.settings)
+        masking = Masking(self.settings, self._masking_key)
         masking.check(node, sources, self.bridge)
         place = f"loreId-{node.lore_id}"
         bound: dict[str, Any] = {}

@@ -21,6 +21,14 @@ How = Literal["hash", "null"]
 _BY_POSITION = ("broadcast", "subquery")
 
 
+def masking_key() -> str:
+    """A key of hashes for one call of dump, written nowhere.
+
+    Equal values stay equal across inputs and operators, and nobody can look them up.
+    """
+    return secrets.token_hex(16)
+
+
 @dataclass
 class Masking:
     """What becomes of each input's columns.
@@ -28,14 +36,13 @@ class Masking:
     Attributes
     ----------
     key
-        Of the hashes; made for one call of dump and written nowhere, so that equal values stay equal across inputs
-        and nobody can look them up.
+        Of the hashes (`masking_key`): one for all operators of a call of dump.
     warnings
         Where the operator itself uses a masked column.
     """
 
     settings: DumpSettings
-    key: str = field(default_factory=lambda: secrets.token_hex(16))
+    key: str
     warnings: list[str] = field(default_factory=list)
 
     def how(self, name: str) -> How | None:
