@@ -1,0 +1,103 @@
+"""A Spark of a test module, small dumps made in it, and commands in processes of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from workbench.lore import trust
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from workbench.lore.sidecar import Sidecar
+    from workbench.lore.verifying import Verification
+
+ROOT = Path(__file__).parents[2]
+SMALL = {
+    "spark.sql.shuffle.partitions": "3",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.session.timeZone": "Europe/Berlin",
+    # Seconds of work: what the JVM's second compiler gains, it never earns back.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+MARKS = [
+    pytest.mark.spark,
+    pytest.mark.timeout(900),
+    # Of pyspark's and py4j's own making.
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"),
+]
+
+
+@contextlib.contextmanager
+def local(**settings: str) -> Iterator[SparkSession]:
+    """A session on two cores whose queries have three partitions; keys are written with __ for a dot."""
+    from workbench.lore import session
+
+    changed = {key.replace("__", "."): value for key, value in settings.items()}
+    with session.fresh(master="local[2]", filtered=False, settings=SMALL | changed) as spark:
+        left = spark.range(0, 300, 1, 3).selectExpr("id % 40 AS k", "id * 0.5D AS v", "concat('n', id % 7) AS s")
+        left.createOrReplaceTempView("a")
+        spark.range(0, 30, 1, 2).selectExpr("id AS k", "concat('name', id) AS name").createOrReplaceTempView("b")
+        yield spark
+
+
+def lore_id(frame: DataFrame, name: str) -> int:
+    """The id of the only operator of this name; of the topmost for `root`."""
+    from workbench.lore.plan import Tree
+
+    nodes = Tree.of(frame).nodes
+    found = [number for number, node in nodes.items() if node.name == name]
+    if name == "root":
+        return max(nodes)
+    assert len(found) == 1, Tree.of(frame).render()
+    return found[0]
+
+
+def dumped(frame: DataFrame, name: str, path: Path | str, partitions: Any = None, **settings: Any) -> Path:
+    """Dump the only operator of this name; gives loreId-N."""
+    from workbench import lore
+
+    number = lore_id(frame, name)
+    made = lore.dump(frame, {number: partitions}, str(path), **settings)
+    return Path(path) / made.folders[number].rpartition("/")[2]
+
+
+def verified(spark: SparkSession, folder: Path, **options: Any) -> Verification:
+    """What `verify` says of a dump, in this session."""
+    from workbench.lore.bridge import bridge
+    from workbench.lore.rebuild import rebuild
+    from workbench.lore.store import Store
+    from workbench.lore.verifying import verify
+
+    sidecar, found = trust.check(folder), bridge(spark)
+    store = Store(found, str(folder))
+    return verify(store, sidecar, rebuild(store, sidecar, (folder / "plan.meta").read_bytes(), found), **options)
+
+
+def signed_anew(folder: Path, sidecar: Sidecar) -> None:
+    """Write a changed plan.json as this user would have."""
+    (folder / "plan.json").write_text(trust.sign(sidecar).model_dump_json(indent=1))
+
+
+def lore_command(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """`workbench lore …` as a user runs it."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "_PYSPARK"))}
+    return subprocess.run(
+        [sys.executable, "-m", "workbench", "lore", *map(str, arguments)],
+        cwd=ROOT,
+        env=kept | environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=800,
+        check=False,
+    )
