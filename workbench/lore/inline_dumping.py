@@ -264,6 +264,8 @@ def _listed(numbers: list[int]) -> str:
 
 def _not_met(node: Node, run: Run) -> ConfigError:
     faults = [str(fault) for fault in run.armed.faults()]
+    if run.failure is not None:
+        faults.insert(0, f"the query failed before: {run.failure}")
     return ConfigError(
         "the captured run did not meet this operator",
         where=f"loreId {node.lore_id}, {node.name}",

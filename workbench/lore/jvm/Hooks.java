@@ -63,13 +63,29 @@ final class Hooks {
         result = around(target, original, result);
       }
       for (Target.Input input : target.inputs) {
-        if (signature.equals(input.elsewhere)) {
-          Tap tap = Tap.dump(armed, target, input, original, true);
-          result = new LoreDumpExec(result, tap, new Object(), tap.name, null);
+        if (input.elsewhere != null) {
+          result = elsewhere(target, input, original, result);
         }
       }
     }
     return result;
+  }
+
+  /** A tap on what is broadcast, below its exchange, or on the top of a subquery's plan. */
+  private SparkPlan elsewhere(Target target, Target.Input input, SparkPlan original, SparkPlan plan) {
+    boolean broadcasts = original instanceof BroadcastExchangeLike;
+    // Other exchanges have the signature of the shuffle reads above them, and must stay what AQE takes them for.
+    if (!broadcasts && (original != root || original instanceof Exchange)) {
+      return plan;
+    }
+    SparkPlan whole = broadcasts ? Scala.<SparkPlan>list(original.children()).get(0) : original;
+    if (!input.elsewhere.equals(signatures.of(whole))) {
+      return plan;
+    }
+    Tap tap = Tap.dump(armed, target, input, whole, true);
+    SparkPlan tapped = broadcasts ? Scala.<SparkPlan>list(plan.children()).get(0) : plan;
+    SparkPlan dump = new LoreDumpExec(tapped, tap, new Object(), tap.name, null);
+    return broadcasts ? plan.withNewChildren(Scala.seq(List.of(dump))) : dump;
   }
 
   private SparkPlan around(Target target, SparkPlan original, SparkPlan plan) {
