@@ -35,12 +35,15 @@ class Run:
         The dump path, and the folder in it that the executors wrote to.
     failure
         What the query died of; null when it ended well.
+    key
+        Of the hashes of masked columns.
     """
 
     armed: Any
     store: Store
     staging: str
     failure: Failure | None
+    key: str
     records: list[Record] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -63,7 +66,7 @@ class InlineDump(_Dump):
         if operator is None:
             raise _not_met(node, run)
         # As it was planned in the captured run: its attributes and seeds are of that run.
-        super().__init__(tree, replace(node, java=operator), partitions, run.store, settings)
+        super().__init__(tree, replace(node, java=operator), partitions, run.store, settings, run.key)
         self.captured, self.lore_id = run, lore_id
         self.warnings: list[str] = []
         self.entries: dict[int, InputEntry] = {}
