@@ -222,7 +222,7 @@ class Capture:
                 raise ConfigError(
                     "nothing was captured", where="Capture.finish", do="run the query within `with Capture(…)`"
                 )
-            run = Run(armed, self.store, self.staging, failure)
+            run = Run(armed, self.store, self.staging, failure, self.targets.key)
             for lore_id, selection in self.settings.ids.items():
                 if lore_id in self.dumped.refused:
                     continue

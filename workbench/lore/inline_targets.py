@@ -95,7 +95,7 @@ class Targets:
         self.expressions: Any = self.bridge.jvm.java.util.HashMap()
         self._signatures: Any = self.bridge.jvm.workbench.lore.Signature()
         self._occurrences = self._places(tree)
-        self._masking_key = masking_key()
+        self.key = masking_key()
 
     def _places(self, tree: Tree) -> dict[int, tuple[str, int]]:
         seen: dict[str, int] = {}
@@ -123,7 +123,7 @@ class Targets:
                 found=owner,
                 do="dump without mode=inline, or run the query without the accelerator",
             )
-        masking = Masking(self.settings, self._masking_key)
+        masking = Masking(self.settings, self.key)
         masking.check(node, sources, self.bridge)
         place = f"loreId-{node.lore_id}"
         bound: dict[str, Any] = {}
