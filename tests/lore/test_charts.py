@@ -42,7 +42,7 @@ def drawn(chart: Any) -> tuple[list[dict[str, Any]], str]:
 
 def test_the_largest_stands_first_and_the_skew_in_the_subtitle() -> None:
     rows, text = drawn(chart_partitions(partitions(10, 31, 5)))
-    assert [row["label"] for row in rows] == [f"input-0 · partition {number}" for number in (1, 0, 2)]
+    assert [row["label"] for row in rows] == [f"input-0 · {number}" for number in (1, 0, 2)]
     assert [row["n_rows"] for row in rows] == [31, 10, 5]
     assert "Rows by partition" in text
     assert "the largest has 3.1 times the median of its input" in text
@@ -57,7 +57,7 @@ def test_bytes_are_drawn_on_request_and_claim_no_skew_of_rows() -> None:
 
 def test_partitions_of_several_dumps_are_told_apart() -> None:
     rows, _ = drawn(chart_partitions(partitions(10, lore_ids=(7, 9))))
-    assert {row["label"] for row in rows} == {"loreId-7 · input-0 · partition 0", "loreId-9 · input-0 · partition 0"}
+    assert {row["label"] for row in rows} == {"loreId-7 · input-0 · 0", "loreId-9 · input-0 · 0"}
 
 
 def test_rows_that_are_not_known_are_counted_and_not_drawn_as_0() -> None:

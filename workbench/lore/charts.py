@@ -47,7 +47,7 @@ def chart_partitions(
     frame = PARTITIONS.check(partitions)
     several = frame["lore_id"].n_unique() > 1
     dump = pl.format("loreId-{} · ", "lore_id") if several else pl.lit("")
-    labelled = frame.with_columns(label=dump + pl.format("{} · partition {}", "input", "partition"))
+    labelled = frame.with_columns(label=dump + pl.format("{} · {}", "input", "partition"))
     skew = frame["skew_ratio"].max() if of == "n_rows" else None
     return charts.bars(
         labelled,
@@ -56,7 +56,10 @@ def chart_partitions(
         value=of,
         category="input",
         top=top,
-        subtitle=sentences(f"the largest has {number(skew)} times the median of its input" if skew is not None else ""),
+        subtitle=sentences(
+            "input and number of the partition",
+            f"the largest has {number(skew)} times the median of its input" if skew is not None else "",
+        ),
     )
 
 
@@ -91,7 +94,7 @@ def chart_times(timings: pl.DataFrame, times: pl.DataFrame) -> alt.Chart:
     label = pl.format("{} · {}", "side", "quantity") if several else pl.col("quantity")
     drawn, spans = dots.with_columns(label=label), times.with_columns(label=label)
     scale = alt.Scale(zero=True, nice=False, padding=12)
-    x = alt.X("time_s", type="quantitative", title="s", scale=scale)
+    x = alt.X("time_s", type="quantitative", title="time (s)", scale=scale)
     shade = _by_quantity(spans)
     bars = alt.Chart(spans).encode(y=rows("label"), tooltip=tooltip(spans, leave_out=("label",)))
     wide = bars.mark_rule(strokeWidth=7, opacity=0.35, strokeCap="round")

@@ -20,8 +20,8 @@ LINE_PX = 21
 # What is dumped, what could be, what is refused.
 KINDS = {"replayed": CATEGORIES[1], "can be dumped": COLOURS["accent"], "refused": COLOURS["neutral"]}
 # Columns of figures, from the right end of the picture.
-STAGE_PX, TIME_PX, ROWS_PX, BAR_PX = 4, 66, 128, 56
-# Narrower than this, the column of fused stages is left out.
+STAGE_PX, TIME_PX, ROWS_PX, BAR_PX = 4, 82, 142, 56
+# Narrower than this, only rows stand beside the names.
 NARROW_PX = 460
 _IDS = r"#\d+L?|,? ?\[?plan_id=\d+\]?"
 
@@ -62,7 +62,7 @@ def chart_plan(plan: pl.DataFrame, *, lore_id: int | None = None) -> alt.Chart:
     told = sentences(
         f"{number(frame.height - refused)} of {number(frame.height)} operators can be dumped",
         "times are added over tasks; those of one fused stage hold each other",
-        "point at an operator for its whole text",
+        "point at one for its text",
     )
     words = frame.select("operator", "lore_id", "n_rows", "time_ms", "refused")
     return finish(  # type: ignore[no-any-return]
@@ -92,7 +92,7 @@ def _readable(plan: pl.DataFrame, lore_id: int | None) -> pl.DataFrame:
 
 
 # Steps are as wide as there is room for: the deepest operator starts within a third of the picture.
-_STEP = "min(14 * datum.depths, width * 0.3)"
+_STEP = f"min(14 * datum.depths, width * (width < {NARROW_PX} ? 0.17 : 0.3))"
 
 
 def _edges(frame: pl.DataFrame, y: Any) -> list[Any]:
@@ -117,7 +117,7 @@ def _names(frame: pl.DataFrame, y: Any) -> list[Any]:
     scale = alt.Scale(domain=known, range=[KINDS[name] for name in known])
     shade = alt.Color("kind", type="nominal", title=None, scale=scale) if known else alt.value(COLOURS["neutral"])
     dots = base.mark_circle(size=70, opacity=1, x=alt.ExprRef(x)).encode(color=shade)
-    room = f"max(30, width - {ROWS_PX + BAR_PX + 6} + (width < {NARROW_PX} ? {TIME_PX} : 0) - ({x}) - 9)"
+    room = f"max(30, {_ROWS_END} - {BAR_PX + 6} - ({x}) - 9)"
     words = base.mark_text(
         align="left",
         fontSize=12,
@@ -130,54 +130,62 @@ def _names(frame: pl.DataFrame, y: Any) -> list[Any]:
     return [dots, words]
 
 
-def _at(right_px: int) -> str:
-    """Where a column ends: moved to the right where the last one is left out."""
-    return f"width - {right_px} + (width < {NARROW_PX} ? {TIME_PX - STAGE_PX} : 0)"
+_WIDE = f"width >= {NARROW_PX} ? 1 : 0"
+# Where columns are left out, rows move to the right end; what is hidden stays inside, or Vega would make room for it.
+_MOVED = f"(width < {NARROW_PX} ? {ROWS_PX - STAGE_PX} : 0)"
+_ROWS_END = f"width - {ROWS_PX} + {_MOVED}"
 
 
 def _figures(frame: pl.DataFrame, y: Any) -> list[Any]:
     import altair as alt
 
     base = alt.Chart(frame).encode(y=y)
-    end = _at(ROWS_PX)
-    bars = base.transform_filter("datum.rows_share > 0").mark_rect(
+    end = _ROWS_END
+    bars = alt.Chart(frame.filter(pl.col("rows_share") > 0)).mark_rect(
         color=COLOURS["accent"],
         opacity=0.22,
         height=LINE_PX - 7,
         x=alt.ExprRef(f"{end} - {BAR_PX} * datum.rows_share"),
         x2=alt.ExprRef(end),
     )
+    bars = bars.encode(y=y)
     counted = f"isValid(datum.n_rows) ? ({short('datum.n_rows')}) : ''"
     taken = f"isValid(datum.time_ms) ? ({short('datum.time_ms')}) : ''"
     style: dict[str, Any] = {"align": "right", "fontSize": 11.5}
     return [
         bars,
         base.mark_text(**style, x=alt.ExprRef(f"{end} - 3"), text=alt.ExprRef(counted)),
-        base.mark_text(**style, x=alt.ExprRef(_at(TIME_PX)), text=alt.ExprRef(taken)),
+        base.mark_text(
+            **style, x=alt.ExprRef(f"width - {TIME_PX}"), text=alt.ExprRef(taken), opacity=alt.ExprRef(_WIDE)
+        ),
     ]
 
 
 def _stages(frame: pl.DataFrame, y: Any) -> list[Any]:
-    """A line beside the operators of each fused stage, with its time at its top."""
+    """A line beside the operators of each fused stage, with its time at its top.
+
+    A piece an operator: what stands between two of a stage may belong to another.
+    """
     import altair as alt
 
-    spans = (
-        frame.filter(pl.col("span").is_not_null())
-        .group_by("span", maintain_order=True)
-        .agg(position=pl.col("position").min(), last=pl.col("position").max(), span_ms=pl.col("span_ms").max())
-        .with_columns(top=pl.col("position") - 0.35, bottom=pl.col("last") + 0.35)
+    first, last = pl.col("position").min().over("span"), pl.col("position").max().over("span")
+    spans = frame.filter(pl.col("span").is_not_null()).select(
+        "span",
+        "position",
+        span_ms=pl.when(pl.col("position") == first).then(pl.col("span_ms").max().over("span")),
+        top=pl.col("position") - pl.when(pl.col("position") == first).then(0.35).otherwise(0.5),
+        bottom=pl.col("position") + pl.when(pl.col("position") == last).then(0.35).otherwise(0.5),
     )
-    wide = f"width >= {NARROW_PX} ? 1 : 0"
     base = alt.Chart(spans)
     across = alt.Y("top", type="quantitative", axis=None, scale=y["scale"])
     line = base.mark_rule(
-        color=COLOURS["neutral"], strokeWidth=2.5, opacity=alt.ExprRef(wide), x=alt.ExprRef(f"width - {STAGE_PX - 4}")
+        color=COLOURS["neutral"], strokeWidth=2.5, opacity=alt.ExprRef(_WIDE), x=alt.ExprRef(f"width - {STAGE_PX - 4}")
     ).encode(y=across, y2=alt.Y2("bottom"))
     figure = f"isValid(datum.span_ms) ? ({short('datum.span_ms')}) : ''"
     words = base.mark_text(
         align="right",
         fontSize=11.5,
-        opacity=alt.ExprRef(wide),
+        opacity=alt.ExprRef(_WIDE),
         x=alt.ExprRef(f"width - {STAGE_PX + 4}"),
         text=alt.ExprRef(figure),
     ).encode(y=y)
@@ -194,7 +202,7 @@ def _headings(y: Any) -> Any:
             "place": [ROWS_PX + 3, TIME_PX, STAGE_PX + 4],
         }
     )
-    x = f"width - datum.place + (width < {NARROW_PX} ? {TIME_PX - STAGE_PX} : 0)"
+    x = f"width - datum.place + (datum.words == 'rows' ? {_MOVED} : 0)"
     return (
         alt.Chart(frame)
         .mark_text(
@@ -202,7 +210,7 @@ def _headings(y: Any) -> Any:
             fontSize=11,
             x=alt.ExprRef(x),
             text=alt.ExprRef("datum.words"),
-            opacity=alt.ExprRef(f"width < {NARROW_PX} && datum.words == 'fused, ms' ? 0 : 0.75"),
+            opacity=alt.ExprRef(f"datum.words == 'rows' ? 0.75 : 0.75 * ({_WIDE})"),
         )
         .encode(y=y)
     )
