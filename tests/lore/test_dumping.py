@@ -139,7 +139,7 @@ def test_without_strictness_a_path_may_have_something_in_it_and_refusals_are_lis
 def test_without_strictness_an_operator_that_fails_does_not_stop_the_others(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    sql = "SELECT /*+ REPARTITION(2) */ raise_error(concat('stop ', k)) AS x, k FROM b"
+    sql = "SELECT /*+ REPARTITION(2) */ CAST(raise_error(concat('stop ', k)) AS INT) AS x, k FROM b"
     frame = spark.sql(f"SELECT x.x, x.k, y.v FROM ({sql}) x JOIN a y ON x.k = y.k")
     nodes = Tree.of(frame).nodes
     bad = next(number for number, node in nodes.items() if "REPARTITION_BY_NUM" in node.text)

@@ -49,18 +49,20 @@ class Query:
         InputError
             Spark cannot read a table or understand the query, or the script has no such function.
         """
+        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
         from pyspark.errors import PySparkException
 
         for name, path in self.views.items():
             try:
                 _read(spark, path).createOrReplaceTempView(name)
-            except PySparkException as error:
+            # A file that is there and broken is no PySparkException.
+            except (PySparkException, Py4JJavaError) as error:
                 raise InputError("a table cannot be read", where=f"--view {name}", found=_first(error)) from error
         if self.script is not None:
             return _called(self.script, self.function, spark)
         try:
             return spark.sql(self.text or "")
-        except PySparkException as error:
+        except (PySparkException, Py4JJavaError) as error:
             raise InputError("Spark does not take this query", where="the query", found=_first(error)) from error
 
 
@@ -198,5 +200,7 @@ def _called(script: Path, function: str, spark: SparkSession) -> DataFrame:
 
 
 def _first(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # py4j's own text begins with the call, and the cause stands below a trace.
+    text = str(failure_of(error) if hasattr(error, "java_exception") else error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     return (lines or [type(error).__name__])[0][:300]
