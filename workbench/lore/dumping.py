@@ -75,7 +75,7 @@ def dump_frame(
     if settings.mode == "inline":
         from workbench.lore import inline
 
-        return inline.dump(frame, settings)
+        return inline.dump(frame, settings, tagged=tagged)
     # A stream has no plan that could be looked at.
     if frame.isStreaming or (tree := Tree.of(frame)).provisional:
         tree = tree_of(frame)
@@ -103,7 +103,7 @@ def dump_tree(tree: Tree, settings: DumpSettings) -> Dumped:
     for lore_id, selection in settings.ids.items():
         try:
             node = tree.node(lore_id)
-            dump = _Dump(tree, node, selection.partitions, store, settings, key)
+            dump = OneDump(tree, node, selection.partitions, store, settings, key)
             with described(tree.bridge, f"lore dump, loreId {lore_id}"):
                 found.folders[lore_id] = dump.run()
             found.warnings += dump.masking.warnings
@@ -116,7 +116,7 @@ def dump_tree(tree: Tree, settings: DumpSettings) -> Dumped:
 
 
 @dataclass(frozen=True)
-class _Prepared:
+class Prepared:
     """An input ready to be written.
 
     Attributes
@@ -138,7 +138,7 @@ class _Prepared:
     masks: dict[str, str]
 
 
-class _Dump:
+class OneDump:
     """One operator's dump."""
 
     def __init__(
@@ -194,7 +194,7 @@ class _Dump:
                 "or below, or the data alone with skip_plan_dump",
             )
 
-    def _prepare(self, index: int, one: Input) -> _Prepared:
+    def _prepare(self, index: int, one: Input) -> Prepared:
         every = self.bridge.listed(one.output)
         rdd = execute(one.source, self.bridge)
         n_partitions = int(rdd.getNumPartitions())
@@ -214,7 +214,7 @@ class _Dump:
             attribute.withNullability(True) if self.masking.how(str(attribute.name())) == "null" else attribute
             for attribute in attributes
         ]
-        return _Prepared(
+        return Prepared(
             replace(reduced, output=self.bridge.seq(nullable)), nullable, rdd, keep, n_partitions, names, masks
         )
 
@@ -231,7 +231,7 @@ class _Dump:
             raise ConfigError("no such partition", where=where, found=wrong, allowed=f"0 to {n_partitions - 1}")
         return self.chosen
 
-    def _input(self, index: int, one: _Prepared) -> InputEntry:
+    def _input(self, index: int, one: Prepared) -> InputEntry:
         folder = f"input-{index}"
         rdd = self.bridge.prune(one.rdd, one.keep) if len(one.keep) < one.n_partitions else one.rdd
         frame = self._masked(one, rdd)
@@ -254,7 +254,7 @@ class _Dump:
         self._metas(entry)
         return entry
 
-    def _masked(self, one: _Prepared, rdd: Any) -> DataFrame:
+    def _masked(self, one: Prepared, rdd: Any) -> DataFrame:
         columns = [(name, attribute.dataType()) for name, attribute in zip(one.names, one.attributes, strict=True)]
         frame = self.quiet.frame(rdd, self.bridge.struct(columns))
         if not one.masks:
@@ -301,7 +301,7 @@ class _Dump:
         prints_by_name = {str(number): one for number, one in prints.items()}
         return Output(columns=columns, n_partitions=n_partitions, fingerprint=prints_by_name, kept=kept)
 
-    def _computed(self, plan: bytes, prepared: list[_Prepared]) -> tuple[list[Any], Any, list[int] | None]:
+    def _computed(self, plan: bytes, prepared: list[Prepared]) -> tuple[list[Any], Any, list[int] | None]:
         """Attributes and rows of the output, and which of its partitions belong to what is dumped (null: all)."""
         changed = self.settings.columns or any(one.masks for one in prepared)
         subset = any(len(one.keep) < one.n_partitions for one in prepared)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 # Row numbers within a partition, the lower bits of monotonically_increasing_id.
 _ROW_BITS = 33
 _FLAGS_A_NUMBER = 60
+# Of a row's place i in its partition, and its hash h.
+ORDERED_SQL = "xxhash64(i, h)"
 _TOTALS = (
     "count(1)",
     "sum(h & 4294967295L)",
@@ -94,7 +96,7 @@ def of(frame: DataFrame, partitions: Iterable[int] | None = None) -> dict[int, P
     types = [field.dataType.simpleString() for field in frame.schema.fields]
     hashed = frame.selectExpr(
         f"{row_hash_sql(types)} AS h", f"monotonically_increasing_id() & {(1 << _ROW_BITS) - 1}L AS i"
-    ).selectExpr("h", "xxhash64(i, h) AS o")
+    ).selectExpr("h", f"{ORDERED_SQL} AS o")
     # Two halves of each, since a sum of 64-bit values would overflow (and stop under ANSI).
     rows = _by_partition(hashed.agg(*(expression(text) for text in _TOTALS)), bridge(frame.sparkSession))
     numbers = list(partitions) if partitions is not None else list(range(len(rows)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError, InputError
 from workbench.lore import fingerprint, stubs
-from workbench.lore.dumping import _Dump, _Prepared
+from workbench.lore.dumping import OneDump, Prepared
 from workbench.lore.failure import Failure, failure_of
 from workbench.lore.inline_records import OUTPUT, Picked, Record, parse, pick
 from workbench.lore.inline_targets import JOINT, stored
@@ -55,7 +55,7 @@ class Run:
         return None if count < 0 else count
 
 
-class InlineDump(_Dump):
+class InlineDump(OneDump):
     """One operator's dump, of what was captured."""
 
     def __init__(
@@ -113,7 +113,7 @@ class InlineDump(_Dump):
             )
         return count
 
-    def _prepare(self, index: int, one: Input) -> _Prepared:
+    def _prepare(self, index: int, one: Input) -> Prepared:
         place = f"input-{index}"
         n_partitions = self._count(place)
         how = stored(self.node, index, one, self.masking, self.bridge)
@@ -129,7 +129,7 @@ class InlineDump(_Dump):
         keep = [number for number in wanted if number in found]
         self._check_computed(place, one, wanted, keep)
         names = how.names if how.attributes else []
-        return _Prepared(how.one, how.attributes, None, keep, n_partitions, names, how.masks)
+        return Prepared(how.one, how.attributes, None, keep, n_partitions, names, how.masks)
 
     def _check_computed(self, place: str, one: Input, wanted: list[int], keep: list[int]) -> None:
         if len(keep) == len(wanted):
@@ -145,7 +145,7 @@ class InlineDump(_Dump):
         why = "the query failed before" if self.captured.failure else "a LIMIT above ended it early"
         self.warnings.append(f"loreId {self.lore_id}, {place}: not computed: partitions {_listed(missing)}; {why}")
 
-    def _input(self, index: int, one: _Prepared) -> InputEntry:
+    def _input(self, index: int, one: Prepared) -> InputEntry:
         folder = f"input-{index}"
         records = {number: self.picked[folder][number] for number in one.keep}
         for number, record in records.items():
@@ -168,7 +168,7 @@ class InlineDump(_Dump):
         self.entries[index] = entry
         return entry
 
-    def _fingerprint(self, plan: bytes, prepared: list[_Prepared]) -> Output:
+    def _fingerprint(self, plan: bytes, prepared: list[Prepared]) -> Output:
         """What the original run gave; where that is not known, the operator over what was captured."""
         original = self._original(prepared)
         if original is None:
@@ -202,7 +202,7 @@ class InlineDump(_Dump):
             return again.model_copy(update={"compared_with": ORIGINAL})
         return again
 
-    def _again(self, plan: bytes, prepared: list[_Prepared]) -> Output:
+    def _again(self, plan: bytes, prepared: list[Prepared]) -> Output:
         """The operator computed over the captured files."""
         attributes, rdd, keep = self._over_files(plan, prepared)
         n_partitions = int(rdd.getNumPartitions())
@@ -220,7 +220,7 @@ class InlineDump(_Dump):
         by_name = {str(number): one for number, one in prints.items()}
         return Output(columns=columns, n_partitions=n_partitions, fingerprint=by_name, kept=kept)
 
-    def _original(self, prepared: list[_Prepared]) -> dict[int, PartitionPrint] | None:
+    def _original(self, prepared: list[Prepared]) -> dict[int, PartitionPrint] | None:
         """The original run's fingerprints; null where it did not see all of the output that belongs to the inputs."""
         n_partitions = self.captured.n_partitions(self.lore_id, OUTPUT)
         if n_partitions is None or self.captured.failure is not None:
@@ -239,7 +239,7 @@ class InlineDump(_Dump):
         }
         return prints if len(prints) == len(wanted) else None
 
-    def _over_files(self, plan: bytes, prepared: list[_Prepared]) -> tuple[list[Any], Any, list[int]]:
+    def _over_files(self, plan: bytes, prepared: list[Prepared]) -> tuple[list[Any], Any, list[int]]:
         """Attributes and rows of the output, and which of its partitions belong to what was captured."""
 
         def source(index: int) -> tuple[Any, int]:

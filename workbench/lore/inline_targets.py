@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 JOINT = ("rows", "columnar")
 # An accelerator hands batches from one of its operators to the next, and must not meet a node of ours between them.
 _SPARKS_OWN = "org.apache.spark.sql.execution."
-# The hash of a row, h, and its number in the partition, i, as `fingerprint` joins them.
-ORDERED_SQL = "xxhash64(i, h)"
 
 
 @dataclass(frozen=True)
@@ -138,7 +136,7 @@ class Targets:
             output = self._numbered(node.java.output())
             hashing = fingerprint.row_hash_sql(str(kind.catalogString()) for _, kind in output)
             bound[f"{place}/output"] = self._bound(output, [hashing])
-            bound[f"{place}/ordered"] = self._bound(self._hashed(), [ORDERED_SQL])
+            bound[f"{place}/ordered"] = self._bound(self._hashed(), [fingerprint.ORDERED_SQL])
         for name, expressions in bound.items():
             self.expressions.put(name, expressions)
         signature, occurrence = self._occurrences[node.lore_id or 0]
