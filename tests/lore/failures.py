@@ -1,0 +1,253 @@
+"""The two processes of the tests about failing and differing operators: one dumps, the other verifies and bisects.
+
+Run as `python -m tests.lore.failures dump|work FOLDER`; both write one JSON document.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from workbench.errors import WorkbenchError
+from workbench.lore import dump
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROOT = Path(__file__).parents[2]
+TIMEOUT_S = 1500
+N_ROWS = 20_000
+BAD = 13_577
+# Range(0, 20000) in four partitions.
+BAD_PARTITION = 2
+BATCH_ROWS = 700
+MASTER = "local[2]"
+PARSER = "spark.sql.legacy.timeParserPolicy"
+# Smaller dumps that are verified once more, in a session that did not write them.
+VERIFIED = ("udf", "overflow", "join", "subquery", "zero_columns", "dates")
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+}
+
+
+def _udf(spark: SparkSession) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    def picky(value: int) -> int:
+        if value == 13_577:
+            raise ValueError(f"cannot take {value}")
+        return value + 1
+
+    return _range(spark).select(f.udf(picky, "long")("id").alias("y")).where("y > 0")
+
+
+def _range(spark: SparkSession) -> DataFrame:
+    return spark.range(0, N_ROWS, 1, 4)
+
+
+def _division(spark: SparkSession) -> DataFrame:
+    return _range(spark).selectExpr(f"100 / (id - {BAD}) AS q")
+
+
+def _cast(spark: SparkSession) -> DataFrame:
+    texts = _range(spark).selectExpr("CASE WHEN id = 7777 THEN '12a' ELSE CAST(id AS STRING) END AS s")
+    return texts.repartition(3).selectExpr("CAST(s AS INT) AS n")
+
+
+def _overflow(spark: SparkSession) -> DataFrame:
+    large = "CASE WHEN id IN (300, 15300) THEN 9223372036854775000 ELSE 0 END AS v"
+    return _range(spark).selectExpr("id % 1000 AS k", large).groupBy("k").agg({"v": "sum"})
+
+
+def _join(spark: SparkSession) -> DataFrame:
+    return _joined(spark, "")
+
+
+def _broadcast(spark: SparkSession) -> DataFrame:
+    return _joined(spark, "/*+ BROADCAST(r) */")
+
+
+def _joined(spark: SparkSession, hint: str) -> DataFrame:
+    """One row of each side overflows with one of the other."""
+    large = "CAST(CASE WHEN id = 4321 THEN 2147483647 ELSE 1 END AS INT) AS a"
+    _range(spark).selectExpr("id % 5000 AS k", large).createOrReplaceTempView("l")
+    small = spark.range(0, 5000, 1, 2).selectExpr("id AS j", "CAST(CASE WHEN id = 4321 THEN 5 ELSE 0 END AS INT) AS b")
+    small.createOrReplaceTempView("r")
+    return spark.sql(f"SELECT {hint} * FROM l JOIN r ON k = j AND a + b > 0")
+
+
+def _subquery(spark: SparkSession) -> DataFrame:
+    spark.range(0, 10, 1, 2).selectExpr("CAST(2147470000 + id AS INT) AS m").createOrReplaceTempView("m")
+    _range(spark).selectExpr("CAST(id AS INT) AS i").repartition(4).createOrReplaceTempView("i")
+    return spark.sql("SELECT i + (SELECT max(m) FROM m) AS s FROM i")
+
+
+def _zero_columns(spark: SparkSession) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    return _range(spark).selectExpr("1 AS one").where("one = 1").agg(f.sum(f.lit(9223372036854775000)))
+
+
+def _position(spark: SparkSession) -> DataFrame:
+    """Fails at the third row of the first partition, whichever row that is."""
+    return _range(spark).selectExpr("100 / (monotonically_increasing_id() - 2) AS q", "id")
+
+
+FAILING: dict[str, Callable[[SparkSession], DataFrame]] = {
+    "udf": _udf,
+    "division": _division,
+    "cast": _cast,
+    "overflow": _overflow,
+}
+MORE_FAILING: dict[str, Callable[[SparkSession], DataFrame]] = {
+    "join": _join,
+    "broadcast": _broadcast,
+    "subquery": _subquery,
+    "zero_columns": _zero_columns,
+    "position": _position,
+}
+
+
+def _dates(spark: SparkSession) -> DataFrame:
+    """One text that only the old parser of dates takes, which is chosen by a setting when the operator runs."""
+    text = f"CASE WHEN id = {BAD} THEN '2020-1-5' ELSE '2020-01-05' END AS s"
+    return _range(spark).selectExpr(text, "id").repartition(4, "id").selectExpr("to_timestamp(s, 'yyyy-MM-dd') AS t")
+
+
+def _failing_leaf(spark: SparkSession) -> DataFrame:
+    def broken(value: int) -> tuple[int]:
+        raise RuntimeError("the source is broken")
+
+    rows = spark.sparkContext.parallelize(range(10), 2).map(broken)
+    return spark.createDataFrame(rows, "a int").where("a > 3")
+
+
+def dump_all(folder: Path) -> dict[str, Any]:
+    """Every case dumped: by name its folder and what was said of it, or why not."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(MASTER)
+    for key, value in SETTINGS.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    found: dict[str, Any] = {}
+
+    def keep(name: str, frame: DataFrame, ids: str | None = None) -> None:
+        failed = ids is None
+        try:
+            dumped = dump(frame, ids, folder / name, failed=failed, batch_rows=BATCH_ROWS)
+        except WorkbenchError as error:
+            found[name] = {"refused": str(error), "kind": type(error).__name__}
+            return
+        ((lore_id, url),) = dumped.folders.items()
+        found[name] = {"lore_id": lore_id, "url": url, "said": dumped.warnings[0] if failed else None}
+
+    for adaptive in ("on", "off"):
+        spark.conf.set("spark.sql.adaptive.enabled", str(adaptive == "on").lower())
+        for name, make in FAILING.items():
+            keep(f"{name}-{adaptive}", make(spark))
+    for name, make in MORE_FAILING.items():
+        keep(name, make(spark))
+    keep("sound", _range(spark).selectExpr("id + 1 AS y"))
+    keep("leaf", _failing_leaf(spark))
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    keep("upgrade", _dates(spark))
+    spark.conf.set(PARSER, "LEGACY")
+    keep("dates", _dates(spark), "3[*]")
+    spark.stop()
+    return found
+
+
+def work_all(folder: Path, dumped: dict[str, Any]) -> dict[str, Any]:
+    """Every dump verified, and what searches in them find."""
+    from workbench.lore.bisecting import BisectOptions, bisect
+    from workbench.lore.replaying import Options, replay
+
+    def verified(url: str) -> dict[str, Any]:
+        return replay(url, Options(repeat=0, master=MASTER), report=print).model_dump()
+
+    def searched(name: str, **options: Any) -> dict[str, Any]:
+        path = dumped[name]["url"].removeprefix("file:")
+        chosen = BisectOptions(master=MASTER, **options)
+        try:
+            return bisect(path, chosen, report=print).model_dump()
+        except WorkbenchError as error:
+            return {"refused": str(error)}
+
+    folders = {name: one["url"].removeprefix("file:") for name, one in dumped.items() if "url" in one}
+    checks = {name: verified(path) for name, path in folders.items() if "-" in name}
+    corrected, legacy, strict = ({PARSER: policy} for policy in ("CORRECTED", "LEGACY", "EXCEPTION"))
+    searches = {
+        name: searched(f"{name}-on" if name in FAILING else name, out=str(folder / "small" / name))
+        for name in (*FAILING, *MORE_FAILING)
+    }
+    searches |= {
+        "dates": searched("dates", confs_a=corrected, confs_b=legacy, out=str(folder / "small" / "dates")),
+        "dates_error": searched("dates", confs_a=legacy, confs_b=strict),
+        "same": searched("dates", confs_a=corrected, confs_b=corrected | {"spark.sql.codegen.wholeStage": "false"}),
+        "no_question": searched("dates"),
+        "gone": searched("upgrade", confs=legacy),
+        "now_failing": searched("dates", confs=strict),
+        "capped": searched("udf-on", max_steps=6),
+        "occupied": searched("udf-on", out=str(folder / "udf-on")),
+    }
+    small = {name: verified(searches[name]["out"].removeprefix("file:")) for name in VERIFIED}
+    return {"checks": checks, "searches": searches, "small": small}
+
+
+_made: dict[str, Any] = {}
+
+
+def outcome(folder: Callable[[], Path]) -> Iterator[dict[str, Any]]:
+    """What both processes wrote; they run once for all test files. The tests' config folder must be set."""
+    if not _made:
+        pytest.importorskip("pyspark", reason="pyspark is not installed (pip install -r requirements.lock)")
+        place = folder()
+        for work in ("dump", "work"):
+            _process(work, place)
+            _made[work] = json.loads((place / f"{work}.json").read_text())
+        _made["folder"] = place
+    yield _made
+
+
+def _process(work: str, folder: Path) -> None:
+    from workbench.spark.java import environment
+
+    with open(folder / f"{work}.log", "wb") as log:
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.lore.failures", work, str(folder)],
+            cwd=ROOT,
+            env=dict(os.environ) | environment() | {"SPARK_LOCAL_IP": "127.0.0.1"},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    assert done.returncode == 0, (folder / f"{work}.log").read_text(errors="replace")[-4000:]
+
+
+def main() -> None:
+    """One of the two processes."""
+    work, place = sys.argv[1], Path(sys.argv[2])
+    written = dump_all(place) if work == "dump" else work_all(place, json.loads((place / "dump.json").read_text()))
+    (place / f"{work}.json").write_text(json.dumps(written))
+
+
+if __name__ == "__main__":
+    main()
