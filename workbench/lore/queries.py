@@ -113,7 +113,7 @@ def failures_told() -> Iterator[None]:
     InputError
         With the innermost cause.
     """
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 import tempfile
+import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -109,7 +110,7 @@ def replay(
     """
     if options.profile_to is not None and not options.profile_to.absolute().parent.is_dir():
         raise ConfigError("no such folder", where="--profile-to", found=options.profile_to.parent)
-    folder = re.sub(r"^file:(?://)?(?=/)", "", folder)
+    folder = _without_scheme(folder)
     with contextlib.ExitStack() as stack:
         checked = None
         if "://" not in folder:
@@ -132,6 +133,12 @@ def replay(
         local, sidecar = checked
         store = Store(found, folder if "://" in folder else str(local))
         return _Replay(store, local, sidecar, options, spark, told).run()
+
+
+def _without_scheme(folder: str) -> str:
+    """A local path of a file: URL, be it as Hadoop writes it or encoded."""
+    plain = re.sub(r"^file:(?://)?(?=/)", "", folder)
+    return plain if plain == folder or Path(plain).exists() else urllib.parse.unquote(plain)
 
 
 def _of_files(options: Options) -> dict[str, str]:
