@@ -28,8 +28,10 @@ def answer(found: Outcome) -> str:
     elif found.replayed.comparison is not None and not found.replayed.comparison["equal"]:
         parts.append("A and B gave different rows")
     elif (ratio := found.ratio) is not None:
-        faster = f"{ratio['speed_ratio']:.2f} {_ends(ratio['low_ratio'], ratio['high_ratio'])} times as fast"
+        faster = f"{ratio['speed_ratio']:.2f} {_ratio_ends(ratio)} times as fast"
         parts.append(f"{other_side(found)} is {faster}: {ratio['verdict']}")
+    elif found.sides.height == 2:
+        parts.append("no ratio, for in some run reading the inputs alone took longer than with the operator")
     return "; ".join(parts) + "."
 
 
@@ -52,8 +54,7 @@ def of_outcome(found: Outcome) -> list[KeyNumber]:
         numbers.append(("operator", row["operator_s"], "s", f"{which}median of {row['n']} {ends}"))
         numbers.append(("its inputs read", row["scan_s"], "s", "taken off the operator's time"))
     if (ratio := found.ratio) is not None:
-        ends = _ends(ratio["low_ratio"], ratio["high_ratio"])
-        numbers.append(("speed of B", ratio["speed_ratio"], "× A", f"{ends} {ratio['verdict']}"))
+        numbers.append(("speed of B", ratio["speed_ratio"], "× A", f"{_ratio_ends(ratio)} {ratio['verdict']}"))
     return [*numbers, *_of_inputs(found)]
 
 
@@ -89,3 +90,8 @@ def _verified(found: Outcome) -> str:
 
 def _ends(low: float | None, high: float | None) -> str:
     return "(no interval)" if low is None or high is None else f"[{number(low)}, {number(high)}]"
+
+
+def _ratio_ends(ratio: dict[str, Any]) -> str:
+    low, high = ratio["low_ratio"], ratio["high_ratio"]
+    return "(no interval)" if low is None or high is None else f"[{low:.2f}, {high:.2f}]"

@@ -11,8 +11,8 @@ import polars as pl
 
 SEED = 5
 PRODUCTS, SALES, PRICES_EACH, DAYS = 2_000, 120_000, 26, 728
-# One product in eight sales: what makes one partition of the join larger than the others.
-HOT_PRODUCT, HOT_SHARE = 17, 0.12
+# One sale in five is of one product: what makes one partition of the join larger than the others.
+HOT_PRODUCT, HOT_SHARE = 17, 0.2
 CATEGORIES = ["books", "garden", "kitchen", "music", "office", "sports", "toys"]
 START = dt.date(2024, 1, 1)
 
