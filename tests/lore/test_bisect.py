@@ -115,7 +115,7 @@ class TestDiffering:
     def test_the_row_that_two_parsers_of_dates_read_differently_is_found(self, made: dict[str, Any]) -> None:
         found = made["work"]["searches"]["dates"]
         assert (found["reproduced"], found["minimal"]) == (True, True), found
-        assert _rows(found) == [[{"s": "2020-1-5"}]]
+        assert _rows(found) == [[{"s": "2020-1-5", "id": failures.BAD}]]
         assert found["sides"] == {"A": "1 rows", "B": "1 rows"}
         assert (found["only_a"], found["only_b"]) == (["{}"], ['{"c0":"2020-01-05T00:00:00.000Z"}'])
 
@@ -128,7 +128,7 @@ class TestDiffering:
 
     def test_a_side_that_fails_differs_from_one_that_does_not(self, made: dict[str, Any]) -> None:
         found = made["work"]["searches"]["dates_error"]
-        assert _rows(found) == [[{"s": "2020-1-5"}]]
+        assert _rows(found) == [[{"s": "2020-1-5", "id": failures.BAD}]]
         assert found["sides"]["A"] == "1 rows"
         assert "DateTimeParseException: Text '2020-1-5'" in found["sides"]["B"]
 
