@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import urllib.request
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +14,7 @@ from tests.lore.local_spark import MARKS, local
 from workbench import lore
 from workbench.errors import ConfigError
 from workbench.lore import running, tables
+from workbench.lore.bridge import bridge
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -133,6 +135,38 @@ def test_a_streaming_query_is_refused_with_what_to_do(spark: SparkSession) -> No
         lore.tag(spark.readStream.format("rate").load())
     with pytest.raises(ConfigError, match="streaming query"):
         lore.dump(spark.readStream.format("rate").load(), "1[*]", "nowhere")
+
+
+class _Connected:
+    """What stands for a session of Spark Connect: it has no JVM in this process."""
+
+    __module__ = "pyspark.sql.connect.session"
+    version = "3.5.9"
+
+    class _Conf:
+        @staticmethod
+        def get(key: str, default: str | None = None) -> str | None:
+            return default
+
+    conf = _Conf()
+
+
+# A DataFrame of it.
+CONNECTED = SimpleNamespace(sparkSession=_Connected(), isStreaming=False)
+
+
+@pytest.mark.parametrize("work", [lore.tag, lambda frame: lore.dump(frame, "1[*]", "nowhere")], ids=["tag", "dump"])
+def test_a_session_of_spark_connect_is_refused_with_what_to_do(work: Any) -> None:
+    with pytest.raises(ConfigError, match=r"Spark Connect session has no JVM(.|\n)*make a classic session"):
+        work(CONNECTED)
+
+
+def test_a_line_of_spark_that_is_not_known_is_refused() -> None:
+    class Session:
+        version = "3.4.1"
+
+    with pytest.raises(ConfigError, match=r"3\.4\.1(.|\n)*3\.5, 4\.x"):
+        bridge(Session())
 
 
 def test_the_table_has_a_row_for_each_operator_and_says_why_some_cannot_be_dumped(seen: dict[str, Any]) -> None:

@@ -200,7 +200,9 @@ def _called(script: Path, function: str, spark: SparkSession) -> DataFrame:
 
 
 def _first(error: BaseException) -> str:
-    # py4j's own text begins with the call, and the cause stands below a trace.
-    text = str(failure_of(error) if hasattr(error, "java_exception") else error)
+    # py4j's own text begins with the call; and what is wrong with a setting is the cause of what Spark says of it.
+    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    is_wrapped = hasattr(error, "java_exception") or (java is not None and java.getCause() is not None)
+    text = str(failure_of(error) if is_wrapped else error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return (lines or [type(error).__name__])[0][:300]
