@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +64,8 @@ def replayed(seconds: dict[str, tuple[float, ...]] | None = None, **changed: Any
     seconds = {"A": (0.4, 0.42, 0.41), "B": (0.8, 0.81, 0.84)} if seconds is None else seconds
     sides = [
         {"side": side, "settings": f"key={side}", "accelerated": None, "n": len(times),
-         "operator_s": float(pl.Series(times).median() or 0), "low_s": None, "high_s": None, "scan_s": 0.1,
-         "total_s": 0.1 + float(pl.Series(times).median() or 0)}
+         "operator_s": statistics.median(times), "low_s": None, "high_s": None, "scan_s": 0.1,
+         "total_s": 0.1 + statistics.median(times)}
         for side, times in seconds.items()
     ]  # fmt: skip
     verification = {
@@ -91,7 +92,7 @@ def outcome(replay: Replayed | None = None, *, refused: str | None = None, **cha
     """All of it; without a replay one that passed, unless it was refused."""
     found = sidecar()
     replay = replayed() if replay is None and refused is None else replay
-    values = {"inspection": inspection(found), "sidecar": found} | changed
+    values: dict[str, Any] = {"inspection": inspection(found), "sidecar": found} | changed
     return Outcome(Path("loreId-3"), values["inspection"], values["sidecar"], replay, refused)
 
 

@@ -59,7 +59,7 @@ class OpenQuery:
             raise
 
     def _tag(self) -> None:
-        from py4j.protocol import Py4JError
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
         from pyspark.errors import PySparkException
 
         try:

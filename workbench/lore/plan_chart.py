@@ -65,7 +65,7 @@ def chart_plan(plan: pl.DataFrame, *, lore_id: int | None = None) -> alt.Chart:
         "point at one for its text",
     )
     words = frame.select("operator", "lore_id", "n_rows", "time_ms", "refused")
-    return finish(  # type: ignore[no-any-return]
+    return finish(
         alt.layer(*layers), "The plan, with the id of each operator", told, words, height=LINE_PX * (count + 1)
     )
 
@@ -81,13 +81,13 @@ def _readable(plan: pl.DataFrame, lore_id: int | None) -> pl.DataFrame:
         .then(pl.lit("can be dumped"))
         .otherwise(pl.lit("refused"))
     )
-    depth = max(1, plan["depth"].max() or 1)  # type: ignore[call-overload]
+    depth = max(1, plan["depth"].max() or 1)
     return plan.with_columns(
         label=pl.format("{} · {}", named, bare),
         kind=kind,
         indent=pl.col("depth") / depth,
         depths=pl.lit(depth),
-        rows_share=pl.col("n_rows") / max(1, plan["n_rows"].max() or 1),  # type: ignore[call-overload]
+        rows_share=pl.col("n_rows") / max(1, plan["n_rows"].max() or 1),
     ).with_columns(indent_up=(pl.col("depth") - 1) / depth)
 
 

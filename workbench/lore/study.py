@@ -123,6 +123,7 @@ def study(config: NotebookConfig, run: Run) -> Study:
     RunFailedError
         The fresh process died.
     """
+    _sides(config)  # A setting that is none is told before Spark starts.
     with live_line() as say:
         found = _of_dump(config, run, say) if config.dump_source else _of_query(config, run, say)
     for declared, frame in found.tables():
@@ -178,8 +179,11 @@ def _outcome(place: Path, config: NotebookConfig, partition: int | None = None) 
         level=config.level,
         partition=partition,
         repeat=config.repeat,
-        confs_a=pairs(config.confs_a, where="confs_a"),
-        confs_b=pairs(config.confs_b, where="confs_b"),
         engine=config.engine,
         trust=config.trust,
+        **_sides(config),
     )
+
+
+def _sides(config: NotebookConfig) -> dict[str, dict[str, str]]:
+    return {name: pairs(getattr(config, name), where=name) for name in ("confs_a", "confs_b")}
