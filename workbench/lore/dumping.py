@@ -25,7 +25,7 @@ from workbench.lore.inputs import Input, execute, inputs, output_of, stored_name
 from workbench.lore.inspection.javastream import class_names
 from workbench.lore.masking import MASKED, How, Masking, masking_key
 from workbench.lore.plan import Node, Tree, require_same
-from workbench.lore.rebuild import ZERO_COLUMN, assemble, is_one_to_one
+from workbench.lore.rebuild import ZERO_COLUMN, assemble, is_one_to_one, rows_of
 from workbench.lore.sidecar import FILE_NAME, ExpectedError, InputColumn, InputEntry, Output, Sidecar, Versions
 from workbench.lore.store import Store
 from workbench.lore.writing import capped, write
@@ -172,9 +172,13 @@ class OneDump:
                 prepared = [self._prepare(index, one) for index, one in enumerate(sources)]
                 plan = stubs.plan_meta(self.node.java, [one.one for one in prepared], self.bridge)
                 self._check_loadable(plan)
-                computed = self._computed(plan, prepared)
                 writing = [partial(self._input, index, one) for index, one in enumerate(prepared)]
-                *entries, output = side_by_side([*writing, partial(self._output, *computed)])
+                if self._reads_alike():
+                    computed = self._computed(plan, prepared)
+                    *entries, output = side_by_side([*writing, partial(self._output, *computed)])
+                else:
+                    entries = side_by_side(writing)
+                    output = self._output(*self._over_files(plan, entries))
             self._finish(plan, entries, output)
             self.parent.move(self.scratch, self.final)
         except BaseException:
@@ -319,6 +323,26 @@ class OneDump:
         stubs.at_home(operator, self.bridge)
         over = assemble(operator, source, self.bridge)
         return over.attributes, over.rdd(), None
+
+    def _reads_alike(self) -> bool:
+        """Does a shuffle read twice give its rows in one order? From other executors blocks come as they come."""
+        master = str(self.bridge.context.master)
+        return master.startswith("local") and not master.startswith("local-cluster")
+
+    def _over_files(self, plan: bytes, entries: list[InputEntry]) -> tuple[list[Any], Any, list[int] | None]:
+        """As `_computed`, over the very rows that were written."""
+
+        def source(index: int) -> tuple[Any, int]:
+            return rows_of(self.store, entries[index], self.quiet), entries[index].n_partitions
+
+        operator = self.bridge.deserialize(plan)
+        stubs.at_home(operator, self.bridge)
+        over = assemble(operator, source, self.bridge)
+        rdd = over.rdd()
+        rows = [one for one in entries if one.kind in ("rows", "columnar")]
+        subset = any(len(one.partitions) < one.n_partitions for one in rows)
+        kept = subset and is_one_to_one(self.node.name, [one.n_partitions for one in rows], int(rdd.getNumPartitions()))
+        return over.attributes, rdd, self.chosen if kept else None
 
     def _keep_rows(self, frame: DataFrame, keep: list[int], has_columns: bool) -> bool:
         if not has_columns:
