@@ -10,7 +10,7 @@ from workbench.display import Shown, headline, table
 from workbench.errors import WorkbenchError
 from workbench.formats import escape, number
 from workbench.lore.charts import chart_partitions, chart_ratios, chart_times
-from workbench.lore.key_numbers import answer, of_outcome
+from workbench.lore.key_numbers import answer
 from workbench.lore.picking import TREE
 
 if TYPE_CHECKING:
@@ -21,6 +21,9 @@ MOST_OPERATORS = 150
 LABEL_CHARS = 60
 INDENT_PX, MOST_INDENT_PX = 14, 280
 REASON_CHARS = 90
+# Answer, times, ratios, partitions.
+PLACES = 4
+NOTHING = Shown("", "")
 
 
 def operators(plan: pl.DataFrame) -> Shown:
@@ -63,7 +66,7 @@ class Controls:
         self.picked = lore_id
         for number_, button in self.buttons.items():
             button.button_style = "info" if number_ == lore_id else ""
-        self._say(f"loreId {lore_id} is picked. The report above stays as it is; what is found stands below.")
+        self._say(f"loreId {lore_id} is picked.")
 
     def replay(self) -> None:
         """Dump the picked operator, replay it, draw what was found; an error is said and changes nothing."""
@@ -93,7 +96,8 @@ class Controls:
         from IPython.display import display
 
         display(self.box())  # type: ignore[no-untyped-call]
-        self._shown = [display(one, display_id=True) for one in self._views()]  # type: ignore[no-untyped-call]
+        # Places for what the first press will find.
+        self._shown = [display(NOTHING, display_id=True) for _ in range(PLACES)]  # type: ignore[no-untyped-call]
 
     def _draw(self) -> None:
         for handle, view in zip(self._shown, self._views(), strict=False):
@@ -101,19 +105,14 @@ class Controls:
 
     def _views(self) -> list[Any]:
         """Answer, times, ratios, partitions; a place that has nothing to show stays empty."""
-        found, nothing = self.result, Shown("", "")
+        found = self.result
         invalid = bool(found.reasons)
-        said = headline(
-            answer=answer(found),
-            verdict="invalid" if invalid else "valid",
-            reasons=found.reasons,
-            key_numbers=of_outcome(found),
-        )
+        said = headline(answer=answer(found), verdict="invalid" if invalid else "valid", reasons=found.reasons)
         return [
             # The report lifts a headline to its top; this one is of another operator.
             Shown(said.html, said.text),
-            chart_times(found.timings, found.times) if found.timings.height else nothing,
-            ratios_of(found) or nothing,
+            chart_times(found.timings, found.times) if found.timings.height else NOTHING,
+            ratios_of(found) or NOTHING,
             chart_partitions(found.partitions),
         ]
 
