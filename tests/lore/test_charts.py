@@ -8,9 +8,11 @@ from typing import Any, Literal
 import polars as pl
 import pytest
 
+from tests.lore import outcomes
 from workbench.errors import InputError
-from workbench.lore.charts import chart_partitions
+from workbench.lore.charts import chart_partitions, chart_ratios, chart_times
 from workbench.lore.inspection.tables import PARTITIONS
+from workbench.lore.plan_chart import chart_plan
 
 
 def partitions(*n_rows: int | None, lore_ids: tuple[int, ...] = (7,)) -> pl.DataFrame:
@@ -76,3 +78,79 @@ def test_none_one_and_many_partitions_draw(n_rows: tuple[int | None, ...], of: L
 def test_another_table_is_refused() -> None:
     with pytest.raises(InputError, match="missing"):
         chart_partitions(pl.DataFrame({"partition": [1]}))
+
+
+def test_every_run_is_a_dot_and_every_median_a_bar() -> None:
+    found = outcomes.outcome()
+    rows, text = drawn(chart_times(found.timings, found.times))
+    dots = [row for row in rows if "repeat" in row]
+    assert sorted(row["time_s"] for row in dots if row["label"] == "B · operator") == [0.8, 0.81, 0.84]
+    assert len(dots) == 12
+    assert [row["label"] for row in rows if "median_s" in row] == [
+        f"{side} · {quantity}" for side in "AB" for quantity in ("operator", "reading its inputs")
+    ]
+    assert "dots: 3 runs each" in text
+
+
+def test_of_one_side_its_name_is_left_out() -> None:
+    found = outcomes.outcome(outcomes.replayed({"replay": (1.0, 2.0)}))
+    rows, _ = drawn(chart_times(found.timings, found.times))
+    assert {row["label"] for row in rows} == {"operator", "reading its inputs"}
+
+
+def test_no_run_at_all_draws_nothing_and_does_not_fail() -> None:
+    found = outcomes.outcome(outcomes.replayed({}))
+    rows, _ = drawn(chart_times(found.timings, found.times))
+    assert rows == []
+
+
+def test_more_runs_than_a_page_should_carry_are_refused() -> None:
+    found = outcomes.outcome(outcomes.replayed({"replay": (1.0,) * 1_001}))
+    with pytest.raises(InputError, match="fewer repeats"):
+        chart_times(found.timings, found.times)
+
+
+def test_both_sides_are_named_by_their_settings() -> None:
+    rows, text = drawn(chart_ratios(outcomes.outcome().ratios, settings_a="", settings_b="key=B"))
+    assert [row["quantity"] for row in rows if "quantity" in row] == ["operator", "operator and scan", "scan (control)"]
+    assert "A: as dumped · B: key=B" in text
+
+
+def test_the_plan_is_drawn_from_its_root_with_bare_labels() -> None:
+    rows, text = drawn(chart_plan(outcomes.CHAIN, lore_id=3))
+    kinds = {row["lore_id"]: row["kind"] for row in rows if "kind" in row}
+    assert kinds == {4: "can be dumped", 3: "replayed", 2: "can be dumped", 1: "can be dumped", 0: "refused"}
+    labels = {row["label"] for row in rows if "label" in row}
+    assert "2 · SortMergeJoin [a]" in labels
+    assert "4 of 5 operators can be dumped" in text
+
+
+def test_a_reused_exchange_has_no_id_and_no_false_rows() -> None:
+    chain = outcomes.CHAIN.with_columns(
+        lore_id=pl.when(pl.col("position") == 3).then(None).otherwise(pl.col("lore_id")),
+        text=pl.when(pl.col("position") == 3).then(pl.lit("subquery: [reused] Exchange")).otherwise(pl.col("text")),
+    )
+    rows, _ = drawn(chart_plan(chain))
+    assert "reused · subquery: Exchange" in {row["label"] for row in rows if "label" in row}
+    assert [row["n_rows"] for row in rows if row.get("position") == 3 and "n_rows" in row] == [None]
+
+
+def test_operators_of_a_fused_stage_have_a_line_each_and_one_figure() -> None:
+    fused = outcomes.plan(("Filter", 1, 5, 5, None), ("Project", 0, 5, None, None), fused=7)
+    rows, _ = drawn(chart_plan(fused))
+    pieces = [row for row in rows if "bottom" in row]
+    assert [(row["position"], row["span_ms"]) for row in pieces] == [(0, 5.0), (1, None)]
+    assert pieces[0]["bottom"] == pieces[1]["top"] == 0.5
+
+
+@pytest.mark.parametrize("count", [1, 400])
+def test_small_and_large_plans_draw(count: int) -> None:
+    chain = outcomes.plan(*(("Filter", count - 1 - place, None, None, None) for place in range(count)))
+    rows, _ = drawn(chart_plan(chain))
+    assert len({row["position"] for row in rows if "label" in row}) == count
+
+
+def test_a_plan_of_more_operators_is_refused() -> None:
+    chain = outcomes.plan(*(("Filter", 400 - place, None, None, None) for place in range(401)))
+    with pytest.raises(InputError, match="400"):
+        chart_plan(chain)
