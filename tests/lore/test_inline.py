@@ -132,7 +132,7 @@ def test_of_a_child_computed_twice_the_rows_that_went_on_are_captured(outcome: O
     facts = outcome.captured["computed_twice"]
     rows = sorted(row[1] for row in facts["rows"])
     assert sorted(outcome.stored("computed_twice", "Sort", "x")) == rows
-    below = [value for value in outcome.stored("computed_twice", "Filter", "x") if value > 5]
+    below = [value for value in outcome.stored("computed_twice", "Filter", "pythonUDF0") if value > 5]
     assert sorted(below) == rows, "the filter's input is of the sampling, not of the shuffle"
     assert outcome.verified["computed_twice"]["Filter"]["compared_with"] == ORIGINAL
 

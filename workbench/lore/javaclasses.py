@@ -92,6 +92,7 @@ _OPERATORS = (
     *(f"{SQL}.execution.joins.{name}*" for name in ("ShuffledHashJoinExec", "SortMergeJoinExec")),
     f"{SQL}.internal.SQLConf$*",
     f"{SQL}.types.*",
+    f"{SQL}.internal.types.*",
     f"{SPARK}.unsafe.types.*",
     *(f"{SPARK}.api.python.{name}*" for name in ("ChainedPythonFunctions", "PythonAccumulatorV2")),
     *(f"{SPARK}.api.python.{name}*" for name in ("PythonFunction", "SimplePythonFunction")),

@@ -255,3 +255,11 @@ def test_an_object_is_printed_without_its_graph() -> None:
     child = values()[4]
     assert isinstance(child, JavaObject)
     assert len(repr(child)) < 120
+
+
+def test_a_reference_before_two_truth_values_and_a_null_is_no_class() -> None:
+    # As it stood in the plan of a sort merge join: 71 is a reference, and its number ends in the 72 of a descriptor.
+    head = bytes.fromhex("71007e0072000170")
+    assert classnames.scan(head + bytes(8) + b"\x02\x00\x00" + b"xp" * 8) == set()
+    longer = b"r" + b"\x00\x05a.b.c" + bytes(8) + b"\x02\x00\x00"
+    assert classnames.scan(head + longer + bytes(8)) == {"a.b.c"}

@@ -18,6 +18,7 @@ CLASS_DESCRIPTOR, PROXY_DESCRIPTOR = 0x72, 0x7D
 LONGEST_NAME_BYTES = 4096
 _CANDIDATE = re.compile(rb"(?:r[\x00-\x10]|\x7d\x00\x00)")
 _PRINTED = re.compile(rb"[\x20-\xef]+")
+_SHORTEST_NAME = 3
 _LONGEST_INTERFACES = 65_535
 _PRIMITIVES = {"boolean", "byte", "char", "double", "float", "int", "long", "short", "void"}
 _CODES = frozenset(b"BCDFIJSZL[")
@@ -98,7 +99,14 @@ def _plain(data: bytes, at: int) -> list[str]:
     # Serial version, flags and number of fields: a JVM resolves nothing before it has read them.
     if name is None or at + 11 > len(data):
         return []
-    (n_fields,) = struct.unpack_from(">h", data, at + 9)
+    # A reference whose number ends in 0x72, two truth values and a null behind it look like a class called p. Classes
+    # of so short a name are left to the grammar and to the JVM's own filter.
+    if len(name) < _SHORTEST_NAME:
+        return []
+    serial_version, flags, n_fields = struct.unpack_from(">qBh", data, at)
+    # What a JVM throws at before it resolves anything: both kinds of writing at once, an enum with a version or fields.
+    if flags & 0x06 == 0x06 or (flags & 0x10 and (serial_version or n_fields)):
+        return []
     if n_fields > 0 and (at + 11 == len(data) or data[at + 11] not in _CODES):
         return []
     return [name]
