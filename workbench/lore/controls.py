@@ -43,7 +43,7 @@ class Controls:
 
         self.study = study
         self.plan = study.plan if study.plan is not None else TREE.frame([])
-        self.picked = study.result.inspection.dumps[0].lore_id
+        self.picked = study.result.lore_id
         self.result: Outcome = study.result
         self.buttons: dict[int, Any] = {}
         self.lines = [self._line(row) for row in self.plan.head(MOST_OPERATORS).rows(named=True)]

@@ -53,7 +53,7 @@ def _of_plan(plan: pl.DataFrame | None, found: Outcome) -> list[tuple[str, float
     if plan is None:
         return []
     ids = plan["lore_id"].drop_nulls().to_list()
-    known = plan.filter(lore_id=found.inspection.dumps[0].lore_id)
+    known = plan.filter(lore_id=found.lore_id)
     named = found.inspection.dumps[0].operator
     return [
         ("ids from 0 on that are missing or stand twice", int(sorted(ids) != list(range(len(ids))))),

@@ -176,10 +176,15 @@ class Outcome:
         return len(promised ^ set(inputs.select("input", "partition", "batch").iter_rows()))
 
     @property
+    def lore_id(self) -> int:
+        """Id of the operator."""
+        return self.inspection.dumps[0].lore_id
+
+    @property
     def operator(self) -> str:
         """The operator with its id, as a sentence names it."""
         named = self.replayed.operator if self.replayed is not None else self.inspection.dumps[0].operator
-        return f"{named or 'An unknown operator'} (loreId {self.inspection.dumps[0].lore_id})"
+        return f"{named or 'An unknown operator'} (loreId {self.lore_id})"
 
     @property
     def reasons(self) -> tuple[str, ...]:
