@@ -37,6 +37,10 @@ QUIET_CONFS = {
     "spark.sql.parquet.enableVectorizedReader": "true",
     "spark.sql.parquet.compression.codec": "snappy",
     "spark.sql.legacy.allowHashOnMapType": "true",
+    # Fingerprints are Spark's own, whatever made the rows.
+    "spark.comet.enabled": "false",
+    "spark.comet.exec.enabled": "false",
+    "spark.rapids.sql.enabled": "false",
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.sources.commitProtocolClass": (
