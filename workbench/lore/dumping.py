@@ -342,7 +342,7 @@ class OneDump:
         rows = [one for one in entries if one.kind in ("rows", "columnar")]
         subset = any(len(one.partitions) < one.n_partitions for one in rows)
         kept = subset and is_one_to_one(self.node.name, [one.n_partitions for one in rows], int(rdd.getNumPartitions()))
-        return over.attributes, rdd, self.chosen if kept else None
+        return over.attributes, rdd, rows[0].partitions if kept else None
 
     def _keep_rows(self, frame: DataFrame, keep: list[int], has_columns: bool) -> bool:
         if not has_columns:

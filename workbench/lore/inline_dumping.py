@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from workbench.errors import ConfigError, InputError
 from workbench.lore import fingerprint, stubs
 from workbench.lore.dumping import OneDump, Prepared
-from workbench.lore.failure import Failure, failure_of
+from workbench.lore.failure import Failure
 from workbench.lore.inline_records import OUTPUT, Picked, Record, parse, pick
 from workbench.lore.inline_targets import JOINT, stored
 from workbench.lore.inputs import Input, inputs, stored_names
 from workbench.lore.plan import Node, Tree
-from workbench.lore.rebuild import assemble, is_one_to_one, rows_of
-from workbench.lore.sidecar import ORIGINAL, ExpectedError, InputEntry, Output, PartitionPrint
+from workbench.lore.rebuild import is_one_to_one
+from workbench.lore.sidecar import ORIGINAL, InputEntry, Output, PartitionPrint
 from workbench.lore.store import Store
 from workbench.lore.writing import capped
 
@@ -172,7 +172,7 @@ class InlineDump(OneDump):
         """What the original run gave; where that is not known, the operator over what was captured."""
         original = self._original(prepared)
         if original is None:
-            return self._instead(self._again(plan, prepared))
+            return self._instead(self._again(plan))
         attributes = self.bridge.listed(self.node.java.output())
         output = Output(
             columns=self._columns(attributes, stored_names(attributes, original=False)),
@@ -182,7 +182,7 @@ class InlineDump(OneDump):
         if not 0 < sum(one.n_rows for one in original.values()) <= self.settings.keep_output_rows:
             return output
         # Its rows were not written while the query ran. Computed again they are kept, if they are the same.
-        again = self._again(plan, prepared)
+        again = self._again(plan)
         if again.error is None and fingerprint.total(again.fingerprint) == fingerprint.total(original):
             return output.model_copy(update={"kept": again.kept})
         self.store.remove("output")
@@ -202,23 +202,9 @@ class InlineDump(OneDump):
             return again.model_copy(update={"compared_with": ORIGINAL})
         return again
 
-    def _again(self, plan: bytes, prepared: list[Prepared]) -> Output:
+    def _again(self, plan: bytes) -> Output:
         """The operator computed over the captured files."""
-        attributes, rdd, keep = self._over_files(plan, prepared)
-        n_partitions = int(rdd.getNumPartitions())
-        rdd = self.bridge.prune(rdd, keep) if len(keep) < n_partitions else rdd
-        columns = self._columns(attributes, stored_names(attributes, original=False))
-        frame = fingerprint.numbered(self.quiet, rdd, attributes)
-        try:
-            prints = fingerprint.of(frame, keep)
-        except Exception as error:  # noqa: BLE001 - whatever the operator dies of is what a replay must die of
-            failure = failure_of(error)
-            expected = ExpectedError(**{name: getattr(failure, name) for name in ExpectedError.model_fields})
-            return Output(columns=columns, n_partitions=n_partitions, fingerprint={}, error=expected)
-        n_rows = sum(one.n_rows for one in prints.values())
-        kept = 0 < n_rows <= self.settings.keep_output_rows and self._keep_rows(frame, keep, bool(attributes))
-        by_name = {str(number): one for number, one in prints.items()}
-        return Output(columns=columns, n_partitions=n_partitions, fingerprint=by_name, kept=kept)
+        return self._output(*self._over_files(plan, [self.entries[index] for index in sorted(self.entries)]))
 
     def _original(self, prepared: list[Prepared]) -> dict[int, PartitionPrint] | None:
         """The original run's fingerprints; null where it did not see all of the output that belongs to the inputs."""
@@ -238,23 +224,6 @@ class InlineDump(OneDump):
             if record is not None and record.is_good and record.exhausted and record.print is not None
         }
         return prints if len(prints) == len(wanted) else None
-
-    def _over_files(self, plan: bytes, prepared: list[Prepared]) -> tuple[list[Any], Any, list[int]]:
-        """Attributes and rows of the output, and which of its partitions belong to what was captured."""
-
-        def source(index: int) -> tuple[Any, int]:
-            return rows_of(self.store, self.entries[index], self.quiet), prepared[index].n_partitions
-
-        operator = self.bridge.deserialize(plan)
-        stubs.at_home(operator, self.bridge)
-        over = assemble(operator, source, self.bridge)
-        rdd = over.rdd()
-        parts = [one for one in prepared if one.one.kind in JOINT]
-        n_output = int(rdd.getNumPartitions())
-        subset = any(len(one.keep) < one.n_partitions for one in parts)
-        if subset and is_one_to_one(self.node.name, [one.n_partitions for one in parts], n_output):
-            return over.attributes, rdd, parts[0].keep
-        return over.attributes, rdd, list(range(n_output))
 
 
 def _told(error: Any) -> tuple[str, str]:
