@@ -1,7 +1,7 @@
 """Tiers: a test names its tier by a marker; a tier that this machine cannot run is skipped, counted and named.
 
-`WORKBENCH_MUST_RUN=spark,spark4,browser,notebook` turns a skip in those tiers into a failure: CI sets it, so that a missing
-tool can never pass as a green run.
+`WORKBENCH_MUST_RUN=spark,spark4,browser,notebook` turns a skip in those tiers into a failure: CI sets it, so that a
+missing tool can never pass as a green run.
 """
 
 from __future__ import annotations

@@ -254,15 +254,8 @@ def _answer(search: Search, again: bool) -> str:
 
 
 def _differing_rows(a: Side, b: Side, frames: Frames) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    # B's rows are computed under B's settings and held: whoever reads an RDD lends it the own settings.
-    held = b.output(frames).persist()
-    held.count()
-    first = a.output(frames)
-    schema = first._jdf.schema()
-    other = a.bridge.quiet().frame(b.bridge.quiet().rows(held), schema)
-    found = verifying.first_differences(first, other)
-    held.unpersist()
-    return found
+    with verifying.carried(b.output(frames), a.bridge.quiet()) as other:
+        return verifying.first_differences(a.output(frames), other)
 
 
 def _told(subset: Subset, most: int) -> dict[str, Any]:

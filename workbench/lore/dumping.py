@@ -25,10 +25,19 @@ from workbench.lore.inputs import Input, execute, inputs, output_of, stored_name
 from workbench.lore.inspection.javastream import class_names
 from workbench.lore.masking import MASKED, How, Masking, masking_key
 from workbench.lore.plan import Node, Tree, require_same
-from workbench.lore.rebuild import ZERO_COLUMN, assemble, is_one_to_one, rows_of
-from workbench.lore.sidecar import FILE_NAME, ExpectedError, InputColumn, InputEntry, Output, Sidecar, Versions
+from workbench.lore.rebuild import assemble, is_one_to_one, rows_of
+from workbench.lore.sidecar import (
+    FILE_NAME,
+    ZERO_COLUMN,
+    ExpectedError,
+    InputColumn,
+    InputEntry,
+    Output,
+    Sidecar,
+    Versions,
+)
 from workbench.lore.store import Store
-from workbench.lore.writing import capped, write
+from workbench.lore.writing import capped, write, write_metas, write_output
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -255,7 +264,7 @@ class OneDump:
             zero_columns=not one.attributes,
             columns=self._columns(one.attributes, one.names),
         )
-        self._metas(entry)
+        write_metas(self.store, entry)
         return entry
 
     def _masked(self, one: Prepared, rdd: Any) -> DataFrame:
@@ -270,19 +279,6 @@ class OneDump:
             _column(attribute, name, self.masking.how(str(attribute.name())))
             for attribute, name in zip(attributes, names, strict=True)
         ]
-
-    def _metas(self, entry: InputEntry) -> None:
-        """rdd.meta and partition.meta, as people and tools look for them; the sidecar holds the same."""
-        attributes = [column.model_dump(mode="json") for column in entry.columns]
-        document = {"numPartitions": entry.n_partitions, "outputPartitions": entry.partitions, "attrs": attributes}
-        self._write_json(f"input-{entry.index}/rdd.meta", document)
-        kinds = [column.type for column in entry.columns]
-        for number, count in entry.batches.items():
-            path = f"input-{entry.index}/partition-{number}/partition.meta"
-            self._write_json(path, {"numBatches": count, "dataType": kinds})
-
-    def _write_json(self, path: str, document: Any) -> None:
-        self.store.write(path, json.dumps(document).encode())
 
     def _output(self, attributes: list[Any], rdd: Any, keep: list[int] | None) -> Output:
         """The operator computed where it stands, or over what its dumped inputs were made, as a fingerprint."""
@@ -300,8 +296,7 @@ class OneDump:
             expected = ExpectedError(**{name: getattr(failure, name) for name in ExpectedError.model_fields})
             return Output(columns=columns, n_partitions=n_partitions, fingerprint={}, error=expected)
         kept = 0 < sum(one.n_rows for one in prints.values()) <= self.settings.keep_output_rows
-        if kept and not self._keep_rows(frame, keep, bool(attributes)):
-            kept = False
+        kept = kept and write_output(self.store, frame, keep, batch_rows=self.settings.batch_rows)
         prints_by_name = {str(number): one for number, one in prints.items()}
         return Output(columns=columns, n_partitions=n_partitions, fingerprint=prints_by_name, kept=kept)
 
@@ -343,14 +338,6 @@ class OneDump:
         subset = any(len(one.partitions) < one.n_partitions for one in rows)
         kept = subset and is_one_to_one(self.node.name, [one.n_partitions for one in rows], int(rdd.getNumPartitions()))
         return over.attributes, rdd, rows[0].partitions if kept else None
-
-    def _keep_rows(self, frame: DataFrame, keep: list[int], has_columns: bool) -> bool:
-        if not has_columns:
-            frame = frame.selectExpr(f"CAST(1 AS TINYINT) AS {ZERO_COLUMN}")
-        if any(field.dataType.typeName() == "interval" for field in frame.schema.fields):
-            return False
-        write(self.store, "output", frame, keep, batch_rows=self.settings.batch_rows)
-        return True
 
     def _finish(self, plan: bytes, entries: list[InputEntry], output: Output) -> None:
         known = {} if self.settings.skip_plan_dump else {"plan.meta": plan}

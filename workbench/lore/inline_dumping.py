@@ -17,7 +17,7 @@ from workbench.lore.plan import Node, Tree
 from workbench.lore.rebuild import is_one_to_one
 from workbench.lore.sidecar import ORIGINAL, InputEntry, Output, PartitionPrint
 from workbench.lore.store import Store
-from workbench.lore.writing import capped
+from workbench.lore.writing import capped, write_metas
 
 if TYPE_CHECKING:
     from workbench.lore.config import DumpSettings
@@ -164,7 +164,7 @@ class InlineDump(OneDump):
             zero_columns=not one.attributes,
             columns=self._columns(one.attributes, one.names),
         )
-        self._metas(entry)
+        write_metas(self.store, entry)
         self.entries[index] = entry
         return entry
 

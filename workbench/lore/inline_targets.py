@@ -11,7 +11,7 @@ from workbench.lore import fingerprint
 from workbench.lore.inputs import Input, inputs, stored_names
 from workbench.lore.masking import Masking, masking_key
 from workbench.lore.plan import Node, Tree
-from workbench.lore.rebuild import ZERO_COLUMN
+from workbench.lore.sidecar import ZERO_COLUMN
 
 if TYPE_CHECKING:
     from workbench.lore.bridge import Bridge

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.lore import stubs
 from workbench.lore.bridge import Bridge, class_of
-from workbench.lore.sidecar import InputEntry, Sidecar
+from workbench.lore.sidecar import ZERO_COLUMN, InputEntry, Sidecar
 from workbench.lore.store import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-ZERO_COLUMN = "__rows"
 # Operators whose output partitions draw on other partitions of their inputs than the one of the same number.
 MIXES_PARTITIONS = (
     "ShuffleExchange",

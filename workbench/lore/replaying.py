@@ -293,10 +293,10 @@ class _Replay:
         only_b: tuple[str, ...] = ()
         notes: list[str] = []
         if not equal:
-            other = fingerprint.numbered(first.bridge.quiet(), second.rdd(), first.attributes)
-            equal, notes = self._within(frames[0], other, max(one.n_rows for one in prints))
-            if not equal:
-                only_a, only_b = verifying.first_differences(frames[0], other)
+            with verifying.carried(frames[1], first.bridge.quiet()) as other:
+                equal, notes = self._within(frames[0], other, max(one.n_rows for one in prints))
+                if not equal:
+                    only_a, only_b = verifying.first_differences(frames[0], other)
         found = {
             "equal": equal,
             "n_a": prints[0].n_rows,

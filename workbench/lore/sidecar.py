@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 FORMAT = "workbench-lore/1"
 FILE_NAME = "plan.json"
+# Stands in the files of rows without columns, which Parquet cannot hold.
+ZERO_COLUMN = "__rows"
 RECOMPUTED = "the operator recomputed at dump time"
 ORIGINAL = "the original run"
 Sha256 = r"^[0-9a-f]{64}$"

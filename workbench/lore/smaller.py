@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,11 +14,11 @@ from workbench.lore.bridge import Bridge
 from workbench.lore.confs import conf_fault
 from workbench.lore.dumping import versions
 from workbench.lore.failure import failure_of
-from workbench.lore.rebuild import ZERO_COLUMN, Rebuilt, is_one_to_one, rebuild, stored_schema
-from workbench.lore.sidecar import FILE_NAME, ExpectedError, InputEntry, Output, Sidecar
+from workbench.lore.rebuild import Rebuilt, is_one_to_one, rebuild, stored_schema
+from workbench.lore.sidecar import FILE_NAME, ZERO_COLUMN, ExpectedError, InputEntry, Output, Sidecar
 from workbench.lore.store import Store
 from workbench.lore.subsets import Subset
-from workbench.lore.writing import write
+from workbench.lore.writing import write, write_metas, write_output
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -111,7 +110,7 @@ class Smaller:
                 "n_bytes": sum(size for name, size in sizes.items() if name.endswith(".parquet")),
             }
         )
-        _metas(store, entry)
+        write_metas(store, entry)
         return entry
 
     def _finish(self, store: Store, entries: list[InputEntry]) -> None:
@@ -149,7 +148,8 @@ class Smaller:
             found = failure_of(error)
             expected = ExpectedError(**{name: getattr(found, name) for name in ExpectedError.model_fields})
             return Output(columns=old.columns, n_partitions=old.n_partitions, fingerprint={}, error=expected)
-        kept = 0 < sum(one.n_rows for one in prints.values()) <= KEEP_OUTPUT_ROWS and self._keep(store, frame, keep)
+        kept = 0 < sum(one.n_rows for one in prints.values()) <= KEEP_OUTPUT_ROWS
+        kept = kept and write_output(store, frame, keep, batch_rows=BATCH_ROWS)
         return Output(
             columns=old.columns,
             n_partitions=n_partitions,
@@ -161,22 +161,3 @@ class Smaller:
         if len(keep) < int(rdd.getNumPartitions()):
             rdd = self.bridge.prune(rdd, keep)
         return fingerprint.numbered(self.bridge.quiet(), rdd, over.attributes)
-
-    def _keep(self, store: Store, frame: DataFrame, keep: list[int]) -> bool:
-        if any(field.dataType.typeName() in ("interval", "void") for field in frame.schema.fields):
-            return False
-        if not frame.columns:
-            frame = frame.selectExpr(f"CAST(1 AS TINYINT) AS {ZERO_COLUMN}")
-        write(store, "output", frame, keep, batch_rows=BATCH_ROWS)
-        return True
-
-
-def _metas(store: Store, entry: InputEntry) -> None:
-    """rdd.meta and partition.meta, as people and tools look for them; the sidecar holds the same."""
-    attributes = [column.model_dump(mode="json") for column in entry.columns]
-    document = {"numPartitions": entry.n_partitions, "outputPartitions": entry.partitions, "attrs": attributes}
-    store.write(f"input-{entry.index}/rdd.meta", json.dumps(document).encode())
-    kinds = [column.type for column in entry.columns]
-    for number, count in entry.batches.items():
-        meta = json.dumps({"numBatches": count, "dataType": kinds})
-        store.write(f"input-{entry.index}/partition-{number}/partition.meta", meta.encode())

@@ -25,7 +25,7 @@ from workbench.lore.javaclasses import PLAN_SERIAL_FILTER as PLAN_SERIAL_FILTER
 from workbench.lore.javaclasses import refused
 from workbench.lore.sidecar import FILE_NAME, Sidecar
 
-MAX_PLAN_BYTES = 64 << 20
+MAX_PLAN_BYTES = 32 << 20
 MAX_SHOWN_CHARS = 2_000
 Report = Callable[[str], None]
 ClassNames = Callable[[bytes], set[str]]

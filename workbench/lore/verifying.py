@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError
 from workbench.lore import fingerprint
+from workbench.lore.bridge import Bridge, bridge
 from workbench.lore.failure import Failure, failure_of
 from workbench.lore.rebuild import Rebuilt, output_rows
 from workbench.lore.sidecar import PartitionPrint, Sidecar
@@ -165,6 +167,21 @@ def _compared(
 
 def _unordered(one: PartitionPrint) -> tuple[int, int, int]:
     return one.n_rows, one.hash_sum, one.hash_xor
+
+
+@contextlib.contextmanager
+def carried(frame: DataFrame, into: Bridge) -> Iterator[DataFrame]:
+    """A frame's rows, computed under its own session's settings and held, as a frame of another session.
+
+    Whoever reads an RDD lends it the own settings: read from the other session, a value that depends on them would
+    come out as there.
+    """
+    held = frame.persist()
+    try:
+        held.count()
+        yield into.frame(bridge(frame.sparkSession).rows(held), held._jdf.schema())
+    finally:
+        held.unpersist()
 
 
 def first_differences(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import threading
 import uuid
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from workbench.errors import ConfigError
 from workbench.formats import size
+from workbench.lore.sidecar import ZERO_COLUMN, InputEntry
 from workbench.lore.store import Store
 
 if TYPE_CHECKING:
@@ -61,6 +63,27 @@ def _placed(store: Store, folder: str, keep: list[int]) -> dict[int, int]:
         batches[number] = batch + 1
     store.remove(f"{folder}/{SCRATCH}")
     return batches
+
+
+def write_metas(store: Store, entry: InputEntry) -> None:
+    """rdd.meta and partition.meta, as people and tools look for them; the sidecar holds the same."""
+    attributes = [column.model_dump(mode="json") for column in entry.columns]
+    document = {"numPartitions": entry.n_partitions, "outputPartitions": entry.partitions, "attrs": attributes}
+    store.write(f"input-{entry.index}/rdd.meta", json.dumps(document).encode())
+    kinds = [column.type for column in entry.columns]
+    for number, count in entry.batches.items():
+        path = f"input-{entry.index}/partition-{number}/partition.meta"
+        store.write(path, json.dumps({"numBatches": count, "dataType": kinds}).encode())
+
+
+def write_output(store: Store, frame: DataFrame, keep: list[int], *, batch_rows: int) -> bool:
+    """Keep an output's rows beside its fingerprint; false when Parquet cannot hold them."""
+    if any(field.dataType.typeName() in ("interval", "void") for field in frame.schema.fields):
+        return False
+    if not frame.columns:
+        frame = frame.selectExpr(f"CAST(1 AS TINYINT) AS {ZERO_COLUMN}")
+    write(store, "output", frame, keep, batch_rows=batch_rows)
+    return True
 
 
 @contextlib.contextmanager
