@@ -58,7 +58,7 @@ def test_the_join_of_the_sample_is_picked_dumped_and_verified(live: Study) -> No
 
 def test_its_tables_are_in_the_run_folder(live: Study) -> None:
     tree = live.run.read_table(TREE)
-    assert tree.filter(operator="SortMergeJoin")["rows_in"].to_list() == [172_000]
+    assert tree.filter(operator="SortMergeJoin")["rows_in"].to_list() == [156_400]
     assert "scan (control)" in live.run.read_table(RATIOS)["quantity"].to_list()
     assert {entry["name"] for entry in live.run.record["tables"]} >= {"sides", "timings", "metrics", "partitions"}
 

@@ -10,7 +10,7 @@ from workbench.display import Shown, headline, table
 from workbench.errors import WorkbenchError
 from workbench.formats import escape, number
 from workbench.lore.charts import chart_partitions, chart_ratios, chart_times
-from workbench.lore.key_numbers import answer
+from workbench.lore.key_numbers import answer, own_settings
 from workbench.lore.picking import TREE
 
 if TYPE_CHECKING:
@@ -151,5 +151,5 @@ def ratios_of(found: Outcome) -> Any:
     """The A/B chart of a replay; null where nothing was compared or timed."""
     if not found.ratios.height:
         return None
-    settings = dict(found.sides.select("side", "settings").iter_rows())
-    return chart_ratios(found.ratios, settings_a=settings["A"], settings_b=settings["B"])
+    settings_a, settings_b = own_settings(found)
+    return chart_ratios(found.ratios, settings_a=settings_a, settings_b=settings_b)

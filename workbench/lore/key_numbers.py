@@ -37,8 +37,15 @@ def answer(found: Outcome) -> str:
 
 def other_side(found: Outcome) -> str:
     """What B is, as a sentence names it."""
-    settings = found.sides.filter(side="B")["settings"].to_list()
-    return f"B ({settings[0]})" if settings and settings[0] else "B"
+    _, settings = own_settings(found)
+    return f"B ({settings})" if settings else "B"
+
+
+def own_settings(found: Outcome) -> tuple[str, str]:
+    """What A has set and B has not, and the other way round; both empty with one side."""
+    texts = dict(found.sides.select("side", "settings").iter_rows())
+    left, right = (set(filter(None, texts.get(side, "").split(", "))) for side in "AB")
+    return ", ".join(sorted(left - right)), ", ".join(sorted(right - left))
 
 
 def of_outcome(found: Outcome) -> list[KeyNumber]:

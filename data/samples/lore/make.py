@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 SEED = 5
-PRODUCTS, SALES, PRICES_EACH, DAYS = 500, 120_000, 104, 728
+PRODUCTS, SALES, PRICES_EACH, DAYS = 200, 120_000, 182, 728
 # One sale in five is of one product: what makes one partition of the join larger than the others.
 HOT_PRODUCT, HOT_SHARE = 17, 0.2
 CATEGORIES = ["books", "garden", "kitchen", "music", "office", "sports", "toys"]
