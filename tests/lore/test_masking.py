@@ -155,7 +155,8 @@ def test_a_masked_column_that_the_operator_uses_is_warned_of(
     number = lore_id(frame, operator)
     name = Tree.of(frame).nodes[number].name
     warnings = lore.dump(frame, {number: None}, tmp_path / "d", mask={masked: "hash"}).warnings
-    assert warnings == [f"loreId {number}: {name} compares, sorts or computes on {masked}, which is masked"]
+    told = f"loreId {number}: {name} compares, sorts or computes on {masked}, which is masked: rows may be"
+    assert [warning.startswith(told) for warning in warnings] == [True]
 
 
 def test_a_masked_column_that_only_passes_is_not_warned_of(spark: SparkSession, tmp_path: Path) -> None:

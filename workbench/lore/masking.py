@@ -74,7 +74,8 @@ class Masking:
         for name in self.settings.mask or {}:
             if name.lower() in used:
                 self.warnings.append(
-                    f"loreId {node.lore_id}: {node.name} compares, sorts or computes on {name}, which is masked"
+                    f"loreId {node.lore_id}: {node.name} compares, sorts or computes on {name}, which is masked: "
+                    "rows may be matched, ordered or computed otherwise than before"
                 )
 
     def _kept_lists(self) -> list[list[str]]:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 MAX_FIELDS = 25
 _LOCATION = re.compile(r"(?:, )?Location: \w+ ?(?:\(\d+ paths\))?\[[^\]]*\]")
+# Tells nobody anything, and is another in every run.
+_PLAN_ID = re.compile(r",? ?\[plan_id=\d+\]")
 _VOLATILE = (
     (re.compile(r",? ?\[?(?:plan_id|id)=#?\d+\]?"), ""),
     (re.compile(r"\b0x[0-9a-f]+\b|@[0-9a-f]{4,}"), "@"),
@@ -233,7 +235,8 @@ class _Builder:
             node.children = [self.build(child, codegen_id) for child in self.bridge.listed(plan.children())]
             node.lore_id = self.next_id
             self.next_id += 1
-        node.text = _LOCATION.sub("", str(plan.simpleString(MAX_FIELDS))).replace("\n", " ").strip()
+        text = _LOCATION.sub("", str(plan.simpleString(MAX_FIELDS)))
+        node.text = _PLAN_ID.sub("", text).replace("\n", " ").strip()
         return node
 
 
