@@ -9,7 +9,7 @@ import pytest
 from tests.lore import outcomes
 from workbench.errors import InputError
 from workbench.lore.invariants import check_outcome
-from workbench.lore.key_numbers import answer, of_outcome
+from workbench.lore.key_numbers import answer, of_outcome, own_settings
 from workbench.lore.outcome import DIFFERENCES, RATIOS, TIMES
 
 
@@ -38,6 +38,14 @@ def test_an_operator_that_once_took_no_time_has_no_ratio() -> None:
     assert found.ratio is None
     assert set(found.ratios["quantity"]) == {"scan (control)"}
     assert answer(found).endswith("in some run reading the inputs alone took longer than with the operator.")
+
+
+def test_settings_that_both_sides_share_are_not_named_as_a_difference() -> None:
+    both = outcomes.replayed()
+    for side in both.sides:
+        side["settings"] = f"shared=1, key={side['side']}"
+    assert own_settings(outcomes.outcome(both)) == ("key=A", "key=B")
+    assert own_settings(outcomes.outcome(outcomes.replayed({"replay": (1.0,)}))) == ("", "")
 
 
 def test_a_verified_replay_is_valid() -> None:
