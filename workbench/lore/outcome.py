@@ -241,7 +241,7 @@ def _replayed(place: Path, options: Mapping[str, Any]) -> tuple[Replayed | None,
         return processes.replayed(str(place.absolute()), **options), None
     except InputError as error:
         # What the other process said, without this one's heading.
-        return None, str(error.facts["found"] or error.what)
+        return None, str(error.facts["found"] or error.what).removeprefix("Error: ")
 
 
 def _why_not(folder: Path) -> str:
