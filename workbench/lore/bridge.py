@@ -25,6 +25,8 @@ MOST_JOBS = 4
 # Settings of the session that writes and hashes; the plan's own nodes keep those that they were planned with.
 QUIET_CONFS = {
     "spark.sql.adaptive.enabled": "false",
+    # Code of the same text is compiled once, whichever stage it is for.
+    "spark.sql.codegen.useIdInClassName": "false",
     "spark.sql.shuffle.partitions": "1",
     # Exact values: no calendar is turned into another, no timestamp cut.
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",

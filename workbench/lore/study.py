@@ -22,9 +22,6 @@ from workbench.runs import Run
 from workbench.tables import Table
 
 DUMP = "dump"
-# Each timed run plans the operator anew. With the number of its stage in the name of its class, generated code would be
-# compiled anew, too, and never become warm: a join of 50 ms then takes 370.
-STEADY = {"spark.sql.codegen.useIdInClassName": "false"}
 
 
 @dataclass(frozen=True)
@@ -184,7 +181,6 @@ def _outcome(place: Path, config: NotebookConfig, partition: int | None = None) 
         repeat=config.repeat,
         engine=config.engine,
         trust=config.trust,
-        confs=STEADY,
         **_sides(config),
     )
 
