@@ -263,7 +263,7 @@ sql(
 )
 sql(
     "reused_subquery",
-    "Project Subquery ReusedSubquery",
+    "Project Subquery",
     "select (select count(*) from customer) + o_orderkey a, b from (select o_orderkey, "
     "rand(3) + (select count(*) from customer) b from orders where o_orderkey < (select count(*) from customer) * 9)",
 )

@@ -64,7 +64,7 @@ sql(
 )
 sql(
     "duplicate_names",
-    "SortMergeJoin Filter",
+    "SortMergeJoin",
     """select /*+ merge(b) */ a.o_custkey, b.o_custkey, a.o_orderkey as O_CUSTKEY from orders a
     join orders b on a.o_orderkey = b.o_orderkey where a.o_custkey + b.o_shippriority * 2 + b.o_custkey > 7
     sort by a.o_custkey, 3""",

@@ -21,11 +21,14 @@ if TYPE_CHECKING:
 
 MAX_FIELDS = 25
 _LOCATION = re.compile(r"(?:, )?Location: \w+ ?(?:\(\d+ paths\))?\[[^\]]*\]")
+# Where a command writes: no business of whom a dump is passed on to.
+_PATH = re.compile(r"\b[a-z][a-z0-9+.-]*:/[^\s,\])]*")
 # Tells nobody anything, and is another in every run.
 _PLAN_ID = re.compile(r",? ?\[plan_id=\d+\]")
 _VOLATILE = (
     (re.compile(r",? ?\[?(?:plan_id|id)=#?\d+\]?"), ""),
     (re.compile(r"\b0x[0-9a-f]+\b|@[0-9a-f]{4,}"), "@"),
+    (re.compile(r"\$\$Lambda[^\s,)]*"), "Lambda"),
     (re.compile(r"RDD\[\d+\] at [^,\])]*"), "RDD"),
 )
 _EXPR_ID = re.compile(r"#(\d+)L?")
@@ -235,7 +238,7 @@ class _Builder:
             node.children = [self.build(child, codegen_id) for child in self.bridge.listed(plan.children())]
             node.lore_id = self.next_id
             self.next_id += 1
-        text = _LOCATION.sub("", str(plan.simpleString(MAX_FIELDS)))
+        text = _PATH.sub("(path)", _LOCATION.sub("", str(plan.simpleString(MAX_FIELDS))))
         node.text = _PLAN_ID.sub("", text).replace("\n", " ").strip()
         return node
 
