@@ -117,12 +117,6 @@ sql(
     "Expand",
     "select c_mktsegment, c_custkey % 3 r, count(*) n from customer group by cube (c_mktsegment, c_custkey % 3)",
 )
-sql(
-    "grouping_sets",
-    "Expand",
-    "select l_returnflag, l_quantity, min(l_shipdate) m from lineitem "
-    "group by grouping sets ((l_returnflag), (l_quantity), ())",
-)
 sql("count_of_no_columns", "HashAggregate Project", "select count(*) n from lineitem where l_quantity > 1")
 
 # Joins
@@ -149,11 +143,6 @@ sql(
     "hash_left",
     "ShuffledHashJoin",
     "select /*+ shuffle_hash(c) */ * from orders left join customer c on o_custkey = c_custkey",
-)
-sql(
-    "hash_full",
-    "ShuffledHashJoin",
-    "select /*+ shuffle_hash(c) */ * from orders full join customer c on o_custkey = c_custkey",
 )
 sql(
     "broadcast_inner",
@@ -254,12 +243,6 @@ sql(
     """select * from lineitem where l_extendedprice > (select avg(l_extendedprice) from lineitem)
     and l_quantity < (select max(l_quantity) - 5 from lineitem)""",
     quick=True,
-)
-sql(
-    "subqueries_in_a_project",
-    "Project Subquery",
-    "select o_orderkey, (select count(*) from customer) c, (select max(c_name) from customer) m, "
-    "(select struct(min(c_custkey), 'x') from customer) s from orders",
 )
 sql(
     "reused_subquery",

@@ -52,35 +52,6 @@ def pandas_udf(spark: SparkSession) -> DataFrame:
     return spark.table("lineitem").select("l_orderkey", udf("l_extendedprice").alias("p"))
 
 
-@query("ArrowEvalPython")
-def pandas_udf_over_batches(spark: SparkSession) -> DataFrame:
-    from pyspark.sql import functions
-
-    def joined(batches: Iterator[Any]) -> Iterator[Any]:
-        for numbers, dates in batches:
-            yield numbers.astype(str) + dates.astype(str)
-
-    import pandas as pd
-
-    joined.__annotations__ = {"batches": Iterator[tuple[pd.Series, pd.Series]], "return": Iterator[pd.Series]}
-    return spark.table("orders").select(functions.pandas_udf(joined, "string")("o_orderkey", "o_orderdate").alias("j"))
-
-
-@query("ArrowEvalPython BatchEvalPython")
-def udfs_of_both_kinds(spark: SparkSession) -> DataFrame:
-    from pyspark.sql import functions
-
-    @functions.udf("int", useArrow=True)
-    def length(text: str | None) -> int | None:
-        return None if text is None else len(text)
-
-    @functions.udf("int")
-    def twice(number: int | None) -> int | None:
-        return None if number is None else number * 2
-
-    return spark.table("lineitem").select("l_orderkey", twice(length("l_comment")).alias("n"))
-
-
 @query("MapInPandas")
 def map_in_pandas(spark: SparkSession) -> DataFrame:
     def large(frames: Iterator[Any]) -> Iterator[Any]:

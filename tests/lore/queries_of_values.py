@@ -122,11 +122,6 @@ def sample_with_replacement(spark: SparkSession) -> DataFrame:
     return spark.table("orders").sample(withReplacement=True, fraction=1.4, seed=7)
 
 
-@query("HashAggregate")
-def drop_duplicates(spark: SparkSession) -> DataFrame:
-    return spark.table("orders").select("o_shippriority", "o_custkey").dropDuplicates(["o_custkey"])
-
-
 @query("Project")
 def values_of_the_partition(spark: SparkSession) -> DataFrame:
     from pyspark.sql import functions
