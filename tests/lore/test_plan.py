@@ -10,7 +10,7 @@ import pytest
 from tests.lore.local_spark import MARKS, local
 from workbench.errors import ConfigError
 from workbench.lore.bridge import CODEGEN_WRAPPERS
-from workbench.lore.plan import Tree, require_same
+from workbench.lore.plan import Node, Tree, require_same
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -156,3 +156,11 @@ def test_where_a_command_writes_and_how_a_function_is_called_are_no_part_of_the_
     written = [Tree.of(spark.sql(f"INSERT INTO t{number} SELECT k FROM a")) for number in range(2)]
     assert str(tmp_path) not in written[0].render(width=5000)
     assert "(path)" in written[0].render(width=5000)
+
+
+def test_what_spark_cuts_short_is_cut_alike() -> None:
+    text = "FileScan [a#0] Batched: true, DataFilters: [(a#0 > 3), (..., Format: Parquet, ReadSchema: struct<a..."
+    nodes = [Node(1, "FileSourceScanExec", cut, None) for cut in (text, text.replace("(...", "(b#1..."))]
+    first, second = (Tree(node, False, None).shape() for node in nodes)  # type: ignore[arg-type]
+    assert first == second
+    assert "Batched: true, DataFilters: ..., Format: Parquet, ReadSchema: ..." in first

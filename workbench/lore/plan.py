@@ -29,6 +29,8 @@ _VOLATILE = (
     (re.compile(r",? ?\[?(?:plan_id|id)=#?\d+\]?"), ""),
     (re.compile(r"\b0x[0-9a-f]+\b|@[0-9a-f]{4,}"), "@"),
     (re.compile(r"\$\$Lambda[^\s,)]*"), "Lambda"),
+    # What Spark cuts at so many characters is cut elsewhere when ids of expressions have more digits.
+    (re.compile(r"(?<=: )(?:(?!, \w+: ).)*?\.\.\."), "..."),
     (re.compile(r"RDD\[\d+\] at [^,\])]*"), "RDD"),
 )
 _EXPR_ID = re.compile(r"#(\d+)L?")
