@@ -1,0 +1,1 @@
+"""The commands of `workbench sizing`, one file each."""

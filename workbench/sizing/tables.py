@@ -1,0 +1,146 @@
+"""The tables of the area. `requests` and `steps` are raw, whoever drove the load (HTTP, a callable, virtual time, an
+imported file); `points`, `quantiles`, `estimates` and `scaling` follow from them by pure functions.
+
+A request that failed has no latency: null, never 0. In quantiles over attempts it counts as infinitely slow.
+"""
+
+from __future__ import annotations
+
+from workbench.tables import Column, Table
+
+OUTCOMES = ("ok", "timeout", "refused", "http_error", "malformed", "cut", "failed")
+"""How a request ended: a timeout is censored at its time limit; `refused` never got a connection; `http_error` is any
+status outside 200-299; `malformed` an answer that does not parse; `cut` a stream that ended before its end; `failed` an
+error that the workflow reported (an exception of a callable, an error event)."""
+
+METRICS = ("runtime", "llm", "ttft", "itl")
+"""What a target may be set on: the whole request, each LLM call in it, time to first token, time between tokens."""
+
+REQUESTS = Table(
+    "requests",
+    "One row per request that was sent; retries belong to their request.",
+    ("step", "request"),
+    (
+        Column("step", "int", "The step of the sweep, from 0."),
+        Column("request", "int", "Number of the request in its step, from 0, in the order of intended times."),
+        Column("item", "int", "Row of the prompts that was sent."),
+        Column("intended_s", "float", "When it was to be sent, since the step began.", unit="s"),
+        Column("sent_s", "float", "When it was sent, since the step began.", unit="s"),
+        Column("ended_s", "float", "When its last byte came or it failed, since the step began.", unit="s"),
+        Column("outcome", "str", "ok, or the kind of failure (OUTCOMES)."),
+        Column("status", "int", "HTTP status; null without an answer or without HTTP.", nullable=True),
+        Column("retries", "int", "How often it was sent again before this outcome."),
+        Column("runtime_s", "float", "From the intended time to the end; null unless ok.", unit="s", nullable=True),
+        Column("ttft_s", "float", "From the intended time to the first token.", unit="s", nullable=True),
+        Column("itl_s", "float", "Mean time between output tokens.", unit="s", nullable=True),
+        Column("llm_s", "list[float]", "Duration of each LLM call in it; null if unknown.", unit="s", nullable=True),
+        Column("server_runtime_s", "float", "Runtime by the server's own clock.", unit="s", nullable=True),
+        Column("input_tokens", "int", "Tokens of the prompt.", nullable=True),
+        Column("output_tokens", "int", "Tokens that were produced.", nullable=True),
+        Column("tail", "bool", "Sent only to keep the load on while the last kept requests ran; never kept."),
+    ),
+)
+
+STEPS = Table(
+    "steps",
+    "One row per step: a load that was held, how well it was held, by what client.",
+    ("step",),
+    (
+        Column("step", "int", "Number of the step, from 0."),
+        Column("loop", "str", "closed (a fixed number of users) or open (arrivals at a rate)."),
+        Column("users", "int", "Users that send one request after the other; null for open loops.", nullable=True),
+        Column("rate_per_s", "float", "Asked arrivals a second; null for closed loops.", unit="1/s", nullable=True),
+        Column("think_s", "float", "Mean think time of a user between requests.", unit="s"),
+        Column("arrivals", "str", "users, poisson, constant or trace."),
+        Column("gpus", "int", "GPUs that served it."),
+        Column("clock", "str", "real or virtual."),
+        Column("simulated", "bool", "The service was a simulator."),
+        Column("started_at", "str", "Start of the step, UTC; null in virtual time.", nullable=True),
+        Column("duration_s", "float", "Length of the step.", unit="s"),
+        Column("timeout_s", "float", "Time limit of a request; null for none.", unit="s", nullable=True),
+        Column("processes", "int", "Client processes that shared the load."),
+        Column("loop_lag_p99_s", "float", "p99 lateness of the client's event loop.", unit="s", nullable=True),
+        Column("client_cpu_share", "float", "CPU used by the busiest client process, of one core.", nullable=True),
+        Column("stopped", "str", "Why it ended: tight, samples, time, limit, interrupted."),
+    ),
+)
+
+POINTS = Table(
+    "points",
+    "One row per step: what was kept, what failed, whether the point is valid.",
+    ("step",),
+    (
+        Column("step", "int", "Number of the step."),
+        Column("load", "float", "The load: users, or arrivals a second for open loops."),
+        Column("load_unit", "str", "users or 1/s."),
+        Column("gpus", "int", "GPUs that served it."),
+        Column("n_requests", "int", "Requests sent, tail included."),
+        Column("n_warmup", "int", "Requests dropped at the start."),
+        Column("n_kept", "int", "Attempts that count, failures included."),
+        Column("n_ok", "int", "Kept and answered."),
+        *(Column(f"n_{kind}", "int", f"Kept and ended as {kind}.") for kind in OUTCOMES[1:]),
+        Column("n_retries", "int", "Retries among the kept."),
+        Column("error_ratio", "float", "Failures of all kinds, of the kept."),
+        Column("in_flight", "float", "Mean requests in flight while the kept were sent, by the client."),
+        Column("rate_per_s", "float", "Requests a second that ended, over the kept window.", unit="1/s"),
+        Column("send_lag_p99_s", "float", "p99 of sent minus intended.", unit="s"),
+        Column("loop_lag_p99_s", "float", "p99 lateness of the client's event loop.", unit="s", nullable=True),
+        Column("client_cpu_share", "float", "CPU of the busiest client process.", nullable=True),
+        Column("server_in_service", "float", "Rate times the server's own runtime: requests in service.", nullable=True),
+        Column("server_in_service_low", "float", "Low end of its 90 % interval.", nullable=True),
+        Column("server_in_service_high", "float", "High end of its 90 % interval.", nullable=True),
+        Column("clock_gap_s", "float", "Median of client runtime minus server runtime.", unit="s", nullable=True),
+        Column("tokens_per_s", "float", "Output tokens a second.", unit="1/s", nullable=True),
+        Column("repeated_prompts", "float", "Share of kept requests whose prompt was sent before."),
+        Column("block", "int", "Length of the blocks in which the kept are resampled (1: independent)."),
+        Column("verdict", "str", "valid, few samples, interrupted, client-limited, server-limited, saturated."),
+        Column("reason", "str", "The verdict in words; null when valid.", nullable=True),
+    ),
+)
+
+QUANTILES = Table(
+    "quantiles",
+    "Quantiles per step and metric over attempts; failures count as infinitely slow.",
+    ("step", "metric", "q"),
+    (
+        Column("step", "int", "Number of the step."),
+        Column("load", "float", "The load of the step."),
+        Column("metric", "str", "runtime, llm, ttft or itl."),
+        Column("q", "float", "The quantile, 0.95 for p95."),
+        Column("n", "int", "Values: attempts, or LLM calls for llm."),
+        Column("value_s", "float", "The quantile; null when it lies among failures.", unit="s", nullable=True),
+        Column("low_s", "float", "Low end of the 90 % interval.", unit="s", nullable=True),
+        Column("high_s", "float", "High end; null when it lies among failures or n is too small.", unit="s", nullable=True),
+        Column("ok_only_s", "float", "The quantile of successes alone.", unit="s", nullable=True),
+        Column("note", "str", "Why a value is null, such as '> timeout'.", nullable=True),
+    ),
+)
+
+ESTIMATES = Table(
+    "estimates",
+    "One row per target: how many GPUs it takes, with a 90 % interval.",
+    ("target",),
+    (
+        Column("target", "str", "Name of the target: metric, quantile, limit."),
+        Column("metric", "str", "runtime, llm, ttft or itl."),
+        Column("q", "float", "The quantile."),
+        Column("limit_s", "float", "The largest value allowed.", unit="s"),
+        Column("load", "float", "Load to be served: users or arrivals a second."),
+        Column("load_unit", "str", "users or 1/s."),
+        Column("test_gpus", "int", "GPUs that the sweep ran on."),
+        Column("method", "str", "The estimator that was chosen.", nullable=True),
+        Column("capacity", "float", "Largest load that the test GPUs carry at the target.", nullable=True),
+        Column("capacity_low", "float", "Low end of its 90 % interval.", nullable=True),
+        Column("capacity_high", "float", "High end.", nullable=True),
+        Column("gpus", "float", "GPUs for the load, not rounded.", nullable=True),
+        Column("gpus_low", "float", "Low end of the 90 % interval.", nullable=True),
+        Column("gpus_high", "float", "High end.", nullable=True),
+        Column("recommended", "int", "High end, rounded up to whole GPUs.", nullable=True),
+        Column("binding", "bool", "It asks for the most GPUs of all targets."),
+        Column("slope_gpus", "float", "What the slope-based calculator says to the same points.", nullable=True),
+        Column("n_levels", "int", "Levels that the fit rests on."),
+        Column("n_samples", "int", "Samples that the fit rests on."),
+        Column("verdict", "str", "estimated, no estimate, or with what reserve."),
+        Column("reason", "str", "What is assumed or missing, and what to do.", nullable=True),
+    ),
+)
