@@ -49,6 +49,7 @@ AREAS = {
         "workbench.speedup.command", "Measure and predict what an accelerator gains, operator by operator."
     ),
     "lore": Area("workbench.lore.command", "Dump the inputs of an operator, replay it alone, verify it bit for bit."),
+    "sizing": Area("workbench.sizing.command", "How many GPUs for N users at p95 <= T, with an interval, verified."),
 }
 
 

@@ -1,0 +1,16 @@
+"""`workbench sizing`: the commands of the area, gathered."""
+
+from __future__ import annotations
+
+import typer
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="How many GPUs for N users at p95 <= T: load a service, size it, verify the answer.",
+)
+
+
+@app.callback()
+def _group() -> None:
+    """How many GPUs for N users at p95 <= T: load a service, size it, verify the answer."""
