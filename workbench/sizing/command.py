@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import typer
 
+from workbench.sizing.commands.calc import calc
+
+from workbench.sizing.commands.simulate import simulate
+
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -14,3 +18,9 @@ app = typer.Typer(
 @app.callback()
 def _group() -> None:
     """How many GPUs for N users at p95 <= T: load a service, size it, verify the answer."""
+
+
+app.command()(simulate)
+
+
+app.command()(calc)

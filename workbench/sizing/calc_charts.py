@@ -1,0 +1,215 @@
+"""The calculator's two charts as Vega-Lite: p95 over the load, and each metric with its line, outliers and limit.
+
+The specs are plain dicts, for importing Altair would take longer than the rest of `workbench sizing calc`; `chart`
+makes an Altair chart of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench import theme
+from workbench.files import replacing
+from workbench.sizing.calculation import LABELS, Calculation, Metric
+
+if TYPE_CHECKING:
+    import altair as alt
+
+SIMPLE = "concurrency_vs_p95_simple"
+ANALYSIS = "concurrency_vs_p95_analysis"
+COLOURS: dict[Metric, str] = {"llm_latency": theme.CATEGORIES[0], "wf_runtime": theme.CATEGORIES[2]}
+LIMIT = theme.COLOURS["failure"]
+SCALE = 2.0
+WIDTH_PX, HEIGHT_PX = 560, 340
+
+Spec = dict[str, Any]
+Row = dict[str, Any]
+
+
+def specs(result: Calculation) -> dict[str, Spec]:
+    """The charts that there is something to draw for, by the names of the toolkit's pictures.
+
+    Returns
+    -------
+    dict
+        `concurrency_vs_p95_simple` with any level that counts; `concurrency_vs_p95_analysis` with any line, a panel
+        for each.
+    """
+    found = {}
+    if result.used:
+        found[SIMPLE] = _simple(result)
+    if panels := [_panel(result, metric) for metric in LABELS if result.fits[metric].line is not None]:
+        found[ANALYSIS] = _framed({"hconcat": panels, "spacing": 40, "description": _told(result)})
+    return found
+
+
+def chart(spec: Spec) -> alt.TopLevelMixin:
+    """A spec as an Altair chart, open to change."""
+    import altair as alt
+
+    bare = {name: value for name, value in spec.items() if name not in ("config", "padding", "background")}
+    kinds = {"hconcat": alt.HConcatChart, "layer": alt.LayerChart}
+    made: alt.TopLevelMixin = next(kind for name, kind in kinds.items() if name in bare).from_dict(bare)
+    return made
+
+
+def write_pictures(result: Calculation, folder: Path) -> list[Path]:
+    """Write a PNG for each chart; give the paths."""
+    import vl_convert
+
+    paths = []
+    version = vl_convert.get_vegalite_versions()[-1]
+    for name, spec in specs(result).items():
+        picture = vl_convert.vegalite_to_png(spec, vl_version=version, scale=SCALE)
+        path = folder / f"{name}.png"
+        with replacing(path) as temporary:
+            temporary.write_bytes(picture)
+        paths.append(path)
+    return paths
+
+
+def _simple(result: Calculation) -> Spec:
+    rows = [row for metric in LABELS for row in _rows(result, metric) if row["p95_s"] or metric == "wf_runtime"]
+    x, y = _axes(rows)
+    names = [f"p95 {LABELS[metric]}" for metric in LABELS]
+    base = {"encoding": {"x": x, "y": y, "color": _legend(names, [COLOURS[metric] for metric in LABELS])}}
+    tips = [
+        {"field": "series", "type": "nominal", "title": "metric"},
+        {"field": "concurrency", "type": "quantitative"},
+        {"field": "p95_s", "type": "quantitative", "title": "p95 (s)", "format": ",.4~g"},
+    ]
+    shapes = {"field": "series", "type": "nominal", "scale": {"domain": names, "range": ["square", "circle"]}}
+    spec = {
+        **base,
+        "data": {"values": rows},
+        "layer": [
+            {"mark": {"type": "line", "strokeWidth": 2}},
+            {
+                "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
+                "encoding": {"shape": {**shapes, "title": None, "legend": None}, "tooltip": tips},
+            },
+        ],
+        "title": {"text": "p95 over the load", "subtitle": _sources(result)},
+        "width": WIDTH_PX,
+        "height": HEIGHT_PX,
+        "description": _told(result),
+    }
+    return _framed(spec)
+
+
+def _panel(result: Calculation, metric: Metric) -> Spec:
+    """One metric: its points, those left out as outliers as crosses, the line over their range, the limit."""
+    line = result.fits[metric].line
+    assert line is not None
+    rows = _rows(result, metric)
+    loads = [row["concurrency"] for row in rows]
+    ends = [{"concurrency": load, "p95_s": line.at(load)} for load in (min(loads), max(loads))]
+    names = ["level", "outlier, left out", "line"]
+    x, y = _axes([*rows, *ends], limit_s=result.goal.limit_s(metric))
+    colour = _legend(names, [COLOURS[metric], LIMIT, theme.COLOURS["neutral"]])
+    shape = {"field": "kind", "type": "nominal", "title": None, "scale": {"domain": names, "range": _SHAPES}}
+    tips = [
+        {"field": "concurrency", "type": "quantitative"},
+        {"field": "p95_s", "type": "quantitative", "title": "p95 (s)", "format": ",.4~g"},
+        {"field": "kind", "type": "nominal"},
+    ]
+    layers: list[Spec] = [
+        {
+            "data": {"values": [{**end, "kind": "line"} for end in ends]},
+            "mark": {"type": "line", "strokeDash": [6, 4], "strokeWidth": 2},
+            "encoding": {"x": x, "y": y, "color": colour},
+        },
+        {
+            "data": {"values": rows},
+            "mark": {"type": "point", "filled": True, "size": 90, "opacity": 1, "strokeWidth": 2},
+            "encoding": {"x": x, "y": y, "color": colour, "shape": shape, "tooltip": tips},
+        },
+    ]
+    equation = f"slope {line.slope:.4g} s per user, intercept {line.intercept:.4g} s, R² {line.r_squared:.3f}"
+    return {
+        "layer": layers + _limit(result.goal.limit_s(metric), y),
+        "title": {"text": f"p95 {LABELS[metric]}", "subtitle": [equation, _range(rows)]},
+        "width": WIDTH_PX - 80,
+        "height": HEIGHT_PX,
+    }
+
+
+_SHAPES = ["circle", "cross", "stroke"]
+
+
+def _limit(limit_s: float, y: Spec) -> list[Spec]:
+    if not limit_s:
+        return []
+    at = {"data": {"values": [{"p95_s": limit_s, "words": f"target {limit_s:g} s"}]}}
+    rule = {
+        **at,
+        "mark": {"type": "rule", "color": LIMIT, "strokeDash": [2, 3], "strokeWidth": 2},
+        "encoding": {"y": y},
+    }
+    words = {
+        **at,
+        "mark": {"type": "text", "color": LIMIT, "align": "left", "dx": 6, "dy": -9},
+        "encoding": {"x": {"value": 0}, "y": y, "text": {"field": "words", "type": "nominal"}},
+    }
+    return [rule, words]
+
+
+def _rows(result: Calculation, metric: Metric) -> list[Row]:
+    line = result.fits[metric].line
+    removed = line.outliers_removed if line is not None else ()
+    rows = []
+    for level in sorted(result.used):
+        metrics = result.output.calc_data[level].sizing_metrics
+        p95_s = metrics.llm_latency_p95 if metric == "llm_latency" else metrics.workflow_runtime_p95
+        kind = "outlier, left out" if level in removed else "level"
+        rows.append({"concurrency": level, "p95_s": p95_s, "kind": kind, "series": f"p95 {LABELS[metric]}"})
+    return rows
+
+
+def _axes(rows: Iterable[Row], limit_s: float = 0.0) -> tuple[Spec, Spec]:
+    rows = list(rows)
+    loads = sorted({row["concurrency"] for row in rows})
+    # The measured levels are what can be read off; more than a dozen would overlap.
+    ticks = {"values": loads} if len(loads) <= 12 else {"tickCount": 8}
+    x = {
+        "field": "concurrency",
+        "type": "quantitative",
+        "title": "concurrency (runs in flight)",
+        "scale": {"zero": False, "nice": False, "padding": 16},
+        "axis": {**ticks, "labelOverlap": True},
+    }
+    highest = max([limit_s, *(row["p95_s"] for row in rows)])
+    scale = {"zero": True, "nice": False, **({"domainMax": 1.06 * highest} if highest > 0 else {})}
+    return x, {"field": "p95_s", "type": "quantitative", "title": "p95 (s)", "scale": scale}
+
+
+def _legend(names: list[str], colours: list[str]) -> Spec:
+    field = "kind" if "line" in names else "series"
+    return {"field": field, "type": "nominal", "title": None, "scale": {"domain": names, "range": colours}}
+
+
+def _range(rows: list[Row]) -> str:
+    values = [row["p95_s"] for row in rows]
+    out = [str(row["concurrency"]) for row in rows if row["kind"] != "level"]
+    told = f"{len(rows)} levels, {min(values):.4g} to {max(values):.4g} s"
+    return f"{told}; outliers at {', '.join(out)}" if out else told
+
+
+def _sources(result: Calculation) -> str:
+    told = f"{len(result.used)} levels"
+    return f"{told}, {len(result.left_out)} more not drawn (see the table)" if result.left_out else told
+
+
+def _told(result: Calculation) -> str:
+    """The charts in words: each answer, or why there is none."""
+    parts = [f"p95 over concurrency at {len(result.used)} levels."]
+    for answer in result.answers:
+        said = f"{answer.gpus:.1f} GPUs" if answer.gpus is not None else f"no estimate, {answer.reason}"
+        parts.append(f"{LABELS[answer.metric]} at most {answer.limit_s:g} s: {said}.")
+    return " ".join(parts)
+
+
+def _framed(spec: Spec) -> Spec:
+    return {**spec, "config": theme.config(), "padding": 12, "background": "#ffffff"}

@@ -1,0 +1,283 @@
+"""The calculator's file `calc_runner_output.json`: the schema of NeMo Agent Toolkit 1.9.0, read and written.
+
+Field names, their order and what is accepted for a value are part of the contract: the toolkit reads what is written
+here, and its own files are read as it reads them (unknown keys ignored, absent ones at their defaults, the text "1.5"
+taken for a number). What it accepts but cannot calculate with (NaN, a load of 0) is told by `Level` notices.
+
+The older schema, which the documentation of the original calculator shows (`per_concurrency_data`,
+`out_of_range_runs`), is read with a notice.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from workbench.errors import InputError
+from workbench.files import write_text
+
+NAME = "calc_runner_output.json"
+LARGEST_BYTES = 256 << 20
+MOST_JOBS = 10_000
+_OLD_KEYS = ("per_concurrency_data", "out_of_range_runs")
+
+
+class GpuEstimates(BaseModel):
+    """GPUs by either metric, not rounded; null where there is no answer."""
+
+    gpu_estimate_by_wf_runtime: float | None = None
+    gpu_estimate_by_llm_latency: float | None = None
+
+
+class LineFit(BaseModel):
+    """A fitted line: `slope.Line` in the file's form."""
+
+    slope: float
+    intercept: float
+    r_squared: float
+    outliers_removed: list[int]
+
+
+class FitResults(BaseModel):
+    """The lines of both metrics; null where there is none."""
+
+    llm_latency_fit: LineFit | None = None
+    wf_runtime_fit: LineFit | None = None
+
+
+class Alerts(BaseModel):
+    """What the calculation found odd about a level."""
+
+    outlier_workflow_runtime: bool = False
+    outlier_llm_latency: bool = False
+    num_items_greater_than_target_latency: int = 0
+    num_items_greater_than_target_runtime: int = 0
+
+
+class MetricAlerts(BaseModel):
+    """What the measurement found odd about a level."""
+
+    workflow_interrupted: bool = False
+
+
+class ItemMetrics(BaseModel):
+    """One run of the workflow, in s."""
+
+    llm_latency: float
+    workflow_runtime: float
+
+
+class SizingMetrics(BaseModel):
+    """What was measured at a level, in s; 0 where the toolkit has nothing."""
+
+    alerts: MetricAlerts = MetricAlerts()
+    llm_latency_p95: float = 0.0
+    workflow_runtime_p95: float = 0.0
+    total_runtime: float = 0.0
+    per_item_metrics: dict[str, ItemMetrics] = {}
+
+
+class LevelData(BaseModel):
+    """A level: rough estimates and alerts that were calculated, metrics that were measured."""
+
+    gpu_estimates: GpuEstimates = GpuEstimates()
+    alerts: Alerts = Alerts()
+    sizing_metrics: SizingMetrics = SizingMetrics()
+
+
+class CalcOutput(BaseModel):
+    """The whole file."""
+
+    gpu_estimates: GpuEstimates = GpuEstimates()
+    fit_results: FitResults = FitResults()
+    calc_data: dict[int, LevelData] = {}
+
+    def text(self) -> str:
+        """The file's text, as the toolkit writes it."""
+        return self.model_dump_json(indent=2)
+
+
+@dataclass
+class Recorded:
+    """What lay in a folder of online jobs: a level's metrics from the newest job that has it, and where from."""
+
+    metrics: dict[int, SizingMetrics] = field(default_factory=dict)
+    source: dict[int, str] = field(default_factory=dict)
+    notices: list[str] = field(default_factory=list)
+    jobs: int = 0
+
+
+def read(path: str | Path) -> tuple[CalcOutput, list[str]]:
+    """Read a calculator's file; give it with notices about what could not be taken over.
+
+    Raises
+    ------
+    InputError
+        There is no such file, it is larger than 256 MB, is no JSON, or a field has another type; the message names
+        file and field.
+    """
+    path = Path(path)
+    text = _text(path)
+    try:
+        output = CalcOutput.model_validate_json(text)
+    except ValidationError as error:
+        raise _refused(path, error) from error
+    except RecursionError as error:
+        raise InputError("nested too deeply", where=path) from error
+    if not output.calc_data and any(key in text for key in _OLD_KEYS):
+        return _of_older_schema(path, text)
+    return output, []
+
+
+def write(path: str | Path, output: CalcOutput) -> Path:
+    """Write the file whole or not at all."""
+    return write_text(path, output.text())
+
+
+def recorded(folder: str | Path) -> Recorded:
+    """Gather the levels of all online jobs below a calculator's folder; of a level measured twice the newest counts.
+
+    Parameters
+    ----------
+    folder
+        What was `--calc_output_dir` online: jobs lie at `online/job_*/calc_runner_output.json`.
+
+    Returns
+    -------
+    Recorded
+        Levels in the order met (newest job first, each in its file's order): the order of the sums in a fit. Jobs that
+        cannot be read are told in `notices`.
+
+    Raises
+    ------
+    InputError
+        There is no `online` folder or no job in it, no job could be read, or there are more than 10,000.
+    """
+    online = Path(folder) / "online"
+    jobs = list(job_folders(online))
+    if not jobs:
+        what = "no recorded jobs" if online.is_dir() else "no folder of recorded jobs"
+        do = "measure first (without --offline_mode), or name the folder that holds online/job_*"
+        raise InputError(what, where=online, allowed=f"job_*/{NAME}", do=do)
+    found, refused = Recorded(jobs=len(jobs)), []
+    for job in jobs:
+        try:
+            output, notices = read(job / NAME)
+        except InputError as error:
+            refused.append(error)
+            found.notices.append(f"{job.name} left out: {' '.join(str(error).split())}")
+            continue
+        found.notices += notices
+        for concurrency, data in output.calc_data.items():
+            if concurrency not in found.metrics:
+                found.metrics[concurrency] = data.sizing_metrics
+                found.source[concurrency] = job.name
+    if len(refused) == len(jobs):
+        raise refused[0]
+    return found
+
+
+def job_folders(mode_folder: str | Path) -> Iterator[Path]:
+    """The jobs below `online` or `offline`, newest first: by time of change, then by the number in the name.
+
+    Raises
+    ------
+    InputError
+        There are more than 10,000.
+    """
+    folder = Path(mode_folder)
+    jobs = [path for path in folder.glob("job_*") if path.is_dir()] if folder.is_dir() else []
+    if len(jobs) > MOST_JOBS:
+        raise InputError("too many jobs", where=folder, found=len(jobs), allowed=f"at most {MOST_JOBS:,}")
+    yield from sorted(jobs, key=_age, reverse=True)
+
+
+def _age(path: Path) -> tuple[float, int, str]:
+    number = re.fullmatch(r"job_(\d{1,18})", path.name)
+    return path.stat().st_mtime, int(number[1]) if number else -1, path.name
+
+
+def unusable(concurrency: int, metrics: SizingMetrics) -> str | None:
+    """Why a level cannot be calculated with although the file is well formed; null when it can.
+
+    Negative times are no reason: the toolkit calculates with them, and so do we (a notice says so).
+    """
+    if concurrency < 1:
+        return "a load below 1 is none"
+    times = {"llm_latency_p95": metrics.llm_latency_p95, "workflow_runtime_p95": metrics.workflow_runtime_p95}
+    if odd := [f"{name} is {value}" for name, value in times.items() if not math.isfinite(value)]:
+        return ", ".join(odd)
+    return None
+
+
+def _text(path: Path) -> str:
+    try:
+        size = path.stat().st_size
+        if size > LARGEST_BYTES:
+            allowed = f"at most {LARGEST_BYTES:,} bytes"
+            raise InputError("file too large for a calculator's", where=path, found=f"{size:,} bytes", allowed=allowed)
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError("cannot be read", where=path, found=error.strerror) from error
+    except UnicodeDecodeError as error:
+        raise InputError("not UTF-8 text", where=path, found=f"byte {error.start}") from error
+
+
+def _refused(path: Path, error: ValidationError) -> InputError:
+    first, count = error.errors(include_url=False, include_context=False)[0], error.error_count()
+    where = ".".join(str(part) for part in first["loc"])
+    more = f" and {count - 1} more" if count > 1 else ""
+    if first["type"] == "json_invalid":
+        return InputError("not JSON", where=path, found=first["msg"][:200])
+    found = f"{_short(first['input'])}{more}"
+    return InputError("a field of another type", where=f"{path}, {where}", found=found, allowed=first["msg"])
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _of_older_schema(path: Path, text: str) -> tuple[CalcOutput, list[str]]:
+    """The documented older form: rough estimates and counts by level, sizing metrics only in some of its versions."""
+    import json
+
+    document = json.loads(text)
+    levels = document.get("per_concurrency_data")
+    if not isinstance(levels, dict):
+        return CalcOutput(), [f"{path.parent.name}: an older schema without levels: nothing to calculate with"]
+    given = {name: _level(data) for name, data in levels.items() if isinstance(data, dict) and "sizing_metrics" in data}
+    try:
+        output = CalcOutput.model_validate({"calc_data": given})
+    except ValidationError as error:
+        raise _refused(path, error) from error
+    without = [name for name in levels if name not in given]
+    notices = [f"{path.parent.name}: older schema (per_concurrency_data), {len(given)} level(s) taken over"]
+    if without:
+        said = _estimate_of(document)
+        told = f"{path.parent.name}: no p95 values for level(s) {', '.join(map(_plain, without[:10]))}"
+        notices.append(f"{told}: they cannot be calculated again{said}")
+    return output, notices
+
+
+def _level(data: dict[str, Any]) -> dict[str, Any]:
+    metrics, ranges = data["sizing_metrics"], data.get("out_of_range_runs")
+    if isinstance(metrics, dict) and isinstance(ranges, dict) and ranges.get("workflow_interrupted"):
+        metrics = {**metrics, "alerts": {"workflow_interrupted": True}}
+    return {"sizing_metrics": metrics}
+
+
+def _estimate_of(document: dict[str, Any]) -> str:
+    estimates = document.get("gpu_estimates")
+    value = estimates.get("gpu_estimate_by_wf_runtime") if isinstance(estimates, dict) else None
+    return f" (the file says {value:.1f} GPUs by workflow runtime)" if isinstance(value, int | float) else ""
+
+
+def _plain(name: str) -> str:
+    return name[:20]
