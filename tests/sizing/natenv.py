@@ -25,7 +25,7 @@ import pytest
 from workbench.runs import cache_folder
 
 VERSION = "1.9.0"
-# What its documentation names as [profiler] lacks langchain-core, and `nat serve` does not start without async_endpoints.
+# Its documented extra [profiler] lacks langchain-core, and `nat serve` does not start without async_endpoints.
 PACKAGES = (
     f"nvidia-nat[profiler]=={VERSION}",
     f"nvidia-nat-core[async_endpoints]=={VERSION}",
@@ -82,7 +82,7 @@ async def plain_calls(config: PlainConfig, builder: Builder):
         nonlocal running
         running += 1
         try:
-            if (config.fail_above and running > config.fail_above) or (config.fail_on and config.fail_on in input_message):
+            if config.fail_above and running > config.fail_above or config.fail_on and config.fail_on in input_message:
                 raise RuntimeError("failed as it was told to")
             if not config.calls:
                 await asyncio.sleep(config.call_s)

@@ -1,0 +1,215 @@
+"""What the simulated service says: the toolkit's event lines, and OpenAI's chat completions.
+
+Shapes as the NeMo Agent Toolkit 1.9.0 writes them (`POST /generate/full`): each event's payload is a JSON text inside
+the line's JSON, with nulls for all that a step does not have.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from workbench.sizing.simulation.model import Call, Workflow
+from workbench.sizing.simulation.wire import BadRequestError
+
+MODEL = "workbench-simulator"
+ANSWER = "This answer is simulated."
+# One token of the common vocabularies each, so that a client that counts tokens itself counts what was simulated.
+WORD = " one"
+
+
+def event_lines(workflow: Workflow, question: str, epoch_s: float) -> bytes:
+    """The whole answer to `POST /generate/full`: an event line for each start and end, then the value.
+
+    The events begin when the workflow was admitted: a wait in front of that is in no event, as with `nat serve`.
+    """
+    assert workflow.started_s is not None
+    assert workflow.ended_s is not None
+    root, answer = str(uuid.uuid4()), {"output": ANSWER}
+    lines = [_event("WORKFLOW_START", root, "root", epoch_s + workflow.started_s, data={"input": question})]
+    for call in workflow.calls:
+        lines += _call_events(call, root, question, epoch_s)
+    ended_s = epoch_s + workflow.ended_s
+    lines.append(_event("WORKFLOW_END", root, "root", ended_s, epoch_s + workflow.started_s, data=answer))
+    lines.append(b'data: {"value":"%b"}\n\n' % ANSWER.encode())
+    return b"".join(lines)
+
+
+def _call_events(call: Call, parent: str, question: str, epoch_s: float) -> Iterator[bytes]:
+    assert call.ended_s is not None
+    identity, sent_s = str(uuid.uuid4()), epoch_s + call.sent_s
+    yield _event("LLM_START", identity, parent, sent_s, data={"input": question})
+    yield _event(
+        "LLM_END",
+        identity,
+        parent,
+        epoch_s + call.ended_s,
+        sent_s,
+        data={"input": question, "output": ANSWER},
+        tokens=(call.input_tokens, call.output_tokens),
+    )
+
+
+def _event(
+    kind: str,
+    identity: str,
+    parent: str,
+    time_s: float,
+    began_s: float | None = None,
+    *,
+    data: Mapping[str, str],
+    tokens: tuple[int, int] | None = None,
+) -> bytes:
+    name = MODEL if kind.startswith("LLM") else "simulated_workflow"
+    payload = {
+        "event_type": kind,
+        "event_timestamp": time_s,
+        "span_event_timestamp": began_s,
+        "framework": None,
+        "name": name,
+        "tags": None,
+        "metadata": None,
+        "data": {"input": None, "output": None, "chunk": None, "payload": None, **data},
+        "usage_info": None if tokens is None else _usage_info(*tokens),
+        "UUID": identity,
+    }
+    line = {"id": identity, "type": kind, "name": name, "parent_id": parent, "payload": orjson.dumps(payload).decode()}
+    return b"intermediate_data: %b\n\n" % orjson.dumps(line)
+
+
+def _usage_info(input_tokens: int, output_tokens: int) -> dict[str, Any]:
+    usage = {
+        "prompt_tokens": input_tokens,
+        "completion_tokens": output_tokens,
+        "cached_tokens": 0,
+        "reasoning_tokens": 0,
+        "total_tokens": input_tokens + output_tokens,
+    }
+    return {"token_usage": usage, "num_llm_calls": 1, "seconds_between_calls": 0}
+
+
+def question(body: bytes) -> str:
+    """The `input_message` of a request to the toolkit.
+
+    Raises
+    ------
+    BadRequestError
+        Status 422, as the toolkit answers a body of another shape.
+    """
+    found = _object(body).get("input_message")
+    if not isinstance(found, str):
+        raise BadRequestError(422)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """What a chat request asks for; without a limit the answer is as long as the simulation draws it."""
+
+    stream: bool
+    usage: bool
+    limit: int | None
+    exact: bool
+
+    def length(self, drawn: int) -> tuple[int, str]:
+        """Tokens of the answer, and the reason why it ends there."""
+        if self.limit is None:
+            return drawn, "stop"
+        if self.exact or drawn >= self.limit:
+            return self.limit, "length"
+        return drawn, "stop"
+
+
+def chat(body: bytes) -> Chat:
+    """A request to `/v1/chat/completions`, checked.
+
+    Raises
+    ------
+    BadRequestError
+        Status 400: no messages, or a limit that is no positive number of tokens.
+
+    Examples
+    --------
+    >>> chat(b'{"messages": [{"role": "user", "content": "a"}], "max_tokens": 5, "ignore_eos": true}').length(60)
+    (5, 'length')
+    """
+    found = _object(body)
+    options = found.get("stream_options")
+    limit = found.get("max_completion_tokens", found.get("max_tokens"))
+    messages = found.get("messages")
+    if not isinstance(messages, list) or not messages or not _is_limit(limit):
+        raise BadRequestError(400)
+    exact = found.get("ignore_eos") is True or (limit is not None and found.get("min_tokens") == limit)
+    usage = isinstance(options, dict) and options.get("include_usage") is True
+    return Chat(found.get("stream") is True, usage, limit, exact)
+
+
+def _is_limit(value: object) -> bool:
+    return value is None or (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 1_000_000)
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        found = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise BadRequestError(400) from error
+    if not isinstance(found, dict):
+        raise BadRequestError(422)
+    return found
+
+
+def completion(call: Call, identity: str, created_s: int, reason: str) -> bytes:
+    """A chat completion that is not streamed."""
+    message = {"role": "assistant", "content": (WORD * call.output_tokens).strip()}
+    return orjson.dumps(
+        {
+            "id": identity,
+            "object": "chat.completion",
+            "created": created_s,
+            "model": MODEL,
+            "choices": [{"index": 0, "message": message, "finish_reason": reason}],
+            "usage": _usage(call),
+        }
+    )
+
+
+def first_chunk(identity: str, created_s: int) -> bytes:
+    """The chunk that names the role; it goes out with the first token."""
+    return _chunk(identity, created_s, [{"index": 0, "delta": {"role": "assistant", "content": ""}}])
+
+
+def token_chunk(identity: str, created_s: int) -> bytes:
+    """The chunk of one token: the same bytes for each of an answer."""
+    return _chunk(identity, created_s, [{"index": 0, "delta": {"content": WORD}, "finish_reason": None}])
+
+
+def last_chunks(call: Call, identity: str, created_s: int, reason: str, *, usage: bool) -> bytes:
+    """The end of a stream: why it ended, the usage when it was asked for, and the mark."""
+    text = _chunk(identity, created_s, [{"index": 0, "delta": {}, "finish_reason": reason}])
+    if usage:
+        text += _chunk(identity, created_s, [], _usage(call))
+    return text + b"data: [DONE]\n\n"
+
+
+def _chunk(identity: str, created_s: int, choices: list[dict[str, Any]], usage: dict[str, int] | None = None) -> bytes:
+    chunk = {"id": identity, "object": "chat.completion.chunk", "created": created_s, "model": MODEL}
+    return b"data: %b\n\n" % orjson.dumps(chunk | {"choices": choices} | ({"usage": usage} if usage else {}))
+
+
+def _usage(call: Call) -> dict[str, int]:
+    return {
+        "prompt_tokens": call.input_tokens,
+        "completion_tokens": call.output_tokens,
+        "total_tokens": call.input_tokens + call.output_tokens,
+    }
+
+
+def models() -> bytes:
+    """What `/v1/models` answers."""
+    return orjson.dumps(
+        {"object": "list", "data": [{"id": MODEL, "object": "model", "created": 0, "owned_by": "simulated"}]}
+    )
