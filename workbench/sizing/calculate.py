@@ -1,4 +1,4 @@
-"""The calculator from Python: offline over recorded jobs, or online over a workflow that is run here or at an endpoint."""
+"""The calculator from Python: over recorded jobs, or over a workflow that is run here or served at an endpoint."""
 
 from __future__ import annotations
 

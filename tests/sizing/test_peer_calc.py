@@ -1,0 +1,174 @@
+"""The calculator beside the real toolkit: the same drawn jobs through both, and our file read by its command."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.sizing import calc_cases, natenv
+from workbench.errors import InputError
+from workbench.sizing import calcfile
+from workbench.sizing.calculate import Calculated, Options, run
+from workbench.sizing.calculation import Goal
+
+SEEDS = range(400)
+REL = 1e-9
+pytestmark = [pytest.mark.peer, pytest.mark.timeout(1200)]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One case as both sides saw it; `ours` is the refusal where there was nothing to read."""
+
+    seed: int
+    ours: Calculated | InputError
+    theirs: dict[str, Any]
+
+
+def goal_of(asked: dict[str, Any]) -> Goal:
+    return Goal(
+        asked["target_llm_latency"], asked["target_workflow_runtime"], asked["target_users"], asked["test_gpu_count"]
+    )
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> list[Pair]:
+    python = natenv.require()
+    root = tmp_path_factory.mktemp("drawn")
+    cases = [{"folder": str(root / str(seed)), "goal": calc_cases.draw(seed, root / str(seed))} for seed in SEEDS]
+    ours = [calculated(case) for case in cases]
+    (root / "cases.json").write_text(json.dumps(cases))
+    script = Path(__file__).with_name("toolkit_offline.py")
+    done = subprocess.run(
+        [str(python), str(script), str(root / "cases.json")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=900,
+        env=natenv.environment(),
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    theirs = json.loads(done.stdout[done.stdout.index("[") :])
+    return [Pair(seed, mine, other) for seed, mine, other in zip(SEEDS, ours, theirs, strict=True)]
+
+
+def calculated(case: dict[str, Any]) -> Calculated | InputError:
+    options = Options(output_dir=Path(case["folder"]), goal=goal_of(case["goal"]), offline=True, write=False)
+    try:
+        return run(options)
+    except InputError as error:
+        return error
+
+
+def alike(ours: Any, theirs: Any) -> bool:
+    """The same, key order included, numbers to 1e-9."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        return list(ours) == list(theirs) and all(alike(ours[key], theirs[key]) for key in ours)
+    if isinstance(ours, list) and isinstance(theirs, list):
+        return len(ours) == len(theirs) and all(map(alike, ours, theirs))
+    if isinstance(ours, float) and isinstance(theirs, int | float):
+        return math.isclose(ours, theirs, rel_tol=REL)
+    return bool(ours == theirs)
+
+
+def document(done: Calculated) -> Any:
+    return json.loads(done.output.text())
+
+
+def kind(pair: Pair) -> str:
+    if isinstance(pair.ours, InputError):
+        return "nothing to read"
+    if "crash" in pair.theirs:
+        return "crash"
+    return "no LLM calls" if "no LLM call at any level" in " ".join(pair.ours.notices) else "answered"
+
+
+def test_every_case_that_the_toolkit_answers_has_the_same_document(pairs: list[Pair]) -> None:
+    answered = [pair for pair in pairs if kind(pair) == "answered"]
+    different = [
+        pair.seed
+        for pair in answered
+        if isinstance(pair.ours, Calculated) and not alike(document(pair.ours), pair.theirs["output"])
+    ]
+    print(Counter(map(kind, pairs)))
+    assert different == []
+    assert len(answered) > len(SEEDS) / 3
+    estimates = [pair.theirs["output"]["gpu_estimates"] for pair in answered]
+    assert sum(any(value is not None for value in found.values()) for found in estimates) > len(SEEDS) / 10
+
+
+def test_where_the_toolkit_crashes_all_it_had_found_is_given_with_a_reason(pairs: list[Pair]) -> None:
+    crashed = [pair for pair in pairs if kind(pair) == "crash"]
+    assert len(crashed) > len(SEEDS) / 10
+    for pair in crashed:
+        done, before = pair.ours, pair.theirs
+        assert isinstance(done, Calculated)
+        assert done.exit_code == 2, pair.seed
+        ours = document(done)
+        fits = {"llm_latency": "llm_latency_fit", "wf_runtime": "wf_runtime_fit"}
+        assert alike({name: ours["fit_results"][key] for name, key in fits.items()}, before["fits"]), pair.seed
+        estimates = {name: ours["gpu_estimates"][f"gpu_estimate_by_{name}"] for name in fits}
+        assert alike(estimates, before["estimates"]), pair.seed
+        levels = ours["calc_data"]
+        assert alike({n: levels[n]["gpu_estimates"] for n in before["rough"]}, before["rough"]), pair.seed
+        assert alike({n: levels[n]["alerts"] for n in before["alerts"]}, before["alerts"]), pair.seed
+        assert [a for a in done.calculation.answers if a.refused and a.gpus is None and a.reason], pair.seed
+
+
+def test_without_llm_calls_only_what_rests_on_runtime_is_added(pairs: list[Pair]) -> None:
+    without = [pair for pair in pairs if kind(pair) == "no LLM calls"]
+    assert without
+    for pair in without:
+        assert isinstance(pair.ours, Calculated)
+        ours, theirs = document(pair.ours), pair.theirs["output"]
+        assert set(theirs["gpu_estimates"].values()) == {None}
+        assert ours["gpu_estimates"]["gpu_estimate_by_llm_latency"] is None
+        assert ours["fit_results"]["llm_latency_fit"] is None
+        measured = {n: level["sizing_metrics"] for n, level in ours["calc_data"].items()}
+        assert alike(measured, {n: level["sizing_metrics"] for n, level in theirs["calc_data"].items()})
+
+
+def test_where_nothing_can_be_read_the_toolkit_has_no_level_either(pairs: list[Pair]) -> None:
+    unread = [pair for pair in pairs if kind(pair) == "nothing to read"]
+    assert unread
+    assert [pair.seed for pair in unread if pair.theirs.get("output", {}).get("calc_data") != {}] == []
+
+
+def test_the_toolkit_reads_our_file_and_prints_our_number(tmp_path: Path) -> None:
+    natenv.require()
+    drawn = tmp_path / "drawn" / "online" / "job_1"
+    metrics = {
+        level: calcfile.SizingMetrics(
+            llm_latency_p95=0.3 + 0.0123 * level,
+            workflow_runtime_p95=1.7 + 0.0457 * level + 0.01 * (level % 3),
+            total_runtime=4.0,
+            alerts=calcfile.MetricAlerts(workflow_interrupted=level == 64),
+            per_item_metrics={"a b": calcfile.ItemMetrics(llm_latency=0.3, workflow_runtime=1.5 + 0.05 * level)},
+        )
+        for level in (1, 2, 4, 8, 16, 32, 64)
+    }
+    from workbench.sizing.calculate import from_metrics
+
+    done = from_metrics(metrics, Goal(0.5, 2.5, 300, 4))
+    calcfile.write(drawn / calcfile.NAME, done.output)
+    said = natenv.nat(
+        *("sizing", "calc", "--offline_mode", "--calc_output_dir", tmp_path / "drawn"),
+        *("--target_llm_latency", "0.5", "--target_workflow_runtime", "2.5", "--target_users", "300"),
+        *("--test_gpu_count", "4"),
+        cwd=tmp_path,
+    )
+    assert said.returncode == 0, said.stderr[-2000:]
+    written = json.loads(next((tmp_path / "drawn" / "offline").glob("job_*/calc_runner_output.json")).read_text())
+    assert alike(document(done), written)
+    estimates = done.output.gpu_estimates
+    assert estimates.gpu_estimate_by_wf_runtime is not None
+    assert estimates.gpu_estimate_by_llm_latency is not None
+    assert f"Estimated GPU count (Workflow Runtime): {estimates.gpu_estimate_by_wf_runtime:.1f}" in said.stdout
+    assert f"Estimated GPU count (LLM Latency): {estimates.gpu_estimate_by_llm_latency:.1f}" in said.stdout
