@@ -1,0 +1,92 @@
+"""Which load to measure next: up until the limit is passed, then closer to where it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Ladder(BaseModel):
+    """How the levels of a sweep are chosen when none are given."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    first: float = Field(default=1, gt=0, description="The lowest load.")
+    growth: float = Field(default=2.0, gt=1, le=10, description="Factor to the next level until the limit is passed.")
+    nearness: float = Field(default=1.2, gt=1, description="Factor from the level below the limit to the one above.")
+    most_levels: int = Field(default=14, ge=2, description="Levels at most.")
+    largest: float = Field(default=4096, gt=0, description="The largest load.")
+    whole: bool = Field(default=True, description="Loads are whole numbers (users); not for rates.")
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A measured level: is the quantile of each goal within its limit? Null where a goal's metric is unknown."""
+
+    load: float
+    within: tuple[bool | None, ...]
+
+
+def next_load(rungs: Sequence[Rung], rule: Ladder) -> float | None:
+    """The load to measure next; null when the limit of every goal lies between near levels, or nothing is left to do.
+
+    Parameters
+    ----------
+    rungs
+        Levels measured so far, in any order. A level whose requests failed or that the service could not take is
+        `within` no limit.
+
+    Examples
+    --------
+    >>> rule = Ladder()
+    >>> next_load([Rung(1, (True,)), Rung(2, (True,))], rule)
+    4
+    >>> next_load([Rung(4, (True,)), Rung(8, (False,))], rule)
+    6
+    >>> next_load([Rung(7, (True,)), Rung(8, (False,))], rule) is None
+    True
+    """
+    if not rungs:
+        return rule.first
+    if len(rungs) >= rule.most_levels:
+        return None
+    ordered = sorted(rungs, key=lambda rung: rung.load)
+    done = {rung.load for rung in ordered}
+    top = ordered[-1]
+    if any(within for within in top.within):
+        higher = _rounded(min(top.load * rule.growth, rule.largest), rule)
+        if higher not in done:
+            return higher
+    for goal in range(len(top.within)):
+        between = _between(ordered, goal, rule)
+        if between is not None and between not in done:
+            return between
+    return None
+
+
+def _between(ordered: Sequence[Rung], goal: int, rule: Ladder) -> float | None:
+    """A load within the gap around a goal's limit, or below all; null when the gap is narrow."""
+    below = [rung.load for rung in ordered if rung.within[goal]]
+    above = [rung.load for rung in ordered if rung.within[goal] is False]
+    if not above:
+        return None
+    # Noise may put a miss below a hit: the gap is from the last hit to the first miss beyond it.
+    low = max(below, default=None)
+    beyond = [load for load in above if low is None or load > low]
+    if not beyond:
+        return None
+    high = min(beyond)
+    if low is None:
+        lower = _rounded(high / rule.growth, rule)
+        return lower if lower > 0 and lower < high else None
+    if high / low <= rule.nearness:
+        return None
+    middle = _rounded(math.sqrt(low * high), rule)
+    return middle if low < middle < high else None
+
+
+def _rounded(load: float, rule: Ladder) -> float:
+    return round(load) if rule.whole else load
