@@ -25,11 +25,12 @@ import pytest
 from workbench.runs import cache_folder
 
 VERSION = "1.9.0"
-# Its documented extra [profiler] lacks langchain-core, and `nat serve` does not start without async_endpoints.
+# Its documented extra [profiler] lacks langchain-core and aiohttp; `nat serve` does not start without async_endpoints.
 PACKAGES = (
     f"nvidia-nat[profiler]=={VERSION}",
     f"nvidia-nat-core[async_endpoints]=={VERSION}",
     "langchain-core",
+    "aiohttp",  # for --endpoint
 )
 INSTALL_TIMEOUT_S = 900
 START_TIMEOUT_S = 180

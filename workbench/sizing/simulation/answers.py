@@ -17,68 +17,84 @@ from workbench.sizing.simulation.model import Call, Workflow
 from workbench.sizing.simulation.wire import BadRequestError
 
 MODEL = "workbench-simulator"
+NAME, FUNCTION = "simulated_workflow", "<workflow>"
 ANSWER = "This answer is simulated."
 # One token of the common vocabularies each, so that a client that counts tokens itself counts what was simulated.
 WORD = " one"
 
 
 def event_lines(workflow: Workflow, question: str, epoch_s: float) -> bytes:
-    """The whole answer to `POST /generate/full`: an event line for each start and end, then the value.
+    """The whole answer to `POST /generate/full`: an event line for each start and end, and the value.
 
-    The events begin when the workflow was admitted: a wait in front of that is in no event, as with `nat serve`.
+    The events begin when the workflow was admitted: a wait in front of that is in no event, as with `nat serve`. And as
+    there, the value comes before the last events, which are the ends of the last call, the function and the workflow.
     """
     assert workflow.started_s is not None
     assert workflow.ended_s is not None
-    root, answer = str(uuid.uuid4()), {"output": ANSWER}
-    lines = [_event("WORKFLOW_START", root, "root", epoch_s + workflow.started_s, data={"input": question})]
+    asked, answered = {"input": {"input_message": question}}, [{"value": ANSWER}]
+    began_s, ended_s = epoch_s + workflow.started_s, epoch_s + workflow.ended_s
+    root, function = (str(uuid.uuid4()) for _ in range(2))
+    metadata = _workflow_metadata()
+    lines = [
+        _event("WORKFLOW_START", NAME, root, "root", began_s, asked, metadata=metadata),
+        _event("FUNCTION_START", FUNCTION, function, root, began_s, asked),
+    ]
     for call in workflow.calls:
-        lines += _call_events(call, root, question, epoch_s)
-    ended_s = epoch_s + workflow.ended_s
-    lines.append(_event("WORKFLOW_END", root, "root", ended_s, epoch_s + workflow.started_s, data=answer))
-    lines.append(b'data: {"value":"%b"}\n\n' % ANSWER.encode())
+        lines += _call_events(call, function, question, epoch_s)
+    lines.insert(-1, b'data: {"value":"%b"}\n\n' % ANSWER.encode())
+    lines += [
+        _event("FUNCTION_END", FUNCTION, function, root, ended_s, asked | {"output": answered}),
+        _event("WORKFLOW_END", NAME, root, "root", ended_s, {"output": answered}, metadata=metadata),
+    ]
     return b"".join(lines)
 
 
 def _call_events(call: Call, parent: str, question: str, epoch_s: float) -> Iterator[bytes]:
     assert call.ended_s is not None
-    identity, sent_s = str(uuid.uuid4()), epoch_s + call.sent_s
-    yield _event("LLM_START", identity, parent, sent_s, data={"input": question})
+    identity, asked = str(uuid.uuid4()), {"input": question}
+    usage = _usage_info(call.input_tokens, call.output_tokens)
+    yield _event("LLM_START", MODEL, identity, parent, epoch_s + call.sent_s, asked)
     yield _event(
-        "LLM_END",
-        identity,
-        parent,
-        epoch_s + call.ended_s,
-        sent_s,
-        data={"input": question, "output": ANSWER},
-        tokens=(call.input_tokens, call.output_tokens),
+        "LLM_END", MODEL, identity, parent, epoch_s + call.ended_s, asked | {"output": ANSWER}, usage_info=usage
     )
 
 
 def _event(
     kind: str,
+    name: str,
     identity: str,
     parent: str,
     time_s: float,
-    began_s: float | None = None,
+    data: Mapping[str, Any],
     *,
-    data: Mapping[str, str],
-    tokens: tuple[int, int] | None = None,
+    metadata: dict[str, Any] | None = None,
+    usage_info: dict[str, Any] | None = None,
 ) -> bytes:
-    name = MODEL if kind.startswith("LLM") else "simulated_workflow"
     payload = {
         "event_type": kind,
         "event_timestamp": time_s,
-        "span_event_timestamp": began_s,
+        "span_event_timestamp": None,
         "framework": None,
         "name": name,
         "tags": None,
-        "metadata": None,
+        "metadata": metadata,
         "data": {"input": None, "output": None, "chunk": None, "payload": None, **data},
-        "usage_info": None if tokens is None else _usage_info(*tokens),
+        "usage_info": usage_info,
         "UUID": identity,
     }
-    line = {"id": identity, "type": kind, "name": name, "parent_id": parent, "payload": orjson.dumps(payload).decode()}
+    line = {"id": identity, "parent_id": parent, "type": kind, "name": name, "payload": orjson.dumps(payload).decode()}
     return b"intermediate_data: %b\n\n" % orjson.dumps(line)
+
+
+def _workflow_metadata() -> dict[str, Any]:
+    names = ("chat_responses", "chat_inputs", "tool_inputs", "tool_outputs", "tool_info", "span_inputs", "span_outputs")
+    provided = {
+        "workflow_run_id": str(uuid.uuid4()),
+        "workflow_trace_id": uuid.uuid4().hex,
+        "conversation_id": None,
+        "display_name": FUNCTION,
+    }
+    return {**dict.fromkeys(names), "provided_metadata": provided, "tools_schema": []}
 
 
 def _usage_info(input_tokens: int, output_tokens: int) -> dict[str, Any]:

@@ -1,0 +1,62 @@
+"""The real calculator of the NeMo Agent Toolkit drives the simulated service, and counts what it counts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.sizing import natenv
+from tests.sizing.test_server import stat
+from workbench.sizing.simulation.process import running
+from workbench.sizing.simulation.service import Service
+
+pytestmark = [pytest.mark.peer, pytest.mark.timeout(1200)]
+
+LEVELS = (1, 2, 4, 8)
+# 0.1 s for a run that is alone; from 4 on it queues.
+SERVICE = Service(slots=4, input_cv=0, output_cv=0, input_tokens=40, output_tokens=10, decode_base_s=0.005)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    natenv.require()
+    found = tmp_path_factory.mktemp("peer")
+    questions = [{"id": number, "question": f"question {number}", "answer": "none"} for number in range(16)]
+    (found / "questions.json").write_text(json.dumps(questions))
+    return found
+
+
+def test_the_peer_sizes_the_simulated_service(folder: Path) -> None:
+    config = natenv.workflow(folder, questions=folder / "questions.json")
+    with running(SERVICE) as url:
+        done = natenv.nat(
+            *("sizing", "calc", "--config_file", config, "--endpoint", url, "--calc_output_dir", folder / "calc"),
+            *("--concurrencies", ",".join(map(str, LEVELS)), "--num_passes", "2", "--test_gpu_count", "1"),
+            *("--target_workflow_runtime", "0.15", "--target_llm_latency", "0.08", "--target_users", "40"),
+            cwd=folder,
+            plugins=natenv.plugin(folder),
+        )
+        counted = stat(url)
+    assert done.returncode == 0, done.stderr[-2000:]
+    written = next((folder / "calc").rglob("calc_runner_output.json"))
+    found = json.loads(written.read_text())
+    assert (counted["served"], counted["refused"], counted["peak"]) == (2 * sum(LEVELS), 0, max(LEVELS))
+    assert sorted(map(int, found["calc_data"])) == list(LEVELS)
+    for level in LEVELS:
+        metrics = found["calc_data"][str(level)]["sizing_metrics"]
+        items = metrics["per_item_metrics"].values()
+        assert len(items) == 2 * level
+        assert metrics["alerts"] == {"workflow_interrupted": False}
+        # Prefill of 1 ms and ten tokens of 5.3 ms, twice, is the least that a run takes.
+        assert min(item["workflow_runtime"] for item in items) > 0.107
+        assert metrics["workflow_runtime_p95"] == pytest.approx(
+            np.quantile([item["workflow_runtime"] for item in items], 0.95), rel=1e-6
+        )
+        assert 0.05 < metrics["llm_latency_p95"] < metrics["workflow_runtime_p95"]
+    runtimes = [found["calc_data"][str(level)]["sizing_metrics"]["workflow_runtime_p95"] for level in LEVELS]
+    # Eight runs share four slots: they take about twice as long, somewhat less where the client is slow to send.
+    assert runtimes[3] > 1.3 * runtimes[0]
+    assert found["gpu_estimates"]["gpu_estimate_by_wf_runtime"] is not None
