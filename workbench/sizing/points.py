@@ -206,7 +206,7 @@ def _saturated(table: pl.DataFrame, found: list[dict[str, Any]]) -> pl.DataFrame
 def _repeated(sent: pl.DataFrame, counted: pl.DataFrame) -> float:
     first = sent.sort("request").unique("item", keep="first")["request"]
     again = (~counted["request"].is_in(first.implode())).sum()
-    return again / counted.height if counted.height else 0.0
+    return float(again / counted.height) if counted.height else 0.0
 
 
 def _median(values: pl.Series) -> float | None:

@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from workbench.sizing import quantiles, samples, steady
+from workbench.sizing.config import SweepConfig
 
 
 class StopRule(BaseModel):
@@ -23,7 +24,7 @@ class StopRule(BaseModel):
     metric: str = Field(default="runtime", description="The metric that is watched.")
 
 
-def enough(finished: Mapping[str, Sequence[Any]], users: int, rule: StopRule) -> str | None:
+def enough(finished: Mapping[str, Sequence[Any]], users: int, stop: StopRule) -> str | None:
     """Why the step may end: 'tight' or 'samples'; null when it needs more.
 
     Parameters
@@ -34,13 +35,25 @@ def enough(finished: Mapping[str, Sequence[Any]], users: int, rule: StopRule) ->
     users
         Users of a closed loop; 0 for an open one.
     """
-    values = samples.values(finished, rule.metric)
-    runtimes = values[:, 0] if rule.metric == "runtime" else samples.values(finished, "runtime")[:, 0]
+    values = samples.values(finished, stop.metric)
+    runtimes = values[:, 0] if stop.metric == "runtime" else samples.values(finished, "runtime")[:, 0]
     kept = values[steady.start(runtimes, users) :]
-    if len(kept) < rule.least:
+    if len(kept) < stop.least:
         return None
-    if len(kept) >= rule.most:
+    if len(kept) >= stop.most:
         return "samples"
-    found = quantiles.quantile(kept, rule.q)
+    found = quantiles.quantile(kept, stop.q)
     half = (found.high - found.low) / 2
-    return "tight" if np.isfinite(half) and half <= rule.tight * found.value else None
+    return "tight" if np.isfinite(half) and half <= stop.tight * found.value else None
+
+
+def rule(config: SweepConfig) -> StopRule:
+    """The rule of a sweep: watches the first goal."""
+    goal = config.goals[0] if config.goals else None
+    return StopRule(
+        least=config.least_samples,
+        most=config.most_samples,
+        tight=config.tight,
+        q=0.95 if goal is None else goal.q,
+        metric="runtime" if goal is None else goal.metric,
+    )

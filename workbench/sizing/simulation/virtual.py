@@ -1,16 +1,92 @@
-"""Load on the simulated cluster in virtual time: the same raw rows as from a real service, in milliseconds."""
+"""Load on the simulated cluster in virtual time: the same raw tables as from a real service, in milliseconds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
+from workbench.sizing import stopping
+from workbench.sizing.config import SweepConfig
+from workbench.sizing.driving.levels import following
 from workbench.sizing.simulation.model import Cluster, Marks, Workflow
 from workbench.sizing.simulation.service import Service
+from workbench.sizing.tables import REQUESTS, STEPS
+
+if TYPE_CHECKING:
+    import polars as pl
 
 CHECK_EVERY = 50
-Enough = Callable[[Mapping[str, list[Any]]], str | None]
+Finished = dict[str, list[Any]]
+Enough = Callable[[Finished], str | None]
 """Given the finished requests in the order they were sent (columns of the table `requests`): why the step may end."""
+
+
+def sweep(service: Service, config: SweepConfig) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Drive a simulated service through a sweep in virtual time.
+
+    Parameters
+    ----------
+    service
+        What is simulated.
+    config
+        Levels or goals, samples, think time, seed; what is about connections has no meaning here.
+
+    Returns
+    -------
+    requests, steps
+        The raw tables; `clock` is virtual, `simulated` true. The same arguments give the same tables.
+
+    Examples
+    --------
+    >>> from workbench.sizing.config import sweep_config
+    >>> requests, steps = sweep(Service(), sweep_config(protocol="function", users=[1, 4], simulated=True))
+    >>> steps["users"].to_list(), steps["clock"].to_list()
+    ([1, 4], ['virtual', 'virtual'])
+    """
+    requests, steps = REQUESTS.frame([]), STEPS.frame([])
+    while (load := following(config, requests, steps)) is not None:
+        sent, held = step(service, config, load, number=steps.height)
+        requests, steps = requests.vstack(sent), steps.vstack(held)
+    return requests, steps
+
+
+def step(service: Service, config: SweepConfig, load: float, *, number: int = 0) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """One load in virtual time: rows of `requests` and `steps`."""
+    users = None if config.is_open else int(load)
+    rule = stopping.rule(config)
+    marks: Marks = "first" if {goal.metric for goal in config.goals} & {"ttft", "itl"} else "end"
+    # Each load has random numbers of its own, whatever was measured before.
+    drive = Drive(service, seed=hash((service.seed, config.seed, load)), marks=marks)
+    most = (users or 0) + 4 * rule.most
+
+    def enough(finished: Finished) -> str | None:
+        return stopping.enough(finished, users or 0, rule)
+
+    watched = ("runtime_s", f"{rule.metric}_s")
+    if users is None:
+        why = drive.arriving(load, enough, most=most, watched=watched)
+    else:
+        why = drive.closed(users, enough, most=most, think_s=config.think_time_s, watched=watched)
+    columns = drive.columns()
+    row = {
+        "step": number,
+        "loop": "open" if config.is_open else "closed",
+        "users": users,
+        "rate_per_s": load if config.is_open else None,
+        "think_s": config.think_time_s,
+        "arrivals": config.arrivals,
+        "gpus": service.gpus,
+        "clock": "virtual",
+        "simulated": True,
+        "started_at": None,
+        "duration_s": drive.cluster.now_s,
+        "timeout_s": None,
+        "processes": 1,
+        "loop_lag_p99_s": None,
+        "client_cpu_share": None,
+        "stopped": why,
+    }
+    return REQUESTS.frame(_filled(columns, number)), STEPS.frame([row])
 
 
 class Drive:
@@ -23,19 +99,21 @@ class Drive:
         self._open = 0  # of these, still running
         self._ended = 0
 
-    def closed(self, users: int, enough: Enough, *, most: int, think_s: float = 0.0) -> str:
+    def closed(
+        self, users: int, enough: Enough, *, most: int, think_s: float = 0.0, watched: Iterable[str] = ("runtime_s",)
+    ) -> str:
         """So many users; each begins at a random moment within the time that an idle cluster takes."""
         cluster, random = self.cluster, self.cluster.random
-        ramp_s = idle_runtime_s(cluster.service)
+        ramp_s = idle_runtime_s(cluster.service) + think_s
 
         def next_request() -> None:
             self._send(lambda: cluster.at(cluster.now_s + self._thought(think_s), next_request))
 
         for _ in range(users):
             cluster.at(random.random() * ramp_s, next_request)
-        return self._run(enough, most)
+        return self._run(enough, most, tuple(watched))
 
-    def arriving(self, rate_per_s: float, enough: Enough, *, most: int) -> str:
+    def arriving(self, rate_per_s: float, enough: Enough, *, most: int, watched: Iterable[str] = ("runtime_s",)) -> str:
         """Poisson arrivals, however many are still running."""
         cluster = self.cluster
 
@@ -44,19 +122,32 @@ class Drive:
             cluster.at(cluster.now_s + cluster.random.expovariate(rate_per_s), arrive)
 
         cluster.at(cluster.random.expovariate(rate_per_s), arrive)
-        return self._run(enough, most)
+        return self._run(enough, most, tuple(watched))
 
-    def _run(self, enough: Enough, most: int) -> str:
+    def columns(self, names: Iterable[str] | None = None) -> Finished:
+        """The finished requests as columns of `requests`, times of the virtual clock."""
+        ended = [(place, flow) for place, flow in enumerate(self.sent) if flow.ended_s is not None]
+        kept = len(self.sent) if self.kept is None else self.kept
+        chosen = ["request", "tail", *_COLUMNS] if names is None else dict.fromkeys(names)
+        found: Finished = {name: [_COLUMNS[name](flow) for _, flow in ended] for name in chosen if name in _COLUMNS}
+        if "request" in chosen:
+            found["request"] = [place for place, _ in ended]
+            found["tail"] = [place >= kept for place, _ in ended]
+        return found
+
+    def _run(self, enough: Enough, most: int, watched: tuple[str, ...]) -> str:
         """Until there is enough, and then, the load kept on, until the last that counts has ended."""
         why = None
         while why is None:
-            check = self._ended + CHECK_EVERY
-            self.cluster.run_while(lambda check=check: self._ended < check and len(self.sent) < most)
-            why = "samples" if len(self.sent) >= most else enough(self.columns())
+            self._until(self._ended + CHECK_EVERY, most)
+            why = "samples" if len(self.sent) >= most else enough(self.columns(watched))
         self.kept = len(self.sent)
         self._open = sum(workflow.ended_s is None for workflow in self.sent)
         self.cluster.run_while(lambda: self._open > 0)
         return why
+
+    def _until(self, ended: int, most: int) -> None:
+        self.cluster.run_while(lambda: self._ended < ended and len(self.sent) < most)
 
     def _send(self, then: Callable[[], None]) -> None:
         place = len(self.sent)
@@ -71,30 +162,24 @@ class Drive:
     def _thought(self, mean_s: float) -> float:
         return self.cluster.random.expovariate(1 / mean_s) if mean_s else 0.0
 
-    def columns(self) -> dict[str, list[Any]]:
-        """The finished requests as columns of `requests`, times of the virtual clock."""
-        ended = [(place, flow) for place, flow in enumerate(self.sent) if flow.ended_s is not None]
-        kept = len(self.sent) if self.kept is None else self.kept
-        return {
-            "request": [place for place, _ in ended],
-            "sent_s": [flow.sent_s for _, flow in ended],
-            "ended_s": [flow.ended_s for _, flow in ended],
-            "runtime_s": [_span(flow.sent_s, flow.ended_s) for _, flow in ended],
-            "llm_s": [[_span(call.sent_s, call.ended_s) for call in flow.calls] for _, flow in ended],
-            "server_runtime_s": [_span(flow.started_s, flow.ended_s) for _, flow in ended],
-            "ttft_s": [_span(flow.sent_s, flow.calls[0].first_s) for _, flow in ended],
-            "itl_s": [_itl_s(flow) for _, flow in ended],
-            "input_tokens": [sum(call.input_tokens for call in flow.calls) for _, flow in ended],
-            "output_tokens": [sum(call.output_tokens for call in flow.calls) for _, flow in ended],
-            "tail": [place >= kept for place, _ in ended],
-        }
-
 
 def idle_runtime_s(service: Service) -> float:
     """What one workflow takes on an idle cluster, on average."""
     step_s = service.decode_base_s + service.decode_per_sequence_s
     call_s = service.input_tokens / service.prefill_tokens_per_s + service.output_tokens * step_s
     return service.calls * call_s + (service.calls - 1) * (service.tool_s + service.shared_s)
+
+
+def _filled(columns: Finished, number: int) -> Finished:
+    n = len(columns["request"])
+    return columns | {
+        "step": [number] * n,
+        "item": columns["request"],
+        "intended_s": columns["sent_s"],
+        "outcome": ["ok"] * n,
+        "status": [None] * n,
+        "retries": [0] * n,
+    }
 
 
 def _span(start: float | None, end: float | None) -> float | None:
@@ -109,3 +194,16 @@ def _itl_s(flow: Workflow) -> float | None:
     ]
     tokens = sum(count for _, count in gaps)
     return sum(span for span, _ in gaps) / tokens if tokens else None
+
+
+_COLUMNS: dict[str, Callable[[Workflow], Any]] = {
+    "sent_s": lambda flow: flow.sent_s,
+    "ended_s": lambda flow: flow.ended_s,
+    "runtime_s": lambda flow: _span(flow.sent_s, flow.ended_s),
+    "llm_s": lambda flow: [_span(call.sent_s, call.ended_s) for call in flow.calls],
+    "server_runtime_s": lambda flow: _span(flow.started_s, flow.ended_s),
+    "ttft_s": lambda flow: _span(flow.sent_s, flow.calls[0].first_s),
+    "itl_s": _itl_s,
+    "input_tokens": lambda flow: sum(call.input_tokens for call in flow.calls),
+    "output_tokens": lambda flow: sum(call.output_tokens for call in flow.calls),
+}

@@ -1,0 +1,143 @@
+"""From a sweep to GPUs: one estimate per goal, the one that asks for most, and what the slope would have said.
+
+Pure: the raw tables and the points in, the table `estimates` out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import InputError
+from workbench.sizing import quantiles, samples, slope
+from workbench.sizing.config import Goal
+from workbench.sizing.estimate import Capacity, Level, capacity
+from workbench.sizing.points import kept
+from workbench.sizing.tables import ESTIMATES
+
+if TYPE_CHECKING:
+    import polars as pl
+
+USABLE = ("valid", "few samples", "saturated")
+ROUNDING = 1e-9
+LINEAR = "linear scaling assumed: measured on one GPU count"
+
+
+def estimates(
+    requests: pl.DataFrame,
+    steps: pl.DataFrame,
+    points: pl.DataFrame,
+    goals: Sequence[Goal],
+    load: float,
+    *,
+    draws: int = 500,
+    seed: int = 0,
+) -> pl.DataFrame:
+    """How many GPUs does the load need, so that each goal is met?
+
+    Parameters
+    ----------
+    requests, steps
+        The raw tables of a sweep on one GPU count.
+    points
+        What `points.points` made of them; only valid, saturated and short points count.
+    goals
+        What must hold.
+    load
+        The load to be served, in the unit of the points: users, or arrivals a second.
+    draws, seed
+        Resamples of the interval, start of the random numbers.
+
+    Returns
+    -------
+    DataFrame
+        The table `estimates`. `gpus` = load / capacity x test GPUs; its ends come from those of the capacity, and
+        `recommended` is the high end rounded up.
+
+    Raises
+    ------
+    InputError
+        The points come from several GPU counts: those go to `scaling`.
+
+    Notes
+    -----
+    Assumes that twice the GPUs carry twice the load, and says so in the verdict. Routers that do not balance and
+    resources that all share break that; only a run at that size shows it.
+    """
+    counts = points["gpus"].unique().to_list()
+    if len(counts) > 1:
+        raise InputError("points of several GPU counts", found=counts, do="use scaling for them")
+    levels = {goal.name: _levels(requests, steps, points, goal) for goal in goals}
+    rows = [
+        _row(goal, levels[goal.name], capacity(levels[goal.name], goal.q, goal.limit_s, draws=draws, seed=seed), load)
+        for goal in goals
+    ]
+    unit = points["load_unit"][0] if points.height else "users"
+    rows = [row | {"test_gpus": counts[0] if counts else 1, "load_unit": unit} for row in rows]
+    rows = [_gpus(row) for row in rows]
+    most = max((row["gpus"] for row in rows if row["gpus"] is not None), default=None)
+    return ESTIMATES.frame([row | {"binding": most is not None and row["gpus"] == most} for row in rows])
+
+
+def _levels(requests: pl.DataFrame, steps: pl.DataFrame, points: pl.DataFrame, goal: Goal) -> list[Level]:
+    """The usable levels that have the goal's metric; steps of one load are put together."""
+    import numpy as np
+    import polars as pl
+
+    users = dict(steps.select("step", "users").iter_rows())
+    found: dict[float, list[Any]] = {}
+    for step, load in points.filter(pl.col("verdict").is_in(USABLE)).select("step", "load").iter_rows():
+        counted = kept(requests.filter(pl.col("step") == step), users[step])
+        found.setdefault(load, []).append(counted)
+    levels = []
+    for load, frames in found.items():
+        values = samples.values(pl.concat(frames).to_dict(as_series=False), goal.metric)
+        if not np.isnan(values).all():
+            levels.append(Level(load, values))
+    return levels
+
+
+def _row(goal: Goal, levels: list[Level], found: Capacity, load: float) -> dict[str, Any]:
+    return {
+        "target": goal.name,
+        "metric": goal.metric,
+        "q": goal.q,
+        "limit_s": goal.limit_s,
+        "load": float(load),
+        "method": found.method,
+        "capacity": found.value,
+        "capacity_low": found.low,
+        "capacity_high": found.high,
+        "slope_capacity": _slope(levels, goal),
+        "n_levels": found.n_levels,
+        "n_samples": found.n_samples,
+        "verdict": "no estimate" if found.value is None else LINEAR,
+        "reason": "; ".join(filter(None, (found.reason, found.advice))) or None,
+    }
+
+
+def _slope(levels: list[Level], goal: Goal) -> float | None:
+    """The capacity by the slope-based calculator on the same quantiles; null where it has none."""
+    known = [(level.load, quantiles.quantile_of(level.values, goal.q)) for level in levels]
+    finite = sorted((load, value) for load, value in known if value < float("inf"))
+    if len(finite) < slope.MIN_POINTS:
+        return None
+    line = slope.fit_line([load for load, _ in finite], [value for _, value in finite]).line
+    # One user and one GPU: what is left is 1 / capacity.
+    gpus = None if line is None else slope.gpus_by_slope(line, target_s=goal.limit_s, users=1, test_gpus=1).gpus
+    return 1 / gpus if gpus else None
+
+
+def _gpus(row: dict[str, Any]) -> dict[str, Any]:
+    """Capacities turned into GPUs: ends change places."""
+    capacities = {
+        "gpus": row["capacity"],
+        "gpus_low": row["capacity_high"],
+        "gpus_high": row["capacity_low"],
+        "slope_gpus": row.pop("slope_capacity"),
+    }
+    whole = row["load"] * row["test_gpus"]
+    counts = {name: whole / value if value else None for name, value in capacities.items()}
+    high = counts["gpus_high"] if counts["gpus"] is not None else None
+    return row | counts | {"recommended": None if high is None else math.ceil(high - ROUNDING)}
