@@ -112,12 +112,6 @@ sql(
     "select l_returnflag, count(distinct l_partkey) p, count(distinct l_quantity) q, sum(l_quantity) s "
     "from lineitem group by l_returnflag",
 )
-sql(
-    "cube",
-    "Expand",
-    "select c_mktsegment, c_custkey % 3 r, count(*) n from customer group by cube (c_mktsegment, c_custkey % 3)",
-)
-sql("count_of_no_columns", "HashAggregate Project", "select count(*) n from lineitem where l_quantity > 1")
 
 # Joins
 
@@ -126,12 +120,6 @@ sql(
     "SortMergeJoin Sort ShuffleExchange",
     "select /*+ merge(o) */ * from lineitem join orders o on l_orderkey = o_orderkey",
     quick=True,
-)
-sql(
-    "merge_full",
-    "SortMergeJoin",
-    "select /*+ merge(c) */ * from orders full outer join customer c "
-    "on o_custkey = c_custkey + 20 and o_orderkey > c_custkey",
 )
 sql(
     "merge_existence",
@@ -171,7 +159,7 @@ sql(
 )
 sql(
     "join_with_no_columns",
-    "BroadcastNestedLoopJoin",
+    "BroadcastNestedLoopJoin LocalLimit GlobalLimit",
     "select o_orderkey from orders cross join (select /*+ broadcast */ 1 from customer limit 3)",
     confs={"spark.sql.autoBroadcastJoinThreshold": "10MB"},
 )
@@ -221,17 +209,14 @@ sql(
     lateral view outer posexplode(if(o_orderkey % 3 = 0, array(), array(o_custkey, null))) t as p, e
     lateral view inline(array(named_struct('x', o_orderkey, 'y', 'a'), named_struct('x', null, 'y', 'b'))) u as x, y""",
 )
-sql("union_distinct", "Union HashAggregate", "select o_custkey from orders union select c_custkey from customer")
+sql("union_all", "Union", "select o_custkey from orders union all select c_custkey from customer")
 sql("collect_limit", "CollectLimit", "select * from orders where o_orderkey % 3 = 1 limit 100")
-sql("inner_limit", "LocalLimit GlobalLimit", "select max(o_custkey) m from (select o_custkey from orders limit 100)")
 sql(
     "take_ordered",
     "TakeOrderedAndProject",
     "select upper(c_name) n from customer order by c_mktsegment, c_custkey desc limit 12 offset 2",
 )
 sql("sort", "Sort ShuffleExchange", "select * from lineitem order by l_extendedprice desc nulls last, l_comment")
-sql("repartition_by_range", "ShuffleExchange", "select /*+ repartition_by_range(3, o_custkey) */ * from orders")
-sql("repartition_round_robin", "ShuffleExchange", "select /*+ repartition(3) */ o_orderkey, o_totalprice from orders")
 sql("rebalance", "FileSourceScan", "select /*+ rebalance(o_custkey) */ * from orders")
 sql("coalesce", "Coalesce", "select /*+ coalesce(2) */ o_orderkey, spark_partition_id() p from orders")
 
@@ -245,29 +230,11 @@ sql(
     quick=True,
 )
 sql(
-    "reused_subquery",
-    "Project Subquery",
-    "select (select count(*) from customer) + o_orderkey a, b from (select o_orderkey, "
-    "rand(3) + (select count(*) from customer) b from orders where o_orderkey < (select count(*) from customer) * 9)",
-)
-sql(
-    "in_subquery_beside_a_condition",
-    "Filter",
-    "select o_orderkey, o_custkey in (select c_custkey from customer) i from orders "
-    "where o_custkey in (select c_custkey from customer) or o_orderkey < 40",
-)
-sql(
     "dynamic_pruning",
     "BroadcastHashJoin SubqueryBroadcast",
     """select /*+ broadcast(d) */ * from orders_by_year join (select 1990 + c_custkey y, c_name from customer
     where c_name < 'Customer#00006') d on o_year = y""",
     confs={"spark.sql.optimizer.dynamicPartitionPruning.reuseBroadcastOnly": "true"},
-)
-sql(
-    "bloom_filter",
-    "SortMergeJoin Filter ObjectHashAggregate Subquery",
-    """select /*+ merge(orders) */ * from lineitem join orders on l_orderkey = o_orderkey where o_totalprice < 90000""",
-    confs={"spark.sql.optimizer.runtime.bloomFilter.applicationSideScanSizeThreshold": "0"},
 )
 sql(
     "reused_exchange",

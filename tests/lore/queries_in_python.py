@@ -15,19 +15,12 @@ if TYPE_CHECKING:
 
 
 @query("BatchEvalPython")
-def plain_udf(spark: SparkSession) -> DataFrame:
+def chained_udfs(spark: SparkSession) -> DataFrame:
     from pyspark.sql import functions
 
     @functions.udf("string")
     def backwards(text: str | None) -> str | None:
         return None if text is None else text[::-1]
-
-    return spark.table("lineitem").select("l_orderkey", backwards("l_comment").alias("b"))
-
-
-@query("BatchEvalPython Filter")
-def chained_udfs(spark: SparkSession) -> DataFrame:
-    from pyspark.sql import functions
 
     @functions.udf("struct<a: int, b: array<string>>")
     def halves(number: int) -> tuple[int, list[str]]:
@@ -37,8 +30,8 @@ def chained_udfs(spark: SparkSession) -> DataFrame:
     def plus(number: int) -> int:
         return number + 1
 
-    orders = spark.table("orders").select("o_orderkey", halves(plus(plus("o_custkey"))).alias("h"))
-    return orders.filter(plus("h.a") % 2 == 0)
+    halved = halves(plus(plus("l_partkey"))).alias("h")
+    return spark.table("lineitem").select("l_orderkey", backwards("l_comment").alias("b"), halved)
 
 
 @query("ArrowEvalPython")
