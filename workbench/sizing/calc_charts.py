@@ -74,13 +74,13 @@ def _simple(result: Calculation) -> Spec:
     rows = [row for metric in LABELS for row in _rows(result, metric) if row["p95_s"] or metric == "wf_runtime"]
     x, y = _axes(rows)
     names = [f"p95 {LABELS[metric]}" for metric in LABELS]
-    base = {"encoding": {"x": x, "y": y, "color": _legend(names, [COLOURS[metric] for metric in LABELS])}}
+    base: Spec = {"encoding": {"x": x, "y": y, "color": _legend(names, [COLOURS[metric] for metric in LABELS])}}
     tips = [
         {"field": "series", "type": "nominal", "title": "metric"},
         {"field": "concurrency", "type": "quantitative"},
         {"field": "p95_s", "type": "quantitative", "title": "p95 (s)", "format": ",.4~g"},
     ]
-    shapes = {"field": "series", "type": "nominal", "scale": {"domain": names, "range": ["square", "circle"]}}
+    shapes: Spec = {"field": "series", "type": "nominal", "scale": {"domain": names, "range": ["square", "circle"]}}
     spec = {
         **base,
         "data": {"values": rows},
@@ -88,7 +88,7 @@ def _simple(result: Calculation) -> Spec:
             {"mark": {"type": "line", "strokeWidth": 2}},
             {
                 "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
-                "encoding": {"shape": {**shapes, "title": None, "legend": None}, "tooltip": tips},
+                "encoding": {"shape": {**shapes, "title": None}, "tooltip": tips},
             },
         ],
         "title": {"text": "p95 over the load", "subtitle": _sources(result)},
@@ -108,8 +108,9 @@ def _panel(result: Calculation, metric: Metric) -> Spec:
     ends = [{"concurrency": load, "p95_s": line.at(load)} for load in (min(loads), max(loads))]
     names = ["level", "outlier, left out", "line"]
     x, y = _axes([*rows, *ends], limit_s=result.goal.limit_s(metric))
-    colour = _legend(names, [COLOURS[metric], LIMIT, theme.COLOURS["neutral"]])
-    shape = {"field": "kind", "type": "nominal", "title": None, "scale": {"domain": names, "range": _SHAPES}}
+    # Crosses are named where they stand: a legend would be shared by panels that need different ones.
+    colour = {**_legend(names, [COLOURS[metric], LIMIT, theme.COLOURS["neutral"]]), "legend": None}
+    shape = {"field": "kind", "type": "nominal", "legend": None, "scale": {"domain": names, "range": _SHAPES}}
     tips = [
         {"field": "concurrency", "type": "quantitative"},
         {"field": "p95_s", "type": "quantitative", "title": "p95 (s)", "format": ",.4~g"},
@@ -126,17 +127,32 @@ def _panel(result: Calculation, metric: Metric) -> Spec:
             "mark": {"type": "point", "filled": True, "size": 90, "opacity": 1, "strokeWidth": 2},
             "encoding": {"x": x, "y": y, "color": colour, "shape": shape, "tooltip": tips},
         },
+        {
+            "data": {"values": [row for row in rows if row["kind"] != "level"]},
+            "mark": {"type": "text", "color": LIMIT, "align": "right", "dx": -9},
+            "encoding": {"x": x, "y": y, "text": {"value": "outlier, left out"}},
+        },
     ]
     equation = f"slope {line.slope:.4g} s per user, intercept {line.intercept:.4g} s, R² {line.r_squared:.3f}"
     return {
         "layer": layers + _limit(result.goal.limit_s(metric), y),
-        "title": {"text": f"p95 {LABELS[metric]}", "subtitle": [equation, _range(rows)]},
+        "title": {"text": _finding(result, metric), "subtitle": [equation, _range(rows)]},
         "width": WIDTH_PX - 80,
         "height": HEIGHT_PX,
     }
 
 
 _SHAPES = ["circle", "cross", "stroke"]
+
+
+def _finding(result: Calculation, metric: Metric) -> str:
+    answer = next((answer for answer in result.answers if answer.metric == metric), None)
+    if answer is None:
+        return f"p95 {LABELS[metric]}: no target"
+    goal, limit = result.goal, f"p95 {LABELS[metric]} ≤ {answer.limit_s:g} s"
+    if answer.gpus is None:
+        return f"{limit}: no estimate"
+    return f"{limit} for {goal.target_users:,} users: {answer.gpus:.1f} GPUs"
 
 
 def _limit(limit_s: float, y: Spec) -> list[Spec]:
@@ -178,7 +194,7 @@ def _axes(rows: Iterable[Row], limit_s: float = 0.0) -> tuple[Spec, Spec]:
         "type": "quantitative",
         "title": "concurrency (runs in flight)",
         "scale": {"zero": False, "nice": False, "padding": 16},
-        "axis": {**ticks, "labelOverlap": True},
+        "axis": {**ticks, "labelOverlap": "greedy"},
     }
     highest = max([limit_s, *(row["p95_s"] for row in rows)])
     scale = {"zero": True, "nice": False, **({"domainMax": 1.06 * highest} if highest > 0 else {})}

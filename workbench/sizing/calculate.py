@@ -47,6 +47,8 @@ class Options:
         URL of a running workflow instead of one that is started here; longest time of a request.
     target_confirm
         The endpoint's host once more, when it is not this machine.
+    server_clock
+        At an endpoint, take the server's events for the runtime, as the toolkit does, and not this client's clock.
     nat_python
         A Python that has the toolkit, when this one has not.
     seed
@@ -69,6 +71,7 @@ class Options:
     endpoint: str | None = None
     endpoint_timeout_s: float = 300.0
     target_confirm: str | None = None
+    server_clock: bool = False
     nat_python: str | None = None
     seed: int | None = 0
     remove_older: bool = False
@@ -94,8 +97,8 @@ class Calculated:
 
     @property
     def exit_code(self) -> int:
-        """0 answered; 1 the levels give no line; 2 the line cannot answer what was asked."""
-        return self.calculation.exit_code
+        """0 answered; 1 the levels give no line, or were stopped; 2 the line cannot answer what was asked."""
+        return max(self.calculation.exit_code, int(bool(self.facts.get("stopped"))))
 
     @cached_property
     def levels(self) -> pl.DataFrame:

@@ -85,6 +85,12 @@ def calc(
             *_names("target_confirm"), metavar="HOST", help="The endpoint's host again, when it is another machine."
         ),
     ] = None,
+    server_clock: Annotated[
+        bool,
+        typer.Option(
+            *_names("server_clock"), help="Time runs at an endpoint by the server's events, as the toolkit does."
+        ),
+    ] = False,
     nat_python: Annotated[
         str | None,
         typer.Option(
@@ -114,7 +120,8 @@ def calc(
     Example: workbench sizing calc --offline_mode --calc_output_dir out --target_workflow_runtime 10 --target_users 100
     --test_gpu_count 8
     """
-    from workbench.sizing.calculate import Goal, Options, run
+    from workbench.sizing.calculate import Options, run
+    from workbench.sizing.calculation import Goal
     from workbench.terminal import say
 
     ignored = {
@@ -123,6 +130,8 @@ def calc(
         "--num_passes": num_passes,
         "--endpoint": endpoint,
         "--endpoint_timeout": endpoint_timeout,
+        "--target_confirm": target_confirm,
+        "--server_clock": server_clock or None,
         "--nat_python": nat_python,
         "--keep_order": keep_order or None,
     }
@@ -137,6 +146,7 @@ def calc(
         endpoint=endpoint,
         endpoint_timeout_s=300 if endpoint_timeout is None else endpoint_timeout,
         target_confirm=target_confirm,
+        server_clock=server_clock,
         nat_python=nat_python,
         seed=None if keep_order else seed,
         remove_older=remove_older_jobs,

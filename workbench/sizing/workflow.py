@@ -1,0 +1,281 @@
+"""Runs of a workflow at a level: by the toolkit in a process of its own, or by requests to where it is served."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Protocol, Self
+
+from workbench.errors import ConfigError, RunFailedError
+from workbench.redaction import clean
+from workbench.sizing.dataset import Item
+
+CHILD = Path(__file__).with_name("workflow_child.py")
+INSTALL = "pip install 'nvidia-nat[profiler]==1.9.0' langchain-core"
+LONGEST_LINE_BYTES = 64 << 20
+START_LIMIT_S = 300.0
+END_LIMIT_S = 10.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of the workflow; times of a failed one are null.
+
+    Attributes
+    ----------
+    outcome
+        ok, or the kind of failure (OUTCOMES of `workbench/sizing/tables.py`).
+    runtime_s
+        What counts as its runtime.
+    llm_s
+        Duration of each LLM call in it; empty for none.
+    first, last
+        Moments of the same clock between which it ran.
+    server_s
+        Runtime by the service's own events, where `runtime_s` is another.
+    """
+
+    item: str
+    outcome: str
+    runtime_s: float | None = None
+    llm_s: list[float] = field(default_factory=list)
+    first: float | None = None
+    last: float | None = None
+    server_s: float | None = None
+    detail: str | None = None
+
+
+class Workflow(Protocol):
+    """What a calculation drives, one level after the other; opened with `async with`."""
+
+    name: str
+
+    async def __aenter__(self) -> Self:
+        """Make ready."""
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Let go."""
+
+    async def level(self, concurrency: int, items: list[Item]) -> list[Run]:
+        """Run the items with so many in flight; after the first failure none is begun."""
+
+
+class LocalWorkflow:
+    """The toolkit's workflow in a process of the Python that has the toolkit.
+
+    Parameters
+    ----------
+    config_file
+        The toolkit's YAML.
+    python
+        That Python; null for this one.
+    """
+
+    def __init__(self, config_file: Path, python: str | None = None) -> None:
+        self.name = "local"
+        self._config_file = config_file.resolve()
+        self._python = python or sys.executable
+        self._child: asyncio.subprocess.Process | None = None
+        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+
+    async def __aenter__(self) -> Self:
+        try:
+            # A session of its own: Ctrl-C is ours to pass on, once what was measured is on disk.
+            self._child = await asyncio.create_subprocess_exec(
+                self._python,
+                str(CHILD),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=self._log,
+                limit=LONGEST_LINE_BYTES,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise ConfigError(
+                "that Python cannot be started", where="--nat_python", found=f"{self._python}: {error.strerror}"
+            ) from error
+        try:
+            said = await asyncio.wait_for(self._told(), START_LIMIT_S)
+            if "missing" in said:
+                do = f"{INSTALL}, or name a Python that has it with --nat_python"
+                found = f"no module {said['missing']} in {self._python}"
+                raise ConfigError("the NeMo Agent Toolkit is needed to run this workflow", found=found, do=do)
+            self.name = f"local, nvidia-nat {said.get('ready')}"
+        except BaseException:
+            await self._end(now=True)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._end(now=kind is not None)
+
+    async def level(self, concurrency: int, items: list[Item]) -> list[Run]:
+        """Run the items in a workflow built for this level.
+
+        Raises
+        ------
+        ConfigError
+            The toolkit refuses the configuration.
+        RunFailedError
+            Its process died.
+        """
+        assert self._child is not None
+        assert self._child.stdin is not None
+        order = {
+            "config_file": str(self._config_file),
+            "concurrency": concurrency,
+            "items": [[item.id, item.prompt] for item in items],
+        }
+        self._child.stdin.write(json.dumps(order).encode() + b"\n")
+        with contextlib.suppress(ConnectionError):
+            await self._child.stdin.drain()
+        runs = []
+        while "done" not in (said := await self._told()):
+            if "broken" in said:
+                found = clean(str(said["broken"]))
+                raise ConfigError("the toolkit cannot run this workflow", where=self._config_file, found=found)
+            runs.append(_local_run(said))
+        return runs
+
+    async def _told(self) -> dict[str, Any]:
+        assert self._child is not None
+        assert self._child.stdout is not None
+        line = await self._child.stdout.readline()
+        if not line:
+            code = await self._child.wait()
+            raise RunFailedError(
+                "the toolkit's process died", where=self._python, found=f"exit code {code}{self._last()}"
+            )
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def _last(self) -> str:
+        """The last lines that the process wrote, without this process's secrets."""
+        self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - 2000))
+        text = self._log.read().decode(errors="replace").strip()
+        return f"; its last lines: {clean(text)[-800:]}" if text else ""
+
+    async def _end(self, *, now: bool) -> None:
+        child = self._child
+        if child is not None and child.returncode is None:
+            assert child.stdin is not None
+            child.stdin.close()
+            try:
+                await asyncio.wait_for(child.wait(), 0 if now else END_LIMIT_S)
+            except TimeoutError:
+                # With all that the workflow may have started.
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(child.pid, signal.SIGKILL)
+                await child.wait()
+        self._log.close()
+
+
+def _local_run(said: dict[str, Any]) -> Run:
+    if not said["ok"]:
+        return Run(said["item"], "failed", detail=clean(str(said["error"])))
+    first, last = said["first"], said["last"]
+    # Without events there is only the clock around the run.
+    runtime_s = last - first if first is not None and last > first else said["wall_s"]
+    return Run(said["item"], "ok", runtime_s, said["llm_s"], first, last)
+
+
+class ServedWorkflow:
+    """A workflow that is served: `POST URL/generate/full`.
+
+    Parameters
+    ----------
+    url
+        Base of the service.
+    timeout_s
+        Longest time of a request.
+    server_clock
+        Take the server's events for the runtime, as the toolkit does; else this client's clock, which also sees the
+        wait before the server begins.
+    """
+
+    def __init__(self, url: str, *, timeout_s: float, server_clock: bool = False) -> None:
+        self.name = "endpoint"
+        self._url = url
+        self._timeout_s = timeout_s
+        self._server_clock = server_clock
+
+    async def __aenter__(self) -> Self:
+        from workbench.sizing.driving.client import allow_connections
+        from workbench.sizing.driving.targets.opening import opened
+        from workbench.sizing.driving.wire import Target
+
+        self._allow = allow_connections
+        self._target = opened(Target(protocol="nat", url=self._url, timeout_s=self._timeout_s))
+        await self._target.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._target.close()
+
+    async def level(self, concurrency: int, items: list[Item]) -> list[Run]:
+        """Send the items, so many in flight."""
+        self._allow(concurrency)
+        waiting, runs = iter(items), list[Run]()
+        failed = False
+
+        async def user() -> None:
+            nonlocal failed
+            for item in waiting:
+                if failed:
+                    return
+                run = await self._send(item)
+                failed = failed or run.outcome != "ok"
+                runs.append(run)
+
+        await asyncio.gather(*(user() for _ in range(min(concurrency, len(items)))))
+        return runs
+
+    async def _send(self, item: Item) -> Run:
+        sent = time.perf_counter()
+        reply = await self._target.send(item.prompt)
+        if reply.outcome != "ok":
+            status = f"HTTP {reply.status}: " if reply.status else ""
+            return Run(item.id, reply.outcome, detail=clean(f"{status}{reply.detail or reply.outcome}"))
+        took = reply.ended - sent
+        runtime_s = reply.server_runtime_s if self._server_clock and reply.server_runtime_s else took
+        return Run(item.id, "ok", runtime_s, reply.llm_s or [], sent, reply.ended, reply.server_runtime_s)
+
+
+def host_of(url: str) -> str:
+    """The host of an endpoint, in lower case.
+
+    Raises
+    ------
+    ConfigError
+        It is no http or https URL, or holds a user name.
+    """
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = port = None
+        parts = urlsplit("")
+    del port
+    if parts.scheme not in ("http", "https") or not host or "@" in parts.netloc:
+        allowed = "http://HOST:PORT or https://HOST, without a user name"
+        raise ConfigError(
+            "not a URL of a served workflow", where="--endpoint", found=url.split("@")[-1], allowed=allowed
+        )
+    return host.lower()
