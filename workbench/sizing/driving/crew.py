@@ -1,0 +1,147 @@
+"""The client's processes as one: commands go to all of them, reports come from all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from workbench.errors import ConfigError, RunFailedError
+from workbench.sizing.driving import wire
+from workbench.sizing.driving.targets.function import Workflow
+from workbench.sizing.driving.worker import Worker
+
+MODULE = "workbench.sizing.driving.worker"
+START_LIMIT_S = 120.0
+END_LIMIT_S = 10.0
+
+
+class Crew:
+    """Some client processes, or this one (`processes` 0); opened with `async with`.
+
+    Raises
+    ------
+    ConfigError
+        What is to be driven cannot be opened.
+    RunFailedError
+        A process died.
+    """
+
+    def __init__(self, opening: wire.Open, processes: int, workflow: Workflow | None = None) -> None:
+        self._opening = opening
+        self._processes = processes
+        self._workflow = workflow
+        self._local: Worker | None = None
+        self._children: list[asyncio.subprocess.Process] = []
+        self._readers: list[asyncio.Task[None]] = []
+        self._reports: asyncio.Queue[tuple[int, wire.Report]] = asyncio.Queue()
+
+    @property
+    def size(self) -> int:
+        """How many share the load."""
+        return max(1, self._processes)
+
+    async def __aenter__(self) -> Self:
+        if self._processes == 0:
+            self._local = Worker(lambda report: self._reports.put_nowait((0, report)), self._workflow)
+        try:
+            for number in range(self._processes):
+                await self._start(number)
+            await self.tell_all(self._opening)
+            for _ in range(self.size):
+                await self.report(START_LIMIT_S)
+        except BaseException:
+            await self._close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._close()
+
+    async def tell_all(self, command: wire.Command) -> None:
+        """Give all the same command; a load is shared among them, an allowance too."""
+        for number in range(self.size):
+            await self._tell(number, _part(command, number, self.size))
+
+    async def report(self, limit_s: float | None = None) -> tuple[int, wire.Report]:
+        """The next report and whose it is.
+
+        Raises
+        ------
+        TimeoutError
+            None came within the limit.
+        ConfigError, RunFailedError
+            It was that a process cannot go on, or is dead.
+        """
+        number, report = await asyncio.wait_for(self._reports.get(), limit_s)
+        if isinstance(report, wire.Broken):
+            if report.facts:
+                raise ConfigError(report.what, **report.facts)
+            raise RunFailedError(report.what, where=f"client process {number}")
+        return number, report
+
+    async def _start(self, number: int) -> None:
+        # A session of its own: Ctrl-C reaches the sweep alone, which then lets the requests in flight end.
+        child = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            MODULE,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+        self._children.append(child)
+        self._readers.append(asyncio.get_running_loop().create_task(self._read(number, child)))
+
+    async def _read(self, number: int, child: asyncio.subprocess.Process) -> None:
+        assert child.stdout is not None
+        try:
+            while True:
+                body = await child.stdout.readexactly(wire.length(await child.stdout.readexactly(4)))
+                self._reports.put_nowait((number, wire.report(body)))
+        except (asyncio.IncompleteReadError, EOFError, OSError, msgspec.MsgspecError):
+            code = await child.wait()
+            self._reports.put_nowait((number, wire.Broken(f"a client process died with exit code {code}")))
+
+    async def _tell(self, number: int, command: wire.Command) -> None:
+        if self._local is not None:
+            await self._local.take(command)
+            return
+        stdin = self._children[number].stdin
+        assert stdin is not None
+        # A dead process is reported by its reader.
+        with contextlib.suppress(ConnectionError):
+            stdin.write(wire.frame(command))
+            await stdin.drain()
+
+    async def _close(self) -> None:
+        if self._local is not None:
+            await self._local.close()
+        for child in self._children:
+            if child.stdin is not None:
+                child.stdin.close()
+        for child in self._children:
+            try:
+                await asyncio.wait_for(child.wait(), END_LIMIT_S)
+            except TimeoutError:
+                child.kill()
+                await child.wait()
+        for reader in self._readers:
+            reader.cancel()
+        await asyncio.gather(*self._readers, return_exceptions=True)
+
+
+def _part(command: wire.Command, number: int, size: int) -> wire.Command:
+    if not isinstance(command, wire.Begin):
+        return command
+    load = msgspec.structs.replace(command.load, share=number, shares=size)
+    allowance = command.allowance
+    if allowance is not None:
+        allowance = allowance // size + (number < allowance % size)
+    return msgspec.structs.replace(command, load=load, allowance=allowance)

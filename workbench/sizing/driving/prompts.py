@@ -1,0 +1,150 @@
+"""What is sent: the user's prompts in seeded order, or made ones of a chosen length."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from workbench.errors import InputError
+
+MAX_FILE_BYTES = 256 << 20
+KEYS = ("prompt", "question", "input_message", "text", "input")
+# Short and common, so that tokenizers mostly take each with its space for one token.
+WORDS = (  # noqa: SIM905 - a hundred quotes would say less
+    "the of and to in is that for it was on are as with his they at be this from have or by one had not but what all "
+    "were when we there can an your which their said if do will each about how up out them then she many some so these "
+    "would other into has more her two like him see time could no make than first been its who now people my made over "
+    "did down only way find use may water long little very after words called just where most know"
+).split()
+
+
+class Prompts(msgspec.Struct, frozen=True):
+    """What to send; crosses to the client's processes.
+
+    Attributes
+    ----------
+    texts
+        The user's prompts; empty: prompts are made.
+    tokens, tokens_cv
+        Mean length of made prompts, about, in tokens; spread over mean (lognormal).
+    unique_prefix
+        Begin each request differently, so that no prefix is found in a cache.
+    seed
+        Of order and lengths.
+    """
+
+    texts: list[str]
+    tokens: float = 400.0
+    tokens_cv: float = 0.0
+    unique_prefix: bool = False
+    seed: int = 0
+
+    def items(self, step: int, share: int, shares: int) -> Iterator[tuple[int, str]]:
+        """Row and text for one request after the other, for one of the processes that share a step.
+
+        Every lap over the user's prompts is in another order; made prompts are all different, over steps too.
+        """
+        if not self.texts:
+            yield from self._made(step, share, shares)
+        lap = 0
+        while True:
+            order = list(range(len(self.texts)))
+            random.Random(f"{self.seed}/{step}/{lap}").shuffle(order)  # noqa: S311 - no secret hangs on it
+            # Strides over laps too, or a process would see only a part of a short file.
+            for place, row in enumerate(order):
+                if (lap * len(order) + place) % shares == share:
+                    yield row, self._text(self.texts[row], f"{step}/{lap}/{place}")
+            lap += 1
+
+    def _made(self, step: int, share: int, shares: int) -> Iterator[tuple[int, str]]:
+        number = share
+        while True:
+            # Steps are far apart: no made prompt comes twice in a sweep.
+            item = step * 10_000_000 + number
+            draw = random.Random(f"{self.seed}/{item}")  # noqa: S311
+            yield item, self._text(" ".join(draw.choices(WORDS, k=self._length(draw))), f"{step}/{number}")
+            number += shares
+
+    def _length(self, draw: random.Random) -> int:
+        if self.tokens_cv == 0:
+            return max(1, round(self.tokens))
+        variance = math.log1p(self.tokens_cv**2)
+        return max(1, round(draw.lognormvariate(math.log(self.tokens) - variance / 2, math.sqrt(variance))))
+
+    def _text(self, text: str, name: str) -> str:
+        if not self.unique_prefix:
+            return text
+        return f"[{random.Random(f'{self.seed}/{name}').getrandbits(64):016x}] {text}"  # noqa: S311
+
+
+def read_prompts(path: str | Path, key: str | None = None) -> list[str]:
+    """Prompts from a file: .txt (one a line), .jsonl, .json (a list), .csv.
+
+    Parameters
+    ----------
+    path
+        The file, up to 256 MiB.
+    key
+        Field or column that holds the prompt; without it the first of prompt, question, input_message, text, input.
+
+    Raises
+    ------
+    InputError
+        It cannot be read, a row has no such field or no text in it, or there is no prompt at all.
+    """
+    path = Path(path)
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise InputError("file of prompts is too large", where=path, allowed=f"up to {MAX_FILE_BYTES >> 20} MiB")
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError("cannot read the prompts", where=path, found=str(error)[:200]) from error
+    rows = _rows(path, text)
+    found = [_prompt(row, key, f"{path}, row {number}") for number, row in rows]
+    if not found:
+        raise InputError("no prompts", where=path, found="an empty file")
+    return found
+
+
+def _rows(path: Path, text: str) -> Iterator[tuple[int, Any]]:
+    suffix = path.suffix.lower()
+    if suffix == ".csv":
+        yield from enumerate(csv.DictReader(io.StringIO(text)), 1)
+    elif suffix == ".json":
+        rows = _parsed(text, str(path))
+        if not isinstance(rows, list):
+            raise InputError("not a list of prompts", where=path, found=type(rows).__name__)
+        yield from enumerate(rows, 1)
+    else:
+        for number, line in enumerate(text.split("\n"), 1):
+            if line.strip():
+                yield number, _parsed(line, f"{path}, row {number}") if suffix == ".jsonl" else line.strip()
+
+
+def _parsed(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError("not JSON", where=where, found=str(error)[:120]) from error
+
+
+def _prompt(row: Any, key: str | None, where: str) -> str:
+    if isinstance(row, str) and key is None:
+        return row
+    if not isinstance(row, dict):
+        raise InputError("neither a prompt nor an object with one", where=where, found=type(row).__name__)
+    name = key if key is not None else next((known for known in KEYS if known in row), None)
+    if name is None or name not in row:
+        wanted = [key] if key is not None else list(KEYS)
+        raise InputError("no field that holds a prompt", where=where, found=sorted(map(str, row))[:20], allowed=wanted)
+    if not isinstance(row[name], str) or not row[name]:
+        raise InputError("the prompt is no text", where=f"{where}, {name}", found=repr(row[name])[:60])
+    return str(row[name])

@@ -1,0 +1,188 @@
+"""Chat completions as OpenAI streams them: time to the first token, time between tokens, tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import aiohttp
+import msgspec
+import orjson
+
+from workbench.sizing.driving.lines import Lines
+from workbench.sizing.driving.reply import (
+    CutAnswerError,
+    FailedAnswerError,
+    MalformedAnswerError,
+    Reply,
+    brief,
+    clock,
+    token_gap_s,
+)
+from workbench.sizing.driving.targets.http_session import HttpTarget
+
+DATA = b"data:"
+DONE = b"[DONE]"
+
+
+class _Delta(msgspec.Struct):
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: msgspec.Raw | None = None
+
+    def holds_tokens(self) -> bool:
+        return bool(self.content or self.reasoning_content or self.reasoning or self.tool_calls)
+
+
+class _Choice(msgspec.Struct):
+    delta: _Delta | None = None
+    finish_reason: str | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+class _Chunk(msgspec.Struct):
+    choices: list[_Choice] = []
+    usage: _Usage | None = None
+    error: msgspec.Raw | None = None
+
+
+_chunk = msgspec.json.Decoder(_Chunk)
+
+
+class Stream:
+    """One answer as its events come in."""
+
+    def __init__(self) -> None:
+        self.first: float | None = None
+        self.last: float | None = None
+        self.n_events = 0
+        self.ended = False
+        self.usage = _Usage()
+
+    def take(self, line: bytes, now: float) -> None:
+        """Take in a line that came at this time.
+
+        Raises
+        ------
+        MalformedAnswerError
+            An event that is no JSON object of this protocol.
+        FailedAnswerError
+            The server says that it failed.
+        """
+        if not line.startswith(DATA):
+            return
+        text = line[len(DATA) :].strip()
+        if text == DONE:
+            self.ended = True
+            return
+        chunk = _decoded(text)
+        if chunk.error is not None and bytes(chunk.error) != b"null":
+            raise FailedAnswerError(brief(bytes(chunk.error).decode(errors="replace")))
+        self.usage = chunk.usage or self.usage
+        for choice in chunk.choices:
+            self.ended = self.ended or choice.finish_reason is not None
+            if choice.delta is not None and choice.delta.holds_tokens():
+                self.first = now if self.first is None else self.first
+                self.last = now
+                self.n_events += 1
+
+    def reply(self, ended: float, status: int, sent: float) -> Reply:
+        """What came of the request."""
+        if not self.ended:
+            raise CutAnswerError("the stream ended without [DONE] or a finish reason")
+        # Servers put several tokens into an event under load; their own count comes first.
+        tokens = self.usage.completion_tokens if self.usage.completion_tokens is not None else self.n_events
+        return Reply(
+            "ok",
+            ended,
+            status=status,
+            first_token=self.first,
+            itl_s=token_gap_s(self.first, self.last, tokens),
+            llm_s=[ended - sent],
+            input_tokens=self.usage.prompt_tokens,
+            output_tokens=tokens,
+        )
+
+
+def _decoded(text: bytes) -> _Chunk:
+    try:
+        return _chunk.decode(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedAnswerError(f"an event that does not parse: {brief(error)}") from error
+
+
+class OpenAiTarget(HttpTarget):
+    """`POST {url}/v1/chat/completions` with `stream: true`."""
+
+    accepts = "text/event-stream"
+
+    def __init__(
+        self, url: str, *, model: str, output_tokens: int | None, extra: Mapping[str, Any], **shared: Any
+    ) -> None:
+        super().__init__(url, **shared)
+        limit = {} if output_tokens is None else {"max_tokens": output_tokens}
+        self._fixed = {
+            "model": model,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            **limit,
+            **extra,
+        }
+
+    def body(self, prompt: str) -> bytes:
+        """One message of the user."""
+        return orjson.dumps(self._fixed | {"messages": [{"role": "user", "content": prompt}]})
+
+    async def read(self, response: aiohttp.ClientResponse, sent: float) -> Reply:
+        """Events as they come, each with the time of its arrival."""
+        if response.content_type == "application/json":
+            return await self._whole(response, sent)
+        lines, stream = Lines(self._max_bytes), Stream()
+        async for chunk in response.content.iter_any():
+            now = clock()
+            for line in lines.feed(chunk):
+                stream.take(line, now)
+        ended = clock()
+        stream.take(lines.rest(), ended)
+        return stream.reply(ended, response.status, sent)
+
+    async def _whole(self, response: aiohttp.ClientResponse, sent: float) -> Reply:
+        """A server that does not stream: no time of a first token is known."""
+        text = await whole(response, self._max_bytes)
+        ended = clock()
+        chunk = _decoded(text)
+        if chunk.error is not None and bytes(chunk.error) != b"null":
+            raise FailedAnswerError(brief(bytes(chunk.error).decode(errors="replace")))
+        if not chunk.choices:
+            raise MalformedAnswerError("an answer without choices")
+        usage = chunk.usage or _Usage()
+        return Reply(
+            "ok",
+            ended,
+            status=response.status,
+            llm_s=[ended - sent],
+            input_tokens=usage.prompt_tokens,
+            output_tokens=usage.completion_tokens,
+        )
+
+
+async def whole(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
+    """An answer as a whole, within a bound.
+
+    Raises
+    ------
+    MalformedAnswerError
+        It is longer.
+    """
+    parts, n_bytes = [], 0
+    async for part in response.content.iter_any():
+        n_bytes += len(part)
+        if n_bytes > max_bytes:
+            raise MalformedAnswerError(f"an answer of more than {max_bytes} bytes")
+        parts.append(part)
+    return b"".join(parts)
