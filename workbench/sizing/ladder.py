@@ -57,8 +57,9 @@ def next_load(rungs: Sequence[Rung], rule: Ladder) -> float | None:
     done = {rung.load for rung in ordered}
     top = ordered[-1]
     if any(within for within in top.within):
-        higher = _rounded(min(top.load * rule.growth, rule.largest), rule)
-        if higher not in done:
+        higher = _rounded(top.load * rule.growth, rule)
+        higher = min(max(higher, top.load + 1) if rule.whole else higher, rule.largest)
+        if higher > top.load:
             return higher
     for goal in range(len(top.within)):
         between = _between(ordered, goal, rule)

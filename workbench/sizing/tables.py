@@ -86,7 +86,9 @@ POINTS = Table(
         Column("send_lag_p99_s", "float", "p99 of sent minus intended.", unit="s"),
         Column("loop_lag_p99_s", "float", "p99 lateness of the client's event loop.", unit="s", nullable=True),
         Column("client_cpu_share", "float", "CPU of the busiest client process.", nullable=True),
-        Column("server_in_service", "float", "Rate times the server's own runtime: requests in service.", nullable=True),
+        Column(
+            "server_in_service", "float", "Rate times the server's own runtime: requests in service.", nullable=True
+        ),
         Column("server_in_service_low", "float", "Low end of its 90 % interval.", nullable=True),
         Column("server_in_service_high", "float", "High end of its 90 % interval.", nullable=True),
         Column("clock_gap_s", "float", "Median of client runtime minus server runtime.", unit="s", nullable=True),
@@ -110,7 +112,9 @@ QUANTILES = Table(
         Column("n", "int", "Values: attempts, or LLM calls for llm."),
         Column("value_s", "float", "The quantile; null when it lies among failures.", unit="s", nullable=True),
         Column("low_s", "float", "Low end of the 90 % interval.", unit="s", nullable=True),
-        Column("high_s", "float", "High end; null when it lies among failures or n is too small.", unit="s", nullable=True),
+        Column(
+            "high_s", "float", "High end; null when it lies among failures or n is too small.", unit="s", nullable=True
+        ),
         Column("ok_only_s", "float", "The quantile of successes alone.", unit="s", nullable=True),
         Column("note", "str", "Why a value is null, such as '> timeout'.", nullable=True),
     ),
@@ -142,5 +146,33 @@ ESTIMATES = Table(
         Column("n_samples", "int", "Samples that the fit rests on."),
         Column("verdict", "str", "estimated, no estimate, or with what reserve."),
         Column("reason", "str", "What is assumed or missing, and what to do.", nullable=True),
+    ),
+)
+
+SCALING = Table(
+    "scaling",
+    "One row per target and law: what several GPU counts say about more of them.",
+    ("target", "model"),
+    (
+        Column("target", "str", "Name of the target."),
+        Column("model", "str", "linear, Amdahl or USL."),
+        Column("counts", "list[int]", "GPU counts that were measured."),
+        Column("load", "float", "Load to be served: users or arrivals a second."),
+        *(
+            Column(f"{name}{end}", "float", f"{words}{of}.")
+            for name, words in (
+                ("per_gpu", "Load that one GPU carries"),
+                ("contention", "Share of the work that does not spread"),
+                ("coherency", "Cost of each pair of GPUs"),
+            )
+            for end, of in (("", ""), ("_low", ", low end of its 90 % interval"), ("_high", ", high end"))
+        ),
+        Column(
+            "gpus", "int", "Least count that carries the load; null when none up to twice the largest.", nullable=True
+        ),
+        Column("gpus_low", "int", "Low end of its 90 % interval.", nullable=True),
+        Column("gpus_high", "int", "High end.", nullable=True),
+        Column("verdict", "str", "estimated or no estimate."),
+        Column("reason", "str", "Why there is no estimate.", nullable=True),
     ),
 )
