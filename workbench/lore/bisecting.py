@@ -9,26 +9,20 @@ Does not show: which row is to blame where several parts would do; one that cann
 
 from __future__ import annotations
 
-import contextlib
-import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from workbench.lore import replaying, session, trust, verifying
 from workbench.lore.bridge import Bridge, bridge
-from workbench.lore.engines import SERIAL_FILTER, NotAccelerated, engine_settings, require_accelerated, switched
+from workbench.lore.engines import NotAccelerated, require_accelerated, switched
 from workbench.lore.questions import Frames, NotReproduced, Question, Side, different_outputs, same_error
 from workbench.lore.rebuild import rebuild
 from workbench.lore.searching import Search, Told
-from workbench.lore.sidecar import Sidecar
 from workbench.lore.smaller import Smaller, require_empty
 from workbench.lore.store import Store
 from workbench.lore.subsets import Subset
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 MAX_STEPS = 2000
 SHOWN_ROWS = 20
@@ -125,40 +119,19 @@ def bisect(folder: str, options: BisectOptions, *, report: Report, told: Told | 
     InputError, ConfigError
         It is no dump, does not hold, may not be trusted, cannot be replayed here, or `out` is not empty.
     """
-    shared = options.replay()
-    folder = re.sub(r"^file:(?://)?(?=/)", "", folder)
-    with contextlib.ExitStack() as stack:
-        checked = None
-        if "://" not in folder:
-            local, sidecar = stack.enter_context(replaying._local(folder, shared, report))
-            checked = local, replaying._chosen(sidecar, options.partition)
-        started = session.fresh(
-            master=options.master,
-            settings={
-                "spark.driver.memory": options.driver_memory,
-                **replaying._of_files(shared),
-                **engine_settings(options.engine),
-            },
-            also_allowed=SERIAL_FILTER.get(options.engine, ""),
-        )
-        spark = stack.enter_context(started)
-        found = bridge(spark)
-        if checked is None:
-            local, sidecar = stack.enter_context(replaying._remote(folder, shared, report, found))
-            checked = local, replaying._chosen(sidecar, options.partition)
-        local, sidecar = checked
-        url = folder if "://" in folder else str(local)
-        return _Bisection(spark, url, sidecar, (local / "plan.meta").read_bytes(), options).run(told)
+    with replaying.opened(folder, options.replay(), report=report) as dump:
+        return _Bisection(dump, options).run(told)
 
 
 class _Bisection:
-    def __init__(self, spark: SparkSession, url: str, sidecar: Sidecar, plan: bytes, options: BisectOptions) -> None:
+    def __init__(self, dump: replaying.Opened, options: BisectOptions) -> None:
         # Keys of file systems hold since the start, and may be secret.
         self.confs = {key: value for key, value in options.confs.items() if not key.startswith(replaying.HADOOP)}
-        session.like_the_dump(spark, sidecar, self.confs)
-        self.spark, self.sidecar, self.plan, self.options = spark, sidecar, plan, options
+        self.spark, self.sidecar, self.options = dump.spark, dump.sidecar, options
+        self.plan = (dump.local / "plan.meta").read_bytes()
+        session.like_the_dump(self.spark, self.sidecar, self.confs)
         self.base = self._session({}, "spark").quiet()
-        self.store = Store(self.base, url)
+        self.store = Store(self.base, dump.url)
         self.target = None if options.out is None else Store(self.base, options.out)
         if self.target is not None:
             require_empty(self.target)

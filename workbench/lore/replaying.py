@@ -6,30 +6,27 @@
 from __future__ import annotations
 
 import contextlib
-import re
-import tempfile
-import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from workbench import stats
-from workbench.errors import ConfigError, InputError
-from workbench.lore import fingerprint, measuring, session, trust, verifying
-from workbench.lore.bridge import Bridge, bridge
+from workbench.errors import ConfigError
+from workbench.lore import fingerprint, measuring, opening, session, trust, verifying
+from workbench.lore.bridge import bridge
 from workbench.lore.engines import SERIAL_FILTER, NotAccelerated, engine_settings, require_accelerated, switched
 from workbench.lore.failure import failure_of
 from workbench.lore.measuring import Measured, Side, measure
-from workbench.lore.rebuild import Rebuilt, is_one_to_one, rebuild
+from workbench.lore.rebuild import Rebuilt, rebuild
 from workbench.lore.sidecar import Sidecar
 from workbench.lore.store import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-MAX_BYTES = 64 << 30
 PLAN_CHARS = 20_000
 HADOOP = "spark.hadoop."
 # Both sides come to the driver for it.
@@ -110,116 +107,82 @@ def replay(
     """
     if options.profile_to is not None and not options.profile_to.absolute().parent.is_dir():
         raise ConfigError("no such folder", where="--profile-to", found=options.profile_to.parent)
-    folder = _without_scheme(folder)
+    with opened(folder, options, report=report) as dump:
+        return _Replay(dump, options, told).run()
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A dump that was checked, and the session that it may be loaded into.
+
+    Attributes
+    ----------
+    url
+        Where executors read it.
+    local
+        The folder loreId-N on this machine that was checked: itself, unpacked, or a copy.
+    sidecar
+        As if nothing but the chosen partition had been dumped.
+    spark
+        Fresh, and its classes filtered; not like the dump yet.
+    """
+
+    url: str
+    local: Path
+    sidecar: Sidecar
+    spark: SparkSession
+
+
+@contextlib.contextmanager
+def opened(folder: str, options: Options, *, report: Report) -> Iterator[Opened]:
+    """Check a dump, and start the session for it; both end with the context, as does what was unpacked or copied.
+
+    What lies on this machine is refused before a session is started.
+
+    Parameters
+    ----------
+    folder
+        loreId-N or a folder with one such in it, a bundle (.zip), a file: URL of either, or a URL that Hadoop knows.
+    options
+        Of these partition, confs (keys of file systems alone), engine, trust, master and driver_memory.
+    report
+        Told, with `trust`, what will be loaded before it is.
+
+    Raises
+    ------
+    InputError, ConfigError
+        It is no dump, does not hold, may not be trusted, or holds no such partition.
+    """
+    folder = opening.without_scheme(folder)
+    is_remote = "://" in folder
+    settings = {
+        "spark.driver.memory": options.driver_memory,
+        **{key: value for key, value in options.confs.items() if key.startswith(HADOOP)},
+        **engine_settings(options.engine),
+    }
+
+    def checked(path: Path) -> Sidecar:
+        return opening.chosen(trust.check(path, trust=options.trust, report=report), options.partition)
+
     with contextlib.ExitStack() as stack:
-        checked = None
-        if "://" not in folder:
-            local, sidecar = stack.enter_context(_local(folder, options, report))
-            checked = local, _chosen(sidecar, options.partition)
-        started = session.fresh(
-            master=options.master,
-            settings={
-                "spark.driver.memory": options.driver_memory,
-                **_of_files(options),
-                **engine_settings(options.engine),
-            },
-            also_allowed=SERIAL_FILTER.get(options.engine, ""),
+        if not is_remote:
+            local = stack.enter_context(opening.here(folder))
+            sidecar = checked(local)
+        spark = stack.enter_context(
+            session.fresh(master=options.master, settings=settings, also_allowed=SERIAL_FILTER.get(options.engine, ""))
         )
-        spark = stack.enter_context(started)
-        found = bridge(spark)
-        if checked is None:
-            local, sidecar = stack.enter_context(_remote(folder, options, report, found))
-            checked = local, _chosen(sidecar, options.partition)
-        local, sidecar = checked
-        store = Store(found, folder if "://" in folder else str(local))
-        return _Replay(store, local, sidecar, options, spark, told).run()
-
-
-def _without_scheme(folder: str) -> str:
-    """A local path of a file: URL, be it as Hadoop writes it or encoded."""
-    plain = re.sub(r"^file:(?://)?(?=/)", "", folder)
-    return plain if plain == folder or Path(plain).exists() else urllib.parse.unquote(plain)
-
-
-def _of_files(options: Options) -> dict[str, str]:
-    """What file systems need before a dump can be reached."""
-    return {key: value for key, value in options.confs.items() if key.startswith(HADOOP)}
-
-
-@contextlib.contextmanager
-def _local(folder: str, options: Options, report: Report) -> Iterator[tuple[Path, Sidecar]]:
-    path = Path(folder)
-    if path.suffix == ".zip":
-        from workbench.lore.bundle import open_bundle
-
-        with tempfile.TemporaryDirectory(prefix="workbench-lore-") as scratch:
-            unpacked = open_bundle(path, Path(scratch) / "bundle", max_bytes=MAX_BYTES)
-            yield unpacked, trust.check(unpacked, trust=options.trust, report=report)
-        return
-    if not path.is_dir():
-        raise InputError("there is no dump", where=folder, do="name a folder loreId-N, or a bundle FILE.zip")
-    inner = sorted(path.glob("loreId-*"))
-    if not (path / "plan.json").is_file() and inner:
-        if len(inner) > 1:
-            raise ConfigError("several operators were dumped here", where=folder, allowed=[one.name for one in inner])
-        path = inner[0]
-    yield path, trust.check(path, trust=options.trust, report=report)
-
-
-@contextlib.contextmanager
-def _remote(folder: str, options: Options, report: Report, found: Bridge) -> Iterator[tuple[Path, Sidecar]]:
-    """A copy on this machine, which is checked; executors go on reading where it lies."""
-    with tempfile.TemporaryDirectory(prefix="workbench-lore-") as scratch:
-        Store(found, folder).bring(Path(scratch) / "dump", max_bytes=MAX_BYTES)
-        yield Path(scratch) / "dump", trust.check(Path(scratch) / "dump", trust=options.trust, report=report)
-
-
-def _chosen(sidecar: Sidecar, partition: int | None) -> Sidecar:
-    """The dump as if only one partition had been dumped."""
-    if not sidecar.has_plan:
-        raise InputError(
-            "this dump holds data only (skip.plan.dump), and cannot be replayed", do="workbench lore inspect shows it"
-        )
-    if partition is None:
-        return sidecar
-    by_rows = [entry for entry in sidecar.inputs if entry.kind in ("rows", "columnar")]
-    there = sorted(set.intersection(*(set(entry.partitions) for entry in by_rows))) if by_rows else []
-    if partition not in there:
-        raise ConfigError("this partition was not dumped", where="--partition", found=partition, allowed=there[:50])
-    if there == [partition]:
-        return sidecar
-    if not is_one_to_one(sidecar.operator, [entry.n_partitions for entry in by_rows], sidecar.output.n_partitions):
-        raise ConfigError(
-            "one partition of this operator says nothing of its output, which mixes partitions",
-            where="--partition",
-            found=sidecar.operator,
-            do="replay all of them, or dump one partition alone",
-        )
-    name = str(partition)
-    inputs = [
-        entry.model_copy(update={"batches": {name: entry.batches[name]}}) if entry in by_rows else entry
-        for entry in sidecar.inputs
-    ]
-    prints = {name: sidecar.output.fingerprint[name]} if name in sidecar.output.fingerprint else {}
-    return sidecar.model_copy(
-        update={"inputs": inputs, "output": sidecar.output.model_copy(update={"fingerprint": prints})}
-    )
+        if is_remote:
+            local = stack.enter_context(opening.copied(Store(bridge(spark), folder)))
+            sidecar = checked(local)
+        yield Opened(folder if is_remote else str(local), local, sidecar, spark)
 
 
 class _Replay:
-    def __init__(
-        self,
-        store: Store,
-        local: Path,
-        sidecar: Sidecar,
-        options: Options,
-        spark: SparkSession,
-        told: Callable[[int, int], None] | None,
-    ) -> None:
-        self.store, self.sidecar, self.options, self.told = store, sidecar, options, told
-        self.plan = (local / "plan.meta").read_bytes()
-        session.like_the_dump(spark, sidecar)
-        self.spark = spark
+    def __init__(self, dump: Opened, options: Options, told: Callable[[int, int], None] | None) -> None:
+        self.sidecar, self.spark, self.options, self.told = dump.sidecar, dump.spark, options, told
+        self.store = Store(bridge(dump.spark), dump.url)
+        self.plan = (dump.local / "plan.meta").read_bytes()
+        session.like_the_dump(self.spark, self.sidecar)
 
     def run(self) -> Replayed:
         """Verify, then measure one side or two."""
