@@ -61,22 +61,12 @@ def bisect(
 
 
 def _run(folder: str, values: dict[str, Any]) -> Bisected:
-    from pydantic import ValidationError
-
-    from workbench.errors import ConfigError
     from workbench.lore.bisecting import BisectOptions
     from workbench.lore.bisecting import bisect as run
     from workbench.progress import counter
     from workbench.terminal import say
 
-    try:
-        chosen = BisectOptions(**values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = "--" + str(first["loc"][0]).replace("_", "-")
-        raise ConfigError(
-            "not an option's value", where=where, found=first.get("input"), allowed=first["msg"]
-        ) from error
+    chosen = options.checked(BisectOptions, values)
     with counter("rows left out") as told:
         return run(folder, chosen, report=lambda line: say(line, err=True), told=told)
 

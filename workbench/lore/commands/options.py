@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+Model = TypeVar("Model", bound="BaseModel")
 Source = Annotated[
     str | None,
     typer.Argument(metavar="[QUERY]", help="FILE.sql, or FILE.py:FUNCTION of the session.", show_default=False),
@@ -45,6 +49,28 @@ def pairs(texts: Iterable[str] | None, *, where: str, allowed: str = "KEY=VALUE"
             raise ConfigError("not a setting", where=where, found=text[:200], allowed=allowed)
         found[key.strip()] = value
     return found
+
+
+def checked(model: type[Model], values: Mapping[str, Any]) -> Model:
+    """The model of a command's options, made of what was given by their names.
+
+    Raises
+    ------
+    ConfigError
+        One is not what its option allows; named as on the command line.
+    """
+    from pydantic import ValidationError
+
+    from workbench.errors import ConfigError
+
+    try:
+        return model(**values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = "--" + str(first["loc"][0]).replace("_", "-")
+        raise ConfigError(
+            "not an option's value", where=where, found=first.get("input"), allowed=first["msg"]
+        ) from error
 
 
 def written(path: Path | None, text: str) -> None:

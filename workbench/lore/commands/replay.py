@@ -10,7 +10,7 @@ import typer
 from workbench.lore.commands import options
 
 if TYPE_CHECKING:
-    from workbench.lore.replaying import Options, Replayed
+    from workbench.lore.replaying import Replayed
 
 Folder = Annotated[str, typer.Argument(metavar="DIR", help="A folder loreId-N, a bundle FILE.zip, or a URL.")]
 Partition = Annotated[int | None, typer.Option("--partition", help="Only this partition.", min=0)]
@@ -60,7 +60,7 @@ def replay(
         "master": master,
         "driver_memory": driver_memory,
     }
-    _run(folder, _checked(values), as_json)
+    _run(folder, values, as_json)
 
 
 def verify(
@@ -86,30 +86,16 @@ def verify(
         "master": master,
         "driver_memory": driver_memory,
     }
-    _run(folder, _checked(values), as_json)
+    _run(folder, values, as_json)
 
 
-def _checked(values: dict[str, Any]) -> Options:
-    from pydantic import ValidationError
-
-    from workbench.errors import ConfigError
+def _run(folder: str, values: dict[str, Any], as_json: bool) -> None:
     from workbench.lore.replaying import Options
-
-    try:
-        return Options(**values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = "--" + str(first["loc"][0]).replace("_", "-")
-        raise ConfigError(
-            "not an option's value", where=where, found=first.get("input"), allowed=first["msg"]
-        ) from error
-
-
-def _run(folder: str, chosen: Options, as_json: bool) -> None:
     from workbench.lore.replaying import replay as run
     from workbench.progress import counter
     from workbench.terminal import say
 
+    chosen = options.checked(Options, values)
     with counter("replay") as told:
         found = run(folder, chosen, report=lambda line: say(line, err=True), told=told)
     if as_json:
