@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -193,11 +193,11 @@ def work_all(folder: Path, dumped: dict[str, Any]) -> dict[str, Any]:
     checks = {name: verified(path) for name, path in folders.items() if "-" in name}
     corrected, legacy, strict = ({PARSER: policy} for policy in ("CORRECTED", "LEGACY", "EXCEPTION"))
     searches = {
-        name: searched(f"{name}-on" if name in FAILING else name, out=str(folder / "small" / name))
+        name: searched(f"{name}-on" if name in FAILING else name, out=str(folder / "smaller ones" / name))
         for name in (*FAILING, *MORE_FAILING)
     }
     searches |= {
-        "dates": searched("dates", confs_a=corrected, confs_b=legacy, out=str(folder / "small" / "dates")),
+        "dates": searched("dates", confs_a=corrected, confs_b=legacy, out=str(folder / "smaller ones" / "dates")),
         "dates_error": searched("dates", confs_a=legacy, confs_b=strict),
         "same": searched("dates", confs_a=corrected, confs_b=corrected | {"spark.sql.codegen.wholeStage": "false"}),
         "no_question": searched("dates"),
@@ -210,19 +210,14 @@ def work_all(folder: Path, dumped: dict[str, Any]) -> dict[str, Any]:
     return {"checks": checks, "searches": searches, "small": small}
 
 
-_made: dict[str, Any] = {}
-
-
-def outcome(folder: Callable[[], Path]) -> Iterator[dict[str, Any]]:
-    """What both processes wrote; they run once for all test files. The tests' config folder must be set."""
-    if not _made:
-        pytest.importorskip("pyspark", reason="pyspark is not installed (pip install -r requirements.lock)")
-        place = folder()
-        for work in ("dump", "work"):
-            _process(work, place)
-            _made[work] = json.loads((place / f"{work}.json").read_text())
-        _made["folder"] = place
-    yield _made
+def outcome(folder: Path) -> dict[str, Any]:
+    """What both processes wrote, by `dump` and `work`. The tests' config folder must be set."""
+    pytest.importorskip("pyspark", reason="pyspark is not installed (pip install -r requirements.lock)")
+    found = {}
+    for work in ("dump", "work"):
+        _process(work, folder)
+        found[work] = json.loads((folder / f"{work}.json").read_text())
+    return found
 
 
 def _process(work: str, folder: Path) -> None:
