@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from workbench.sizing.commands.calc import calc
-
+from workbench.sizing.commands.run import run
 from workbench.sizing.commands.simulate import simulate
 
 app = typer.Typer(
@@ -24,3 +24,4 @@ app.command()(simulate)
 
 
 app.command()(calc)
+app.command()(run)

@@ -104,6 +104,7 @@ class SweepConfig(BaseModel):
     min_step_s: float = Field(1.0, ge=0, le=3600, description="Shortest step.")
     max_step_s: float = Field(120.0, gt=0, le=86_400, description="Longest step, its tail not counted.")
     timeout_s: float = Field(300.0, gt=0, le=86_400, description="Time limit of a request.")
+    max_error_ratio: float = Field(0.01, ge=0, le=1, description="Share of failures from which a point is invalid.")
     retries: int = Field(0, ge=0, le=10, description="How often a failed request is sent again.")
     processes: int = Field(1, ge=0, le=64, description="Client processes that share the load; 0: this one.")
 

@@ -53,7 +53,7 @@ def trace(times_s: Sequence[float], rate_per_s: float) -> Iterator[float]:
     Examples
     --------
     >>> list(itertools.islice(trace([5.0, 6.0, 9.0], 0.5), 4))
-    [0.0, 1.5, 6.0, 7.5]
+    [0.0, 1.0, 4.0, 6.0]
     """
     # n arrivals span n - 1 gaps; the period has a gap more, so that the last does not fall on the next first.
     span = times_s[-1] - times_s[0]

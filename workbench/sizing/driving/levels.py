@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from workbench.sizing import quantiles, samples, steady
-from workbench.sizing.config import Goal, SweepConfig
+from workbench.sizing import points as judging
+from workbench.sizing.config import SweepConfig
 from workbench.sizing.ladder import Rung, next_load
 
 if TYPE_CHECKING:
@@ -20,37 +17,43 @@ UNFINISHED = ("interrupted", "limit")
 def following(config: SweepConfig, requests: pl.DataFrame, steps: pl.DataFrame) -> float | None:
     """The next load; null when all levels are measured, or every goal's limit lies between near levels.
 
-    Steps that were interrupted or ended by a limit count as not measured.
+    Steps that were interrupted or ended by a limit of the sweep count as not measured. A chosen level is never as
+    high as one that the client could not drive: those beyond it would say as little of the service.
     """
-    column = "rate_per_s" if config.is_open else "users"
-    done = [
-        (int(step), float(load))
-        for step, load, stopped in steps.select("step", column, "stopped").iter_rows()
-        if stopped not in UNFINISHED
-    ]
+    done = steps.filter(~steps["stopped"].is_in(UNFINISHED))
     given = config.rates if config.is_open else config.users
     if given is not None:
         left = [float(load) for load in given]
-        for _, load in done:
+        for load in done["rate_per_s" if config.is_open else "users"].to_list():
             if load in left:
                 left.remove(load)
         return left[0] if left else None
-    import polars as pl
+    return _chosen(config, requests.filter(requests["step"].is_in(done["step"].implode())), done)
 
-    rungs = [Rung(load, _within(config, requests.filter(pl.col("step") == step), load)) for step, load in done]
+
+def _chosen(config: SweepConfig, requests: pl.DataFrame, steps: pl.DataFrame) -> float | None:
     rule = config.ladder.model_copy(update={"whole": not config.is_open})
-    return next_load(rungs, rule)
+    if not steps.height:
+        return next_load([], rule)
+    limits = judging.Limits(config.max_error_ratio, config.least_samples)
+    wanted = sorted({goal.q for goal in config.goals})
+    points, quantiles = judging.points(requests, steps, limits=limits, qs=wanted)
+    beyond = points.filter(points["verdict"] == "client-limited")["load"].min()
+    values = {(row["step"], row["metric"], row["q"]): row for row in quantiles.iter_rows(named=True)}
+    rungs = [_rung(config, row, values) for row in points.iter_rows(named=True) if row["verdict"] != "client-limited"]
+    load = next_load(rungs, rule)
+    return None if load is None or (beyond is not None and load >= float(str(beyond))) else load
 
 
-def _within(config: SweepConfig, requests: pl.DataFrame, load: float) -> tuple[bool | None, ...]:
-    import polars as pl
-
-    columns = requests.filter(~pl.col("tail")).sort("sent_s").to_dict(as_series=False)
-    users = 0 if config.is_open else int(load)
-    start = steady.start(samples.values(columns, "runtime")[:, 0], users)
-    return tuple(_meets(goal, samples.values(columns, goal.metric)[start:]) for goal in config.goals)
-
-
-def _meets(goal: Goal, values: np.ndarray) -> bool | None:
-    found = quantiles.quantile(values, goal.q).value
-    return None if math.isnan(found) else found <= goal.limit_s
+def _rung(config: SweepConfig, point: dict[str, Any], values: dict[Any, dict[str, Any]]) -> Rung:
+    within: list[bool | None] = []
+    for goal in config.goals:
+        found = values.get((point["step"], goal.metric, goal.q))
+        if point["verdict"] == "interrupted":
+            within.append(False)
+        elif found is None:
+            within.append(None)
+        else:
+            # No value: the quantile lies among the failures, which is beyond any limit.
+            within.append(found["value_s"] is not None and found["value_s"] <= goal.limit_s)
+    return Rung(point["load"], tuple(within))

@@ -14,7 +14,7 @@ from workbench import files
 from workbench.errors import ConfigError
 from workbench.sizing.config import SweepConfig, confirm_target, sweep_config
 from workbench.sizing.driving import journal as journals
-from workbench.sizing.driving import wire
+from workbench.sizing.driving import toolkit_file, wire
 from workbench.sizing.driving.arrivals import read_trace
 from workbench.sizing.driving.crew import Crew
 from workbench.sizing.driving.journal import Journal, StepNote
@@ -25,11 +25,15 @@ from workbench.sizing.driving.rows import requests_frame, step_frame
 from workbench.sizing.driving.step import Asked, Held, Rules, Step
 from workbench.sizing.driving.targets.function import Workflow, checked
 from workbench.sizing.driving.targets.opening import secret_headers
+from workbench.sizing.points import Limits as PointLimits
+from workbench.sizing.points import points
 from workbench.sizing.stopping import StopRule
+from workbench.sizing.tables import POINTS, QUANTILES
 
 if TYPE_CHECKING:
     import polars as pl
 
+GOOD_VERDICTS = ("valid", "saturated")
 # Connections that are made in a second when nothing is known of the service yet.
 RAMP_PER_S = 500.0
 LONGEST_RAMP_S = 10.0
@@ -47,6 +51,9 @@ class Watcher(Protocol):
     def ended(self, held: Held) -> None:
         """A step is over and written."""
 
+    def stopping(self, times: int) -> None:
+        """The user asked it to end, for the first or second time."""
+
 
 class Silence:
     """Says nothing."""
@@ -60,6 +67,9 @@ class Silence:
     def ended(self, held: Held) -> None:
         """Nothing."""
 
+    def stopping(self, times: int) -> None:
+        """Nothing."""
+
 
 @dataclass(frozen=True)
 class Sweep:
@@ -69,7 +79,7 @@ class Sweep:
     ----------
     config
         Its settings.
-    requests, steps
+    requests, steps, points, quantiles
         The tables of those names.
     folder
         Where they were written; null for nowhere.
@@ -84,10 +94,36 @@ class Sweep:
     config: SweepConfig
     requests: pl.DataFrame
     steps: pl.DataFrame
+    points: pl.DataFrame
+    quantiles: pl.DataFrame
     folder: Path | None
     ended: str
     failures: dict[int, dict[str, int]]
     limit: str | None = None
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why it is not all good; empty when it is."""
+        found = [] if self.steps.height else ["no level was measured"]
+        if self.ended == "interrupted":
+            found.append("it was interrupted")
+        if self.limit is not None:
+            found.append(f"it ended at its limit, {self.limit}")
+        for row in self.points.iter_rows(named=True):
+            if row["verdict"] not in GOOD_VERDICTS:
+                unit = "/s" if row["load_unit"] == "1/s" else " users"
+                found.append(f"{row['load']:g}{unit}: {row['verdict']}, {row['reason']}")
+        return found
+
+    @property
+    def answer(self) -> str:
+        """What was measured, in one sentence."""
+        loads = [float(load) for load in self.points["load"].to_list()]
+        if not loads:
+            return "nothing was measured"
+        simulated = "simulated: " if self.config.simulated else ""
+        count = f"{self.points.height} level{'s' if self.points.height > 1 else ''}"
+        return f"{simulated}{count} from {min(loads):g} to {max(loads):g} {self.config.load_means}"
 
 
 def run(
@@ -242,8 +278,27 @@ class _Work:
                 ended = "limit"
             if ended == "finished":
                 journal.finish()
+        return self._concluded(ended, limit)
+
+    def _concluded(self, ended: str, limit: str | None) -> Sweep:
+        """The sweep with its points judged; they are written beside the raw tables, for the toolkit too."""
+        config, journal = self.config, self.journal
+        judged, quantiles = points(
+            journal.requests, journal.steps, limits=PointLimits(config.max_error_ratio, config.least_samples)
+        )
         failures = {note.step: note.failures for note in journal.record.notes if note.failures}
-        return Sweep(config, journal.requests, journal.steps, journal.folder, ended, failures, limit)
+        sweep = Sweep(
+            config, journal.requests, journal.steps, judged, quantiles, journal.folder, ended, failures, limit
+        )
+        if journal.run is not None:
+            journal.run.write_table(POINTS, judged)
+            journal.run.write_table(QUANTILES, quantiles)
+            toolkit_file.write(journal.run.folder, toolkit_file.calc_output(sweep.requests, sweep.steps, judged))
+            reasons = sweep.reasons
+            journal.run.conclude("invalid" if reasons else "valid", reasons, sweep.answer)
+            if ended == "interrupted":
+                journal.run.end("cancelled")
+        return sweep
 
     async def _step(
         self, crew: Crew, load: wire.Load, rules: Rules, spent: Any, asked: Asked, watcher: Watcher
@@ -340,6 +395,7 @@ def _in_a_thread(work: _Work, asked: Asked, watcher: Watcher) -> Sweep:
             thread.join(0.2)
         except KeyboardInterrupt:
             asked.stop()
+            watcher.stopping(asked.times)
     if died:
         raise died[0]
     return found[0]
