@@ -41,7 +41,9 @@ def specs(result: Calculation) -> dict[str, Spec]:
     if result.used:
         found[SIMPLE] = _simple(result)
     if panels := [_panel(result, metric) for metric in LABELS if result.fits[metric].line is not None]:
-        found[ANALYSIS] = _framed({"hconcat": panels, "spacing": 40, "description": _told(result)})
+        # Each panel has the colour of its metric.
+        apart = {"resolve": {"scale": {"color": "independent"}}}
+        found[ANALYSIS] = _framed({"hconcat": panels, "spacing": 40, "description": _told(result), **apart})
     return found
 
 

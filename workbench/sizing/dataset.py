@@ -226,7 +226,7 @@ def _each_once(rows: list[Row], id_key: str) -> list[Row]:
 
 
 def _with_question(rows: list[Row], key: str, path: Path, notices: list[str]) -> list[Row]:
-    if not any(key in row for row in rows):
+    if rows and not any(key in row for row in rows):
         columns = sorted({str(name) for row in rows[:100] for name in row})[:20]
         do = "set eval.general.dataset.structure.question_key, or disable: true to send whole rows"
         raise InputError("the dataset has no question column", where=path, found=columns, allowed=key, do=do)

@@ -87,9 +87,18 @@ class LocalWorkflow:
         self._config_file = config_file.resolve()
         self._python = python or sys.executable
         self._child: asyncio.subprocess.Process | None = None
-        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+        self._log: IO[bytes] | None = None
 
     async def __aenter__(self) -> Self:
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+        try:
+            await self._start()
+        except BaseException:
+            await self._end(now=True)
+            raise
+        return self
+
+    async def _start(self) -> None:
         try:
             # A session of its own: Ctrl-C is ours to pass on, once what was measured is on disk.
             self._child = await asyncio.create_subprocess_exec(
@@ -102,20 +111,18 @@ class LocalWorkflow:
                 start_new_session=True,
             )
         except OSError as error:
-            raise ConfigError(
-                "that Python cannot be started", where="--nat_python", found=f"{self._python}: {error.strerror}"
-            ) from error
+            found = f"{self._python}: {error.strerror}"
+            raise ConfigError("that Python cannot be started", where="--nat_python", found=found) from error
         try:
             said = await asyncio.wait_for(self._told(), START_LIMIT_S)
-            if "missing" in said:
-                do = f"{INSTALL}, or name a Python that has it with --nat_python"
-                found = f"no module {said['missing']} in {self._python}"
-                raise ConfigError("the NeMo Agent Toolkit is needed to run this workflow", found=found, do=do)
-            self.name = f"local, nvidia-nat {said.get('ready')}"
-        except BaseException:
-            await self._end(now=True)
-            raise
-        return self
+        except TimeoutError:
+            found = f"no answer within {START_LIMIT_S:g} s"
+            raise RunFailedError("the toolkit does not start", where=self._python, found=found) from None
+        if "missing" in said:
+            do = f"{INSTALL}, or name a Python that has it with --nat_python"
+            found = f"no module {said['missing']} in {self._python}"
+            raise ConfigError("the NeMo Agent Toolkit is needed to run this workflow", found=found, do=do)
+        self.name = f"local, nvidia-nat {said.get('ready')}"
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -164,6 +171,7 @@ class LocalWorkflow:
 
     def _last(self) -> str:
         """The last lines that the process wrote, without this process's secrets."""
+        assert self._log is not None
         self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - 2000))
         text = self._log.read().decode(errors="replace").strip()
         return f"; its last lines: {clean(text)[-800:]}" if text else ""
@@ -180,7 +188,8 @@ class LocalWorkflow:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(child.pid, signal.SIGKILL)
                 await child.wait()
-        self._log.close()
+        if self._log is not None:
+            self._log.close()
 
 
 def _local_run(said: dict[str, Any]) -> Run:

@@ -1,0 +1,316 @@
+"""The calculator online: a workflow run by a stand-in for the toolkit, and one that is served."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.sizing import fake_nat
+from workbench import cli
+from workbench.errors import ConfigError, RunFailedError
+from workbench.sizing import calc_online
+from workbench.sizing.calculate import Calculated, Options, run
+from workbench.sizing.calculation import Goal
+from workbench.sizing.workflow import host_of
+
+SECRET = "s3cret-value"
+
+
+@pytest.fixture
+def toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(fake_nat.written(tmp_path / "toolkit")))
+    monkeypatch.setenv("WORKBENCH_SECRET_ENV", "A_KEY")
+    monkeypatch.setenv("A_KEY", SECRET)
+
+
+def config(folder: Path, questions: list[str], more: str = "") -> Path:
+    (folder / "q.json").write_text(json.dumps([{"id": n, "question": text} for n, text in enumerate(questions)]))
+    path = folder / "w.yml"
+    path.write_text(f"{more}\neval:\n  general:\n    dataset: {{_type: json, file_path: {folder / 'q.json'}}}\n")
+    return path
+
+
+def options(folder: Path, questions: list[str], **given: Any) -> Options:
+    given = {"concurrencies": (1, 2, 4), "goal": Goal(0.0, 4.0, 100, 2), "plots": False, "seed": None, **given}
+    return Options(config_file=config(folder, questions), output_dir=folder / "out", **given)
+
+
+def document(done: Calculated) -> Any:
+    assert done.folder is not None
+    return json.loads((done.folder / "calc_runner_output.json").read_text())
+
+
+@pytest.mark.usefixtures("toolkit")
+def test_a_workflow_is_run_at_each_level_and_written_as_the_toolkit_writes_it(tmp_path: Path) -> None:
+    told: list[str] = []
+    done = run(options(tmp_path, ["a", "b", "c", "d"]), report=told.append)
+    levels = document(done)["calc_data"]
+    assert list(levels) == ["1", "2", "4"]
+    assert [len(level["sizing_metrics"]["per_item_metrics"]) for level in levels.values()] == [4, 4, 4]
+    # What the stand-in takes grows with the runs that are in flight, which are as many as asked for.
+    assert [
+        max(i["workflow_runtime"] for i in level["sizing_metrics"]["per_item_metrics"].values())
+        for level in levels.values()
+    ] == [1.5, 2.0, 3.0]
+    assert levels["4"]["sizing_metrics"]["per_item_metrics"]["0"]["llm_latency"] > 0
+    assert done.folder is not None
+    assert done.folder.parent == tmp_path / "out" / "online"
+    assert [line.split(":")[0] for line in told] == ["concurrency 1", "concurrency 2", "concurrency 4"]
+    assert done.facts["driven"] == "local, nvidia-nat unknown"
+
+
+@pytest.mark.usefixtures("toolkit")
+def test_what_was_measured_online_is_calculated_again_offline(tmp_path: Path) -> None:
+    online = run(options(tmp_path, ["a", "b", "c", "d"]))
+    offline = run(Options(output_dir=tmp_path / "out", goal=Goal(0.0, 4.0, 100, 2), offline=True, plots=False))
+    assert document(offline) == document(online)
+
+
+@pytest.mark.usefixtures("toolkit")
+def test_a_failing_run_stops_its_level_and_tags_it_and_has_no_time(tmp_path: Path) -> None:
+    done = run(options(tmp_path, ["a", "fail", "c", "d"], concurrencies=(1, 2), num_passes=4))
+    level = document(done)["calc_data"]["1"]["sizing_metrics"]
+    assert level["alerts"] == {"workflow_interrupted": True}
+    assert list(level["per_item_metrics"]) == ["0"]
+    assert level["workflow_runtime_p95"] == 1.5
+    assert done.facts["failures"]["1"]["failed"] == 1
+    assert done.facts["failures"]["1"]["not_begun"] == 2
+    assert "RuntimeError: told to fail" in done.facts["failures"]["1"]["first"]
+    assert done.calculation.left_out == {1: "interrupted: a run failed", 2: "interrupted: a run failed"}
+    assert done.exit_code == 1
+    assert SECRET not in "".join(path.read_text() for path in done.paths)
+
+
+@pytest.mark.usefixtures("toolkit")
+def test_a_workflow_without_llm_calls_is_sized_on_its_runtime(tmp_path: Path) -> None:
+    done = run(options(tmp_path, [f"plain {n}" for n in range(4)], goal=Goal(1.0, 4.0, 100, 2)))
+    assert {answer.metric: answer.gpus is not None for answer in done.calculation.answers} == {
+        "wf_runtime": True,
+        "llm_latency": False,
+    }
+    assert "no LLM calls" in str(done.calculation.answers[1].reason)
+    levels = document(done)["calc_data"].values()
+    assert [level["gpu_estimates"]["gpu_estimate_by_llm_latency"] for level in levels] == [None, None, None]
+
+
+@pytest.mark.usefixtures("toolkit")
+def test_a_workflow_without_events_is_timed_from_outside(tmp_path: Path) -> None:
+    done = run(options(tmp_path, ["silent", "silent"], concurrencies=(1, 2)))
+    values = [
+        i["workflow_runtime"] for i in document(done)["calc_data"]["1"]["sizing_metrics"]["per_item_metrics"].values()
+    ]
+    assert len(values) == 2
+    assert all(0 < value < 10 for value in values)
+
+
+@pytest.mark.usefixtures("toolkit")
+def test_a_process_that_dies_leaves_the_levels_before_it(tmp_path: Path) -> None:
+    # Level 1 has one run of the first question, level 2 one of each.
+    asked = options(tmp_path, ["a", "die"], concurrencies=(1, 2), num_passes=1)
+    with pytest.raises(RunFailedError, match="died") as died:
+        run(asked)
+    assert "last words" in str(died.value)
+    assert SECRET not in str(died.value)
+    written = next((tmp_path / "out" / "online").glob("job_*/calc_runner_output.json"))
+    assert list(json.loads(written.read_text())["calc_data"]) == ["1"]
+
+
+@pytest.mark.usefixtures("toolkit")
+def test_a_config_that_the_toolkit_refuses_is_told_in_its_words(tmp_path: Path) -> None:
+    asked = options(tmp_path, ["a"])
+    config(tmp_path, ["a"], more="refuse: true")
+    with pytest.raises(ConfigError, match="cannot run this workflow") as refused:
+        run(asked)
+    assert "unknown type" in str(refused.value)
+    assert SECRET not in str(refused.value)
+
+
+def test_without_the_toolkit_the_install_command_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    # This Python without the folders in which the toolkit might be installed.
+    bare = tmp_path / "bare"
+    bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "$@"\n')
+    bare.chmod(0o755)
+    path = config(tmp_path, ["a"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["sizing", "calc", "--config", str(path), "--nat-python", str(bare)])
+    said = capsys.readouterr()
+    assert (ended.value.code, said.out) == (2, "")
+    assert "pip install 'nvidia-nat[profiler]==1.9.0'" in said.err
+    assert "--nat_python" in said.err
+
+
+def test_a_python_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be started"):
+        run(options(tmp_path, ["a"], nat_python=str(tmp_path / "none")))
+
+
+def test_ctrl_c_keeps_the_levels_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stopped:
+        name = "stopped"
+
+        async def __aenter__(self) -> Stopped:
+            return self
+
+        async def __aexit__(self, *_: object) -> None:
+            return None
+
+        async def level(self, concurrency: int, items: list[Any]) -> list[calc_online.Run]:
+            if concurrency == 4:
+                raise KeyboardInterrupt
+            return [calc_online.Run(item.id, "ok", 1.0 + concurrency, [0.5], 0.0, 1.0) for item in items]
+
+    monkeypatch.setattr(calc_online, "_workflow", lambda options: Stopped())
+    done = run(options(tmp_path, ["a", "b"], concurrencies=(1, 2, 4, 8)))
+    assert list(document(done)["calc_data"]) == ["1", "2"]
+    assert done.exit_code == 1
+    assert "stopped: 2 of 4 levels were measured" in done.notices
+
+
+Answer = Callable[[str], tuple[int, bytes]]
+
+
+@contextmanager
+def served(answer: Answer) -> Iterator[tuple[str, list[str]]]:
+    """A server of `POST /generate/full` on the loopback; gives its URL and the questions that it was asked."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            assert self.path == "/generate/full"
+            question = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["input_message"]
+            asked.append(question)
+            status, body = answer(question)
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}", asked
+        finally:
+            server.shutdown()
+            thread.join(30)
+
+
+def events(runtime_s: float) -> bytes:
+    payloads = [("LLM_START", 100.0), ("LLM_END", 100.0 + runtime_s)]
+    lines = [
+        b"intermediate_data: "
+        + json.dumps({"payload": json.dumps({"event_type": kind, "event_timestamp": at, "UUID": "a"})}).encode()
+        for kind, at in payloads
+    ]
+    return b"\n\n".join([*lines, b'data: {"value": "good"}', b""])
+
+
+def test_a_served_workflow_is_timed_by_this_clock_and_its_llm_calls_by_the_servers(tmp_path: Path) -> None:
+    with served(lambda question: (200, events(0.0625))) as (url, asked):
+        done = run(options(tmp_path, ["a", "b", "c", "d"], endpoint=url))
+    assert len(asked) == 12
+    levels = document(done)["calc_data"]
+    assert {level["sizing_metrics"]["llm_latency_p95"] for level in levels.values()} == {0.0625}
+    assert all(0 < level["sizing_metrics"]["workflow_runtime_p95"] < 0.0625 * 100 for level in levels.values())
+    assert done.facts["clock"] == "client"
+
+
+def test_the_servers_clock_is_taken_when_asked_for(tmp_path: Path) -> None:
+    with served(lambda question: (200, events(0.0625))) as (url, _):
+        done = run(options(tmp_path, ["a", "b"], endpoint=url, server_clock=True))
+    levels = document(done)["calc_data"].values()
+    assert {level["sizing_metrics"]["workflow_runtime_p95"] for level in levels} == {0.0625}
+    assert done.facts["clock"] == "server events"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (422, b"no such field", "http_error"),
+        (200, b"data: {", "malformed"),
+        (200, b"", "cut"),
+        (500, b"", "http_error"),
+    ],
+)
+def test_a_failure_of_the_service_is_a_failure_and_never_a_time(
+    status: int, body: bytes, kind: str, tmp_path: Path
+) -> None:
+    with served(lambda question: (status, body) if question == "bad" else (200, events(0.01))) as (url, asked):
+        done = run(options(tmp_path, ["a", "bad", "c"], endpoint=url, concurrencies=(1, 3)))
+    level = document(done)["calc_data"]["1"]["sizing_metrics"]
+    assert level["alerts"]["workflow_interrupted"]
+    assert list(level["per_item_metrics"]) == ["0"]
+    assert level["workflow_runtime_p95"] > 0
+    assert done.facts["failures"]["1"][kind] == 1
+    # The level stopped there, and the next one ran.
+    assert asked[:2] == ["a", "bad"]
+    assert len(asked) == 5
+
+
+def test_a_service_that_is_not_there_gives_levels_without_a_time(tmp_path: Path) -> None:
+    done = run(options(tmp_path, ["a", "b"], endpoint="http://127.0.0.1:9", concurrencies=(1, 2)))
+    levels = document(done)["calc_data"].values()
+    assert [level["sizing_metrics"]["workflow_runtime_p95"] for level in levels] == [0.0, 0.0]
+    assert done.levels["wf_runtime_p95_s"].to_list() == [None, None]
+    assert done.exit_code == 1
+    assert done.facts["failures"]["1"]["refused"] == 1
+
+
+def test_another_machine_must_be_named_twice(tmp_path: Path) -> None:
+    asked = {"endpoint": "https://models.example.org/v1", "concurrencies": (1, 2)}
+    with pytest.raises(ConfigError, match=r"add --target_confirm models\.example\.org"):
+        run(options(tmp_path, ["a"], **asked))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("url", ["models.example.org", "ftp://a", "http://", "http://a:x", "http://me:word@a"])
+def test_an_endpoint_that_is_no_url_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match="not a URL") as refused:
+        host_of(url)
+    assert "word" not in str(refused.value)
+
+
+@pytest.mark.usefixtures("toolkit")
+def test_older_jobs_are_kept_unless_asked_otherwise(tmp_path: Path) -> None:
+    asked = options(tmp_path, ["a", "b"])
+    folders = [run(asked).folder for _ in range(2)]
+    third = run(options(tmp_path, ["a", "b"], append=True))
+    assert len({*folders, third.folder}) == 3
+    assert all(folder is not None and folder.is_dir() for folder in folders)
+    assert any("2 older online job(s) kept" in notice for notice in third.notices)
+    last = run(options(tmp_path, ["a", "b"], remove_older=True))
+    assert list((tmp_path / "out" / "online").iterdir()) == [last.folder]
+    assert "removed 3 older online job(s), as asked" in last.notices
+
+
+@pytest.mark.usefixtures("toolkit")
+def test_without_a_goal_it_is_measured_and_not_estimated(tmp_path: Path) -> None:
+    done = run(options(tmp_path, ["a", "b"], goal=Goal()))
+    assert (done.exit_code, done.calculation.answers) == (0, [])
+    assert any("measured, not estimated" in notice for notice in done.notices)
+    part = run(options(tmp_path, ["a", "b"], goal=Goal(0, 4.0, 0, 0)))
+    assert "measured, not estimated: --target_users and --test_gpu_count not given" in part.notices
+
+
+@pytest.mark.usefixtures("toolkit")
+def test_without_a_folder_nothing_is_written(tmp_path: Path) -> None:
+    path = config(tmp_path, ["a", "b"])
+    done = run(Options(config_file=path, concurrencies=(1, 2)))
+    assert (done.folder, done.paths) == (None, [])
+    assert len(done.levels) == 2
