@@ -15,7 +15,7 @@ import pytest
 from tests.sizing import calc_cases, natenv
 from workbench.errors import InputError
 from workbench.sizing import calcfile
-from workbench.sizing.calculate import Calculated, Options, run
+from workbench.sizing.calculator import Calculated, Options, from_levels, run
 from workbench.sizing.calculation import Goal
 
 SEEDS = range(400)
@@ -154,9 +154,7 @@ def test_the_toolkit_reads_our_file_and_prints_our_number(tmp_path: Path) -> Non
         )
         for level in (1, 2, 4, 8, 16, 32, 64)
     }
-    from workbench.sizing.calculate import from_metrics
-
-    done = from_metrics(metrics, Goal(0.5, 2.5, 300, 4))
+    done = from_levels(metrics, Goal(0.5, 2.5, 300, 4))
     calcfile.write(drawn / calcfile.NAME, done.output)
     said = natenv.nat(
         *("sizing", "calc", "--offline_mode", "--calc_output_dir", tmp_path / "drawn"),

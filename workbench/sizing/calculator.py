@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import ConfigError
+from pydantic import ValidationError
+
+from workbench.errors import ConfigError, InputError
 from workbench.sizing import calcfile, calcjob
 from workbench.sizing.calcfile import SizingMetrics
 from workbench.sizing.calculation import Calculation, Goal, calculated, listed
@@ -191,8 +193,39 @@ def keep(done: Calculated, options: Options, mode: calcjob.Mode) -> None:
         done.notices.append(f"removed {len(removed)} older {mode} job(s), as asked")
 
 
-def from_metrics(metrics: Mapping[int, SizingMetrics], goal: Goal, rules: FitRules = RULES) -> Calculated:
-    """Calculate from levels in memory; nothing is read or written."""
+def options(**given: Any) -> Options:
+    """`Options` from values as Python users have them: folders and files may be texts.
+
+    Raises
+    ------
+    ConfigError
+        A name that is no option.
+    """
+    known = [item.name for item in fields(Options)]
+    if unknown := sorted(set(given) - set(known)):
+        raise ConfigError("unknown option", where="sizing.calculate", found=unknown, allowed=known)
+    for name in ("output_dir", "config_file"):
+        if given.get(name) is not None:
+            given[name] = Path(given[name])
+    return Options(**given)
+
+
+def from_levels(
+    levels: Mapping[int, SizingMetrics | Mapping[str, Any]], goal: Goal, rules: FitRules = RULES
+) -> Calculated:
+    """Calculate from levels in memory; nothing is read or written.
+
+    Raises
+    ------
+    InputError
+        A level's fields are of another type.
+    """
+    try:
+        metrics = {int(number): SizingMetrics.model_validate(level) for number, level in levels.items()}
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise InputError("a level's field of another type", where=where, allowed=first["msg"]) from error
     result = calculated(metrics, goal, rules)
     return Calculated(result, notices=list(result.notices), facts={"mode": "memory"})
 
