@@ -68,7 +68,7 @@ def estimates(
     counts = points["gpus"].unique().to_list()
     if len(counts) > 1:
         raise InputError("points of several GPU counts", found=counts, do="use scaling for them")
-    levels = {goal.name: _levels(requests, steps, points, goal) for goal in goals}
+    levels = {goal.name: levels_of(requests, steps, points, goal) for goal in goals}
     rows = [
         _row(goal, levels[goal.name], capacity(levels[goal.name], goal.q, goal.limit_s, draws=draws, seed=seed), load)
         for goal in goals
@@ -80,7 +80,7 @@ def estimates(
     return ESTIMATES.frame([row | {"binding": most is not None and row["gpus"] == most} for row in rows])
 
 
-def _levels(requests: pl.DataFrame, steps: pl.DataFrame, points: pl.DataFrame, goal: Goal) -> list[Level]:
+def levels_of(requests: pl.DataFrame, steps: pl.DataFrame, points: pl.DataFrame, goal: Goal) -> list[Level]:
     """The usable levels that have the goal's metric; steps of one load are put together."""
     import numpy as np
     import polars as pl

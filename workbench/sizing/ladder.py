@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from workbench.sizing.estimate import Capacity
+
 
 class Ladder(BaseModel):
     """How the levels of a sweep are chosen when none are given."""
@@ -17,7 +19,8 @@ class Ladder(BaseModel):
     first: float = Field(default=1, gt=0, description="The lowest load.")
     growth: float = Field(default=2.0, gt=1, le=10, description="Factor to the next level until the limit is passed.")
     nearness: float = Field(default=1.2, gt=1, description="Factor from the level below the limit to the one above.")
-    most_levels: int = Field(default=14, ge=2, description="Levels at most.")
+    sharpness: float = Field(default=1.15, gt=1, description="Factor between the ends of the capacity's interval.")
+    most_levels: int = Field(default=18, ge=2, description="Levels at most, repeated ones included.")
     largest: float = Field(default=4096, gt=0, description="The largest load.")
     whole: bool = Field(default=True, description="Loads are whole numbers (users); not for rates.")
 
@@ -65,6 +68,39 @@ def next_load(rungs: Sequence[Rung], rule: Ladder) -> float | None:
         between = _between(ordered, goal, rule)
         if between is not None and between not in done:
             return between
+    return None
+
+
+def sharpened(capacities: Sequence[Capacity], loads: Sequence[float], rule: Ladder) -> float | None:
+    """The load to measure once more, so that every goal's capacity is known well; null when all are.
+
+    Where latency hardly grows with the load, an error of a few per cent in it is a wide interval of loads.
+
+    Parameters
+    ----------
+    capacities
+        Of each goal, as far as the sweep has come.
+    loads
+        The loads measured so far, repeated ones repeated.
+
+    Examples
+    --------
+    >>> wide = Capacity(10.4, 8.0, 14.0, "monotone", 6, 1800)
+    >>> sharpened([wide], [1, 2, 4, 8, 16, 11], Ladder()), sharpened([wide], [1, 2, 4, 8, 16, 11, 10], Ladder())
+    (10, 14)
+    """
+    if len(loads) >= rule.most_levels:
+        return None
+    for capacity in capacities:
+        if capacity.value is None:
+            continue
+        low, high = capacity.low or capacity.value, capacity.high or capacity.value
+        if capacity.low and capacity.high and high <= rule.sharpness * low:
+            continue
+        places = [min(_rounded(place, rule), max(loads)) for place in (capacity.value, high, low)]
+        places = [place for place in places if place > 0]
+        # Where the answer lies, unless that was measured more often than the ends of its interval.
+        return min(places, key=lambda place: (loads.count(place), places.index(place))) if places else None
     return None
 
 

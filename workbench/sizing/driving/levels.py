@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.sizing import points as judging
 from workbench.sizing.config import SweepConfig
-from workbench.sizing.ladder import Rung, next_load
+from workbench.sizing.estimate import capacity
+from workbench.sizing.gpus import levels_of
+from workbench.sizing.ladder import Rung, next_load, sharpened
 
 if TYPE_CHECKING:
     import polars as pl
 
 UNFINISHED = ("interrupted", "limit")
+DRAWS = 200
 
 
 def following(config: SweepConfig, requests: pl.DataFrame, steps: pl.DataFrame) -> float | None:
@@ -42,6 +45,12 @@ def _chosen(config: SweepConfig, requests: pl.DataFrame, steps: pl.DataFrame) ->
     values = {(row["step"], row["metric"], row["q"]): row for row in quantiles.iter_rows(named=True)}
     rungs = [_rung(config, row, values) for row in points.iter_rows(named=True) if row["verdict"] != "client-limited"]
     load = next_load(rungs, rule)
+    if load is None:
+        levels = [levels_of(requests, steps, points, goal) for goal in config.goals]
+        known = [
+            capacity(found, goal.q, goal.limit_s, draws=DRAWS) for found, goal in zip(levels, config.goals, strict=True)
+        ]
+        load = sharpened(known, [rung.load for rung in rungs], rule)
     return None if load is None or (beyond is not None and load >= float(str(beyond))) else load
 
 

@@ -55,8 +55,8 @@ def step(service: Service, config: SweepConfig, load: float, *, number: int = 0)
     users = None if config.is_open else int(load)
     rule = stopping.rule(config)
     marks: Marks = "first" if {goal.metric for goal in config.goals} & {"ttft", "itl"} else "end"
-    # Each load has random numbers of its own, whatever was measured before.
-    drive = Drive(service, seed=hash((service.seed, config.seed, load)), marks=marks)
+    # Each step has random numbers of its own: a load may be measured twice.
+    drive = Drive(service, seed=hash((service.seed, config.seed, load, number)), marks=marks)
     most = (users or 0) + 4 * rule.most
 
     def enough(finished: Finished) -> str | None:
