@@ -17,8 +17,8 @@ from tests.sizing import fake_nat
 from workbench import cli
 from workbench.errors import ConfigError, RunFailedError
 from workbench.sizing import calc_online
-from workbench.sizing.calculator import Calculated, Options, run
 from workbench.sizing.calculation import Goal
+from workbench.sizing.calculator import Calculated, Options, run
 from workbench.sizing.workflow import host_of
 
 SECRET = "s3cret-value"

@@ -14,9 +14,9 @@ import pytest
 
 from tests.sizing import calc_cases, natenv
 from workbench.errors import InputError
-from workbench.sizing import calcfile
-from workbench.sizing.calculator import Calculated, Options, from_levels, run
+from workbench.sizing import calcfile, dataset
 from workbench.sizing.calculation import Goal
+from workbench.sizing.calculator import Calculated, Options, from_levels, run
 
 SEEDS = range(400)
 REL = 1e-9
@@ -170,3 +170,137 @@ def test_the_toolkit_reads_our_file_and_prints_our_number(tmp_path: Path) -> Non
     assert estimates.gpu_estimate_by_llm_latency is not None
     assert f"Estimated GPU count (Workflow Runtime): {estimates.gpu_estimate_by_wf_runtime:.1f}" in said.stdout
     assert f"Estimated GPU count (LLM Latency): {estimates.gpu_estimate_by_llm_latency:.1f}" in said.stdout
+
+
+DATASETS = """
+import json, sys
+from nat.data_models.dataset_handler import EvalDatasetJsonConfig
+from nat.plugins.eval.dataset_handler.dataset_handler import DatasetHandler
+
+found = []
+for case in json.load(open(sys.argv[1])):
+    given = EvalDatasetJsonConfig.model_validate(case["config"])
+    handler = DatasetHandler(
+        given, reps=1, concurrency=case["concurrency"], num_passes=case["passes"], adjust_dataset_size=True
+    )
+    items = handler.get_eval_input_from_dataset(None).eval_input_items
+    found.append([[str(item.id), item.input_obj] for item in items])
+json.dump(found, sys.stdout)
+"""
+
+
+def test_levels_hold_the_rows_that_the_toolkit_puts_into_them(tmp_path: Path) -> None:
+    python = natenv.require()
+    rows = [{"id": number % 9, "question": f"q{number}", "kind": "ab"[number % 2]} for number in range(11)]
+    rows.append({"id": "x_rep4", "question": "late", "kind": "a"})
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+    filters = ({}, {"allowlist": {"field": {"kind": ["a*"]}}}, {"denylist": {"field": {"id": [1, "x*"]}}})
+    shapes = ({}, {"disable": True}, {"question_key": "kind"})
+    cases = [
+        {
+            "config": {"_type": "json", "file_path": str(tmp_path / "rows.json"), "filter": chosen, "structure": shape},
+            "concurrency": concurrency,
+            "passes": passes,
+        }
+        for chosen in filters
+        for shape in shapes
+        for concurrency, passes in ((1, 0), (3, 0), (4, 2), (16, 0), (7, 3), (32, 1))
+    ]
+    (tmp_path / "cases.json").write_text(json.dumps(cases))
+    done = subprocess.run(
+        [str(python), "-c", DATASETS, str(tmp_path / "cases.json")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        env=natenv.environment(),
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    theirs = json.loads(done.stdout)
+    for case, expected in zip(cases, theirs, strict=True):
+        (tmp_path / "w.yml").write_text(json.dumps({"eval": {"general": {"dataset": case["config"]}}}))
+        items = dataset.read(tmp_path / "w.yml").level(case["concurrency"], num_passes=case["passes"], seed=None)
+        assert [item.id for item in items] == [identity for identity, _ in expected], case
+        assert [plain(item.prompt) for item in items] == [plain(prompt) for _, prompt in expected], case
+
+
+def plain(prompt: str) -> Any:
+    """JSON is compared by value: ids of whole rows become texts in ours."""
+    found = json.loads(prompt) if prompt.startswith("{") else prompt
+    return {name: str(value) for name, value in found.items()} if isinstance(found, dict) else found
+
+
+@pytest.fixture(scope="module")
+def workflow(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A workflow of four model calls at once, and the plug-in that it needs."""
+    natenv.require()
+    folder = tmp_path_factory.mktemp("workflow")
+    (folder / "q.json").write_text(json.dumps([{"id": n, "question": f"q{n}"} for n in range(8)]))
+    config = natenv.workflow(folder, questions=folder / "q.json", slots=4, calls=2, call_s=0.05, fail_above=12)
+    return config, natenv.plugin(folder)
+
+
+LEVELS = (1, 2, 4, 8, 16)
+GOAL = Goal(0.0, 0.5, 100, 1)
+
+
+def test_the_toolkits_workflow_is_run_as_the_toolkit_runs_it(
+    workflow: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, plugins = workflow
+    for name, value in natenv.environment(plugins).items():
+        monkeypatch.setenv(name, value)
+    asked = Options(
+        output_dir=tmp_path / "ours",
+        config_file=config,
+        concurrencies=LEVELS,
+        num_passes=2,
+        goal=GOAL,
+        nat_python=str(natenv.require()),
+        plots=False,
+    )
+    done = run(asked)
+    said = natenv.nat(
+        *("sizing", "calc", "--config_file", config, "--calc_output_dir", tmp_path / "theirs"),
+        *("--concurrencies", ",".join(map(str, LEVELS)), "--num_passes", "2", "--target_workflow_runtime", "0.5"),
+        *("--target_users", "100", "--test_gpu_count", "1"),
+        cwd=tmp_path,
+        plugins=plugins,
+    )
+    assert said.returncode == 0, said.stderr[-2000:]
+    written = next((tmp_path / "theirs" / "online").glob("job_*/calc_runner_output.json"))
+    theirs = calcfile.read(written)[0].calc_data
+    ours = done.output.calc_data
+    assert list(ours) == list(theirs)
+    for level in LEVELS:
+        mine, other = ours[level].sizing_metrics, theirs[level].sizing_metrics
+        # Above 12 in flight the workflow fails: both tag that level.
+        assert mine.alerts.workflow_interrupted == other.alerts.workflow_interrupted == (level == 16)
+        if level < 16:
+            assert len(mine.per_item_metrics) == len(other.per_item_metrics) == 2 * level
+            # Two calls of 0.05 s, four at once: what no machine's load can undercut.
+            least_s = 0.1 * max(1, level / 4)
+            assert min(mine.workflow_runtime_p95, other.workflow_runtime_p95) > 0.99 * least_s
+    offline = natenv.nat(
+        *("sizing", "calc", "--offline_mode", "--calc_output_dir", tmp_path / "ours", "--target_users", "100"),
+        *("--target_workflow_runtime", "0.5", "--test_gpu_count", "1"),
+        cwd=tmp_path,
+    )
+    assert offline.returncode == 0, offline.stderr[-2000:]
+    again = json.loads(next((tmp_path / "ours" / "offline").glob("job_*/calc_runner_output.json")).read_text())
+    assert alike(document(done), again)
+
+
+def test_a_served_workflow_shows_its_wait_before_the_server_begins(workflow: tuple[Path, Path], tmp_path: Path) -> None:
+    """`nat serve` lets eight in at once; the wait before that is in no event of its own."""
+    config, plugins = workflow
+    with natenv.serving(config, plugins=plugins) as url:
+        asked = {"config_file": config, "concurrencies": (2, 32), "num_passes": 3, "goal": GOAL, "endpoint": url}
+        ours = run(Options(**asked))
+        theirs = run(Options(**asked, server_clock=True))
+    assert not any(level.sizing_metrics.alerts.workflow_interrupted for level in ours.output.calc_data.values())
+    top = {name: done.output.calc_data[32].sizing_metrics for name, done in (("client", ours), ("server", theirs))}
+    # Four calls at once: 32 runs of two calls take at least 8 times 0.1 s, of which the server counts 8 runs' worth.
+    assert top["client"].workflow_runtime_p95 > 0.6
+    assert top["server"].workflow_runtime_p95 < 0.75 * top["client"].workflow_runtime_p95
+    assert any("waits before the server begins" in notice for notice in ours.notices)

@@ -47,7 +47,7 @@ def calculate(
     concurrencies
         Levels to run online; 1 to 10 without it.
     **options
-        Further fields of `calculator.Options`: offline, config_file, endpoint, num_passes, seed, plots, write, rules ...
+        Further fields of `calculator.Options`: offline, config_file, endpoint, num_passes, seed, plots, write, rules.
 
     Returns
     -------

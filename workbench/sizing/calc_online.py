@@ -11,8 +11,8 @@ from typing import Any
 from workbench.errors import ConfigError
 from workbench.sizing import calcfile, calcjob, dataset
 from workbench.sizing.calcfile import ItemMetrics, MetricAlerts, SizingMetrics
-from workbench.sizing.calculator import CONCURRENCIES, Calculated, Options, keep
 from workbench.sizing.calculation import calculated
+from workbench.sizing.calculator import CONCURRENCIES, Calculated, Options, keep
 from workbench.sizing.workflow import LocalWorkflow, Run, ServedWorkflow, Workflow, host_of
 
 P95 = 95

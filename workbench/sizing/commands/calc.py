@@ -120,8 +120,8 @@ def calc(
     Example: workbench sizing calc --offline_mode --calc_output_dir out --target_workflow_runtime 10 --target_users 100
     --test_gpu_count 8
     """
-    from workbench.sizing.calculator import Options, run
     from workbench.sizing.calculation import Goal
+    from workbench.sizing.calculator import Options, run
     from workbench.terminal import say
 
     ignored = {
