@@ -122,7 +122,8 @@ def calculated(metrics: Mapping[int, SizingMetrics], goal: Goal, rules: slope.Fi
     runtime alone must be there. Rough estimates and counts over the target are given for levels that count.
     """
     result = Calculation(goal, CalcOutput())
-    calls = any(level.llm_latency_p95 for number, level in metrics.items() if unusable(number, level) is None)
+    usable = [level for number, level in metrics.items() if unusable(number, level) is None]
+    calls = any(level.llm_latency_p95 for level in usable) or not any(level.workflow_runtime_p95 for level in usable)
     result.left_out = {
         number: why for number, level in metrics.items() if (why := _left_out(number, level, calls=calls))
     }

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 CONCURRENCIES = tuple(range(1, 11))
 MOST_LEVELS = 1_000
 LARGEST_CONCURRENCY = 100_000
+LONGEST_TIMEOUT_S = 86_400
 
 
 @dataclass(frozen=True)
@@ -236,6 +237,11 @@ def checked(options: Options) -> None:
     _check_levels(options.concurrencies)
     if options.num_passes < 0:
         raise ConfigError("not a number of passes", where="--num_passes", found=options.num_passes, allowed="0 or more")
+    if not 0 < options.endpoint_timeout_s <= LONGEST_TIMEOUT_S:
+        allowed = f"above 0 s, at most {LONGEST_TIMEOUT_S:,} s"
+        raise ConfigError(
+            "not a time limit", where="--endpoint_timeout", found=options.endpoint_timeout_s, allowed=allowed
+        )
     if options.write is False and options.remove_older:
         raise ConfigError("older jobs are only removed for a new one", where="--remove_older_jobs")
     if not options.offline:

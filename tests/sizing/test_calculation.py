@@ -1,0 +1,225 @@
+"""Which levels count, what is answered, and each deliberate difference from the toolkit; tables and charts of it."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import altair as alt
+import pytest
+
+from workbench import sizing
+from workbench.errors import ConfigError, InputError
+from workbench.sizing import calc_charts, calc_frames, calc_table
+from workbench.sizing.calcfile import SizingMetrics
+from workbench.sizing.calculation import Calculation, Goal, calculated
+
+GOAL = Goal(target_llm_latency_s=3, target_workflow_runtime_s=10, target_users=100, test_gpu_count=8)
+LEVELS = (1, 2, 4, 8)
+
+
+def metrics(llm_s: float, runtime_s: float, *, interrupted: bool = False, items: int = 0) -> SizingMetrics:
+    each = {"llm_latency": llm_s, "workflow_runtime": runtime_s}
+    return SizingMetrics.model_validate(
+        {
+            "alerts": {"workflow_interrupted": interrupted},
+            "llm_latency_p95": llm_s,
+            "workflow_runtime_p95": runtime_s,
+            "total_runtime": 2 * runtime_s,
+            "per_item_metrics": {str(number): each for number in range(items)},
+        }
+    )
+
+
+def line(*levels: int, llm: float = 0.2, runtime: float = 0.6) -> dict[int, SizingMetrics]:
+    return {level: metrics(0.5 + llm * level, 3.5 + runtime * level) for level in levels}
+
+
+def by_metric(result: Calculation) -> dict[str, float | None]:
+    return {answer.metric: answer.gpus for answer in result.answers}
+
+
+def test_both_targets_are_answered_each_by_its_own_line() -> None:
+    result = calculated(line(*LEVELS), GOAL)
+    gpus = by_metric(result)
+    assert gpus["wf_runtime"] is not None
+    assert gpus["llm_latency"] is not None
+    assert math.isclose(gpus["wf_runtime"], 100 / ((10 - 3.5) / 0.6) * 8, rel_tol=1e-9)
+    assert math.isclose(gpus["llm_latency"], 100 / ((3 - 0.5) / 0.2) * 8, rel_tol=1e-9)
+    assert result.exit_code == 0
+
+
+def test_a_target_that_the_line_cannot_meet_leaves_the_other_answer() -> None:
+    """The toolkit ends with a traceback here and writes nothing."""
+    result = calculated(line(*LEVELS), Goal(0.5, 10, 100, 8))
+    assert by_metric(result)["llm_latency"] is None
+    assert by_metric(result)["wf_runtime"] is not None
+    assert result.exit_code == 2
+    said = "\n".join(calc_table.lines(result))
+    assert "No estimate (LLM Latency): the target of 0.5 s is not above the 0.5 s" in said
+    assert "Estimated GPU count (Workflow Runtime): 73.8" in said
+
+
+def test_a_line_that_falls_is_a_reason_and_no_crash() -> None:
+    result = calculated(line(*LEVELS, runtime=-0.1), Goal(0, 10, 100, 8))
+    assert result.exit_code == 2
+    assert "does not rise with the load" in str(result.answers[0].reason)
+    assert result.output.fit_results.wf_runtime_fit is not None
+
+
+def test_a_workflow_without_llm_calls_is_sized_on_its_runtime() -> None:
+    """The toolkit calls such levels invalid."""
+    levels = {level: metrics(0.0, 3.5 + 0.6 * level) for level in LEVELS}
+    result = calculated(levels, GOAL)
+    assert by_metric(result)["wf_runtime"] is not None
+    assert by_metric(result)["llm_latency"] is None
+    assert result.answers[1].reason == "the workflow makes no LLM calls"
+    rough = [data.gpu_estimates for data in result.output.calc_data.values()]
+    assert all(one.gpu_estimate_by_wf_runtime is not None for one in rough)
+    assert [one.gpu_estimate_by_llm_latency for one in rough] == [None] * 4
+    assert "no LLM call at any level: sized on workflow runtime alone" in result.notices
+    assert calc_frames.levels(result)["llm_latency_p95_s"].to_list() == [None] * 4
+
+
+def test_a_single_level_without_llm_calls_is_left_out_as_the_toolkit_does() -> None:
+    levels = line(*LEVELS) | {16: metrics(0.0, 13.1)}
+    result = calculated(levels, GOAL)
+    assert result.left_out == {16: "no LLM latency, though other levels have one"}
+
+
+@pytest.mark.parametrize(
+    ("number", "level", "why"),
+    [
+        (0, metrics(0.7, 4.1), "a load below 1 is none"),
+        (16, metrics(math.nan, 4.1), "llm_latency_p95 is nan"),
+        (16, metrics(0.7, math.inf), "workflow_runtime_p95 is inf"),
+        (16, metrics(0.7, 0.0), "no workflow runtime"),
+        (16, metrics(0.7, 4.1, interrupted=True), "interrupted: a run failed"),
+    ],
+)
+def test_levels_that_say_nothing_are_left_out_with_the_reason(number: int, level: SizingMetrics, why: str) -> None:
+    plain = calculated(line(*LEVELS), GOAL)
+    result = calculated({number: level, **line(*LEVELS)}, GOAL)
+    assert result.left_out == {number: why}
+    assert result.answers == plain.answers
+    assert f"Concurrency {number} is not in the fit: {why}" in list(calc_table.lines(result))
+    assert json.loads(result.output.text())["calc_data"][str(number)]["gpu_estimates"] == {
+        "gpu_estimate_by_wf_runtime": None,
+        "gpu_estimate_by_llm_latency": None,
+    }
+
+
+def test_times_below_zero_are_calculated_with_and_told() -> None:
+    result = calculated({level: metrics(level - 2.5, 3 + level) for level in LEVELS}, Goal(0, 10, 100, 8))
+    assert "p95 below 0 at concurrency 1, 2: no duration is, yet it is calculated with" in result.notices
+    assert result.exit_code == 0
+
+
+def test_runs_over_the_target_are_counted_at_levels_that_count() -> None:
+    levels = {level: metrics(1.0, 9.0 + level, items=level) for level in LEVELS}
+    levels[16] = metrics(1.0, 30.0, items=5, interrupted=True)
+    result = calculated(levels, Goal(0, 10.5, 100, 8))
+    counts = {n: data.alerts.num_items_greater_than_target_runtime for n, data in result.output.calc_data.items()}
+    assert counts == {1: 0, 2: 2, 4: 4, 8: 8, 16: 0}
+    assert "Over WF Target" in "\n".join(calc_table.lines(result))
+
+
+def test_without_users_or_gpus_lines_are_fitted_and_nothing_is_estimated() -> None:
+    for goal in (Goal(3, 10, 0, 8), Goal(3, 10, 100, 0), Goal(0, 0, 100, 8)):
+        result = calculated(line(*LEVELS), goal)
+        assert result.answers == []
+        assert result.exit_code == 0
+        assert result.output.fit_results.wf_runtime_fit is not None
+        assert result.output.calc_data[1].gpu_estimates.gpu_estimate_by_wf_runtime is None
+
+
+@pytest.mark.parametrize("levels", [(), (4,)])
+def test_too_few_levels_give_a_reason_and_exit_code_1(levels: tuple[int, ...]) -> None:
+    result = calculated(line(*levels), GOAL)
+    assert result.exit_code == 1
+    assert {answer.gpus for answer in result.answers} == {None}
+    assert all("at least 2 usable levels" in str(answer.reason) for answer in result.answers)
+
+
+@pytest.mark.parametrize(
+    "given", [(-1, 10, 100, 8), (math.nan, 10, 100, 8), (0, math.inf, 100, 8), (0, 10, -5, 8), (0, 10, 100, 10**10)]
+)
+def test_a_goal_that_is_none_is_refused(given: tuple[Any, ...]) -> None:
+    with pytest.raises(ConfigError, match=r"not a target|no count"):
+        Goal(*given)
+
+
+def test_few_levels_are_told_and_ten_are_not() -> None:
+    assert "4 usable level(s): a line should rest on 10 or more" in calculated(line(*LEVELS), GOAL).notices
+    assert calculated(line(*range(1, 11)), GOAL).notices == []
+
+
+def test_from_python_levels_in_memory_give_tables_and_charts() -> None:
+    levels = {level: metrics.model_dump() for level, metrics in line(*LEVELS).items()}
+    done = sizing.calculate(levels=levels, target_workflow_runtime_s=10, target_users=100, test_gpu_count=8)
+    assert done.estimates["gpus"].to_list() == [by_metric(done.calculation)["wf_runtime"]]
+    assert done.fits["metric"].to_list() == ["wf_runtime", "llm_latency"]
+    assert done.levels["concurrency"].to_list() == list(LEVELS)
+    assert list(done.charts) == ["concurrency_vs_p95_simple", "concurrency_vs_p95_analysis"]
+    assert all(isinstance(chart, alt.TopLevelMixin) for chart in done.charts.values())
+    assert "Estimated GPU count (Workflow Runtime): 73.8" in repr(done)
+    assert done.folder is None
+
+
+def test_from_python_a_wrong_name_or_level_is_refused() -> None:
+    with pytest.raises(ConfigError, match="unknown option") as refused:
+        sizing.calculate("out", offlin=True)
+    assert "offline" in str(refused.value)
+    with pytest.raises(InputError, match="another type") as wrong:
+        sizing.calculate(levels={1: {"llm_latency_p95": "fast"}})
+    assert "llm_latency_p95" in str(wrong.value)
+
+
+def spec_of(goal: Goal, levels: dict[int, SizingMetrics]) -> dict[str, Any]:
+    return calc_charts.specs(calculated(levels, goal))
+
+
+def test_charts_are_valid_and_say_what_was_found() -> None:
+    found = spec_of(GOAL, line(*LEVELS))
+    drawn = {name: calc_charts.chart(spec).to_dict() for name, spec in found.items()}
+    panels = drawn["concurrency_vs_p95_analysis"]["hconcat"]
+    assert [panel["title"]["text"] for panel in panels] == [
+        "p95 Workflow Runtime ≤ 10 s for 100 users: 73.8 GPUs",
+        "p95 LLM Latency ≤ 3 s for 100 users: 64.0 GPUs",
+    ]
+    assert "slope 0.6 s per user, intercept 3.5 s, R² 1.000" in panels[0]["title"]["subtitle"]
+    assert "Workflow Runtime at most 10 s: 73.8 GPUs." in found["concurrency_vs_p95_simple"]["description"]
+
+
+def test_a_fit_of_the_runtime_alone_has_its_panel() -> None:
+    """The toolkit draws no analysis then."""
+    levels = {level: metrics(1.0, 3.5 + 0.6 * level) for level in LEVELS}
+    panels = spec_of(GOAL, levels)["concurrency_vs_p95_analysis"]["hconcat"]
+    assert [panel["title"]["text"] for panel in panels] == ["p95 Workflow Runtime ≤ 10 s for 100 users: 73.8 GPUs"]
+
+
+def test_outliers_are_crosses_and_named() -> None:
+    levels = line(1, 2, 4, 8) | {16: metrics(20.0, 55.0)}
+    panel = spec_of(GOAL, levels)["concurrency_vs_p95_analysis"]["hconcat"][0]
+    rows = panel["layer"][1]["data"]["values"]
+    assert [row["concurrency"] for row in rows if row["kind"] != "level"] == [16]
+    assert "outliers at 16" in panel["title"]["subtitle"][1]
+
+
+def test_without_a_level_that_counts_nothing_is_drawn() -> None:
+    assert spec_of(GOAL, {}) == {}
+    assert spec_of(GOAL, {4: metrics(1.0, 5.0, interrupted=True)}) == {}
+    assert list(spec_of(GOAL, line(4))) == ["concurrency_vs_p95_simple"]
+
+
+def test_numbers_stand_with_their_points_in_line() -> None:
+    lines = list(calc_table.table(["a", "b"], [[1, None], [10, 1234567.0], [2, 0.5], [3, 1e-7]]))
+    assert lines == [
+        "|   a |           b |",
+        "|-----|-------------|",
+        "|   1 |             |",
+        "|  10 | 1.23457e+06 |",
+        "|   2 | 0.5         |",
+        "|   3 | 1e-07       |",
+    ]
