@@ -176,3 +176,26 @@ SCALING = Table(
         Column("reason", "str", "Why there is no estimate.", nullable=True),
     ),
 )
+
+VERIFICATION = Table(
+    "verification",
+    "One row per target: was it met when the predicted load was driven?",
+    ("target",),
+    (
+        Column("target", "str", "Name of the target."),
+        Column("limit_s", "float", "The largest value allowed.", unit="s"),
+        Column("predicted_gpus", "int", "The answer that is verified."),
+        Column("load", "float", "The load that it is for."),
+        Column("gpus", "int", "GPUs that were driven."),
+        Column("driven_load", "float", "The load that they got."),
+        Column("load_unit", "str", "users or 1/s."),
+        Column("scope", "str", "whole load, or per-GPU load: the share of the test GPUs."),
+        Column("simulated", "bool", "The service was a simulator."),
+        Column("n", "int", "Values behind the quantile."),
+        Column("value_s", "float", "The quantile; null when it lies among failures.", unit="s", nullable=True),
+        Column("low_s", "float", "Low end of its 90 % interval.", unit="s", nullable=True),
+        Column("high_s", "float", "High end.", unit="s", nullable=True),
+        Column("verdict", "str", "held, failed, undecided or invalid."),
+        Column("reason", "str", "The verdict in words; null when held.", nullable=True),
+    ),
+)

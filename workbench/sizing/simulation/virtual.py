@@ -50,6 +50,17 @@ def sweep(service: Service, config: SweepConfig) -> tuple[pl.DataFrame, pl.DataF
     return requests, steps
 
 
+def verify(service: Service, config: SweepConfig, load: float, predicted_gpus: int) -> pl.DataFrame:
+    """Drive the service with the whole load on the predicted GPUs; the table `verification`."""
+    from workbench.sizing.verifying import verification
+
+    served = service.model_copy(update={"gpus": predicted_gpus})
+    # Longer than a step of the sweep: the prediction lies near the limit.
+    longer = config.model_copy(update={"most_samples": 4 * config.most_samples, "tight": config.tight / 2})
+    requests, steps = step(served, longer, load)
+    return verification(requests, steps, config.goals, predicted_gpus=predicted_gpus, load=load)
+
+
 def step(service: Service, config: SweepConfig, load: float, *, number: int = 0) -> tuple[pl.DataFrame, pl.DataFrame]:
     """One load in virtual time: rows of `requests` and `steps`."""
     users = None if config.is_open else int(load)

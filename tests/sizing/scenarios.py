@@ -1,0 +1,142 @@
+"""Services whose true need is known, because the same simulation can be run at every size.
+
+Each has test GPUs, users and a limit on the p95 of the runtime. The truth is the least number of GPUs whose p95, as the
+mean of 20 independent runs of 3,000 requests each, is within the limit: `python -m tests.sizing.scenarios` finds it.
+Parameters, users and limits were set before the estimators were; nothing here was changed to make them look good.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from workbench.sizing.config import Goal, SweepConfig, sweep_config
+from workbench.sizing.gpus import estimates
+from workbench.sizing.points import points
+from workbench.sizing.simulation import virtual
+from workbench.sizing.simulation.service import Service
+
+RUNS = 20
+REQUESTS = 3000
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A service, how many use it, what is asked of it, and how many GPUs that really takes (null: none suffices)."""
+
+    about: str
+    service: dict[str, Any]
+    test_gpus: int
+    users: int
+    limit_s: float
+    truth: int | None
+    levels: tuple[int, ...] | None = None  # given by the user; else the ladder chooses
+
+    def at(self, gpus: int) -> Service:
+        """The service on so many GPUs."""
+        return Service(gpus=gpus, **self.service)
+
+    def config(self, seed: int) -> SweepConfig:
+        """The sweep."""
+        levels = list(self.levels) if self.levels else None
+        return sweep_config(
+            protocol="function", simulated=True, users=levels, goals=[Goal(limit_s=self.limit_s)], seed=seed
+        )
+
+
+FLAT = {"decode_base_s": 0.02, "decode_per_sequence_s": 0.00005}
+SCENARIOS = {
+    "A": Scenario("batch-linear, target in range", {"slots": 64}, 2, 100, 2.65, 5),
+    "B": Scenario("target past the knee of the KV cache", {}, 2, 216, 3.6, 7),
+    "C": Scenario("target just below the knee", {}, 2, 450, 2.2, 30),
+    "D": Scenario("tight target", {"slots": 64}, 2, 87, 1.05, 31),
+    "E": Scenario("agentic, tools take most of the time", {"tool_s": 2.0, "calls": 3}, 2, 540, 8.0, 12),
+    "F": Scenario("the router picks at random", {"router": "random"}, 2, 216, 3.6, 10),
+    "G": Scenario("heavy-tailed answers", {"output_cv": 2.0}, 2, 150, 4.8, 7),
+    "H": Scenario("target far outside the given levels", {"slots": 64}, 4, 350, 3.4, 13, tuple(range(1, 11))),
+    "I": Scenario("flat, then a knee; target 1.15 times the flat part", FLAT, 2, 370, 4.6, 26),
+    "J": Scenario("flat, then a knee; target 1.5 times the flat part", FLAT, 2, 400, 6.0, 17),
+    "K": Scenario("levels from 1 to 256", {"slots": 32}, 2, 700, 4.2, 19, tuple(2**n for n in range(9))),
+    "L": Scenario(
+        "a resource that all share", {"tool_s": 0.2, "calls": 3, "shared_s": 0.02, "slots": 32}, 2, 300, 4.0, None
+    ),
+}
+JUDGED = "ABCDEGIJK"
+"""Scenarios that a sweep on one GPU count can answer."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a sweep with one seed said."""
+
+    gpus: float | None
+    high: float | None
+    recommended: int | None
+    slope_gpus: float | None
+    verdict: str
+    reason: str | None
+    n_levels: int
+    n_requests: int
+
+
+def found(scenario: Scenario, seed: int) -> Found:
+    """Sweep and estimate, all as a user's command does it."""
+    config = scenario.config(seed)
+    requests, steps = virtual.sweep(scenario.at(scenario.test_gpus), config)
+    table, _ = points(requests, steps)
+    row = estimates(requests, steps, table, config.goals, scenario.users, seed=seed).row(0, named=True)
+    names = ("gpus", "gpus_high", "recommended", "slope_gpus", "verdict", "reason")
+    return Found(*(row[name] for name in names), n_levels=steps.height, n_requests=requests.height)
+
+
+def verified(scenario: Scenario, gpus: int, seed: int) -> pl.DataFrame:
+    """All users on the predicted GPUs."""
+    return virtual.verify(scenario.at(1), scenario.config(seed), scenario.users, gpus)
+
+
+def p95_s(scenario: Scenario, gpus: int, run: int) -> float:
+    """The p95 of one long run, the first requests of all users and half as many more left out."""
+    drive = virtual.Drive(scenario.at(gpus), seed=10_000 + run)
+    wanted = REQUESTS + scenario.users + scenario.users // 2
+    drive.closed(scenario.users, lambda ended: "enough" if len(ended["runtime_s"]) >= wanted else None, most=10**9)
+    runtimes = [(flow.ended_s or 0) - flow.sent_s for flow in drive.sent[scenario.users : drive.kept]]
+    return float(np.quantile(runtimes, 0.95))
+
+
+def meets(scenario: Scenario, gpus: int, runs: int = RUNS) -> bool:
+    """Is the limit met by so many GPUs, in the mean of independent runs?"""
+    return statistics.fmean(p95_s(scenario, gpus, run) for run in range(runs)) <= scenario.limit_s
+
+
+def truth(scenario: Scenario, most: int = 128) -> int | None:
+    """The least number of GPUs that meets the limit; null when none up to `most` does."""
+    high = next((n for n in _doubled(most) if meets(scenario, n, 1)), None)
+    if high is None:
+        return None
+    low = high // 2 + 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if meets(scenario, middle, 2) else (middle + 1, high)
+    while not meets(scenario, low):
+        low += 1
+    while low > 1 and meets(scenario, low - 1):
+        low -= 1
+    return low
+
+
+def _doubled(most: int) -> Iterator[int]:
+    n = 1
+    while n <= most:
+        yield n
+        n *= 2
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1] if len(sys.argv) > 1 else SCENARIOS:
+        print(name, truth(SCENARIOS[name]), "declared", SCENARIOS[name].truth, flush=True)
