@@ -150,7 +150,12 @@ class Hostile:
         mode = self._mode()
         self.counts[mode] += 1
         try:
-            return await self._answer(mode, path, writer)
+            goes_on = await self._answer(mode, path, writer)
+            if goes_on and writer.transport.is_closing():
+                # It died while it worked on this one.
+                self.counts[mode] -= 1
+                self.counts["torn"] += 1
+            return goes_on
         finally:
             self.in_flight -= 1
             self.latencies_s.append(time.perf_counter() - began)

@@ -13,7 +13,7 @@ class Lines:
     Parameters
     ----------
     max_bytes
-        Longest line, its end not counted.
+        Longest line, its LF not counted.
 
     Examples
     --------

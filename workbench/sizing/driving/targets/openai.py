@@ -29,7 +29,7 @@ class _Delta(msgspec.Struct):
     content: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
-    tool_calls: msgspec.Raw | None = None
+    tool_calls: Any = None
 
     def holds_tokens(self) -> bool:
         return bool(self.content or self.reasoning_content or self.reasoning or self.tool_calls)
@@ -48,7 +48,7 @@ class _Usage(msgspec.Struct):
 class _Chunk(msgspec.Struct):
     choices: list[_Choice] = []
     usage: _Usage | None = None
-    error: msgspec.Raw | None = None
+    error: Any = None
 
 
 _chunk = msgspec.json.Decoder(_Chunk)
@@ -81,8 +81,8 @@ class Stream:
             self.ended = True
             return
         chunk = _decoded(text)
-        if chunk.error is not None and bytes(chunk.error) != b"null":
-            raise FailedAnswerError(brief(bytes(chunk.error).decode(errors="replace")))
+        if chunk.error is not None:
+            raise _failure(chunk.error)
         self.usage = chunk.usage or self.usage
         for choice in chunk.choices:
             self.ended = self.ended or choice.finish_reason is not None
@@ -107,6 +107,10 @@ class Stream:
             input_tokens=self.usage.prompt_tokens,
             output_tokens=tokens,
         )
+
+
+def _failure(error: Any) -> FailedAnswerError:
+    return FailedAnswerError(brief(error.get("message", error) if isinstance(error, dict) else error))
 
 
 def _decoded(text: bytes) -> _Chunk:
@@ -156,8 +160,8 @@ class OpenAiTarget(HttpTarget):
         text = await whole(response, self._max_bytes)
         ended = clock()
         chunk = _decoded(text)
-        if chunk.error is not None and bytes(chunk.error) != b"null":
-            raise FailedAnswerError(brief(bytes(chunk.error).decode(errors="replace")))
+        if chunk.error is not None:
+            raise _failure(chunk.error)
         if not chunk.choices:
             raise MalformedAnswerError("an answer without choices")
         usage = chunk.usage or _Usage()
