@@ -9,12 +9,12 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import InputError
 from workbench.sizing import quantiles, samples, slope
 from workbench.sizing.config import Goal
 from workbench.sizing.estimate import Capacity, Level, capacity
 from workbench.sizing.points import kept
-from workbench.sizing.tables import ESTIMATES
+from workbench.sizing.scaling import Measured, scaling
+from workbench.sizing.tables import ESTIMATES, SCALING
 
 if TYPE_CHECKING:
     import polars as pl
@@ -39,7 +39,7 @@ def estimates(
     Parameters
     ----------
     requests, steps
-        The raw tables of a sweep on one GPU count.
+        The raw tables of a sweep, or of several on different GPU counts.
     points
         What `points.points` made of them; only valid, saturated and short points count.
     goals
@@ -55,29 +55,74 @@ def estimates(
         The table `estimates`. `gpus` = load / capacity x test GPUs; its ends come from those of the capacity, and
         `recommended` is the high end rounded up.
 
-    Raises
-    ------
-    InputError
-        The points come from several GPU counts: those go to `scaling`.
-
     Notes
     -----
-    Assumes that twice the GPUs carry twice the load, and says so in the verdict. Routers that do not balance and
-    resources that all share break that; only a run at that size shows it.
+    From one GPU count it assumes that twice the GPUs carry twice the load, and says so in the verdict: routers that do
+    not balance and resources that all share break that, and only a run at that size shows it. From several counts
+    `gpus` follows Amdahl's law (two or three) or the universal scalability law (four or more): see `scaled`.
     """
-    counts = points["gpus"].unique().to_list()
-    if len(counts) > 1:
-        raise InputError("points of several GPU counts", found=counts, do="use scaling for them")
-    levels = {goal.name: levels_of(requests, steps, points, goal) for goal in goals}
-    rows = [
-        _row(goal, levels[goal.name], capacity(levels[goal.name], goal.q, goal.limit_s, draws=draws, seed=seed), load)
-        for goal in goals
-    ]
-    unit = points["load_unit"][0] if points.height else "users"
-    rows = [row | {"test_gpus": counts[0] if counts else 1, "load_unit": unit} for row in rows]
-    rows = [_gpus(row) for row in rows]
+    import polars as pl
+
+    counts = sorted(points["gpus"].unique().to_list()) or [1]
+    rows = []
+    for goal in goals:
+        parts = {gpus: points.filter(pl.col("gpus") == gpus) for gpus in counts}
+        levels = {gpus: levels_of(requests, steps, part, goal) for gpus, part in parts.items()}
+        found = {gpus: capacity(part, goal.q, goal.limit_s, draws=draws, seed=seed) for gpus, part in levels.items()}
+        last = counts[-1]
+        row = _row(goal, levels[last], found[last], load)
+        row = _gpus(row | {"test_gpus": last, "load_unit": points["load_unit"][0] if points.height else "users"})
+        rows.append(row if len(counts) == 1 else row | _by_law(goal, found, load, draws, seed))
     most = max((row["gpus"] for row in rows if row["gpus"] is not None), default=None)
     return ESTIMATES.frame([row | {"binding": most is not None and row["gpus"] == most} for row in rows])
+
+
+def scaled(
+    requests: pl.DataFrame,
+    steps: pl.DataFrame,
+    points: pl.DataFrame,
+    goals: Sequence[Goal],
+    load: float,
+    *,
+    draws: int = 500,
+    seed: int = 0,
+) -> pl.DataFrame:
+    """What do several GPU counts say about more of them? The table `scaling`; empty for one count."""
+    import polars as pl
+
+    tables = [SCALING.frame([])]
+    for goal in goals:
+        found = {}
+        for gpus in sorted(points["gpus"].unique().to_list()):
+            levels = levels_of(requests, steps, points.filter(pl.col("gpus") == gpus), goal)
+            found[gpus] = capacity(levels, goal.q, goal.limit_s, draws=draws, seed=seed)
+        measured = _measured(found)
+        if len(measured) > 1:
+            tables.append(scaling(goal.name, measured, load, draws=draws, seed=seed))
+    return pl.concat(tables)
+
+
+def _measured(found: dict[int, Capacity]) -> list[Measured]:
+    """The counts whose capacity is bounded on both sides."""
+    return [
+        Measured(gpus, one.value, one.low, one.high)
+        for gpus, one in found.items()
+        if one.value is not None and one.low is not None and one.high is not None
+    ]
+
+
+def _by_law(goal: Goal, found: dict[int, Capacity], load: float, draws: int, seed: int) -> dict[str, Any]:
+    measured = _measured(found)
+    nothing = dict.fromkeys(("gpus", "gpus_low", "gpus_high", "recommended"))
+    if len(measured) < 2:
+        reasons = [f"{gpus} GPUs: {one.reason}" for gpus, one in found.items() if one.reason]
+        reason = "fewer than two GPU counts have a capacity with an interval; " + "; ".join(reasons)
+        return nothing | {"verdict": "no estimate", "reason": reason}
+    law = scaling(goal.name, measured, load, draws=draws, seed=seed).row(-1, named=True)
+    counts = ", ".join(str(one.gpus) for one in measured)
+    verdict = f"{law['model']} over {counts} GPUs" if law["gpus"] is not None else "no estimate"
+    ends = {name: None if law[name] is None else float(law[name]) for name in ("gpus", "gpus_low", "gpus_high")}
+    return ends | {"recommended": law["gpus_high"], "verdict": verdict, "reason": law["reason"]}
 
 
 def levels_of(requests: pl.DataFrame, steps: pl.DataFrame, points: pl.DataFrame, goal: Goal) -> list[Level]:

@@ -199,3 +199,18 @@ VERIFICATION = Table(
         Column("reason", "str", "The verdict in words; null when held.", nullable=True),
     ),
 )
+
+GOODPUT = Table(
+    "goodput",
+    "One row per step: what was served within all targets, and what a GPU gave.",
+    ("step",),
+    (
+        Column("step", "int", "Number of the step."),
+        Column("load", "float", "The load of the step."),
+        Column("within_share", "float", "Kept requests that were answered within the limits of all targets."),
+        Column("goodput_per_s", "float", "Requests a second within all limits.", unit="1/s"),
+        Column("goodput_per_gpu", "float", "The same for one GPU.", unit="1/s"),
+        Column("tokens_per_s_per_gpu", "float", "Output tokens a second of one GPU.", unit="1/s", nullable=True),
+        Column("cost_per_1000", "float", "Price of 1,000 requests within the limits.", nullable=True),
+    ),
+)
