@@ -94,6 +94,9 @@ class Runner:
             self.manager.on_next(step(Kind.START, 100.0))
             if "plain" not in self.prompt:
                 self.manager.on_next(step(Kind.LLM_START, 100.0, "a"))
+                if "parallel" in self.prompt:
+                    self.manager.on_next(step(Kind.LLM_START, 100.0, "b"))
+                    self.manager.on_next(step(Kind.LLM_END, 108.0, "b"))
                 self.manager.on_next(step(Kind.LLM_END, 100.0 + 0.25 * busy, "a"))
             self.manager.on_next(step(Kind.END, 101.0 + 0.5 * busy))
         self.manager.on_complete()

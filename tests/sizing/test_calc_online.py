@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import json
 import sys
 import threading
@@ -109,6 +111,31 @@ def test_a_workflow_without_events_is_timed_from_outside(tmp_path: Path) -> None
     ]
     assert len(values) == 2
     assert all(0 < value < 10 for value in values)
+
+
+@pytest.mark.usefixtures("toolkit")
+def test_calls_side_by_side_are_told_apart(tmp_path: Path) -> None:
+    done = run(options(tmp_path, ["parallel", "parallel"], concurrencies=(1, 2)))
+    items = document(done)["calc_data"]["1"]["sizing_metrics"]["per_item_metrics"].values()
+    # Calls of 8 s and of 0.25 s: their p95. One slot for both would know the longer one alone.
+    assert [item["llm_latency"] for item in items] == [pytest.approx(0.25 + 0.95 * 7.75)] * 2
+
+
+@pytest.mark.usefixtures("toolkit")
+def test_evaluators_are_not_run(tmp_path: Path) -> None:
+    """The stand-in has none of what evaluators need, so that a try would fail."""
+    asked = options(tmp_path, ["a", "b"], concurrencies=(1, 2))
+    path = config(tmp_path, ["a", "b"])
+    path.write_text(path.read_text() + "  evaluators:\n    judge: {_type: trajectory, llm_name: judge}\n")
+    assert run(asked).facts["failures"] == {}
+
+
+@pytest.mark.usefixtures("toolkit")
+def test_in_a_running_event_loop_it_runs_as_well(tmp_path: Path) -> None:
+    async def cell() -> Calculated:
+        return run(options(tmp_path, ["a", "b"], concurrencies=(1, 2)))
+
+    assert list(asyncio.run(cell()).output.calc_data) == [1, 2]
 
 
 @pytest.mark.usefixtures("toolkit")
@@ -261,6 +288,33 @@ def test_a_failure_of_the_service_is_a_failure_and_never_a_time(
     # The level stopped there, and the next one ran.
     assert asked[:2] == ["a", "bad"]
     assert len(asked) == 5
+
+
+def test_a_request_that_times_out_is_a_failure_of_its_level_alone(tmp_path: Path) -> None:
+    over = threading.Event()
+
+    def answer(question: str) -> tuple[int, bytes]:
+        if question == "slow":
+            over.wait(60)
+        return 200, events(0.01)
+
+    with served(answer) as (url, _):
+        try:
+            asked = options(tmp_path, ["a", "slow"], endpoint=url, concurrencies=(1, 2), endpoint_timeout_s=0.5)
+            # A pass of one run at level 1 knows nothing of the slow one.
+            done = run(dataclasses.replace(asked, num_passes=1))
+        finally:
+            over.set()
+    first, second = (data.sizing_metrics for data in done.output.calc_data.values())
+    assert (first.alerts.workflow_interrupted, second.alerts.workflow_interrupted) == (False, True)
+    assert done.facts["failures"]["2"]["timeout"] == 1
+    assert 0 < second.workflow_runtime_p95 < 0.5
+
+
+def test_nothing_is_sent_twice(tmp_path: Path) -> None:
+    with served(lambda question: (503, b"")) as (url, asked):
+        run(options(tmp_path, ["a"], endpoint=url, concurrencies=(1, 2)))
+    assert len(asked) == 3
 
 
 def test_a_service_that_is_not_there_gives_levels_without_a_time(tmp_path: Path) -> None:

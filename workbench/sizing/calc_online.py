@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,7 +62,7 @@ def run_online(options: Options, report: Callable[[str], None]) -> Calculated:
             calcfile.write(done.folder / calcfile.NAME, done.calculation.output)
 
     try:
-        asyncio.run(_measure(workflow, rows, levels, options, measured, ended))
+        _complete(_measure(workflow, rows, levels, options, measured, ended))
     except KeyboardInterrupt:
         measured.stopped = True
     done.notices = [*rows.notices, *_notices(options, levels, measured), *done.calculation.notices]
@@ -86,6 +87,17 @@ def _workflow(options: Options) -> Workflow:
             do=f"add --target_confirm {host} if you may load it",
         )
     return ServedWorkflow(options.endpoint, timeout_s=options.endpoint_timeout_s, server_clock=options.server_clock)
+
+
+def _complete(work: Coroutine[Any, Any, None]) -> None:
+    """Run to the end; in a thread where an event loop runs already, as it does in a notebook."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        asyncio.run(work)
+        return
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, work).result()
 
 
 async def _measure(

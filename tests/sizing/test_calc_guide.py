@@ -1,0 +1,48 @@
+"""The guide's table of differences names a test for each, and its example is what the command prints."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from workbench import sizing
+from workbench.sizing import calc_table
+from workbench.sizing.calculator import Options
+
+GUIDE = (ROOT / "docs" / "guide" / "sizing-slope.md").read_text()
+ROWS = [
+    [cell.strip() for cell in line.strip("|").split("|")]
+    for line in GUIDE.split("## Deliberate differences\n", 1)[1].split("\n## ", 1)[0].splitlines()
+    if line.startswith("|")
+][2:]
+TESTS = "".join(path.read_text() for path in sorted(Path(__file__).parent.glob("test_*.py")))
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
+def test_each_difference_has_its_test(row: list[str]) -> None:
+    assert len(row) == 4
+    assert re.fullmatch(r"`test_\w+`", row[3])
+    assert f"def {row[3].strip('`')}(" in TESTS
+
+
+def test_the_example_is_what_the_command_prints() -> None:
+    runtime = {1: 4.03488, 2: 4.71197, 4: 5.67581, 8: 7.90895, 16: 12.677, 32: 24.5307}
+    llm = {1: 1.14981, 2: 1.3591, 4: 1.50682, 8: 2.10668, 16: 3.30196, 32: 6.57847}
+    total = {1: 8.06976, 2: 9.42394, 4: 11.3516, 8: 15.8179, 16: 25.354, 32: 49.0614}
+    levels = {
+        level: {"llm_latency_p95": llm[level], "workflow_runtime_p95": runtime[level], "total_runtime": total[level]}
+        for level in runtime
+    }
+    done = sizing.calculate(levels=levels, target_workflow_runtime_s=10, target_users=100, test_gpu_count=8)
+    shown = GUIDE.split("The second prints", 1)[1].split("```\n", 2)[1]
+    assert shown.rstrip("\n") == "\n".join(calc_table.lines(done.calculation))
+
+
+def test_options_named_for_python_are_there() -> None:
+    page = (ROOT / "docs" / "guide" / "sizing-python.md").read_text()
+    named = set(re.findall(r"`(endpoint|nat_python|seed|plots)`", page))
+    assert named == {"endpoint", "nat_python", "seed", "plots"}
+    assert named <= set(Options.__dataclass_fields__)
