@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from workbench.sizing.commands.calc import calc
+from workbench.sizing.commands.import_ import import_
 from workbench.sizing.commands.run import run
 from workbench.sizing.commands.simulate import simulate
 
@@ -25,3 +26,4 @@ app.command()(simulate)
 
 app.command()(calc)
 app.command()(run)
+app.command("import")(import_)

@@ -190,8 +190,9 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def write(self, data: bytes) -> None:
-        """Send bytes of an answer."""
-        self._transport.write(data)
+        """Send bytes of an answer; a broken connection takes none, and asyncio says so only after this step."""
+        if not self._transport.is_closing():
+            self._transport.write(data)
 
     def done(self, *, keep: bool) -> None:
         """The answer is out: the next request may come."""

@@ -1,0 +1,202 @@
+"""guidellm's report (`--output kind=json`): the file of 0.8, each benchmark of it a step.
+
+Times are Unix seconds. `request_latency` of that tool counts from when a request was sent; where a rate was asked for,
+`targeted_start` is when it was due, and latencies here count from that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import msgspec
+
+from workbench.errors import InputError
+from workbench.sizing.importing import reading
+from workbench.sizing.importing.sweep import Arrivals, Imported, Request, Step, outcome
+
+ARRIVALS: dict[str, Arrivals] = {
+    "synchronous": "users",
+    "concurrent": "users",
+    "throughput": "users",
+    "constant": "constant",
+    "poisson": "poisson",
+    "trace": "trace",
+}
+
+
+class Timings(msgspec.Struct):
+    """Moments of a request."""
+
+    targeted_start: float | None = None
+    resolve_start: float | None = None
+    request_start: float | None = None
+    first_token_iteration: float | None = None
+    last_token_iteration: float | None = None
+    request_end: float | None = None
+    resolve_end: float | None = None
+
+
+class Info(msgspec.Struct):
+    """How a request went."""
+
+    timings: Timings
+    error: str | None = None
+
+
+class Usage(msgspec.Struct):
+    """Tokens, by the server when it tells them."""
+
+    total_tokens: int | None = None
+
+
+class Stats(msgspec.Struct):
+    """A request."""
+
+    info: Info
+    input_metrics: Usage
+    output_metrics: Usage
+    request_args: str | None = None
+
+
+class Requests(msgspec.Struct):
+    """Requests by how they ended; incomplete ones were cut when the benchmark ended."""
+
+    successful: list[Stats]
+    errored: list[Stats] = []
+    incomplete: list[Stats] = []
+
+
+class Strategy(msgspec.Struct):
+    """How requests were sent."""
+
+    type_: str
+    streams: int | None = None
+    max_concurrency: int | None = None
+    rate: float | None = None
+
+
+class Backend(msgspec.Struct):
+    """What they were sent to."""
+
+    model: str | None = None
+    timeout: float | None = None
+
+
+class Config(msgspec.Struct):
+    """Of a benchmark."""
+
+    strategy: Strategy
+    backend: Backend = msgspec.field(default_factory=Backend)
+
+
+class State(msgspec.Struct):
+    """Counts of all requests, whether they are in the file or not."""
+
+    successful_requests: int = 0
+    errored_requests: int = 0
+
+
+class Benchmark(msgspec.Struct):
+    """One load."""
+
+    config: Config
+    requests: Requests
+    scheduler_state: State = msgspec.field(default_factory=State)
+
+
+class Metadata(msgspec.Struct):
+    """Of the file."""
+
+    guidellm_version: str = "unknown"
+
+
+class Report(msgspec.Struct):
+    """The file."""
+
+    benchmarks: list[Benchmark]
+    metadata: Metadata
+
+
+def read(path: Path) -> Imported:
+    """The benchmarks of a report as steps.
+
+    Raises
+    ------
+    InputError
+        It is not such a report, has no request, or a benchmark's load cannot be told.
+    """
+    report = reading.document(path, Report)
+    models = {benchmark.config.backend.model for benchmark in report.benchmarks}
+    found = Imported("guidellm", report.metadata.guidellm_version, models == {"workbench-simulator"}, [])
+    for number, benchmark in enumerate(report.benchmarks):
+        where = f"{path}, benchmarks[{number}]"
+        step = _step(benchmark, where)
+        _note(found.notes, benchmark, f"benchmarks[{number}]", len(step.requests))
+        if step.requests:
+            step.began_s = min(request.intended_s for request in step.requests)
+            found.steps.append(step)
+    return found
+
+
+def _step(benchmark: Benchmark, where: str) -> Step:
+    strategy, requests = benchmark.config.strategy, benchmark.requests
+    arrivals = ARRIVALS.get(strategy.type_)
+    if arrivals is None:
+        raise InputError(
+            "a strategy that is not known", where=f"{where}.config.strategy", found=strategy.type_, allowed=ARRIVALS
+        )
+    users = 1 if strategy.type_ == "synchronous" else strategy.streams or strategy.max_concurrency
+    if arrivals == "users" and not users:
+        raise InputError("no number of streams", where=f"{where}.config.strategy", found=strategy.type_)
+    listed = [_request(one, arrivals != "users", ok=True) for one in requests.successful]
+    listed += [_request(one, arrivals != "users", ok=False) for one in requests.errored]
+    made = [request for request in listed if request is not None]
+    return Step(arrivals, users, _rate_per_s(strategy, arrivals, made, where), benchmark.config.backend.timeout, made)
+
+
+def _rate_per_s(strategy: Strategy, arrivals: Arrivals, made: list[Request], where: str) -> float | None:
+    if arrivals == "users" or not made:
+        return None
+    if arrivals != "trace":
+        if strategy.rate is None or strategy.rate <= 0:
+            raise InputError("no rate", where=f"{where}.config.strategy.rate", found=strategy.rate)
+        return strategy.rate
+    times = [request.intended_s for request in made]
+    span_s = max(times) - min(times)
+    return (len(times) - 1) / span_s if span_s > 0 else None
+
+
+def _request(one: Stats, scheduled: bool, *, ok: bool) -> Request | None:
+    times = one.info.timings
+    sent_s = times.request_start if times.request_start is not None else times.resolve_start
+    ended_s = times.request_end if times.request_end is not None else times.resolve_end
+    if sent_s is None or ended_s is None:
+        return None
+    first_s, last_s = times.first_token_iteration, times.last_token_iteration
+    tokens = one.output_metrics.total_tokens
+    kind, status = ("ok", None) if ok else outcome(one.info.error or "")
+    return Request(
+        intended_s=times.targeted_start if scheduled and times.targeted_start is not None else sent_s,
+        sent_s=sent_s,
+        ended_s=ended_s,
+        outcome=kind,
+        status=status,
+        first_token_s=first_s,
+        itl_s=(last_s - first_s) / (tokens - 1) if first_s and last_s and tokens and tokens > 1 else None,
+        llm_s=[ended_s - sent_s] if ok else None,
+        input_tokens=one.input_metrics.total_tokens,
+        output_tokens=tokens,
+        prompt=hashlib.sha256((one.request_args or "").encode()).hexdigest() if one.request_args else "",
+    )
+
+
+def _note(notes: list[str], benchmark: Benchmark, label: str, n: int) -> None:
+    state, requests = benchmark.scheduler_state, benchmark.requests
+    sent = state.successful_requests + state.errored_requests
+    if requests.incomplete:
+        notes.append(f"{label}: {len(requests.incomplete)} requests were cut when it ended, and are left out")
+    if sent > n:
+        notes.append(f"{label}: the file has {n} of {sent} requests (a sample, or without times): rates are too low")
+    if not n:
+        notes.append(f"{label}: no request in it, left out")

@@ -1,0 +1,181 @@
+"""What an imported file comes down to: steps with their requests, and the raw tables made of them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from workbench.errors import InputError
+from workbench.sizing.tables import REQUESTS, STEPS
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Arrivals = Literal["users", "poisson", "constant", "trace"]
+KEPT_SHARE = 0.75
+LATEST_S = 1e11
+_STATUS = re.compile(r"(?<!\d)([1-5]\d\d)(?!\d)")
+_KINDS = (
+    ("timeout", r"time[ds]? ?-?out"),
+    ("refused", r"refused|connecterror|clientconnector|connection attempts failed|name resolution|unreachable"),
+    ("cut", r"reset|disconnect|closed connection|peer closed|incomplete|remoteprotocol|broken pipe|payload"),
+    ("malformed", r"json|decode|parse|malformed|invalid ?inference"),
+)
+
+
+@dataclass(slots=True)
+class Request:
+    """One request: times in s on the tool's clock; null for what its file does not tell."""
+
+    intended_s: float
+    sent_s: float
+    ended_s: float
+    outcome: str = "ok"
+    status: int | None = None
+    first_token_s: float | None = None
+    itl_s: float | None = None
+    llm_s: list[float] | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    prompt: str = ""
+
+
+@dataclass(slots=True)
+class Step:
+    """One load that was held; `requests` in any order."""
+
+    arrivals: Arrivals
+    users: int | None
+    rate_per_s: float | None
+    timeout_s: float | None
+    requests: list[Request]
+    began_s: float | None = None
+
+
+@dataclass(slots=True)
+class Imported:
+    """A file of another tool: its steps, and what the user should know of how they came to be."""
+
+    tool: str
+    version: str
+    simulated: bool
+    steps: list[Step]
+    notes: list[str] = field(default_factory=list)
+
+
+def outcome(words: str, status: int | None = None) -> tuple[str, int | None]:
+    """The kind of a failure, of `tables.OUTCOMES`, from what a tool says about it, and the HTTP status if it has one.
+
+    Examples
+    --------
+    >>> outcome("Server error '503 Service Unavailable' for url")
+    ('http_error', 503)
+    >>> outcome("TimeoutError()"), outcome("ConnectError: All connection attempts failed"), outcome("what?")
+    (('timeout', None), ('refused', None), ('failed', None))
+    """
+    if status is not None:
+        return "http_error", status
+    lowered = words.lower()
+    if ("error '" in lowered or "status" in lowered or "http" in lowered) and (found := _STATUS.search(lowered)):
+        return "http_error", int(found[1])
+    return next((kind for kind, pattern in _KINDS if re.search(pattern, lowered)), "failed"), None
+
+
+def frames(imported: Imported, gpus: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The raw tables `requests` and `steps`, steps in the order in which they were driven.
+
+    Times count from the first intended sending of a step. What no file tells (the client's event loop and CPU) is null.
+
+    Raises
+    ------
+    InputError
+        There is no request at all, or one that ended before it was sent.
+    """
+    if not imported.steps:
+        raise InputError(f"no request in this result of {imported.tool}", found=imported.notes or None)
+    requests: dict[str, list[Any]] = {column.name: [] for column in REQUESTS.columns}
+    steps = []
+    ordered = sorted(imported.steps, key=lambda step: step.began_s or 0.0)
+    for number, step in enumerate(ordered):
+        rows = sorted(map(_plausible, step.requests), key=lambda request: (request.intended_s, request.sent_s))
+        began_s = rows[0].intended_s
+        prompts = {prompt: item for item, prompt in enumerate(dict.fromkeys(row.prompt for row in rows))}
+        tail = _tail_from(rows)
+        for place, row in enumerate(rows):
+            _add(requests, number, place, prompts[row.prompt] if row.prompt else place, row, began_s)
+            requests["tail"].append(place >= tail)
+        steps.append(_step_row(number, step, gpus, imported, max(row.ended_s for row in rows) - began_s))
+    return REQUESTS.frame(requests), STEPS.frame(steps)
+
+
+def _plausible(request: Request) -> Request:
+    """Refuse times that no clock shows; a request is due when it is sent at the latest."""
+    if not 0 <= request.sent_s <= request.ended_s <= LATEST_S:
+        raise InputError("times that cannot be", found=f"sent at {request.sent_s} s, ended at {request.ended_s} s")
+    request.intended_s = min(request.intended_s, request.sent_s)
+    if request.intended_s < 0:
+        raise InputError("times that cannot be", found=f"due at {request.intended_s} s")
+    return request
+
+
+def _tail_from(rows: list[Request]) -> int:
+    """From which place on requests ran while nothing was sent any more, so that they met a load that went down.
+
+    Cut in the order of sending, not by what was still running: those would be the slow ones, and the p95 too good. All
+    count when the cut would take more than a quarter of a step.
+    """
+    last_s, latest_s = max(row.sent_s for row in rows), 0.0
+    for place, row in enumerate(rows):
+        latest_s = max(latest_s, row.ended_s)
+        if latest_s > last_s:
+            return place if place >= KEPT_SHARE * len(rows) else len(rows)
+    return len(rows)
+
+
+def _add(columns: dict[str, list[Any]], step: int, place: int, item: int, row: Request, began_s: float) -> None:
+    ok = row.outcome == "ok"
+    values = {
+        "step": step,
+        "request": place,
+        "item": item,
+        "intended_s": row.intended_s - began_s,
+        "sent_s": row.sent_s - began_s,
+        "ended_s": row.ended_s - began_s,
+        "outcome": row.outcome,
+        "status": row.status,
+        "retries": 0,
+        "runtime_s": row.ended_s - row.intended_s if ok else None,
+        "ttft_s": row.first_token_s - row.intended_s if ok and row.first_token_s is not None else None,
+        "itl_s": row.itl_s if ok else None,
+        "llm_s": row.llm_s if ok else None,
+        "server_runtime_s": None,
+        "input_tokens": row.input_tokens,
+        "output_tokens": row.output_tokens if ok else None,
+    }
+    for name, value in values.items():
+        columns[name].append(value)
+
+
+def _step_row(number: int, step: Step, gpus: int, imported: Imported, duration_s: float) -> dict[str, Any]:
+    closed = step.arrivals == "users"
+    began = None if step.began_s is None else datetime.fromtimestamp(step.began_s, UTC)
+    return {
+        "step": number,
+        "loop": "closed" if closed else "open",
+        "users": step.users if closed else None,
+        "rate_per_s": None if closed else step.rate_per_s,
+        "think_s": 0.0,
+        "arrivals": step.arrivals,
+        "gpus": gpus,
+        "clock": "real",
+        "simulated": imported.simulated,
+        "started_at": None if began is None else began.isoformat(timespec="milliseconds"),
+        "duration_s": duration_s,
+        "timeout_s": step.timeout_s,
+        "processes": 1,
+        "loop_lag_p99_s": None,
+        "client_cpu_share": None,
+        "stopped": "limit",
+    }
