@@ -6,8 +6,10 @@ import typer
 
 from workbench.sizing.commands.calc import calc
 from workbench.sizing.commands.import_ import import_
+from workbench.sizing.commands.estimate import estimate
 from workbench.sizing.commands.run import run
 from workbench.sizing.commands.simulate import simulate
+from workbench.sizing.commands.verify import verify
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -21,9 +23,8 @@ def _group() -> None:
     """How many GPUs for N users at p95 <= T: load a service, size it, verify the answer."""
 
 
-app.command()(simulate)
-
-
 app.command()(calc)
 app.command()(run)
-app.command("import")(import_)
+app.command()(estimate)
+app.command()(verify)
+app.command()(simulate)

@@ -1,0 +1,107 @@
+"""An answer verified on the service: one more step, at the load that was predicted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench import runs
+from workbench.errors import ConfigError
+from workbench.sizing import keeping
+from workbench.sizing.config import Goal, SweepConfig
+from workbench.sizing.driving import journal, sweep
+from workbench.sizing.points import Limits
+from workbench.sizing.tables import VERIFICATION
+from workbench.sizing.verifying import SCOPES, load_per_test, verification
+
+if TYPE_CHECKING:
+    import polars as pl
+
+LONGER = 4
+"""How many times the samples of a step a verification may take: the prediction lies near the limit."""
+FOLDER = "verification"
+
+
+def verify(
+    folder: Path,
+    *,
+    url: str | None = None,
+    gpus: int | None = None,
+    predicted: int | None = None,
+    target_confirm: str | None = None,
+    watcher: sweep.Watcher | None = None,
+) -> pl.DataFrame:
+    """Drive the predicted load and judge it; the table `verification`, kept in the sweep's folder.
+
+    Parameters
+    ----------
+    folder
+        A sweep with an estimate.
+    url, gpus
+        Where to drive, and how many GPUs serve there; those of the sweep by default.
+    predicted
+        The count to verify; the recommended one by default.
+
+    Raises
+    ------
+    ConfigError
+        There is no recommended count and none is given, or the settings do not fit.
+    InputError
+        There is no sweep, or nothing was estimated.
+    """
+    _, config = journal.resume(folder)
+    estimates = keeping.estimated(folder)
+    count = predicted or _recommended(estimates)
+    goals = [Goal(metric=row["metric"], q=row["q"], limit_s=row["limit_s"]) for row in estimates.iter_rows(named=True)]
+    load, served = float(estimates["load"][0]), gpus or config.gpus
+    driven = load if served == count else load_per_test(load, count, served, whole=not config.is_open)
+    settings = _settings(config, goals, driven) | {"gpus": served}
+    settings |= {name: value for name, value in (("url", url), ("target_confirm", target_confirm)) if value}
+    found = sweep.run(out=folder / FOLDER, watcher=watcher, **settings)
+    limits = Limits(config.max_error_ratio, config.least_samples)
+    table = verification(found.requests, found.steps, goals, predicted_gpus=count, load=load, limits=limits)
+    runs.load(folder).write_table(VERIFICATION, table)
+    return table
+
+
+def text(found: pl.DataFrame, folder: Path) -> str:
+    """The verdicts for people."""
+    lines = []
+    for row in found.iter_rows(named=True):
+        simulated = "simulated: " if row["simulated"] else ""
+        values = f"{row['value_s']:.4g} s" if row["value_s"] is not None else "beyond all answers"
+        ends = f" [{_end(row['low_s'])}, {_end(row['high_s'])}]" if row["value_s"] is not None else ""
+        lines.append(f"{row['verdict'].upper()}: {simulated}{row['target']}: {values}{ends}, n = {row['n']}")
+        if row["reason"]:
+            lines.append(f"  {row['reason']}")
+    first = found.row(0, named=True)
+    unit = "users" if first["load_unit"] == "users" else "requests a second"
+    lines.append(f"{first['driven_load']:g} {unit} on {first['gpus']} GPUs: {SCOPES[first['scope']]}")
+    return "\n".join([*lines, f"written: {folder}"])
+
+
+def as_json(found: pl.DataFrame, folder: Path) -> str:
+    """The verdicts as one JSON document."""
+    return json.dumps({"folder": str(folder), "verification": found.to_dicts()}, indent=1)
+
+
+def _recommended(estimates: pl.DataFrame) -> int:
+    counts = estimates["recommended"]
+    if not len(counts) or counts.null_count():
+        raise ConfigError(
+            "no recommended count to verify", do="give --predicted N, or measure what the estimate asks for"
+        )
+    return int(str(counts.max()))
+
+
+def _settings(config: SweepConfig, goals: list[Goal], load: float) -> dict[str, Any]:
+    """The sweep's settings with one level, held longer."""
+    settings = config.model_dump(mode="python", exclude_defaults=True)
+    one = {"rates": [load]} if config.is_open else {"users": [int(load)]}
+    longer = {"most_samples": LONGER * config.most_samples, "tight": config.tight / 2}
+    return settings | one | longer | {"goals": goals}
+
+
+def _end(value: float | None) -> str:
+    return "open" if value is None else f"{value:.4g}"

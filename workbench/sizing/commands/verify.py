@@ -1,0 +1,53 @@
+"""`workbench sizing verify`: is the answer right? Drives the service at the predicted load."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from workbench.sizing.commands.estimate import Json
+
+
+def verify(
+    folder: Annotated[Path, typer.Argument(metavar="SWEEP", help="Folder of a sweep with an estimate.")],
+    url: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where to drive; the sweep's target by default.")
+    ] = None,
+    gpus: Annotated[
+        int | None,
+        typer.Option(
+            help="GPUs behind it: with the predicted count the whole load is driven.", min=1, show_default=False
+        ),
+    ] = None,
+    predicted: Annotated[
+        int | None, typer.Option(help="The count to verify; the recommended one by default.", min=1)
+    ] = None,
+    target_confirm: Annotated[
+        str | None, typer.Option(metavar="HOST", help="The URL's host once more: needed unless it is this machine.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Did p95 hold at the predicted load? Drives it until that is told apart, and says held, failed or undecided.
+
+    On the test GPUs the service gets its share of the load, which cannot show uneven routing or shared resources;
+    behind --gpus as many as predicted it gets the whole.
+
+    Exit code 0 when every target held, 1 when not, 2 for wrong use.
+
+    Example: workbench sizing verify data/runs/sizing/RUN --url http://127.0.0.1:8000 --gpus 18
+    """
+    from workbench.sizing import checking
+    from workbench.sizing.driving.progress import watcher
+    from workbench.terminal import say
+
+    with watcher() as told:
+        found = checking.verify(
+            folder, url=url, gpus=gpus, predicted=predicted, target_confirm=target_confirm, watcher=told
+        )
+    if as_json:
+        typer.echo(checking.as_json(found, folder))
+    else:
+        say(checking.text(found, folder))
+    raise typer.Exit(0 if found["verdict"].eq("held").all() else 1)

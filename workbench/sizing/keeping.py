@@ -1,0 +1,162 @@
+"""Answers beside their sweeps: read from the folders, kept in the first, printed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workbench import runs
+from workbench.errors import ConfigError, InputError
+from workbench.sizing.answering import Answer, answer, joined
+from workbench.sizing.config import Goal, SweepConfig
+from workbench.sizing.driving import journal
+from workbench.sizing.points import Limits
+from workbench.sizing.tables import ESTIMATES, GOODPUT, POINTS, QUANTILES, SCALING, VERIFICATION
+
+if TYPE_CHECKING:
+    import polars as pl
+
+MOST_POINTS = 40
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is to be served."""
+
+    value: float
+    unit: str
+
+
+def load_of(users: float | None, rate_per_s: float | None) -> Load:
+    """The one of the two that was given.
+
+    Raises
+    ------
+    ConfigError
+        Both or neither.
+    """
+    if (users is None) == (rate_per_s is None):
+        raise ConfigError("what is to be served?", do="give --target-users N, or --target-rate R for open loops")
+    return Load(users, "users") if users is not None else Load(float(rate_per_s or 0), "1/s")
+
+
+def estimate(
+    folders: Sequence[Path], load: Load, goals: Sequence[str] | None, price: float | None, draws: int, seed: int
+) -> Answer:
+    """The answer of one or several sweeps, kept in the first folder.
+
+    Raises
+    ------
+    ConfigError
+        No goal anywhere, or a load of another kind than the sweep's.
+    InputError
+        A folder holds no sweep.
+    """
+    read = [journal.resume(folder) for folder in folders]
+    wanted = [Goal.read(text) for text in goals] if goals else _goals([config for _, config in read])
+    requests, steps = joined([(sweep.requests, sweep.steps) for sweep, _ in read])
+    check_unit(steps, load)
+    limits = Limits(max_error_ratio=read[0][1].max_error_ratio, fewest=read[0][1].least_samples)
+    found = answer(requests, steps, wanted, load.value, limits=limits, gpu_price_per_hour=price, draws=draws, seed=seed)
+    keep(found, folders[0])
+    return found
+
+
+def check_unit(steps: pl.DataFrame, load: Load) -> None:
+    """Refuse users for an open loop, and a rate for a closed one.
+
+    Raises
+    ------
+    ConfigError
+        They do not fit.
+    """
+    measured = "users" if "closed" in steps["loop"].to_list() else "1/s"
+    if steps.height and load.unit != measured:
+        option = "--target-users" if measured == "users" else "--target-rate"
+        raise ConfigError("the sweep measured another kind of load", found=f"levels in {measured}", do=f"give {option}")
+
+
+def _goals(configs: Sequence[SweepConfig]) -> list[Goal]:
+    goals = list(dict.fromkeys(goal for config in configs for goal in config.goals))
+    if not goals:
+        raise ConfigError("the sweep has no goal of its own", where="--goal", do="give --goal, such as p95<=2")
+    return goals
+
+
+def keep(found: Answer, folder: Path) -> None:
+    """Write the answer's tables into a sweep's folder, and conclude it."""
+    run = runs.load(folder)
+    tables = {POINTS: found.points, QUANTILES: found.quantiles, ESTIMATES: found.estimates, GOODPUT: found.goodput}
+    if found.scaling.height:
+        tables[SCALING] = found.scaling
+    if found.verification is not None:
+        tables[VERIFICATION] = found.verification
+    for table, frame in tables.items():
+        run.write_table(table, frame)
+    run.conclude("invalid" if found.reasons else "valid", found.reasons, found.sentence)
+    run.save()
+
+
+def estimated(folder: Path) -> pl.DataFrame:
+    """The table `estimates` of a sweep's folder.
+
+    Raises
+    ------
+    InputError
+        Nothing was estimated yet.
+    """
+    run = runs.load(folder)
+    if not (run.tables_folder / f"{ESTIMATES.name}.parquet").exists():
+        raise InputError(
+            "nothing was estimated yet", where=folder, do=f"workbench sizing estimate {folder} --target-users N"
+        )
+    return run.read_table(ESTIMATES)
+
+
+def text(found: Answer, folder: Path) -> str:
+    """The answer for people."""
+    from workbench.display import table
+
+    lines = [found.sentence, ""]
+    columns = ("target", "method", "capacity", "capacity_low", "capacity_high", "gpus", "gpus_low", "gpus_high")
+    lines.append(table(found.estimates.select(*columns, "recommended", "slope_gpus"), caption="GPUs by target").text)
+    if found.scaling.height:
+        names = ("target", "model", "per_gpu", "contention", "coherency", "gpus", "gpus_low", "gpus_high")
+        lines.append(table(found.scaling.select(names), caption="By law").text)
+    served = found.goodput.join(found.points.select("step", "verdict"), on="step").drop("step")
+    lines.append(table(served, caption="Served within all targets", limit=MOST_POINTS).text)
+    if found.verification is not None:
+        driven = found.verification.select(
+            "target", "gpus", "driven_load", "n", "value_s", "low_s", "high_s", "limit_s", "verdict"
+        )
+        lines.append(table(driven, caption="Verification").text)
+    if found.cost_per_hour is not None:
+        lines.append(f"cost of the recommended GPUs: {found.cost_per_hour:g} an hour")
+    lines += [f"not good: {reason}" for reason in found.reasons]
+    return "\n".join([*lines, f"written: {folder}"])
+
+
+def as_json(found: Answer, folder: Path) -> str:
+    """The answer as one JSON document."""
+    tables = {
+        "estimates": found.estimates,
+        "points": found.points,
+        "goodput": found.goodput,
+        "scaling": found.scaling,
+        "verification": found.verification,
+    }
+    return json.dumps(
+        {
+            "folder": str(folder),
+            "answer": found.sentence,
+            "recommended": found.recommended,
+            "cost_per_hour": found.cost_per_hour,
+            "simulated": found.simulated,
+            "reasons": found.reasons,
+            **{name: frame.to_dicts() if frame is not None else None for name, frame in tables.items()},
+        },
+        indent=1,
+    )
