@@ -5,8 +5,8 @@ from __future__ import annotations
 import typer
 
 from workbench.sizing.commands.calc import calc
-from workbench.sizing.commands.import_ import import_
 from workbench.sizing.commands.estimate import estimate
+from workbench.sizing.commands.import_ import import_
 from workbench.sizing.commands.run import run
 from workbench.sizing.commands.simulate import simulate
 from workbench.sizing.commands.verify import verify
@@ -28,3 +28,4 @@ app.command()(run)
 app.command()(estimate)
 app.command()(verify)
 app.command()(simulate)
+app.command(name="import")(import_)
