@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +89,17 @@ def test_flags_reach_the_options(dashed: bool, monkeypatch: pytest.MonkeyPatch) 
         *("--config_file", "w.yml", "--target_llm_latency", "2.5", "--target_workflow_runtime", "9"),
         *("--target_users", "7", "--test_gpu_count", "3", "--calc_output_dir", "out", "--concurrencies", "1,,4,2"),
         *("--num_passes", "5", "--append_calc_outputs", "--endpoint", "http://a", "--endpoint_timeout", "12"),
-        *("--seed", "4", "--no_plots", "--remove_older_jobs", "--server_clock", "--target_confirm", "a"),
+        *(
+            "--header_env",
+            "X-Key=A_KEY",
+            "--seed",
+            "4",
+            "--no_plots",
+            "--remove_older_jobs",
+            "--server_clock",
+            "--target_confirm",
+            "a",
+        ),
     ]
     if dashed:
         words = [word.replace("_", "-") if word.startswith("--") else word for word in words]
@@ -101,6 +113,7 @@ def test_flags_reach_the_options(dashed: bool, monkeypatch: pytest.MonkeyPatch) 
         endpoint="http://a",
         endpoint_timeout_s=12,
         target_confirm="a",
+        header_env={"X-Key": "A_KEY"},
         server_clock=True,
         seed=4,
         remove_older=True,
@@ -239,6 +252,7 @@ OFFLINE = ("--offline_mode", "--calc_output_dir", "DIR")
         ((*OFFLINE, *ASKED), "no folder of recorded jobs"),
         (("--config_file", "none.yml"), "config file cannot be read"),
         (("--config_file", "none.yml", "--endpoint_timeout", "0"), "not a time limit"),
+        (("--config_file", "none.yml", "--header_env", "s3cret"), "not a header and a variable"),
     ],
 )
 def test_wrong_use_is_refused_with_exit_code_2_and_one_message(
@@ -249,6 +263,7 @@ def test_wrong_use_is_refused_with_exit_code_2_and_one_message(
     said = capsys.readouterr()
     assert told in said.err
     assert "Traceback" not in said.err
+    assert "s3cret" not in said.err
     assert said.out == ""
     assert not (tmp_path / "offline").exists()
 
@@ -260,3 +275,15 @@ def test_texts_of_a_file_cannot_steer_the_terminal(tmp_path: Path, capsys: pytes
     bad.write_text(json.dumps({"calc_data": {"\x1b]0;x": {}}}))
     assert call("--offline_mode", "--calc_output_dir", tmp_path, *ASKED, "--no-plots") == 0
     assert "\x1b" not in "".join(capsys.readouterr())
+
+
+def test_an_offline_calculation_loads_no_heavy_library(tmp_path: Path) -> None:
+    code = (
+        "import sys; from workbench import cli\n"
+        "try: cli.main(sys.argv[1:])\n"
+        "except SystemExit as ended: print(ended.code, [name for name in "
+        "('polars', 'altair', 'pandas', 'scipy', 'vl_convert', 'aiohttp', 'yaml', 'rich') if name in sys.modules])"
+    )
+    words = ["sizing", "calc", "--offline_mode", "--calc_output_dir", str(recorded(tmp_path)), *ASKED, "--no-plots"]
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "0 []"

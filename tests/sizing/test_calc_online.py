@@ -29,8 +29,7 @@ SECRET = "s3cret-value"
 @pytest.fixture
 def toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(fake_nat.written(tmp_path / "toolkit")))
-    monkeypatch.setenv("WORKBENCH_SECRET_ENV", "A_KEY")
-    monkeypatch.setenv("A_KEY", SECRET)
+    monkeypatch.setenv("MODEL_API_KEY", SECRET)
 
 
 def config(folder: Path, questions: list[str], more: str = "") -> Path:
@@ -192,7 +191,7 @@ def test_ctrl_c_keeps_the_levels_before_it(tmp_path: Path, monkeypatch: pytest.M
         async def __aexit__(self, *_: object) -> None:
             return None
 
-        async def level(self, concurrency: int, items: list[Any]) -> list[calc_online.Run]:
+        async def level(self, concurrency: int, items: list[Any], told: Any) -> list[calc_online.Run]:
             if concurrency == 4:
                 raise KeyboardInterrupt
             return [calc_online.Run(item.id, "ok", 1.0 + concurrency, [0.5], 0.0, 1.0) for item in items]
@@ -218,7 +217,7 @@ def served(answer: Answer) -> Iterator[tuple[str, list[str]]]:
         def do_POST(self) -> None:
             assert self.path == "/generate/full"
             question = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["input_message"]
-            asked.append(question)
+            asked.append(question + self.headers.get("X-Key", ""))
             status, body = answer(question)
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
@@ -324,6 +323,21 @@ def test_a_service_that_is_not_there_gives_levels_without_a_time(tmp_path: Path)
     assert done.levels["wf_runtime_p95_s"].to_list() == [None, None]
     assert done.exit_code == 1
     assert done.facts["failures"]["1"]["refused"] == 1
+
+
+def test_a_header_has_its_value_from_the_environment_and_nowhere_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("A_KEY", SECRET)
+    with served(lambda question: (200, events(0.01))) as (url, asked):
+        done = run(options(tmp_path, ["a"], endpoint=url, concurrencies=(1, 2), header_env={"X-Key": "A_KEY"}))
+    assert set(asked) == {"a" + SECRET}
+    assert SECRET not in "".join(path.read_text() for path in done.paths)
+    with served(lambda question: (401, f"not the key {SECRET}".encode())) as (url, _):
+        done = run(options(tmp_path, ["a"], endpoint=url, concurrencies=(1, 2), header_env={"X-Key": "A_KEY"}))
+    assert "HTTP 401: not the key [redacted]" in done.facts["failures"]["1"]["first"]
+    with pytest.raises(ConfigError, match="variable of a header is not set"):
+        run(options(tmp_path, ["a"], endpoint=url, concurrencies=(1, 2), header_env={"X-Key": "NO_KEY"}))
 
 
 def test_another_machine_must_be_named_twice(tmp_path: Path) -> None:

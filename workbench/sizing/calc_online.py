@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from workbench.errors import ConfigError
+from workbench.progress import counter
 from workbench.sizing import calcfile, calcjob, dataset
 from workbench.sizing.calcfile import ItemMetrics, MetricAlerts, SizingMetrics
 from workbench.sizing.calculation import calculated
@@ -86,7 +87,12 @@ def _workflow(options: Options) -> Workflow:
             found=host,
             do=f"add --target_confirm {host} if you may load it",
         )
-    return ServedWorkflow(options.endpoint, timeout_s=options.endpoint_timeout_s, server_clock=options.server_clock)
+    return ServedWorkflow(
+        options.endpoint,
+        timeout_s=options.endpoint_timeout_s,
+        header_env=options.header_env,
+        server_clock=options.server_clock,
+    )
 
 
 def _complete(work: Coroutine[Any, Any, None]) -> None:
@@ -112,7 +118,8 @@ async def _measure(
         measured.driven = workflow.name
         for level in levels:
             items = rows.level(level, num_passes=options.num_passes, seed=options.seed)
-            runs = await workflow.level(level, items)
+            with counter(f"concurrency {level}") as told:
+                runs = await workflow.level(level, items, told)
             measured.metrics[level] = metrics_of(runs)
             failed = Counter(run.outcome for run in runs if run.outcome != "ok")
             if failed:

@@ -50,6 +50,8 @@ class Options:
         URL of a running workflow instead of one that is started here; longest time of a request.
     target_confirm
         The endpoint's host once more, when it is not this machine.
+    header_env
+        Headers of its requests, each with the environment variable that holds its value.
     server_clock
         At an endpoint, take the server's events for the runtime, as the toolkit does, and not this client's clock.
     nat_python
@@ -74,6 +76,7 @@ class Options:
     endpoint: str | None = None
     endpoint_timeout_s: float = 300.0
     target_confirm: str | None = None
+    header_env: Mapping[str, str] = field(default_factory=dict)
     server_clock: bool = False
     nat_python: str | None = None
     seed: int | None = 0

@@ -10,13 +10,14 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Protocol, Self
 
 from workbench.errors import ConfigError, RunFailedError
-from workbench.redaction import clean
+from workbench.redaction import clean, names_a_secret, values
 from workbench.sizing.dataset import Item
 
 CHILD = Path(__file__).with_name("workflow_child.py")
@@ -24,6 +25,8 @@ INSTALL = "pip install 'nvidia-nat[profiler]==1.9.0' langchain-core"
 LONGEST_LINE_BYTES = 64 << 20
 START_LIMIT_S = 300.0
 END_LIMIT_S = 10.0
+
+Told = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -67,8 +70,11 @@ class Workflow(Protocol):
     ) -> None:
         """Let go."""
 
-    async def level(self, concurrency: int, items: list[Item]) -> list[Run]:
-        """Run the items with so many in flight; after the first failure none is begun."""
+    async def level(self, concurrency: int, items: list[Item], told: Told) -> list[Run]:
+        """Run the items with so many in flight; after the first failure none is begun.
+
+        `told` is called with how many have ended, of how many.
+        """
 
 
 class LocalWorkflow:
@@ -129,7 +135,7 @@ class LocalWorkflow:
     ) -> None:
         await self._end(now=kind is not None)
 
-    async def level(self, concurrency: int, items: list[Item]) -> list[Run]:
+    async def level(self, concurrency: int, items: list[Item], told: Told) -> list[Run]:
         """Run the items in a workflow built for this level.
 
         Raises
@@ -152,9 +158,10 @@ class LocalWorkflow:
         runs = []
         while "done" not in (said := await self._told()):
             if "broken" in said:
-                found = clean(str(said["broken"]))
+                found = _cleaned(str(said["broken"]))
                 raise ConfigError("the toolkit cannot run this workflow", where=self._config_file, found=found)
             runs.append(_local_run(said))
+            told(len(runs), len(items))
         return runs
 
     async def _told(self) -> dict[str, Any]:
@@ -174,7 +181,7 @@ class LocalWorkflow:
         assert self._log is not None
         self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - 2000))
         text = self._log.read().decode(errors="replace").strip()
-        return f"; its last lines: {clean(text)[-800:]}" if text else ""
+        return f"; its last lines: {_cleaned(text)[-800:]}" if text else ""
 
     async def _end(self, *, now: bool) -> None:
         child = self._child
@@ -192,9 +199,15 @@ class LocalWorkflow:
             self._log.close()
 
 
+def _cleaned(text: str, *names: str) -> str:
+    """Without this process's secrets: those named to the workbench, and variables whose names give them away."""
+    telling = [name for name in os.environ if names_a_secret(name)]
+    return clean(text, [*values(), *values([*telling, *names])])
+
+
 def _local_run(said: dict[str, Any]) -> Run:
     if not said["ok"]:
-        return Run(said["item"], "failed", detail=clean(str(said["error"])))
+        return Run(said["item"], "failed", detail=_cleaned(str(said["error"])))
     first, last = said["first"], said["last"]
     # Without events there is only the clock around the run.
     runtime_s = last - first if first is not None and last > first else said["wall_s"]
@@ -210,15 +223,20 @@ class ServedWorkflow:
         Base of the service.
     timeout_s
         Longest time of a request.
+    header_env
+        Header to the environment variable that holds its value.
     server_clock
         Take the server's events for the runtime, as the toolkit does; else this client's clock, which also sees the
         wait before the server begins.
     """
 
-    def __init__(self, url: str, *, timeout_s: float, server_clock: bool = False) -> None:
+    def __init__(
+        self, url: str, *, timeout_s: float, header_env: Mapping[str, str] | None = None, server_clock: bool = False
+    ) -> None:
         self.name = "endpoint"
         self._url = url
         self._timeout_s = timeout_s
+        self._header_env = dict(header_env or {})
         self._server_clock = server_clock
 
     async def __aenter__(self) -> Self:
@@ -227,7 +245,9 @@ class ServedWorkflow:
         from workbench.sizing.driving.wire import Target
 
         self._allow = allow_connections
-        self._target = opened(Target(protocol="nat", url=self._url, timeout_s=self._timeout_s))
+        self._target = opened(
+            Target(protocol="nat", url=self._url, timeout_s=self._timeout_s, header_env=self._header_env)
+        )
         await self._target.open()
         return self
 
@@ -236,7 +256,7 @@ class ServedWorkflow:
     ) -> None:
         await self._target.close()
 
-    async def level(self, concurrency: int, items: list[Item]) -> list[Run]:
+    async def level(self, concurrency: int, items: list[Item], told: Told) -> list[Run]:
         """Send the items, so many in flight."""
         self._allow(concurrency)
         waiting, runs = iter(items), list[Run]()
@@ -250,6 +270,7 @@ class ServedWorkflow:
                 run = await self._send(item)
                 failed = failed or run.outcome != "ok"
                 runs.append(run)
+                told(len(runs), len(items))
 
         await asyncio.gather(*(user() for _ in range(min(concurrency, len(items)))))
         return runs
@@ -259,7 +280,11 @@ class ServedWorkflow:
         reply = await self._target.send(item.prompt)
         if reply.outcome != "ok":
             status = f"HTTP {reply.status}: " if reply.status else ""
-            return Run(item.id, reply.outcome, detail=clean(f"{status}{reply.detail or reply.outcome}"))
+            return Run(
+                item.id,
+                reply.outcome,
+                detail=_cleaned(f"{status}{reply.detail or reply.outcome}", *self._header_env.values()),
+            )
         took = reply.ended - sent
         runtime_s = reply.server_runtime_s if self._server_clock and reply.server_runtime_s else took
         return Run(item.id, "ok", runtime_s, reply.llm_s or [], sent, reply.ended, reply.server_runtime_s)

@@ -85,6 +85,15 @@ def calc(
             *_names("target_confirm"), metavar="HOST", help="The endpoint's host again, when it is another machine."
         ),
     ] = None,
+    header_env: Annotated[
+        list[str] | None,
+        typer.Option(
+            *_names("header_env"),
+            metavar="HEADER=VARIABLE",
+            help="A header of each request, its value in that environment variable; repeat.",
+            show_default=False,
+        ),
+    ] = None,
     server_clock: Annotated[
         bool,
         typer.Option(
@@ -131,6 +140,7 @@ def calc(
         "--endpoint": endpoint,
         "--endpoint_timeout": endpoint_timeout,
         "--target_confirm": target_confirm,
+        "--header_env": header_env,
         "--server_clock": server_clock or None,
         "--nat_python": nat_python,
         "--keep_order": keep_order or None,
@@ -146,6 +156,7 @@ def calc(
         endpoint=endpoint,
         endpoint_timeout_s=300 if endpoint_timeout is None else endpoint_timeout,
         target_confirm=target_confirm,
+        header_env=_headers(header_env),
         server_clock=server_clock,
         nat_python=nat_python,
         seed=None if keep_order else seed,
@@ -174,6 +185,16 @@ def _levels(text: str | None) -> tuple[int, ...] | None:
         raise ConfigError(
             "no load", where="--concurrencies", found=odd[:40], allowed="whole numbers: 1,2,4,8"
         ) from None
+
+
+def _headers(texts: list[str] | None) -> dict[str, str]:
+    from workbench.errors import ConfigError
+
+    pairs = [text.partition("=") for text in texts or []]
+    if not all(name.strip() and variable.strip() for name, _, variable in pairs):
+        # What stands there may be a secret that was meant for the header: it is not repeated.
+        raise ConfigError("not a header and a variable", where="--header_env", allowed="HEADER=VARIABLE")
+    return {name.strip(): variable.strip() for name, _, variable in pairs}
 
 
 def _tell_ignored(names: list[str], done: Calculated) -> None:
