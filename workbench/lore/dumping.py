@@ -181,19 +181,22 @@ class OneDump:
                 prepared = [self._prepare(index, one) for index, one in enumerate(sources)]
                 plan = stubs.plan_meta(self.node.java, [one.one for one in prepared], self.bridge)
                 self._check_loadable(plan)
-                writing = [partial(self._input, index, one) for index, one in enumerate(prepared)]
-                if self._reads_alike():
-                    computed = self._computed(plan, prepared)
-                    *entries, output = side_by_side([*writing, partial(self._output, *computed)])
-                else:
-                    entries = side_by_side(writing)
-                    output = self._output(*self._over_files(plan, entries))
+                entries, output = self._written(plan, prepared)
             self._finish(plan, entries, output)
             self.parent.move(self.scratch, self.final)
         except BaseException:
             self.parent.remove(self.scratch)
             raise
         return str(self.parent.path(self.final).toString())
+
+    def _written(self, plan: bytes, prepared: list[Prepared]) -> tuple[list[InputEntry], Output]:
+        """Inputs written, output computed."""
+        writing = [partial(self._input, index, one) for index, one in enumerate(prepared)]
+        if self._reads_alike():
+            *entries, output = side_by_side([*writing, partial(self._output, *self._computed(plan, prepared))])
+            return entries, output
+        entries = side_by_side(writing)
+        return entries, self._output(*self._over_files(plan, entries))
 
     def _check_loadable(self, plan: bytes) -> None:
         """A plan that no replay would load is not worth its rows."""

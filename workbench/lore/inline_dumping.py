@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError, InputError
-from workbench.lore import fingerprint, stubs
+from workbench.lore import fingerprint
 from workbench.lore.dumping import OneDump, Prepared
 from workbench.lore.failure import Failure
 from workbench.lore.inline_records import OUTPUT, Picked, Record, parse, pick
@@ -17,7 +17,7 @@ from workbench.lore.plan import Node, Tree
 from workbench.lore.rebuild import is_one_to_one
 from workbench.lore.sidecar import ORIGINAL, InputEntry, Output, PartitionPrint
 from workbench.lore.store import Store
-from workbench.lore.writing import capped, write_metas
+from workbench.lore.writing import write_metas
 
 if TYPE_CHECKING:
     from workbench.lore.config import DumpSettings
@@ -73,25 +73,10 @@ class InlineDump(OneDump):
         self.joint = [index for index, one in enumerate(inputs(self.node, self.bridge)) if one.kind in JOINT]
         self.picked = self._picked()
 
-    def run(self) -> str:
-        """Put it together under a private name, then give it its own."""
-        if self.parent.exists(self.final):
-            raise ConfigError("this id was dumped there before", where=self.parent.url, found=self.final)
-        sources = inputs(self.node, self.bridge)
-        self.masking.check(self.node, sources, self.bridge)
-        self.store.make()
-        try:
-            with capped(self.store, self.settings.max_bytes):
-                prepared = [self._prepare(index, one) for index, one in enumerate(sources)]
-                entries = [self._input(index, one) for index, one in enumerate(prepared)]
-                plan = stubs.plan_meta(self.node.java, [one.one for one in prepared], self.bridge)
-                output = self._fingerprint(plan, prepared)
-            self._finish(plan, entries, output)
-            self.parent.move(self.scratch, self.final)
-        except BaseException:
-            self.parent.remove(self.scratch)
-            raise
-        return str(self.parent.path(self.final).toString())
+    def _written(self, plan: bytes, prepared: list[Prepared]) -> tuple[list[InputEntry], Output]:
+        """What was written while the query ran, moved here; the output as the query gave it."""
+        entries = [self._input(index, one) for index, one in enumerate(prepared)]
+        return entries, self._fingerprint(plan, prepared)
 
     def _picked(self) -> Picked:
         places = [f"input-{index}" for index in self.joint]
