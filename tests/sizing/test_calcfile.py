@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from workbench import sizing
 from workbench.errors import InputError
 from workbench.sizing import calcfile, calcjob
 from workbench.sizing.calcfile import SizingMetrics
@@ -212,3 +213,12 @@ def test_too_many_jobs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     job(tmp_path, "job_2", document())
     with pytest.raises(InputError, match="too many jobs"):
         calcfile.recorded(tmp_path)
+
+
+def test_a_load_beyond_all_services_is_left_out_and_told(tmp_path: Path) -> None:
+    job(tmp_path, "job_1", {"calc_data": {"1": {}, str(10**23): {}}})
+    found = calcfile.recorded(tmp_path)
+    assert list(found.metrics) == [1]
+    assert "no service has that load" in found.notices[0]
+    with pytest.raises(InputError, match="no service has that load"):
+        sizing.calculate(levels={10**23: {}})

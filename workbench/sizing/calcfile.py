@@ -25,6 +25,7 @@ from workbench.files import write_text
 NAME = "calc_runner_output.json"
 LARGEST_BYTES = 256 << 20
 MOST_JOBS = 10_000
+LARGEST_LOAD = 10**12
 _OLD_KEYS = ("per_concurrency_data", "out_of_range_runs")
 
 
@@ -175,7 +176,11 @@ def recorded(folder: str | Path) -> Recorded:
             continue
         found.notices += notices
         for concurrency, data in output.calc_data.items():
-            if concurrency not in found.metrics:
+            if abs(concurrency) > LARGEST_LOAD:
+                found.notices.append(
+                    f"{job.name}: level of more than {LARGEST_LOAD:,} left out, no service has that load"
+                )
+            elif concurrency not in found.metrics:
                 found.metrics[concurrency] = data.sizing_metrics
                 found.source[concurrency] = job.name
     if len(refused) == len(jobs):

@@ -230,6 +230,9 @@ def from_levels(
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
         raise InputError("a level's field of another type", where=where, allowed=first["msg"]) from error
+    if beyond := [number for number in metrics if abs(number) > calcfile.LARGEST_LOAD]:
+        allowed = f"at most {calcfile.LARGEST_LOAD:,}"
+        raise InputError("no service has that load", where="levels", found=listed(beyond), allowed=allowed)
     result = calculated(metrics, goal, rules)
     return Calculated(result, notices=list(result.notices), facts={"mode": "memory"})
 
