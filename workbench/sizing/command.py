@@ -7,6 +7,7 @@ import typer
 from workbench.sizing.commands.calc import calc
 from workbench.sizing.commands.estimate import estimate
 from workbench.sizing.commands.import_ import import_
+from workbench.sizing.commands.manifests import manifests
 from workbench.sizing.commands.run import run
 from workbench.sizing.commands.simulate import simulate
 from workbench.sizing.commands.verify import verify
@@ -29,3 +30,4 @@ app.command()(estimate)
 app.command()(verify)
 app.command()(simulate)
 app.command(name="import")(import_)
+app.command()(manifests)

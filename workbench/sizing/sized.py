@@ -1,0 +1,100 @@
+"""How many GPUs to deploy, and what a replica carries: from a sweep's estimates, or as the user says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.errors import ConfigError, InputError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+@dataclass(frozen=True)
+class Sized:
+    """GPUs for the load; requests in flight that a replica carries within the target, null when unknown."""
+
+    gpus: int
+    in_flight: float | None
+    notes: list[str] = field(default_factory=list)
+
+
+def sized(sweep: Path | None, gpus: int | None, gpus_per_replica: int, in_flight: float | None) -> Sized:
+    """What is to be deployed?
+
+    Parameters
+    ----------
+    sweep
+        Folder of a sweep with the table `estimates`.
+    gpus
+        GPUs instead of its estimate.
+    gpus_per_replica
+        GPUs of one replica; must divide the GPUs that were measured.
+    in_flight
+        What a replica carries, instead of what the sweep says.
+
+    Raises
+    ------
+    ConfigError
+        Neither a sweep nor GPUs are given, or the sweep ran on a part of a replica.
+    InputError
+        The folder has no estimates, or none with an answer.
+    """
+    if in_flight is not None and in_flight <= 0:
+        raise ConfigError("too small", where="--in-flight", found=in_flight, allowed="more than 0")
+    if sweep is None:
+        if gpus is None:
+            raise ConfigError("nothing says how many GPUs", do="give the folder of a sweep, or --gpus N")
+        return Sized(gpus, in_flight, [f"{gpus} GPUs as given."])
+    binding, points = _binding(sweep)
+    if binding["test_gpus"] % gpus_per_replica:
+        raise ConfigError(
+            "the sweep did not run on whole replicas",
+            where="--gpus-per-replica",
+            found=f"{gpus_per_replica}; measured on {binding['test_gpus']} GPUs",
+            do="measure on a multiple of a replica's GPUs",
+        )
+    carried = in_flight if in_flight is not None else _carried(binding, points, gpus_per_replica)
+    return Sized(gpus or int(binding["recommended"]), carried, _notes(binding, gpus))
+
+
+def _binding(sweep: Path) -> tuple[dict[str, Any], pl.DataFrame]:
+    """The estimate that asks for the most, and the points that it rests on."""
+    from workbench import runs
+    from workbench.sizing.tables import ESTIMATES, POINTS
+
+    run = runs.load(sweep)
+    estimates = run.read_table(ESTIMATES)
+    answered = [row for row in estimates.iter_rows(named=True) if row["recommended"] is not None]
+    if not answered:
+        raise InputError(
+            "no estimate with an answer",
+            where=sweep,
+            found=[f"{row['target']}: {row['reason'] or row['verdict']}" for row in estimates.iter_rows(named=True)],
+        )
+    return max(answered, key=lambda row: (row["recommended"], row["gpus"] or 0)), run.read_table(POINTS)
+
+
+def _carried(binding: dict[str, Any], points: pl.DataFrame, gpus_per_replica: int) -> float | None:
+    """Requests in flight per replica at the capacity: measured ones, since a load may count arrivals or thinkers."""
+    rows = points.filter(points["n_ok"] > 0).sort("load")
+    capacity = binding["capacity_low"] if binding["capacity_low"] is not None else binding["capacity"]
+    if capacity is None or not rows.height:
+        return None
+    loads = np.concatenate([[0.0], rows["load"].to_numpy()])
+    flying = np.concatenate([[0.0], rows["in_flight"].to_numpy()])
+    replicas = int(binding["test_gpus"]) // gpus_per_replica
+    return float(np.interp(capacity, loads, flying)) / replicas
+
+
+def _notes(binding: dict[str, Any], gpus: int | None) -> list[str]:
+    load = f"{binding['load']:g} {'users' if binding['load_unit'] == 'users' else 'arrivals a second'}"
+    found = f"{binding['target']} for {load}: {binding['recommended']} GPUs recommended ({binding['verdict']})."
+    notes = [found] if gpus is None else [found, f"{gpus} GPUs as given instead."]
+    if binding["reason"]:
+        notes.append(binding["reason"])
+    return notes
