@@ -91,6 +91,29 @@ def test_xlsx_with_shared_and_inline_texts(tmp_path: Path) -> None:
     assert [(item.id, item.prompt) for item in found.level(1, seed=None)] == [("7", "one"), ("8.5", "two")]
 
 
+def test_the_first_sheet_is_the_one_that_stands_first_in_the_book(tmp_path: Path) -> None:
+    package = "http://schemas.openxmlformats.org/package/2006/relationships"
+    main = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+    office = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    with zipfile.ZipFile(tmp_path / "d.xlsx", "w") as book:
+        for number in (1, 2):
+            cells = (
+                f'<c r="A1" t="inlineStr"><is><t>question</t></is></c></row><row r="2"><c r="A2"><v>{number}</v></c>'
+            )
+            book.writestr(
+                f"xl/worksheets/sheet{number}.xml",
+                f'<worksheet xmlns="{main}"><sheetData><row r="1">{cells}</row></sheetData></worksheet>',
+            )
+        sheets = '<sheet name="b" r:id="r2"/><sheet name="a" r:id="r1"/>'
+        book.writestr(
+            "xl/workbook.xml", f'<workbook xmlns="{main}" xmlns:r="{office}"><sheets>{sheets}</sheets></workbook>'
+        )
+        related = "".join(f'<Relationship Id="r{n}" Target="worksheets/sheet{n}.xml"/>' for n in (1, 2))
+        book.writestr("xl/_rels/workbook.xml.rels", f'<Relationships xmlns="{package}">{related}</Relationships>')
+    found = dataset.read(config(tmp_path, None, name="d.xlsx", _type="xls"))
+    assert [item.prompt for item in found.level(1)] == ["2"]
+
+
 @pytest.mark.parametrize(
     ("kind", "content", "told"),
     [

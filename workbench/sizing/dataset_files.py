@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 LARGEST_BYTES = 256 << 20
 _TRAILING = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[\]}])')
 _CELL = re.compile(r"([A-Z]{1,3})\d+")
+_RELATED = "{http://schemas.openxmlformats.org/package/2006/relationships}"
+_SHEET_ID = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
 _SHEET = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
 
 Kind = Literal["json", "jsonl", "csv", "parquet", "xls"]
@@ -113,10 +115,9 @@ def _sheet(path: Path) -> Iterator[Row]:
             if sum(part.file_size for part in book.infolist()) > LARGEST_BYTES:
                 raise InputError("dataset too large once unpacked", where=path, allowed=f"{LARGEST_BYTES:,} bytes")
             shared = _shared(book)
-            sheets = sorted(name for name in book.namelist() if re.fullmatch(r"xl/worksheets/sheet\d+\.xml", name))
-            if not sheets:
+            first = _first_sheet(book)
+            if first is None:
                 raise InputError("a workbook without a sheet", where=path)
-            first = min(sheets, key=lambda name: int(re.sub(r"\D", "", name)))
             with book.open(first) as sheet:
                 table = [_cells(row, shared) for row in ET.parse(sheet).iter(f"{_SHEET}row")]  # noqa: S314 - expat bounds entities
     except (zipfile.BadZipFile, ET.ParseError, KeyError, ValueError, IndexError) as error:
@@ -126,6 +127,22 @@ def _sheet(path: Path) -> Iterator[Row]:
     for row in table[1:]:
         if row:
             yield {str(name): row.get(column) for column, name in names.items() if name is not None}
+
+
+def _first_sheet(book: zipfile.ZipFile) -> str | None:
+    """The part of the sheet that stands first in the book, which need not be that of the lowest number."""
+    parts = book.namelist()
+    if {"xl/workbook.xml", "xl/_rels/workbook.xml.rels"} <= set(parts):
+        with book.open("xl/workbook.xml") as listed, book.open("xl/_rels/workbook.xml.rels") as related:
+            sheet = ET.parse(listed).find(f"{_SHEET}sheets/{_SHEET}sheet")  # noqa: S314
+            targets = {
+                one.get("Id"): one.get("Target", "") for one in ET.parse(related).iter(f"{_RELATED}Relationship")
+            }  # noqa: S314
+        target = targets.get(sheet.get(_SHEET_ID)) if sheet is not None else None
+        if target and (name := f"xl/{target}" if not target.startswith("/") else target[1:]) in parts:
+            return name
+    sheets = [name for name in parts if re.fullmatch(r"xl/worksheets/sheet\d+\.xml", name)]
+    return min(sheets, key=lambda name: int(re.sub(r"\D", "", name)), default=None)
 
 
 def _shared(book: zipfile.ZipFile) -> list[str]:
@@ -148,7 +165,7 @@ def _cells(row: ET.Element, shared: list[str]) -> dict[str, Any]:
 def _value(cell: ET.Element, shared: list[str]) -> Any:
     kind, text = cell.get("t", "n"), cell.findtext(f"{_SHEET}v")
     if kind == "inlineStr":
-        return "".join(part.text or "" for part in cell.iter(f"{_SHEET}t"))
+        return "".join(part.text or "" for part in cell.iter(f"{_SHEET}t")) or None
     if text is None:
         return None
     if kind == "s":
