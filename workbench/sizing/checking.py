@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 LONGER = 4
-"""How many times the samples of a step a verification may take: the prediction lies near the limit."""
+"""How many times the samples and the time of a step a verification may take: the prediction lies near the limit."""
 FOLDER = "verification"
 
 
@@ -77,7 +77,8 @@ def text(found: pl.DataFrame, folder: Path) -> str:
             lines.append(f"  {row['reason']}")
     first = found.row(0, named=True)
     unit = "users" if first["load_unit"] == "users" else "requests a second"
-    lines.append(f"{first['driven_load']:g} {unit} on {first['gpus']} GPUs: {SCOPES[first['scope']]}")
+    gpus = "1 GPU" if first["gpus"] == 1 else f"{first['gpus']} GPUs"
+    lines.append(f"{first['driven_load']:g} {unit} on {gpus}: {SCOPES[first['scope']]}")
     return "\n".join([*lines, f"written: {folder}"])
 
 
@@ -99,7 +100,11 @@ def _settings(config: SweepConfig, goals: list[Goal], load: float) -> dict[str, 
     """The sweep's settings with one level, held longer."""
     settings = config.model_dump(mode="python", exclude_defaults=True)
     one = {"rates": [load]} if config.is_open else {"users": [int(load)]}
-    longer = {"most_samples": LONGER * config.most_samples, "tight": config.tight / 2}
+    longer = {
+        "most_samples": LONGER * config.most_samples,
+        "max_step_s": LONGER * config.max_step_s,
+        "tight": config.tight / 2,
+    }
     return settings | one | longer | {"goals": goals}
 
 

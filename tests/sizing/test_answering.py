@@ -1,0 +1,92 @@
+"""The answer of a sweep: what binds, what is refused, what several GPU counts say."""
+
+import polars as pl
+import pytest
+
+from tests.sizing.making import closed, requests, steps
+from workbench.errors import ConfigError, InputError
+from workbench.sizing.answering import answer, joined
+from workbench.sizing.config import Goal, sweep_config
+from workbench.sizing.simulation import virtual
+from workbench.sizing.simulation.service import Service
+from workbench.sizing.verifying import load_per_test
+
+GOALS = [Goal(limit_s=1.5), Goal(metric="llm", limit_s=0.9)]
+
+
+def swept(gpus: int, goals: list[Goal] = GOALS, **service: object) -> tuple[pl.DataFrame, pl.DataFrame]:
+    config = sweep_config(protocol="function", simulated=True, goals=goals)
+    return virtual.sweep(Service(gpus=gpus, **service), config)
+
+
+def test_each_target_is_estimated_and_the_binding_one_is_named() -> None:
+    found = answer(*swept(2), GOALS, 100)
+    table = found.estimates
+    assert table["target"].to_list() == ["runtime p95 <= 1.5 s", "llm p95 <= 0.9 s"]
+    assert table["binding"].sum() == 1
+    assert table.filter("binding")["gpus"][0] == table["gpus"].max()
+    assert found.recommended == table["recommended"].max()
+    for row in table.iter_rows(named=True):
+        assert row["gpus_low"] <= row["gpus"] <= row["gpus_high"] <= row["recommended"]
+        assert row["gpus"] == pytest.approx(100 * 2 / row["capacity"])
+    assert found.sentence.startswith("Simulated: ")
+    assert "linear scaling assumed" in found.sentence
+    assert "not verified" in found.sentence
+    assert found.reasons == []
+
+
+def test_a_target_that_nobody_measured_is_no_estimate() -> None:
+    found = answer(*swept(2, [GOALS[0]]), [Goal(metric="ttft", limit_s=1.0)], 100)
+    assert found.recommended is None
+    assert "no number of GPUs can be given" in found.sentence
+    assert found.reasons
+
+
+def test_four_counts_of_a_service_that_scales_say_so() -> None:
+    goals = [Goal(limit_s=1.5)]
+    found = answer(*joined([swept(gpus, goals) for gpus in (1, 2, 4, 8)]), goals, 100)
+    assert found.scaling["model"].to_list() == ["linear", "USL"]
+    usl, linear = found.scaling.row(1, named=True), found.scaling.row(0, named=True)
+    assert abs(usl["gpus"] - linear["gpus"]) <= 2
+    assert found.estimates["verdict"][0] == "USL over 1, 2, 4, 8 GPUs"
+
+
+def test_a_resource_that_all_share_shows_over_several_counts() -> None:
+    shared = {"tool_s": 0.2, "calls": 3, "shared_s": 0.02, "slots": 32}
+    goals = [Goal(limit_s=4.0)]
+    found = answer(*joined([swept(gpus, goals, **shared) for gpus in (2, 4, 8, 16)]), goals, 300)
+    assert found.estimates["gpus"][0] is None or found.estimates["gpus"][0] > 20
+
+
+def test_goodput_counts_only_what_is_within_every_limit() -> None:
+    frame = closed(4, [1.0, 3.0] * 200)
+    found = answer(frame, steps({"users": 4}), [Goal(limit_s=2.0)], 10, gpu_price_per_hour=3.6)
+    row = found.goodput.row(0, named=True)
+    assert row["within_share"] == pytest.approx(0.5, abs=0.01)
+    assert row["cost_per_1000"] == pytest.approx(1 / row["goodput_per_s"], rel=1e-9)
+
+
+def test_points_that_are_not_valid_are_left_out_and_said() -> None:
+    rows = [{"outcome": "cut", "runtime_s": None, "sent_s": n / 10, "ended_s": n / 10 + 1} for n in range(300)]
+    found = answer(requests(rows), steps({"users": 1}), [Goal(limit_s=2.0)], 10)
+    assert found.recommended is None
+    assert any("no usable point" in reason for reason in found.reasons)
+
+
+@pytest.mark.parametrize(("load", "goals"), [(0, GOALS), (10, [])])
+def test_wrong_questions_are_refused(load: float, goals: list[Goal]) -> None:
+    with pytest.raises(ConfigError):
+        answer(closed(1, [1.0] * 50), steps({"users": 1}), goals, load)
+
+
+def test_closed_and_open_loops_do_not_mix() -> None:
+    frame = pl.concat([closed(1, [1.0] * 50), closed(1, [1.0] * 50, step=1)])
+    table = steps({"users": 1}, {"loop": "open", "users": None, "rate_per_s": 2.0, "arrivals": "poisson"})
+    with pytest.raises(InputError, match="mixed"):
+        answer(frame, table, GOALS, 10)
+
+
+def test_the_test_gpus_get_at_least_their_share() -> None:
+    assert load_per_test(150, 18, 1, whole=True) == 9
+    assert load_per_test(144, 18, 2, whole=True) == 16
+    assert load_per_test(10, 4, 1, whole=False) == 2.5
