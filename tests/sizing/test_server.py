@@ -100,7 +100,7 @@ def test_an_answer_holds_the_events_of_the_workflow_and_of_each_call(url: str) -
 
 
 def test_an_answer_has_the_shape_of_one_that_nat_serve_wrote(url: str) -> None:
-    recorded = (SAMPLES / "sizing" / "nat-generate-full.txt").read_text()
+    recorded = (SAMPLES / "sizing" / "nat" / "generate_full.txt").read_text()
     _, text = ask(url + "/generate/full", {"input_message": "what?"})
     assert [line.split(":")[0] for line in text.splitlines()] == [line.split(":")[0] for line in recorded.splitlines()]
     for ours, theirs in zip(events(text), events(recorded), strict=True):

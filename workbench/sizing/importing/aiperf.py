@@ -13,7 +13,7 @@ import msgspec
 
 from workbench.errors import InputError
 from workbench.sizing.importing import reading
-from workbench.sizing.importing.sweep import Arrivals, Imported, Request, Step, outcome
+from workbench.sizing.importing.sweep import Arrivals, Imported, Request, Step, held_rate, outcome
 
 RECORDS, SUMMARY = "profile_export.jsonl", "profile_export_aiperf.json"
 ARRIVALS: dict[str, Arrivals] = {
@@ -168,16 +168,9 @@ def _step(file: Path, config: InputConfig, label: str, notes: list[str]) -> Step
         else:
             requests.append(_request(record, arrivals != "users"))
     notes += [f"{label}: {count} requests were {why}, and are left out" for why, count in left_out.items() if count]
-    rate_per_s = None if arrivals == "users" or not requests else phase.rate or _rate_per_s(requests, where)
+    rate_per_s = None if arrivals == "users" or not requests else held_rate(phase.rate, requests, label, notes)
     timeout_s = config.endpoint.timeout or None
     return Step(arrivals, phase.concurrency, rate_per_s, timeout_s, requests)
-
-
-def _rate_per_s(requests: list[Request], where: str) -> float:
-    times = [request.intended_s for request in requests]
-    if max(times) <= min(times):
-        raise InputError("no rate, and none that follows from the times", where=where)
-    return (len(times) - 1) / (max(times) - min(times))
 
 
 def _timed_out(record: Record) -> bool:

@@ -13,7 +13,7 @@ import msgspec
 
 from workbench.errors import InputError
 from workbench.sizing.importing import reading
-from workbench.sizing.importing.sweep import Arrivals, Imported, Request, Step, outcome
+from workbench.sizing.importing.sweep import Arrivals, Imported, Request, Step, held_rate, outcome
 
 ARRIVALS: dict[str, Arrivals] = {
     "synchronous": "users",
@@ -130,41 +130,29 @@ def read(path: Path) -> Imported:
     models = {benchmark.config.backend.model for benchmark in report.benchmarks}
     found = Imported("guidellm", report.metadata.guidellm_version, models == {"workbench-simulator"}, [])
     for number, benchmark in enumerate(report.benchmarks):
-        where = f"{path}, benchmarks[{number}]"
-        step = _step(benchmark, where)
-        _note(found.notes, benchmark, f"benchmarks[{number}]", len(step.requests))
+        label = f"benchmarks[{number}]"
+        step = _step(benchmark, path, label, found.notes)
+        _note(found.notes, benchmark, label, len(step.requests))
         if step.requests:
             step.began_s = min(request.intended_s for request in step.requests)
             found.steps.append(step)
     return found
 
 
-def _step(benchmark: Benchmark, where: str) -> Step:
+def _step(benchmark: Benchmark, path: Path, label: str, notes: list[str]) -> Step:
     strategy, requests = benchmark.config.strategy, benchmark.requests
+    where = f"{path}, {label}.config.strategy"
     arrivals = ARRIVALS.get(strategy.type_)
     if arrivals is None:
-        raise InputError(
-            "a strategy that is not known", where=f"{where}.config.strategy", found=strategy.type_, allowed=ARRIVALS
-        )
+        raise InputError("a strategy that is not known", where=where, found=strategy.type_, allowed=ARRIVALS)
     users = 1 if strategy.type_ == "synchronous" else strategy.streams or strategy.max_concurrency
     if arrivals == "users" and not users:
-        raise InputError("no number of streams", where=f"{where}.config.strategy", found=strategy.type_)
+        raise InputError("no number of streams", where=where, found=strategy.type_)
     listed = [_request(one, arrivals != "users", ok=True) for one in requests.successful]
     listed += [_request(one, arrivals != "users", ok=False) for one in requests.errored]
     made = [request for request in listed if request is not None]
-    return Step(arrivals, users, _rate_per_s(strategy, arrivals, made, where), benchmark.config.backend.timeout, made)
-
-
-def _rate_per_s(strategy: Strategy, arrivals: Arrivals, made: list[Request], where: str) -> float | None:
-    if arrivals == "users" or not made:
-        return None
-    if arrivals != "trace":
-        if strategy.rate is None or strategy.rate <= 0:
-            raise InputError("no rate", where=f"{where}.config.strategy.rate", found=strategy.rate)
-        return strategy.rate
-    times = [request.intended_s for request in made]
-    span_s = max(times) - min(times)
-    return (len(times) - 1) / span_s if span_s > 0 else None
+    rate_per_s = None if arrivals == "users" or not made else held_rate(strategy.rate, made, label, notes)
+    return Step(arrivals, users, rate_per_s, benchmark.config.backend.timeout, made)
 
 
 def _request(one: Stats, scheduled: bool, *, ok: bool) -> Request | None:

@@ -65,6 +65,33 @@ class Imported:
     notes: list[str] = field(default_factory=list)
 
 
+def held_rate(asked_per_s: float | None, requests: list[Request], label: str, notes: list[str]) -> float:
+    """Arrivals a second: as asked, or as they were due where that is another rate, which is noted.
+
+    A tool may not hold the rate that it was asked for, and an answer for a load that nobody sent would be wrong.
+
+    Raises
+    ------
+    InputError
+        No rate was asked for, and none follows from the times.
+    """
+    times = [request.intended_s for request in requests]
+    span_s = max(times) - min(times)
+    measured = (len(times) - 1) / span_s if span_s > 0 else None
+    if not asked_per_s:
+        if not measured:
+            raise InputError("no rate, and none that follows from the times of requests", where=label)
+        return measured
+    # Three standard deviations of a Poisson count are chance.
+    if measured is None or abs(measured / asked_per_s - 1) <= max(0.05, 3 / len(times) ** 0.5):
+        return asked_per_s
+    notes.append(
+        f"{label}: {measured:.3g} requests a second were due, not the {asked_per_s:g} that were asked for; "
+        "the measured rate is the load"
+    )
+    return measured
+
+
 def outcome(words: str, status: int | None = None) -> tuple[str, int | None]:
     """The kind of a failure, of `tables.OUTCOMES`, from what a tool says about it, and the HTTP status if it has one.
 
