@@ -1,0 +1,137 @@
+"""Is the answer right? Every scenario of known need, seeds 0-99, beside the slope-based calculator.
+
+    python -m tests.bench.bench_sizing_truth [--seeds 100] [--processes 2] [--out FOUND.jsonl]
+
+The slope stands twice: on the very points of our sweep (steady state, all samples), and on points measured as the
+calculator measures them (2 x concurrency requests sent at once, everything counted, the same levels). Results are
+kept line by line in FOUND.jsonl; what is there already is not run again. No timing is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.sizing.scenarios import JUDGED, SCENARIOS, Scenario
+from workbench.sizing import slope
+from workbench.sizing.gpus import estimates
+from workbench.sizing.points import points
+from workbench.sizing.simulation import virtual
+from workbench.sizing.simulation.model import Cluster, Workflow
+
+
+def two_passes_s(scenario: Scenario, users: int, seed: int) -> float:
+    """The p95 as the calculator has it: twice as many requests as users, from an idle service to an empty one."""
+    cluster = Cluster(scenario.at(scenario.test_gpus), seed=seed)
+    ended: list[Workflow] = []
+    left = users
+
+    def again(flow: Workflow) -> None:
+        nonlocal left
+        ended.append(flow)
+        if left:
+            left -= 1
+            cluster.start(again)
+
+    for _ in range(users):
+        cluster.start(again)
+    cluster.run_while(lambda: True)
+    return float(np.quantile([(flow.ended_s or 0) - flow.sent_s for flow in ended], 0.95))
+
+
+def peers_gpus(scenario: Scenario, loads: list[int], seed: int) -> float | None:
+    """The slope-based answer from points measured in two passes."""
+    p95_s = [two_passes_s(scenario, users, 1000 * seed + users) for users in loads]
+    line = slope.fit_line(loads, p95_s).line
+    if line is None:
+        return None
+    return slope.gpus_by_slope(line, target_s=scenario.limit_s, users=scenario.users, test_gpus=scenario.test_gpus).gpus
+
+
+def run(job: tuple[str, int]) -> dict[str, Any]:
+    """One scenario with one seed."""
+    name, seed = job
+    scenario = SCENARIOS[name]
+    config = scenario.config(seed)
+    requests, steps = virtual.sweep(scenario.at(scenario.test_gpus), config)
+    table, _ = points(requests, steps)
+    row = estimates(requests, steps, table, config.goals, scenario.users, seed=seed).row(0, named=True)
+    wanted = ("gpus", "gpus_low", "gpus_high", "recommended", "slope_gpus", "method", "verdict")
+    found = {"scenario": name, "seed": seed, **{key: row[key] for key in wanted}}
+    found["peer_gpus"] = peers_gpus(scenario, sorted(set(steps["users"].to_list())), seed)
+    found |= {"n_steps": steps.height, "n_requests": requests.height, "fewest": int(str(table["n_kept"].min()))}
+    if name in "FL" and row["recommended"] is not None:
+        checked = virtual.verify(scenario.at(1), config, scenario.users, row["recommended"])
+        found["verification"] = checked["verdict"][0]
+    return found
+
+
+def report(rows: list[dict[str, Any]]) -> str:
+    """The table, in Markdown."""
+    lines = [
+        "| scenario | need | ours: median (range) | covers | near | slope, our points | slope, two passes (answers) |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    covers: list[bool] = []
+    near: list[bool] = []
+    for name, scenario in SCENARIOS.items():
+        own = [row for row in rows if row["scenario"] == name]
+        truth = scenario.truth
+        high = [row["recommended"] for row in own]
+        cells = [_spread([row[key] for row in own]) for key in ("gpus", "slope_gpus", "peer_gpus")]
+        shares = ["–", "–"]
+        if truth is not None and name in JUDGED:
+            held = [one is None or one >= truth for one in high]
+            tight = [one is not None and one <= max(1.2 * truth, truth + 1) for one in high]
+            covers, near = covers + held, near + tight
+            shares = [f"{np.mean(held):.0%}", f"{np.mean(tight):.0%}"]
+        columns = [f"{name}: {scenario.about}", str(truth or "none"), cells[0], *shares, *cells[1:]]
+        lines.append(f"| {' | '.join(columns)} |")
+    lines.append(
+        f"\npooled over {', '.join(JUDGED)}: covers {np.mean(covers):.1%}, near {np.mean(near):.1%}, n = {len(covers)}"
+    )
+    for name in "FL":
+        verdicts = [row.get("verification") for row in rows if row["scenario"] == name]
+        lines.append(f"{name}: verification { {verdict: verdicts.count(verdict) for verdict in set(verdicts)} }")
+    lines.append(
+        f"requests a sweep: {statistics.median(row['n_requests'] for row in rows):.0f} (median); "
+        f"fewest kept at a level: {min(row['fewest'] for row in rows)}"
+    )
+    return "\n".join(lines)
+
+
+def _spread(values: list[float | None]) -> str:
+    known = [math.ceil(value) for value in values if value is not None]
+    if not known:
+        return f"refused ({len(values)})"
+    without = f", {len(values) - len(known)} none" if len(known) < len(values) else ""
+    return f"{statistics.median(known):g} ({min(known)}-{max(known)}{without})"
+
+
+def main() -> None:
+    """Run what is missing, print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=100)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=Path("sizing_truth.jsonl"))
+    chosen = parser.parse_args()
+    rows = [json.loads(line) for line in chosen.out.read_text().splitlines()] if chosen.out.exists() else []
+    done = {(row["scenario"], row["seed"]) for row in rows}
+    jobs = [(name, seed) for seed in range(chosen.seeds) for name in SCENARIOS if (name, seed) not in done]
+    with ProcessPoolExecutor(chosen.processes) as pool, chosen.out.open("a") as file:
+        for row in pool.map(run, jobs, chunksize=2):
+            rows.append(row)
+            file.write(json.dumps(row) + "\n")
+            file.flush()
+    print(report(rows))
+
+
+if __name__ == "__main__":
+    main()
