@@ -66,8 +66,9 @@ def _written(found: Imported, path: Path, gpus: int, out: Path | None) -> tuple[
     usable = judged.filter(judged["verdict"].is_in(["valid", "saturated", "few samples"])).height
     loads = [float(load) for load in judged["load"]]
     unit = {"users": "users", "1/s": "arrivals a second"}[judged["load_unit"][0]]
-    levels = f"{len(loads)} level{'s' if len(loads) > 1 else ''} of {found.tool} from {min(loads):g} to {max(loads):g}"
-    answer = f"{'simulated: ' if found.simulated else ''}{levels} {unit}"
+    span = f"{min(loads):.4g}" if len(loads) == 1 else f"{min(loads):.4g} to {max(loads):.4g}"
+    levels = f"{len(loads)} level{'s' if len(loads) > 1 else ''} of {found.tool}, {span} {unit}"
+    answer = f"{'simulated: ' if found.simulated else ''}{levels}"
     reasons = [] if usable else ["no level can be sized"]
     run.conclude("invalid" if reasons else "valid", [*reasons, *found.notes], answer)
     return run, {
@@ -89,7 +90,7 @@ def _print(found: Imported, run: Run, summary: dict[str, Any]) -> None:
     for point in summary["points"]:
         unit = "users" if point["load_unit"] == "users" else "/s"
         p95 = _p95(run, point["step"])
-        text = f"  {point['load']:g} {unit}: {point['n_ok']} of {point['n_kept']} kept answered, {p95}"
+        text = f"  {point['load']:.4g} {unit}: {point['n_ok']} of {point['n_kept']} kept answered, {p95}"
         say(f"{text}, {point['verdict']}" + (f": {point['reason']}" if point["reason"] else ""))
     for note in found.notes:
         say(f"note: {note}")
