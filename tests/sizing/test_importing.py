@@ -80,7 +80,7 @@ def test_aiperf_gives_the_figures_that_it_prints_itself() -> None:
         # Its latency ends with the last token, ours with the last byte.
         for ours, name in ((runtimes.mean(), "avg"), (np.quantile(runtimes, 0.95), "p95")):
             assert ours == pytest.approx(printed["request_latency"][name], rel=2e-3)
-            assert ours >= printed["request_latency"][name]
+            assert ours > printed["request_latency"][name] * (1 - 1e-5)
         for column, name in (("ttft_s", "time_to_first_token"), ("itl_s", "inter_token_latency")):
             assert of_step(requests, step, column).mean() * 1000 == pytest.approx(printed[name]["avg"], rel=1e-6)
         assert of_step(requests, step, "output_tokens").sum() == printed["total_usage_completion_tokens"]["avg"]
