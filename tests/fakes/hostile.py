@@ -38,6 +38,8 @@ class Plan:
     admit: int | None = None
     seed: int = 0
     cycle: list[str] | None = None
+    echo: bool = False
+    stall_above: int | None = None
 
 
 class Hostile:
@@ -55,15 +57,21 @@ class Hostile:
         self.connections = 0
         self.port = 0
         self._random = random.Random(self.plan.seed)
+        self._head = b""
         self._loop = asyncio.new_event_loop()
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
+        self._readers: dict[asyncio.StreamWriter, asyncio.StreamReader] = {}
         self._gate: asyncio.Semaphore | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def connected(self) -> int:
+        return sum(not reader.at_eof() for reader in list(self._readers.values()))
 
     @property
     def total(self) -> int:
@@ -120,6 +128,7 @@ class Hostile:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         self._writers.add(writer)
+        self._readers[writer] = reader
         sock = writer.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
@@ -130,6 +139,7 @@ class Hostile:
             pass
         finally:
             self._writers.discard(writer)
+            self._readers.pop(writer)
             writer.close()
 
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
@@ -143,24 +153,28 @@ class Hostile:
         body = await reader.readexactly(length)
         path = head.split(b" ", 2)[1].decode()
         self.heads.append(head)
+        self._head = head
         self.bodies.append(body)
         self.in_flight += 1
         self.peak = max(self.peak, self.in_flight)
         self.seen_in_flight[self.in_flight] += 1
         mode = self._mode()
         self.counts[mode] += 1
+        goes_on = True
         try:
             goes_on = await self._answer(mode, path, writer)
+            return goes_on
+        finally:
             if goes_on and writer.transport.is_closing():
                 # It died while it worked on this one.
                 self.counts[mode] -= 1
                 self.counts["torn"] += 1
-            return goes_on
-        finally:
             self.in_flight -= 1
             self.latencies_s.append(time.perf_counter() - began)
 
     def _mode(self) -> str:
+        if self.plan.stall_above is not None and self.in_flight > self.plan.stall_above:
+            return "stall"
         if self.plan.cycle is not None:
             return self.plan.cycle[self.total % len(self.plan.cycle)]
         drawn, passed = self._random.random(), 0.0
@@ -171,6 +185,8 @@ class Hostile:
         return OK
 
     async def _answer(self, mode: str, path: str, writer: asyncio.StreamWriter) -> bool:
+        if mode == "4xx" and self.plan.echo:
+            return _whole(writer, b"who is " + self._head.replace(b"\r\n", b" "), "401 Unauthorized")
         if mode == "4xx":
             return _whole(writer, b'{"detail": "field required"}', "422 Unprocessable Entity")
         if mode == "500":

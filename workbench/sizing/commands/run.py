@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -188,28 +186,13 @@ def _drive(settings: dict[str, Any], out: Path | None, resume: Path | None, as_j
     from workbench.terminal import say
 
     command = "workbench " + shlex.join(sys.argv[1:])
-    with _termination_as_interrupt(), watcher() as told:
+    with watcher() as told:
         found = sweep(out=out, keep=True, resume=resume, watcher=told, command=command, **settings)
     if as_json:
         typer.echo(report.as_json(found))
     else:
         say(report.text(found))
     raise typer.Exit(130 if found.ended == "interrupted" else 1 if found.reasons else 0)
-
-
-@contextmanager
-def _termination_as_interrupt() -> Iterator[None]:
-    """A scheduler's polite end keeps the data as Ctrl-C does."""
-    import signal
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    old = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, old)
 
 
 def _pairs(texts: list[str]) -> dict[str, str]:

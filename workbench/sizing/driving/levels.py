@@ -20,8 +20,9 @@ DRAWS = 200
 def following(config: SweepConfig, requests: pl.DataFrame, steps: pl.DataFrame) -> float | None:
     """The next load; null when all levels are measured, or every goal's limit lies between near levels.
 
-    Steps that were interrupted or ended by a limit of the sweep count as not measured. A chosen level is never as
-    high as one that the client could not drive: those beyond it would say as little of the service.
+    Steps that were interrupted or ended by a limit of the sweep count as not measured. A point that the client limited
+    is taken as it is to find the goal: its latencies are too high, if anything, and so the levels stay on the near
+    side. To sharpen the answer no such load is asked for again.
     """
     done = steps.filter(~steps["stopped"].is_in(UNFINISHED))
     given = config.rates if config.is_open else config.users
@@ -41,17 +42,18 @@ def _chosen(config: SweepConfig, requests: pl.DataFrame, steps: pl.DataFrame) ->
     limits = judging.Limits(config.max_error_ratio, config.least_samples)
     wanted = sorted({goal.q for goal in config.goals})
     points, quantiles = judging.points(requests, steps, limits=limits, qs=wanted)
-    beyond = points.filter(points["verdict"] == "client-limited")["load"].min()
     values = {(row["step"], row["metric"], row["q"]): row for row in quantiles.iter_rows(named=True)}
-    rungs = [_rung(config, row, values) for row in points.iter_rows(named=True) if row["verdict"] != "client-limited"]
+    rungs = [_rung(config, row, values) for row in points.iter_rows(named=True)]
     load = next_load(rungs, rule)
     if load is None:
+        beyond = points.filter(points["verdict"] == "client-limited")["load"].min()
         levels = [levels_of(requests, steps, points, goal) for goal in config.goals]
         known = [
             capacity(found, goal.q, goal.limit_s, draws=DRAWS) for found, goal in zip(levels, config.goals, strict=True)
         ]
         load = sharpened(known, [rung.load for rung in rungs], rule)
-    return None if load is None or (beyond is not None and load >= float(str(beyond))) else load
+        return None if load is None or (beyond is not None and load >= float(str(beyond))) else load
+    return load
 
 
 def _rung(config: SweepConfig, point: dict[str, Any], values: dict[Any, dict[str, Any]]) -> Rung:

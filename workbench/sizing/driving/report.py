@@ -9,7 +9,7 @@ import polars as pl
 
 from workbench.display import table
 from workbench.sizing.driving import toolkit_file
-from workbench.sizing.driving.sweep import Sweep
+from workbench.sizing.driving.outcome import Sweep
 
 MOST_FAILURES = 5
 
