@@ -86,8 +86,8 @@ def test_aiperf_gives_the_figures_that_it_prints_itself() -> None:
         assert of_step(requests, step, "output_tokens").sum() == printed["total_usage_completion_tokens"]["avg"]
     late = requests.filter(pl.col("outcome") == "timeout")
     assert (late.height, late["runtime_s"].null_count()) == (2, 2)
-    # Cut at the time limit, and a little for the client.
-    assert all(0.25 <= ended - sent < 1 for sent, ended in late.select("sent_s", "ended_s").iter_rows())
+    # Cut at the time limit, give or take the client.
+    assert all(0.2 < ended - sent < 1 for sent, ended in late.select("sent_s", "ended_s").iter_rows())
     assert [note.split(": ")[1] for note in found.notes] == ["8 requests were sent to warm up, and are left out"] * 2
 
 
