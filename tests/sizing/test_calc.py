@@ -13,8 +13,9 @@ import typer
 
 from workbench import cli
 from workbench.sizing import calculator
+from workbench.sizing.calc_options import CONCURRENCIES, Options
 from workbench.sizing.calculation import Goal
-from workbench.sizing.calculator import Calculated, Options, from_levels
+from workbench.sizing.calculator import Calculated, from_levels
 from workbench.sizing.command import app
 
 ASKED = ("--target_workflow_runtime", "10", "--target_users", "100", "--test_gpu_count", "8")
@@ -131,7 +132,7 @@ def test_the_older_names_mean_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_defaults_are_those_of_the_toolkit(monkeypatch: pytest.MonkeyPatch) -> None:
     found = options_of(monkeypatch, "--config_file", "w.yml")
     assert (found.num_passes, found.append, found.endpoint_timeout_s, found.goal) == (0, False, 300, Goal())
-    assert (found.concurrencies or calculator.CONCURRENCIES) == (1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
+    assert (found.concurrencies or CONCURRENCIES) == (1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
     assert options_of(monkeypatch, "--config_file", "w.yml", "--keep_order").seed is None
 
 

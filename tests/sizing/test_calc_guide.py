@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import ROOT
 from workbench import sizing
 from workbench.sizing import calc_table
-from workbench.sizing.calculator import Options
+from workbench.sizing.calc_options import Options
 
 GUIDE = (ROOT / "docs" / "guide" / "sizing-slope.md").read_text()
 ROWS = [

@@ -19,9 +19,10 @@ from tests.sizing import fake_nat
 from workbench import cli
 from workbench.errors import ConfigError, RunFailedError
 from workbench.sizing import calc_online
+from workbench.sizing.calc_options import Options
 from workbench.sizing.calculation import Goal
-from workbench.sizing.calculator import Calculated, Options, run
-from workbench.sizing.workflow import host_of
+from workbench.sizing.calculator import Calculated, run
+from workbench.sizing.workflow_served import host_of
 
 SECRET = "s3cret-value"
 

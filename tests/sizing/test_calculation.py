@@ -223,3 +223,15 @@ def test_numbers_stand_with_their_points_in_line() -> None:
         "|   2 | 0.5         |",
         "|   3 | 1e-07       |",
     ]
+
+
+def test_levels_in_memory_go_with_rules_and_nothing_that_runs() -> None:
+    with pytest.raises(ConfigError, match="unknown option"):
+        sizing.calculate(levels={}, plot=False)
+    with pytest.raises(ConfigError, match="only calculated with") as refused:
+        sizing.calculate("out", levels={}, endpoint="http://a")
+    assert "found: output_dir, endpoint" in str(refused.value)
+    with pytest.raises(ConfigError, match="not a target"):
+        sizing.calculate(levels={}, target_workflow_runtime_s="10")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="no load"):
+        sizing.calculate("out", config_file="w.yml", concurrencies=["1", "2"])  # type: ignore[list-item]

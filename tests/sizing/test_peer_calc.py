@@ -15,8 +15,9 @@ import pytest
 from tests.sizing import calc_cases, natenv
 from workbench.errors import InputError
 from workbench.sizing import calcfile, dataset
+from workbench.sizing.calc_options import Options
 from workbench.sizing.calculation import Goal
-from workbench.sizing.calculator import Calculated, Options, from_levels, run
+from workbench.sizing.calculator import Calculated, from_levels, run
 
 SEEDS = range(400)
 REL = 1e-9

@@ -47,7 +47,7 @@ def calculate(
     concurrencies
         Levels to run online; 1 to 10 without it.
     **options
-        Further fields of `calculator.Options`: offline, config_file, endpoint, num_passes, seed, plots, write, rules.
+        Further fields of `calc_options.Options`: offline, config_file, endpoint, num_passes, seed, plots, write, rules.
 
     Returns
     -------
@@ -62,17 +62,17 @@ def calculate(
     InputError
         A file or a level that cannot be used.
     """
-    from workbench.sizing import calculator
+    from workbench.sizing import calc_options, calculator
     from workbench.sizing.calculation import Goal
 
     goal = Goal(target_llm_latency_s, target_workflow_runtime_s, target_users, test_gpu_count)
-    if levels is not None:
-        return calculator.from_levels(levels, goal, **options)
-    return calculator.run(
-        calculator.options(
-            output_dir=output_dir,
-            goal=goal,
-            concurrencies=None if concurrencies is None else tuple(concurrencies),
-            **options,
-        )
+    asked = calc_options.options(
+        output_dir=output_dir,
+        goal=goal,
+        concurrencies=None if concurrencies is None else tuple(concurrencies),
+        **options,
     )
+    if levels is not None:
+        calc_options.refuse_beside_levels(asked)
+        return calculator.from_levels(levels, goal, asked.rules)
+    return calculator.run(asked)

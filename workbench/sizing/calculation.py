@@ -49,7 +49,7 @@ class Goal:
     def __post_init__(self) -> None:
         allowed = f"0 (not asked) to {LARGEST_COUNT:,}"
         for name, value in vars(self).items():
-            if not 0 <= value <= LARGEST_COUNT:
+            if not isinstance(value, int | float) or not 0 <= value <= LARGEST_COUNT:
                 raise ConfigError(
                     "not a target" if "target" in name else "no count", where=name, found=value, allowed=allowed
                 )

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from workbench.sizing.calculator import Calculated, Options
+    from workbench.sizing.calc_options import Options
+    from workbench.sizing.calculator import Calculated
 
 
 def _names(*names: str) -> tuple[str, ...]:
@@ -129,8 +130,9 @@ def calc(
     Example: workbench sizing calc --offline_mode --calc_output_dir out --target_workflow_runtime 10 --target_users 100
     --test_gpu_count 8
     """
+    from workbench.sizing.calc_options import Options
     from workbench.sizing.calculation import Goal
-    from workbench.sizing.calculator import Options, run
+    from workbench.sizing.calculator import run
     from workbench.terminal import say
 
     ignored = {
