@@ -10,6 +10,7 @@ import pytest
 
 from tests.sizing import natenv
 from tests.sizing.test_server import stat
+from workbench.sizing.driving.sweep import run
 from workbench.sizing.simulation.process import running
 from workbench.sizing.simulation.service import Service
 
@@ -60,3 +61,20 @@ def test_the_peer_sizes_the_simulated_service(folder: Path) -> None:
     # Eight runs share four slots: they take about twice as long, somewhat less where the client is slow to send.
     assert runtimes[3] > 1.3 * runtimes[0]
     assert found["gpu_estimates"]["gpu_estimate_by_wf_runtime"] is not None
+
+
+def test_the_cap_of_nat_serve_is_found_and_named(folder: Path) -> None:
+    # 40 model calls at once are no limit; the eight runs that the server admits at once are.
+    config = natenv.workflow(folder, slots=40, calls=1, call_s=0.4)
+    with natenv.serving(config, plugins=natenv.plugin(folder)) as url:
+        sweep = run(
+            url=url, users=[4, 24], least_samples=100, most_samples=120, min_step_s=0, timeout_s=60, processes=0
+        )
+    free, capped = sweep.points.sort("load").iter_rows(named=True)
+    assert (free["n_ok"], capped["n_ok"]) == (free["n_kept"], capped["n_kept"])
+    assert capped["in_flight"] > 20
+    # Each run takes 0.4 s by the server's clock at both levels: that alone would size it three times too small.
+    assert capped["server_in_service"] == pytest.approx(8, abs=1.5)
+    assert capped["verdict"] == "server-limited"
+    assert capped["reason"].startswith("server admits about 8")
+    assert free["verdict"] != "server-limited"
