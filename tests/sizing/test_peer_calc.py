@@ -173,6 +173,55 @@ def test_the_toolkit_reads_our_file_and_prints_our_number(tmp_path: Path) -> Non
     assert f"Estimated GPU count (LLM Latency): {estimates.gpu_estimate_by_llm_latency:.1f}" in said.stdout
 
 
+ODD_LEVELS = ["01", " 1", "1.0", "1.5", "1e1", "-1", "0", "+3", "1_0", "", "one"]
+ODD_VALUES = ["NaN", "Infinity", "1e400", "-1", "true", "null", "[]", '"1.5"', '"1e3"', '"nan"', '" 2 "', '"1,5"', '""']
+ODD_DOCUMENTS = [
+    *("", "[]", "null", "{}", "\ufeff{}", '{"a": 1} x', '{"calc_data": null}', '{"calc_data": {"1": null}}'),
+    *('{"calc_data": {"1": {}, "01": {}}}', '{"calc_data": {"1": {"sizing_metrics": {"alerts": null}}}}'),
+    '{"calc_data": {"1": {"sizing_metrics": {"alerts": {"workflow_interrupted": "yes"}}}}}',
+    '{"calc_data": {"1": {"sizing_metrics": {"alerts": {"workflow_interrupted": 2}}}}}',
+    '{"calc_data": {"1": {"alerts": {"num_items_greater_than_target_latency": "3"}}}}',
+    '{"fit_results": {"llm_latency_fit": {"slope": 1}}}',
+    *(json.dumps({"calc_data": {level: {}}}) for level in ODD_LEVELS),
+    *(f'{{"calc_data": {{"1": {{"sizing_metrics": {{"llm_latency_p95": {value}}}}}}}}}' for value in ODD_VALUES),
+]
+READING = """
+import json, sys
+from nat.plugins.profiler.calc.data_models import CalcRunnerOutput
+
+found = []
+for text in json.load(open(sys.argv[1])):
+    try:
+        found.append(CalcRunnerOutput.model_validate_json(text).model_dump_json(indent=2))
+    except ValueError:
+        found.append(None)
+json.dump(found, sys.stdout)
+"""
+
+
+def test_odd_documents_are_taken_or_refused_alike_and_written_alike(tmp_path: Path) -> None:
+    python = natenv.require()
+    (tmp_path / "odd.json").write_text(json.dumps(ODD_DOCUMENTS))
+    done = subprocess.run(
+        [str(python), "-c", READING, str(tmp_path / "odd.json")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        env=natenv.environment(),
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    theirs = json.loads(done.stdout)
+    assert {text is None for text in theirs} == {True, False}
+    for text, expected in zip(ODD_DOCUMENTS, theirs, strict=True):
+        (tmp_path / "f.json").write_text(text)
+        try:
+            ours = calcfile.read(tmp_path / "f.json")[0].text()
+        except InputError:
+            ours = None
+        assert ours == expected, text
+
+
 DATASETS = """
 import json, sys
 from nat.data_models.dataset_handler import EvalDatasetJsonConfig
