@@ -85,6 +85,8 @@ class Runner:
             await asyncio.sleep(0)
         busy = self.sessions.running
         self.sessions.running -= 1
+        if "hang" in self.prompt:
+            await asyncio.Event().wait()
         if "die" in self.prompt:
             os.write(2, b"last words, key s3cret-value")
             os._exit(9)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ import pytest
 from tests.sizing import fake_nat
 from workbench import cli
 from workbench.errors import ConfigError, RunFailedError
-from workbench.sizing import calc_online
+from workbench.sizing import calc_online, workflow_local
 from workbench.sizing.calc_options import Options
 from workbench.sizing.calculation import Goal
 from workbench.sizing.calculator import Calculated, run
@@ -148,6 +149,22 @@ def test_a_process_that_dies_leaves_the_levels_before_it(tmp_path: Path) -> None
     assert SECRET not in str(died.value)
     written = next((tmp_path / "out" / "online").glob("job_*/calc_runner_output.json"))
     assert list(json.loads(written.read_text())["calc_data"]) == ["1"]
+
+
+@pytest.mark.usefixtures("toolkit")
+def test_the_process_ends_in_the_middle_of_a_run_when_whoever_started_it_is_gone(tmp_path: Path) -> None:
+    order = {"config_file": str(config(tmp_path, [])), "concurrency": 1, "items": [["a", "one"], ["b", "hang"]]}
+    with subprocess.Popen(
+        [sys.executable, str(workflow_local.CHILD)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(json.dumps(order) + "\n")
+        child.stdin.flush()
+        assert "ready" in json.loads(child.stdout.readline())
+        assert json.loads(child.stdout.readline())["item"] == "a"
+        child.stdin.close()
+        assert child.wait(60) == 0
 
 
 @pytest.mark.usefixtures("toolkit")

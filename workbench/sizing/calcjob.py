@@ -15,6 +15,7 @@ from workbench.sizing.calculation import Calculation
 
 Mode = Literal["online", "offline"]
 NOTES = "calc_notes.json"
+DO = "name another folder with --calc_output_dir, or only print with --no_write"
 
 
 def new_folder(output_dir: Path, mode: Mode, *, append: bool = False) -> Path:
@@ -41,7 +42,7 @@ def new_folder(output_dir: Path, mode: Mode, *, append: bool = False) -> Path:
                 continue
             return folder
     except OSError as error:
-        raise InputError("results cannot be written there", where=parent, found=error.strerror) from error
+        raise InputError("results cannot be written there", where=parent, found=error.strerror, do=DO) from error
 
 
 def write(folder: Path, result: Calculation, *, notes: dict[str, object], plots: bool) -> list[Path]:
@@ -63,7 +64,7 @@ def write(folder: Path, result: Calculation, *, notes: dict[str, object], plots:
 
             paths += write_pictures(result, folder)
     except OSError as error:
-        raise InputError("results cannot be written there", where=folder, found=error.strerror) from error
+        raise InputError("results cannot be written there", where=folder, found=error.strerror, do=DO) from error
     return paths
 
 

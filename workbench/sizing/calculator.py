@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -127,7 +128,8 @@ def keep(done: Calculated, options: Options, mode: calcjob.Mode) -> None:
         done.notices.append(
             f"{len(older)} older {mode} job(s) kept (--remove_older_jobs removes them, as the toolkit does)"
         )
-    notes = {"workbench": __version__, **done.document()}
+    written_at = datetime.now(UTC).isoformat(timespec="seconds")
+    notes = {"workbench": __version__, "written_at": written_at, **done.document()}
     done.paths = calcjob.write(done.folder, done.calculation, notes=notes, plots=options.plots)
     if options.remove_older and (removed := calcjob.remove_older(done.folder, older)):
         done.notices.append(f"removed {len(removed)} older {mode} job(s), as asked")

@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import queue
 import sys
+import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -22,9 +24,10 @@ Tell = Callable[..., None]
 
 
 def main() -> None:
-    """Take orders until stdin ends."""
+    """Take orders until stdin ends, and then end at once: whoever gave them is gone."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    orders = os.fdopen(os.dup(0), encoding="utf-8")
+    stdin = os.fdopen(os.dup(0), encoding="utf-8")
+    orders: queue.SimpleQueue[str] = queue.SimpleQueue()
     # The workflow may print and may read; neither must meet the orders.
     os.dup2(2, 1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -40,12 +43,20 @@ def main() -> None:
         tell(missing=error.name)
         return
     tell(ready=_version())
-    for line in orders:
-        order = json.loads(line)
+    threading.Thread(target=_take, args=(stdin, orders), daemon=True).start()
+    while True:
+        order = json.loads(orders.get())
         try:
             asyncio.run(level(order, tell))
         except Exception as error:  # noqa: BLE001 - whatever the toolkit raises is told to the calculation
             tell(broken=_said(error))
+
+
+def _take(stdin: Iterable[str], orders: queue.SimpleQueue[str]) -> None:
+    for line in stdin:
+        orders.put(line)
+    # Not sys.exit: a run may be in the middle, and nobody waits for it any more.
+    os._exit(0)
 
 
 async def level(order: dict[str, Any], tell: Tell) -> None:
