@@ -110,6 +110,14 @@ def test_an_answer_has_the_shape_of_one_that_nat_serve_wrote(url: str) -> None:
         assert list(ours) == list(theirs)
 
 
+def test_a_question_comes_back_as_it_was_whatever_is_in_it(url: str) -> None:
+    for question in ('"quoted" \\ and \n 100 % é \U0001f642 @base@ #began# %(base)b', "", "x" * 100_000):
+        found = events(ask(url + "/generate/full", {"input_message": question})[1])
+        assert found[0]["data"]["input"] == {"input_message": question}
+        assert found[2]["data"]["input"] == found[3]["data"]["input"] == question
+        assert len({event["UUID"] for event in found}) == 4
+
+
 def test_http_and_virtual_time_run_the_same_model() -> None:
     spread = Service(slots=2, output_tokens=8, calls=3, tool_s=0.003, shared_s=0.001, seed=11)
     with running(spread) as url:

@@ -6,9 +6,11 @@ the line's JSON, with nulls for all that a step does not have.
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -31,32 +33,64 @@ def event_lines(workflow: Workflow, question: str, epoch_s: float) -> bytes:
     """
     assert workflow.started_s is not None
     assert workflow.ended_s is not None
-    asked, answered = {"input": {"input_message": question}}, [{"value": ANSWER}]
-    began_s, ended_s = epoch_s + workflow.started_s, epoch_s + workflow.ended_s
-    root, function = (str(uuid.uuid4()) for _ in range(2))
+    base = str(uuid.uuid4())[:24].encode()
+    values = {
+        b"base": base,
+        b"trace": base.replace(b"-", b""),
+        # JSON within JSON, without both pairs of quotes.
+        b"question": orjson.dumps(orjson.dumps(question).decode())[3:-3],
+        b"began": b"%a" % (epoch_s + workflow.started_s),
+        b"ended": b"%a" % (epoch_s + workflow.ended_s),
+    }
+    for number, call in enumerate(workflow.calls):
+        assert call.ended_s is not None
+        values[b"sent%d" % number] = b"%a" % (epoch_s + call.sent_s)
+        values[b"ended%d" % number] = b"%a" % (epoch_s + call.ended_s)
+        values[b"input%d" % number] = b"%d" % call.input_tokens
+        values[b"output%d" % number] = b"%d" % call.output_tokens
+        values[b"total%d" % number] = b"%d" % (call.input_tokens + call.output_tokens)
+    return _template(len(workflow.calls)) % values
+
+
+@lru_cache(maxsize=8)
+def _template(calls: int) -> bytes:
+    """The answer of a workflow of so many calls, with %(name)b where requests differ.
+
+    Filled in it costs a tenth of what making the lines anew does: what the server spends, the client lacks.
+    """
+    text = b"".join(_lines(calls)).replace(b"%", b"%%")
+    text = re.sub(rb'\\"#(\w+)#\\"', rb"%(\1)b", text)  # a number: without the quotes
+    return re.sub(rb"@(\w+)@", rb"%(\1)b", text)
+
+
+def _lines(calls: int) -> list[bytes]:
+    """The lines of an answer, @name@ in the place of texts and #name# in that of numbers."""
+    asked, answered = {"input": {"input_message": "@question@"}}, [{"value": ANSWER}]
+    root, function = _identity(0), _identity(1)
     metadata = _workflow_metadata()
     lines = [
-        _event("WORKFLOW_START", NAME, root, "root", began_s, asked, metadata=metadata),
-        _event("FUNCTION_START", FUNCTION, function, root, began_s, asked),
+        _event("WORKFLOW_START", NAME, root, "root", "#began#", asked, metadata=metadata),
+        _event("FUNCTION_START", FUNCTION, function, root, "#began#", asked),
     ]
-    for call in workflow.calls:
-        lines += _call_events(call, function, question, epoch_s)
+    for number in range(calls):
+        lines += _call_events(number, function)
     lines.insert(-1, b'data: {"value":"%b"}\n\n' % ANSWER.encode())
-    lines += [
-        _event("FUNCTION_END", FUNCTION, function, root, ended_s, asked | {"output": answered}),
-        _event("WORKFLOW_END", NAME, root, "root", ended_s, {"output": answered}, metadata=metadata),
+    return [
+        *lines,
+        _event("FUNCTION_END", FUNCTION, function, root, "#ended#", asked | {"output": answered}),
+        _event("WORKFLOW_END", NAME, root, "root", "#ended#", {"output": answered}, metadata=metadata),
     ]
-    return b"".join(lines)
 
 
-def _call_events(call: Call, parent: str, question: str, epoch_s: float) -> Iterator[bytes]:
-    assert call.ended_s is not None
-    identity, asked = str(uuid.uuid4()), {"input": question}
-    usage = _usage_info(call.input_tokens, call.output_tokens)
-    yield _event("LLM_START", MODEL, identity, parent, epoch_s + call.sent_s, asked)
-    yield _event(
-        "LLM_END", MODEL, identity, parent, epoch_s + call.ended_s, asked | {"output": ANSWER}, usage_info=usage
-    )
+def _identity(number: int) -> str:
+    return f"@base@{number:012x}"
+
+
+def _call_events(number: int, parent: str) -> Iterator[bytes]:
+    identity, asked = _identity(number + 2), {"input": "@question@"}
+    told = asked | {"output": ANSWER}
+    yield _event("LLM_START", MODEL, identity, parent, f"#sent{number}#", asked)
+    yield _event("LLM_END", MODEL, identity, parent, f"#ended{number}#", told, usage_info=_usage_info(number))
 
 
 def _event(
@@ -64,7 +98,7 @@ def _event(
     name: str,
     identity: str,
     parent: str,
-    time_s: float,
+    time_s: str,
     data: Mapping[str, Any],
     *,
     metadata: dict[str, Any] | None = None,
@@ -89,21 +123,21 @@ def _event(
 def _workflow_metadata() -> dict[str, Any]:
     names = ("chat_responses", "chat_inputs", "tool_inputs", "tool_outputs", "tool_info", "span_inputs", "span_outputs")
     provided = {
-        "workflow_run_id": str(uuid.uuid4()),
-        "workflow_trace_id": uuid.uuid4().hex,
+        "workflow_run_id": "@base@ffffffffffff",
+        "workflow_trace_id": "@trace@ffffffffffff",
         "conversation_id": None,
         "display_name": FUNCTION,
     }
     return {**dict.fromkeys(names), "provided_metadata": provided, "tools_schema": []}
 
 
-def _usage_info(input_tokens: int, output_tokens: int) -> dict[str, Any]:
+def _usage_info(number: int) -> dict[str, Any]:
     usage = {
-        "prompt_tokens": input_tokens,
-        "completion_tokens": output_tokens,
+        "prompt_tokens": f"#input{number}#",
+        "completion_tokens": f"#output{number}#",
         "cached_tokens": 0,
         "reasoning_tokens": 0,
-        "total_tokens": input_tokens + output_tokens,
+        "total_tokens": f"#total{number}#",
     }
     return {"token_usage": usage, "num_llm_calls": 1, "seconds_between_calls": 0}
 
