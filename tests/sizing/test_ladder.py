@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.sizing.ladder import Ladder, Rung, next_load
+from workbench.sizing.estimate import Capacity
+from workbench.sizing.ladder import Ladder, Rung, next_load, sharpened
 
 
 def climbed(limit: float, rule: Ladder) -> list[float]:
@@ -53,3 +54,18 @@ def test_it_stops_at_the_largest_load_and_at_the_most_levels() -> None:
 def test_rates_need_not_be_whole(whole: bool) -> None:
     found = next_load([Rung(2, (True,)), Rung(3, (False,))], Ladder(whole=whole))
     assert found is None if whole else found == pytest.approx(6**0.5)
+
+
+def test_a_wide_interval_is_sharpened_where_it_was_measured_least() -> None:
+    rule = Ladder(most_repeats=2)
+    wide = Capacity(10.0, 8.0, 13.0, "monotone", 6, 1800)
+    loads: list[float] = [1, 2, 4, 8, 16, 10]
+    while (load := sharpened([wide], loads, rule)) is not None:
+        loads.append(load)
+    assert loads[6:] == [13, 10, 13, 8]
+
+
+def test_a_narrow_interval_and_a_refused_goal_are_left_alone() -> None:
+    narrow = Capacity(10.0, 9.7, 10.4, "line", 6, 1800)
+    refused = Capacity(None, None, None, None, 1, 200, "no")
+    assert sharpened([narrow, refused], [1, 2, 4, 8, 16], Ladder()) is None

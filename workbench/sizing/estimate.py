@@ -123,15 +123,16 @@ def _bounded(found: Capacity, drawn: Floats, loads: Floats, points: Floats, limi
     reach = REACH * float(loads[-1])
     # NaN: not even the lowest load meets the limit. So it is smaller than any.
     order = np.sort(np.where(np.isnan(drawn), 0.0, np.minimum(drawn, 1e12)))
-    place = int((1 - LEVEL) / 2 * len(order))
-    low, high = float(order[place]), float(order[-1 - place])
+    tail = int((1 - LEVEL) / 2 * len(order))
+    low, high = float(order[tail]), float(order[-1 - tail])
     ends = replace(found, low=low if low > 0 else None, high=high if high <= reach else None)
     value = found.value
     if value is None or np.isnan(value) or value <= 0:
         reason = f"{points[0]:.4g} s at the lowest load of {loads[0]:g} is above the limit of {limit_s:g} s"
         return replace(ends, value=None, reason=reason, advice="measure lower loads, or raise the limit")
     if value > reach or (ends.low is not None and ends.low > reach):
-        reason = f"{points[-1]:.4g} s at the largest load of {loads[-1]:g} is far below the limit of {limit_s:g} s"
+        place = "is far below" if points[-1] <= limit_s else "cannot be told from the lower ones, and so not from"
+        reason = f"{points[-1]:.4g} s at the largest load of {loads[-1]:g} {place} the limit of {limit_s:g} s"
         more = ", ".join(f"{loads[-1] * factor:g}" for factor in (2, 4, 8))
         return replace(ends, value=None, low=None, high=None, reason=reason, advice=f"add levels, such as {more}")
     return ends

@@ -20,6 +20,7 @@ class Ladder(BaseModel):
     growth: float = Field(default=2.0, gt=1, le=10, description="Factor to the next level until the limit is passed.")
     nearness: float = Field(default=1.2, gt=1, description="Factor from the level below the limit to the one above.")
     sharpness: float = Field(default=1.15, gt=1, description="Factor between the ends of the capacity's interval.")
+    most_repeats: int = Field(default=4, ge=1, description="How often a load is measured to sharpen the answer.")
     most_levels: int = Field(default=18, ge=2, description="Levels at most, repeated ones included.")
     largest: float = Field(default=4096, gt=0, description="The largest load.")
     whole: bool = Field(default=True, description="Loads are whole numbers (users); not for rates.")
@@ -27,7 +28,7 @@ class Ladder(BaseModel):
 
 @dataclass(frozen=True)
 class Rung:
-    """A measured level: is the quantile of each goal within its limit? Null where a goal's metric is unknown."""
+    """A measured level: may the quantile of each goal be within its limit? Null where a goal's metric is unknown."""
 
     load: float
     within: tuple[bool | None, ...]
@@ -98,9 +99,10 @@ def sharpened(capacities: Sequence[Capacity], loads: Sequence[float], rule: Ladd
         if capacity.low and capacity.high and high <= rule.sharpness * low:
             continue
         places = [min(_rounded(place, rule), max(loads)) for place in (capacity.value, high, low)]
-        places = [place for place in places if place > 0]
-        # Where the answer lies, unless that was measured more often than the ends of its interval.
-        return min(places, key=lambda place: (loads.count(place), places.index(place))) if places else None
+        places = [place for place in places if place > 0 and loads.count(place) < rule.most_repeats]
+        if places:
+            # Where the answer lies, unless that was measured more often than the ends of its interval.
+            return min(places, key=lambda place: (loads.count(place), places.index(place)))
     return None
 
 

@@ -65,6 +65,7 @@ def _rung(config: SweepConfig, point: dict[str, Any], values: dict[Any, dict[str
         elif found is None:
             within.append(None)
         else:
-            # No value: the quantile lies among the failures, which is beyond any limit.
-            within.append(found["value_s"] is not None and found["value_s"] <= goal.limit_s)
+            # No value: the quantile lies among the failures, which is beyond any limit. Only what is clearly beyond
+            # counts as such: where latency is flat, chance would else end the climb at the first level.
+            within.append(found["value_s"] is not None and found["low_s"] <= goal.limit_s)
     return Rung(point["load"], tuple(within))
