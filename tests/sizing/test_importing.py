@@ -352,6 +352,12 @@ def test_requests_that_aiperf_cut_at_its_end_are_left_out(artifacts: Path) -> No
     assert found.notes == ["profile_export.jsonl: 2 requests were cut when it ended, and are left out"]
 
 
+def test_the_folder_of_a_report_will_do(tmp_path: Path) -> None:
+    assert importing.read(NAT.parent).tool == "nat"
+    (tmp_path / "benchmarks.json").write_text(json.dumps(report()))
+    assert importing.read(tmp_path).tool == "guidellm"
+
+
 def test_a_tool_is_one_of_those_that_are_known(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such tool"):
         importing.read(NAT, "jmeter")

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from workbench.sizing.importing.sweep import Imported
 
 TOOLS = ("guidellm", "aiperf", "nat")
+# What the tools call their reports when nobody names them.
+REPORTS = ("benchmarks.json", "calc_runner_output.json")
 _HEAD_BYTES = 1 << 20
 
 
@@ -22,7 +24,7 @@ def read(path: str | Path, tool: str | None = None) -> Imported:
     ----------
     path
         guidellm's JSON report; aiperf's artifact folder or its `profile_export.jsonl`; the toolkit calculator's
-        `calc_runner_output.json`. Files may be gzip.
+        `calc_runner_output.json`; or the folder that one of these lies in. The first two may be gzip.
     tool
         One of `TOOLS`; told by the content without it.
 
@@ -38,6 +40,7 @@ def read(path: str | Path, tool: str | None = None) -> Imported:
         raise ConfigError("no such tool", where="--tool", found=tool, allowed=TOOLS)
     if not path.exists():
         raise InputError("no such file or folder", where=path)
+    path = next((file for name in REPORTS if (file := path / name).is_file()), path) if path.is_dir() else path
     return _reader(tool or _told(path))(path)
 
 
