@@ -38,7 +38,8 @@ def enough(finished: Mapping[str, Sequence[Any]], users: int, stop: StopRule) ->
     values = samples.values(finished, stop.metric)
     runtimes = values[:, 0] if stop.metric == "runtime" else samples.values(finished, "runtime")[:, 0]
     kept = values[steady.start(runtimes, users) :]
-    if len(kept) < stop.least:
+    # What is called warm-up may change with the requests that are still running, up to its largest share.
+    if (1 - steady.LARGEST_SHARE) * (len(values) - users) < stop.least:
         return None
     if len(kept) >= stop.most:
         return "samples"
