@@ -1,0 +1,120 @@
+"""Do a sweep, its points and its answer agree? Each invariant with what was found; a broken one stops."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from workbench.errors import InputError
+
+if TYPE_CHECKING:
+    from workbench.sizing.answering import Answer
+    from workbench.sizing.measured import Measured
+
+HELD_SHARE = 0.02
+"""How far the requests in flight of a valid point may be from the users in virtual time."""
+VALID = ("valid", "few samples", "saturated")
+LEAST_HELD = 0.9
+
+
+def check_answer(measured: Measured, found: Answer) -> pl.DataFrame:
+    """Is every request counted once, was the load held, does every figure lie in its interval?
+
+    Returns
+    -------
+    DataFrame
+        One row per invariant: `check`, `found`, `allowed` (both at most), `holds`.
+
+    Raises
+    ------
+    InputError
+        An invariant does not hold; the message names it with both figures.
+    """
+    rows = [*_of_points(measured, found), *_of_intervals(found), *_of_goodput(found), *_repeated(measured)]
+    names, counts = [name for name, _ in rows], [float(count) for _, count in rows]
+    checks = pl.DataFrame({"check": names, "found": counts}, schema={"check": pl.String, "found": pl.Float64})
+    checks = checks.with_columns(allowed=pl.lit(0.0), holds=pl.col("found") <= 0)
+    if (broken := checks.filter(~pl.col("holds"))).height:
+        row = broken.row(0, named=True)
+        raise InputError("an invariant does not hold", where=row["check"], found=row["found"], allowed="at most 0")
+    return checks
+
+
+def _of_points(measured: Measured, found: Answer) -> list[tuple[str, float]]:
+    points = found.points
+    tails = measured.requests.group_by("step").agg(n_sent=pl.len(), n_tail=pl.col("tail").sum())
+    counted = points.join(tails, on="step", how="left")
+    parts = pl.col("n_warmup") + pl.col("n_kept") + pl.col("n_tail")
+    failures = sum(pl.col(f"n_{kind}") for kind in ("timeout", "refused", "http_error", "malformed", "cut", "failed"))
+    late = measured.requests.filter(
+        (pl.col("sent_s") < pl.col("intended_s") - 1e-9) | (pl.col("ended_s") < pl.col("sent_s"))
+    )
+    timed = measured.requests.filter((pl.col("outcome") != "ok") & pl.col("runtime_s").is_not_null())
+    return [
+        (
+            "steps whose requests are not warm-up, kept and tail together",
+            counted.filter(pl.col("n_sent") != parts).height,
+        ),
+        (
+            "steps whose kept requests are not successes and failures together",
+            points.filter(pl.col("n_kept") != pl.col("n_ok") + failures).height,
+        ),
+        ("requests sent before their time, or ended before they were sent", late.height),
+        ("failed requests with a latency", timed.height),
+        ("valid steps with another number in flight than users", _not_held(measured, points)),
+    ]
+
+
+def _not_held(measured: Measured, points: pl.DataFrame) -> int:
+    """Closed loops without think time: users are requests in flight."""
+    closed = measured.steps.filter((pl.col("loop") == "closed") & (pl.col("think_s") == 0)).select("step", "clock")
+    both = points.filter(pl.col("verdict").is_in(VALID)).join(closed, on="step")
+    share = pl.col("in_flight") / pl.col("load")
+    least = pl.when(pl.col("clock") == "virtual").then(1 - HELD_SHARE).otherwise(LEAST_HELD)
+    return both.filter((share < least) | (share > 1 + HELD_SHARE)).height
+
+
+def _of_intervals(found: Answer) -> list[tuple[str, float]]:
+    by_metric = ["step", "metric"]
+    values = found.quantiles.with_columns(at=pl.col("value_s").fill_null(float("inf"))).sort("step", "metric", "q")
+    falling = values.filter(pl.col("at") < pl.col("at").shift(1).over(by_metric))
+    rows: list[tuple[str, float]] = [
+        ("quantiles that fall as q rises", falling.height),
+        ("quantiles outside of their own interval", _outside(found.quantiles, "value_s", "low_s", "high_s")),
+        ("estimates outside of their own interval", _outside(found.estimates, "gpus", "gpus_low", "gpus_high")),
+    ]
+    short = found.estimates.filter(pl.col("recommended") < pl.col("gpus_high") - 1e-6)
+    rows.append(("recommended counts below the end of the interval", short.height))
+    if found.verification is not None:
+        table: Any = found.verification
+        held = table.filter((pl.col("verdict") == "held") & ~(pl.col("high_s") <= pl.col("limit_s")))
+        rows.append(("targets called held whose interval passes the limit", held.height))
+    return rows
+
+
+def _of_goodput(found: Answer) -> list[tuple[str, float]]:
+    both = found.goodput.join(found.points.select("step", "rate_per_s"), on="step")
+    more = both.filter((pl.col("within_share") > 1) | (pl.col("goodput_per_s") > pl.col("rate_per_s") + 1e-9))
+    return [("steps with more served in time than served", more.height)]
+
+
+def _repeated(measured: Measured) -> list[tuple[str, float]]:
+    """Virtual time: the first step once more."""
+    if measured.service is None or measured.config is None or not measured.steps.height:
+        return []
+    from workbench.sizing.simulation import virtual
+
+    first = measured.steps.row(0, named=True)
+    service = measured.service.model_copy(update={"gpus": first["gpus"]})
+    load = first["rate_per_s"] if measured.config.is_open else first["users"]
+    again, _ = virtual.step(service, measured.config.model_copy(update={"gpus": first["gpus"]}), float(load), number=0)
+    same = again.equals(measured.requests.filter(pl.col("step") == 0))
+    return [("first step measured again with another result", int(not same))]
+
+
+def _outside(frame: pl.DataFrame, value: str, low: str, high: str) -> int:
+    """Rows whose figure is outside of the ends of its interval that are known."""
+    below = pl.col(value) < pl.col(low) - 1e-9
+    above = pl.col(value) > pl.col(high) + 1e-9
+    return frame.filter(below.fill_null(False) | above.fill_null(False)).height
