@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from workbench.sizing.driving.reply import MalformedAnswerError
 
 
@@ -18,7 +16,7 @@ class Lines:
     Examples
     --------
     >>> lines = Lines(10)
-    >>> list(lines.feed(b"data: 1\\r\\n\\nda")), list(lines.feed(b"ta: 2")), lines.rest()
+    >>> lines.feed(b"data: 1\\r\\n\\nda"), lines.feed(b"ta: 2"), lines.rest()
     ([b'data: 1', b''], [], b'data: 2')
     """
 
@@ -27,7 +25,7 @@ class Lines:
         self._held: list[bytes] = []
         self._held_bytes = 0
 
-    def feed(self, chunk: bytes) -> Iterator[bytes]:
+    def feed(self, chunk: bytes) -> list[bytes]:
         """The lines that this chunk completes, without their ends (LF or CRLF).
 
         Raises
@@ -35,16 +33,17 @@ class Lines:
         MalformedAnswerError
             A line is longer than the bound.
         """
-        first, *others = chunk.split(b"\n")
-        if not others:
-            self._hold(first)
-            return
-        self._hold(first)
-        yield self.rest()
-        for line in others[:-1]:
-            self._refuse_over(len(line))
-            yield line.removesuffix(b"\r")
-        self._hold(others[-1])
+        # A list and no generator: this runs for every chunk of every answer.
+        parts = chunk.split(b"\n")
+        self._hold(parts[0])
+        if len(parts) == 1:
+            return []
+        parts[0] = self.rest()
+        self._hold(parts.pop())
+        lines = [line.removesuffix(b"\r") for line in parts]
+        if len(chunk) > self._max_bytes:
+            self._refuse_over(max(map(len, lines)))
+        return lines
 
     def rest(self) -> bytes:
         """What was held: the last line of a stream that does not end with a line end."""

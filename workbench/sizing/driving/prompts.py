@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import math
 import random
@@ -24,6 +25,38 @@ WORDS = (  # noqa: SIM905 - a hundred quotes would say less
     "would other into has more her two like him see time could no make than first been its who now people my made over "
     "did down only way find use may water long little very after words called just where most know"
 ).split()
+
+
+# Words that made prompts are cut from; lengths they have.
+POOL = 1 << 16
+LENGTHS = 1 << 12
+# Odd, so that multiples of it hit every place of a power of two; Knuth's, so that they do not seem to follow.
+SPREAD = 2_654_435_761
+
+
+class Pool:
+    """Words in a row, drawn once: to draw each prompt's words anew would cost the client as much as to send it."""
+
+    def __init__(self, words: list[str]) -> None:
+        self._text = " ".join(words) + " "
+        ends = itertools.accumulate((len(word) + 1 for word in words), initial=0)
+        self._starts = list(ends)
+        self._count = len(words)
+
+    def words(self, item: int, length: int) -> str:
+        """About so many words: the item's number in words, so that no other begins alike, then a piece of the row."""
+        at, left = item * SPREAD % self._count, length
+        name = ""
+        while item or not name:
+            item, digit = divmod(item, len(WORDS))
+            name += WORDS[digit] + " "
+            left -= 1
+        parts = [name]
+        while left > 0:
+            taken = min(left, self._count - at)
+            parts.append(self._text[self._starts[at] : self._starts[at + taken]])
+            left, at = left - taken, 0
+        return "".join(parts)[:-1]
 
 
 class Prompts(msgspec.Struct, frozen=True):
@@ -65,12 +98,15 @@ class Prompts(msgspec.Struct, frozen=True):
             lap += 1
 
     def _made(self, step: int, share: int, shares: int) -> Iterator[tuple[int, str]]:
+        draw = random.Random(f"{self.seed}/made")  # noqa: S311 - no secret hangs on it
+        pool = Pool(draw.choices(WORDS, k=POOL))
+        lengths = [self._length(draw) for _ in range(LENGTHS if self.tokens_cv else 1)]
         number = share
         while True:
             # Steps are far apart: no made prompt comes twice in a sweep.
             item = step * 10_000_000 + number
-            draw = random.Random(f"{self.seed}/{item}")  # noqa: S311
-            yield item, self._text(" ".join(draw.choices(WORDS, k=self._length(draw))), f"{step}/{number}")
+            length = lengths[item * SPREAD % len(lengths)]
+            yield item, self._text(pool.words(item, length), f"{step}/{number}")
             number += shares
 
     def _length(self, draw: random.Random) -> int:

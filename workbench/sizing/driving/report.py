@@ -31,6 +31,10 @@ def text(sweep: Sweep) -> str:
             lines.append(f"for the toolkit's calculator: --offline_mode --calc_output_dir {sweep.folder}")
         if sweep.ended != "finished":
             lines.append(f"go on: workbench sizing run --resume {sweep.folder}")
+        elif len(sweep.points) > 1:
+            unit = "rate R" if sweep.config.is_open else "users N"
+            goal = "" if sweep.config.goals else ' --goal "p95<=S"'
+            lines.append(f"next: workbench sizing estimate {sweep.folder} --target-{unit}{goal}")
     return "\n".join(lines)
 
 

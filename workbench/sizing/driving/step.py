@@ -99,7 +99,8 @@ class Step:
         self._phase = "hold"
         self._state: dict[int, wire.Rows] = {}
         self._drained: dict[int, wire.Drained] = {}
-        self._next_check = CHECK_EVERY
+        # No step can have enough before; users' first requests are never kept.
+        self._next_check = rules.stop.least + load.users
         self._next_told = 0.0
         self._broken_off = False
         self.held = Held(load, datetime.now(UTC).isoformat(timespec="milliseconds"))

@@ -17,7 +17,7 @@ from workbench.sizing.driving import journal as journals
 from workbench.sizing.driving.outcome import Silence, Sweep, Watcher
 from workbench.sizing.driving.prompts import Prompts, read_prompts
 from workbench.sizing.driving.step import Asked
-from workbench.sizing.driving.targets.function import Workflow, checked
+from workbench.sizing.driving.targets.function import Workflow, checked, loaded
 from workbench.sizing.driving.targets.opening import secret_headers
 from workbench.sizing.driving.work import Work
 
@@ -124,6 +124,9 @@ def _prepared(
         raise ConfigError("no function to drive", where="function", allowed="module:function")
     confirm_target(config)
     secret_headers(config.header_env)
+    if config.function:
+        # The client's processes load it anew; here it is only found out whether they can.
+        loaded(config.function)
     prompts, described = _prompts(config)
     journal = journals.create(config, out=out, keep=keep or out is not None, prompts=described, command=command)
     return Work(config, journal, prompts, workflow)

@@ -22,7 +22,8 @@ from workbench.sizing.points import points
 from workbench.sizing.stopping import StopRule
 from workbench.sizing.tables import POINTS, QUANTILES
 
-# Users that begin in a second when nothing is known of the service yet.
+# When nothing is known of the service yet: a burst that is softened, but in flight as a whole on any service.
+SHORT_RAMP_S = 0.05
 RAMP_PER_S = 5000.0
 LONGEST_RAMP_S = 10.0
 
@@ -124,7 +125,7 @@ class Work:
             return self.config.ramp_s
         if users == 1:
             return 0.0
-        known_s = self._last_runtime_s if self._last_runtime_s is not None else users / RAMP_PER_S
+        known_s = self._last_runtime_s if self._last_runtime_s is not None else min(users / RAMP_PER_S, SHORT_RAMP_S)
         return min(known_s + self.config.think_time_s, LONGEST_RAMP_S)
 
 

@@ -123,9 +123,11 @@ class NatTarget(HttpTarget):
         lines, times = Lines(self._max_bytes), ServerTimes()
         answered = False
         tokens: list[float] = []
-        async for chunk in response.content.iter_any():
-            for line in lines.feed(chunk):
-                answered = _take(line, times, tokens) or answered
+        content = response.content
+        while not content.at_eof():
+            for line in lines.feed(await content.readany()):
+                if line:
+                    answered = _take(line, times, tokens) or answered
         answered = _take(lines.rest(), times, tokens) or answered
         ended = clock()
         if not answered:

@@ -147,10 +147,13 @@ class OpenAiTarget(HttpTarget):
         if response.content_type == "application/json":
             return await self._whole(response, sent)
         lines, stream = Lines(self._max_bytes), Stream()
-        async for chunk in response.content.iter_any():
+        content = response.content
+        while not content.at_eof():
+            chunk = await content.readany()
             now = clock()
             for line in lines.feed(chunk):
-                stream.take(line, now)
+                if line:
+                    stream.take(line, now)
         ended = clock()
         stream.take(lines.rest(), ended)
         return stream.reply(ended, response.status, sent)
@@ -184,7 +187,9 @@ async def whole(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
         It is longer.
     """
     parts, n_bytes = [], 0
-    async for part in response.content.iter_any():
+    content = response.content
+    while not content.at_eof():
+        part = await content.readany()
         n_bytes += len(part)
         if n_bytes > max_bytes:
             raise MalformedAnswerError(f"an answer of more than {max_bytes} bytes")

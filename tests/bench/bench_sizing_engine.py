@@ -1,0 +1,205 @@
+"""What does the load engine cost beside a bare aiohttp loop, how many can it hold, how far off is its p95?
+
+    python -m tests.bench.bench_sizing_engine [--trials 5] [--requests 10000] [--json FILE]
+
+The service is a process of its own that answers as cheaply as asyncio can. CPU per request: the engine (its client
+process and the sweep's own, statistics and tables included) and a loop of `session.post` and `read` alternate at 64
+in flight on a service without delay. Bias: p95 of the client over p95 logged by the service, which takes 100 ms.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from workbench.sizing.driving.client import allow_connections
+from workbench.sizing.driving.outcome import Sweep
+from workbench.sizing.driving.prompts import Prompts
+from workbench.sizing.driving.sweep import run
+
+USERS = 64
+LEVELS = (1, 64, 256, 1000)
+DELAY_S = 0.1
+PEER_PER_S = 906.0
+"""Requests a second of the toolkit's own client at 256 in flight on such a service (it holds at most 100)."""
+
+
+class Service:
+    """The service's process."""
+
+    def __init__(self, delay_s: float, events: int = 0) -> None:
+        command = [sys.executable, "-m", "tests.bench.plain_service", str(delay_s), "--events", str(events)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self.url = self._process.stdout.readline().strip()
+
+    def counted(self) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        found: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return found
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+@contextlib.contextmanager
+def service(delay_s: float, events: int = 0) -> Iterator[Service]:
+    found = Service(delay_s, events)
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def bare(url: str, requests: int) -> dict[str, float]:
+    """CPU of a bare loop, per request, in us; its rate."""
+    import aiohttp
+
+    async def work() -> None:
+        left = iter(range(requests))
+        _, prompt = next(Prompts([]).items(0, 0, 1))
+        body = json.dumps({"input_message": prompt}).encode()
+        headers = {"Content-Type": "application/json"}
+        connector = aiohttp.TCPConnector(limit=0)
+
+        async def user() -> None:
+            for _ in left:
+                async with session.post(url + "/generate/full", data=body, headers=headers) as response:
+                    await response.read()
+
+        async with aiohttp.ClientSession(connector=connector) as session:
+            await asyncio.gather(*(user() for _ in range(USERS)))
+
+    began, cpu = time.perf_counter(), time.process_time()
+    asyncio.run(work())
+    spent = time.process_time() - cpu
+    return {"cpu_us": spent / requests * 1e6, "rate_per_s": requests / (time.perf_counter() - began)}
+
+
+def engine(url: str, requests: int, protocol: str) -> dict[str, float]:
+    """The same of the engine, with one client process; the sweep's own CPU counts too."""
+    cpu = time.process_time()
+    found = sweep(url, USERS, requests, protocol)
+    own_s = time.process_time() - cpu
+    step = found.steps.row(0, named=True)
+    sent = found.requests.height
+    client_s = step["client_cpu_share"] * step["duration_s"]
+    return {
+        "cpu_us": (client_s + own_s) / sent * 1e6,
+        "client_cpu_us": client_s / sent * 1e6,
+        "rate_per_s": sent / step["duration_s"],
+    }
+
+
+def sweep(url: str, users: int, requests: int, protocol: str, **settings: Any) -> Sweep:
+    target = {"url": url} if protocol == "nat" else {"url": url + "/json", "body": {"q": "{prompt}"}}
+    return run(
+        protocol=protocol,
+        users=[users],
+        least_samples=requests,
+        most_samples=requests,
+        max_step_s=60,
+        **target,
+        **settings,
+    )
+
+
+def costs(trials: int, requests: int, protocol: str) -> dict[str, Any]:
+    """CPU per request of both, alternating, and their ratio in each trial."""
+    rows = []
+    with service(0.0, events=2 if protocol == "nat" else 0) as target:
+        sides: list[Callable[[], dict[str, float]]] = [
+            lambda: alone("bare", target.url, requests),
+            lambda: engine(target.url, requests, protocol),
+        ]
+        for _ in range(trials):
+            plain, ours = (side() for side in sides)
+            rows.append({"bare": plain, "engine": ours, "ratio": ours["cpu_us"] / plain["cpu_us"]})
+    ratios = [row["ratio"] for row in rows]
+    return {"protocol": protocol, "median_ratio": statistics.median(ratios), "ratios": ratios, "trials": rows}
+
+
+def alone(what: str, url: str, requests: int) -> dict[str, float]:
+    """The bare loop in a process of its own, as the engine's client is."""
+    command = [sys.executable, "-m", "tests.bench.bench_sizing_engine", "--only", what, url, str(requests)]
+    found: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return found
+
+
+def held(users: int, ramp_s: float | None) -> dict[str, Any]:
+    """In flight by the service, rate, and how far the client's p95 is from the service's."""
+    with service(DELAY_S) as target:
+        found = sweep(target.url, users, max(400, 4 * users), "http", ramp_s=ramp_s)
+        counted = target.counted()
+    point = found.points.row(0, named=True)
+    runtime = found.quantiles.filter((found.quantiles["metric"] == "runtime") & (found.quantiles["q"] == 0.95))
+    p95_s = runtime["value_s"][0]
+    return {
+        "users": users,
+        "ramp_s": ramp_s,
+        "peak_in_flight": counted["peak"],
+        "rate_per_s": point["rate_per_s"],
+        "client_p95_s": p95_s,
+        "service_p95_s": counted["p95_s"],
+        "bias": p95_s / counted["p95_s"] - 1,
+        "loop_lag_p99_s": point["loop_lag_p99_s"],
+        "client_cpu_share": point["client_cpu_share"],
+        "verdict": point["verdict"],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, default=5)
+    parser.add_argument("--requests", type=int, default=10_000)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--only", nargs=3, metavar=("WHAT", "URL", "N"), help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.only:
+        print(json.dumps(bare(given.only[1], int(given.only[2]))))
+        return
+    allow_connections(max(LEVELS))
+    found: dict[str, Any] = {"load_1m": os.getloadavg()[0], "costs": [], "held": []}
+    for protocol in ("http", "nat"):
+        cost = costs(given.trials, given.requests, protocol)
+        found["costs"].append(cost)
+        spread = f"{min(cost['ratios']):.2f} to {max(cost['ratios']):.2f}"
+        print(f"CPU per request, {protocol}: {cost['median_ratio']:.2f} x bare ({spread})", flush=True)
+        for row in cost["trials"]:
+            ours = row["engine"]
+            print(
+                f"  bare {row['bare']['cpu_us']:.0f} us, engine {ours['cpu_us']:.0f} us, "
+                f"of which its client {ours['client_cpu_us']:.0f} us",
+                flush=True,
+            )
+    for users in LEVELS:
+        for ramp_s in (None, 0.0) if users > 1 else (None,):
+            row = held(users, ramp_s)
+            found["held"].append(row)
+            start = "at once" if ramp_s == 0.0 else "spread"
+            print(
+                f"{users} users, begun {start}: peak {row['peak_in_flight']} in flight, {row['rate_per_s']:.0f}/s, "
+                f"bias of p95 {row['bias']:+.1%}, lag p99 {1e3 * row['loop_lag_p99_s']:.1f} ms, {row['verdict']}",
+                flush=True,
+            )
+            if users == 256:
+                print(f"  {row['rate_per_s'] / PEER_PER_S:.1f} x the toolkit's client", flush=True)
+    if given.json:
+        given.json.write_text(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()
