@@ -122,6 +122,9 @@ def test_runs_over_the_target_are_counted_at_levels_that_count() -> None:
     result = calculated(levels, Goal(0, 10.5, 100, 8))
     counts = {n: data.alerts.num_items_greater_than_target_runtime for n, data in result.output.calc_data.items()}
     assert counts == {1: 0, 2: 2, 4: 4, 8: 8, 16: 0}
+    # A run that takes as long as the target allows is not over it.
+    at_both = calculated({1: metrics(3.0, 10.0, items=2), **line(2, 4)}, GOAL).output.calc_data[1].alerts
+    assert (at_both.num_items_greater_than_target_latency, at_both.num_items_greater_than_target_runtime) == (0, 0)
     assert "Over WF Target" in "\n".join(calc_table.lines(result))
 
 

@@ -160,3 +160,35 @@ def test_the_order_of_the_levels_moves_nothing_but_the_last_digits(order: list[i
     assert other is not None
     assert math.isclose(one.slope, other.slope, rel_tol=1e-9)
     assert sorted(one.outliers_removed) == sorted(other.outliers_removed)
+
+
+def test_four_levels_keep_a_point_that_five_would_lose() -> None:
+    """Beyond Q3 + 2 IQR (28), yet R² is 0.9: the line stands, and the point in it."""
+    line = fit_line([1, 2, 4, 8], [1.0, 2.0, 4.0, 30.0]).line
+    assert line is not None
+    assert line.outliers_removed == ()
+
+
+@pytest.mark.parametrize(
+    ("values", "removed"),
+    [
+        # Residuals between 1.5 and 2 IQR outside the quartiles.
+        ([2.7, 3.1, 3.6, 3.8, 4.5, 5.2, 5.9, 5.6, 7.0, 7.4, 7.7], (8,)),
+        # Quartiles of other ranks would leave this one in.
+        ([2.5, 3.0, 3.3, 3.6, 4.9, 5.1, 5.4, 5.9, 6.3, 6.1, 7.5], (10,)),
+    ],
+)
+def test_residuals_outside_one_and_a_half_interquartile_ranges_are_outliers(
+    values: list[float], removed: tuple[int, ...]
+) -> None:
+    line = fit_line(range(1, 12), values).line
+    assert line is not None
+    assert line.outliers_removed == removed
+
+
+def test_what_just_meets_a_threshold_is_good_enough() -> None:
+    assert fit_line([1, 2, 4], [3.5, 4.0, 5.0], FitRules(min_r_squared=1.0)).line is not None
+    at_both = rough_gpus(
+        4, llm_latency_s=3, wf_runtime_s=10, target_llm_s=3, target_runtime_s=10, users=100, test_gpus=8
+    )
+    assert at_both == Rough(200.0, 200.0)
