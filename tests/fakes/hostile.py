@@ -39,6 +39,7 @@ class Plan:
     seed: int = 0
     cycle: list[str] | None = None
     echo: bool = False
+    server_name: str = "hostile"
     stall_above: int | None = None
 
 
@@ -200,7 +201,8 @@ class Hostile:
         if path.startswith("/json"):
             async for part in parts:
                 return _whole(writer, part)
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+        head = f"HTTP/1.1 200 OK\r\nServer: {self.plan.server_name}\r\nContent-Type: text/event-stream\r\n"
+        writer.write(head.encode() + b"Transfer-Encoding: chunked\r\n\r\n")
         async for part in parts:
             writer.write(b"%x\r\n%s\r\n" % (len(part), part))
             await writer.drain()

@@ -258,13 +258,15 @@ def test_the_mix_of_prompts_is_the_same_at_every_level(tmp_path: Any) -> None:
     assert found.points["repeated_prompts"].min() > 0.5  # type: ignore[operator]
 
 
-def test_limits_on_requests_are_exact() -> None:
-    for processes in (0, 2):
-        with hostile() as server:
-            found = run(url=server.url, users=[4, 8], max_requests=37, **FEW | {"processes": processes})
-            assert server.total == found.requests.height == 37
-        assert found.ended == "limit"
-        assert found.limit == "--max-requests 37"
+@pytest.mark.parametrize(("processes", "users"), [(0, 4), (2, 4), (2, 1)])
+def test_limits_on_requests_are_exact(processes: int, users: int) -> None:
+    with hostile() as server:
+        settings = FEW | {"processes": processes, "least_samples": 30, "most_samples": 30}
+        found = run(url=server.url, users=[users, 8], max_requests=29, **settings)
+        assert server.total == found.requests.height == 29
+    assert found.ended == "limit"
+    assert found.limit == "--max-requests 29"
+    assert found.steps["duration_s"][0] < 20
 
 
 @pytest.mark.parametrize(
@@ -289,7 +291,7 @@ def test_levels_close_in_on_the_goal() -> None:
     # Four at a time for 20 ms each: with c users the runtime is c / 4 x 20 ms, and 0.15 s are 30 users.
     with hostile(delay_s=0.02, admit=4) as server:
         target = {"url": server.url + "/json", "protocol": "http", "body": {"q": "{prompt}"}}
-        settings = FEW | {"least_samples": 60, "most_samples": 60, "ladder": {"sharpness": 100.0}}
+        settings = FEW | {"least_samples": 40, "most_samples": 40, "ladder": {"sharpness": 100.0}}
         found = run(goals=[{"limit_s": 0.15}], **target, **settings)
     loads = found.steps["users"].to_list()
     assert loads[:3] == [1, 2, 4]
@@ -300,6 +302,16 @@ def test_levels_close_in_on_the_goal() -> None:
     assert beyond is not None
     assert within < beyond <= 2 * within  # type: ignore[operator]
     assert found.ended == "finished"
+
+
+def test_a_simulator_is_told_from_a_service_even_when_nobody_said_so() -> None:
+    with hostile(server_name="workbench-simulator") as server:
+        found = run(url=server.url, users=[2], **FEW)
+    assert found.steps["simulated"].to_list() == [True]
+    assert found.answer.startswith("simulated: ")
+    with hostile() as server:
+        found = run(url=server.url, users=[2], **FEW)
+    assert found.steps["simulated"].to_list() == [False]
 
 
 def test_an_admission_cap_is_named() -> None:
@@ -442,6 +454,6 @@ def test_an_allowance_is_shared_without_loss() -> None:
     from workbench.sizing.driving.crew import _part
 
     load = wire.Load(step=0, loop="closed", seed=0, users=5)
-    for allowance, size in itertools.product((0, 1, 7, 100), (1, 2, 3)):
+    for allowance, size in itertools.product((0, 1, 7, 100), (1, 2, 3, 8)):
         parts = [_part(wire.Begin(load, 0.0, allowance), number, size) for number in range(size)]
         assert sum(part.allowance for part in parts) == allowance  # type: ignore[union-attr,misc]

@@ -143,5 +143,7 @@ def _part(command: wire.Command, number: int, size: int) -> wire.Command:
     load = msgspec.structs.replace(command.load, share=number, shares=size)
     allowance = command.allowance
     if allowance is not None:
-        allowance = allowance // size + (number < allowance % size)
+        # Among those that have users: what another got would never be sent.
+        sharing = min(size, load.users) if load.loop == "closed" else size
+        allowance = 0 if number >= sharing else allowance // sharing + (number < allowance % sharing)
     return msgspec.structs.replace(command, load=load, allowance=allowance)

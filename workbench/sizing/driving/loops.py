@@ -22,7 +22,9 @@ MOST_KINDS_OF_FAILURE = 100
 
 
 class Target(Protocol):
-    """What is driven."""
+    """What is driven; `simulated` once it has said so of itself."""
+
+    simulated: bool
 
     async def open(self) -> None:
         """Make ready."""
@@ -64,7 +66,7 @@ class Driver:
         self.failures: Counter[str] = Counter()
         self.in_flight = 0
         self.kept_open = 0
-        self.exhausted = False
+        self.exhausted = self._allowance is not None and self._allowance <= 0
         self.tail = False
 
     def start(self) -> None:

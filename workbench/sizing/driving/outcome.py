@@ -79,6 +79,11 @@ class Sweep:
     limit: str | None = None
 
     @property
+    def simulated(self) -> bool:
+        """Was it a simulator that answered?"""
+        return self.config.simulated or bool(self.steps["simulated"].any())
+
+    @property
     def reasons(self) -> list[str]:
         """Why it is not all good; empty when it is."""
         found = [] if self.steps.height else ["no level was measured"]
@@ -98,6 +103,6 @@ class Sweep:
         loads = [float(load) for load in self.points["load"].to_list()]
         if not loads:
             return "nothing was measured"
-        simulated = "simulated: " if self.config.simulated else ""
+        simulated = "simulated: " if self.simulated else ""
         count = f"{self.points.height} level{'s' if self.points.height > 1 else ''}"
         return f"{simulated}{count} from {min(loads):g} to {max(loads):g} {self.config.load_means}"

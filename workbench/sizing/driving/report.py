@@ -16,7 +16,7 @@ MOST_FAILURES = 5
 
 def text(sweep: Sweep) -> str:
     """The sweep for people."""
-    lines = [f"{'simulated; ' if sweep.config.simulated else ''}a level is {sweep.config.load_means}"]
+    lines = [f"{'simulated; ' if sweep.simulated else ''}a level is {sweep.config.load_means}"]
     if sweep.points.height:
         lines.append(table(_shown(sweep), caption="Points", limit=40).text)
     for step, kinds in sweep.failures.items():
@@ -45,7 +45,7 @@ def as_json(sweep: Sweep) -> str:
         "ended": sweep.ended,
         "limit": sweep.limit,
         "load_means": sweep.config.load_means,
-        "simulated": sweep.config.simulated,
+        "simulated": sweep.simulated,
         "reasons": sweep.reasons,
         "points": sweep.points.to_dicts(),
         "quantiles": sweep.quantiles.to_dicts(),

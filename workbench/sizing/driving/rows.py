@@ -51,7 +51,7 @@ def step_frame(held: Held, config: SweepConfig) -> pl.DataFrame:
         "arrivals": load.arrivals,
         "gpus": config.gpus,
         "clock": "real",
-        "simulated": config.simulated,
+        "simulated": config.simulated or held.simulated,
         "started_at": held.started_at,
         "duration_s": held.duration_s,
         "timeout_s": config.timeout_s,

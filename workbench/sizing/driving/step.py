@@ -59,6 +59,7 @@ class Held:
     client_cpu_share: float | None = None
     failures: Counter[str] = field(default_factory=Counter)
     broken_off: int = 0
+    simulated: bool = False
 
 
 class Step:
@@ -151,7 +152,7 @@ class Step:
 
     async def _decide_to_end(self) -> None:
         limit = self._rules.limits.reached(self._spent)
-        if limit is None and any(state.exhausted for state in self._state.values()):
+        if limit is None and len(self._state) == self._crew.size and all(one.exhausted for one in self._state.values()):
             limit = f"--max-requests {self._rules.limits.max_requests}"
         if limit is not None:
             # No tail: the limit is on what is sent, whatever for.
@@ -197,6 +198,7 @@ class Step:
         held.client_cpu_share = max(one.cpu_share for one in self._drained.values())
         for one in self._drained.values():
             held.failures.update(dict(one.failures))
+            held.simulated = held.simulated or one.simulated
         last = max((row.ended_s for row in held.requests), default=0.0)
         held.duration_s = max(last, 0.0) or held.duration_s
         held.in_flight = 0

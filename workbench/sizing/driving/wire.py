@@ -95,6 +95,7 @@ class Drained(msgspec.Struct, tag=True):
     lags_s: list[float]
     cpu_share: float
     failures: list[tuple[str, int]]
+    simulated: bool = False
 
 
 class Broken(msgspec.Struct, tag=True):

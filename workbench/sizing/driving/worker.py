@@ -105,7 +105,8 @@ class Worker:
         await driver.drained()
         self._flush()
         self._driver = None
-        self._report(wire.Drained(lags_s, cpu_share, list(driver.failures.items())))
+        simulated = self._target is not None and self._target.simulated
+        self._report(wire.Drained(lags_s, cpu_share, list(driver.failures.items()), simulated))
 
     async def _report_often(self, driver: Driver) -> None:
         while self._driver is driver:

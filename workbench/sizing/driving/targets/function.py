@@ -21,6 +21,8 @@ Workflow = Callable[[str], Any]
 class FunctionTarget:
     """Calls a workflow; an answer that is a mapping may tell more: `llm_s`, `input_tokens`, `output_tokens`."""
 
+    simulated = False
+
     def __init__(self, workflow: Workflow, *, timeout_s: float) -> None:
         self._workflow = workflow
         self._timeout_s = timeout_s

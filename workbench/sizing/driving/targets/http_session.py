@@ -19,6 +19,7 @@ from workbench.sizing.driving.reply import (
 )
 
 MAX_REFUSAL_BYTES = 4096
+SIMULATOR = "workbench-simulator"
 
 
 class HttpTarget(ABC):
@@ -51,6 +52,8 @@ class HttpTarget(ABC):
         }
         self._max_bytes = max_answer_bytes
         self._session: aiohttp.ClientSession | None = None
+        self._unheard = True
+        self.simulated = False
 
     async def open(self) -> None:
         """Make the session; belongs to the loop that it is made in."""
@@ -96,6 +99,10 @@ class HttpTarget(ABC):
                 self.method, self.address(prompt), data=self.body(prompt), allow_redirects=False
             ) as response:
                 status = response.status
+                if self._unheard:
+                    # Whoever forgets to say so is not told of GPUs that are none.
+                    self._unheard = False
+                    self.simulated = response.headers.get("Server", "").startswith(SIMULATOR)
                 if 200 <= status < 300:
                     return await self.read(response, sent)
                 return await _refusal(response)
