@@ -116,8 +116,13 @@ class Session:
 
 
 class SessionManager:
+    loop = None
+
     @classmethod
     async def create(cls, config, shared_builder, max_concurrency):
+        # Clients that a workflow keeps belong to the loop that they were made in.
+        cls.loop = cls.loop or asyncio.get_running_loop()
+        assert cls.loop is asyncio.get_running_loop()
         made = cls()
         made.running = made.most = 0
         made.limit = max_concurrency

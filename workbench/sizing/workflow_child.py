@@ -44,10 +44,15 @@ def main() -> None:
         return
     tell(ready=_version())
     threading.Thread(target=_take, args=(stdin, orders), daemon=True).start()
+    asyncio.run(_serve(orders, tell))
+
+
+async def _serve(orders: queue.SimpleQueue[str], tell: Tell) -> None:
+    """All levels in one event loop, as the toolkit runs them: a workflow may keep clients that belong to it."""
     while True:
-        order = json.loads(orders.get())
+        order = json.loads(await asyncio.to_thread(orders.get))
         try:
-            asyncio.run(level(order, tell))
+            await level(order, tell)
         except Exception as error:  # noqa: BLE001 - whatever the toolkit raises is told to the calculation
             tell(broken=_said(error))
 
