@@ -23,7 +23,8 @@ from workbench.errors import InputError
 from workbench.files import write_text
 
 NAME = "calc_runner_output.json"
-LARGEST_BYTES = 256 << 20
+# Some 800,000 runs; read, a file takes thirteen times its size.
+LARGEST_BYTES = 64 << 20
 MOST_JOBS = 10_000
 LARGEST_LOAD = 10**12
 _OLD_KEYS = ("per_concurrency_data", "out_of_range_runs")
@@ -120,7 +121,7 @@ def read(path: str | Path) -> tuple[CalcOutput, list[str]]:
     Raises
     ------
     InputError
-        There is no such file, it is larger than 256 MB, is no JSON, or a field has another type; the message names
+        There is no such file, it is larger than 64 MB, is no JSON, or a field has another type; the message names
         file and field.
     """
     path = Path(path)
