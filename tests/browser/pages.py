@@ -130,6 +130,12 @@ def _units(
 
 def _count(view: dict[str, Any], rows: list[dict[str, Any]], values: dict[str, Any]) -> int:
     for transform in view["transform"]:
+        if set(transform) == {"calculate", "as"}:
+            # What it comes to is the page's business; it is known where all that it is made of is.
+            parts = re.findall(r"datum\.(\w+)", transform["calculate"])
+            known = [all(row.get(name) is not None for name in parts) for row in rows]
+            rows = [row | {transform["as"]: good or None} for row, good in zip(rows, known, strict=True)]
+            continue
         assert set(transform) == {"filter"}, f"cannot tell what {transform} leaves"
         rows = [row for row in rows if _passes(transform["filter"], row, values)]
     kind = view["mark"]["type"] if isinstance(view["mark"], dict) else view["mark"]
@@ -262,6 +268,17 @@ def brush(page: Page, index: int, start: float, end: float) -> None:
     page.mouse.up()
 
 
+def drawing(page: Page, index: int) -> str:
+    """A chart's marks and axes as they stand in the page."""
+    return str(page.locator(f"#chart-{index} .canvas svg").inner_html())
+
+
+def wait_drawing_change(page: Page, index: int, before: str) -> None:
+    """Wait until a chart is drawn otherwise than before."""
+    script = "([selector, before]) => document.querySelector(selector)?.innerHTML !== before"
+    page.wait_for_function(script, arg=[f"#chart-{index} .canvas svg", before])
+
+
 def wait_marks_change(page: Page, index: int, name: str, before: int) -> int:
     """Wait until a view shows another number of marks than before; give the new one."""
     figure = page.locator(f"#chart-{index}").element_handle()
@@ -271,9 +288,9 @@ def wait_marks_change(page: Page, index: int, name: str, before: int) -> int:
     return drawn_marks(page, index, [name])[name]
 
 
-def set_slider(page: Page, index: int, value: int) -> None:
-    """Move a chart's slider as a reader does: the input event is what it listens to."""
-    slider = page.locator(f"#chart-{index} .vega-bindings input[type=range]").first
+def set_slider(page: Page, index: int, value: int, *, which: int = 0) -> None:
+    """Move one of a chart's sliders as a reader does: the input event is what it listens to."""
+    slider = page.locator(f"#chart-{index} .vega-bindings input[type=range]").nth(which)
     slider.evaluate(
         "(one, value) => { one.value = value; one.dispatchEvent(new Event('input', { bubbles: true })); }", value
     )
