@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -9,7 +10,7 @@ import polars as pl
 from workbench import charts
 from workbench.chart_data import at_most, sentences
 from workbench.formats import number
-from workbench.pieces.encodings import finish, limit_line, tooltip
+from workbench.pieces.encodings import ROW_PX, finish, limit_line, rows, tooltip
 from workbench.sizing.comparing import COMPARISON, TRUE
 from workbench.sizing.gpus import USABLE
 from workbench.sizing.tables import GOODPUT, POINTS, QUANTILES
@@ -66,20 +67,28 @@ def chart_ladder(
         _carried(estimate),
         f"{unvalued} steps whose quantile lies among failures not drawn" if unvalued else "",
     )
-    what = f"{estimate['metric']} p{100 * estimate['q']:g}"
-    title = f"{what} as the load is raised on {_gpus(estimate['test_gpus'])}"
-    return finish(alt.layer(*layers).resolve_scale(color="independent"), title, told, frame, height=320)
+    return finish(alt.layer(*layers).resolve_scale(color="independent"), _title(estimate), told, frame, height=320)
 
 
 def _gpus(count: int) -> str:
     return f"{count} GPU{'' if count == 1 else 's'}"
 
 
-def _carried(estimate: dict[str, Any]) -> str:
+def _title(estimate: dict[str, Any]) -> str:
+    """What was found, in a few words."""
+    what = f"{estimate['metric']} p{100 * estimate['q']:g}"
     if estimate["capacity"] is None:
-        return "no capacity can be read off"
-    ends = " to ".join(number(estimate[name]) for name in ("capacity_low", "capacity_high"))
-    return f"band: the load that they carry within the limit, {number(estimate['capacity'])} ({ends})"
+        return f"{_gpus(estimate['test_gpus'])}: no load is known to keep {what} within {estimate['limit_s']:g} s"
+    load = f"{number(estimate['capacity'])} {'users' if estimate['load_unit'] == 'users' else 'requests a second'}"
+    carry = "carries" if estimate["test_gpus"] == 1 else "carry"
+    return f"{_gpus(estimate['test_gpus'])} {carry} {load} with {what} within {estimate['limit_s']:g} s"
+
+
+def _carried(estimate: dict[str, Any]) -> str:
+    if estimate["capacity_low"] is None or estimate["capacity_high"] is None:
+        return "" if estimate["capacity"] is None else "the capacity has no whole interval"
+    ends = f"{number(estimate['capacity_low'])} to {number(estimate['capacity_high'])}"
+    return f"band: 90 % interval of what they carry, {ends}"
 
 
 def _x(frame: pl.DataFrame, estimate: dict[str, Any], name: str = "load") -> Any:
@@ -174,25 +183,60 @@ def chart_answers(comparison: pl.DataFrame) -> alt.Chart:
     -----
     Does not show how the others would do on other services: the guide has a table of many.
     """
+    import altair as alt
+
     frame = COMPARISON.check(comparison)
     need = frame.filter(answer=TRUE)["gpus"].to_list()
     known = need[0] if need else None
-    others = frame.filter(pl.col("answer") != TRUE)
-    return charts.forest(
-        others,
-        title="GPUs by each method" if known is None else f"GPUs by each method; the service needs {number(known)}",
-        label="answer",
-        estimate="gpus",
-        low="gpus_low",
-        high="gpus_high",
-        details=("deployed", "basis"),
-        reference=known,
-        log=False,
-        subtitle=sentences(
-            "dots: figures before rounding up",
-            "bar: 90 % interval" if known is None else "bar: 90 % interval, line: true need",
-        ),
+    drawn = frame.filter((pl.col("answer") != TRUE) & pl.col("gpus").is_not_null()).with_columns(said=_said())
+    x = alt.X("gpus", type="quantitative", title="GPUs", scale=_around(frame), axis=alt.Axis(tickMinStep=1, format="d"))
+    base = alt.Chart(drawn).encode(y=rows("answer"), tooltip=tooltip(drawn, leave_out=("said",)))
+    whole = base.transform_filter("isValid(datum.gpus_low) && isValid(datum.gpus_high)")
+    spans = whole.mark_rule(strokeWidth=7, opacity=0.35, strokeCap="round", color=COLOURS["accent"])
+    layers = [
+        spans.encode(x=alt.X("gpus_low", type="quantitative"), x2=alt.X2("gpus_high")),
+        base.mark_point(size=80, filled=True, opacity=1, color=COLOURS["accent"]).encode(x=x),
+        base.mark_text(align="left", fontSize=12).encode(x=alt.value("width"), text=alt.Text("said", type="nominal")),
+    ]
+    if known is not None:
+        true = pl.DataFrame({"gpus": [float(known)]})
+        layers.append(
+            alt.Chart(true).mark_rule(color=COLOURS["failure"], strokeDash=[6, 3]).encode(x=x, tooltip=tooltip(true))
+        )
+    missing = frame.filter(pl.col("gpus").is_null())["answer"].to_list()
+    told = sentences(
+        "dots: figures before they are rounded up",
+        "bar: 90 % interval",
+        "" if known is None else "dashed: the true need",
+        f"no number: {', '.join(missing)}" if missing else "",
     )
+    title = "GPUs by each method" if known is None else f"GPUs by each method; the service needs {number(known)}"
+    return finish(alt.layer(*layers), title, told, drawn.drop("said"), height=alt.Step(ROW_PX * 1.3))
+
+
+def _said() -> pl.Expr:
+    """What one would deploy, and what comes of it."""
+    off = pl.col("off")
+    outcome = (
+        pl.when(off.is_null())
+        .then(pl.lit(""))
+        .when(off < 0)
+        .then(pl.format(": {} too few", -off))
+        .when(off == 0)
+        .then(pl.lit(": exact"))
+        .otherwise(pl.format(": enough, {} spare", off))
+    )
+    return pl.format("  {}{}", "deployed", outcome)
+
+
+def _around(frame: pl.DataFrame) -> Any:
+    import altair as alt
+
+    columns = ("gpus", "gpus_low", "gpus_high")
+    values = [value for name in columns for value in frame[name].drop_nulls().to_list()]
+    if not values:
+        return alt.Scale()
+    return alt.Scale(domain=[int(0.9 * min(values)), math.ceil(1.1 * max(values))], nice=False, zero=False)
 
 
 def chart_client(points: pl.DataFrame) -> alt.Chart:

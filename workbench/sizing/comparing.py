@@ -64,8 +64,8 @@ def comparison(found: Answer, *, burst_gpus: float | None = None, truth: Truth |
         _line(LINE, row.get("slope_gpus"), points),
     ]
     if truth is not None:
-        rows.append(_line(BURST, burst_gpus, "the same levels, two passes each in one burst"))
-        runs = f"least count of {len(truth.tried)} tried, mean of {truth.runs} long runs each"
+        rows.append(_line(BURST, burst_gpus, "two passes a level, a burst"))
+        runs = f"{len(truth.tried)} counts tried, {truth.runs} runs each"
         rows.append(_line(TRUE, None if truth.gpus is None else float(truth.gpus), runs))
     need = truth.gpus if truth is not None else None
     for one in rows:

@@ -51,7 +51,8 @@ def _goodput(found: Answer, row: dict[str, Any]) -> list[KeyNumber]:
         return []
     best = carried.sort("load").row(-1, named=True)
     served = found.goodput.filter(step=best["step"]).row(0, named=True)
-    note = f"at {best['load']:g} {'users' if row['load_unit'] == 'users' else 'a second'}, {served['within_share']:.1%} in time"
+    unit = "users" if row["load_unit"] == "users" else "a second"
+    note = f"at {best['load']:g} {unit}, {served['within_share']:.1%} in time"
     return [("goodput of a GPU", served["goodput_per_gpu"], "requests/s", note)]
 
 

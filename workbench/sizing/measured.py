@@ -172,7 +172,8 @@ def _simulator(config: NotebookConfig, watcher: Watcher, stack: contextlib.ExitS
         url = stack.enter_context(process.running(service, time_scale=scale))
         shared = {"protocol": "nat", "url": url, "simulated": True, "gpus": gpus, "goals": goals, "seed": config.seed}
         sweeps.append(shared | config.sweep_settings)
-    note = f"Simulated, over HTTP in real time: the service runs {1 / scale:g} times as fast as described, and limits are as much shorter."
+    faster = f"the service runs {1 / scale:g} times as fast as described, and limits are as much shorter"
+    note = f"Simulated, over HTTP in real time: {faster}."
     return _driven(sweeps, config, goals, None, watcher, "simulated, HTTP", [note])
 
 

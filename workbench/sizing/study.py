@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from workbench.sizing.driving.targets.function import Workflow
     from workbench.tables import Table
 
-SELF_CHECK = ("load", "in_flight", "server_in_service", "send_lag_p99_s", "loop_lag_p99_s", "client_cpu_share")
-
 
 @dataclass(frozen=True)
 class Study:
@@ -87,11 +85,22 @@ class Study:
     @property
     def self_check(self) -> pl.DataFrame:
         """How each step was held, and what the client has to say of itself."""
-        several = self.found.points["gpus"].n_unique() > 1
-        names = [*(["gpus"] if several else []), *SELF_CHECK, "n_kept", "error_ratio", "verdict", "reason"]
-        frame = self.found.points.sort("gpus", "load").select(names)
-        unknown = [name for name in names if frame[name].null_count() == frame.height]
-        return frame.drop(unknown)
+        points = self.found.points.sort("gpus", "load")
+        several = points["gpus"].n_unique() > 1
+        shown = points.select(
+            *(["gpus"] if several else []),
+            "load",
+            "in_flight",
+            "server_in_service",
+            (1000 * pl.col("send_lag_p99_s")).alias("send_lag_p99_ms"),
+            (1000 * pl.col("loop_lag_p99_s")).alias("loop_lag_p99_ms"),
+            (100 * pl.col("client_cpu_share")).alias("client_cpu_percent"),
+            "n_kept",
+            (pl.col("n_kept") - pl.col("n_ok")).alias("n_failed"),
+            "verdict",
+            "reason",
+        )
+        return shown.drop([name for name in shown.columns if shown[name].null_count() == shown.height])
 
     @property
     def what_if(self) -> WhatIf | None:
@@ -101,6 +110,15 @@ class Study:
         ((gpus, levels),) = self.levels.items()
         unit, seed = self.found.load_unit, self.config.seed
         return WhatIf(levels, gpus, self.goal, self.found.load, unit, self.capacities, seed)
+
+    @property
+    def verification(self) -> pl.DataFrame | None:
+        """The verification as it is shown; null when there is none."""
+        if self.found.verification is None:
+            return None
+        names = ("target", "verdict", "gpus", "driven_load", "scope", "n", "value_s", "low_s", "high_s", "limit_s")
+        wrong = self.found.verification["reason"].null_count() < self.found.verification.height
+        return self.found.verification.select(*names, *(["reason"] if wrong else []))
 
     def key_numbers(self) -> list[KeyNumber]:
         """What stands below the answer."""

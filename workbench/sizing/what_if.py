@@ -27,6 +27,8 @@ STEPS_BELOW, STEPS_ABOVE = 10, 16
 SHARE = 0.05
 """A step of the grid, as a share of the limit."""
 CURVE_POINTS = 60
+WIDEST = 2.0
+"""Factor between the ends of an interval that still says something."""
 
 CAPACITIES = Table(
     "capacities",
@@ -116,6 +118,13 @@ def curve(levels: Sequence[Level], goal: Goal, method: str | None) -> pl.DataFra
     return CURVE.frame([{"load": float(load), "value_s": float(fitted.at(float(load))[0])} for load in at])
 
 
+def _told(table: pl.DataFrame) -> pl.DataFrame:
+    """The limits that something can be said about: those at the ends of the grid with a wide interval are left out."""
+    known = table.filter(table["capacity"].is_not_null()).sort("limit_ms")
+    sharp = known.filter(known["capacity_high"] <= WIDEST * known["capacity_low"])["limit_ms"]
+    return known.filter(known["limit_ms"].is_between(sharp.min(), sharp.max())) if len(sharp) else known
+
+
 class WhatIf:
     """GPUs for other users and other limits, from levels that were measured; nothing is measured anew.
 
@@ -145,7 +154,7 @@ class WhatIf:
     ) -> None:
         self.levels, self.test_gpus, self.goal, self.seed = levels, test_gpus, goal, seed
         self.load_unit = load_unit
-        self.table = table.filter((table["gpus"] == test_gpus) & table["capacity"].is_not_null()).sort("limit_ms")
+        self.table = _told(table.filter(table["gpus"] == test_gpus))
         self.load = load
         self.limit_ms = max(1, round(1000 * goal.limit_s))
         self._known: dict[int, Capacity] = {}
@@ -173,7 +182,7 @@ class WhatIf:
         whole = "at least " if high is None else ""
         count = math.ceil((high or gpus or 0) - 1e-9)
         ends = f"90 % interval {number(low)} to {number(high)}"
-        return f"{words}: {whole}{count} GPUs ({number(gpus)}, {ends}), if {self.test_gpus} GPUs times n carry n times the load."
+        return f"{words}: {whole}{count} GPUs ({number(gpus)}, {ends}), if n times the GPUs carry n times the load."
 
     def chart(self, *, sliders: bool = True) -> alt.Chart:
         """GPUs over the limit, for the load that is set; with sliders that work in the page."""

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 LIMIT_ROWS = 500
 MOST_LOAD = 4
 SLIDER_STEPS = 200
+# Without a lower end of the capacity nothing can be recommended.
+SAID = (
+    "isValid(datum.capacity_low) ? format(ceil(datum.most - 1e-9), ',') + ' GPUs' "
+    ": 'more than ' + format(floor(datum.gpus), ',') + ' GPUs, how many is open'"
+)
 
 
 def chart_what_if(
@@ -57,21 +62,21 @@ def chart_what_if(
         .transform_calculate(gpus=f"{per} / datum.capacity")
         .transform_calculate(fewest=f"{per} / datum.capacity_high")
         .transform_calculate(most=f"{per} / datum.capacity_low")
-        .transform_calculate(said="format(ceil(datum.most - 1e-9), ',') + ' GPUs'")
+        .transform_calculate(said=SAID)
     )
     x = alt.X(
         "limit_ms",
         type="quantitative",
         title=f"limit of {goal.metric} p{100 * goal.q:g} (ms)",
         scale=_span(limits),
-        axis=alt.Axis(format=",~g", tickCount=8),
+        axis=alt.Axis(format=",d", tickCount=8),
     )
     y = alt.Y(
         "gpus",
         type="quantitative",
         title="GPUs",
         scale=alt.Scale(zero=True, nice=True),
-        axis=alt.Axis(tickCount=6, format=",~g"),
+        axis=alt.Axis(tickCount=6, tickMinStep=1, format=",d"),
     )
     tips = [
         alt.Tooltip("limit_ms", type="quantitative", title="limit (ms)", format=","),
@@ -85,7 +90,7 @@ def chart_what_if(
         x=x, y=alt.Y("fewest", type="quantitative"), y2=alt.Y2("most")
     )
     dots = base.mark_point(size=38, filled=True, opacity=1, color=COLOURS["accent"]).encode(x=x, y=y, tooltip=tips)
-    here = whole.transform_filter("datum.limit_ms == limit_ms")
+    here = base.transform_filter("datum.limit_ms == limit_ms")
     chosen = here.mark_point(size=150, filled=True, opacity=1, color=COLOURS["failure"]).encode(x=x, y=y, tooltip=tips)
     words = here.mark_text(align="left", dx=10, dy=-12, fontSize=15, fontWeight=600).encode(
         x=x, y=y, text=alt.Text("said", type="nominal")
