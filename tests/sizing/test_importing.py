@@ -20,7 +20,7 @@ from workbench.errors import ConfigError, InputError
 from workbench.sizing import importing
 from workbench.sizing.importing import reading
 from workbench.sizing.importing.sweep import Imported, Request, Step, frames, held_rate, outcome
-from workbench.sizing.tables import POINTS, QUANTILES, REQUESTS, STEPS
+from workbench.sizing.tables import ESTIMATES, POINTS, QUANTILES, REQUESTS, STEPS
 
 RECORDED = SAMPLES / "sizing"
 GUIDELLM, AIPERF = RECORDED / "guidellm", RECORDED / "aiperf"
@@ -373,12 +373,16 @@ def told(capsys: pytest.CaptureFixture[str], *options: str | Path) -> tuple[int,
     return int(ended.value.code or 0), said.out, said.err
 
 
+def folder_of(out: str) -> Path:
+    return Path(next(line.removeprefix("sweep: ") for line in out.splitlines() if line.startswith("sweep: ")))
+
+
 def test_the_command_makes_a_sweep_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = told(capsys, GUIDELLM / "rate.json.gz", "--gpus", "2", "--out", tmp_path)
     assert (code, err) == (0, "")
     assert out.startswith("simulated: 1 level of guidellm, 30.67 arrivals a second (version 0.8.1)\n")
     assert "few samples: 109 kept, 200 wanted" in out
-    run = runs.load(Path(out.strip().splitlines()[-1].removeprefix("sweep: ")))
+    run = runs.load(folder_of(out))
     assert (run.area, run.status, run.verdict) == ("sizing", "succeeded", "valid")
     assert run.record["inputs"][0]["sha256"]
     assert {table.name: run.read_table(table).height for table in (REQUESTS, STEPS, POINTS)} == {
@@ -388,6 +392,27 @@ def test_the_command_makes_a_sweep_folder(tmp_path: Path, capsys: pytest.Capture
     }
     assert set(run.read_table(QUANTILES)["metric"]) == {"runtime", "llm", "ttft", "itl"}
     assert run.read_table(STEPS)["simulated"].all()
+
+
+def test_an_imported_sweep_is_sized_and_deployed_like_any_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = told(capsys, NAT, "--gpus", "2", "--goal", "p95<=0.5", "--out", tmp_path)
+    assert code == 0
+    folder = folder_of(out)
+    assert f"next: workbench sizing estimate {folder} --target-users N\n" in out
+    with pytest.raises(SystemExit) as ended:
+        main(["sizing", "estimate", str(folder), "--target-users", "100", "--json"])
+    capsys.readouterr()
+    assert ended.value.code == 0
+    row = runs.load(folder).read_table(ESTIMATES).row(0, named=True)
+    # p95 is 0.46 s at 8 users on two GPUs and 0.71 s at 16: 100 users need 13 to 25 of them.
+    assert 100 / 16 * 2 < row["gpus"] < 100 / 8 * 2
+    with pytest.raises(SystemExit) as ended:
+        main(["sizing", "manifests", str(folder), "--gpus-per-replica", "2", "--json"])
+    assert ended.value.code in (0, None)
+    planned = json.loads(capsys.readouterr().out)["plan"]
+    assert (planned["gpus"], planned["needed"]) == (row["recommended"], -(-row["recommended"] // 2))
 
 
 def test_a_result_without_a_level_that_can_be_sized_ends_with_1(

@@ -13,7 +13,7 @@ from workbench import runs
 from workbench.cli import main
 from workbench.sizing.manifests import Deployed, as_yaml, objects, scaling_target
 from workbench.sizing.replicas import plan
-from workbench.sizing.tables import ESTIMATES, POINTS
+from workbench.sizing.tables import ESTIMATES, POINTS, VERIFICATION
 
 # Schemas of the oldest, a middle and the newest Kubernetes that the validator brings.
 VERSIONS = ("1.25", "1.31", "1.37")
@@ -192,7 +192,7 @@ def sweep(folder: Path, *estimates: dict[str, Any], in_flight: dict[float, float
     zeros = {"int": 0, "float": 0.0, "str": "users"}
     empty = {column.name: None if column.nullable else zeros[column.dtype] for column in POINTS.columns}
     points = [
-        empty | {"step": step, "load": load, "in_flight": flying, "n_ok": 200}
+        empty | {"step": step, "load": load, "in_flight": flying, "n_ok": 200, "gpus": 2}
         for step, (load, flying) in enumerate((in_flight or {10.0: 10.0, 40.0: 40.0}).items())
     ]
     run.write_table(POINTS, POINTS.frame(points))
@@ -234,3 +234,25 @@ def test_a_sweep_without_an_answer_says_why(tmp_path: Path, capsys: pytest.Captu
     code, _, err = told(capsys, sweep(tmp_path, none))
     assert code == 2
     assert "beyond what was measured" in err
+
+
+def test_a_target_without_an_answer_may_need_more_than_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    none = {"target": "ttft", "recommended": None, "gpus": None, "binding": False, "reason": "beyond what was measured"}
+    folder = sweep(tmp_path, {}, none)
+    code, _, err = told(capsys, folder)
+    assert code == 2
+    assert "ttft: beyond what was measured" in err
+    assert told(capsys, folder, "--gpus", "12")[0] == 0
+
+
+def test_a_verification_that_failed_stands_above_the_manifests(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = sweep(tmp_path, {})
+    zeros = {"int": 1, "float": 1.0, "str": "x", "bool": True}
+    row = {column.name: None if column.nullable else zeros[column.dtype] for column in VERIFICATION.columns}
+    row |= {"target": "runtime p95 <= 2 s", "verdict": "failed", "reason": "2.4 s at 8 GPUs"}
+    runs.load(folder).write_table(VERIFICATION, VERIFICATION.frame([row]))
+    assert "# Verification of runtime p95 <= 2 s: failed (2.4 s at 8 GPUs).\n" in told(capsys, folder)[1]

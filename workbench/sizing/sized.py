@@ -42,7 +42,7 @@ def sized(sweep: Path | None, gpus: int | None, gpus_per_replica: int, in_flight
     ConfigError
         Neither a sweep nor GPUs are given, or the sweep ran on a part of a replica.
     InputError
-        The folder has no estimates, or none with an answer.
+        The folder has no estimates, or a target has no answer.
     """
     if in_flight is not None and in_flight <= 0:
         raise ConfigError("too small", where="--in-flight", found=in_flight, allowed="more than 0")
@@ -50,7 +50,7 @@ def sized(sweep: Path | None, gpus: int | None, gpus_per_replica: int, in_flight
         if gpus is None:
             raise ConfigError("nothing says how many GPUs", do="give the folder of a sweep, or --gpus N")
         return Sized(gpus, in_flight, [f"{gpus} GPUs as given."])
-    binding, points = _binding(sweep)
+    binding, points, notes = _binding(sweep, partly=gpus is not None)
     if binding["test_gpus"] % gpus_per_replica:
         raise ConfigError(
             "the sweep did not run on whole replicas",
@@ -59,29 +59,40 @@ def sized(sweep: Path | None, gpus: int | None, gpus_per_replica: int, in_flight
             do="measure on a multiple of a replica's GPUs",
         )
     carried = in_flight if in_flight is not None else _carried(binding, points, gpus_per_replica)
-    return Sized(gpus or int(binding["recommended"]), carried, _notes(binding, gpus))
+    return Sized(gpus or int(binding["recommended"]), carried, [*_notes(binding, gpus), *notes])
 
 
-def _binding(sweep: Path) -> tuple[dict[str, Any], pl.DataFrame]:
-    """The estimate that asks for the most, and the points that it rests on."""
+def _binding(sweep: Path, *, partly: bool) -> tuple[dict[str, Any], pl.DataFrame, list[str]]:
+    """The estimate that asks for the most, the points that it rests on, and what a verification said.
+
+    A target without an answer may need more than all others: refused, unless the user names the GPUs.
+    """
     from workbench import runs
-    from workbench.sizing.tables import ESTIMATES, POINTS
+    from workbench.sizing import keeping
+    from workbench.sizing.tables import POINTS, VERIFICATION
 
-    run = runs.load(sweep)
-    estimates = run.read_table(ESTIMATES)
-    answered = [row for row in estimates.iter_rows(named=True) if row["recommended"] is not None]
-    if not answered:
+    rows = list(keeping.estimated(sweep).iter_rows(named=True))
+    answered = [row for row in rows if row["recommended"] is not None]
+    if not answered or (len(answered) < len(rows) and not partly):
         raise InputError(
-            "no estimate with an answer",
+            "a target has no answer" if answered else "no estimate with an answer",
             where=sweep,
-            found=[f"{row['target']}: {row['reason'] or row['verdict']}" for row in estimates.iter_rows(named=True)],
+            found=[f"{row['target']}: {row['reason'] or row['verdict']}" for row in rows if row not in answered],
+            do="measure the levels that it names, or give --gpus N",
         )
-    return max(answered, key=lambda row: (row["recommended"], row["gpus"] or 0)), run.read_table(POINTS)
+    run = runs.load(sweep)
+    notes = []
+    if VERIFICATION.path(run.tables_folder).is_file():
+        notes = [
+            f"Verification of {row['target']}: {row['verdict']}" + (f" ({row['reason']})." if row["reason"] else ".")
+            for row in run.read_table(VERIFICATION).iter_rows(named=True)
+        ]
+    return max(answered, key=lambda row: (row["recommended"], row["gpus"] or 0)), run.read_table(POINTS), notes
 
 
 def _carried(binding: dict[str, Any], points: pl.DataFrame, gpus_per_replica: int) -> float | None:
     """Requests in flight per replica at the capacity: measured ones, since a load may count arrivals or thinkers."""
-    rows = points.filter(points["n_ok"] > 0).sort("load")
+    rows = points.filter((points["n_ok"] > 0) & (points["gpus"] == binding["test_gpus"])).sort("load")
     capacity = binding["capacity_low"] if binding["capacity_low"] is not None else binding["capacity"]
     if capacity is None or not rows.height:
         return None

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from workbench.runs import Run
-    from workbench.sizing.importing.sweep import Imported
+    from workbench.sizing.importing.folder import Kept
 
 
 def import_(
@@ -22,6 +21,10 @@ def import_(
     ],
     gpus: Annotated[int, typer.Option(help="GPUs that served it: no file tells.", min=1, max=100_000)],
     tool: Annotated[str | None, typer.Option(help="guidellm, aiperf or nat; told by the content without it.")] = None,
+    goal: Annotated[
+        list[str] | None,
+        typer.Option(metavar="GOAL", help="p95<=2 (s), 'ttft p99<=300ms': what estimates aim at. Repeat for several."),
+    ] = None,
     simulated: Annotated[bool, typer.Option("--simulated", help="The service was a simulator; results say so.")] = (
         False
     ),
@@ -37,70 +40,54 @@ def import_(
 
     Example: workbench sizing import artifacts/ --gpus 2
     """
-    from workbench.sizing import importing
+    from workbench.sizing.config import Goal
+    from workbench.sizing.importing import folder
 
-    found = importing.read(path, tool)
-    found.simulated = found.simulated or simulated
-    run, summary = _written(found, path, gpus, out)
+    goals = [Goal.read(text) for text in goal or []]
+    kept = folder.keep(path, gpus=gpus, tool=tool, goals=goals, simulated=simulated, out=out)
     if as_json:
-        import json
-
-        typer.echo(json.dumps(summary, default=str))
+        _print_json(kept)
     else:
-        _print(found, run, summary)
-    raise typer.Exit(0 if summary["verdict"] == "valid" else 1)
+        _print(kept, aims=bool(goals))
+    raise typer.Exit(0 if kept.usable else 1)
 
 
-def _written(found: Imported, path: Path, gpus: int, out: Path | None) -> tuple[Run, dict[str, Any]]:
-    from workbench import runs
-    from workbench.sizing.importing.sweep import frames
-    from workbench.sizing.points import points
-    from workbench.sizing.tables import POINTS, QUANTILES, REQUESTS, STEPS
+def _print_json(kept: Kept) -> None:
+    import json
 
-    requests, steps = frames(found, gpus)
-    judged, quantiles = points(requests, steps)
-    run = runs.start("sizing", out, title=f"A sweep of {found.tool}", command="import", config={"gpus": gpus})
-    run.add_input(path)
-    for table, frame in ((REQUESTS, requests), (STEPS, steps), (POINTS, judged), (QUANTILES, quantiles)):
-        run.write_table(table, frame)
-    usable = judged.filter(judged["verdict"].is_in(["valid", "saturated", "few samples"])).height
-    loads = [float(load) for load in judged["load"]]
-    unit = {"users": "users", "1/s": "arrivals a second"}[judged["load_unit"][0]]
-    span = f"{min(loads):.4g}" if len(loads) == 1 else f"{min(loads):.4g} to {max(loads):.4g}"
-    levels = f"{len(loads)} level{'s' if len(loads) > 1 else ''} of {found.tool}, {span} {unit}"
-    answer = f"{'simulated: ' if found.simulated else ''}{levels}"
-    reasons = [] if usable else ["no level can be sized"]
-    run.conclude("invalid" if reasons else "valid", [*reasons, *found.notes], answer)
-    return run, {
-        "folder": str(run.folder),
-        "tool": found.tool,
-        "version": found.version,
-        "verdict": run.verdict,
-        "answer": answer,
-        "notes": found.notes,
-        "points": judged.to_dicts(),
+    found = {
+        "folder": str(kept.folder),
+        "tool": kept.imported.tool,
+        "version": kept.imported.version or None,
+        "verdict": "valid" if kept.usable else "invalid",
+        "answer": kept.answer,
+        "notes": kept.imported.notes,
+        "points": kept.points.to_dicts(),
+        "quantiles": kept.quantiles.to_dicts(),
     }
+    typer.echo(json.dumps(found))
 
 
-def _print(found: Imported, run: Run, summary: dict[str, Any]) -> None:
-    """The levels with their verdicts, what was left out, where it lies."""
+def _print(kept: Kept, *, aims: bool) -> None:
+    """The levels with their verdicts, what was left out, where it lies, what is next."""
     from workbench.terminal import say
 
-    say(f"{summary['answer']} (version {found.version})")
-    for point in summary["points"]:
+    version = kept.imported.version
+    say(kept.answer + (f" (version {version})" if version else ""))
+    for point in kept.points.iter_rows(named=True):
         unit = "users" if point["load_unit"] == "users" else "/s"
-        p95 = _p95(run, point["step"])
-        text = f"  {point['load']:.4g} {unit}: {point['n_ok']} of {point['n_kept']} kept answered, {p95}"
-        say(f"{text}, {point['verdict']}" + (f": {point['reason']}" if point["reason"] else ""))
-    for note in found.notes:
+        text = f"  {point['load']:.4g} {unit}: {point['n_ok']} of {point['n_kept']} kept answered, "
+        text += f"{_p95(kept, point['step'])}, {point['verdict']}"
+        say(text + (f": {point['reason']}" if point["reason"] else ""))
+    for note in kept.imported.notes:
         say(f"note: {note}")
-    say(f"\nsweep: {run.folder}")
+    say(f"\nsweep: {kept.folder}")
+    target = "--target-users N" if kept.points["load_unit"][0] == "users" else "--target-rate R"
+    say(f"next: workbench sizing estimate {kept.folder} {target}" + ("" if aims else " --goal 'p95<=S'"))
 
 
-def _p95(run: Run, step: int) -> str:
-    from workbench.sizing.tables import QUANTILES
-
-    for row in run.read_table(QUANTILES).iter_rows(named=True):
+def _p95(kept: Kept, step: int) -> str:
+    for row in kept.quantiles.iter_rows(named=True):
         if (row["step"], row["metric"], row["q"]) == (step, "runtime", 0.95):
             return f"p95 {row['value_s']:.3f} s" if row["value_s"] is not None else f"p95 {row['note']}"
     return "no p95"

@@ -101,7 +101,7 @@ class Summary(msgspec.Struct):
     """Of `profile_export_aiperf.json` what is needed."""
 
     input_config: InputConfig
-    aiperf_version: str = "unknown"
+    aiperf_version: str = ""
 
 
 def find(path: Path) -> list[Path]:
@@ -124,7 +124,7 @@ def read(path: Path) -> Imported:
         raise InputError(
             "no records of single requests", where=path, allowed=RECORDS, do="run aiperf with --export-level records"
         )
-    found = Imported("aiperf", "unknown", True, [])
+    found = Imported("aiperf", "", True, [])
     for file in files:
         summary = reading.document(_summary(file), Summary)
         found.version = summary.aiperf_version

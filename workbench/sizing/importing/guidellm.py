@@ -108,7 +108,7 @@ class Benchmark(msgspec.Struct):
 class Metadata(msgspec.Struct):
     """Of the file."""
 
-    guidellm_version: str = "unknown"
+    guidellm_version: str = ""
 
 
 class Report(msgspec.Struct):

@@ -56,7 +56,10 @@ class Step:
 
 @dataclass(slots=True)
 class Imported:
-    """A file of another tool: its steps, and what the user should know of how they came to be."""
+    """A file of another tool: its steps, and what the user should know of how they came to be.
+
+    The version is empty where the file does not tell it.
+    """
 
     tool: str
     version: str

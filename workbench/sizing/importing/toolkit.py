@@ -28,7 +28,7 @@ def read(path: Path) -> Imported:
         The file is not one, or a field has another type.
     """
     output, notices = calcfile.read(path)
-    found = Imported("nat", "unknown", False, [], [*notices, NO_TIMES])
+    found = Imported("nat", "", False, [], [*notices, NO_TIMES])
     for users, level in sorted(output.calc_data.items()):
         metrics = level.sizing_metrics
         label = f"{users} users"
