@@ -1,0 +1,46 @@
+"""What a sweep has used up, and when it is enough."""
+
+from __future__ import annotations
+
+import pytest
+
+from workbench.sizing.driving.limits import Limits, Prices, Spent
+from workbench.sizing.driving.wire import Request
+
+
+def request(*, retries: int = 0, tokens: tuple[int | None, int | None] = (None, None)) -> Request:
+    return Request(0, 0.0, 0.0, 1.0, "ok", 200, retries, None, None, None, None, *tokens, False)
+
+
+def test_retries_and_tokens_count_and_unknown_tokens_do_not() -> None:
+    spent = Spent()
+    spent.add([request(retries=2, tokens=(10, 5)), request(), request(tokens=(1, None))])
+    assert (spent.requests, spent.input_tokens, spent.output_tokens) == (5, 11, 5)
+
+
+def test_cost_is_that_of_requests_and_of_tokens() -> None:
+    spent = Spent(requests=100, input_tokens=2_000_000, output_tokens=500_000)
+    assert spent.cost(Prices(0.01, 1.5, 6.0)) == pytest.approx(1.0 + 3.0 + 3.0)
+
+
+@pytest.mark.parametrize(
+    ("limits", "told"),
+    [
+        (Limits(), None),
+        (Limits(max_requests=101), None),
+        (Limits(max_requests=100), "--max-requests 100"),
+        (Limits(max_duration_s=59.5), "--max-duration 59.5"),
+        (Limits(max_tokens=3000), "--max-tokens 3000"),
+        (Limits(max_tokens=3001), None),
+        (Limits(max_cost=1.0, prices=Prices(request=0.01)), "--max-cost 1"),
+        (Limits(max_cost=1.01, prices=Prices(request=0.01)), None),
+    ],
+)
+def test_a_limit_is_reached_when_it_is_used_up(limits: Limits, told: str | None) -> None:
+    assert limits.reached(Spent(requests=100, duration_s=60.0, input_tokens=1000, output_tokens=2000)) == told
+
+
+def test_the_allowance_is_what_is_left() -> None:
+    assert Limits().allowance(Spent(requests=5)) is None
+    assert Limits(max_requests=8).allowance(Spent(requests=5)) == 3
+    assert Limits(max_requests=3).allowance(Spent(requests=5)) == 0
