@@ -130,6 +130,7 @@ def test_the_command_prints_yaml_that_says_what_it_rests_on(capsys: pytest.Captu
     assert code == 0
     assert out.startswith("# 14 GPUs as given.\n# 14 GPUs -> 5 replicas of 3 and 1 spare: 6 replicas\n")
     assert "placeholder" not in out
+    assert "&" not in out
     assert next(one["kind"] for one in yaml.safe_load_all(out)) == "Deployment"
     code, out, _ = told(capsys, "--gpus", "4", "--json")
     found = json.loads(out)

@@ -165,7 +165,7 @@ def _pod(planned: Plan, deployed: Deployed) -> Object:
 
 def _container(planned: Plan, deployed: Deployed) -> Object:
     gpus = {deployed.gpu_resource: str(planned.gpus_per_replica)}
-    asked = {"httpGet": {"path": deployed.health, "port": "http"}, "periodSeconds": 10, "timeoutSeconds": 5}
+    asked = {"httpGet": {"path": deployed.health, "port": "http"}, "periodSeconds": 10, "timeoutSeconds": 10}
     container: Object = {
         "name": "server",
         "image": deployed.image,
@@ -173,7 +173,8 @@ def _container(planned: Plan, deployed: Deployed) -> Object:
         "resources": {"limits": gpus, "requests": dict(gpus)},
         "startupProbe": {**asked, "failureThreshold": math.ceil(deployed.start_s / 10)},
         "readinessProbe": {**asked, "failureThreshold": 3},
-        "livenessProbe": {**asked, "failureThreshold": 6},
+        # Patient: a server under full load answers late, and to kill it then makes the load of the others worse.
+        "livenessProbe": {**asked, "failureThreshold": 30},
         "securityContext": {"allowPrivilegeEscalation": False},
     }
     if deployed.args:
@@ -266,6 +267,12 @@ def as_yaml(found: list[Object], notes: list[str]) -> str:
     """The objects as one YAML stream, the notes as comments before them."""
     import yaml
 
+    class Plain(yaml.SafeDumper):
+        """Writes what occurs twice twice: nobody wants to read anchors in a manifest."""
+
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
     comments = "".join(f"# {line}\n" for note in notes for line in note.splitlines())
-    documents = [yaml.safe_dump(one, sort_keys=False, default_flow_style=False, width=120) for one in found]
+    documents = [yaml.dump(one, Dumper=Plain, sort_keys=False, default_flow_style=False, width=120) for one in found]
     return comments + "---\n" + "---\n".join(documents)
