@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from workbench import runs
 from workbench.errors import ConfigError
 from workbench.sizing import keeping
+from workbench.sizing.answering import Answer
 from workbench.sizing.config import Goal, SweepConfig
 from workbench.sizing.driving import journal, sweep
 from workbench.sizing.points import Limits
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 LONGER = 4
 """How many times the samples and the time of a step a verification may take: the prediction lies near the limit."""
 FOLDER = "verification"
+DRAWS = 500
 
 
 def verify(
@@ -63,6 +65,22 @@ def verify(
     table = verification(found.requests, found.steps, goals, predicted_gpus=count, load=load, limits=limits)
     runs.load(folder).write_table(VERIFICATION, table)
     return table
+
+
+def answered(
+    folder: Path,
+    load: keeping.Load,
+    *,
+    price: float | None = None,
+    verified: bool = False,
+    watcher: sweep.Watcher | None = None,
+) -> Answer:
+    """The answer of a sweep that has just ended, verified on the same service if that is wanted; kept in its folder."""
+    found = keeping.estimate([folder], load, None, price, DRAWS, 0)
+    if verified and found.recommended is not None:
+        found = found.verified(verify(folder, watcher=watcher))
+        keeping.keep(found, folder)
+    return found
 
 
 def text(found: pl.DataFrame, folder: Path) -> str:

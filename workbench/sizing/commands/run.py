@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from workbench.sizing.commands.estimate import Price, Rate, Users
+
+if TYPE_CHECKING:
+    from workbench.sizing.keeping import Load
 
 
 def run(
@@ -99,6 +105,12 @@ def run(
         bool, typer.Option("--unique-prefix", help="Begin each prompt differently, to defeat prefix caches.")
     ] = False,
     seed: Annotated[int | None, typer.Option(help="Start of all random numbers.", show_default="0")] = None,
+    target_users: Users = None,
+    target_rate: Rate = None,
+    gpu_price: Price = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Drive the predicted load at the end: did every goal hold?")
+    ] = False,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder below which the sweep gets its own.")] = None,
     resume: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Go on with the sweep in this folder; limits may be given anew.")
@@ -111,12 +123,16 @@ def run(
     start of it that is not yet steady is dropped. Each step is written as it ends: Ctrl-C keeps them, --resume goes
     on. Retries, timeouts and failures are counted by kind and never taken for answers.
 
-    Exit code 0 when all points are valid, 1 when some are not (their reasons are told) or a limit ended it, 130 after
-    Ctrl-C.
+    With --target-users (or --target-rate) it goes on to the answer: how many GPUs, with an interval; --verify then
+    drives the service at the predicted load of its GPUs.
 
-    Example: workbench sizing run --url http://127.0.0.1:8000 --goal "p95<=2"
+    Exit code 0 when all points are valid, 1 when some are not (their reasons are told) or a limit ended it; with a
+    target, when there is an answer (and it held), else 1. 130 after Ctrl-C.
+
+    Example: workbench sizing run --url http://127.0.0.1:8000 --goal "p95<=2" --target-users 150 --verify
     """
     from workbench.errors import ConfigError
+    from workbench.sizing import keeping
 
     given = {
         "url": url or None,
@@ -173,26 +189,56 @@ def run(
         )
     if resume is not None and not function:
         del settings["protocol"]
-    _drive(settings, out, resume, as_json)
+    wanted = None
+    if target_users is not None or target_rate is not None:
+        wanted = keeping.load_of(target_users, target_rate)
+    elif verify or gpu_price is not None:
+        raise ConfigError("nothing says what is to be served", do="give --target-users N or --target-rate R, too")
+    if wanted is not None and wanted.unit != ("users" if arrivals in (None, "users") else "1/s") and resume is None:
+        raise ConfigError("the target is of another kind than the levels", found=wanted.unit, where="--arrivals")
+    if wanted is not None and not goal and resume is None:
+        raise ConfigError("no goal: nothing says how many are too many", where="--goal", allowed="like p95<=2")
+    _drive(settings, out, resume, as_json, _Question(wanted, gpu_price, verify))
 
 
-def _drive(settings: dict[str, Any], out: Path | None, resume: Path | None, as_json: bool) -> None:
+@dataclass(frozen=True)
+class _Question:
+    """What is asked beyond the points."""
+
+    load: Load | None
+    gpu_price: float | None
+    verify: bool
+
+
+def _drive(settings: dict[str, Any], out: Path | None, resume: Path | None, as_json: bool, asked: _Question) -> None:
+    import json
     import shlex
     import sys
 
+    from workbench.sizing import checking, keeping
     from workbench.sizing.driving import report
     from workbench.sizing.driving.progress import watcher
     from workbench.sizing.driving.sweep import run as sweep
     from workbench.terminal import say
 
     command = "workbench " + shlex.join(sys.argv[1:])
+    answer = None
     with watcher() as told:
         found = sweep(out=out, keep=True, resume=resume, watcher=told, command=command, **settings)
+        if asked.load is not None and found.ended == "finished" and found.folder is not None:
+            answer = checking.answered(
+                found.folder, asked.load, price=asked.gpu_price, verified=asked.verify, watcher=told
+            )
+    folder = found.folder or Path()
     if as_json:
-        typer.echo(report.as_json(found))
+        document = json.loads(report.as_json(found))
+        document["answer"] = None if answer is None else json.loads(keeping.as_json(answer, folder))
+        typer.echo(json.dumps(document, indent=1))
     else:
         say(report.text(found))
-    raise typer.Exit(130 if found.ended == "interrupted" else 1 if found.reasons else 0)
+        if answer is not None:
+            say("\n" + keeping.text(answer, folder))
+    raise typer.Exit(130 if found.ended == "interrupted" else 1 if (found if answer is None else answer).reasons else 0)
 
 
 def _pairs(texts: list[str]) -> dict[str, str]:
