@@ -252,7 +252,7 @@ def chart_client(points: pl.DataFrame) -> alt.Chart:
     Open loops ask for a rate, and have no row here. Does not show why a server takes in less.
     """
     frame = POINTS.check(points).filter(load_unit="users").sort("gpus", "load")
-    parts = {"in flight, by the client": "in_flight", "in service, by the server's clock": "server_in_service"}
+    parts = {"in flight (client)": "in_flight", "in service (server)": "server_in_service"}
     tidy = pl.concat(
         frame.select("load", seen=pl.lit(name), held_percent=100 * pl.col(column) / pl.col("load"))
         for name, column in parts.items()
@@ -280,15 +280,13 @@ def chart_goodput(points: pl.DataFrame, goodput: pl.DataFrame) -> alt.Chart:
     served = POINTS.check(points).select("step", "gpus", "rate_per_s")
     joined = GOODPUT.check(goodput).join(served, on="step").filter(pl.col("gpus") == pl.col("gpus").max())
     parts = {"within all targets": pl.col("goodput_per_gpu"), "all requests": pl.col("rate_per_s") / pl.col("gpus")}
-    tidy = pl.concat(
-        joined.select("load", served=pl.lit(name), requests_per_gpu_per_s=value) for name, value in parts.items()
-    )
-    shown = tidy.group_by("served", "load", maintain_order=True).agg(pl.col("requests_per_gpu_per_s").mean())
+    tidy = pl.concat(joined.select("load", served=pl.lit(name), requests_per_s=value) for name, value in parts.items())
+    shown = tidy.group_by("served", "load", maintain_order=True).agg(pl.col("requests_per_s").mean())
     chart = charts.ladder(
         shown.sort("served", "load", descending=[True, False]),
         title="Requests a second of one GPU",
         level="load",
-        value="requests_per_gpu_per_s",
+        value="requests_per_s",
         variant="served",
         subtitle="where the lines part, requests are late",
     )

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from workbench.sizing.truth import Truth
 
 OURS = "this workbench"
-LINE = "line through the same points"
-BURST = "line as the toolkit measures"
+LINE = "line, same points"
+BURST = "line, toolkit's runs"
 TRUE = "true need"
 
 COMPARISON = Table(

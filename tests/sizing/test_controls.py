@@ -1,0 +1,109 @@
+"""Live sliders move the what-if and its words; a live cell says how far a sweep is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from IPython.utils.capture import capture_output
+
+from workbench import theme
+from workbench.sizing.config import Goal
+from workbench.sizing.controls import Controls
+from workbench.sizing.driving.outcome import Silence
+from workbench.sizing.driving.step import Held
+from workbench.sizing.driving.wire import Load
+from workbench.sizing.estimate import Level
+from workbench.sizing.telling import Cell, bullets, watching
+from workbench.sizing.what_if import WhatIf, capacities
+
+GOAL = Goal(limit_s=1.0)
+
+
+def levels() -> list[Level]:
+    """p95 is a tenth of a second a user, a little spread around it."""
+    around = np.linspace(0.9, 1.0, 200)[:, None]
+    return [Level(load, 0.1 * load * around) for load in (1.0, 2.0, 4.0, 8.0, 12.0, 16.0)]
+
+
+def made() -> Controls:
+    known = levels()
+    return Controls(WhatIf(known, 1, GOAL, 40.0, "users", capacities({1: known}, GOAL, draws=100)))
+
+
+def test_the_sliders_stand_at_the_question() -> None:
+    controls = made()
+    assert (controls.load.value, controls.limit.value) == (40.0, 1000)
+    assert "40 users at runtime p95 ≤ 1 s: " in controls.sentence.value
+
+
+def test_twice_the_users_need_twice_the_gpus() -> None:
+    controls = made()
+    before = controls.sentence.value
+    controls.load.value = 80.0
+    assert "80 users" in controls.sentence.value
+    assert [text.split("(")[1].split(",")[0] for text in (before, controls.sentence.value)] == ["3.98", "7.96"]
+
+
+def test_another_limit_is_calculated_anew() -> None:
+    controls = made()
+    controls.limit.value = 1500
+    assert "≤ 1.5 s" in controls.sentence.value
+    assert controls.what_if.capacity.value == pytest.approx(15.0, rel=0.02)
+
+
+def test_a_move_draws_the_shown_chart_again() -> None:
+    theme.enable()
+    controls = made()
+    with capture_output():
+        controls.show()
+    drawn: list[Any] = []
+    controls._chart = type("Handle", (), {"update": lambda _, chart: drawn.append(chart.to_dict())})()
+    controls.limit.value = 1200
+    assert [param["value"] for param in drawn[0]["params"] if param["name"] == "limit_ms"] == [1200]
+
+
+def test_headless_the_chart_has_sliders_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    theme.enable()
+    monkeypatch.setenv("WORKBENCH_RUN_DIR", "headless")
+    what_if = made().what_if
+    asked: list[bool] = []
+    monkeypatch.setattr(what_if, "chart", lambda *, sliders=True: asked.append(sliders))
+    with capture_output():
+        what_if.show()
+    assert asked == [True]
+
+
+class Handle:
+    """What a display gives."""
+
+    def __init__(self) -> None:
+        self.shown: list[Any] = []
+
+    def update(self, thing: Any) -> None:
+        self.shown.append(thing)
+
+
+def test_a_live_cell_keeps_a_line_for_each_step() -> None:
+    handle = Handle()
+    cell = Cell(handle)
+    for number in range(2):
+        load = Load(number, "closed", 0, users=2**number)
+        cell.begun(load)
+        cell.going(Held(load, ""))
+        cell.ended(Held(load, "", stopped="tight"))
+    cell.stopping(1)
+    lines = handle.shown[-1].text.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["step 0, 1 user", "step 1, 2 users", "stopping"]
+    assert "(tight)" in lines[0]
+
+
+def test_in_a_batch_run_nobody_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKBENCH_RUN_DIR", "headless")
+    with watching() as watcher:
+        assert isinstance(watcher, Silence)
+
+
+def test_notes_from_outside_are_harmless() -> None:
+    assert "<b>" not in bullets(["<b>x</b>"]).html

@@ -1,0 +1,258 @@
+"""The notebook's study: in virtual time, over HTTP, of a function, of a sweep that is there; what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from workbench import runs
+from workbench.errors import ConfigError, InputError
+from workbench.sizing import keeping
+from workbench.sizing.comparing import BURST, COMPARISON, LINE, OURS, TRUE
+from workbench.sizing.driving import sweep
+from workbench.sizing.notebook_config import NotebookConfig, assigned
+from workbench.sizing.study import Study, study, verdict
+from workbench.sizing.tables import ESTIMATES, SCALING, VERIFICATION
+from workbench.sizing.what_if import CAPACITIES
+
+# A tenth of the default service's times; small and quick.
+SERVICE = ["slots=8", "output_tokens=20", "calls=1"]
+QUICK = ["least_samples=60", "most_samples=120"]
+
+
+def config(**changed: Any) -> NotebookConfig:
+    given: dict[str, Any] = {
+        "users": 60,
+        "goals": ["p95<=0.25"],
+        "gpu_counts": [1],
+        "service": SERVICE,
+        "settings": QUICK,
+        "truth_runs": 1,
+    }
+    return NotebookConfig(**(given | changed))
+
+
+def studied(folder: Path, **changed: Any) -> Study:
+    return study(config(**changed), runs.start("sizing", folder))
+
+
+@pytest.fixture(autouse=True)
+def _headless(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("WORKBENCH_RUN_DIR", str(tmp_path))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    patch = pytest.MonkeyPatch()
+    patch.setenv("WORKBENCH_RUN_DIR", "headless")
+    found = studied(tmp_path_factory.mktemp("runs"))
+    patch.undo()
+    return found
+
+
+def test_in_virtual_time_it_answers_verifies_and_says_that_it_is_simulated(made: Study) -> None:
+    assert made.answer.startswith("Simulated: ")
+    assert made.notes[0].startswith("Simulated, virtual time")
+    assert made.found.verification is not None
+    assert made.found.verification["scope"].to_list() == ["whole load"]
+    assert (verdict(made) == "valid") == (not made.reasons)
+    assert made.check()["holds"].all()
+
+
+def test_the_same_seed_gives_the_same_figures_and_another_seed_others(made: Study, tmp_path: Path) -> None:
+    again, other = studied(tmp_path), studied(tmp_path, seed=1)
+    assert again.measured.requests.equals(made.measured.requests)
+    assert again.answer == made.answer
+    assert not other.measured.requests.equals(made.measured.requests)
+
+
+def test_its_tables_are_in_the_run_folder(tmp_path: Path) -> None:
+    run = runs.start("sizing", tmp_path)
+    found = study(config(truth_runs=0), run)
+    assert run.read_table(ESTIMATES).equals(found.found.estimates)
+    assert run.read_table(COMPARISON)["answer"].to_list() == [OURS, LINE]
+    assert run.read_table(CAPACITIES)["limit_ms"].is_sorted()
+
+
+def test_the_answers_stand_beside_the_true_need(made: Study) -> None:
+    assert made.truth is not None
+    need = made.truth.gpus
+    assert need is not None
+    assert made.truth.tried[need]
+    assert made.truth.tried.get(need - 1, need == 1) in (False, need == 1)
+    rows = {row["answer"]: row for row in made.comparison.iter_rows(named=True)}
+    assert set(rows) == {OURS, LINE, BURST, TRUE}
+    assert rows[OURS]["off"] == made.found.recommended - need  # type: ignore[operator]
+    assert rows[BURST]["deployed"] == math.ceil(rows[BURST]["gpus"])
+    assert f"is {need} GPUs" in made.notes[-1]
+
+
+def test_the_grid_has_the_estimate_itself_at_the_limit_that_was_asked_for(made: Study) -> None:
+    row = made.capacities.filter(limit_ms=250).row(0, named=True)
+    estimate = made.found.estimates.row(0, named=True)
+    names = ("capacity", "capacity_low", "capacity_high")
+    assert [row[name] for name in names] == [estimate[name] for name in names]
+    assert made.what_if is not None
+    assert f"60 users at runtime p95 ≤ 0.25 s: {made.found.recommended} GPUs" in made.what_if.answer
+
+
+def test_the_curve_passes_the_limit_at_the_capacity(made: Study) -> None:
+    capacity = made.found.estimates["capacity"].item()
+    inside = made.curve.filter(pl.col("load") <= capacity)
+    beyond = made.curve.filter(pl.col("load") > capacity * 1.001)
+    assert inside["value_s"].max() <= 0.25 + 1e-9  # type: ignore[operator]
+    assert beyond["value_s"].min() >= 0.25 - 1e-9  # type: ignore[operator]
+
+
+def test_a_limit_below_all_latencies_is_invalid_with_its_reason(tmp_path: Path) -> None:
+    found = studied(tmp_path, goals=["p95<=0.01"], settings=[*QUICK, "users=[1,2,4]"])
+    assert verdict(found) == "invalid"
+    assert "above the limit" in found.reasons[0]
+    assert (found.truth, found.found.verification) == (None, None)
+    assert found.check()["holds"].all()
+    assert found.key_numbers()[0][1] is None
+    assert "no number" in found.what_if.answer  # type: ignore[union-attr]
+
+
+def test_several_gpu_counts_show_how_it_scales(tmp_path: Path) -> None:
+    found = studied(tmp_path, gpu_counts=[2, 1], truth_runs=0, users=20)
+    assert found.found.scaling["model"].to_list() == ["linear", "Amdahl"]
+    assert SCALING in [declared for declared, _ in found.tables()]
+    assert found.what_if is None
+    assert sorted(found.capacities["gpus"].unique().to_list()) == [1, 2]
+    assert "gpus" in found.self_check.columns
+
+
+def test_open_loops_ask_for_a_rate(tmp_path: Path) -> None:
+    settings = [*QUICK, "arrivals=poisson", "rates=[5, 10, 20, 40]"]
+    found = studied(tmp_path, users=100, settings=settings, goals=["p95<=0.2"])
+    assert found.found.load_unit == "1/s"
+    assert found.truth is None
+    assert found.check()["holds"].all()
+
+
+def test_live_the_simulator_is_driven_over_http_and_verified_at_its_share(tmp_path: Path) -> None:
+    settings = ["least_samples=40", "most_samples=40", "min_step_s=0", "users=[1,2,4,8,12]"]
+    found = studied(tmp_path, live=True, time_scale=0.1, goals=["p95<=0.5"], settings=settings, users=12)
+    assert found.measured.how == "simulated, HTTP"
+    assert found.measured.goals[0].limit_s == pytest.approx(0.05)
+    assert "10 times as fast" in found.notes[0]
+    assert found.measured.steps["clock"].unique().to_list() == ["real"]
+    assert found.measured.requests["server_runtime_s"].null_count() == 0
+    assert found.check()["holds"].all()
+    if found.found.recommended is not None:
+        assert found.found.verification is not None
+        assert found.found.verification["predicted_gpus"].to_list() == [found.found.recommended]
+
+
+def test_a_function_of_the_users_own_is_driven_live(tmp_path: Path) -> None:
+    async def workflow(prompt: str) -> str:
+        await asyncio.sleep(0)
+        return prompt.upper()
+
+    settings = ["least_samples=40", "most_samples=40", "min_step_s=0", "users=[1,2]"]
+    live = config(live=True, settings=settings, goals=["p95<=1"])
+    found = study(live, runs.start("sizing", tmp_path), workflow)
+    assert found.measured.how == "live, real time"
+    assert not found.found.simulated
+    assert set(found.measured.requests["outcome"].to_list()) == {"ok"}
+    assert verdict(found) == "invalid"  # so fast a function was not brought near its limit
+    assert "measure" in found.reasons[0] or "add levels" in found.reasons[0]
+    with pytest.raises(ConfigError, match="real time"):
+        study(config(), runs.start("sizing", tmp_path), workflow)
+
+
+def test_a_sweep_that_is_there_is_shown_with_its_verification(tmp_path: Path) -> None:
+    async def workflow(prompt: str) -> str:
+        return prompt
+
+    swept = sweep.run(
+        workflow, out=tmp_path / "sweeps", users=[1, 2], least_samples=40, most_samples=40, min_step_s=0, seed=3
+    )
+    assert swept.folder is not None
+    given = {"sweep": [str(swept.folder)], "users": 2, "goals": ["p95<=1"], "settings": []}
+    found = studied(tmp_path, **given)
+    assert found.measured.requests.equals(swept.requests)
+    assert found.found.verification is None
+    assert "concurrent requests" in found.notes[0]
+    with pytest.raises(ConfigError, match="another kind of load"):
+        keeping.check_unit(swept.steps, keeping.Load(2, "1/s"))
+
+
+def test_an_earlier_verification_counts_for_its_own_count_load_and_target_only(tmp_path: Path) -> None:
+    from workbench.sizing.measured import _earlier
+
+    run = runs.start("sizing", tmp_path)
+    row = {
+        "target": "runtime p95 <= 0.25 s",
+        "limit_s": 0.25,
+        "predicted_gpus": 4,
+        "load": 60.0,
+        "gpus": 1,
+        "driven_load": 15.0,
+        "load_unit": "users",
+        "scope": "per-GPU load",
+        "simulated": True,
+        "n": 200,
+        "value_s": 0.2,
+        "low_s": 0.19,
+        "high_s": 0.21,
+        "verdict": "held",
+        "reason": None,
+    }
+    run.write_table(VERIFICATION, VERIFICATION.frame([row]))
+    assert _earlier(run.folder, config())(4).height == 1
+    assert _earlier(run.folder, config())(5).height == 0
+    assert _earlier(run.folder, config(users=61))(4).height == 0
+    assert _earlier(run.folder, config(goals=["p95<=0.3"]))(4).height == 0
+    assert _earlier(tmp_path / "none", config())(4).height == 0
+
+
+def test_a_folder_without_a_sweep_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="no sweep here"):
+        studied(tmp_path, sweep=[str(tmp_path / "empty")])
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"url": "http://127.0.0.1:1"}, "live=true"),
+        ({"live": True, "sweep": ["x"]}, "one of them"),
+        ({"live": True, "url": "http://127.0.0.1:1", "function": "a:b"}, "not both"),
+        ({"live": True, "url": "http://127.0.0.1:1", "gpu_counts": [1, 2]}, "one number of GPUs"),
+        ({"gpu_counts": [1, 1]}, "twice"),
+        ({"users": 0}, "greater than 0"),
+        ({"goals": []}, "at least 1"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        config(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"service": ["slot=8"]}, "not a field of the simulated service"),
+        ({"service": ["gpus=8"]}, "not a field of the simulated service"),
+        ({"service": ["slots=none"]}, "slots: Input should be a valid integer"),
+        ({"settings": ["seed=1"]}, "parameter of its own"),
+        ({"settings": ["sample=1"]}, "unknown setting"),
+        ({"settings": ["users"]}, "not a setting"),
+        ({"goals": ["fast"]}, "not a goal"),
+    ],
+)
+def test_a_wrong_setting_is_one_message(tmp_path: Path, given: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        studied(tmp_path, **given)
+
+
+def test_a_setting_twice_is_refused() -> None:
+    with pytest.raises(ConfigError, match="twice"):
+        assigned(["slots=1", "slots=2"], where="service")
