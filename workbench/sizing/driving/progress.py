@@ -110,13 +110,14 @@ class Live(Lines):
         from rich.text import Text
 
         line = f"{self._name}: {figures(held)}, {held.in_flight} in flight, {held.duration_s:.0f} s"
-        self._live.update(Text(line), refresh=True)
+        self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
 
     def say(self, line: str) -> None:
         """A line that stays."""
         from rich.text import Text
 
-        self._console.print(Text(line))
+        self._live.update(Text(""), refresh=True)
+        self._console.print(Text(line), soft_wrap=True)
 
 
 def watcher() -> Lines:
