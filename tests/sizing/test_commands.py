@@ -1,0 +1,166 @@
+"""`workbench sizing estimate`, `verify` and `run --target-users`: answers beside their sweeps, exit codes, refusals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from workbench import runs
+from workbench.cli import main
+from workbench.sizing.config import Goal, SweepConfig, sweep_config
+from workbench.sizing.driving import journal
+from workbench.sizing.simulation import virtual
+from workbench.sizing.simulation.process import running
+from workbench.sizing.simulation.service import Service
+from workbench.sizing.tables import ESTIMATES, SCALING, VERIFICATION
+
+GOALS = [Goal(limit_s=1.5)]
+Said = tuple[int, str, str]
+
+
+def kept(out: Path, gpus: int, **settings: object) -> Path:
+    """A sweep in virtual time, in a folder as `run` leaves it."""
+    asked = {"url": "http://127.0.0.1:9", "simulated": True, "gpus": gpus, "goals": GOALS}
+    config: SweepConfig = sweep_config(**asked | settings)
+    requests, steps = virtual.sweep(Service(gpus=gpus), config)
+    written = journal.create(config, out=out, keep=True, prompts={}, command=None)
+    for step in steps["step"].to_list():
+        note = journal.StepNote(step=step)
+        written.add(requests.filter(pl.col("step") == step), steps.filter(pl.col("step") == step), note)
+    written.finish()
+    assert written.folder is not None
+    return written.folder
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return kept(tmp_path_factory.mktemp("sweep"), 2)
+
+
+@pytest.fixture
+def sizing(capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+    def run(*arguments: object) -> Said:
+        code: object = 0
+        try:
+            main(["sizing", *map(str, arguments)])
+        except SystemExit as ended:
+            code = ended.code
+        said = capsys.readouterr()
+        return int(str(code or 0)), said.out, said.err
+
+    return run
+
+
+def test_an_estimate_is_told_and_kept_beside_its_sweep(sizing: Callable[..., Said], sweep: Path) -> None:
+    code, out, _ = sizing("estimate", sweep, "--target-users", 100, "--gpu-price", 2)
+    assert code == 0
+    run = runs.load(sweep)
+    row = run.read_table(ESTIMATES).row(0, named=True)
+    assert f"{row['recommended']} GPUs serve 100 users at runtime p95 <= 1.5 s" in out
+    assert f"cost of the recommended GPUs: {2 * row['recommended']} an hour" in out
+    assert (run.verdict, run.answer) == ("valid", out.splitlines()[0])
+
+
+def test_json_is_one_document_and_nothing_else(sizing: Callable[..., Said], sweep: Path) -> None:
+    code, out, err = sizing("estimate", sweep, "--target_users", 100, "--json")
+    found = json.loads(out)
+    assert (code, err, found["recommended"]) == (0, "", found["estimates"][0]["recommended"])
+    assert found["simulated"] is True
+
+
+def test_other_goals_can_be_asked_of_the_same_sweep(sizing: Callable[..., Said], sweep: Path) -> None:
+    _, out, _ = sizing("estimate", sweep, "--target-users", 100, "--goal", "llm p95<=900ms", "--json")
+    assert [row["target"] for row in json.loads(out)["estimates"]] == ["llm p95 <= 0.9 s"]
+
+
+def test_a_goal_out_of_reach_is_no_answer_and_says_what_to_measure(sizing: Callable[..., Said], sweep: Path) -> None:
+    code, out, _ = sizing("estimate", sweep, "--target-users", 100, "--goal", "p95<=60")
+    assert code == 1
+    assert "no number of GPUs can be given" in out
+    assert "add levels, such as" in out
+
+
+def test_sweeps_of_several_counts_are_put_together(sizing: Callable[..., Said], tmp_path: Path) -> None:
+    folders = [kept(tmp_path, gpus) for gpus in (1, 2)]
+    code, out, _ = sizing("estimate", *folders, "--target-users", 28)
+    assert code == 0
+    assert "Amdahl over 1, 2 GPUs" in out
+    assert runs.load(folders[0]).read_table(SCALING)["model"].to_list() == ["linear", "Amdahl"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "what is to be served?"),
+        (("--target-users", 5, "--target-rate", 5), "what is to be served?"),
+        (("--target-rate", 5), "the sweep measured another kind of load"),
+        (("--target-users", 5, "--goal", "p95"), "not a goal"),
+        (("--target-users", 0), "the load to serve is not positive"),
+    ],
+)
+def test_wrong_use_is_refused(
+    sizing: Callable[..., Said], sweep: Path, arguments: tuple[object, ...], words: str
+) -> None:
+    code, out, err = sizing("estimate", sweep, *arguments)
+    assert (code, out) == (2, "")
+    assert words in err
+
+
+def test_a_folder_without_a_sweep_is_refused(sizing: Callable[..., Said], tmp_path: Path) -> None:
+    code, _, err = sizing("estimate", tmp_path, "--target-users", 5)
+    assert code == 2
+    assert "no sweep here" in err
+
+
+def test_nothing_can_be_verified_before_it_is_estimated(sizing: Callable[..., Said], tmp_path: Path) -> None:
+    code, _, err = sizing("verify", kept(tmp_path, 1))
+    assert code == 2
+    assert "nothing was estimated yet" in err
+
+
+def test_the_whole_load_is_driven_where_the_predicted_gpus_are(sizing: Callable[..., Said], tmp_path: Path) -> None:
+    folder = kept(tmp_path, 1, users=[1, 4, 8], goals=[Goal(limit_s=1.2)], least_samples=50, most_samples=50)
+    assert sizing("estimate", folder, "--target-users", 12)[0] == 0
+    count = int(runs.load(folder).read_table(ESTIMATES)["recommended"][0])
+    with running(Service(gpus=count), time_scale=0.2) as url:
+        code, out, _ = sizing("verify", folder, "--url", url, "--gpus", count)
+    row = runs.load(folder).read_table(VERIFICATION).row(0, named=True)
+    assert (row["scope"], row["driven_load"], row["gpus"]) == ("whole load", 12.0, count)
+    # How the machine fares while tests run side by side is not asked here, only that verdict and code agree.
+    assert (code == 0) == (row["verdict"] == "held")
+    assert row["verdict"].upper() in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--verify",), "nothing says what is to be served"),
+        (("--target-users", 5), "no goal"),
+        (("--target-rate", 5, "--goal", "p95<=2"), "another kind than the levels"),
+    ],
+)
+def test_run_refuses_half_a_question_before_it_drives(
+    sizing: Callable[..., Said], arguments: tuple[object, ...], words: str
+) -> None:
+    code, _, err = sizing("run", "--url", "http://127.0.0.1:9", "--users", "1,2", *arguments)
+    assert code == 2
+    assert words in err
+
+
+def test_run_goes_on_to_the_answer(sizing: Callable[..., Said], tmp_path: Path) -> None:
+    with running(Service(), time_scale=0.1) as url:
+        code, out, _ = sizing(
+            *("run", "--url", url, "--users", "1,4,24", "--goal", "p95<=0.15", "--target-users", 50, "--verify"),
+            *("--samples", 40, "--most-samples", 40, "--max-step", 10, "--out", tmp_path, "--json"),
+        )
+    found = json.loads(out)
+    assert found["simulated"] is True
+    answer = found["answer"]
+    assert answer["estimates"][0]["load"] == 50
+    assert (code == 0) == (answer["reasons"] == [])
+    if answer["recommended"] is not None:
+        assert answer["verification"][0]["predicted_gpus"] == answer["recommended"]
