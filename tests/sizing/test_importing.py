@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import gzip
 import json
 from collections import Counter
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from workbench.errors import ConfigError, InputError
 from workbench.sizing import importing
 from workbench.sizing.importing import reading
 from workbench.sizing.importing.sweep import Imported, Request, Step, frames, held_rate, outcome
+from workbench.sizing.points import points
 from workbench.sizing.tables import ESTIMATES, POINTS, QUANTILES, REQUESTS, STEPS
 
 RECORDED = SAMPLES / "sizing"
@@ -199,6 +202,9 @@ def report(**strategy: Any) -> dict[str, Any]:
     return {"metadata": document["metadata"], "benchmarks": [benchmark]}
 
 
+SMALL_REPORT = report()
+
+
 def written(folder: Path, document: Any) -> Path:
     path = folder / "report.json"
     path.write_text(document if isinstance(document, str) else json.dumps(document))
@@ -231,6 +237,48 @@ def test_a_wrong_field_is_named_with_its_file(tmp_path: Path) -> None:
         told = refused(written(tmp_path, document))
         assert named in told
         assert "report.json" in told
+
+
+def changed(document: Any, random: Random) -> Any:
+    """A document with one value at any depth taken away, or replaced by what nobody expects there."""
+    document = copy.deepcopy(document)
+    places = []
+
+    def walk(value: Any) -> None:
+        for key in list(value) if isinstance(value, dict) else range(min(2, len(value))):
+            places.append((value, key))
+            if isinstance(value[key], dict | list):
+                walk(value[key])
+
+    walk(document)
+    holder, key = random.choice(places)
+    if random.random() < 0.3:
+        del holder[key]
+    else:
+        holder[key] = random.choice([None, "", -1, 0, 1e308, -1e308, 2**70, True, [], {}, "x" * 50, 1.5, [None]])
+    return document
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_is_changed_in_a_result_it_is_read_or_refused(seed: int, tmp_path: Path) -> None:
+    random = Random(seed)
+    records = gzip.decompress((AIPERF / "rate" / "profile_export.jsonl.gz").read_bytes()).splitlines()[:4]
+    parts = [json.loads(line) for line in records]
+    for part in parts:
+        part["metrics"] = {name: part["metrics"][name] for name in list(part["metrics"])[:6]}
+    summary = unpacked(AIPERF / "rate" / "profile_export_aiperf.json.gz")
+    aiperf = changed([{"input_config": summary["input_config"]}, *parts], random)
+    (tmp_path / "profile_export_aiperf.json").write_text(json.dumps(aiperf[0]))
+    (tmp_path / "profile_export.jsonl").write_text("".join(json.dumps(part) + "\n" for part in aiperf[1:]))
+    small = json.loads(NAT.read_text())
+    small["calc_data"] = {"2": small["calc_data"]["2"]}
+    (tmp_path / "calc.json").write_text(json.dumps(changed(small, random)))
+    written(tmp_path, changed(SMALL_REPORT, random))
+    for path, tool in ((tmp_path, "aiperf"), (tmp_path / "calc.json", "nat"), (tmp_path / "report.json", "guidellm")):
+        with contextlib.suppress(InputError, ConfigError):
+            requests, steps = frames(importing.read(path, tool), 1)
+            assert requests.height >= steps.height > 0
+            points(requests, steps)
 
 
 @pytest.mark.parametrize(
@@ -321,6 +369,21 @@ def test_lines_and_requests_are_bounded(artifacts: Path, monkeypatch: pytest.Mon
     assert "too many requests" in refused(artifacts)
     monkeypatch.setattr(reading, "LONGEST_LINE_BYTES", 500)
     assert "a line is too long" in refused(artifacts)
+
+
+def test_counts_that_cannot_be_are_refused(artifacts: Path) -> None:
+    path = artifacts / "profile_export.jsonl"
+    first, rest = path.read_text().split("\n", 1)
+    for name, value, said in (
+        ("usage_prompt_tokens", 2**70, "tokens that cannot be"),
+        ("usage_prompt_tokens", -1, "tokens that cannot be"),
+        ("inter_token_latency", -5.0, "times that cannot be"),
+        ("time_to_first_token", -1e9, "times that cannot be"),
+    ):
+        record = json.loads(first)
+        record["metrics"][name]["value"] = value
+        path.write_text(json.dumps(record) + "\n" + rest)
+        assert said in refused(artifacts), name
 
 
 def test_what_aiperf_lacks_is_named(artifacts: Path, tmp_path: Path) -> None:

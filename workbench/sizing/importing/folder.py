@@ -104,9 +104,9 @@ def _config(found: Imported, steps: pl.DataFrame, gpus: int, goals: list[Goal]) 
         arrivals = steps["arrivals"][0]
         settings |= {"arrivals": "poisson" if arrivals == "trace" else arrivals}
         settings |= {"rates": sorted(set(steps["rate_per_s"].drop_nulls()))}
-    limits = steps["timeout_s"].drop_nulls()
-    if len(limits):
-        settings["timeout_s"] = min(86_400.0, float(str(limits.max())))
+    limits = [limit_s for limit_s in steps["timeout_s"].drop_nulls() if limit_s > 0]
+    if limits:
+        settings["timeout_s"] = min(86_400.0, max(limits))
     return sweep_config(**settings)
 
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 Arrivals = Literal["users", "poisson", "constant", "trace"]
 KEPT_SHARE = 0.75
 LATEST_S = 1e11
+MOST_TOKENS = 10**12
+MOST_USERS = 10**6
 _STATUS = re.compile(r"(?<!\d)([1-5]\d\d)(?!\d)")
 _KINDS = (
     ("timeout", r"time[ds]? ?-?out"),
@@ -129,6 +131,8 @@ def frames(imported: Imported, gpus: int) -> tuple[pl.DataFrame, pl.DataFrame]:
     steps = []
     ordered = sorted(imported.steps, key=lambda step: step.began_s or 0.0)
     for number, step in enumerate(ordered):
+        if step.users is not None and not 1 <= step.users <= MOST_USERS:
+            raise InputError("users that cannot be", found=step.users, allowed=f"1 to {MOST_USERS}")
         rows = sorted(map(_plausible, step.requests), key=lambda request: (request.intended_s, request.sent_s))
         began_s = rows[0].intended_s
         prompts = {prompt: item for item, prompt in enumerate(dict.fromkeys(row.prompt for row in rows))}
@@ -141,12 +145,19 @@ def frames(imported: Imported, gpus: int) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def _plausible(request: Request) -> Request:
-    """Refuse times that no clock shows; a request is due when it is sent at the latest."""
-    if not 0 <= request.sent_s <= request.ended_s <= LATEST_S:
-        raise InputError("times that cannot be", found=f"sent at {request.sent_s} s, ended at {request.ended_s} s")
+    """Refuse times that no clock shows, counts that nobody counts; a request is due when it is sent at the latest."""
+    if not 0 <= request.sent_s <= request.ended_s <= LATEST_S or request.intended_s < 0:
+        told = f"due at {request.intended_s} s, sent at {request.sent_s} s, ended at {request.ended_s} s"
+        raise InputError("times that cannot be", found=told)
     request.intended_s = min(request.intended_s, request.sent_s)
-    if request.intended_s < 0:
-        raise InputError("times that cannot be", found=f"due at {request.intended_s} s")
+    first_s = request.first_token_s
+    if first_s is not None and not request.intended_s <= first_s <= LATEST_S:
+        raise InputError("times that cannot be", found=f"sent at {request.sent_s} s, first token at {first_s} s")
+    if request.itl_s is not None and not 0 <= request.itl_s <= LATEST_S:
+        raise InputError("times that cannot be", found=f"{request.itl_s} s between tokens")
+    for tokens in (request.input_tokens, request.output_tokens):
+        if tokens is not None and not 0 <= tokens <= MOST_TOKENS:
+            raise InputError("tokens that cannot be", found=tokens, allowed=f"0 to {MOST_TOKENS}")
     return request
 
 
