@@ -272,7 +272,24 @@ def test_a_served_workflow_is_timed_by_this_clock_and_its_llm_calls_by_the_serve
     levels = document(done)["calc_data"]
     assert {level["sizing_metrics"]["llm_latency_p95"] for level in levels.values()} == {0.0625}
     assert all(0 < level["sizing_metrics"]["workflow_runtime_p95"] < 0.0625 * 100 for level in levels.values())
+    assert all(level["sizing_metrics"]["workflow_runtime_p95"] != 0.0625 for level in levels.values())
     assert done.facts["clock"] == "client"
+    assert not any("waits before the server begins" in notice for notice in done.notices)
+
+
+def test_a_wait_before_the_server_begins_is_told(tmp_path: Path) -> None:
+    """Events of a microsecond, in answers that take longer to come."""
+    with served(lambda question: (200, events(2**-20))) as (url, _):
+        done = run(options(tmp_path, ["a", "b"], endpoint=url))
+    assert any("waits before the server begins" in notice for notice in done.notices)
+    assert set(done.facts["clock_gap_s"]) == {"1", "2", "4"}
+
+
+def test_the_total_is_from_the_first_event_to_the_last() -> None:
+    runs = [calc_online.Run("a", "ok", 2.0, [], 10.0, 12.0), calc_online.Run("b", "ok", 4.0, [], 11.0, 15.0)]
+    level = calc_online.metrics_of([*runs, calc_online.Run("c", "failed")])
+    assert level.total_runtime == 5.0
+    assert level.workflow_runtime_p95 == pytest.approx(3.9)
 
 
 def test_the_servers_clock_is_taken_when_asked_for(tmp_path: Path) -> None:

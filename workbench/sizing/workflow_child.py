@@ -133,6 +133,8 @@ def times(events: list[tuple[str, float, str]]) -> dict[str, Any]:
     --------
     >>> times([("LLM_START", 1.0, "a"), ("LLM_START", 2.0, "b"), ("LLM_END", 4.0, "b"), ("LLM_END", 5.0, "a")])
     {'first': 1.0, 'last': 5.0, 'llm_s': [2.0, 4.0]}
+    >>> times([("LLM_END", 1.0, "never begun")])["llm_s"]
+    []
     >>> times([])
     {'first': None, 'last': None, 'llm_s': []}
     """
