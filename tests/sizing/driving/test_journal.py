@@ -17,7 +17,7 @@ import pytest
 
 from tests.fakes.hostile import Hostile, Plan, hostile
 from workbench import runs
-from workbench.errors import ConfigError, InputError
+from workbench.errors import ConfigError, InputError, RunFailedError
 from workbench.sizing import calcfile
 from workbench.sizing.driving.journal import alone_in
 from workbench.sizing.driving.step import Held
@@ -269,6 +269,32 @@ def test_steps_that_the_tables_lack_are_noticed(tmp_path: Path) -> None:
     STEPS.write(first.steps.head(1), first.folder / "tables")
     with pytest.raises(InputError, match="steps of the sweep are missing"):
         run(resume=first.folder)
+
+
+def test_a_sweep_whose_client_died_is_recorded_as_failed_and_can_be_gone_on_with(tmp_path: Path) -> None:
+    marker = tmp_path / "die"
+    (tmp_path / "mortal_for_sizing.py").write_text(
+        "import asyncio, os, pathlib\n"
+        "async def agent(prompt):\n"
+        "    await asyncio.sleep(0.001)\n"
+        f"    if pathlib.Path({str(marker)!r}).exists(): os._exit(3)\n"
+    )
+
+    class Die(Silence):
+        def ended(self, held: Held) -> None:
+            marker.touch()
+
+    settings = FEW | {"protocol": "function", "function": "mortal_for_sizing:agent", "processes": 1}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        with pytest.raises(RunFailedError, match="a client process died with exit code 3"):
+            run(users=[1, 2], out=tmp_path, watcher=Die(), **settings)
+        folder = only_folder(tmp_path)
+        assert runs.load(folder).status == "failed"
+        marker.unlink()
+        found = run(resume=folder)
+    assert (found.ended, found.steps["users"].to_list()) == ("finished", [1, 2])
+    assert runs.load(folder).status == "succeeded"
 
 
 def test_two_sweeps_do_not_write_into_one_folder(tmp_path: Path) -> None:

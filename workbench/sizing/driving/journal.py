@@ -180,6 +180,18 @@ def _read(path: Path) -> SweepRecord:
 
 
 @contextlib.contextmanager
+def ending(run: runs.Run | None) -> Iterator[None]:
+    """Within, an error closes the run's record as failed: its steps are kept, and it can be gone on with."""
+    try:
+        yield
+    except BaseException as error:
+        if run is not None:
+            name = type(error).__name__
+            run.end("failed", {"cell_number": None, "source": None, "error_name": name, "error": str(error)})
+        raise
+
+
+@contextlib.contextmanager
 def alone_in(folder: Path | None) -> Iterator[None]:
     """Hold a folder for one sweep; the system lets go of it when the process ends, however it ends.
 

@@ -47,23 +47,27 @@ class Work:
         ConfigError, RunFailedError
             A client process cannot go on; the steps before are written.
         """
-        config, journal = self.config, self.journal
-        spent = journal.spent()
-        rules = _rules(config)
-        ended, limit = "finished", rules.limits.reached(spent)
-        with journals.alone_in(journal.folder):
-            async with Crew(wire.Open(_target(config), self._the_prompts), config.processes, self._workflow) as crew:
-                while limit is None and (load := following(config, journal.requests, journal.steps)) is not None:
-                    held = await self._step(crew, self._load(load), rules, spent, asked, watcher)
-                    limit = held.limit
-                    if held.stopped == "interrupted":
-                        ended = "interrupted"
-                        break
-            if limit is not None:
-                ended = "limit"
+        with journals.alone_in(self.journal.folder), journals.ending(self.journal.run):
+            opening = wire.Open(_target(self.config), self._the_prompts)
+            async with Crew(opening, self.config.processes, self._workflow) as crew:
+                ended, limit = await self._levels(crew, asked, watcher)
             if ended == "finished":
-                journal.finish()
-        return self._concluded(ended, limit)
+                self.journal.finish()
+            return self._concluded(ended, limit)
+
+    async def _levels(self, crew: Crew, asked: Asked, watcher: Watcher) -> tuple[str, str | None]:
+        """Hold one level after the other; why it ended, and the limit when it was one."""
+        journal, rules = self.journal, _rules(self.config)
+        spent = journal.spent()
+        while (load := following(self.config, journal.requests, journal.steps)) is not None:
+            if (limit := rules.limits.reached(spent)) is not None:
+                return "limit", limit
+            held = await self._step(crew, self._load(load), rules, spent, asked, watcher)
+            if held.stopped == "interrupted":
+                return "interrupted", None
+            if held.limit is not None:
+                return "limit", held.limit
+        return "finished", None
 
     def _concluded(self, ended: str, limit: str | None) -> Sweep:
         """The sweep with its points judged; they are written beside the raw tables, for the toolkit too."""
