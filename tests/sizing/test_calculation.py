@@ -238,3 +238,14 @@ def test_levels_in_memory_go_with_rules_and_nothing_that_runs() -> None:
         sizing.calculate(levels={}, target_workflow_runtime_s="10")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="no load"):
         sizing.calculate("out", config_file="w.yml", concurrencies=["1", "2"])  # type: ignore[list-item]
+
+
+def test_alerts_are_letters_in_a_column_of_their_own() -> None:
+    levels = line(1, 2, 4, 8) | {16: metrics(20.0, 55.0), 32: metrics(1.0, 2.0, interrupted=True)}
+    lines = list(calc_table.lines(calculated(levels, GOAL)))
+    assert calc_table.LEGEND in lines
+    shown = {cells[2].strip(): cells[1].strip() for cells in (row.split("|") for row in lines if row[:1] == "|")}
+    assert (shown["1"], shown["16"], shown["32"]) == ("", "!LR", "!W")
+    plain = "\n".join(calc_table.lines(calculated(line(1, 2, 4, 8), GOAL)))
+    assert "Alerts" not in plain
+    assert "Over" not in plain

@@ -291,8 +291,8 @@ def test_variables_are_put_in_and_base_files_merged(tmp_path: Path, monkeypatch:
     (tmp_path / "base.yml").write_text(
         "eval:\n  general:\n    dataset: {_type: json, file_path: '${ROWS_OF}', id_key: '${KEY:-id}'}\n    more: 1\n"
     )
-    (tmp_path / "w.yml").write_text("base: base.yml\neval: {general: {more: '${UNSET}x'}}\n")
-    assert nat_yaml.load(tmp_path / "w.yml")["eval"]["general"]["more"] == "x"
+    (tmp_path / "w.yml").write_text("base: base.yml\neval: {general: {more: '${UNSET}x${OTHER:-y}'}}\n")
+    assert nat_yaml.load(tmp_path / "w.yml")["eval"]["general"]["more"] == "xy"
     # The file lies beside the YAML, not in the working directory.
     assert len(dataset.read(tmp_path / "w.yml").rows) == 5
 

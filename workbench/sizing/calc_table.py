@@ -75,10 +75,11 @@ def columns(result: Calculation) -> tuple[list[str], list[list[Cell]]]:
         "Over WF Target": [data.alerts.num_items_greater_than_target_runtime for data in levels.values()],
     }
     always = ("Concurrency", "p95 LLM Latency", "p95 WF Runtime", "Total Runtime")
+    # A float is an estimate, be it 0; empty are "", null and a count of 0.
     kept = {
         name: column
         for name, column in wanted.items()
-        if name in always or any(value not in ("", None, 0) or (value == 0 and "Rough" in name) for value in column)
+        if name in always or any(isinstance(value, float) or value for value in column)
     }
     return list(kept), [list(row) for row in zip(*kept.values(), strict=True)]
 
