@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import aiohttp
 import msgspec
 import orjson
@@ -23,16 +25,16 @@ ANSWER = b"data:"
 ERROR = b"error:"
 
 
-class _Tokens(msgspec.Struct):
+class _Tokens(msgspec.Struct, gc=False):
     prompt_tokens: int = 0
     completion_tokens: int = 0
 
 
-class _Usage(msgspec.Struct):
+class _Usage(msgspec.Struct, gc=False):
     token_usage: _Tokens | None = None
 
 
-class Event(msgspec.Struct):
+class Event(msgspec.Struct, gc=False):
     """What is read of an event of the server; the rest of it is passed over undecoded."""
 
     event_type: str
@@ -41,7 +43,7 @@ class Event(msgspec.Struct):
     usage_info: _Usage | None = None
 
 
-class _Line(msgspec.Struct):
+class _Line(msgspec.Struct, gc=False):
     payload: str
 
 
@@ -73,8 +75,8 @@ class ServerTimes:
     """What the events of one request add up to, on the server's clock."""
 
     def __init__(self) -> None:
-        self.first: float | None = None
-        self.last: float | None = None
+        self._first = math.inf
+        self._last = -math.inf
         self.llm_s: list[float] = []
         self.input_tokens: int | None = None
         self.output_tokens: int | None = None
@@ -82,12 +84,14 @@ class ServerTimes:
 
     def add(self, event: Event) -> None:
         """Take in one event; calls are paired by UUID, so that calls side by side are told apart."""
-        at = event.event_timestamp
-        self.first = at if self.first is None or at < self.first else self.first
-        self.last = at if self.last is None or at > self.last else self.last
-        if event.event_type == "LLM_START":
+        at, kind = event.event_timestamp, event.event_type
+        if at < self._first:
+            self._first = at
+        if at > self._last:
+            self._last = at
+        if kind == "LLM_START":
             self._started[event.UUID] = at
-        elif event.event_type == "LLM_END":
+        elif kind == "LLM_END":
             started = self._started.pop(event.UUID, None)
             # Clocks of servers are set back now and then; such a call has no duration.
             if started is not None and at >= started:
@@ -103,9 +107,7 @@ class ServerTimes:
     @property
     def runtime_s(self) -> float | None:
         """Last event minus first; null without two of them."""
-        if self.first is None or self.last is None or self.first == self.last:
-            return None
-        return self.last - self.first
+        return self._last - self._first if self._last > self._first else None
 
 
 class NatTarget(HttpTarget):
