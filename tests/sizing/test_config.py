@@ -84,6 +84,8 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
         {"url": "http://127.0.0.1/?api_key=s3cr3t"},
         {"url": "http://127.0.0.1/?a=1&access_token=s3cr3t"},
         {"header_env": {"Authorization": "s3cr3t 1"}},
+        {"protocol": "openai", "model": "m", "extra_body": {"auth": [{"api_key": "s3cr3t"}]}},
+        {"protocol": "http", "body": {"q": "{prompt}", "password": "s3cr3t"}},
     ],
 )
 def test_a_secret_is_refused_and_not_repeated(change: dict[str, Any]) -> None:

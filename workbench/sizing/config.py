@@ -167,6 +167,9 @@ class SweepConfig(BaseModel):
             raise ValueError("openai needs the name of a model")
         if self.protocol == "http" and "{prompt}" not in self.url + repr(self.body):
             raise ValueError("there is no {prompt} in the url or the body: every request would be the same")
+        for name, value in (("extra_body", self.extra_body), ("body", self.body)):
+            if (key := _secret_key(value)) is not None:
+                raise ValueError(f"{name} holds a secret ({key}), and is written down; give it by --header-env")
         for header, variable in self.header_env.items():
             if not HEADER.fullmatch(header) or not VARIABLE.fullmatch(variable):
                 raise ValueError("header_env is HEADER=VARIABLE, the name of an environment variable, not a value")
@@ -196,6 +199,19 @@ def _check_url(url: str) -> None:
         raise ValueError("url is not like http://HOST:PORT")
     if named := [name for name in _query_names(parts.query) if redaction.names_a_secret(name)]:
         raise ValueError(f"url holds a secret ({named[0]}) in its query; give it as a header by --header-env")
+
+
+def _secret_key(value: Any) -> str | None:
+    """A key anywhere in a JSON value that is named like a secret."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if redaction.names_a_secret(str(key)):
+                return str(key)
+            if (found := _secret_key(item)) is not None:
+                return found
+    elif isinstance(value, list):
+        return next((found for item in value if (found := _secret_key(item)) is not None), None)
+    return None
 
 
 def _query_names(query: str) -> list[str]:

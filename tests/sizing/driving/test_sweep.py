@@ -409,8 +409,10 @@ def test_openai_streams_give_ttft_and_itl() -> None:
     metrics = set(found.quantiles["metric"])
     assert metrics == {"runtime", "llm", "ttft", "itl"}
     row = found.requests.row(0, named=True)
-    assert 0.02 <= row["ttft_s"] <= row["runtime_s"] - 0.03
-    assert row["itl_s"] >= 0.009
+    assert 0.02 <= row["ttft_s"] <= row["runtime_s"]
+    assert row["runtime_s"] >= 0.05
+    assert 3 * row["itl_s"] <= row["runtime_s"] - row["ttft_s"] + 1e-9
+    assert found.requests["itl_s"].max() > 0.005  # type: ignore[operator]
     assert found.points["tokens_per_s"][0] > 0
 
 

@@ -156,12 +156,12 @@ def test_the_toolkits_events_give_the_servers_own_times() -> None:
 
 def test_the_first_token_and_the_gaps_between_tokens_are_the_clients() -> None:
     began = clock()
-    reply = reply_to("ok", "openai", plan={"delay_s": 0.1, "tokens": 5, "token_s": 0.05})
+    reply = reply_to("ok", "openai", plan={"delay_s": 0.1, "tokens": 4, "token_s": 0.25})
     assert reply.first_token is not None
     assert reply.itl_s is not None
-    assert began + 0.1 <= reply.first_token < reply.ended - 4 * 0.05 + 0.02
-    assert reply.itl_s >= 0.045
-    assert (reply.input_tokens, reply.output_tokens) == (9, 5)
+    assert began + 0.1 <= reply.first_token < reply.ended - 0.3
+    assert 0.1 <= reply.itl_s <= (reply.ended - reply.first_token) / 3
+    assert (reply.input_tokens, reply.output_tokens) == (9, 4)
 
 
 def test_a_connection_is_used_again_even_after_a_refusal() -> None:
@@ -260,7 +260,8 @@ def test_a_function_that_yields_has_a_first_token() -> None:
     assert reply.output_tokens == 4
     assert reply.first_token is not None
     assert reply.first_token < reply.ended
-    assert reply.itl_s == pytest.approx((reply.ended - reply.first_token) / 3, rel=0.2)
+    assert reply.itl_s is not None
+    assert 0.009 <= reply.itl_s <= (reply.ended - reply.first_token) / 3
 
 
 @pytest.mark.parametrize(
