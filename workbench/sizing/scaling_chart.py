@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from workbench.chart_data import sentences
-from workbench.pieces.encodings import colour, finish, tooltip
+from workbench.pieces.encodings import finish, tooltip
 from workbench.sizing.scaling import REACH, carried
 from workbench.sizing.tables import SCALING
-from workbench.theme import COLOURS
+from workbench.theme import CATEGORIES, COLOURS
 
 if TYPE_CHECKING:
     import altair as alt
@@ -59,13 +59,21 @@ def chart_scaling(
         scale=alt.Scale(zero=True, nice=False),
         axis=alt.Axis(tickCount=8, format="d"),
     )
-    y = alt.Y("capacity", type="quantitative", title="load within the limit", axis=alt.Axis(tickCount=6))
+    highest = max([float(load), *lines["capacity"].to_list()])
+    scale = alt.Scale(zero=True, nice=False, domainMax=1.1 * highest)
+    y = alt.Y("capacity", type="quantitative", title="load within the limit", scale=scale, axis=alt.Axis(tickCount=6))
+    names = lines["model"].unique(maintain_order=True).to_list()
+    # A line has no fill that a legend could show.
+    legend = alt.Legend(title=None, symbolType="stroke", symbolStrokeWidth=3, symbolSize=200)
+    # Straight is the reference; the law that answers stands out.
+    shades = alt.Scale(domain=names, range=[COLOURS["neutral"], CATEGORIES[1]][: len(names)])
+    shade = alt.Color("model", type="nominal", title=None, scale=shades, legend=legend)
     base = alt.Chart(dots).encode(x=x, tooltip=tooltip(dots))
     whole = base.transform_filter("isValid(datum.capacity_low) && isValid(datum.capacity_high)")
     spans = whole.mark_rule(strokeWidth=6, opacity=0.4, strokeCap="round", color=COLOURS["accent"])
     rule = alt.Chart(served).encode(y=y)
     layers = [
-        alt.Chart(lines).mark_line(strokeWidth=2).encode(x=x, y=y, **colour(lines, "model")),
+        alt.Chart(lines).mark_line(strokeWidth=2).encode(x=x, y=y, color=shade),
         spans.encode(y=alt.Y("capacity_low", type="quantitative"), y2=alt.Y2("capacity_high")),
         base.mark_point(size=60, filled=True, opacity=1, color=COLOURS["accent"]).encode(y=y),
         rule.mark_rule(strokeDash=[6, 3], color=COLOURS["failure"]),

@@ -104,12 +104,19 @@ class Study:
 
     @property
     def what_if(self) -> WhatIf | None:
-        """Other users, another limit; null with several GPU counts, whose answer is a law's."""
-        if len(self.levels) != 1:
+        """Other users, another limit; null where `no_what_if` says why."""
+        if self.no_what_if:
             return None
         ((gpus, levels),) = self.levels.items()
         unit, seed = self.found.load_unit, self.config.seed
         return WhatIf(levels, gpus, self.goal, self.found.load, unit, self.capacities, seed)
+
+    @property
+    def no_what_if(self) -> str:
+        """Why there is no what-if; empty when there is one."""
+        if len(self.levels) != 1:
+            return "From several GPU counts the answer follows a law: give one of them for the what-if."
+        return "" if self.shown["gpus"] is not None else "Without a number for the question there is none to vary."
 
     @property
     def verification(self) -> pl.DataFrame | None:
