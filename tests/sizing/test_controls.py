@@ -56,7 +56,7 @@ def test_another_limit_is_calculated_anew() -> None:
 def test_a_limit_beyond_the_levels_has_no_number_and_an_open_interval_no_upper_end() -> None:
     controls = made()
     controls.what_if.set(limit_ms=9000)
-    assert "no number. 1.6 s at the largest load of 16 is far below" in controls.what_if.answer
+    assert "no number. 1.592 s at the largest load of 16 is far below" in controls.what_if.answer
     controls.what_if.set(limit_ms=50)
     assert "at least 80 GPUs" in controls.what_if.answer
 
