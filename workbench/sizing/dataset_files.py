@@ -8,7 +8,6 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-from xml.etree import ElementTree as ET
 
 from workbench.errors import InputError
 
@@ -17,10 +16,6 @@ if TYPE_CHECKING:
 
 LARGEST_BYTES = 256 << 20
 _TRAILING = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[\]}])')
-_CELL = re.compile(r"([A-Z]{1,3})\d+")
-_RELATED = "{http://schemas.openxmlformats.org/package/2006/relationships}"
-_SHEET_ID = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
-_SHEET = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
 
 Kind = Literal["json", "jsonl", "csv", "parquet", "xls"]
 Row = dict[str, Any]
@@ -109,72 +104,23 @@ def _frame(path: Path, kind: Kind) -> pl.DataFrame:
 
 
 def _sheet(path: Path) -> Iterator[Row]:
-    """The first sheet of an xlsx workbook, its first row the names; dates stay the numbers that Excel keeps."""
+    """The first sheet of an xlsx workbook, its first row the names."""
+    import openpyxl
+
     try:
-        with zipfile.ZipFile(path) as book:
-            if sum(part.file_size for part in book.infolist()) > LARGEST_BYTES:
+        with zipfile.ZipFile(path) as parts:
+            if sum(part.file_size for part in parts.infolist()) > LARGEST_BYTES:
                 raise InputError("dataset too large once unpacked", where=path, allowed=f"{LARGEST_BYTES:,} bytes")
-            shared = _shared(book)
-            first = _first_sheet(book)
-            if first is None:
-                raise InputError("a workbook without a sheet", where=path)
-            table = [_cells(row, shared) for row in _part(book, first).iter(f"{_SHEET}row")]
-    except (zipfile.BadZipFile, ET.ParseError, KeyError, ValueError, IndexError) as error:
+        # Given a path, the library would leave a damaged file open.
+        with path.open("rb") as file:
+            book = openpyxl.load_workbook(file, read_only=True, data_only=True)
+            table = list(book.worksheets[0].iter_rows(values_only=True))
+    # Damaged workbooks make the library fail in many ways: parsers', zip's, and look-ups of parts that are not there.
+    except (zipfile.BadZipFile, SyntaxError, LookupError, ValueError, TypeError, AttributeError) as error:
         do = "save it as .xlsx (older .xls files cannot be read)"
         raise InputError("dataset is not a readable xlsx file", where=path, found=str(error)[:200], do=do) from error
-    names = table[0] if table else {}
+    names = table[0] if table else ()
     for row in table[1:]:
-        if row:
-            yield {str(name): row.get(column) for column, name in names.items() if name is not None}
-
-
-def _first_sheet(book: zipfile.ZipFile) -> str | None:
-    """The part of the sheet that stands first in the book, which need not be that of the lowest number."""
-    parts = book.namelist()
-    if {"xl/workbook.xml", "xl/_rels/workbook.xml.rels"} <= set(parts):
-        sheet = _part(book, "xl/workbook.xml").find(f"{_SHEET}sheets/{_SHEET}sheet")
-        related = _part(book, "xl/_rels/workbook.xml.rels").iter(f"{_RELATED}Relationship")
-        targets = {one.get("Id"): one.get("Target", "") for one in related}
-        target = targets.get(sheet.get(_SHEET_ID)) if sheet is not None else None
-        if target and (name := f"xl/{target}" if not target.startswith("/") else target[1:]) in parts:
-            return name
-    sheets = [name for name in parts if re.fullmatch(r"xl/worksheets/sheet\d+\.xml", name)]
-    return min(sheets, key=lambda name: int(re.sub(r"\D", "", name)), default=None)
-
-
-def _shared(book: zipfile.ZipFile) -> list[str]:
-    if "xl/sharedStrings.xml" not in book.namelist():
-        return []
-    entries = _part(book, "xl/sharedStrings.xml").iter(f"{_SHEET}si")
-    return ["".join(text.text or "" for text in entry.iter(f"{_SHEET}t")) for entry in entries]
-
-
-def _part(book: zipfile.ZipFile, name: str) -> ET.Element:
-    with book.open(name) as part:
-        # Expat itself refuses entities that grow, and fetches none from elsewhere.
-        return ET.parse(part).getroot()  # noqa: S314
-
-
-def _cells(row: ET.Element, shared: list[str]) -> dict[str, Any]:
-    found = {}
-    for cell in row.iter(f"{_SHEET}c"):
-        place = _CELL.fullmatch(cell.get("r", ""))
-        if place is not None and (value := _value(cell, shared)) is not None:
-            found[place[1]] = value
-    return found
-
-
-def _value(cell: ET.Element, shared: list[str]) -> Any:
-    kind, text = cell.get("t", "n"), cell.findtext(f"{_SHEET}v")
-    if kind == "inlineStr":
-        return "".join(part.text or "" for part in cell.iter(f"{_SHEET}t")) or None
-    if text is None:
-        return None
-    if kind == "s":
-        return shared[int(text)]
-    if kind == "b":
-        return text == "1"
-    if kind != "n":
-        return text
-    number = float(text)
-    return int(number) if number.is_integer() else number
+        cells = {str(name): cell for name, cell in zip(names, row, strict=False) if name is not None}
+        if any(cell is not None for cell in cells.values()):
+            yield cells

@@ -126,7 +126,7 @@ class Cluster:
     --------
     >>> cluster = Cluster(Service(calls=1, input_cv=0, output_cv=0, output_tokens=10, input_tokens=400))
     >>> ended = []
-    >>> cluster.start(ended.append)
+    >>> _ = cluster.start(ended.append)
     >>> cluster.advance(10.0)
     >>> round(ended[0].ended_s, 4)   # 400 / 40,000 s of prefill and 10 steps of 0.0043 s
     0.053
@@ -191,8 +191,8 @@ class Cluster:
         """
         service = self.service
         call = Call(
-            input_tokens or max(1, round(self._drawn(service.input_tokens, service.input_cv))),
-            output_tokens or max(1, round(self._drawn(service.output_tokens, service.output_cv))),
+            input_tokens or max(1, round(self.drawn(service.input_tokens, service.input_cv))),
+            output_tokens or max(1, round(self.drawn(service.output_tokens, service.output_cv))),
             self.now_s,
             ended,
             token,
@@ -221,7 +221,7 @@ class Cluster:
         if len(workflow.calls) >= self.service.calls:
             self._finish(workflow)
         elif self.service.tool_s:
-            self.at(self.now_s + self._drawn(self.service.tool_s, self.service.tool_cv), self._tool_ended, workflow)
+            self.at(self.now_s + self.drawn(self.service.tool_s, self.service.tool_cv), self._tool_ended, workflow)
         else:
             self._tool_ended(workflow)
 
@@ -285,7 +285,7 @@ class Cluster:
         place = int(self.random.random() * ties)
         return [index for index, load in enumerate(loads) if load == least][place]
 
-    def _drawn(self, mean: float, cv: float) -> float:
+    def drawn(self, mean: float, cv: float) -> float:
         """Lognormal with this mean and coefficient of variation."""
         if not cv:
             return mean

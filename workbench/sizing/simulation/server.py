@@ -175,7 +175,7 @@ class Simulator:
 
     def _drawn_output(self) -> int:
         service = self.service
-        return max(1, round(self.cluster._drawn(service.output_tokens, service.output_cv)))
+        return max(1, round(self.cluster.drawn(service.output_tokens, service.output_cv)))
 
     def _arrived(self) -> None:
         """Bring the model to the present, before something new happens in it."""
