@@ -192,7 +192,8 @@ def test_every_page_of_the_documents_is_reached_from_the_readme() -> None:
     while left:
         page = left.pop()
         reached.add(page)
-        links = (page.parent / link.partition("#")[0] for link in LINK.findall(page.read_text()) if "://" not in link)
+        named = [link for link in LINK.findall(page.read_text()) if "://" not in link and not link.startswith("#")]
+        links = (page.parent / link.partition("#")[0] for link in named)
         targets = (path / "README.md" if path.is_dir() else path for path in (link.resolve() for link in links))
         left += [path for path in targets if path.suffix == ".md" and path not in reached]
     assert [name_of(path) for path in PAGES if path not in reached] == []

@@ -23,8 +23,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tests.sizing import natenv
-from workbench.sizing import calcfile
-from workbench.sizing.calcfile import CalcOutput, ItemMetrics, LevelData, SizingMetrics
+from workbench.sizing.calculator import calcfile
+from workbench.sizing.calculator.calcfile import CalcOutput, ItemMetrics, LevelData, SizingMetrics
 
 OURS, OURS_DRAWN, THEIRS = "workbench, no plots", "workbench, both plots", "toolkit, both plots"
 BARS = {OURS: (1.0, 150.0), OURS_DRAWN: (2.5, 300.0)}

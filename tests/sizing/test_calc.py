@@ -12,10 +12,10 @@ import pytest
 import typer
 
 from workbench import cli
-from workbench.sizing import calculator
-from workbench.sizing.calc_options import CONCURRENCIES, Options
-from workbench.sizing.calculation import Goal
-from workbench.sizing.calculator import Calculated, from_levels
+from workbench.sizing.calculator import calculate
+from workbench.sizing.calculator.calc_options import CONCURRENCIES, Options
+from workbench.sizing.calculator.calculate import Calculated, from_levels
+from workbench.sizing.calculator.calculation import Goal
 from workbench.sizing.command import app
 
 ASKED = ("--target_workflow_runtime", "10", "--target_users", "100", "--test_gpu_count", "8")
@@ -71,7 +71,7 @@ def options_of(monkeypatch: pytest.MonkeyPatch, *words: str | Path) -> Options:
         seen.append(options)
         return from_levels({}, Goal())
 
-    monkeypatch.setattr(calculator, "run", kept)
+    monkeypatch.setattr(calculate, "run", kept)
     call(*words)
     return seen[0]
 

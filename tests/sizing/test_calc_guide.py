@@ -9,8 +9,8 @@ import pytest
 
 from tests.conftest import ROOT
 from workbench import sizing
-from workbench.sizing import calc_table
-from workbench.sizing.calc_options import Options
+from workbench.sizing.calculator import calc_table
+from workbench.sizing.calculator.calc_options import Options
 
 GUIDE = (ROOT / "docs" / "guide" / "sizing-slope.md").read_text()
 ROWS = [

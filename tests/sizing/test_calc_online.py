@@ -19,11 +19,11 @@ import pytest
 from tests.sizing import fake_nat
 from workbench import cli
 from workbench.errors import ConfigError, RunFailedError
-from workbench.sizing import calc_online, workflow_local
-from workbench.sizing.calc_options import Options
-from workbench.sizing.calculation import Goal
-from workbench.sizing.calculator import Calculated, run
-from workbench.sizing.workflow_served import host_of
+from workbench.sizing.calculator import calc_online, workflow_local
+from workbench.sizing.calculator.calc_options import Options
+from workbench.sizing.calculator.calculate import Calculated, run
+from workbench.sizing.calculator.calculation import Goal
+from workbench.sizing.calculator.workflow_served import host_of
 
 SECRET = "s3cret-value"
 

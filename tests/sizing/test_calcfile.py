@@ -11,8 +11,8 @@ import pytest
 
 from workbench import sizing
 from workbench.errors import InputError
-from workbench.sizing import calcfile, calcjob
-from workbench.sizing.calcfile import SizingMetrics
+from workbench.sizing.calculator import calcfile, calcjob
+from workbench.sizing.calculator.calcfile import SizingMetrics
 
 
 def document(**levels: Any) -> dict[str, Any]:

@@ -11,9 +11,9 @@ import pytest
 
 from workbench import sizing
 from workbench.errors import ConfigError, InputError
-from workbench.sizing import calc_charts, calc_frames, calc_table
-from workbench.sizing.calcfile import SizingMetrics
-from workbench.sizing.calculation import Calculation, Goal, calculated
+from workbench.sizing.calculator import calc_charts, calc_frames, calc_table
+from workbench.sizing.calculator.calcfile import SizingMetrics
+from workbench.sizing.calculator.calculation import Calculation, Goal, calculated
 
 GOAL = Goal(target_llm_latency_s=3, target_workflow_runtime_s=10, target_users=100, test_gpu_count=8)
 LEVELS = (1, 2, 4, 8)

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from workbench.errors import ConfigError, InputError
-from workbench.sizing import dataset, dataset_files, nat_yaml
+from workbench.sizing.calculator import dataset, dataset_files, nat_yaml
 
 ROWS = [{"id": number, "question": f"q{number}", "answer": "x"} for number in range(5)]
 

@@ -14,10 +14,10 @@ import pytest
 
 from tests.sizing import calc_cases, natenv
 from workbench.errors import InputError
-from workbench.sizing import calcfile, dataset
-from workbench.sizing.calc_options import Options
-from workbench.sizing.calculation import Goal
-from workbench.sizing.calculator import Calculated, from_levels, run
+from workbench.sizing.calculator import calcfile, dataset
+from workbench.sizing.calculator.calc_options import Options
+from workbench.sizing.calculator.calculate import Calculated, from_levels, run
+from workbench.sizing.calculator.calculation import Goal
 
 SEEDS = range(400)
 REL = 1e-9

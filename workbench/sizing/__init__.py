@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from workbench.sizing.calcfile import SizingMetrics
-    from workbench.sizing.calculator import Calculated
+    from workbench.sizing.calculator.calcfile import SizingMetrics
+    from workbench.sizing.calculator.calculate import Calculated
 
 
 def calculate(
@@ -62,8 +62,9 @@ def calculate(
     InputError
         A file or a level that cannot be used.
     """
-    from workbench.sizing import calc_options, calculator
-    from workbench.sizing.calculation import Goal
+    from workbench.sizing.calculator import calc_options
+    from workbench.sizing.calculator import calculate as calculate_
+    from workbench.sizing.calculator.calculation import Goal
 
     goal = Goal(target_llm_latency_s, target_workflow_runtime_s, target_users, test_gpu_count)
     asked = calc_options.options(
@@ -74,5 +75,5 @@ def calculate(
     )
     if levels is not None:
         calc_options.refuse_beside_levels(asked)
-        return calculator.from_levels(levels, goal, asked.rules)
-    return calculator.run(asked)
+        return calculate_.from_levels(levels, goal, asked.rules)
+    return calculate_.run(asked)

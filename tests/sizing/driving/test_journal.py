@@ -18,7 +18,7 @@ import pytest
 from tests.fakes.hostile import Hostile, Plan, hostile
 from workbench import runs
 from workbench.errors import ConfigError, InputError, RunFailedError
-from workbench.sizing import calcfile
+from workbench.sizing.calculator import calcfile
 from workbench.sizing.driving.journal import alone_in
 from workbench.sizing.driving.step import Held
 from workbench.sizing.driving.sweep import Silence, run

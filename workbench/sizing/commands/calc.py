@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from workbench.sizing.calc_options import Options
-    from workbench.sizing.calculator import Calculated
+    from workbench.sizing.calculator.calc_options import Options
+    from workbench.sizing.calculator.calculate import Calculated
 
 
 def _names(*names: str) -> tuple[str, ...]:
@@ -130,9 +130,9 @@ def calc(
     Example: workbench sizing calc --offline_mode --calc_output_dir out --target_workflow_runtime 10 --target_users 100
     --test_gpu_count 8
     """
-    from workbench.sizing.calc_options import Options
-    from workbench.sizing.calculation import Goal
-    from workbench.sizing.calculator import run
+    from workbench.sizing.calculator.calc_options import Options
+    from workbench.sizing.calculator.calculate import run
+    from workbench.sizing.calculator.calculation import Goal
     from workbench.terminal import say
 
     ignored = {
@@ -205,7 +205,7 @@ def _tell_ignored(names: list[str], done: Calculated) -> None:
 
 
 def _print(done: Calculated, options: Options, *, as_json: bool) -> None:
-    from workbench.sizing import calc_table
+    from workbench.sizing.calculator import calc_table
     from workbench.terminal import say
 
     if as_json:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.sizing import calcfile, points
-from workbench.sizing.calcfile import CalcOutput, ItemMetrics, LevelData, MetricAlerts, SizingMetrics
+from workbench.sizing import points
+from workbench.sizing.calculator import calcfile
+from workbench.sizing.calculator.calcfile import CalcOutput, ItemMetrics, LevelData, MetricAlerts, SizingMetrics
 
 if TYPE_CHECKING:
     import polars as pl

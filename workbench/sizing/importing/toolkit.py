@@ -9,8 +9,8 @@ from __future__ import annotations
 import heapq
 from pathlib import Path
 
-from workbench.sizing import calcfile
-from workbench.sizing.calcfile import SizingMetrics
+from workbench.sizing.calculator import calcfile
+from workbench.sizing.calculator.calcfile import SizingMetrics
 from workbench.sizing.importing.sweep import Imported, Request, Step
 
 NO_TIMES = (

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from workbench.errors import InputError
-from workbench.sizing import calcfile, calcjob
-from workbench.sizing.calc_options import Options, checked
-from workbench.sizing.calcfile import SizingMetrics
-from workbench.sizing.calculation import Calculation, Goal, calculated, listed
+from workbench.sizing.calculator import calcfile, calcjob
+from workbench.sizing.calculator.calc_options import Options, checked
+from workbench.sizing.calculator.calcfile import SizingMetrics
+from workbench.sizing.calculator.calculation import Calculation, Goal, calculated, listed
 from workbench.sizing.slope import RULES, FitRules
 
 if TYPE_CHECKING:
@@ -46,33 +46,33 @@ class Calculated:
     @cached_property
     def levels(self) -> pl.DataFrame:
         """Measured levels: table `calc_levels`."""
-        from workbench.sizing import calc_frames
+        from workbench.sizing.calculator import calc_frames
 
         return calc_frames.levels(self.calculation)
 
     @cached_property
     def fits(self) -> pl.DataFrame:
         """Lines, or why there are none: table `calc_fits`."""
-        from workbench.sizing import calc_frames
+        from workbench.sizing.calculator import calc_frames
 
         return calc_frames.fits(self.calculation)
 
     @cached_property
     def estimates(self) -> pl.DataFrame:
         """GPUs for each target, or why there is no number: table `calc_estimates`."""
-        from workbench.sizing import calc_frames
+        from workbench.sizing.calculator import calc_frames
 
         return calc_frames.estimates(self.calculation)
 
     @cached_property
     def charts(self) -> dict[str, alt.TopLevelMixin]:
         """Altair charts by the names of the pictures."""
-        from workbench.sizing import calc_charts
+        from workbench.sizing.calculator import calc_charts
 
         return {name: calc_charts.chart(spec) for name, spec in calc_charts.specs(self.calculation).items()}
 
     def __repr__(self) -> str:
-        from workbench.sizing import calc_table
+        from workbench.sizing.calculator import calc_table
 
         return "\n".join(calc_table.lines(self.calculation))
 
@@ -103,7 +103,7 @@ def run(options: Options, *, report: Callable[[str], None] | None = None) -> Cal
     """
     checked(options)
     if not options.offline:
-        from workbench.sizing.calc_online import run_online
+        from workbench.sizing.calculator.calc_online import run_online
 
         return run_online(options, report or _silent)
     assert options.output_dir is not None

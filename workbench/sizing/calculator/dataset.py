@@ -20,8 +20,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from workbench.errors import ConfigError, InputError
-from workbench.sizing import dataset_files
-from workbench.sizing.nat_yaml import load
+from workbench.sizing.calculator import dataset_files
+from workbench.sizing.calculator.nat_yaml import load
 
 MOST_ROWS = 1_000_000
 MOST_ITEMS = 1_000_000

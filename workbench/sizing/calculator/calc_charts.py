@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench import theme
 from workbench.files import replacing
-from workbench.sizing.calculation import LABELS, Calculation, Metric
+from workbench.sizing.calculator.calculation import LABELS, Calculation, Metric
 
 if TYPE_CHECKING:
     import altair as alt

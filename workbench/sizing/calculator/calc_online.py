@@ -11,14 +11,14 @@ from typing import Any
 
 from workbench.errors import ConfigError
 from workbench.progress import counter
-from workbench.sizing import calcfile, calcjob, dataset
-from workbench.sizing.calc_options import CONCURRENCIES, Options
-from workbench.sizing.calcfile import ItemMetrics, MetricAlerts, SizingMetrics
-from workbench.sizing.calculation import calculated
-from workbench.sizing.calculator import Calculated, keep
-from workbench.sizing.workflow_local import LocalWorkflow
-from workbench.sizing.workflow_runs import Run, Workflow
-from workbench.sizing.workflow_served import ServedWorkflow, host_of
+from workbench.sizing.calculator import calcfile, calcjob, dataset
+from workbench.sizing.calculator.calc_options import CONCURRENCIES, Options
+from workbench.sizing.calculator.calcfile import ItemMetrics, MetricAlerts, SizingMetrics
+from workbench.sizing.calculator.calculate import Calculated, keep
+from workbench.sizing.calculator.calculation import calculated
+from workbench.sizing.calculator.workflow_local import LocalWorkflow
+from workbench.sizing.calculator.workflow_runs import Run, Workflow
+from workbench.sizing.calculator.workflow_served import ServedWorkflow, host_of
 
 P95 = 95
 GAP_TOLD = 0.1

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from workbench.sizing.calcfile import LevelData
-from workbench.sizing.calculation import LABELS, Answer, Calculation
+from workbench.sizing.calculator.calcfile import LevelData
+from workbench.sizing.calculator.calculation import LABELS, Answer, Calculation
 
 LEGEND = "Alerts!: W = Workflow interrupted, L = LLM latency outlier, R = Workflow runtime outlier"
 _PADDING = 2

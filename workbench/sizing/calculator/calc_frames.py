@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from workbench.sizing.calculation import LABELS, Calculation
+from workbench.sizing.calculator.calculation import LABELS, Calculation
 from workbench.tables import Column, Table
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import Self
 
 from workbench.errors import ConfigError
-from workbench.sizing.dataset import Item
-from workbench.sizing.workflow_runs import Run, Told, cleaned
+from workbench.sizing.calculator.dataset import Item
+from workbench.sizing.calculator.workflow_runs import Run, Told, cleaned
 
 
 class ServedWorkflow:

@@ -13,7 +13,7 @@ from typing import Literal
 
 from workbench.errors import ConfigError
 from workbench.sizing import slope
-from workbench.sizing.calcfile import (
+from workbench.sizing.calculator.calcfile import (
     Alerts,
     CalcOutput,
     FitResults,

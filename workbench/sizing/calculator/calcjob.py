@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Literal
 
 from workbench.errors import InputError
-from workbench.sizing import calcfile
-from workbench.sizing.calculation import Calculation
+from workbench.sizing.calculator import calcfile
+from workbench.sizing.calculator.calculation import Calculation
 
 Mode = Literal["online", "offline"]
 NOTES = "calc_notes.json"
@@ -60,7 +60,7 @@ def write(folder: Path, result: Calculation, *, notes: dict[str, object], plots:
         document = orjson.dumps(clean(notes), option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode()
         paths.append(write_text(folder / NOTES, document + "\n"))
         if plots:
-            from workbench.sizing.calc_charts import write_pictures
+            from workbench.sizing.calculator.calc_charts import write_pictures
 
             paths += write_pictures(result, folder)
     except OSError as error:

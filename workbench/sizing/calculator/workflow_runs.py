@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from workbench.redaction import clean, names_a_secret, values
-from workbench.sizing.dataset import Item
+from workbench.sizing.calculator.dataset import Item
 
 Told = Callable[[int, int], None]
 

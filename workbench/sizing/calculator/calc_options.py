@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import ConfigError
-from workbench.sizing.calculation import Goal, listed
+from workbench.sizing.calculator.calculation import Goal, listed
 from workbench.sizing.slope import RULES, FitRules
 
 CONCURRENCIES = tuple(range(1, 11))

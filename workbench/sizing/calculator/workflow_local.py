@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from workbench.errors import ConfigError, RunFailedError
-from workbench.sizing.dataset import Item
-from workbench.sizing.workflow_runs import Run, Told, cleaned
+from workbench.sizing.calculator.dataset import Item
+from workbench.sizing.calculator.workflow_runs import Run, Told, cleaned
 
 CHILD = Path(__file__).with_name("workflow_child.py")
 INSTALL = "pip install 'nvidia-nat[profiler]==1.9.0' langchain-core"

@@ -1,0 +1,1 @@
+"""The calculator of the NeMo Agent Toolkit, to the figure: its file, its formulas, its runs."""
