@@ -23,7 +23,7 @@ REQUESTS = Table(
     (
         Column("step", "int", "The step of the sweep, from 0."),
         Column("request", "int", "Number of the request in its step, from 0, in the order of intended times."),
-        Column("item", "int", "Row of the prompts that was sent."),
+        Column("item", "int", "The prompt that was sent: its row; each its own number where all begin differently."),
         Column("intended_s", "float", "When it was to be sent, since the step began.", unit="s"),
         Column("sent_s", "float", "When it was sent, since the step began.", unit="s"),
         Column("ended_s", "float", "When its last byte came or it failed, since the step began.", unit="s"),

@@ -14,7 +14,7 @@ from workbench.sizing.driving.prompts import Prompts, read_prompts
 
 
 def taken(prompts: Prompts, count: int, *, step: int = 0, share: int = 0, shares: int = 1) -> list[tuple[int, str]]:
-    return list(itertools.islice(prompts.items(step, share, shares), count))
+    return list(itertools.itertools.islice(prompts.items(step, share, shares), count))
 
 
 def test_every_lap_sends_every_prompt_once_in_another_order() -> None:
@@ -114,3 +114,10 @@ def test_a_file_without_prompts_is_refused_with_the_row(name: str, text: str, to
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot read the prompts"):
         read_prompts(tmp_path / "none.txt")
+
+
+def test_prompts_that_begin_differently_are_not_repeats() -> None:
+    plain, unique = (Prompts(["a", "b"], unique_prefix=flag) for flag in (False, True))
+    assert [item for item, _ in itertools.islice(plain.items(0, 0, 1), 6)] != list(range(6))
+    assert len({item for item, _ in itertools.islice(unique.items(0, 0, 1), 6)}) == 6
+    assert len({text for _, text in itertools.islice(unique.items(0, 0, 1), 6)}) == 6

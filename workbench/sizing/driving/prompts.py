@@ -33,6 +33,9 @@ LENGTHS = 1 << 12
 # Odd, so that multiples of it hit every place of a power of two; Knuth's, so that they do not seem to follow.
 SPREAD = 2_654_435_761
 
+# Steps are far apart: no made prompt comes twice in a sweep.
+STEP_ITEMS = 10_000_000
+
 
 class Pool:
     """Words in a row, drawn once: to draw each prompt's words anew would cost the client as much as to send it."""
@@ -94,7 +97,9 @@ class Prompts(msgspec.Struct, frozen=True):
             # Strides over laps too, or a process would see only a part of a short file.
             for place, row in enumerate(order):
                 if (lap * len(order) + place) % shares == share:
-                    yield row, self._text(self.texts[row], f"{step}/{lap}/{place}")
+                    # A prompt that begins differently is another prompt, to a cache and to the share of repeats.
+                    item = step * STEP_ITEMS + lap * len(order) + place if self.unique_prefix else row
+                    yield item, self._text(self.texts[row], f"{step}/{lap}/{place}")
             lap += 1
 
     def _made(self, step: int, share: int, shares: int) -> Iterator[tuple[int, str]]:
@@ -103,8 +108,7 @@ class Prompts(msgspec.Struct, frozen=True):
         lengths = [self._length(draw) for _ in range(LENGTHS if self.tokens_cv else 1)]
         number = share
         while True:
-            # Steps are far apart: no made prompt comes twice in a sweep.
-            item = step * 10_000_000 + number
+            item = step * STEP_ITEMS + number
             length = lengths[item * SPREAD % len(lengths)]
             yield item, self._text(pool.words(item, length), f"{step}/{number}")
             number += shares
