@@ -21,7 +21,7 @@ from workbench import notebooks, report, runner  # noqa: E402
 
 IMAGES = ROOT / "docs" / "images"
 # What is photographed of each page, from its top: of a report the sentence and the chart that carry the answer.
-SIZES_PX = {"report": (1000, 775), "lore": (1000, 775), "sizing": (1000, 775), "gallery": (1000, 690)}
+SIZES_PX = {"report": (1000, 775), "lore": (1000, 775), "sizing": (1000, 900), "gallery": (1000, 690)}
 LARGEST_BYTES = 250_000
 
 
