@@ -14,7 +14,7 @@ from workbench.sizing.driving.prompts import Prompts, read_prompts
 
 
 def taken(prompts: Prompts, count: int, *, step: int = 0, share: int = 0, shares: int = 1) -> list[tuple[int, str]]:
-    return list(itertools.itertools.islice(prompts.items(step, share, shares), count))
+    return list(itertools.islice(prompts.items(step, share, shares), count))
 
 
 def test_every_lap_sends_every_prompt_once_in_another_order() -> None:
