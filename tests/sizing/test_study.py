@@ -57,7 +57,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Study:
 
 def test_in_virtual_time_it_answers_verifies_and_says_that_it_is_simulated(made: Study) -> None:
     assert made.answer.startswith("Simulated: ")
-    assert made.notes[0].startswith("Simulated, virtual time")
+    assert made.notes[0] == "Measured: simulated, virtual time."
     assert made.found.verification is not None
     assert made.found.verification["scope"].to_list() == ["whole load"]
     assert (verdict(made) == "valid") == (not made.reasons)
@@ -140,9 +140,9 @@ def test_open_loops_ask_for_a_rate(tmp_path: Path) -> None:
 def test_live_the_simulator_is_driven_over_http_and_verified_at_its_share(tmp_path: Path) -> None:
     settings = ["least_samples=40", "most_samples=40", "min_step_s=0", "users=[1,2,4,8,12]"]
     found = studied(tmp_path, live=True, time_scale=0.1, goals=["p95<=0.5"], settings=settings, users=12)
-    assert found.measured.how == "simulated, HTTP"
+    assert found.measured.how == "simulated, over HTTP in real time"
     assert found.measured.goals[0].limit_s == pytest.approx(0.05)
-    assert "10 times as fast" in found.notes[0]
+    assert "10 times as fast" in " ".join(found.notes)
     assert found.measured.steps["clock"].unique().to_list() == ["real"]
     assert found.measured.requests["server_runtime_s"].null_count() == 0
     assert found.check()["holds"].all()
@@ -180,7 +180,7 @@ def test_a_sweep_that_is_there_is_shown_with_its_verification(tmp_path: Path) ->
     found = studied(tmp_path, **given)
     assert found.measured.requests.equals(swept.requests)
     assert found.found.verification is None
-    assert "concurrent requests" in found.notes[0]
+    assert "concurrent requests" in " ".join(found.notes)
     with pytest.raises(ConfigError, match="another kind of load"):
         keeping.check_unit(swept.steps, keeping.Load(2, "1/s"))
 

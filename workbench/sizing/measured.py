@@ -92,7 +92,8 @@ def _virtual(config: NotebookConfig) -> Measured:
     from workbench.sizing.simulation import virtual
 
     service, goals = config.simulated_service, config.wanted
-    swept = sweep_config(protocol="function", simulated=True, goals=goals, seed=config.seed, **config.sweep_settings)
+    own = {"protocol": "function", "simulated": True, "goals": goals, "seed": config.seed}
+    swept = sweep_config(**(config.sweep_settings | own))
     tables = [
         virtual.sweep(service.model_copy(update={"gpus": gpus}), swept.model_copy(update={"gpus": gpus}))
         for gpus in sorted(config.gpu_counts)
@@ -104,7 +105,7 @@ def _virtual(config: NotebookConfig) -> Measured:
         goals,
         "simulated, virtual time",
         _limits(swept),
-        notes=["Simulated, virtual time: no request was sent; the same seed gives the same figures."],
+        notes=["No request was sent; the same seed gives the same figures."],
         service=service,
         config=swept,
         verify=lambda gpus: virtual.verify(service, swept, config.users, gpus),
@@ -172,9 +173,9 @@ def _simulator(config: NotebookConfig, watcher: Watcher, stack: contextlib.ExitS
         url = stack.enter_context(process.running(service, time_scale=scale))
         shared = {"protocol": "nat", "url": url, "simulated": True, "gpus": gpus, "goals": goals, "seed": config.seed}
         sweeps.append(shared | config.sweep_settings)
-    faster = f"the service runs {1 / scale:g} times as fast as described, and limits are as much shorter"
-    note = f"Simulated, over HTTP in real time: {faster}."
-    return _driven(sweeps, config, goals, None, watcher, "simulated, HTTP", [note])
+    faster = f"the simulator runs {1 / scale:g} times as fast as described, and limits are as much shorter"
+    note = f"Requests were sent: {faster}."
+    return _driven(sweeps, config, goals, None, watcher, "simulated, over HTTP in real time", [note])
 
 
 def _driven(

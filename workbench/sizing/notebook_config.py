@@ -14,7 +14,7 @@ from workbench.sizing.simulation.service import Service
 
 Gpus = Annotated[int, Field(ge=1, le=4096)]
 # What has a parameter of its own in the notebook, or none because the study sets it.
-OWN = ("protocol", "url", "function", "target_confirm", "header_env", "simulated", "gpus", "goals", "seed", "processes")
+OWN = ("protocol", "url", "function", "target_confirm", "header_env", "gpus", "goals", "seed")
 
 
 class NotebookConfig(BaseModel):

@@ -70,7 +70,7 @@ class Study:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader should know of where the figures come from."""
-        return (*self.measured.notes, *_truth_note(self.truth))
+        return (f"Measured: {self.measured.how}.", *self.measured.notes, *_truth_note(self.truth))
 
     @property
     def shown(self) -> dict[str, Any]:
