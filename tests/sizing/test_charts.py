@@ -81,6 +81,8 @@ def test_steps_that_do_not_count_are_marked_and_those_without_a_value_counted() 
     answered = failing()
     rows, text = drawn(chart_ladder(answered.points, answered.quantiles, answered.estimates.row(0, named=True)))
     assert {one["load"]: one["use"] for one in rows if "use" in one} == {1: "used", 2: "used", 4: "left out"}
+    # One scale for both: two would have a legend each.
+    assert "resolve" not in json.loads(text)
     assert "1 steps whose quantile lies among failures not drawn" in text
     assert "no load is known to keep runtime p95 within 2 s" in text
 

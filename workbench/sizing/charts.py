@@ -67,7 +67,7 @@ def chart_ladder(
         _carried(estimate),
         f"{unvalued} steps whose quantile lies among failures not drawn" if unvalued else "",
     )
-    return finish(alt.layer(*layers).resolve_scale(color="independent"), _title(estimate), told, frame, height=320)
+    return finish(alt.layer(*layers), _title(estimate), told, frame, height=320)
 
 
 def _gpus(count: int) -> str:

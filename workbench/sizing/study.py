@@ -16,6 +16,7 @@ from workbench.sizing.answering import Answer, answer
 from workbench.sizing.comparing import COMPARISON, comparison
 from workbench.sizing.config import Goal
 from workbench.sizing.estimate import Level
+from workbench.sizing.gpus import USABLE
 from workbench.sizing.invariants import check_answer
 from workbench.sizing.measured import Measured
 from workbench.sizing.notebook_config import NotebookConfig
@@ -70,7 +71,8 @@ class Study:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader should know of where the figures come from."""
-        return (f"Measured: {self.measured.how}.", *self.measured.notes, *_truth_note(self.truth))
+        left_out = _left_out(self.found.points)
+        return (f"Measured: {self.measured.how}.", *self.measured.notes, *left_out, *_truth_note(self.truth))
 
     @property
     def shown(self) -> dict[str, Any]:
@@ -81,6 +83,11 @@ class Study:
     def goal(self) -> Goal:
         """The goal of that estimate."""
         return next(goal for goal in self.measured.goals if goal.name == self.shown["target"])
+
+    @property
+    def answers(self) -> pl.DataFrame:
+        """The comparison as it is shown: columns that nobody has a value for are left out."""
+        return _known(self.comparison)
 
     @property
     def self_check(self) -> pl.DataFrame:
@@ -100,7 +107,7 @@ class Study:
             "verdict",
             "reason",
         )
-        return shown.drop([name for name in shown.columns if shown[name].null_count() == shown.height])
+        return _known(shown)
 
     @property
     def what_if(self) -> WhatIf | None:
@@ -143,6 +150,10 @@ class Study:
     def check(self) -> pl.DataFrame:
         """The invariants; raises when one is broken."""
         return check_answer(self.measured, self.found)
+
+
+def _known(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.drop([name for name in frame.columns if frame[name].null_count() == frame.height])
 
 
 def verdict(study: Study) -> Literal["valid", "invalid"]:
@@ -223,6 +234,18 @@ def _burst(config: NotebookConfig, one: Measured, goal: Goal, loads: Sequence[fl
         return None
     largest = one.service.model_copy(update={"gpus": max(config.gpu_counts)})
     return two_passes(largest, goal, config.users, loads, seed=config.seed)
+
+
+def _left_out(points: pl.DataFrame) -> list[str]:
+    """Steps that no estimate rests on, by verdict, with the reason of the lowest load."""
+    notes = []
+    unused = points.filter(~pl.col("verdict").is_in(USABLE)).sort("load")
+    for (kind,), rows in unused.group_by(["verdict"], maintain_order=True):
+        first = rows.row(0, named=True)
+        unit = "users" if first["load_unit"] == "users" else "a second"
+        loads = f"{rows.height} of {points.height} steps left out, {kind}"
+        notes.append(f"{loads}: at {first['load']:g} {unit} {first['reason']}.")
+    return notes
 
 
 def _truth_note(found: Truth | None) -> list[str]:
