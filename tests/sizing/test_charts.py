@@ -84,7 +84,7 @@ def test_steps_that_do_not_count_are_marked_and_those_without_a_value_counted() 
     # One scale for both: two would have a legend each.
     assert "resolve" not in json.loads(text)
     assert "1 steps whose quantile lies among failures not drawn" in text
-    assert "no load is known to keep runtime p95 within 2 s" in text
+    assert "1 GPU: which load keeps runtime p95 within 2 s is open" in text
 
 
 def test_the_answers_say_who_deploys_too_few(found: Answer) -> None:

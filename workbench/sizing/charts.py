@@ -78,7 +78,7 @@ def _title(estimate: dict[str, Any]) -> str:
     """What was found, in a few words."""
     what = f"{estimate['metric']} p{100 * estimate['q']:g}"
     if estimate["capacity"] is None:
-        return f"{_gpus(estimate['test_gpus'])}: no load is known to keep {what} within {estimate['limit_s']:g} s"
+        return f"{_gpus(estimate['test_gpus'])}: which load keeps {what} within {estimate['limit_s']:g} s is open"
     load = f"{number(estimate['capacity'])} {'users' if estimate['load_unit'] == 'users' else 'requests a second'}"
     carry = "carries" if estimate["test_gpus"] == 1 else "carry"
     return f"{_gpus(estimate['test_gpus'])} {carry} {load} with {what} within {estimate['limit_s']:g} s"
