@@ -19,6 +19,7 @@ from workbench.sizing.driving.reply import (
 )
 
 MAX_REFUSAL_BYTES = 4096
+LONGEST_REFUSAL_BYTES = 64 << 10
 SIMULATOR = "workbench-simulator"
 
 
@@ -111,11 +112,12 @@ class HttpTarget(ABC):
 
 
 async def _refusal(response: aiohttp.ClientResponse) -> Reply:
-    text = await response.content.read(MAX_REFUSAL_BYTES)
-    # The rest is read if it is short, so that the connection can be used again.
-    if not response.content.at_eof():
-        await response.content.read(MAX_REFUSAL_BYTES)
-    return Reply("http_error", clock(), status=response.status, detail=brief(text.decode(errors="replace")))
+    text = bytearray()
+    # To its end if it is short: only then can the connection be used again.
+    while len(text) < LONGEST_REFUSAL_BYTES and (chunk := await response.content.read(MAX_REFUSAL_BYTES)):
+        text += chunk
+    detail = brief(text[:MAX_REFUSAL_BYTES].decode(errors="replace"))
+    return Reply("http_error", clock(), status=response.status, detail=detail)
 
 
 def kind_of(error: BaseException) -> str:
