@@ -90,3 +90,10 @@ def test_the_test_gpus_get_at_least_their_share() -> None:
     assert load_per_test(150, 18, 1, whole=True) == 9
     assert load_per_test(144, 18, 2, whole=True) == 16
     assert load_per_test(10, 4, 1, whole=False) == 2.5
+
+
+def test_a_refusal_names_the_levels_that_were_left_out() -> None:
+    config = sweep_config(protocol="function", simulated=True, users=[1, 2, 4, 16, 32])
+    found = answer(*virtual.sweep(Service(slots=64, admission=8), config), [Goal(limit_s=3.0)], 100)
+    assert found.recommended is None
+    assert "left out: level(s) 16, 32 (server-limited: server admits about 8" in found.sentence

@@ -73,3 +73,10 @@ def test_the_same_seed_gives_the_same_interval() -> None:
     levels = sampled(LOADS, lambda x: 0.5 + 0.05 * x, 0)
     assert capacity(levels, 0.95, 2.0, seed=4) == capacity(levels, 0.95, 2.0, seed=4)
     assert capacity(levels, 0.95, 2.0, seed=4) != capacity(levels, 0.95, 2.0, seed=5)
+
+
+def test_a_limit_that_only_a_load_far_below_all_would_meet_is_refused() -> None:
+    levels = [Level(x, np.full((50, 1), 0.1 + 0.1 * x)) for x in (10, 20, 40, 80, 160)]
+    found = capacity(levels, 0.95, 0.5)
+    assert found.value is None
+    assert "at the lowest load of 10 is above the limit" in str(found.reason)

@@ -73,3 +73,9 @@ def test_the_interval_holds_about_as_often_as_it_says() -> None:
 def test_one_count_is_no_scaling(counts: list[int]) -> None:
     with pytest.raises(InputError, match="two or more GPU counts"):
         scaling("p95", measured((10.0, 0.0, 0.0), counts), 45)
+
+
+def test_a_peak_that_may_be_noise_is_no_proof_that_nothing_suffices() -> None:
+    row = scaling("p95", measured((10.0, 0.0, 0.0), [1, 2, 4, 8], 0.1, 0.06, seed=3), 170).row(1, named=True)
+    assert (row["gpus"], row["coherency_low"]) == (None, 0.0)
+    assert "more than 16 GPUs" in row["reason"]

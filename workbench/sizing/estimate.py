@@ -17,7 +17,7 @@ from workbench.sizing.curves import CURVES
 Floats = npt.NDArray[np.float64]
 LEVEL = 0.90
 REACH = 1.25
-"""How far beyond the largest measured load a curve is believed."""
+"""How far beyond the largest measured load, and below the lowest, a curve is believed."""
 FEWEST_TO_CHOOSE = 5
 
 
@@ -125,9 +125,9 @@ def _bounded(found: Capacity, drawn: Floats, loads: Floats, points: Floats, limi
     order = np.sort(np.where(np.isnan(drawn), 0.0, np.minimum(drawn, 1e12)))
     tail = int((1 - LEVEL) / 2 * len(order))
     low, high = float(order[tail]), float(order[-1 - tail])
-    ends = replace(found, low=low if low > 0 else None, high=high if high <= reach else None)
+    ends = replace(found, low=low if low >= loads[0] / REACH else None, high=high if high <= reach else None)
     value = found.value
-    if value is None or np.isnan(value) or value <= 0:
+    if value is None or np.isnan(value) or value < loads[0] / REACH:
         reason = f"{points[0]:.4g} s at the lowest load of {loads[0]:g} is above the limit of {limit_s:g} s"
         return replace(ends, value=None, reason=reason, advice="measure lower loads, or raise the limit")
     if value > reach or (ends.low is not None and ends.low > reach):

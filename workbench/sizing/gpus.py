@@ -71,10 +71,22 @@ def estimates(
         found = {gpus: capacity(part, goal.q, goal.limit_s, draws=draws, seed=seed) for gpus, part in levels.items()}
         last = counts[-1]
         row = _row(goal, levels[last], found[last], load)
+        row |= {"reason": _with_left_out(row, parts[last])}
         row = _gpus(row | {"test_gpus": last, "load_unit": points["load_unit"][0] if points.height else "users"})
         rows.append(row if len(counts) == 1 else row | _by_law(goal, found, load, draws, seed))
     most = max((row["gpus"] for row in rows if row["gpus"] is not None), default=None)
     return ESTIMATES.frame([row | {"binding": most is not None and row["gpus"] == most} for row in rows])
+
+
+def _with_left_out(row: dict[str, Any], points: pl.DataFrame) -> str | None:
+    """The reason of a refusal, with the levels that were measured and do not count."""
+    left = points.filter(~points["verdict"].is_in(USABLE)).sort("load")
+    reason: str | None = row["reason"]
+    if row["capacity"] is not None or not left.height:
+        return reason
+    listed = ", ".join(f"{load:g}" for load in left["load"].unique(maintain_order=True).to_list()[:8])
+    kinds = ", ".join(left["verdict"].unique(maintain_order=True).to_list())
+    return f"{reason}; left out: level(s) {listed} ({kinds}: {left['reason'][0]})"
 
 
 def scaled(

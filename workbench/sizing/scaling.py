@@ -108,7 +108,10 @@ def _row(
         ends = np.quantile(sampled[:, place], [0.05, 0.95])
         row |= {name: fitted[place], f"{name}_low": float(ends[0]), f"{name}_high": float(ends[1])}
     row |= {name: int(value) if math.isfinite(value) else None for name, value in _named(need, low, high).items()}
-    return row | {"verdict": _verdict(need, most), "reason": _reason(fitted, need, load, most)}
+    return row | {
+        "verdict": _verdict(need, most),
+        "reason": _reason(fitted, sampled, load, most) if need > most else None,
+    }
 
 
 def _named(need: float, low: float, high: float) -> dict[str, float]:
@@ -143,10 +146,12 @@ def _verdict(need: float, most: int) -> str:
     return "estimated" if need <= most else "no estimate"
 
 
-def _reason(law: tuple[float, float, float], need: float, load: float, most: int) -> str | None:
-    if math.isfinite(need):
-        return None
-    best = max(carried(law, n) for n in range(1, 4 * most + 1))
-    if best < load:
+def _reason(law: tuple[float, float, float], sampled: Floats, load: float, most: int) -> str:
+    """Why no count up to `most` is given: the law peaks below the load, and surely so, or nobody knows."""
+    counts = np.arange(1.0, 4 * most + 1)
+    per_gpu, contention, coherency = (sampled[:, place, None] for place in range(3))
+    carried_by = per_gpu * counts / (1 + contention * (counts - 1) + coherency * counts * (counts - 1))
+    if np.mean(carried_by.max(axis=1) < load) >= 0.95:
+        best = max(carried(law, n) for n in counts)
         return f"no count carries {load:g}: the law's largest capacity is {best:.4g}"
     return f"more than {most} GPUs, twice the largest measured count: measure a larger one"

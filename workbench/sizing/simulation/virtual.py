@@ -55,8 +55,8 @@ def verify(service: Service, config: SweepConfig, load: float, predicted_gpus: i
     from workbench.sizing.verifying import verification
 
     served = service.model_copy(update={"gpus": predicted_gpus})
-    # Longer than a step of the sweep: the prediction lies near the limit.
-    longer = config.model_copy(update={"most_samples": 4 * config.most_samples, "tight": config.tight / 2})
+    # Longer than a step of the sweep: the prediction lies near the limit, and virtual time costs little.
+    longer = config.model_copy(update={"most_samples": 16 * config.most_samples, "tight": config.tight / 4})
     requests, steps = step(served, longer, load)
     return verification(requests, steps, config.goals, predicted_gpus=predicted_gpus, load=load)
 
