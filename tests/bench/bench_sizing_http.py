@@ -1,6 +1,6 @@
 """Over real HTTP: sweep, estimate and verification of a simulated service, against its need found by brute force.
 
-    python -m tests.bench.bench_sizing_http [--users 150] [--limit 0.75] [--out DIR]
+    python -m tests.bench.bench_sizing_http [--users 120] [--limit 0.25] [--out DIR]
 
 One simulated GPU is swept, the answer verified on it; then the service is started again with N GPUs for N around the
 answer and driven by all users, until the least N whose p95 is within the limit is known. Quiet machine: client and
@@ -25,13 +25,14 @@ from workbench.sizing.simulation.process import running
 from workbench.sizing.simulation.service import Service
 
 SERVICE = Service(slots=8, output_tokens=30, input_tokens=400, calls=2)
+TIME_SCALE = 0.3
 RUNS = 3
 SEARCH = 8
 
 
 def p95_s(gpus: int, users: int, seed: int) -> tuple[float, str]:
     """The p95 of all users on so many GPUs, and whether the point is valid."""
-    with running(SERVICE.model_copy(update={"gpus": gpus, "seed": seed})) as url:
+    with running(SERVICE.model_copy(update={"gpus": gpus, "seed": seed}), time_scale=TIME_SCALE) as url:
         found = sweep.run(url=url, simulated=True, gpus=gpus, users=[users], least_samples=1500, most_samples=1500)
     table, quantiles = points(found.requests, found.steps)
     p95 = quantiles.filter((pl.col("metric") == "runtime") & (pl.col("q") == 0.95))["value_s"][0]
@@ -61,13 +62,13 @@ def need(users: int, limit_s: float, near: int) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--users", type=int, default=150)
-    parser.add_argument("--limit", type=float, default=0.75, help="limit of the p95 in s")
+    parser.add_argument("--users", type=int, default=120)
+    parser.add_argument("--limit", type=float, default=0.25, help="limit of the p95 in s")
     parser.add_argument("--out", type=Path, default=None)
     chosen = parser.parse_args()
     out = chosen.out or Path(tempfile.mkdtemp())
     begin = time.perf_counter()
-    with running(SERVICE) as url:
+    with running(SERVICE, time_scale=TIME_SCALE) as url:
         goals = [Goal(limit_s=chosen.limit)]
         found = sweep.run(url=url, simulated=True, goals=goals, out=out, max_step_s=8, tight=0.1)
         swept = time.perf_counter()

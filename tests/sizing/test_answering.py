@@ -9,7 +9,6 @@ from workbench.sizing.answering import answer, joined
 from workbench.sizing.config import Goal, sweep_config
 from workbench.sizing.simulation import virtual
 from workbench.sizing.simulation.service import Service
-from workbench.sizing.verifying import load_per_test
 
 GOALS = [Goal(limit_s=1.5), Goal(metric="llm", limit_s=0.9)]
 
@@ -84,12 +83,6 @@ def test_closed_and_open_loops_do_not_mix() -> None:
     table = steps({"users": 1}, {"loop": "open", "users": None, "rate_per_s": 2.0, "arrivals": "poisson"})
     with pytest.raises(InputError, match="mixed"):
         answer(frame, table, GOALS, 10)
-
-
-def test_the_test_gpus_get_at_least_their_share() -> None:
-    assert load_per_test(150, 18, 1, whole=True) == 9
-    assert load_per_test(144, 18, 2, whole=True) == 16
-    assert load_per_test(10, 4, 1, whole=False) == 2.5
 
 
 def test_a_refusal_names_the_levels_that_were_left_out() -> None:

@@ -1,6 +1,7 @@
 """Verification: held, failed or undecided, by the interval and not by the point."""
 
 import numpy as np
+import polars as pl
 import pytest
 
 from tests.sizing.making import closed, requests, steps
@@ -43,6 +44,17 @@ def test_a_busy_client_verifies_nothing() -> None:
     assert table["verdict"].to_list() == ["invalid"]
 
 
-def test_it_takes_one_step() -> None:
-    with pytest.raises(InputError, match="one step"):
+def test_between_two_whole_loads_it_is_the_value_between() -> None:
+    slow = [2 * runtime for runtime in RUNTIMES]
+    frame = pl.concat([closed(6, RUNTIMES), closed(7, slow, step=1)])
+    table = verification(
+        frame, steps({"users": 6}, {"users": 7}), [Goal(limit_s=1.7 * P95)], predicted_gpus=18, load=120
+    )
+    row = table.row(0, named=True)
+    assert (row["driven_load"], row["verdict"]) == (pytest.approx(120 / 18), "undecided")
+    assert row["value_s"] == pytest.approx((1 / 3 + 2 * 2 / 3) * P95, rel=0.05)
+
+
+def test_it_takes_one_step_or_two() -> None:
+    with pytest.raises(InputError, match="one step, or two"):
         verification(closed(4, RUNTIMES), steps(), [Goal(limit_s=9)], predicted_gpus=1, load=4)

@@ -14,7 +14,7 @@ from workbench.sizing.config import Goal, SweepConfig
 from workbench.sizing.driving import journal, sweep
 from workbench.sizing.points import Limits
 from workbench.sizing.tables import VERIFICATION
-from workbench.sizing.verifying import SCOPES, load_per_test, verification
+from workbench.sizing.verifying import SCOPES, loads_per_test, verification
 
 if TYPE_CHECKING:
     import polars as pl
@@ -57,8 +57,9 @@ def verify(
     count = predicted or _recommended(estimates)
     goals = [Goal(metric=row["metric"], q=row["q"], limit_s=row["limit_s"]) for row in estimates.iter_rows(named=True)]
     load, served = float(estimates["load"][0]), gpus or config.gpus
-    driven = load if served == count else load_per_test(load, count, served, whole=not config.is_open)
-    settings = _settings(config, goals, driven) | {"gpus": served}
+    loads = [load] if served == count else loads_per_test(load, count, served, whole=not config.is_open)
+    settings = config.model_dump(mode="python", exclude_defaults=True) | longer(config, loads)
+    settings |= {"goals": goals, "gpus": served}
     settings |= {name: value for name, value in (("url", url), ("target_confirm", target_confirm)) if value}
     found = sweep.run(out=folder / FOLDER, watcher=watcher, **settings)
     limits = Limits(config.max_error_ratio, config.least_samples)
@@ -114,16 +115,14 @@ def _recommended(estimates: pl.DataFrame) -> int:
     return int(str(counts.max()))
 
 
-def _settings(config: SweepConfig, goals: list[Goal], load: float) -> dict[str, Any]:
-    """The sweep's settings with one level, held longer."""
-    settings = config.model_dump(mode="python", exclude_defaults=True)
-    one = {"rates": [load]} if config.is_open else {"users": [int(load)]}
-    longer = {
+def longer(config: SweepConfig, loads: list[float]) -> dict[str, Any]:
+    """The settings in which a verification differs from its sweep: these levels, held longer."""
+    levels = {"rates": loads} if config.is_open else {"users": [int(load) for load in loads]}
+    return levels | {
         "most_samples": LONGER * config.most_samples,
         "max_step_s": LONGER * config.max_step_s,
         "tight": config.tight / 2,
     }
-    return settings | one | longer | {"goals": goals}
 
 
 def _end(value: float | None) -> str:

@@ -14,7 +14,7 @@ from workbench.sizing.config import Goal, SweepConfig, sweep_config
 from workbench.sizing.driving.outcome import Sweep, Watcher
 from workbench.sizing.notebook_config import NotebookConfig
 from workbench.sizing.points import Limits
-from workbench.sizing.verifying import load_per_test, verification
+from workbench.sizing.verifying import loads_per_test, verification
 
 if TYPE_CHECKING:
     import polars as pl
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from workbench.sizing.driving.targets.function import Workflow
     from workbench.sizing.simulation.service import Service
 
-LONGER = 4
-"""How many times the samples of a step a verification may take: the prediction lies near the limit."""
 Verify = Callable[[int], "pl.DataFrame"]
 """From the recommended count to the table `verification`."""
 
@@ -187,6 +185,7 @@ def _driven(
     how: str,
     notes: list[str],
 ) -> Measured:
+    from workbench.sizing import checking
     from workbench.sizing.driving import sweep
 
     found: list[Sweep] = []
@@ -199,10 +198,9 @@ def _driven(
 
     def verify(gpus: int) -> pl.DataFrame:
         """The test GPUs at their share of the load."""
-        load = load_per_test(config.users, gpus, last.config.gpus, whole=not last.config.is_open)
-        one = {"rates": [load]} if last.config.is_open else {"users": [int(load)]}
-        longer = {"most_samples": LONGER * last.config.most_samples, "tight": last.config.tight / 2}
-        driven = sweep.run(workflow, watcher=watcher, **(sweeps[len(found) - 1] | one | longer))
+        loads = loads_per_test(config.users, gpus, last.config.gpus, whole=not last.config.is_open)
+        changed = checking.longer(last.config, loads)
+        driven = sweep.run(workflow, watcher=watcher, **(sweeps[len(found) - 1] | changed))
         return verification(driven.requests, driven.steps, goals, predicted_gpus=gpus, load=config.users, limits=limits)
 
     requests, steps = joined([(one.requests, one.steps) for one in found])

@@ -24,18 +24,22 @@ SCOPES: dict[Scope, str] = {
 }
 
 
-def load_per_test(load: float, gpus: int, test_gpus: int, *, whole: bool) -> float:
-    """The load that the test GPUs get when so many GPUs share a load evenly.
+def loads_per_test(load: float, gpus: int, test_gpus: int, *, whole: bool) -> list[float]:
+    """What the test GPUs are driven with when so many GPUs share a load evenly: their share.
 
-    Whole users are rounded up, so that the check is not easier than what it checks.
+    Where users are whole and the share is not, the two whole loads around it; none of them is 0.
 
     Examples
     --------
-    >>> load_per_test(150, 18, 1, whole=True), load_per_test(30.0, 12, 2, whole=False)
-    (9, 5.0)
+    >>> loads_per_test(150, 18, 1, whole=True), loads_per_test(144, 18, 2, whole=True)
+    ([8.0, 9.0], [16.0])
+    >>> loads_per_test(30.0, 12, 2, whole=False)
+    [5.0]
     """
     share = load * test_gpus / gpus
-    return math.ceil(share - 1e-9) if whole else share
+    if not whole or abs(share - round(share)) < 1e-9:
+        return [share if not whole else float(max(1, round(share)))]
+    return [float(around) for around in (math.floor(share), math.ceil(share)) if around]
 
 
 def verification(
@@ -52,7 +56,8 @@ def verification(
     Parameters
     ----------
     requests, steps
-        The raw tables of the verifying run: one step.
+        The raw tables of the verifying run: one step, or two with the whole loads around the share of the test GPUs;
+        quantiles and ends are then those between them, on the straight line.
     goals
         What must hold.
     predicted_gpus, load
@@ -69,28 +74,51 @@ def verification(
     Raises
     ------
     InputError
-        There is not exactly one step.
+        There are neither one step nor two.
     """
-    if steps.height != 1:
-        raise InputError("a verification has one step", found=f"{steps.height} steps")
-    step = steps.row(0, named=True)
-    point = points(requests, steps, limits=limits)[0].row(0, named=True)
-    counted = kept(requests, step["users"]).to_dict(as_series=False)
-    scope: Scope = "whole load" if step["gpus"] == predicted_gpus else "per-GPU load"
+    if steps.height not in (1, 2):
+        raise InputError("a verification has one step, or two around its load", found=f"{steps.height} steps")
+    table, _ = points(requests, steps, limits=limits)
+    found = table.sort("load").to_dicts()
+    driven = found[0]["load"] if steps.height == 1 else load * found[0]["gpus"] / predicted_gpus
+    users = dict(steps.select("step", "users").iter_rows())
+    columns = [
+        kept(requests.filter(requests["step"] == point["step"]), users[point["step"]]).to_dict(as_series=False)
+        for point in found
+    ]
     shared = {
         "predicted_gpus": predicted_gpus,
         "load": float(load),
-        "gpus": step["gpus"],
-        "driven_load": point["load"],
-        "load_unit": point["load_unit"],
-        "scope": scope,
-        "simulated": step["simulated"],
+        "gpus": found[0]["gpus"],
+        "driven_load": float(driven),
+        "load_unit": found[0]["load_unit"],
+        "scope": "whole load" if found[0]["gpus"] == predicted_gpus else "per-GPU load",
+        "simulated": bool(steps["simulated"].any()),
     }
-    return VERIFICATION.frame([shared | _row(goal, samples.values(counted, goal.metric), point) for goal in goals])
+    # The point that is worst speaks for both.
+    point = min(found, key=lambda one: WORST.index(one["verdict"]) if one["verdict"] in WORST else len(WORST))
+    rows = []
+    for goal in goals:
+        each = [quantiles.quantile(samples.values(one, goal.metric), goal.q) for one in columns]
+        rows.append(shared | _row(goal, _between(each, [one["load"] for one in found], driven), point))
+    return VERIFICATION.frame(rows)
 
 
-def _row(goal: Goal, values: Any, point: dict[str, Any]) -> dict[str, Any]:
-    found = quantiles.quantile(values, goal.q)
+WORST = ("interrupted", "server-limited", "client-limited")
+
+
+def _between(each: list[quantiles.Quantile], loads: list[float], driven: float) -> quantiles.Quantile:
+    """The quantile at a load between two that were driven, on the straight line; ends likewise."""
+    if len(each) == 1:
+        return each[0]
+    share = (driven - loads[0]) / (loads[1] - loads[0])
+    first, last = each
+    names = ("value", "low", "high", "ok_only")
+    mixed = {name: (1 - share) * getattr(first, name) + share * getattr(last, name) for name in names}
+    return quantiles.Quantile(**mixed, n=first.n + last.n)
+
+
+def _row(goal: Goal, found: quantiles.Quantile, point: dict[str, Any]) -> dict[str, Any]:
     verdict, reason = _verdict(goal, found, point)
     ends = {"value_s": found.value, "low_s": found.low, "high_s": found.high}
     return {
