@@ -11,7 +11,8 @@ import pytest
 from tests.browser import pages, samples
 
 
-@pytest.fixture(scope="session")
+# Not for the session: as long as it is open, its event loop runs in this thread, and no other could.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     with pages.chromium_browser() as one:
         yield one

@@ -17,7 +17,7 @@ QUERIES = (
     "window",
     "scalar_subqueries",
     "reused_exchange",
-    "plain_udf",
+    "chained_udfs",
     "map_in_pandas",
     "nested",
 )

@@ -53,12 +53,12 @@ def test_another_limit_is_calculated_anew() -> None:
     assert controls.what_if.capacity.value == pytest.approx(15.0, rel=0.02)
 
 
-def test_a_limit_beyond_the_levels_has_no_number_and_an_open_interval_no_upper_end() -> None:
+def test_a_limit_beyond_the_levels_or_below_them_has_no_number() -> None:
     controls = made()
     controls.what_if.set(limit_ms=9000)
     assert "no number. 1.592 s at the largest load of 16 is far below" in controls.what_if.answer
     controls.what_if.set(limit_ms=50)
-    assert "at least 80 GPUs" in controls.what_if.answer
+    assert "no number. 0.0995 s at the lowest load of 1 is above the limit of 0.05 s" in controls.what_if.answer
 
 
 def test_a_move_draws_the_shown_chart_again() -> None:

@@ -66,7 +66,9 @@ def capacity(levels: Sequence[Level], q: float, limit_s: float, *, draws: int = 
     Notes
     -----
     Does not show what other GPU counts, routers, models or days would give.
-    Source: percentile bootstrap, Efron and Tibshirani (1993), chapter 13, over the circular block bootstrap.
+    Source: expanded percentile bootstrap (Hesterberg, What Teachers Should Know About the Bootstrap, 2015) with the
+    levels as units, over the circular block bootstrap. With plain percentiles the upper end covered 86 % where latency
+    hardly grows with the load.
     """
     ordered = sorted(levels, key=lambda level: level.load)
     loads = np.array([level.load for level in ordered])
@@ -118,12 +120,19 @@ def _errors(loads: Floats, latencies: Floats, limit_s: float) -> Floats:
 NEARNESS = 0.25
 
 
+def _tail(levels: int) -> float:
+    """The share of resamples beyond each end: less than 5 %, since a curve through few levels is itself uncertain."""
+    from scipy.special import ndtr, stdtrit
+
+    return float(ndtr(np.sqrt(levels / (levels - 1)) * stdtrit(levels - 1, (1 - LEVEL) / 2)))
+
+
 def _bounded(found: Capacity, drawn: Floats, loads: Floats, points: Floats, limit_s: float) -> Capacity:
     """The interval; ends and values outside the measured loads are not given."""
     reach = REACH * float(loads[-1])
     # NaN: not even the lowest load meets the limit. So it is smaller than any.
     order = np.sort(np.where(np.isnan(drawn), 0.0, np.minimum(drawn, 1e12)))
-    tail = int((1 - LEVEL) / 2 * len(order))
+    tail = int(_tail(len(loads)) * len(order))
     low, high = float(order[tail]), float(order[-1 - tail])
     ends = replace(found, low=low if low >= loads[0] / REACH else None, high=high if high <= reach else None)
     value = found.value
