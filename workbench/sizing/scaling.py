@@ -105,17 +105,14 @@ def _row(
     names = ("per_gpu", "contention", "coherency")
     row: dict[str, object] = {"target": target, "model": model, "counts": [int(count) for count in gpus], "load": load}
     for place, name in enumerate(names):
-        ends = np.quantile(sampled[:, place], [0.05, 0.95])
-        row |= {name: fitted[place], f"{name}_low": float(ends[0]), f"{name}_high": float(ends[1])}
-    row |= {name: int(value) if math.isfinite(value) else None for name, value in _named(need, low, high).items()}
+        bounds = np.quantile(sampled[:, place], [0.05, 0.95])
+        row |= {name: fitted[place], f"{name}_low": float(bounds[0]), f"{name}_high": float(bounds[1])}
+    ends = {"gpus": need, "gpus_low": low, "gpus_high": high}
+    row |= {name: int(value) if math.isfinite(value) else None for name, value in ends.items()}
     return row | {
-        "verdict": _verdict(need, most),
+        "verdict": "estimated" if need <= most else "no estimate",
         "reason": _reason(fitted, sampled, load, most) if need > most else None,
     }
-
-
-def _named(need: float, low: float, high: float) -> dict[str, float]:
-    return {"gpus": need, "gpus_low": low, "gpus_high": high}
 
 
 def _fit(model: Model, gpus: Floats, capacities: Floats, weights: Floats) -> tuple[float, float, float]:
@@ -140,10 +137,6 @@ def carried(law: tuple[float, float, float], gpus: float) -> float:
 def _need(law: tuple[float, float, float], load: float, most: int) -> float:
     """The least whole count that carries the load; infinite when none up to `most` does."""
     return next((float(n) for n in range(1, most + 1) if carried(law, n) >= load * (1 - 1e-9)), math.inf)
-
-
-def _verdict(need: float, most: int) -> str:
-    return "estimated" if need <= most else "no estimate"
 
 
 def _reason(law: tuple[float, float, float], sampled: Floats, load: float, most: int) -> str:
