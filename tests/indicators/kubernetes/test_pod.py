@@ -1,0 +1,269 @@
+"""The runner of a pod, run for real on this machine, its logs collected: what every way to end becomes."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.indicators.kubernetes.making import GOOD, KEY, PYTHON, STACKS, Good, Pod, indicator, log_of, planned
+from workbench.indicators import archive
+from workbench.indicators.archive import result_path
+from workbench.indicators.contract import Case
+from workbench.indicators.kubernetes import pod, pod_install
+from workbench.indicators.kubernetes.collecting import collect
+from workbench.indicators.kubernetes.records import read
+from workbench.indicators.running.process import run_once
+from workbench.indicators.running.wire import Command, Limits
+
+ENDINGS = {
+    "Fine": (
+        "ok",
+        "import json; print(json.dumps({'name': 'Fine', '@parameters': {}, '@result': {'elapsed_ms': 1.0}}))",
+    ),
+    "Raises": ("exit code", "raise SystemExit('no GPU here')"),
+    "Text": ("not JSON", "print('done')"),
+    "Silent": ("empty", "pass"),
+    "Infinite": ("not finite", 'print(\'{"name": "Infinite", "@parameters": {}, "@result": {"elapsed_ms": NaN}}\')'),
+    "Other": ("invalid document", 'print(\'{"name": "Sort", "@parameters": {}, "@result": {"elapsed_ms": 1.0}}\')'),
+    "Endless": ("too long", "while True: print('x' * 65536)"),
+    "Sleeps": ("timeout", "import time; time.sleep(600)"),
+    "Signals": ("killed", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"),
+    "Greedy": ("out of memory", "x = bytearray(3 << 30)"),
+    "Closes": ("empty", "import os; os.close(1)"),
+}
+
+
+@pytest.fixture(scope="module")
+def endings(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
+    """A session folder, and the log of a round in which every script ends in its own way."""
+    folder = tmp_path_factory.mktemp("endings")
+    cases = [Case.of(indicator(name, script)) for name, (_, script) in ENDINGS.items()]
+    session = planned(folder, cases, rounds=(1,), timeout_s=3.0, stacks=STACKS[:1])
+    log = log_of(Pod(folder / "pod", session, cases, stacks=STACKS[:1]).round(0))
+    collect(folder, cases, [[log]], key=KEY)
+    return folder, log
+
+
+@pytest.mark.parametrize("name", ENDINGS)
+def test_every_ending_has_the_status_that_a_process_of_this_machine_has(endings: tuple[Path, bytes], name: str) -> None:
+    folder, _ = endings
+    session = archive.read_session(folder)
+    found = [one for _, _, one in archive.results(folder, session) if one.workbench.case == name]
+    assert [one.workbench.status for one in found] == [ENDINGS[name][0]] * 2
+    command = Command(sys.executable, {"script.py": ENDINGS[name][1]}, timeout_s=3.0)
+    if ENDINGS[name][0] in ("exit code", "too long", "timeout", "killed", "out of memory"):
+        assert run_once(command, Limits(memory_bytes=1 << 30)).outcome == ENDINGS[name][0]
+
+
+def test_a_run_is_told_with_all_that_a_process_of_this_machine_tells(endings: tuple[Path, bytes]) -> None:
+    folder, _ = endings
+    session = archive.read_session(folder)
+    fine = next(one for _, _, one in archive.results(folder, session) if one.workbench.case == "Fine")
+    raises = next(one for _, _, one in archive.results(folder, session) if one.workbench.case == "Raises")
+    assert len(fine.usage) == 16
+    assert fine.workbench.duration_s > 0
+    assert fine.hostname == ""
+    assert fine.workbench.hardware_key == session.hardware.key != ""
+    assert fine.runtime_environment["python_version"].startswith(PYTHON)
+    assert fine.workbench.isolation["memory"] == "at most 1 GiB (data of each process)"
+    assert fine.workbench.isolation["network"] in ("isolated", "not isolated")
+    assert raises.workbench.reason == "exit code 1: no GPU here"
+    assert raises.exit_code == 1
+    assert raises.stderr == "no GPU here\n"
+
+
+def test_no_line_of_the_log_is_one_that_a_container_runtime_would_cut(endings: tuple[Path, bytes]) -> None:
+    _, log = endings
+    lines = log.splitlines()
+    assert max(map(len, lines)) < 16 << 10
+    assert all(line.startswith(b"@workbench ") and line.endswith(b"@") for line in lines)
+
+
+def test_what_a_run_leaves_behind_is_dead_before_the_next_begins(tmp_path: Path) -> None:
+    script = (
+        "import json, subprocess, sys\n"
+        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True)\n"
+        "print(json.dumps({'name': 'Leaves', '@parameters': {}, '@result': {'elapsed_ms': 1.0}}))\n"
+    )
+    cases = [Case.of(indicator("Leaves", script))]
+    session = planned(tmp_path, cases, rounds=(1,))
+    log = log_of(Pod(tmp_path / "pod", session, cases).round(0))
+    found = collect(tmp_path, cases, [[log]], key=KEY)
+    assert found.statuses == {"ok": 3}
+    results = [one for _, _, one in archive.results(tmp_path, found.session)]
+    assert {one.workbench.isolation["left behind"] for one in results} == {"1 process(es), killed"}
+    assert list((tmp_path / "pod" / "scratch").iterdir()) == []
+
+
+def test_folders_a_thousand_deep_do_not_stop_the_round(tmp_path: Path) -> None:
+    script = (
+        "import json, os\n"
+        "for _ in range(1500):\n"
+        "    os.mkdir('d')\n"
+        "    os.chdir('d')\n"
+        "print(json.dumps({'name': 'Deep', '@parameters': {}, '@result': {'elapsed_ms': 1.0}}))\n"
+    )
+    cases = [Case.of(indicator("Deep", script))]
+    session = planned(tmp_path, cases, rounds=(1,), stacks=STACKS[:1])
+    log = log_of(Pod(tmp_path / "pod", session, cases, stacks=STACKS[:1]).round(0))
+    assert collect(tmp_path, cases, [[log]], key=KEY).statuses == {"ok": 2}
+    assert list((tmp_path / "pod" / "scratch").iterdir()) == []
+
+
+def test_a_script_sees_its_parameters_its_files_and_nothing_of_the_runner(tmp_path: Path) -> None:
+    script = (
+        "import json, os, pathlib, helper\n"
+        "seen = sorted(name for name in os.environ if 'WORKBENCH' in name or name.startswith('JOB_'))\n"
+        "print(json.dumps({'name': 'Sees', '@parameters': {}, '@result': {'elapsed_ms': helper.VALUE},\n"
+        "                  'x_build_info': {'seen': seen, 'cwd': sorted(os.listdir()),\n"
+        "                                   'home': os.listdir(os.environ['HOME']),\n"
+        "                                   'threads': os.environ['OMP_NUM_THREADS']}}))\n"
+    )
+    cases = [Case.of(indicator("Sees", script, **{"helper.py": "VALUE = 2.5\n"}))]
+    session = planned(tmp_path, cases, rounds=(1,), threads=2)
+    log = log_of(Pod(tmp_path / "pod", session, cases).round(0))
+    found = collect(tmp_path, cases, [[log]], key=KEY)
+    one = next(one for _, _, one in archive.results(tmp_path, found.session))
+    assert one.value("elapsed_ms") == 2.5
+    assert one.stdout["x_build_info"] == {
+        "seen": [],
+        "cwd": ["helper.py", "script.py"],
+        "home": ["tmp"],
+        "threads": "2",
+    }
+
+
+FORGER = """
+import json, os, re, pathlib, time
+parent = os.getppid()
+tried = []
+for name in ("environ", "mem", "fd/1", "maps"):
+    try:
+        with open(f"/proc/{parent}/{name}", "r+b" if name in ("mem", "fd/1") else "rb") as file:
+            if name == "fd/1":
+                file.write(b"@workbench part 0.0.00000000 0/1 QUJD 00000000000000000000000000000000@\\n")
+            elif name == "environ":
+                file.read()
+        tried.append(name)
+    except OSError:
+        pass
+lies = {"name": "Forges", "@parameters": {}, "@result": {"elapsed_ms": 0.001}}
+for number in range(3):
+    os.write(2, b"@workbench begin 0.%d.00000000 0/0 - 00000000000000000000000000000000@\\n" % number)
+    os.write(2, b"@workbench end 0.%d.00000000 1/1 3:00 00000000000000000000000000000000@\\n" % number)
+print(json.dumps({"name": "Forges", "@parameters": {}, "@result": {"elapsed_ms": 7.0}, "x_build_info": tried}))
+"""
+
+
+@pytest.fixture
+def reachable() -> Iterator[Path]:
+    """A folder that other users can reach; pytest's own are closed to them."""
+    folder = Path(tempfile.mkdtemp(prefix="workbench-test-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def unprivileged(folder: Path) -> tuple[int | None, str]:
+    """A user without rights (null: this one has none), and an interpreter that it can run."""
+    if os.geteuid() != 0:
+        return None, sys.executable
+    nobody = 65_534
+    for python in (sys.executable, "/usr/bin/python3"):
+        with contextlib.suppress(OSError):
+            look = f"import os; os.listdir({str(folder)!r})"
+            if subprocess.run([python, "-c", look], user=nobody, cwd="/", check=False).returncode == 0:
+                return nobody, python
+    pytest.skip("no Python that users without rights can run")
+
+
+def test_a_script_cannot_forge_a_result_nor_look_into_the_runner(tmp_path: Path, reachable: Path) -> None:
+    user, python = unprivileged(reachable)
+    cases = [Case.of(indicator("Forges", FORGER))]
+    session = planned(tmp_path, cases, rounds=(1,))
+    made = Pod(reachable / "pod", session, cases)
+    made.scratch.chmod(0o777)
+    for link in made.environments.glob("*/bin/python"):
+        link.unlink()
+        link.symlink_to(python)
+    log = log_of(made.round(0, user=user, python=python))
+    # The lies stand only inside of what was signed: none is a line of the log.
+    records = read([[log]], KEY)
+    assert (records.damaged, records.torn) == (0, set())
+    found = collect(tmp_path, cases, [[log]], key=KEY)
+    results = [one for _, _, one in archive.results(tmp_path, found.session)]
+    assert [one.value("elapsed_ms") for one in results] == [7.0] * 3
+    assert [one.stdout["x_build_info"] for one in results] == [[]] * 3
+
+
+LOOKS = """
+import importlib.util, subprocess, sys
+spec = importlib.util.spec_from_file_location("pod", sys.argv[1])
+pod = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(pod)
+if sys.argv[2] == "protected":
+    pod.protect()
+look = "import os; open(f'/proc/{os.getppid()}/environ', 'rb').read(); os.readlink(f'/proc/{os.getppid()}/fd/1')"
+print(subprocess.run([sys.executable, "-c", look], stderr=subprocess.DEVNULL).returncode)
+"""
+
+
+@pytest.mark.parametrize(("how", "code"), [("open", 0), ("protected", 1)])
+def test_without_its_protection_a_script_could_look_into_the_runner(reachable: Path, how: str, code: int) -> None:
+    user, python = unprivileged(reachable)
+    (reachable / "pod.py").write_text(Path(pod.__file__).read_text())
+    command = [python, "-c", LOOKS, str(reachable / "pod.py"), how]
+    done = subprocess.run(command, user=user, cwd="/", capture_output=True, check=False, timeout=60)
+    assert done.stderr == b""
+    assert int(done.stdout) == code
+
+
+def test_a_stack_that_has_no_interpreter_is_not_started_and_the_others_go_on(tmp_path: Path) -> None:
+    cases = [Case.of(Good)]
+    session = planned(tmp_path, cases, rounds=(1,))
+    made = Pod(tmp_path / "pod", session, cases)
+    (made.environments / "1" / "bin" / "python").unlink()
+    found = collect(tmp_path, cases, [[log_of(made.round(0))]], key=KEY)
+    assert found.statuses == {"not started": 1, "ok": 2}
+
+
+def test_an_index_stands_for_the_round_that_the_plan_names(tmp_path: Path) -> None:
+    cases = [Case.of(Good)]
+    session = planned(tmp_path, cases, rounds=(4,))
+    log = log_of(Pod(tmp_path / "pod", session, cases, rounds=[3, 1]).round(0))
+    found = collect(tmp_path, cases, [[log]], key=KEY)
+    assert {slot.round for slot, _ in found.new} == {3}
+    assert found.absent == [0, 1, 2]
+    inspection = archive.inspection_id(session.session_id, "control", "Good")
+    assert result_path(tmp_path, inspection, 3).exists()
+
+
+@pytest.mark.parametrize("module", [pod, pod_install])
+def test_what_runs_in_pods_is_python_3_9_with_its_own_library_alone(module: object) -> None:
+    source = Path(str(getattr(module, "__file__", ""))).read_text()
+    tree = ast.parse(source, feature_version=(3, 9))
+    names = {
+        name.split(".")[0]
+        for node in ast.walk(tree)
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+    }
+    assert names <= sys.stdlib_module_names
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
+    # Newer than Python 3.9.
+    assert not imported & {"UTC", "Self", "pairwise", "StrEnum", "chdir", "batched"}
+    assert GOOD.strip()

@@ -1,0 +1,252 @@
+"""Every shipped script, as it is run: valid documents, refusals, and what is asked of all of them."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.indicators.shipped.making import document, ended
+from workbench.indicators.contract import Indicator, extra_of
+from workbench.indicators.documents import MOST_STDOUT_BYTES, checked, decoded
+from workbench.indicators.shipped.arrays import Matmul, Sort, Ufunc
+from workbench.indicators.shipped.interpreter import Hello, ImportTime, ScalarLoop
+from workbench.indicators.shipped.pieces import SCRIPTS
+from workbench.indicators.shipped.registry import shipped
+
+FRAMEWORKS = {"numpy", "pandas", "polars", "python"}
+"""Those that the development environment has."""
+CASES = [
+    (indicator, framework)
+    for indicator in shipped()
+    for framework in ("numpy", "pandas", "polars", "python", "pyarrow", "scipy")
+    if framework in indicator.model_fields["framework"].annotation.__args__
+]
+
+
+def case_name(value: object) -> str:
+    return value.__name__ if isinstance(value, type) else str(value)
+
+
+@pytest.mark.parametrize(("indicator", "framework"), CASES, ids=case_name)
+def test_a_run_gives_a_valid_document_whose_checks_pass(indicator: type[Indicator], framework: str) -> None:
+    found = document(indicator, {"framework": framework})
+    assert found.failed_checks == ()
+    assert found.component == framework
+    assert found.results["elapsed_ms"] > 0
+    (build,) = found.build_info.values()
+    assert build["version"].count(".") >= 1
+    assert build["threads"] == 1
+
+
+@pytest.mark.parametrize("indicator", shipped(), ids=case_name)
+def test_a_scripts_own_defaults_are_those_of_its_class(indicator: type[Indicator]) -> None:
+    done = ended(indicator, {})
+    assert done.returncode == 0, done.stderr
+    found = checked(decoded(done.stdout.encode()), indicator)
+    assert dict(found.parameters) == indicator.parameters()
+    assert len(done.stdout) < MOST_STDOUT_BYTES / 20
+
+
+@pytest.mark.parametrize("indicator", shipped(), ids=case_name)
+def test_every_field_says_what_it_is_and_the_time_is_what_is_compared(indicator: type[Indicator]) -> None:
+    assert [metric.field for metric in indicator.metrics()] == ["elapsed_ms"]
+    assert (indicator.__doc__ or "").split("\n")[0].endswith("?")
+    assert "Does not show" in (indicator.__doc__ or "") + "".join(base.__doc__ or "" for base in indicator.__mro__[1:3])
+    for name, field in indicator.model_fields.items():
+        assert field.description, name
+        assert extra_of(field)["role"]
+
+
+@pytest.mark.parametrize("indicator", shipped(), ids=case_name)
+def test_a_timed_script_tells_each_call_on_the_clock(indicator: type[Indicator]) -> None:
+    if "reps" not in indicator.fields_of("parameter"):
+        assert document(indicator).samples == {}
+        return
+    samples = document(indicator).samples["elapsed_ms"]
+    assert len(samples) == 3
+    assert document(indicator).results["elapsed_ms"] == sorted(samples)[1]
+
+
+def test_an_even_number_of_calls_has_the_mean_of_the_middle_two_as_its_median() -> None:
+    found = document(ScalarLoop, {"framework": "python", "reps": 4})
+    middle = sorted(found.samples["elapsed_ms"])[1:3]
+    assert found.results["elapsed_ms"] == pytest.approx(sum(middle) / 2, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("indicator", "variables", "sentence"),
+    [
+        (Sort, {"PI_N": "many"}, "Sort: PI_N is 'many'; a whole number is needed"),
+        (Sort, {"PI_N": "0"}, "Sort: PI_N is 0; at least 1"),
+        (Sort, {"PI_DTYPE": "text"}, "Sort: PI_DTYPE is 'text'; allowed: float64, float32, int64, int32"),
+        (Sort, {"PI_FRAMEWORK": "fortran"}, "Sort: PI_FRAMEWORK is 'fortran'; allowed: numpy, torch, tensorflow, jax"),
+        (Sort, {"PI_DEVICE": "gpu"}, "Sort: numpy computes on the cpu only; PI_DEVICE is gpu"),
+        (Sort, {"PI_THREADS": "two"}, "Sort: PI_THREADS is 'two'; a whole number is needed"),
+        (Sort, {"PI_REPS": "1001"}, "Sort: PI_REPS is 1001; at most 1000"),
+        (Ufunc, {"PI_MOST_ULP": "few"}, "Ufunc: PI_MOST_ULP is 'few'; a number is needed"),
+    ],
+)
+def test_what_cannot_be_measured_ends_with_exit_code_2_and_one_sentence(
+    indicator: type[Indicator], variables: dict[str, str], sentence: str
+) -> None:
+    done = ended(indicator, variables)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.strip().splitlines() == [sentence]
+
+
+def test_a_framework_that_is_not_there_is_refused_by_name() -> None:
+    absent = next(name for name in ("tensorflow", "jax", "torch") if not _has(name))
+    done = ended(Matmul, {"PI_FRAMEWORK": absent})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"Matmul: {absent} cannot be imported")
+
+
+def test_what_a_library_prints_does_not_end_up_in_the_document() -> None:
+    chatty = type(
+        "Hello",
+        (Hello,),
+        {"files": {**Hello.files, "numpy.py": "import os\nprint('hi')\nos.write(1, b'ho')\nraise ImportError('no')"}},
+    )
+    assert ended(chatty, {}).stdout == ""
+    loud = "import os, sys\nos.write(1, b'from below')\nprint('from above')\narray = lambda values: Sum(values)\n"
+    loud += "class Sum(list):\n    def __add__(self, other):\n        return self\n"
+    talking = type("Hello", (Hello,), {"files": {**Hello.files, "numpy.py": loud}})
+    done = ended(talking, {})
+    assert json.loads(done.stdout)["name"] == "Hello"
+    assert "from below" in done.stderr
+    assert "from above" in done.stderr
+
+
+@pytest.mark.parametrize("path", sorted(SCRIPTS.glob("*.py")), ids=lambda path: path.name)
+def test_scripts_run_on_python_3_9_and_import_only_what_every_stack_has(path: Path) -> None:
+    tree = ast.parse(path.read_text(), feature_version=(3, 9))
+    own = {one.stem for one in SCRIPTS.glob("_*.py")}
+    # numpy: only where the framework itself needs it.
+    allowed = set(sys.stdlib_module_names) | own | {"numpy"}
+    typing_only = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    named = set()
+    for node in ast.walk(tree):
+        if id(node) in typing_only:
+            continue
+        if isinstance(node, ast.Import):
+            named |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            named.add((node.module or "").split(".")[0])
+        # A union in an annotation that is evaluated, and match, came later than 3.9.
+        assert not isinstance(node, ast.Match)
+    assert named <= allowed
+    assert "from __future__ import annotations" in path.read_text()
+
+
+def test_the_files_beside_a_script_are_those_it_imports() -> None:
+    for indicator in shipped():
+        sources = indicator.sources()
+        named = {
+            name
+            for text in sources.values()
+            for node in ast.walk(ast.parse(text))
+            for name in (
+                [alias.name for alias in node.names]
+                if isinstance(node, ast.Import)
+                else [node.module or ""]
+                if isinstance(node, ast.ImportFrom)
+                else []
+            )
+            if name.startswith("_") and not name.startswith("__")
+        }
+        assert {f"{name}.py" for name in named} == set(sources) - {"script.py"}, indicator.__name__
+
+
+def test_import_time_counts_the_modules_that_came() -> None:
+    found = document(ImportTime, {"framework": "polars"})
+    assert 20 < found.results["modules"] < 2_000
+
+
+def _has(name: str) -> bool:
+    import importlib.util
+
+    return importlib.util.find_spec(name) is not None
+
+
+# As much of torch as a product needs, by NumPy; what is asked of it is told at the end.
+TORCH = """
+import atexit, sys
+import numpy
+told = {"synchronized": 0}
+atexit.register(lambda: sys.stderr.write(repr(told)))
+__version__ = "0.0"
+float64, float32, int64 = "float64", "float32", "int64"
+
+class Tensor:
+    def __init__(self, values):
+        self.values = values
+    def reshape(self, *shape):
+        return Tensor(self.values.reshape(*shape))
+    def clone(self):
+        return Tensor(self.values.copy())
+    def to(self, where):
+        if where in ("cpu", "cuda"):
+            told["place"] = where
+            return self
+        return Tensor(self.values.astype(where))
+    def tolist(self):
+        return self.values.tolist()
+
+class cuda:
+    @staticmethod
+    def is_available():
+        return HAS_GPU
+    @staticmethod
+    def synchronize():
+        told["synchronized"] += 1
+
+class __config__:
+    @staticmethod
+    def show():
+        return "made of NumPy"
+
+def frombuffer(values, dtype):
+    return Tensor(numpy.frombuffer(values, dtype=dtype))
+def matmul(a, b):
+    return Tensor(a.values @ b.values)
+def set_grad_enabled(on):
+    told["gradients"] = on
+def set_num_threads(count):
+    told["threads"] = count
+def set_num_interop_threads(count):
+    pass
+"""
+
+
+def with_torch(*, gpu: bool, device: str) -> subprocess.CompletedProcess[str]:
+    files = {**Matmul.files, "torch.py": TORCH.replace("HAS_GPU", str(gpu))}
+    made = type("Matmul", (Matmul,), {"files": files, "__doc__": "Beside a torch of our own."})
+    given = {"PI_FRAMEWORK": "torch", "PI_DEVICE": device, "PI_N": "4", "PI_REPS": "3", "PI_WARMUP": "2"}
+    return ended(made, {**given, "PI_THREADS": "1"})
+
+
+def test_every_call_on_a_gpu_is_waited_for_and_gradients_are_off() -> None:
+    done = with_torch(gpu=True, device="gpu")
+    assert done.returncode == 0, done.stderr
+    told = ast.literal_eval(done.stderr)
+    assert told == {"synchronized": 5, "gradients": False, "threads": 1, "place": "cuda"}
+    found = checked(decoded(done.stdout.encode()), Matmul)
+    assert found.failed_checks == ()
+    assert found.build_info == {"torch_buildinfo": {"version": "0.0", "config": "made of NumPy", "threads": 1}}
+
+
+def test_a_gpu_that_is_asked_for_is_never_replaced_by_the_processor() -> None:
+    done = with_torch(gpu=False, device="gpu")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("Matmul: torch finds no gpu; PI_DEVICE is gpu")
+    assert ast.literal_eval(with_torch(gpu=True, device="cpu").stderr)["place"] == "cpu"

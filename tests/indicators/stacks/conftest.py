@@ -1,0 +1,49 @@
+"""An environment without any index but the test's own, and caches of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.indicators.stacks.making import SMALL, Served, local_index, served
+from workbench.indicators.stacks.sources import Sources
+
+
+@pytest.fixture(autouse=True)
+def _own_settings(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nothing of the user's: no index, no caches, no configuration; tests of the real index keep what they need."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    if request.node.get_closest_marker("env"):
+        return
+    for name in [name for name in os.environ if name.startswith(("UV_", "PIP_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("UV_NO_CONFIG", "1")
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sources:
+    """A local index of three packages that do not all go together."""
+    sources = Sources((local_index(tmp_path / "index", SMALL).as_uri(),))
+    monkeypatch.setenv("UV_DEFAULT_INDEX", sources.indexes[-1])
+    return sources
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Served]]:
+    """Serve an index until the test ends, and configure it."""
+    from contextlib import ExitStack
+
+    with ExitStack() as stack:
+
+        def start(*arguments: object, **options: object) -> Served:
+            index = stack.enter_context(served(*arguments, **options))  # type: ignore[arg-type]
+            monkeypatch.setenv("UV_DEFAULT_INDEX", index.url)
+            return index
+
+        yield start

@@ -1,0 +1,103 @@
+"""What the charts draw: as many marks as rows, and in the page the same figures as in the tables."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import altair as alt
+import numpy as np
+import polars as pl
+import pytest
+
+from tests.indicators.worlds import of_values, session
+from workbench import charts as shared
+from workbench.errors import InputError
+from workbench.indicators.archive import CONTROL
+from workbench.indicators.charts import chart_drift, chart_forests, chart_heatmap, relative
+from workbench.indicators.effects import Compared, compared
+from workbench.indicators.mix_chart import chart_mix, within_rounds
+from workbench.indicators.recommending.chances import ratio
+from workbench.indicators.recommending.mix import Mix, scored
+
+CASES = ("Sort", 'Ufunc[function="sin"]', "Matmul")
+EFFECTS = {"new": (0.3, -0.1, 0.0), "old": (-0.7, 1.2, 0.0)}
+
+
+@pytest.fixture(scope="module")
+def judged() -> Compared:
+    """Three stacks and the control, ten rounds, three metrics; one run of each kind failed."""
+    shared.setup()
+    rng = np.random.default_rng(2)
+    plan = session(("base", "new", "old"), CASES)
+    values: dict[tuple[str, str], list[float | None]] = {}
+    for arm in ("base", "new", "old", CONTROL):
+        for place, case in enumerate(CASES):
+            logs = rng.normal(0, 0.02, 10) - EFFECTS.get(arm, (0.0, 0.0, 0.0))[place]
+            values[arm, case] = list(5 * np.exp(logs))
+    values["old", "Sort"][3] = None
+    return compared(of_values(plan, values))
+
+
+def texts(chart: alt.Chart | alt.LayerChart | alt.FacetChart) -> list[str]:
+    """Every text of the drawing."""
+    import vl_convert
+
+    svg = vl_convert.vegalite_to_svg(chart.to_dict())
+    return [html.unescape(found) for found in re.findall(r"<text[^>]*>([^<]+)</text>", svg)]
+
+
+def test_the_forest_has_a_panel_for_each_metric_and_a_row_for_each_arm(judged: Compared) -> None:
+    found = texts(chart_forests(judged.effects))
+    assert [name for name in CASES if name in found] == list(CASES)
+    assert {"new", "old", "control"} <= set(found)
+    assert {"FASTER", "SLOWER"} <= set(found)
+
+
+def test_the_heat_map_prints_each_ratio_and_puts_what_is_open_in_brackets(judged: Compared) -> None:
+    found = texts(chart_heatmap(judged.effects))
+    rows = judged.effects.filter(~judged.effects["control"])
+    for ratio_, verdict in rows.select("ratio", "verdict").iter_rows():
+        figure = f"{ratio_:.3g}"
+        assert (f"({figure})" if verdict == "UNDECIDED" else figure) in found
+
+
+def test_drift_is_drawn_over_the_median_of_each_metric(judged: Compared) -> None:
+    lines = relative(judged.observed)
+    assert lines.group_by("metric").median()["factor"].to_list() == pytest.approx([1.0] * 3)
+    assert "no change seen" in " ".join(texts(chart_drift(judged.observed, judged.drift)))
+
+
+@pytest.mark.parametrize("text", ["sort=1", "sort=0.25,ufunc=0.5,mat=0.25", "matmul=0.3,ufunc=0.9"])
+def test_the_page_calculates_the_mix_as_the_recommendation_does(judged: Compared, text: str) -> None:
+    session_ = judged.observed.session
+    mix = Mix.read(text, list(CASES))
+    logs = within_rounds(judged)
+    found = texts(chart_mix(logs, mix.weights, "base", margin=0.02, level=0.95, sliders=True))
+    scores = scored(judged.observed.values, mix)
+    for arm in ("new", "old"):
+        interval = ratio(scores, arm, session_.baseline, level=0.95)
+        assert f"{interval.estimate:.3f} [{interval.low:.3f}, {interval.high:.3f}]" in found
+    assert "baseline" in found
+
+
+def test_every_metric_has_a_slider_and_its_weight(judged: Compared) -> None:
+    logs = within_rounds(judged)
+    drawn = chart_mix(logs, {"Sort": 0.4}, "base", margin=0.02, level=0.95, sliders=True).to_dict()
+    sliders = {one["bind"]["name"].strip(): one["value"] for one in drawn["params"] if "bind" in one}
+    assert sliders == {"Sort": 0.4, CASES[1]: 0.0, "Matmul": 0.0}
+
+
+def test_a_stack_with_wrong_answers_is_never_the_best_of_a_mix_that_holds_them(judged: Compared) -> None:
+    logs = within_rounds(judged).with_columns(
+        wrong=pl.when((pl.col("stack") == "old") & (pl.col("metric") == CASES[1])).then(1).otherwise(0)
+    )
+    sin = {"margin": 0.02, "level": 0.95, "sliders": False}
+    assert [text for text in texts(chart_mix(logs, {CASES[1]: 1.0}, "base", **sin)) if "wrong answers" in text]
+    assert not [text for text in texts(chart_mix(logs, {"Sort": 1.0}, "base", **sin)) if "wrong answers" in text]
+
+
+def test_too_many_metrics_are_refused(judged: Compared) -> None:
+    many = pl.concat([judged.effects.with_columns(metric=pl.lit(f"m{n}")).unique(["metric", "arm"]) for n in range(50)])
+    with pytest.raises(InputError, match="too many"):
+        chart_forests(many)

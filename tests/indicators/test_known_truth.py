@@ -1,0 +1,131 @@
+"""Five versions of numpy, solved, installed and measured here and now: what is known of them is found.
+
+Sorting got vector instructions in 1.25 and later, and the sine of 1.24 is fast and wrong, both only where the processor
+has AVX-512. On others nothing is known, and only agreement of a session with itself is asked.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from workbench.errors import RunFailedError
+from workbench.indicators.config import session_config
+from workbench.indicators.effects import Compared, effects
+from workbench.indicators.observations import Observed
+from workbench.indicators.recommending.recommendation import recommend
+from workbench.indicators.recommending.request import request
+from workbench.indicators.running import starting
+from workbench.indicators.running.process import Launcher
+from workbench.indicators.running.wire import Limits
+from workbench.indicators.stacks.index import Index
+from workbench.indicators.stacks.sources import configured
+from workbench.indicators.stacks.target import target
+
+pytestmark = [pytest.mark.env, pytest.mark.timeout(900)]
+
+VERSIONS = ("2.2.6", "1.24.4", "1.26.4", "2.0.2", "2.4.6")
+SIN = "Ufunc[function=sin]"
+AVX512 = {"avx512f", "avx512bw", "avx512dq"}
+"""What numpy asks for before it takes its code for AVX-512."""
+
+
+def needs_index() -> None:
+    """Skip where the package index is out of reach; whatever goes wrong after that is a failure."""
+    sources = configured()
+    if not sources.indexes:
+        pytest.skip("no package index is configured")
+    try:
+        Index(sources, target()).wheels("numpy")
+    except RunFailedError as error:
+        if "the package index cannot be reached" not in str(error):
+            raise
+        pytest.skip("the package index cannot be reached")
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> starting.Outcome:
+    """Ten rounds of sort, sin and matmul on five versions and the control."""
+    needs_index()
+    config = session_config(
+        stack=tuple(f"numpy=={version}" for version in VERSIONS),
+        indicators=("sort", "ufunc:function=sin", "matmul"),
+        rounds=(10,),
+        seed=3,
+    )
+    return starting.start(config, out=tmp_path_factory.mktemp("out"))
+
+
+@pytest.fixture
+def measured(outcome: starting.Outcome) -> Compared:
+    return outcome.compared
+
+
+def has_avx512(found: Compared) -> bool:
+    return set(found.observed.session.hardware.cpu_flags) >= AVX512
+
+
+def of(found: pl.DataFrame, version: str, metric: str) -> dict[str, object]:
+    here = (pl.col("stack") == f"numpy {version}") & (pl.col("metric") == metric) & ~pl.col("control")
+    return found.filter(here).row(0, named=True)
+
+
+def test_every_run_gave_a_valid_document(measured: Compared) -> None:
+    runs = measured.observed.runs
+    assert runs.height == 6 * 3 * 10
+    assert set(runs["status"]) == {"ok"}
+    assert measured.valid, measured.judgement["reasons"].to_list()
+
+
+def test_every_run_was_in_a_network_of_its_own(measured: Compared) -> None:
+    with Launcher(Limits(), [sys.executable]) as launcher:
+        if launcher.isolation["network"] != "isolated":
+            pytest.skip(f"no network namespace can be made: {launcher.isolation['network reason']}")
+    assert set(measured.observed.runs["network"]) == {"isolated"}
+
+
+def test_sorting_and_the_sine_differ_where_the_processor_has_avx512(measured: Compared) -> None:
+    if has_avx512(measured):
+        assert of(measured.effects, "1.24.4", "Sort")["verdict"] == "SLOWER"
+        assert of(measured.effects, "1.24.4", SIN)["verdict"] == "FASTER"
+        assert of(measured.effects, "1.24.4", SIN)["ratio"] > 2  # type: ignore[operator]
+        return
+    found = measured.observed
+    first, second = (
+        effects(Observed(found.session, found.runs, found.values.filter(part), found.checks))
+        for part in (pl.col("round") < 5, pl.col("round") >= 5)
+    )
+    for version in VERSIONS[1:]:
+        for metric in ("Sort", SIN):
+            one, other = of(first, version, metric), of(second, version, metric)
+            assert {one["verdict"], other["verdict"]} != {"FASTER", "SLOWER"}
+
+
+def test_no_version_multiplies_matrices_faster_or_slower(measured: Compared) -> None:
+    verdicts = measured.effects.filter(pl.col("metric") == "Matmul")["verdict"].to_list()
+    assert len(verdicts) == 5
+    assert not {"FASTER", "SLOWER"} & set(verdicts)
+
+
+def test_wrong_sines_are_left_out_with_the_figure_and_the_runs(measured: Compared) -> None:
+    said = recommend(measured, request(mix=f"{SIN}=0.8,matmul=0.2"))
+    left_out = dict(said.excluded.select("stack", "reason").iter_rows())
+    wrong = {arm for arm, metric in measured.wrong if metric == SIN}
+    assert set(left_out) == wrong
+    if has_avx512(measured):
+        told = re.search(r"error_ulp is ([0-9.]+) ULP, at most 1 ULP is allowed", left_out["numpy 1.24.4"])
+        assert told is not None
+        assert float(told[1]) > 1
+    assert said.answer.stack is not None
+    assert said.answer.stack not in left_out
+
+
+def test_its_folder_is_one_that_can_be_passed_on(outcome: starting.Outcome) -> None:
+    out = outcome.folder
+    texts = [path.read_text() for path in out.rglob("*") if path.is_file() and path.name in ("result", "session.json")]
+    assert len(texts) == 181
+    assert not [text for text in texts if str(out.parent) in text or str(Path.home()) + "/" in text]

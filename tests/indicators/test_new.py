@@ -1,0 +1,232 @@
+"""`workbench indicators new`: what it writes runs as it is; a new indicator needs a class and one call."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from typer.testing import CliRunner
+
+from workbench.cli import main
+from workbench.errors import ConfigError, InputError, RunFailedError
+from workbench.indicators.command import app
+from workbench.indicators.contract import Indicator, check, parameter, result
+from workbench.indicators.running.process import THREAD_VARIABLES
+from workbench.indicators.shipped.registry import indicator_named
+from workbench.indicators.skeleton import write
+from workbench.indicators.trial import tried
+
+HANG_S = 300
+
+
+def said(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of `workbench indicators new` with these arguments."""
+    try:
+        code = main(["indicators", "new", *arguments])
+    except SystemExit as ended:
+        code = int(ended.code or 0)
+    captured = capsys.readouterr()
+    return int(code or 0), captured.out, captured.err
+
+
+@pytest.mark.parametrize(
+    ("name", "stem", "title"),
+    [
+        ("FftSize", "pi_fft_size", "FftSize"),
+        ("fft-size", "pi_fft_size", "FftSize"),
+        ("fft_size", "pi_fft_size", "FftSize"),
+        ("fft", "pi_fft", "Fft"),
+        ("fft2d", "pi_fft2d", "Fft2d"),
+        ("FFT", "pi_fft", "Fft"),
+    ],
+)
+def test_a_name_becomes_a_class_and_files(tmp_path: Path, name: str, stem: str, title: str) -> None:
+    made = write(name, tmp_path / "deep" / "down")
+    assert made.name == title
+    assert [path.name for path in made.paths] == [f"{stem}.py", f"{stem}_script.py", f"test_{stem}.py"]
+    assert indicator_named(made.reference).__name__ == title
+
+
+def test_the_skeleton_runs_as_it_is(tmp_path: Path) -> None:
+    made = write("FftSize", tmp_path)
+    found = tried(indicator_named(made.reference), {"n": 50})
+    assert found.failed_checks == ()
+    assert found.results["rate"] == pytest.approx(50 / float(found.results["elapsed_ms"] or 0) * 1e3)
+
+
+def test_the_written_test_passes_as_it_is_and_fails_when_the_work_is_wrong(tmp_path: Path) -> None:
+    made = write("FftSize", tmp_path)
+    call = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(made.paths[2])]
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def ended() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            call, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=HANG_S, check=False
+        )
+
+    done = ended()
+    assert (done.returncode, "2 passed" in done.stdout) == (0, True), done.stdout
+    script = made.paths[1]
+    script.write_text(script.read_text().replace("return sorted(numbers)", "return list(numbers)"))
+    done = ended()
+    assert (done.returncode, "1 failed, 1 passed" in done.stdout) == (1, True), done.stdout
+    script.write_text(script.read_text().replace('"20"', '"21"'))
+    assert "2 failed" in ended().stdout
+
+
+def test_the_command_prints_what_it_wrote_and_what_to_do_next(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = said(["fft", "--out", str(tmp_path / "a b")], capsys)
+    assert (code, err) == (0, "")
+    assert "Fft is declared in" in out
+    steps = [line.strip() for line in out.splitlines() if line.startswith("    ")]
+    assert len(steps) == 3
+    script, test, run = map(shlex.split, steps)
+    assert Path(script[1]).is_file()
+    assert Path(test[-1]).is_file()
+    assert indicator_named(run[run.index("--indicator") + 1]).__name__ == "Fft"
+
+
+def test_the_next_steps_are_commands_that_are_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = said(["fft", "--out", str(tmp_path), "--json"], capsys)
+    document = json.loads(out)
+    assert code == 0
+    assert document["indicator"].endswith("pi_fft.py:Fft")
+    assert len(document["written"]) == 3
+    words = shlex.split(document["next"][2])
+    assert words[:2] == ["workbench", "indicators"]
+    told = CliRunner().invoke(app, [words[2], "--help"]).output
+    assert all(word in told for word in words if word.startswith("--"))
+
+
+def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "test_pi_fft.py").write_text("mine")
+    code, out, err = said(["fft", "--out", str(tmp_path)], capsys)
+    assert (code, out) == (2, "")
+    assert "nothing is overwritten" in err
+    assert "test_pi_fft.py" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["test_pi_fft.py"]
+    assert (tmp_path / "test_pi_fft.py").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["", "2fast", "a b", "../up", "a--b", "-", "x" * 41, "größe", "a;b", "a.py"])
+def test_what_is_no_name_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match="not a name for an indicator"):
+        write(name, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["none", "None", "true", "FALSE", "class", "import", "lambda"])
+def test_a_word_of_pythons_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match="a word of Python's") as caught:
+        write(name, tmp_path)
+    assert "such as My" in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["sort", "GroupBy", "group-by", "PiMatmul", "pi-matmul"])
+def test_the_name_of_one_that_is_there_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match="an indicator of this name is there already"):
+        write(name, tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot write there"):
+        write("fft", tmp_path / "file")
+
+
+class Halved(Indicator):
+    """Declared in one cell of a notebook, script and all."""
+
+    script: ClassVar[Path | str] = """
+import json, os, sys
+n, fault = int(os.environ["PI_N"]), os.environ["PI_FAULT"]
+if fault == "exit":
+    sys.exit("out of order")
+if fault == "hang":
+    sys.stdin.read() or __import__("threading").Event().wait()
+document = {
+    "name": "Halved",
+    "@parameters": {"n": n, "fault": fault},
+    "@result": {"half": n / 2},
+    "@checks": {"twice": n if fault != "wrong" else n + 1},
+}
+print("chatter" if fault == "chatter" else "", json.dumps(document))
+"""
+    n: int = parameter(10, ge=0)
+    fault: str = parameter("none")
+    half: float = result(unit="", better="higher")
+    twice: int = check(at_most="n")
+
+
+def test_a_class_with_its_script_in_it_is_tried_in_one_call() -> None:
+    found = tried(Halved, {"n": 7})
+    assert (found.results, found.checks, found.failed_checks) == ({"half": 3.5}, {"twice": 7}, ())
+
+
+def test_a_wrong_answer_is_a_document_with_a_sentence() -> None:
+    assert tried(Halved, {"fault": "wrong"}).failed_checks == ("twice is 11, at most 10 is allowed",)
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "told"),
+    [
+        ({"fault": "exit"}, RunFailedError, ["exit code 1", "out of order", "Halved"]),
+        ({"fault": "chatter"}, InputError, ["no document of this indicator", "not JSON", "chatter"]),
+        ({"n": -1}, ConfigError, ["not a value for this parameter"]),
+        ({"m": 1}, ConfigError, ["unknown parameter"]),
+    ],
+)
+def test_what_went_wrong_is_told(given: dict[str, Any], kind: type[Exception], told: list[str]) -> None:
+    with pytest.raises(kind) as caught:
+        tried(Halved, given)
+    assert all(word in str(caught.value) for word in told)
+
+
+def test_a_script_that_does_not_end_is_ended() -> None:
+    with pytest.raises(RunFailedError, match="the script took too long"):
+        tried(Halved, {"fault": "hang"}, timeout_s=1)
+
+
+def test_an_interpreter_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(RunFailedError, match="the script cannot be started"):
+        tried(Halved, python=tmp_path / "python")
+
+
+def test_a_script_gets_none_of_the_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_SECRET", "hidden")
+
+    class Surroundings(Indicator):
+        """How many variables there are, and whether the secret is one."""
+
+        script: ClassVar[Path | str] = """
+import json, os
+print(json.dumps({"name": "Surroundings", "@parameters": {}, "@result": {"seen": int("MY_SECRET" in os.environ)}}))
+"""
+        seen: int = result(unit="")
+
+    assert tried(Surroundings).results == {"seen": 0}
+
+
+def test_libraries_are_told_to_use_one_thread() -> None:
+    class Threads(Indicator):
+        """What libraries are told, by every variable that one of them reads."""
+
+        script: ClassVar[Path | str] = f"""
+import json, os
+told = [os.environ.get(name) for name in {THREAD_VARIABLES!r}]
+results = {{"ones": told.count("1"), "others": len(told) - told.count("1")}}
+print(json.dumps({{"name": "Threads", "@parameters": {{}}, "@result": results}}))
+"""
+        ones: int = result(unit="")
+        others: int = result(unit="")
+
+    assert tried(Threads).results == {"ones": len(THREAD_VARIABLES), "others": 0}

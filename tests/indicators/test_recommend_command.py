@@ -1,0 +1,237 @@
+"""`workbench indicators recommend`: answers, exit codes, what is written, and refusals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.indicators.recommending import making
+from tests.indicators.recommending.making import NAMES, NUMPY
+from workbench.cli import main
+from workbench.indicators.recommending.tables import EXCLUDED, JUSTIFICATIONS, PROPOSALS, RECOMMENDATIONS
+from workbench.indicators.stacks import model
+
+BASE, OLD, NEW = NAMES["2.2.6"], NAMES["1.24.4"], NAMES["2.4.6"]
+Said = tuple[int, str, str]
+Command = Callable[..., Said]
+
+
+@pytest.fixture
+def recommend(capsys: pytest.CaptureFixture[str]) -> Command:
+    def run(*arguments: object) -> Said:
+        code: object = 0
+        try:
+            main(["indicators", "recommend", *map(str, arguments)])
+        except SystemExit as ended:
+            code = ended.code
+        said = capsys.readouterr()
+        assert isinstance(code, int)
+        return code, said.out, said.err
+
+    return run
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A session with its locks, in which the fast sin is wrong."""
+    made = making.archive(
+        tmp_path / "session", making.numpy_plan(), making.NUMPY_LOGS, failed_checks={(OLD, "Sin"): making.ULP}
+    )
+    making.stack_set(list(NUMPY.values())).write(made / model.FILE_NAME)
+    return made
+
+
+def test_the_answer_comes_first_and_the_tables_are_written(recommend: Command, folder: Path) -> None:
+    code, out, _ = recommend(folder, "--mix", "loop=0.5,matmul=0.5")
+    assert code == 0
+    assert out.splitlines()[0].startswith(f"{NEW}: +5.")
+    tables = folder / "tables"
+    assert RECOMMENDATIONS.read(tables).filter(RECOMMENDATIONS.read(tables)["recommended"])["stack"].to_list() == [NEW]
+    assert all(str(table.path(tables)) in out for table in (RECOMMENDATIONS, EXCLUDED, JUSTIFICATIONS, PROPOSALS))
+    assert JUSTIFICATIONS.read(tables)["number"][0] == 1
+
+
+def test_what_is_left_out_stands_there_with_its_reason(recommend: Command, folder: Path) -> None:
+    code, out, _ = recommend(folder, "--mix", "sin=0.8,matmul=0.2")
+    assert code == 0
+    assert out.startswith("no difference that matters: any of ")
+    assert f"  {OLD}: wrong answers: Sin: {making.ULP} (inspections/inspection-sin-" in out
+
+
+def test_one_json_document_and_nothing_else(recommend: Command, folder: Path) -> None:
+    code, out, err = recommend(folder, "--mix", "sin=1", "--json")
+    document = json.loads(out)
+    assert (code, err) == (0, "")
+    assert (document["recommended"], document["answer"]) == (BASE, "no difference")
+    assert document["stack_key"] == NUMPY["2.2.6"].key
+    assert [one["stack"] for one in document["excluded"]] == [OLD]
+    assert document["mix"] == {"Sin": 1.0}
+    links = [one["link"] for one in document["justification"]]
+    assert all((folder / link).is_file() for link in links)
+    assert len(document["written"]) == 4
+
+
+def test_the_recommended_lock_is_written_as_requirements(recommend: Command, folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "requirements.txt"
+    code, out, _ = recommend(folder, "--mix", "loop=1", "--requirements", path)
+    assert (code, path.read_text()) == (0, NUMPY["2.4.6"].lock)
+    assert f"written: {path}" in out
+
+
+def test_without_locks_at_hand_it_says_what_to_give(recommend: Command, folder: Path, tmp_path: Path) -> None:
+    (folder / model.FILE_NAME).rename(tmp_path / "elsewhere.json")
+    code, _, err = recommend(folder, "--requirements", tmp_path / "r.txt")
+    assert code == 2
+    assert "give --stacks FILE" in err
+    assert recommend(folder, "--requirements", tmp_path / "r.txt", "--stacks", tmp_path / "elsewhere.json")[0] == 0
+    others = making.stack_set([NUMPY["2.0.2"]])
+    others.write(tmp_path / "others.json")
+    code, _, err = recommend(folder, "--requirements", tmp_path / "r.txt", "--stacks", tmp_path / "others.json")
+    assert (code, "not among the solved ones" in err) == (2, True)
+
+
+def test_what_is_proposed_can_be_measured(recommend: Command, folder: Path, tmp_path: Path) -> None:
+    more = making.stack({"numpy": "2.4.7"})
+    making.stack_set([*NUMPY.values(), more]).write(folder / model.FILE_NAME)
+    path = tmp_path / "next.json"
+    code, out, _ = recommend(folder, "--mix", "loop=1", "--predict", "--next", 3, "--next-stacks", path)
+    assert code == 0
+    assert "Measure next, beside the baseline" in out
+    names = [stack.name for stack in model.read(path).stacks]
+    assert names[0] == BASE
+    assert names[1:] == PROPOSALS.read(folder / "tables")["stack"].to_list()
+    assert more.name in names
+
+
+def test_stacks_that_were_not_measured_are_mentioned(recommend: Command, folder: Path) -> None:
+    making.stack_set([*NUMPY.values(), making.stack({"numpy": "2.4.7"})]).write(folder / model.FILE_NAME)
+    assert "1 solved stack(s) were not measured: --predict" in recommend(folder)[1]
+
+
+def test_an_invalid_session_recommends_nothing_with_code_1(recommend: Command, tmp_path: Path) -> None:
+    session = making.numpy_plan().model_copy(update={"design": "blocks"})
+    folder = making.archive(tmp_path / "blocks", session, making.NUMPY_LOGS)
+    path = tmp_path / "r.txt"
+    code, out, _ = recommend(folder, "--requirements", path)
+    assert code == 1
+    assert out.startswith("nothing is recommended: measured in blocks")
+    assert not path.exists()
+    code, out, _ = recommend(folder, "--json")
+    assert (code, json.loads(out)["recommended"]) == (1, None)
+
+
+def test_nothing_left_is_code_1_too(recommend: Command, folder: Path) -> None:
+    code, out, _ = recommend(folder, "--require", "pandas>=2")
+    assert code == 1
+    assert out.startswith("nothing is recommended: no stack is left")
+    assert out.count("pandas is not in it; pandas>=2 is required") == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--mix", "fft=1"], "no such metric"),
+        (["--type", "fastest"], "type: Input should be 'latest', 'stable'"),
+        (["--type", "security"], "give --vulnerabilities FILE"),
+        (["--require", "numpy>>2"], "not a requirement"),
+        (["--margin", "2"], "margin: "),
+        (["--next", "-1"], "propose: "),
+        (["--next-stacks", "next.json"], "give --next K, too"),
+        (["--unit", "nope"], "not a unit"),
+        (["--session", "1999"], "no such session"),
+        (["--predict", "--stacks", "nothing.json"], "cannot read the stacks"),
+        (["--vulnerabilities", "nothing.json"], "cannot read the vulnerabilities"),
+        (["--database", "nothing.db"], "nothing.db"),
+    ],
+)
+def test_wrong_use_is_code_2_with_the_reason(recommend: Command, folder: Path, arguments: list[str], said: str) -> None:
+    code, out, err = recommend(folder, *arguments)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert "Traceback" not in err
+
+
+def test_a_users_unit_takes_part_and_a_broken_one_is_named(recommend: Command, folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from workbench.indicators.recommending.units import Step, Stride\n"
+        "class Twos(Stride):\n"
+        "    def run(self, stack):\n"
+        "        return stack.packages['numpy'].startswith('2.0')\n"
+        "class Broken(Step):\n"
+        "    def run(self, stack):\n"
+        "        return float('nan'), []\n"
+    )
+    code, out, _ = recommend(folder, "--unit", f"{path}:Twos")
+    assert code == 0
+    assert out.count("denied by Twos") == 3
+    code, _, err = recommend(folder, "--unit", f"{path}:Broken")
+    assert code == 2
+    assert "unit Broken" in err
+    assert "no number" in err
+
+
+def test_a_users_unit_may_ask_the_database(recommend: Command, folder: Path, tmp_path: Path) -> None:
+    from workbench.indicators.storage.database import open_database
+    from workbench.indicators.storage.sync import sync
+
+    path = tmp_path / "indicators.db"
+    sync([folder], open_database(path))
+    unit = tmp_path / "mine.py"
+    unit.write_text(
+        "from workbench.indicators.recommending.units import Wrap\n"
+        "class Named(Wrap):\n"
+        "    query = 'sessions'\n"
+        "    def run(self, stack):\n"
+        "        return [stack.info(f'sessions: {self.observations.height}')]\n"
+        "class Asked(Wrap):\n"
+        "    query = 'SELECT count(*) AS n FROM run'\n"
+        "    def run(self, stack):\n"
+        "        return [stack.info(f\"runs: {self.observations['n'][0]}\")]\n"
+        "class Own(Wrap):\n"
+        "    query = 'SELECT count(DISTINCT stack) AS n FROM runs'\n"
+        "    def run(self, stack):\n"
+        "        return [stack.info(f\"stacks of the session: {self.observations['n'][0] > 1}\")]\n"
+        "class Wrong(Own):\n"
+        "    query = 'SELECT colour FROM runs'\n"
+    )
+    units = [word for name in ("Named", "Asked", "Own") for word in ("--unit", f"{unit}:{name}")]
+    code, out, _ = recommend(folder, "--database", path, "--json", *units)
+    said = {one["message"] for one in json.loads(out)["justification"]}
+    assert code == 0
+    assert {"sessions: 1", "runs: 240", "stacks of the session: True"} <= said
+    code, _, err = recommend(folder, "--database", path, "--unit", f"{unit}:Wrong")
+    assert (code, "the query failed" in err, "colour" in err) == (2, True, True)
+
+
+@pytest.mark.parametrize("database", ["postgresql://ann:hunter22@h/x", "postgresql:/ann:hunter22@h/x"])
+def test_a_password_on_the_command_line_is_refused(recommend: Command, folder: Path, database: str) -> None:
+    code, out, err = recommend(folder, "--database", database)
+    assert (code, out) == (2, "")
+    assert "a password on the command line" in err
+    assert "hunter22" not in err
+
+
+def test_tables_go_elsewhere_when_asked(recommend: Command, folder: Path, tmp_path: Path) -> None:
+    assert recommend(folder, "--out", tmp_path / "there")[0] == 0
+    assert RECOMMENDATIONS.path(tmp_path / "there").is_file()
+    assert not (folder / "tables").exists()
+
+
+def test_a_place_that_cannot_be_written_is_told(recommend: Command, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    code, _, err = recommend(folder, "--out", tmp_path / "file" / "tables")
+    assert code == 2
+    assert "choose --out DIR" in err
+
+
+def test_texts_of_scripts_cannot_steer_the_terminal(recommend: Command, tmp_path: Path) -> None:
+    wrong = {(OLD, "Sin"): "digest is \x1b[2Jx\u202e"}
+    folder = making.archive(tmp_path / "session", making.numpy_plan(), making.NUMPY_LOGS, failed_checks=wrong)
+    _, out, _ = recommend(folder)
+    assert "wrong answers" in out
+    assert "\x1b" not in out
+    assert "\u202e" not in out

@@ -1,0 +1,236 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pyperf
+import pytest
+from typer.testing import CliRunner, Result
+
+from tests.indicators.storage import making
+from tests.indicators.storage.server import free_port
+from workbench.errors import WorkbenchError
+from workbench.indicators.archive import inspection_id, result_path
+from workbench.indicators.command import app
+
+STDOUT = {
+    "name": "PiMatmul",
+    "component": "pytorch",
+    "@parameters": {"dtype": "float32", "device": "cpu", "reps": 2000, "matrix_size": 512},
+    "@result": {"rate": 422.0, "elapsed": 0.6355},
+}
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WORKBENCH_OUT", str(tmp_path / "out"))
+    monkeypatch.delenv("WORKBENCH_DATABASE_URL", raising=False)
+
+
+def call(*arguments: str | Path) -> Result:
+    found = CliRunner().invoke(app, list(map(str, arguments)))
+    if found.exception is not None and not isinstance(found.exception, SystemExit):
+        raise found.exception
+    return found
+
+
+def refused(*arguments: str | Path) -> WorkbenchError:
+    with pytest.raises(WorkbenchError) as error:
+        call(*arguments)
+    return error.value
+
+
+def test_sync_counts_and_a_second_one_changes_nothing(tmp_path: Path) -> None:
+    making.archive(tmp_path / "a")
+
+    first, second = call("sync", "a", "--database", "x.db"), call("sync", "a", "--database", "x.db", "--json")
+
+    assert (first.exit_code, second.exit_code) == (0, 0)
+    assert "12 documents: 12 brought in, 0 were there, 0 failed" in first.stdout
+    told = json.loads(second.stdout)
+    assert (told["synced"], told["skipped"], told["failed"]) == (0, 12, 0)
+
+
+def test_without_a_database_the_default_is_taken(tmp_path: Path) -> None:
+    making.archive(tmp_path / "a")
+
+    call("sync", "a")
+
+    assert (tmp_path / "out" / "indicators.db").is_file()
+    assert "s-1" in call("show", "sessions").stdout
+
+
+def test_a_damaged_document_is_named_and_strict_makes_it_a_failure(tmp_path: Path) -> None:
+    session = making.archive(tmp_path / "a")
+    path = result_path(tmp_path / "a", inspection_id("s-1", "2.2.6", session.cases[0].label), 0)
+    path.write_text("{")
+
+    loose, strict = call("sync", "a", "--database", "x.db"), call("sync", "a", "--database", "x.db", "--strict")
+
+    assert (loose.exit_code, strict.exit_code) == (0, 1)
+    assert f"failed: {path}" in loose.stdout
+    assert "not readable JSON" in loose.stdout
+
+
+def test_a_sync_that_brings_nothing_is_no_success(tmp_path: Path) -> None:
+    making.archive(tmp_path / "a")
+    (tmp_path / "a" / "session.json").write_text("{}")
+
+    assert call("sync", "a", "--database", "x.db").exit_code == 1
+
+
+def test_wrong_use_and_dead_servers_have_their_own_exit_codes(tmp_path: Path) -> None:
+    making.archive(tmp_path / "a")
+    here = f"postgresql://someone@127.0.0.1:{free_port()}/x"
+
+    assert refused("sync", "nowhere", "--database", "x.db").exit_code == 2
+    assert refused("sync", "a", "--database", "mysql://host/x").exit_code == 2
+    assert refused("sync", "a", "--database", here).exit_code == 3
+    secret = refused("sync", "a", "--database", "postgresql://u:hunter22@127.0.0.1/x")
+    assert secret.exit_code == 2
+    assert "hunter22" not in str(secret)
+    assert "WORKBENCH_DATABASE_URL" in str(secret)
+
+
+def test_show_without_a_query_names_the_queries() -> None:
+    assert "failures" in call("show").stdout
+    assert set(json.loads(call("show", "--json").stdout)) >= {"sessions", "runs", "values"}
+
+
+def test_show_prints_a_table_or_one_document_and_nothing_else(tmp_path: Path) -> None:
+    making.archive(tmp_path / "a")
+    call("sync", "a", "--database", "x.db")
+    where = ("--database", "x.db")
+
+    assert "rows: 12" in call("show", "runs", *where).stdout
+    assert json.loads(call("show", "runs", "--limit", "3", "--json", *where).stdout)["truncated"] is True
+    csv = call("show", "runs", "--csv", *where).stdout
+    assert pl.read_csv(csv.encode()).height == 12
+    call("show", "values", "--indicator", "PiSorted", "--parquet", "v.parquet", *where)
+    assert pl.read_parquet("v.parquet").height == 12
+    own = call("show", "--sql", 'SELECT "case", count(*) AS n FROM run GROUP BY 1', "--json", *where)
+    assert json.loads(own.stdout) == {"rows": [{"case": "PiSorted", "n": 12}], "truncated": False}
+
+
+def test_numbers_that_are_not_finite_are_null_in_json(tmp_path: Path) -> None:
+    making.archive(tmp_path / "a", runs=1)
+    call("sync", "a", "--database", "x.db")
+
+    found = call("show", "--sql", "SELECT 9e999 AS large, 0.5 AS small, 'inf' AS word", "--json", "--database", "x.db")
+
+    assert json.loads(found.stdout)["rows"] == [{"large": None, "small": 0.5, "word": "inf"}]
+
+
+def test_show_tells_on_stderr_that_rows_are_missing(tmp_path: Path) -> None:
+    making.archive(tmp_path / "a")
+    call("sync", "a", "--database", "x.db")
+
+    found = call("show", "runs", "--limit", "3", "--csv", "--database", "x.db")
+
+    assert "only the first 3 rows" in found.stderr
+    assert found.stdout.count("\n") == 4
+
+
+def test_an_empty_answer_is_a_table_without_rows(tmp_path: Path) -> None:
+    making.archive(tmp_path / "a")
+    call("sync", "a", "--database", "x.db")
+
+    found = call("show", "failures", "--database", "x.db")
+
+    assert (found.exit_code, found.stdout.splitlines()[-1]) == (0, "rows: 0")
+
+
+def test_texts_of_others_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    session = making.session(stop_reason="\x1b[2Jgone")
+    making.archive(tmp_path / "a", session)
+    call("sync", "a", "--database", "x.db")
+
+    assert "\x1b" not in call("show", "sessions", "--database", "x.db").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("nothing",), "no such query"),
+        (("runs", "--sql", "SELECT 1"), "two questions at once"),
+        (("runs", "--csv", "--json"), "two forms at once"),
+        (("--sql", "SELECT 1", "--session", "s-1"), "--sql takes no filters"),
+        (("--sql", "DROP TABLE run"), "not a query that can be answered"),
+        (("runs", "--session", "nix"), "no such session"),
+        (("values",), "of which indicator"),
+    ],
+)
+def test_show_refuses_what_it_cannot_answer(tmp_path: Path, arguments: tuple[str, ...], told: str) -> None:
+    making.archive(tmp_path / "a", runs=1)
+    call("sync", "a", "--database", "x.db")
+
+    error = refused("show", *arguments, "--database", "x.db")
+
+    assert (error.exit_code, error.what.startswith(told)) == (2, True)
+
+
+def test_show_makes_no_database(tmp_path: Path) -> None:
+    assert "no database there" in str(refused("show", "runs", "--database", "x.db"))
+    assert not (tmp_path / "x.db").exists()
+
+
+def test_import_finds_the_format_by_itself(tmp_path: Path) -> None:
+    (tmp_path / "matmul.stdout").write_text(json.dumps(STDOUT))
+    run = pyperf.Run([0.5], metadata={"name": "sort", "unit": "second"}, collect_metadata=False)
+    pyperf.Benchmark([run]).dump("suite.json")
+
+    amun, suite = call("import", "matmul.stdout", "--json"), call("import", "suite.json")
+
+    told = json.loads(amun.stdout)
+    assert (amun.exit_code, told["format"], told["sessions"][0]["ok"]) == (0, "amun", 1)
+    assert Path(told["sessions"][0]["folder"]).parent == tmp_path / "out" / "indicators"
+    assert (suite.exit_code, "1 run(s) from pyperf, 1 with values" in suite.stdout) == (0, True)
+
+
+def test_import_leaves_out_what_it_cannot_read_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.stdout").write_text(json.dumps(STDOUT))
+    (tmp_path / "in" / "b.json").write_text("{")
+
+    found, strict = call("import", "in"), call("import", "in", "--strict")
+
+    assert (found.exit_code, strict.exit_code) == (0, 1)
+    assert "left out: in/b.json" in found.stdout
+    assert "no verdicts" in found.stdout
+
+
+def test_an_import_without_one_value_is_no_success(tmp_path: Path) -> None:
+    (tmp_path / "a.stdout").write_text("Traceback")
+
+    assert call("import", "a.stdout").exit_code == 1
+
+
+def test_import_refuses_what_it_does_not_know(tmp_path: Path) -> None:
+    assert refused("import", "nowhere").exit_code == 2
+    assert refused("import", "nowhere", "--format", "asv").what == "no such format"
+    assert refused("import", "nowhere", "--indicator", "nix").exit_code == 2
+
+
+def test_an_imported_session_goes_all_the_way_and_out_again(tmp_path: Path) -> None:
+    (tmp_path / "matmul.stdout").write_text(json.dumps(STDOUT))
+    folder = json.loads(call("import", "matmul.stdout", "--json").stdout)["sessions"][0]["folder"]
+
+    assert call("sync", folder, "--database", "x.db").exit_code == 0
+    rows = json.loads(call("show", "values", "--indicator", "PiMatmul", "--json", "--database", "x.db").stdout)["rows"]
+    told = json.loads(call("export", folder, "--out", "suites", "--json").stdout)
+
+    assert [(row["matrix_size"], row["elapsed"], row["component"]) for row in rows] == [(512, 0.6355, "pytorch")]
+    assert [Path(path).name for path in told["paths"]] == ["pytorch.json"]
+    assert list(pyperf.Benchmark.load(told["paths"][0]).get_values()) == [0.0006355]
+
+
+def test_export_refuses_what_it_cannot_write(tmp_path: Path) -> None:
+    making.archive(tmp_path / "a")
+    (tmp_path / "file").write_text("")
+
+    assert refused("export", "nowhere", "--out", "x").exit_code == 2
+    assert refused("export", "a", "--out", "x", "--format", "asv").what == "no such format"
+    assert refused("export", "a", "--out", "file/x").exit_code == 2
+    assert "3 benchmarks, 12 runs" in call("export", "a", "--out", "x.json").stdout

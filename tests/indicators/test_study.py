@@ -1,0 +1,178 @@
+"""What the notebook shows: from a session's folder to an answer with tables, numbers and a mix that may be moved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tests.indicators.worlds import of_values, on_disk, session
+from workbench import runs
+from workbench.errors import ConfigError, InputError
+from workbench.indicators.archive import CONTROL
+from workbench.indicators.contract import Indicator, parameter, result
+from workbench.indicators.controls import Controls
+from workbench.indicators.effects import compared
+from workbench.indicators.invariants import check_study
+from workbench.indicators.mixing import Mixing
+from workbench.indicators.notebook_config import NotebookConfig
+from workbench.indicators.recommending.recommendation import recommend
+from workbench.indicators.recommending.request import request
+from workbench.indicators.study import Study, study, verdict
+from workbench.indicators.trial_table import tried_table
+
+CASES = ("Sort", "Sin")
+LOGS = {"fast": (-0.4, 0.3), "slow": (0.5, -0.05)}
+
+
+def values(seed: int = 0, *, control: float = 0.0) -> dict[tuple[str, str], list[float | None]]:
+    rng = np.random.default_rng(seed)
+    made: dict[tuple[str, str], list[float | None]] = {}
+    for arm in ("base", "fast", "slow", CONTROL):
+        shifts = LOGS.get(arm, (control, control) if arm == CONTROL else (0.0, 0.0))
+        for case, shift in zip(CASES, shifts, strict=True):
+            made[arm, case] = list(5 * np.exp(shift + rng.normal(0, 0.01, 10)))
+    return made
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return on_disk(tmp_path / "session", session(("base", "fast", "slow"), CASES), values())
+
+
+def made(folder: Path, tmp_path: Path, **settings: object) -> Study:
+    config = NotebookConfig(session=str(folder), **settings)
+    return study(config, runs.start("indicators", tmp_path / "out", config=config.model_dump()))
+
+
+def test_a_session_becomes_an_answer_with_its_tables_in_the_run_folder(folder: Path, tmp_path: Path) -> None:
+    config = NotebookConfig(session=str(folder), mix="Sort=1")
+    run = runs.start("indicators", tmp_path / "out", config=config.model_dump())
+    found = study(config, run)
+    assert verdict(found) == "valid"
+    assert found.answer.startswith("Fast: +4")
+    assert found.answer.endswith("Over 1 Sort.")
+    names = {entry["name"]: entry["rows"] for entry in run.record["tables"]}
+    assert names["runs"] == names["observations"] == 80
+    assert {"effects", "drift", "judgements", "recommendations", "excluded", "justifications"} <= set(names)
+    assert found.check()["holds"].all()
+    labels = [number[0] for number in found.key_numbers()]
+    assert labels[0] == "fast"
+    assert "control off by at most" in labels
+
+
+def test_another_mix_gives_another_stack(folder: Path, tmp_path: Path) -> None:
+    by_sort = made(folder, tmp_path, mix="Sort=1")
+    assert by_sort.recommendation.answer.stack == "fast"
+    install, own = by_sort.next_steps()
+    assert install.startswith("Install fast; pinned, with hashes: `workbench indicators recommend SESSION ")
+    assert "on your hardware" in own
+    assert made(folder, tmp_path, mix="Sin=1").recommendation.answer.stack == "slow"
+    even = made(folder, tmp_path)
+    assert even.answer.endswith("Over equal weights of Sort, Sin.")
+    assert any(step.startswith("Weigh what your work is made of") for step in even.next_steps())
+
+
+def test_a_session_whose_control_is_told_apart_recommends_nothing(tmp_path: Path) -> None:
+    plan = session(("base", "fast", "slow"), CASES)
+    found = made(on_disk(tmp_path / "s", plan, values(control=0.2)), tmp_path)
+    assert verdict(found) == "invalid"
+    assert found.recommendation.answer.stack is None
+    assert any("control" in reason for reason in found.reasons)
+    assert found.answer.startswith("Nothing is recommended")
+    assert found.next_steps()[0].startswith("Choose nothing by this session.")
+    assert found.check()["holds"].all()
+
+
+def test_an_invariant_that_is_broken_stops_and_is_named() -> None:
+    found = compared(of_values(session(("base", "fast", "slow"), CASES), values()))
+    said = recommend(found, request())
+    wrong = found.effects.with_columns(
+        ratio=pl.when(pl.col("arm") == "fast").then(pl.col("low") * 1.0001).otherwise(pl.col("ratio"))
+    )
+    broken = type(found)(found.observed, wrong, found.drift, found.judgement)
+    with pytest.raises(InputError, match="an invariant does not hold") as caught:
+        check_study(broken, said)
+    assert "ratios that are not those of their rounds" in str(caught.value)
+
+
+def test_moved_weights_move_the_recommendation_and_the_sentence() -> None:
+    mixing = Mixing(compared(of_values(session(("base", "fast", "slow"), CASES), values())), request(mix="Sort=1"))
+    assert mixing.weights == {"Sin": 0.0, "Sort": 1.0}
+    assert mixing.recommendation.answer.stack == "fast"
+    controls = Controls(mixing)
+    assert "fast" in controls.sentence.value
+    controls.sliders["Sin"].value = 1.0
+    controls.sliders["Sort"].value = 0.0
+    assert mixing.recommendation.answer.stack == "slow"
+    assert "slow" in controls.sentence.value
+    controls.sliders["Sin"].value = 0.0
+    assert mixing.weights["Sin"] == 1.0
+
+
+def test_a_mix_may_name_a_metric_without_values(tmp_path: Path) -> None:
+    made_of = {key: series for key, series in values().items() if key[1] == "Sort"}
+    lost = {(arm, "Sin"): [None] * 2 for arm in ("base", "fast", "slow", CONTROL)}
+    found = made(
+        on_disk(tmp_path / "s", session(("base", "fast", "slow"), CASES), made_of | lost), tmp_path, mix="Sin=1"
+    )
+    assert found.recommendation.answer.stack is None
+    assert found.mixing.weights == {"Sin": 1.0, "Sort": 0.0}
+    assert found.mixing.chart().to_dict()["params"]
+
+
+def test_live_controls_show_sliders_and_the_chart(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[object] = []
+    monkeypatch.setattr("IPython.display.display", lambda thing, **_: shown.append(thing))
+    Controls(made(folder, tmp_path).mixing).show()
+    assert [type(thing).__name__ for thing in shown] == ["VBox", "LayerChart"]
+
+
+def test_a_name_of_a_metric_is_escaped_in_the_sentence() -> None:
+    name = "<script>alert(1)</script>"
+    plan = session(("base", name), CASES)
+    series = {(name if arm == "fast" else arm, case): v for (arm, case), v in values().items() if arm != "slow"}
+    controls = Controls(Mixing(compared(of_values(plan, series)), request(mix="Sort=1")))
+    assert "<script>" not in controls.sentence.value
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [({"live": True}, "live needs stacks"), ({"session": ""}, "must name a folder"), ({"speed": 1}, "Extra inputs")],
+)
+def test_settings_that_cannot_be_are_refused(settings: dict[str, object], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        NotebookConfig(**settings)
+
+
+class Square(Indicator):
+    """Square a number."""
+
+    n: int = parameter(3)
+    elapsed_ms: float = result(unit="ms", better="lower", about="No time at all.")
+    script: ClassVar[str] = (
+        "import json, os\nn = int(os.environ['PI_N'])\n"
+        "print(json.dumps({'name': 'Square', '@parameters': {'n': n}, '@result': {'elapsed_ms': float(n * n)}}))\n"
+    )
+
+
+def test_an_indicator_is_tried_in_a_process_of_its_own() -> None:
+    assert tried_table(Square, {"n": 5}).select("field", "role", "value", "unit").rows() == [
+        ("n", "parameter", "5", ""),
+        ("elapsed_ms", "result", "25", "ms"),
+    ]
+
+
+def test_a_script_that_prints_something_else_is_refused() -> None:
+    class Broken(Square):
+        script: ClassVar[str] = "print('{}')\n"
+
+    with pytest.raises(InputError, match="no document of this indicator"):
+        tried_table(Broken)
+    with pytest.raises(ConfigError, match="unknown parameter"):
+        tried_table(Square, {"m": 1})

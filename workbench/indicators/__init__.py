@@ -1,0 +1,1 @@
+"""Which library stack is fastest for my work, on this hardware?"""

@@ -1,0 +1,32 @@
+"""`workbench indicators`: the commands of the area, gathered."""
+
+from __future__ import annotations
+
+from workbench.commands import group
+from workbench.indicators.commands.collect import collect
+from workbench.indicators.commands.export import export
+from workbench.indicators.commands.import_ import import_
+from workbench.indicators.commands.new import new
+from workbench.indicators.commands.recommend import recommend
+from workbench.indicators.commands.run import run
+from workbench.indicators.commands.show import show
+from workbench.indicators.commands.stacks import stacks
+from workbench.indicators.commands.sync import sync
+
+FIRST_STEPS = """\
+  workbench indicators run --stack numpy==2.2.6 --stack numpy==2.4.6 --indicator sort
+  workbench indicators recommend data/samples/indicators/numpy --mix sort=0.7,matmul=0.3 --out chosen
+  workbench run indicators              the report, of a recorded session
+"""
+
+app = group("Measure library stacks against each other, and recommend one with evidence.", first_steps=FIRST_STEPS)
+
+app.command()(stacks)
+app.command()(run)
+app.command()(collect)
+app.command()(recommend)
+app.command()(new)
+app.command()(sync)
+app.command()(show)
+app.command(name="import")(import_)
+app.command()(export)

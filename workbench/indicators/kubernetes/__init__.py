@@ -1,0 +1,1 @@
+"""A session on a Kubernetes cluster: manifests, submit, collect; each works alone."""

@@ -1,0 +1,326 @@
+"""One run: forked into its limits, watched until it ends or must be ended, and everything after it swept away."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import select
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NoReturn, Protocol
+
+from workbench.indicators.running import kernel, limits, user
+from workbench.indicators.running.surroundings import Surroundings
+from workbench.indicators.running.wire import Command, Ended, Outcome
+
+_SWEEP_S = 1.0
+_TAIL = 4096
+_ALLOCATION_ERRORS = (b"MemoryError", b"std::bad_alloc", b"Cannot allocate memory")
+
+
+class Asking(Protocol):
+    """The pipe that commands come by: `closed` says that nobody is there any more."""
+
+    descriptor: int
+
+    def closed(self) -> bool:
+        """Nobody can ask any more."""
+
+
+@dataclass
+class Watched:
+    """A run while it lasts."""
+
+    pid: int
+    pipes: dict[int, str]
+    stdout: bytearray
+    stderr: bytearray
+    stdout_bytes: int = 0
+    ended_by: Outcome | None = None
+
+
+def run(command: Command, around: Surroundings, requests: Asking) -> Ended:
+    """One run, from its private folder to the last of its processes."""
+    folder = Path(tempfile.mkdtemp(dir=around.scratch))
+    try:
+        work, home = _private_folders(folder, command, around.uid)
+        return _watched(command, around, requests, work, home)
+    except OSError as error:
+        # Of the machine, not of the script: no file or no process could be made.
+        return _not_started(str(error), around, _now())
+    finally:
+        _removed(folder)
+
+
+def _removed(folder: Path) -> None:
+    """The run's folders are gone, however deep it made them: Python's own way ends at a thousand levels."""
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+    except RecursionError:
+        subprocess.run(["rm", "-rf", "--", str(folder)], check=False, stdin=subprocess.DEVNULL)  # noqa: S603, S607
+
+
+def _watched(command: Command, around: Surroundings, requests: Asking, work: Path, home: Path) -> Ended:
+    groups, isolation = around.groups, dict(around.isolation)
+    refused, kills = groups.refused_processes(), groups.out_of_memory_kills()
+    started_at, begin_s = _now(), time.monotonic()
+    watched, failure = _started(command, around, work, home)
+    if failure:
+        _waited(watched.pid)
+        return _not_started(failure, around, started_at)
+    _watch(watched, command, around, requests, begin_s + command.timeout_s)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(watched.pid, signal.SIGKILL)
+    status, usage = _waited(watched.pid)
+    ended_at, duration_s = _now(), time.monotonic() - begin_s
+    left_behind = sweep(groups)
+    _drain(watched, command)
+    if groups.refused_processes() > refused:
+        isolation["processes"] += "; the limit was reached"
+    outcome, detail = _outcome(watched, command, status, usage, groups.out_of_memory_kills() > kills)
+    return Ended(
+        outcome=outcome,
+        detail=detail,
+        exit_code=os.WEXITSTATUS(status) if os.WIFEXITED(status) else None,
+        signal=os.WTERMSIG(status) if os.WIFSIGNALED(status) else None,
+        stdout=bytes(watched.stdout),
+        stderr=bytes(watched.stderr[-command.stderr_bytes :]),
+        stdout_bytes=watched.stdout_bytes,
+        usage=usage,
+        started_at=started_at,
+        ended_at=ended_at,
+        duration_s=duration_s,
+        left_behind=left_behind,
+        isolation=isolation,
+    )
+
+
+def _not_started(why: str, around: Surroundings, started_at: str) -> Ended:
+    return Ended("not started", why[:300], started_at=started_at, ended_at=_now(), isolation=around.isolation)
+
+
+def _private_folders(folder: Path, command: Command, uid: int | None) -> tuple[Path, Path]:
+    work, home = folder / "work", folder / "home"
+    folder.chmod(0o711)
+    for made in (work, home, home / "tmp"):
+        made.mkdir(mode=0o700)
+    made_files = []
+    for name, text in command.sources.items():
+        path = work / name
+        if not path.resolve().is_relative_to(work.resolve()):
+            raise OSError(f"{name[:80]} is outside the run's folder")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8", newline="")
+        made_files += [path, *(one for one in path.parents if one != work and one.is_relative_to(work))]
+    for path in (work, home, home / "tmp", *made_files) if uid is not None else ():
+        os.chown(path, uid or 0, uid or 0)
+    return work, home
+
+
+def _started(command: Command, around: Surroundings, work: Path, home: Path) -> tuple[Watched, str]:
+    """Fork and execute; the text is why that failed."""
+    (out, out_end), (err, err_end), (told, told_end) = os.pipe(), os.pipe(), os.pipe()
+    environment = {**command.environment, "HOME": str(home), "TMPDIR": str(home / "tmp")}
+    launcher = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _become_run(command, around, work, environment, (out_end, err_end), launcher)
+        except BaseException as error:  # noqa: BLE001 - the child must not come back into the launcher
+            os.write(told_end, str(error).encode()[:300] or b"failed")
+        os._exit(127)
+    for end in (out_end, err_end, told_end):
+        os.close(end)
+    with os.fdopen(told, "rb") as file:
+        failure = file.read().decode(errors="replace")
+    if failure:
+        os.close(out)
+        os.close(err)
+        return Watched(pid, {}, bytearray(), bytearray()), failure
+    os.set_blocking(out, False)
+    os.set_blocking(err, False)
+    return Watched(pid, {out: "stdout", err: "stderr"}, bytearray(), bytearray()), ""
+
+
+def _become_run(
+    command: Command,
+    around: Surroundings,
+    work: Path,
+    environment: dict[str, str],
+    outputs: tuple[int, int],
+    launcher: int,
+) -> NoReturn:
+    os.setsid()
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((nothing, 0), (outputs[0], 1), (outputs[1], 2)):
+        os.dup2(source, target)
+    # What Python ignores would stay ignored in the run.
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    if command.cpus:
+        os.sched_setaffinity(0, command.cpus)
+    with contextlib.suppress(OSError):
+        # When the machine runs out of memory, the run goes first.
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    limits.apply(around.setup.limits, around.groups, command.cpu_s, around.already)
+    if around.uid is not None:
+        user.become(around.uid)
+    os.chdir(work)
+    os.umask(0o077)
+    kernel.no_new_privileges()
+    kernel.die_with_parent(signal.SIGKILL)
+    if os.getppid() != launcher:
+        os._exit(127)
+    # Not -I nor -E: with either, Python does not see PYTHONHASHSEED.
+    os.execve(command.python, [command.python, "-s", "-B", "script.py"], environment)  # noqa: S606 - no shell is the point
+
+
+def _watch(watched: Watched, command: Command, around: Surroundings, requests: Asking, deadline_s: float) -> None:
+    """Until the process has ended, or a reason to kill it; its output may end before it, or go on after it."""
+    while not _has_ended(watched.pid):
+        left_s = deadline_s - time.monotonic()
+        if left_s <= 0:
+            watched.ended_by = "timeout"
+        elif watched.stdout_bytes > command.stdout_bytes:
+            watched.ended_by = "too long"
+        elif requests.closed():
+            watched.ended_by = "stopped"
+        if watched.ended_by:
+            return
+        found = ready([*watched.pipes, around.wakeup, requests.descriptor], left_s)
+        if around.wakeup in found:
+            with contextlib.suppress(BlockingIOError):
+                os.read(around.wakeup, 4096)
+        for descriptor in found & watched.pipes.keys():
+            _read(watched, command, descriptor)
+
+
+def _has_ended(pid: int) -> bool:
+    # Left to be waited for: until then nobody else can get its number, nor its group's.
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _read(watched: Watched, command: Command, descriptor: int) -> bool:
+    """One read of an output; false when there is nothing now, or nothing more."""
+    try:
+        chunk = os.read(descriptor, 1 << 16)
+    except BlockingIOError:
+        return False
+    if not chunk:
+        os.close(descriptor)
+        del watched.pipes[descriptor]
+        return False
+    if watched.pipes[descriptor] == "stdout":
+        watched.stdout_bytes += len(chunk)
+        watched.stdout += chunk[: max(0, command.stdout_bytes + 1 - len(watched.stdout))]
+    else:
+        watched.stderr += chunk
+        if len(watched.stderr) > 4 * command.stderr_bytes:
+            del watched.stderr[: -command.stderr_bytes]
+    return True
+
+
+def _drain(watched: Watched, command: Command) -> None:
+    """What is still in the pipes: all that could write is dead, and a pipe holds little."""
+    for descriptor in list(watched.pipes):
+        while _read(watched, command, descriptor):
+            pass
+        if descriptor in watched.pipes:
+            os.close(descriptor)
+    if watched.stdout_bytes > command.stdout_bytes and watched.ended_by is None:
+        watched.ended_by = "too long"
+
+
+def _waited(pid: int) -> tuple[int, dict[str, float]]:
+    _, status, used = os.wait4(pid, 0)
+    # By the names that POSIX gave them; the contract's list would bring pydantic along.
+    return status, {name: getattr(used, name) for name in dir(used) if name.startswith("ru_")}
+
+
+def sweep(groups: limits.Groups) -> int:
+    """Kill all that runs have left behind, however well hidden; how many that were.
+
+    All descendants become children of this process as their parents die, also those in sessions of their own.
+    """
+    killed, until_s = 0, time.monotonic() + _SWEEP_S
+    while time.monotonic() < until_s:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return killed
+        if pid:
+            killed += os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+            continue
+        for found in groups.members() | _children():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(found, signal.SIGKILL)
+        time.sleep(0.001)
+    return killed
+
+
+def _children() -> set[int]:
+    own = os.getpid()
+    with contextlib.suppress(OSError):
+        return {int(text) for text in Path(f"/proc/self/task/{own}/children").read_text().split()}
+    found = set()
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                # The name in parentheses may hold anything, also a parenthesis.
+                after = Path(entry.path, "stat").read_text(errors="replace").rpartition(")")[2].split()
+                if int(after[1]) == own:
+                    found.add(int(entry.name))
+    return found
+
+
+def _outcome(
+    watched: Watched, command: Command, status: int, usage: dict[str, float], kernel_killed: bool
+) -> tuple[Outcome, str]:
+    if watched.ended_by == "timeout":
+        return "timeout", f"killed after {command.timeout_s:g} s"
+    if watched.ended_by == "too long":
+        return "too long", f"more than {command.stdout_bytes:,} bytes on stdout"
+    if watched.ended_by:
+        return watched.ended_by, "the workbench went away"
+    if status == 0:
+        return "exited", ""
+    if kernel_killed:
+        return "out of memory", "the kernel killed it at the memory limit"
+    tail = bytes(watched.stderr[-_TAIL:])
+    if error := next((text for text in _ALLOCATION_ERRORS if text in tail), None):
+        return "out of memory", f"it ended with {error.decode()}"
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        used_s = usage["ru_utime"] + usage["ru_stime"]
+        if number == signal.SIGXCPU or (
+            number == signal.SIGKILL and command.cpu_s is not None and used_s >= command.cpu_s
+        ):
+            return "cpu limit", f"killed after {command.cpu_s} s of processor time"
+        return "killed", f"by signal {number} ({_signal_name(number)})"
+    return "exit code", f"exit code {os.WEXITSTATUS(status)}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unknown"
+
+
+def ready(descriptors: list[int], most_s: float) -> set[int]:
+    """Those of these descriptors that can be read, or are closed, within a time in seconds."""
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return {descriptor for descriptor, _ in poll.poll(math.ceil(most_s * 1000))}
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds")

@@ -1,0 +1,259 @@
+"""A stack installed: one virtual environment a lock, made once, kept in the user's cache, checked when used again.
+
+`ROOT/KEY` is the stack's environment, `ROOT/KEY.1` a separate copy from the same lock. A marker file is written last:
+a folder without one was not finished, and is made anew. Two processes that want the same one wait for each other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from packaging.version import Version
+
+from workbench import files, runs
+from workbench.errors import ConfigError, RunFailedError
+from workbench.indicators.stacks import filling, inside, tool
+from workbench.indicators.stacks.model import Stack
+from workbench.indicators.stacks.request import decimal_size
+from workbench.indicators.stacks.sources import Sources, configured
+from workbench.indicators.stacks.target import this_platform
+
+FORMAT_VERSION = 1
+MARKER = "workbench.json"
+LOCK = "requirements.lock"
+AT_ONCE = 2
+MAX_DOWNLOAD_BYTES = 2_000_000_000
+
+
+@dataclass(frozen=True)
+class Environment:
+    """An installed stack.
+
+    `installed` has package to version as found in it, `record_sha256` the digest of what its packages consist of:
+    equal for two copies of one lock. `made` tells whether this call made it: `make_s` is the time of the environment
+    and the installation, `compile_s` that of the bytecode after it; both are those of the making.
+    """
+
+    folder: Path
+    python: Path
+    key: str
+    copy: int
+    python_version: str
+    installed: dict[str, str]
+    record_sha256: str
+    made: bool
+    make_s: float
+    compile_s: float
+
+
+def default_root() -> Path:
+    """Where environments lie: below the user's cache, never in the checkout."""
+    return runs.cache_folder() / "indicators" / "environments"
+
+
+def environment(
+    stack: Stack,
+    root: Path | None = None,
+    *,
+    copy: int = 0,
+    offline: bool = False,
+    sources: Sources | None = None,
+) -> Environment:
+    """The environment of a stack, made when it is not there or is damaged.
+
+    Parameters
+    ----------
+    stack
+        What to install; each file's hash is checked.
+    root
+        Folder below which it lies; `default_root()` without it.
+    copy
+        0 for the stack's own; 1 and on for separate copies of the same lock (the control of a session).
+    offline
+        Install from uv's cache alone.
+    sources
+        The index; the configured one without it.
+
+    Raises
+    ------
+    ConfigError
+        The stack is for another platform, or its folder cannot be made.
+    MissingToolError
+        uv is missing, or the stack's Python is.
+    RunFailedError
+        It could not be installed; nothing is left that looks finished.
+
+    Does not show whether somebody changed a file in it since: see `inside.altered`.
+    """
+    if stack.platform != this_platform():
+        raise ConfigError(
+            "a stack for another platform", where=stack.name, found=stack.platform, allowed=this_platform()
+        )
+    folder = (root or default_root()).absolute() / (f"{stack.key}.{copy}" if copy else stack.key)
+    with _only_maker(folder) as lock:
+        found = _existing(folder, stack, copy)
+        return found or _make(folder, stack, copy, sources or configured(), offline, lock)
+
+
+def install_all(
+    stacks: Sequence[tuple[Stack, int]],
+    root: Path | None = None,
+    *,
+    offline: bool = False,
+    max_download_bytes: int = MAX_DOWNLOAD_BYTES,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Environment]:
+    """Install every (stack, copy) before anything is measured, two at a time; environments in the given order.
+
+    Raises
+    ------
+    ConfigError
+        A stack's known download is above the limit; nothing is installed then.
+    """
+    refuse_large([stack for stack, _ in stacks], max_download_bytes)
+    sources = configured()
+    found: list[Environment] = []
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        waiting = [
+            pool.submit(environment, stack, root, copy=copy, offline=offline, sources=sources) for stack, copy in stacks
+        ]
+        try:
+            for one in waiting:
+                found.append(one.result())
+                if progress is not None:
+                    progress(len(found), len(stacks))
+        finally:
+            for one in waiting:
+                one.cancel()
+    return found
+
+
+def refuse_large(stacks: Sequence[Stack], most_bytes: int) -> None:
+    """Refuse stacks whose known download is above a limit, all of them by name.
+
+    Raises
+    ------
+    ConfigError
+        There are such stacks.
+    """
+    sizes = {stack.name: sum(package.download_bytes or 0 for package in stack.packages) for stack in stacks}
+    large = [f"{name}: {decimal_size(size)}" for name, size in sizes.items() if size > most_bytes]
+    if large:
+        raise ConfigError(
+            "the download is too large",
+            where="; ".join(large),
+            allowed=f"up to {decimal_size(most_bytes)} a stack",
+            do="raise it with --max-download, such as --max-download 5GB",
+        )
+
+
+@contextlib.contextmanager
+def _only_maker(folder: Path) -> Iterator[int]:
+    """Nobody else makes this folder meanwhile; the system lets go of the lock when its last holder dies.
+
+    The open file goes on to uv: were this process killed, its uv would still be writing for a while.
+    """
+    import fcntl
+
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder.parent / f".{folder.name}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ConfigError(
+            "cannot make environments here",
+            where=folder.parent,
+            found=error.strerror,
+            do="set XDG_CACHE_HOME to a folder that can be written",
+        ) from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _existing(folder: Path, stack: Stack, copy: int) -> Environment | None:
+    """A finished environment that still is what was made; null when there is none."""
+    try:
+        marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))
+        if marker["format_version"] != FORMAT_VERSION or marker["key"] != stack.key:
+            return None
+        if not inside.python(folder).exists() or inside.record_digest(folder) != marker["record_sha256"]:
+            return None
+        if inside.altered(folder, deep=False):
+            return None
+        return _environment(folder, stack, copy, marker, made=False)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _environment(folder: Path, stack: Stack, copy: int, marker: dict[str, Any], *, made: bool) -> Environment:
+    return Environment(
+        folder=folder,
+        python=inside.python(folder),
+        key=stack.key,
+        copy=copy,
+        python_version=str(marker["python_version"]),
+        installed={str(name): str(version) for name, version in marker["installed"].items()},
+        record_sha256=str(marker["record_sha256"]),
+        made=made,
+        make_s=float(marker["make_s"]),
+        compile_s=float(marker["compile_s"]),
+    )
+
+
+def _make(folder: Path, stack: Stack, copy: int, sources: Sources, offline: bool, holding: int) -> Environment:
+    _clear(folder)
+    begun = time.perf_counter()
+    try:
+        filling.venv(folder, stack, holding)
+        lock = files.write_text(folder / LOCK, stack.lock)
+        filling.install(folder, stack, lock, sources, offline=offline, holding=holding)
+        installed = inside.versions(folder)
+        if {name: Version(text) for name, text in installed.items()} != _wanted(stack):
+            raise RunFailedError(
+                "something else was installed than the lock says", where=stack.name, found=_told(installed)
+            )
+        make_s = time.perf_counter() - begun
+        filling.compile_all(folder)
+    except BaseException:
+        _clear(folder)
+        raise
+    marker = {
+        "format_version": FORMAT_VERSION,
+        "key": stack.key,
+        "python_version": inside.python_version(folder),
+        "installed": installed,
+        "record_sha256": inside.record_digest(folder),
+        "uv_version": tool.version(),
+        "make_s": round(make_s, 3),
+        "compile_s": round(time.perf_counter() - begun - make_s, 3),
+    }
+    files.write_text(folder / MARKER, json.dumps(marker, indent=1) + "\n")
+    return _environment(folder, stack, copy, marker, made=True)
+
+
+def _clear(folder: Path) -> None:
+    if folder.is_symlink() or folder.is_file():
+        folder.unlink()
+    elif folder.exists():
+        # The marker first: a removal that is broken off leaves nothing that looks finished.
+        (folder / MARKER).unlink(missing_ok=True)
+        shutil.rmtree(folder)
+
+
+def _wanted(stack: Stack) -> dict[str, Version]:
+    return {name: Version(text) for name, text in stack.versions.items()}
+
+
+def _told(installed: dict[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in sorted(installed.items()))[:500] or "nothing"
