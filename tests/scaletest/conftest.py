@@ -1,0 +1,120 @@
+"""Clusters that tests share: each worker has its own, and none outlives the session, whatever ends it.
+
+A guard process is tied to this one by a pipe: when we are killed, it takes the cluster down. What a killed guard leaves
+is swept at the next start. Nothing is built here: without programs the tests are skipped, or fail under CI=true.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from workbench.errors import MissingToolError
+from workbench.scaletest import names
+from workbench.scaletest.connection import Connection, target
+from workbench.scaletest.localcluster import binaries, cluster, guard
+from workbench.scaletest.localcluster.cluster import LocalCluster
+from workbench.scaletest.localcluster.settings import Limit, Pool
+
+PREFIX = "test-"
+# Ten times Kubernetes' own, so that tests wait for nothing that they do not test.
+QUICK = {
+    "kube-controller-manager": Limit(qps=200, burst=400),
+    "kube-scheduler": Limit(qps=500, burst=1000),
+}
+
+
+def need(reason: str) -> None:
+    """Skip, counted by its reason; under CI=true a missing cluster is a failure."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def programs(*, kai: bool = False) -> binaries.Binaries:
+    """The control plane's programs, or the test is skipped."""
+    try:
+        found = binaries.find()
+    except MissingToolError:
+        need(f"no control plane's programs ({binaries.BUILD}, or ${binaries.VARIABLE})")
+        raise
+    if kai and found.kai is None:
+        need(f"no programs of KAI ({binaries.BUILD})")
+    return found
+
+
+def unique(what: str) -> str:
+    """A name that no other worker, checkout or run has."""
+    return f"{PREFIX}{what}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+@pytest.fixture(scope="session")
+def _swept() -> list[str]:
+    return guard.sweep(PREFIX)
+
+
+def _session(what: str, **options: object) -> Iterator[LocalCluster]:
+    name = unique(what)
+    watcher = guard.watch_over(name)
+    try:
+        yield cluster.up(name, owner=guard.myself(), timeout_s=300, **options)  # type: ignore[arg-type]
+    finally:
+        cluster.down(name)
+        guard.released(watcher)
+
+
+@pytest.fixture(scope="session")
+def local_cluster(_swept: list[str]) -> Iterator[LocalCluster]:
+    """50 simulated nodes with 8 GPUs each, the stock scheduler, client limits raised."""
+    programs()
+    yield from _session("plain", pools=[Pool(nodes=50, gpus=8)], client_limits=QUICK)
+
+
+@pytest.fixture(scope="session")
+def kai_cluster(_swept: list[str]) -> Iterator[LocalCluster]:
+    """3 nodes with 4 GPUs each, KAI beside the stock scheduler."""
+    programs(kai=True)
+    yield from _session("kai", pools=[Pool(nodes=3, gpus=4)], scheduler="kai", client_limits=QUICK)
+
+
+def fresh_namespace(on: LocalCluster) -> Iterator[str]:
+    """A namespace that tests may use, gone afterwards with all that is in it."""
+    name = f"workbench-{secrets.token_hex(5)}"
+    asyncio.run(_make_namespace(on, name))
+    yield name
+    asyncio.run(_delete_namespace(on, name))
+
+
+@pytest.fixture
+def namespace(local_cluster: LocalCluster) -> Iterator[str]:
+    """A fresh namespace on `local_cluster` that carries the label of those where runs are allowed."""
+    yield from fresh_namespace(local_cluster)
+
+
+@pytest.fixture
+def kai_namespace(kai_cluster: LocalCluster) -> Iterator[str]:
+    """The same on `kai_cluster`."""
+    yield from fresh_namespace(kai_cluster)
+
+
+async def _make_namespace(on: LocalCluster, name: str) -> None:
+    labels = {names.ALLOW: "true", names.MANAGED_BY: names.MANAGER}
+    async with Connection(target(on.kubeconfig, on.context)) as api:
+        await api.json("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
+        # Pods are refused until the controller has made the namespace's service account.
+        path = f"/api/v1/namespaces/{name}/serviceaccounts/default"
+        deadline = time.monotonic() + 60
+        while (await api.request("GET", path)).status != 200:
+            assert time.monotonic() < deadline, "the namespace has no service account after a minute"
+            await asyncio.sleep(0.02)
+
+
+async def _delete_namespace(on: LocalCluster, name: str) -> None:
+    """Asked for, not waited for: the controller empties it in its own time, under no other test's name."""
+    async with Connection(target(on.kubeconfig, on.context)) as api:
+        await api.request("DELETE", f"/api/v1/namespaces/{name}")

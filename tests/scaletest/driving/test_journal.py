@@ -1,0 +1,98 @@
+"""The journal by itself: durable first, mended after a kill, one writer."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from workbench.errors import InputError
+from workbench.scaletest import records
+from workbench.scaletest.driving.journal import Journal, final, state
+
+RUN = "st-00c0ffee"
+
+
+def test_what_is_durable_is_on_disk_when_it_comes_back_and_shares_its_fsync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = []
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda file: (synced.append(file), fsync(file)))
+
+    async def body() -> None:
+        journal = Journal(tmp_path)
+
+        async def one(index: int) -> None:
+            await journal.durable([records.Intent(index, 1)])
+            assert b'"index":%d,' % index in (tmp_path / records.JOURNAL).read_bytes()
+
+        await asyncio.gather(*(one(index) for index in range(200)))
+        journal.close()
+
+    asyncio.run(body())
+    assert len((tmp_path / records.JOURNAL).read_bytes().splitlines()) == 200
+    assert 1 <= len(synced) < 100
+
+
+def test_notes_are_written_in_order_and_all_by_the_end(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    for index in range(5000):
+        journal.note(records.Intent(index, 1))
+    journal.close()
+    found = records.read(tmp_path / records.JOURNAL, records.JournalLine)
+    assert [one.index for one in found] == list(range(5000))
+
+
+@pytest.mark.parametrize("cut", [b'{"type":"int', b"\x00\x00", b'{"type":"intent","index":7,"at_ns":1}'])
+def test_a_line_that_a_kill_cut_is_gone_before_the_next_is_written(cut: bytes, tmp_path: Path) -> None:
+    whole = records.line(records.Begun(RUN, 1, 1)) + records.line(records.Intent(3, 1))
+    (tmp_path / records.JOURNAL).write_bytes(whole + cut)
+    journal = Journal(tmp_path)
+    journal.note(records.Acked(3, 1, 2, 201))
+    journal.close()
+    assert (tmp_path / records.JOURNAL).read_bytes() == whole + records.line(records.Acked(3, 1, 2, 201))
+    assert state(tmp_path).acked == {3}
+
+
+def test_what_is_known_of_each_workload(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    lines = [
+        records.Begun(RUN, 5, 5),
+        *(records.Intent(index, 6) for index in range(5)),
+        records.Acked(0, 6, 7, 201),
+        records.Failed(1, 6, 7, "Invalid", 422),
+        records.Failed(2, 6, 7, "no answer"),
+        records.Failed(3, 6, 7, "too much", 429),
+        records.Stopped(8, "interrupted"),
+        records.Begun(RUN, 9, 5, resumed=True),
+    ]
+    for line in lines:
+        journal.note(line)
+    journal.close()
+    found = state(tmp_path)
+    assert (found.run, found.origin_ns, found.stopped) == (RUN, 5, None)
+    assert (found.acked, found.refused, found.open, found.done) == ({0}, {1}, {2, 3, 4}, {0, 1})
+
+
+def test_no_journal_is_an_empty_one(tmp_path: Path) -> None:
+    found = state(tmp_path)
+    assert (found.run, found.done, found.open) == (None, set(), set())
+
+
+def test_a_journal_of_two_runs_is_none(tmp_path: Path) -> None:
+    text = records.line(records.Begun(RUN, 1, 1)) + records.line(records.Begun("st-0badf00d", 2, 2))
+    (tmp_path / records.JOURNAL).write_bytes(text)
+    with pytest.raises(InputError, match="a journal of two runs"):
+        state(tmp_path)
+
+
+def test_only_refusals_are_final() -> None:
+    assert [status for status in (None, 401, 403, 404, 408, 409, 413, 422, 429, 500, 503) if final(status)] == [
+        403,
+        404,
+        413,
+        422,
+    ]

@@ -1,0 +1,89 @@
+"""On a real control plane that takes two writes at a time and has no fairness: 429s, and all is made."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.scaletest.conftest import fresh_namespace, programs, unique
+from tests.scaletest.driving.scripted import plan
+from workbench.scaletest import records
+from workbench.scaletest.connection import Connection, target
+from workbench.scaletest.driving import Limits, Live, Outcome, submit
+from workbench.scaletest.driving.figures import Silence
+from workbench.scaletest.localcluster import cluster, guard, identity
+from workbench.scaletest.localcluster.cluster import LocalCluster
+from workbench.scaletest.localcluster.settings import Pool
+
+pytestmark = pytest.mark.cluster
+RUN, COUNT = "st-00c0ffee", 400
+NARROW = {"enable-priority-and-fairness": "false", "max-mutating-requests-inflight": "2"}
+
+
+@pytest.fixture
+def narrow_cluster() -> Iterator[LocalCluster]:
+    """One node; two mutating requests at a time, all others are refused with 429."""
+    programs()
+    name = unique("narrow")
+    watcher = guard.watch_over(name)
+    try:
+        yield cluster.up(name, owner=guard.myself(), pools=[Pool(nodes=1, gpus=8)], api_arguments=NARROW)
+    finally:
+        cluster.down(name)
+        guard.released(watcher)
+
+
+async def allow(on: LocalCluster, namespace: str) -> None:
+    """An administrator is never throttled; the measuring identity is, and needs rights."""
+    rbac = "rbac.authorization.k8s.io"
+    subject = {"kind": "ServiceAccount", "name": identity.ACCOUNT, "namespace": identity.NAMESPACE}
+    role = {"apiGroup": rbac, "kind": "ClusterRole", "name": "edit"}
+    body = {"metadata": {"name": "test"}, "roleRef": role, "subjects": [subject]}
+    async with Connection(target(on.kubeconfig, on.context)) as api:
+        await api.json("POST", f"/apis/{rbac}/v1/namespaces/{namespace}/rolebindings", body)
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    async with Connection(target(on.measure_kubeconfig, on.measure_context)) as api:
+        async with asyncio.timeout(60):
+            while (await api.request("GET", path)).status != 200:
+                await asyncio.sleep(0.05)
+
+
+class Windows(Silence):
+    """What the window was."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    def going(self, live: Live) -> None:
+        """Keep it."""
+        self.sizes.append(live.window)
+
+
+def test_a_server_that_is_overrun_gets_all_of_it_at_its_own_pace(narrow_cluster: LocalCluster, tmp_path: Path) -> None:
+    windows = Windows()
+
+    async def body(namespace: str) -> Outcome:
+        await allow(narrow_cluster, namespace)
+        on = target(narrow_cluster.measure_kubeconfig, narrow_cluster.measure_context)
+        items = plan(RUN, COUNT, path=f"/api/v1/namespaces/{namespace}/configmaps")
+        async with Connection(on) as api:
+            limits = Limits(objects=COUNT, rate_per_s=None, in_flight=64)
+            return await submit(api, items, tmp_path, run=RUN, limits=limits, watcher=windows)
+
+    space = fresh_namespace(narrow_cluster)
+    found = asyncio.run(body(next(space)))
+    assert list(space) == []
+    assert (found.reason, found.acked, found.failed, found.known) == ("finished", COUNT, 0, 0)
+    assert found.throttled > 0
+    assert min(windows.sizes) < 32
+    acks = [
+        one for one in records.read(tmp_path / records.JOURNAL, records.JournalLine) if isinstance(one, records.Acked)
+    ]
+    waited = [one for one in acks if one.throttled]
+    assert waited
+    # The server says `Retry-After: 1`; the waiting counts as the workload's latency.
+    assert all(one.throttled_ns >= one.throttled * 1_000_000_000 for one in waited)
+    assert all(one.at_ns - one.sent_ns >= one.throttled_ns for one in waited)

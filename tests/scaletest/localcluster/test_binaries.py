@@ -1,0 +1,97 @@
+"""Which programs a cluster is started with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from workbench.errors import ConfigError, MissingToolError
+from workbench.scaletest.localcluster import binaries, building
+
+Script = Callable[[Path, str], Path]
+
+
+def _fill(folder: Path, names: tuple[str, ...], script: Script) -> Path:
+    for name in names:
+        script(folder / name, "true")
+    return folder
+
+
+def _fill_kai(folder: Path, script: Script) -> None:
+    _fill(folder, binaries.KAI, script)
+    (folder / "crds").mkdir()
+    (folder / "crds" / "a_b.yaml").write_text("{}")
+
+
+@pytest.fixture(autouse=True)
+def _empty_path(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "path").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+
+
+def test_without_any_the_command_that_builds_them_is_named() -> None:
+    with pytest.raises(MissingToolError, match="there is no control plane to start") as caught:
+        binaries.find()
+    assert binaries.BUILD in str(caught.value)
+
+
+def test_a_given_folder_that_lacks_a_program_is_refused_by_its_name(tmp_path: Path, script: Script) -> None:
+    folder = _fill(tmp_path / "given", (*binaries.KUBE[:-1], *binaries.KWOK), script)
+    with pytest.raises(ConfigError, match="lacks programs") as caught:
+        binaries.find(folder)
+    assert "no kube-scheduler" in str(caught.value)
+
+
+def test_a_file_that_cannot_be_run_is_no_program(tmp_path: Path, script: Script) -> None:
+    folder = _fill(tmp_path / "given", (*binaries.KUBE, *binaries.KWOK), script)
+    (folder / "etcd").chmod(0o644)
+    with pytest.raises(ConfigError, match="lacks programs"):
+        binaries.find(folder)
+
+
+def test_a_folder_in_the_environment_is_given(tmp_path: Path, script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = _fill(tmp_path / "given", (*binaries.KUBE, *binaries.KWOK), script)
+    monkeypatch.setenv(binaries.VARIABLE, str(folder))
+    found = binaries.find()
+    assert (found.provider, found.kwokctl, found.kubectl, found.kai) == ("folder", folder / "kwokctl", None, None)
+
+
+def test_a_kwokctl_on_the_path_comes_before_built_ones(tmp_path: Path, script: Script) -> None:
+    _fill(building.folder("kube"), binaries.KUBE, script)
+    _fill(building.folder("kwok"), binaries.KWOK, script)
+    assert binaries.find().provider == "built"
+    script(tmp_path / "path" / "kwokctl", "true")
+    assert binaries.find().provider == "kwokctl"
+    assert binaries.find(provider="built").provider == "built"
+
+
+def test_kubernetes_on_the_path_needs_only_a_built_kwok(tmp_path: Path, script: Script) -> None:
+    _fill(tmp_path / "path", binaries.KUBE, script)
+    with pytest.raises(MissingToolError):
+        binaries.find()
+    _fill(building.folder("kwok"), binaries.KWOK, script)
+    found = binaries.find()
+    assert (found.provider, found.programs["etcd"]) == ("path", tmp_path / "path" / "etcd")
+
+
+def test_a_provider_that_is_named_and_missing_is_no_other() -> None:
+    with pytest.raises(MissingToolError, match="this provider is not here"):
+        binaries.find(provider="kwokctl")
+
+
+def test_kai_without_its_resources_is_none(tmp_path: Path, script: Script) -> None:
+    folder = _fill(tmp_path / "given", (*binaries.KUBE, *binaries.KWOK), script)
+    _fill(folder / "kai", binaries.KAI, script)
+    with pytest.raises(MissingToolError, match="no programs of KAI"):
+        binaries.find(folder).need_kai()
+
+
+def test_kai_is_found_beside_the_others(tmp_path: Path, script: Script) -> None:
+    folder = _fill(tmp_path / "given", (*binaries.KUBE, *binaries.KWOK), script)
+    _fill_kai(folder / "kai", script)
+    found = binaries.find(folder)
+    assert (found.need_kai(), found.kai_version) == (folder / "kai", None)
+    (folder / "kai" / "VERSION").write_text("0.12.0\n")
+    assert found.kai_version == "0.12.0"

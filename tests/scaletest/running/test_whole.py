@@ -1,0 +1,162 @@
+"""Whole tests on a real control plane: begun, killed, gone on with, ended; what they leave behind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+
+from tests.conftest import ROOT
+from workbench import runs
+from workbench.errors import ConfigError
+from workbench.scaletest import facts, names, records, running, scenario
+from workbench.scaletest.connection import Connection, target
+from workbench.scaletest.localcluster.cluster import LocalCluster
+from workbench.scaletest.tables import SUBMISSIONS, TRANSITIONS
+
+pytestmark = pytest.mark.cluster
+HANG_S = 180.0
+
+
+def described(namespace: str, **given: object) -> dict[str, object]:
+    made: dict[str, object] = {
+        "name": "test",
+        "namespace": namespace,
+        "arrival": {"process": "constant", "rate_per_s": 20, "n": 40},
+        "workloads": [{"kind": "Job", "gpus": 1, "lifetime": 1}],
+    }
+    return made | given
+
+
+def secrets(cluster: LocalCluster) -> list[bytes]:
+    """Tokens of the measuring identity and keys of the administrator: canaries that are there already."""
+    found = yaml.safe_load(cluster.measure_kubeconfig.read_text())["users"][0]["user"]
+    return [found["token"].encode(), found["token"].split(".")[2][:40].encode()]
+
+
+def holding(folder: Path, needles: list[bytes]) -> list[Path]:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return [path for path in files if any(one in path.read_bytes() for one in needles)]
+
+
+def left(cluster: LocalCluster, namespace: str, run: str) -> int:
+    async def body() -> int:
+        async with Connection(target(cluster.kubeconfig, cluster.context)) as api:
+            query = {"labelSelector": names.of_run(run)}
+            paths = [f"/apis/batch/v1/namespaces/{namespace}/jobs", f"/api/v1/namespaces/{namespace}/pods"]
+            return sum([len((await api.json("GET", path, query=query))["items"]) for path in paths])
+
+    return asyncio.run(body())
+
+
+def test_a_test_is_measured_worked_out_and_cleaned_up(
+    local_cluster: LocalCluster, namespace: str, tmp_path: Path
+) -> None:
+    workloads = [
+        {"kind": "Job", "gpus": 1, "lifetime": 1},
+        {"kind": "Gang", "name": "gang", "pods": 3, "gpus": 1, "delete_after_s": 1, "weight": 0.25},
+    ]
+    given = scenario.parse(yaml.safe_dump(described(namespace, workloads=workloads, limits={"rate_per_s": 60})))
+    on = running.Place(local_cluster.measure_kubeconfig, local_cluster.measure_context, local_cluster)
+    found = running.run(given, on, out=tmp_path, options=running.options(settle_s=10))
+    assert (found.outcome.reason, found.outcome.acked, found.outcome.objects) == ("finished", 40, 56)
+    assert (found.verdict, found.reasons, found.exit_code) == ("valid", (), 0)
+    assert found.drained == "all are done"
+    submissions = SUBMISSIONS.read(found.folder / "tables")
+    assert submissions["status"].to_list() == ["created"] * 40
+    transitions = TRANSITIONS.read(found.folder / "tables")
+    pods = transitions.filter(transitions["resource"] == "pod")
+    scheduled = pods.filter(pods["transition"] == "scheduled")
+    assert scheduled["uid"].n_unique() == 56
+    # The churned gangs went before the end, and the sampler saw it.
+    assert pods.filter(pods["transition"] == "deleted")["workload"].n_unique() >= 8
+    test = facts.read(found.folder)
+    assert "system:masters" not in test.identity_groups
+    assert {one.name for one in test.components} >= {"kube-apiserver", "kube-scheduler"}
+    assert found.cleaned is not None
+    assert found.cleaned.complete
+    assert left(local_cluster, namespace, found.run) == 0
+    assert runs.load(found.folder).verdict == "valid"
+    assert not holding(found.folder, secrets(local_cluster))
+    assert local_cluster.server.encode() not in b"".join(
+        path.read_bytes() for path in found.folder.glob("*.json*") if path.is_file()
+    )
+
+
+def test_a_killed_test_leaves_no_process_and_is_gone_on_with(
+    local_cluster: LocalCluster, namespace: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "scenario.yaml"
+    arrival = {"process": "constant", "rate_per_s": 10, "n": 40}
+    path.write_text(yaml.safe_dump(described(namespace, arrival=arrival)))
+    words = ["scaletest", "run", str(path), "--cluster", local_cluster.name, "--out", str(tmp_path / "out"), "--json"]
+    first = subprocess.Popen([sys.executable, "-m", "workbench", *words], cwd=ROOT, stdout=subprocess.PIPE)
+    end = time.monotonic() + HANG_S
+    while not (acked := list((tmp_path / "out").rglob(records.JOURNAL))) or b"acked" not in acked[0].read_bytes():
+        assert time.monotonic() < end
+        assert first.poll() is None
+        time.sleep(0.02)
+    children = psutil.Process(first.pid).children(recursive=True)
+    os.kill(first.pid, signal.SIGKILL)
+    first.communicate()
+    assert children
+    assert not psutil.wait_procs(children, timeout=HANG_S)[1]
+    folder = acked[0].parent
+    second = subprocess.run(
+        [sys.executable, "-m", "workbench", "scaletest", "run", "--resume", str(folder), "--json"],
+        cwd=ROOT,
+        capture_output=True,
+        timeout=HANG_S,
+    )
+    told = json.loads(second.stdout)
+    assert (told["submission"]["acked"], told["submission"]["resumed"]) == (40, True)
+    assert (told["submission"]["reason"], told["cleanup"]["complete"]) == ("finished", True)
+    assert second.returncode == (0 if told["verdict"] == "valid" else 1)
+    submissions = SUBMISSIONS.read(folder / "tables")
+    assert set(submissions["status"]) <= {"created", "known"}
+    # Nobody watched for a while: that is marked, and every workload was seen all the same.
+    gaps = [one for one in records.read(folder / records.HEALTH, records.HealthLine) if isinstance(one, records.Gap)]
+    assert gaps
+    assert not [one for one in told["reasons"] if "accepted was seen" in one]
+    begun = [
+        one for one in records.read(folder / records.JOURNAL, records.JournalLine) if isinstance(one, records.Begun)
+    ]
+    assert [one.resumed for one in begun] == [False, True]
+    assert not holding(folder, secrets(local_cluster))
+
+
+def test_an_abort_ends_submission_keeps_what_was_measured_and_makes_the_run_invalid(
+    local_cluster: LocalCluster, namespace: str, tmp_path: Path
+) -> None:
+    # No watch is that quick: the criterion is met as soon as there is a heartbeat.
+    abort = {"watch_lag_s": 1e-9, "keep_sampling_s": 1, "cleanup": True}
+    arrival = {"process": "constant", "rate_per_s": 20, "n": 400}
+    given = scenario.parse(yaml.safe_dump(described(namespace, arrival=arrival, abort=abort)))
+    on = running.Place(local_cluster.measure_kubeconfig, local_cluster.measure_context, local_cluster)
+    found = running.run(given, on, out=tmp_path)
+    assert found.outcome.reason.startswith("aborted: our own watch is")
+    assert found.outcome.unsent > 0
+    assert (found.verdict, found.exit_code, found.drained) == ("invalid", 1, "sampled for 1 s more")
+    assert any("our own watch" in reason for reason in found.reasons)
+    assert TRANSITIONS.read(found.folder / "tables").height
+    assert left(local_cluster, namespace, found.run) == 0
+
+
+def test_a_cluster_that_nobody_confirmed_is_not_touched(
+    local_cluster: LocalCluster, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setattr("workbench.scaletest.safety.looking._own", lambda target: None)
+    on = running.Place(local_cluster.measure_kubeconfig, local_cluster.measure_context)
+    with pytest.raises(ConfigError, match="must be confirmed"):
+        running.run(scenario.parse(yaml.safe_dump(described(namespace))), on, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()

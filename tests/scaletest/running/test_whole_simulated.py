@@ -1,0 +1,170 @@
+"""What a whole test does when something comes between: sampler, submission, cleanup and analysis are simulated."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from workbench import runs
+from workbench.errors import ConfigError, RunFailedError
+from workbench.scaletest import analysing, records, reducing
+from workbench.scaletest.cleanup import Cleaned
+from workbench.scaletest.connection import Connection, Target
+from workbench.scaletest.driving import Asked, Outcome
+from workbench.scaletest.driving.locking import alone
+from workbench.scaletest.planning import plan
+from workbench.scaletest.running import Place, RunResult, options, resume, starting, whole
+from workbench.scaletest.running.asking import in_a_thread
+from workbench.scaletest.running.progress import Silence
+from workbench.scaletest.safety import TargetFacts
+from workbench.scaletest.scenario import parse
+
+GIVEN = parse(
+    "{name: a, namespace: tests, arrival: {process: constant, rate_per_s: 1, n: 2}, abort: {keep_sampling_s: 0.2},"
+    " workloads: [{kind: Job, gpus: 1}]}"
+)
+HANG_S = 60.0
+
+
+class SimulatedSampler:
+    """Says what the test tells it to say."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, Any] = {"away_s": 0.0}
+        self.is_running, self.is_ready, self.stopped_within_s = True, True, list[float]()
+        self.comes_up = True
+        self._ended = threading.Event()
+
+    def ready(self) -> None:
+        if not self.comes_up:
+            assert self._ended.wait(HANG_S)
+            raise RunFailedError("the simulated sampler was ended")
+
+    def stop(self, timeout_s: float = 60.0) -> None:
+        self.stopped_within_s.append(timeout_s)
+        self._ended.set()
+
+    def lag_s(self) -> float:
+        return 0.01
+
+    def state(self) -> dict[str, Any]:
+        return self.told
+
+
+class Simulated:
+    """All that a whole test does, but for its own order of things."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.sampler, self.asked = SimulatedSampler(), Asked()
+        self.asked_at_submission = self.emptied = 0
+        self.ask_in_cleanup = False
+        self.plan = plan(GIVEN)
+        self.record = runs.start("scaletest", folder=folder)
+        self.folder = folder
+        monkeypatch.setattr(whole, "record_run", self._recorded)
+        monkeypatch.setattr(whole.process, "start", lambda *given, **more: self.sampler)
+        monkeypatch.setattr(whole, "submit", self._submit)
+        monkeypatch.setattr(whole, "empty", self._empty)
+        monkeypatch.setattr(reducing, "reduce", lambda folder: None)
+        monkeypatch.setattr(analysing, "conclude", self._conclude)
+
+    def run(self) -> RunResult:
+        api = Connection(Target("http://127.0.0.1:1", "c", None, dict))
+
+        async def body(asked: Asked) -> RunResult:
+            chosen = options(settle_s=0.1)
+            test = whole.Whole(api, Place(None, "c"), self.plan, self.record, chosen, False, asked, Silence())
+            return await asyncio.wait_for(test.done(), HANG_S)
+
+        return in_a_thread(body, self.asked, Silence())
+
+    async def _recorded(self, *given: Any) -> None:
+        """Nothing."""
+
+    async def _submit(self, *given: Any, asked: Asked, **more: Any) -> Outcome:
+        self.asked_at_submission = asked.times
+        (self.folder / records.JOURNAL).write_bytes(records.line(records.Begun(self.plan.run, 1, 1)))
+        reason = "interrupted" if asked.times else "finished"
+        return Outcome(reason, 1, 1, 2, 2, 0, 0, 0, 2, 0, 0, 0, 0.0, None, None, None)
+
+    async def _empty(self, *given: Any) -> Cleaned:
+        self.emptied += 1
+        if self.ask_in_cleanup:
+            self.asked.stop()
+            await asyncio.Event().wait()
+        return Cleaned(self.plan.run, ("tests",), {})
+
+    def _conclude(self, folder: Path) -> Any:
+        reasons = analysing._told(folder)[1]
+        runs.load(folder).conclude("invalid" if reasons else "valid", reasons, "It was simulated.")
+        return SimpleNamespace(reasons=reasons, warnings=(), answer="simulated", quantile=lambda step, share: None)
+
+
+@pytest.fixture
+def simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Simulated:
+    return Simulated(tmp_path, monkeypatch)
+
+
+def test_without_trouble_it_is_valid_and_cleaned_up(simulated: Simulated) -> None:
+    found = simulated.run()
+    assert (found.verdict, found.exit_code, found.drained, simulated.emptied) == ("valid", 0, "all are done", 1)
+
+
+def test_trouble_while_draining_makes_the_run_invalid_and_leaves_its_objects_to_look_at(simulated: Simulated) -> None:
+    simulated.sampler.told = {"away_s": 0.0, "nodes_not_ready": 2, "nodes_not_ready_at_start": 0}
+    found = simulated.run()
+    assert (found.verdict, found.exit_code) == ("invalid", 1)
+    assert found.reasons == ("aborted: 2 node(s) stopped being ready (while draining)",)
+    assert found.drained == "aborted: 2 node(s) stopped being ready; sampled for 0.2 s more"
+    # As after an abort of submission: the scenario says that nothing is deleted then.
+    assert (found.cleaned, simulated.emptied) == (None, 0)
+
+
+def test_ctrl_c_in_the_cleanup_ends_the_cleanup_and_takes_nothing_from_the_run(simulated: Simulated) -> None:
+    simulated.ask_in_cleanup = True
+    found = simulated.run()
+    assert (found.cleaned, found.interrupted, found.verdict, found.exit_code) == (None, False, "valid", 0)
+    assert runs.load(simulated.folder).status == "succeeded"
+
+
+def test_ctrl_c_while_the_sampler_starts_ends_the_start(simulated: Simulated) -> None:
+    simulated.sampler.comes_up = simulated.sampler.is_ready = False
+    simulated.asked.stop()
+    found = simulated.run()
+    assert (simulated.asked_at_submission, found.outcome.reason, found.exit_code) == (1, "interrupted", 130)
+    assert simulated.sampler.stopped_within_s == [whole.UNREADY_LIMIT_S]
+    assert (simulated.emptied, runs.load(simulated.folder).status) == (0, "cancelled")
+
+
+def test_a_test_that_somebody_is_running_is_not_gone_on_with_beside(simulated: Simulated) -> None:
+    from tests.scaletest.running.test_ab import _test
+    from workbench.scaletest import facts
+
+    facts.write(simulated.folder, _test(simulated.plan))
+    simulated.plan.write(simulated.folder)
+    before = (simulated.folder / runs.RECORD).read_bytes()
+    with alone(simulated.folder), pytest.raises(ConfigError, match="another process is running the test"):
+        resume(simulated.folder, Place(None, "c"))
+    assert (simulated.folder / runs.RECORD).read_bytes() == before
+
+
+def cluster(real_nodes: int) -> TargetFacts:
+    from workbench.scaletest.safety.looking import NodeFacts
+
+    node = NodeFacts("n", simulated=False, ready=True, gpus=8, cpus=1, memory_bytes=1, pods=1, labels={}, taints=())
+    return TargetFacts("c", "http://c", "v1", "0123456789", None, "me", (), (node,) * real_nodes, 0)
+
+
+def test_a_command_is_not_sent_to_a_cluster_with_real_nodes_unless_somebody_says_so() -> None:
+    drawn, command = plan(GIVEN), options(submit_with="command", submit_command=("cli", "{name}"))
+    with pytest.raises(ConfigError, match="cannot be held on simulated nodes"):
+        starting._refuse_unfenced(drawn, command, cluster(2))
+    starting._refuse_unfenced(drawn, command, cluster(0))
+    starting._refuse_unfenced(drawn, options(), cluster(2))
+    allowed = GIVEN.model_copy(update={"allow_real_nodes": True})
+    starting._refuse_unfenced(plan(allowed), command, cluster(2))

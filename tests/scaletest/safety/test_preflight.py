@@ -1,0 +1,48 @@
+"""Whether a namespace's quota has room for a plan."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.scaletest.making_scenarios import RUN, scenario
+from workbench.scaletest import planning
+from workbench.scaletest.safety.findings import Finding
+from workbench.scaletest.safety.preflight import _room
+
+ROOM = {"count/pods": "100", "count/jobs.batch": "100"}
+
+
+def room(gpus: str, used: str = "0", **entry: Any) -> Finding:
+    """What is found of a quota of GPUs for 20 Jobs in two seconds, of 2 GPUs each."""
+    plan = planning.plan(scenario({"kind": "Job", "gpus": 2, **entry}), RUN)
+    quota = {"spec": {"hard": ROOM | {"requests.nvidia.com/gpu": gpus}}}
+    quota["status"] = {"used": {"requests.nvidia.com/gpu": used}}
+    return _room(plan, plan.namespaces[0], [quota], [{}])
+
+
+@pytest.mark.parametrize(
+    ("gpus", "more", "level", "told"),
+    [
+        ("40", {}, "ok", "with room for the plan"),
+        ("39", {}, "refused", "requests.nvidia.com/gpu: 39 free, 40 needed"),
+        ("40", {"used": "1"}, "refused", "39 free, 40 needed"),
+        # Each ends before the eleventh comes: 20 GPUs at a time, 40 in all.
+        ("20", {"lifetime": 0.95}, "warning", "enough only while no pod waits: requests.nvidia.com/gpu: 20 free, 40"),
+        ("19", {"lifetime": 0.95}, "refused", "19 free, 20 needed"),
+    ],
+)
+def test_the_quota_of_gpus_is_held_against_what_pods_ask_for(
+    gpus: str, more: dict[str, Any], level: str, told: str
+) -> None:
+    found = room(gpus, **more)
+    assert found.level == level
+    assert told in found.text
+
+
+def test_a_share_of_a_gpu_is_no_request_of_one() -> None:
+    entry = {"kind": "Job", "fraction": 0.5}
+    plan = planning.plan(scenario(entry, schedulers=["kai"]), RUN)
+    quota = {"spec": {"hard": ROOM | {"requests.nvidia.com/gpu": "0"}}}
+    assert _room(plan, plan.namespaces[0], [quota], [{}]).level == "ok"

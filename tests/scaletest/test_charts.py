@@ -1,0 +1,171 @@
+"""Charts of runs whose truth is known: what they draw, and that they draw it for runs of every kind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tests.fakes.scale_runs import Plan, analysis, ramp_of
+from workbench.scaletest import charts, live, side_charts
+from workbench.scaletest.analysing import Analysis
+from workbench.scaletest.comparing import compare
+from workbench.scaletest.steps import NAMES
+
+DRAWN = {
+    "steps": lambda one: charts.chart_steps(one.quantiles),
+    "shares": lambda one: charts.chart_shares(one.shares),
+    "flow": lambda one: charts.chart_flow(one.flow),
+    "ramp": lambda one: charts.chart_ramp(one.ramp),
+    "gpus": lambda one: charts.chart_gpus(one.gpus),
+}
+
+
+@pytest.fixture(scope="module")
+def busy(tmp_path_factory: pytest.TempPathFactory) -> Analysis:
+    due, steps = ramp_of([20, 40, 80], 15)
+    plan = Plan(due, steps, scheduled_per_s=50, jitter=0.3, nodes=300)
+    return analysis(plan, tmp_path_factory.mktemp("busy"))
+
+
+def rows(spec: dict[str, Any]) -> list[dict[str, Any]]:
+    return max(spec["datasets"].values(), key=len)
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_chart_says_in_words_what_it_draws(name: str, busy: Analysis) -> None:
+    spec = json.loads(DRAWN[name](busy).to_json())
+    assert spec["description"].startswith(spec["title"]["text"])
+    assert 0 < len(rows(spec)) <= 5000
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_run_of_nothing_is_drawn_empty(name: str, tmp_path: Path) -> None:
+    nothing = analysis(Plan(np.arange(3) / 20, unseen=(0, 1, 2), gpus=0.0), tmp_path)
+    DRAWN[name](nothing).to_dict()
+
+
+def test_the_parts_of_a_bar_add_up_to_all(busy: Analysis) -> None:
+    found = rows(charts.chart_shares(busy.shares).to_dict())
+    for which in ("all", "slowest 5 %"):
+        own = [row for row in found if row["workloads"] == which]
+        assert own[0]["begin"] == pytest.approx(0)
+        assert own[-1]["end"] == pytest.approx(1)
+
+
+def test_the_gpus_of_a_moment_add_up_to_the_capacity(busy: Analysis) -> None:
+    found = pl.DataFrame(rows(charts.chart_gpus(busy.gpus).to_dict()))
+    tops = found.group_by("at_s").agg(pl.col("top").max())["top"]
+    assert tops.min() == tops.max() == pytest.approx(2400)
+
+
+def test_steps_keep_their_order_whatever_their_intervals(tmp_path: Path) -> None:
+    lossy = analysis(Plan(np.arange(200) / 40, lost=tuple(range(0, 140, 20)), jitter=0.3), tmp_path)
+    spec = charts.chart_steps(lossy.quantiles).to_dict()
+    (order,) = {tuple(layer["encoding"]["y"]["sort"]) for layer in spec["layer"]}
+    names = [name for name in NAMES if name in order]
+    assert list(order) == names
+
+
+def test_workloads_of_several_pods_are_drawn_as_pods_from_their_acceptance(tmp_path: Path) -> None:
+    found = analysis(Plan(np.arange(50) / 20, pods=4), tmp_path)
+    stages = {row["stage"] for row in rows(charts.chart_flow(found.flow).to_dict())}
+    assert stages == {"pods accepted", "pods made", "pods scheduled", "pods started", "pods ended"}
+
+
+def test_points_beyond_the_diagonal_are_never_drawn_as_sustained(busy: Analysis) -> None:
+    found = [row for row in rows(charts.chart_ramp(busy.ramp).to_dict()) if "verdict" in row]
+    assert [row["verdict"] for row in found] == ["SUSTAINED", "SUSTAINED", "NOT SUSTAINED"]
+
+
+def test_steps_that_never_ended_are_counted_in_the_subtitle(tmp_path: Path) -> None:
+    lossy = analysis(Plan(np.arange(100) / 20, lost=tuple(range(100))), tmp_path)
+    spec = charts.chart_steps(lossy.quantiles).to_dict()
+    assert "without a figure" in spec["title"]["subtitle"]
+    assert "scheduling" not in {row["step"] for row in rows(spec)}
+
+
+def test_an_interval_without_an_upper_end_is_drawn_dashed_to_the_longest(tmp_path: Path) -> None:
+    # 7 of 200 are lost: p95 has a value, and nothing bounds it above.
+    lossy = analysis(Plan(np.arange(200) / 40, lost=tuple(range(0, 140, 20)), jitter=0.3), tmp_path)
+    spec = charts.chart_steps(lossy.quantiles).to_dict()
+    assert "dashed: not bounded above" in spec["title"]["subtitle"]
+    ends = [row for row in rows(spec) if row["step"] == "due to scheduled"]
+    opened = [row for row in ends if row["high_s"] is None]
+    assert opened
+    table = lossy.quantiles.filter((pl.col("step") == "due to scheduled") & (pl.col("clock") == "client"))
+    assert {row["to_s"] for row in opened} == {table["longest_s"][0]}
+    dashed = [layer for layer in spec["layer"] if "strokeDash" in layer["mark"]]
+    assert [layer["transform"][0]["filter"] for layer in dashed] == ["!isValid(datum.high_s)"]
+
+
+def test_intervals_that_are_bounded_are_not_called_dashed(busy: Analysis) -> None:
+    bounded = busy.quantiles.filter(pl.col("high_s").is_not_null())
+    assert "dashed" not in charts.chart_steps(bounded).to_dict()["title"]["subtitle"]
+
+
+def test_a_run_without_times_of_ours_is_drawn_by_the_clusters(busy: Analysis) -> None:
+    server = busy.quantiles.filter(pl.col("clock") == "server")
+    spec = charts.chart_steps(server).to_dict()
+    assert "by the cluster's clock" in spec["title"]["subtitle"]
+    assert rows(spec)
+
+
+def spread(*sides: tuple[str, list[float | None]]) -> dict[str, Any]:
+    parts = [{"side": side, "run": 1, "duration_s": value} for side, values in sides for value in values]
+    schema = {"side": pl.String, "run": pl.Int64, "duration_s": pl.Float64}
+    found: dict[str, Any] = side_charts.chart_spread(pl.DataFrame(parts, schema=schema), "scheduling").to_dict()
+    return found
+
+
+def test_a_line_stays_below_the_share_that_got_there_and_marks_no_quantile_beyond() -> None:
+    lost: list[float | None] = [float(second) for second in range(1, 71)] + [None] * 30
+    spec = spread(("default", lost), ("kai", [float(second) for second in range(1, 101)]))
+    everything = [row for data in spec["datasets"].values() for row in data]
+    own = {row["quantile"]: row["duration_s"] for row in everything if row["side"] == "default" and "quantile" in row}
+    assert own == {"p50": 50.0}  # of all 100, not of the 70 that are left
+    assert max(row["share"] for row in everything if row["side"] == "default") == pytest.approx(0.7)
+    assert max(row["share"] for row in everything if row["side"] == "kai") == pytest.approx(1)
+    subtitle = spec["title"]["subtitle"]
+    assert "stays below 100 %: 30 of 100 (default), 0 of 100 (kai)" in subtitle
+
+
+def test_a_step_that_nobody_began_or_ended_is_drawn_empty() -> None:
+    assert spread()["title"]["subtitle"] == "no workload began this step"
+    assert "3 of 3 (a)" in spread(("a", [None] * 3))["title"]["subtitle"]
+
+
+def test_rows_without_a_ratio_are_counted(busy: Analysis, tmp_path: Path) -> None:
+    lossy = analysis(Plan(np.arange(100) / 20, lost=tuple(range(60))), tmp_path)
+    found = compare([busy.quantiles] * 2, [busy.quantiles, lossy.quantiles], names=("default", "kai"))
+    subtitle = side_charts.chart_comparison(found, "default", "kai").to_dict()["title"]["subtitle"]
+    none = found.filter(pl.col("ratio").is_null()).height
+    assert none
+    assert f"not drawn: {none} rows without a ratio ({none} where kai never got there)" in subtitle
+    assert "95 % intervals" in subtitle
+
+
+def test_a_comparison_is_drawn_with_its_verdicts(busy: Analysis) -> None:
+    found = compare([busy.quantiles] * 2, [busy.quantiles] * 2)
+    spec = side_charts.chart_comparison(found, "default", "kai").to_dict()
+    assert spec["title"]["text"] == "In which steps is kai faster than default?"
+    assert {row["ratio"] for row in rows(spec)} == {1.0}
+
+
+def test_each_side_has_its_name_in_the_title(busy: Analysis) -> None:
+    both = side_charts.each({"default": busy, "kai": busy}, DRAWN["flow"])
+    assert [chart.to_dict()["title"]["text"].split(":")[0] for chart in both] == ["default", "kai"]
+    (one,) = side_charts.each({"default": busy}, DRAWN["flow"])
+    assert not one.to_dict()["title"]["text"].startswith("default")
+
+
+def test_the_live_chart_draws_the_course(tmp_path: Path) -> None:
+    from workbench.scaletest.course import COURSE
+
+    row = {"at_s": 1.0, "accepted": 3, "refused": 0, "made": 2, "scheduled": 1, "running": 0}
+    spec = live.chart_course(COURSE.frame([row | {"scheduled_per_s": 1.0, "p50_s": None, "p95_s": None}])).to_dict()
+    assert {one["count"] for one in rows(spec)} == {0, 1, 2, 3}

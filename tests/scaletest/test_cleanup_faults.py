@@ -1,0 +1,195 @@
+"""Cleanup against a scripted API server: faults that a real one cannot be brought to."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from tests.scaletest.making_scenarios import RUN
+from workbench.errors import ConfigError, InputError
+from workbench.scaletest import cleanup, names
+from workbench.scaletest.cleanup import Cleaned
+from workbench.scaletest.commands import cleanup as command
+from workbench.scaletest.connection import ApiError, Connection, Target
+from workbench.scaletest.planning.rights import PODS
+from workbench.scaletest.safety.recording import RECORD, object_name
+
+SPACE = "tests"
+
+
+class Scripted:
+    """A scripted collection of pods; `faults` are answered first, one a request."""
+
+    def __init__(self, count: int, *, limits: bool = True, faults: tuple[int, ...] = (), denied: bool = False) -> None:
+        self.pods = [f"p-{number:04d}" for number in range(count)]
+        self.limits, self.faults, self.denied = limits, list(faults), denied
+        self.deletions: list[dict[str, str]] = []
+        self.answers: dict[str, tuple[int, Any]] = {}
+        self.accepted: set[str] = set()
+
+    async def answer(self, request: web.Request) -> web.Response:
+        """One request."""
+        path = request.path
+        if path == f"/api/v1/namespaces/{SPACE}":
+            return web.json_response({"metadata": {"name": SPACE, "labels": {names.ALLOW: "true"}}})
+        records = request.query.get("labelSelector") == f"{RECORD}=true"
+        if (key := path + ("?records" if records else "")) in self.answers:
+            status, body = self.answers[key]
+            return web.json_response(body, status=status)
+        if not path.endswith("/pods"):
+            return web.json_response({"reason": "NotFound"}, status=404)
+        if self.faults:
+            status = self.faults.pop(0)
+            return web.json_response({}, status=status, headers={"Retry-After": "0"})
+        query = dict(request.query)
+        assert query["labelSelector"] == names.of_run(RUN)
+        self.accepted.add(request.headers["Accept"])
+        if request.method == "GET":
+            return self._page(query)
+        return self._delete(query)
+
+    def _page(self, query: dict[str, str], *, goes: bool = False) -> web.Response:
+        begin = int(query.get("continue") or 0)
+        end = begin + int(query["limit"]) if self.limits or not goes else len(self.pods)
+        page = self.pods[begin:end]
+        about = {"continue": str(end)} if end < len(self.pods) and self.limits else {}
+        return web.json_response({"metadata": about, "items": [{"metadata": {"name": name}} for name in page]})
+
+    def _delete(self, query: dict[str, str]) -> web.Response:
+        if self.denied:
+            return web.json_response({"message": "no"}, status=403)
+        self.deletions.append(query)
+        count = int(query["limit"]) if self.limits else len(self.pods)
+        gone, self.pods = self.pods[:count], self.pods[count:]
+        about = {"continue": "0"} if self.pods else {}
+        return web.json_response({"metadata": about, "items": [{"metadata": {"name": name}} for name in gone]})
+
+
+def cleaned(scripted: Scripted, *spaces: str, **options: Any) -> Cleaned:
+    """What a cleanup of pods gives."""
+    wanted = spaces or (SPACE,)
+    chosen = {"rate_per_s": 1e6} | options
+    return served(scripted, lambda api: cleanup.clean(api, RUN, wanted, [PODS], **chosen))
+
+
+def served(scripted: Scripted, work: Callable[[Connection], Awaitable[Cleaned]]) -> Cleaned:
+    """What comes of some work with the scripted server."""
+
+    async def run() -> Cleaned:
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", scripted.answer)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        port = site._server.sockets[0].getsockname()[1]  # type: ignore[union-attr]
+        try:
+            async with Connection(Target(f"http://127.0.0.1:{port}", "scripted", None, dict)) as api:
+                return await work(api)
+        finally:
+            await runner.cleanup()
+
+    return asyncio.run(run())
+
+
+def test_no_call_deletes_more_than_a_batch() -> None:
+    scripted = Scripted(1234)
+    assert cleaned(scripted).complete
+    assert len(scripted.deletions) == 13
+    assert {one["limit"] for one in scripted.deletions} == {str(cleanup.BATCH)}
+
+
+def test_a_server_that_deletes_all_at_once_is_fine_too() -> None:
+    scripted = Scripted(300, limits=False)
+    assert cleaned(scripted).complete
+    assert len(scripted.deletions) == 1
+
+
+def test_names_are_asked_for_and_no_bodies() -> None:
+    scripted = Scripted(3)
+    cleaned(scripted)
+    assert all("PartialObjectMetadataList" in one for one in scripted.accepted)
+
+
+@pytest.mark.parametrize("faults", [(429, 429), (500,), (503, 429, 500)])
+def test_a_busy_server_is_asked_again(faults: tuple[int, ...]) -> None:
+    found = cleaned(Scripted(150, faults=faults))
+    assert found.complete
+    assert found.found == {f"{SPACE}/pods": 150}
+
+
+def test_a_deletion_that_is_not_allowed_is_told() -> None:
+    with pytest.raises(ApiError, match="refused to clean up"):
+        cleaned(Scripted(2, denied=True))
+
+
+def test_the_pace_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    real = asyncio.sleep
+
+    async def sleep(delay: float, result: object = None) -> object:
+        slept.append(delay)
+        return await real(0)
+
+    monkeypatch.setattr(cleanup.asyncio, "sleep", sleep)
+    assert cleaned(Scripted(500), rate_per_s=100).complete
+    # Five batches of a hundred: a second each, less what the call itself took.
+    waits = [one for one in slept if one > 0]
+    assert len(waits) == 5
+    assert all(0.2 < one <= 1 for one in waits)
+
+
+def test_a_namespace_that_is_gone_keeps_nothing_from_being_cleaned() -> None:
+    found = cleaned(Scripted(3), SPACE, "gone")
+    assert (found.found, found.gone, found.complete) == ({f"{SPACE}/pods": 3}, ("gone",), True)
+
+
+def test_what_may_not_be_looked_at_is_told_and_the_rest_is_cleaned() -> None:
+    scripted = Scripted(3)
+    scripted.answers["/api/v1/namespaces/closed"] = (403, {})
+    found = cleaned(scripted, "closed", SPACE)
+    assert scripted.pods == []
+    assert (found.left, found.unseen, found.complete) == ({}, ("closed",), False)
+    told = command._text(found)
+    assert "namespace closed may not be looked at: what is left there is NOT KNOWN" in told
+    assert "3 objects" in told
+
+
+def test_where_no_namespace_is_there_nothing_is_called_clean() -> None:
+    """A name that was mistyped."""
+    with pytest.raises(ConfigError, match="was not begun"):
+        cleaned(Scripted(3), "gone")
+
+
+def record(run: str, *spaces: str) -> dict[str, Any]:
+    """A ConfigMap as a run leaves it."""
+    kinds = [["", "v1", "pods"]]
+    data = {"run": run, "scenario": "a", "created_at": "2026-01-01", "namespaces": spaces, "kinds": kinds}
+    return {"metadata": {"name": object_name(run), "namespace": SPACE}, "data": {"record.json": json.dumps(data)}}
+
+
+def test_the_record_of_another_run_that_is_none_is_in_nobodys_way() -> None:
+    scripted = Scripted(3)
+    path = f"/api/v1/namespaces/{SPACE}/configmaps"
+    scripted.answers[path + "?records"] = (
+        200,
+        {"items": [{"metadata": {"name": "workbench-run-st-00000000"}, "data": {}}]},
+    )
+    scripted.answers[f"{path}/{object_name(RUN)}"] = (200, record(RUN, SPACE, "gone"))
+    found = served(scripted, lambda api: cleanup.clean_known(api, RUN, ("other", SPACE)))
+    assert (found.namespaces, found.gone, found.complete) == ((SPACE, "gone"), ("gone",), True)
+    assert scripted.pods == []
+
+
+def test_a_record_under_the_name_of_another_run_is_refused() -> None:
+    scripted = Scripted(3)
+    path = f"/api/v1/namespaces/{SPACE}/configmaps/{object_name(RUN)}"
+    scripted.answers[path] = (200, record("st-00000000", SPACE))
+    with pytest.raises(InputError, match="not the record of this run"):
+        served(scripted, lambda api: cleanup.clean_known(api, RUN, (SPACE,)))
+    assert len(scripted.pods) == 3

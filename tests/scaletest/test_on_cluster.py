@@ -1,0 +1,90 @@
+"""Two real control planes that differ in one setting: who holds the work up is found by the audit log, with figures.
+
+Kubernetes' controller-manager asks 20 times a second and no more unless somebody tells it otherwise: an idle cluster
+looks slow then, whatever its scheduler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+import pytest
+import yaml
+
+from tests.scaletest.conftest import fresh_namespace, programs, unique
+from workbench.scaletest import running, scenario
+from workbench.scaletest.analysing import Analysis, analyse
+from workbench.scaletest.limits import CLIENT_LIMIT
+from workbench.scaletest.localcluster import cluster, guard
+from workbench.scaletest.localcluster.cluster import LocalCluster
+from workbench.scaletest.localcluster.settings import DEFAULT_LIMITS, Pool
+
+pytestmark = pytest.mark.cluster
+JOBS, RATE_PER_S = 160, 40
+SET_PER_S = DEFAULT_LIMITS["kube-controller-manager"].qps
+COVERED = "every workload that was accepted was seen"
+
+
+@pytest.fixture(scope="module")
+def default_cluster() -> Iterator[LocalCluster]:
+    """20 nodes with 8 GPUs each, as many as there are pods; every client limit is Kubernetes' own."""
+    programs()
+    name = unique("default")
+    watcher = guard.watch_over(name)
+    try:
+        yield cluster.up(name, owner=guard.myself(), pools=[Pool(nodes=20, gpus=8)], timeout_s=300)
+    finally:
+        cluster.down(name)
+        guard.released(watcher)
+
+
+@pytest.fixture
+def default_namespace(default_cluster: LocalCluster) -> Iterator[str]:
+    """A fresh namespace on it."""
+    yield from fresh_namespace(default_cluster)
+
+
+def measured(on: LocalCluster, namespace: str, out: Path) -> Analysis:
+    """Jobs of a pod each that stays, sent faster than 20 requests a second make their pods."""
+    described = {
+        "name": "limited",
+        "namespace": namespace,
+        "arrival": {"process": "constant", "rate_per_s": RATE_PER_S, "n": JOBS},
+        "workloads": [{"kind": "Job", "gpus": 1}],
+        "limits": {"rate_per_s": 2 * RATE_PER_S},
+    }
+    place = running.Place(on.measure_kubeconfig, on.measure_context, on)
+    # The namespace goes with all that is in it.
+    chosen = running.options(cleanup=False, settle_s=10)
+    found = running.run(scenario.parse(yaml.safe_dump(described)), place, out=out, options=chosen)
+    assert (found.outcome.acked, found.drained) == (JOBS, "all are done")
+    return analyse(found.folder)
+
+
+def assert_covered(found: Analysis) -> None:
+    row = found.validity.row(by_predicate=pl.col("condition") == COVERED, named=True)
+    assert (row["found"], row["holds"]) == (0, True)
+    assert found.pods["scheduled_s"].is_not_null().sum() == JOBS
+    assert found.test.reads_audit_log
+
+
+def test_a_default_client_limit_is_named_with_its_client_and_its_rate(
+    default_cluster: LocalCluster, default_namespace: str, tmp_path: Path
+) -> None:
+    found = measured(default_cluster, default_namespace, tmp_path)
+    assert_covered(found)
+    row = found.limits.row(by_predicate=pl.col("step") == "pods made", named=True)
+    assert (row["kind"], row["configured_per_s"]) == (CLIENT_LIMIT, SET_PER_S)
+    assert "job-controller" in row["client"]
+    assert row["requests_per_s"] == pytest.approx(SET_PER_S, rel=0.07)
+    assert row["requests_low_per_s"] <= row["requests_per_s"] <= row["requests_high_per_s"]
+    assert row["rate_per_s"] < SET_PER_S
+    assert "which is its client limit of 20/s. Raise kube-api-qps" in row["sentence"]
+
+
+def test_where_the_limit_is_raised_nobody_is_held(local_cluster: LocalCluster, namespace: str, tmp_path: Path) -> None:
+    found = measured(local_cluster, namespace, tmp_path)
+    assert_covered(found)
+    assert CLIENT_LIMIT not in found.limits["kind"].to_list()

@@ -1,0 +1,199 @@
+"""What the notebook says: answers and key numbers that read well, and are true, for runs of every kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tests.fakes.scale_runs import Plan, analysis
+from tests.scaletest.test_sides import session
+from tests.scaletest.upstream import making
+from workbench.display import headline
+from workbench.scaletest import key_numbers, sides
+from workbench.scaletest.analysing import analyse
+from workbench.scaletest.notebook_config import NotebookConfig
+from workbench.scaletest.sides import Session, SideRun
+from workbench.scaletest.study import Study
+from workbench.scaletest.upstream.exporting import export
+from workbench.scaletest.upstream.importing import import_folder
+
+DUE = np.arange(200) / 40
+
+
+def studied(place: Path) -> Study:
+    return Study(NotebookConfig(runs=str(place)), sides.read(place))
+
+
+def two_sides(place: Path, a: list[dict[str, Any]], b: list[dict[str, Any]]) -> Study:
+    """Runs of two sides, as their plans say, one turn after the other."""
+    runs = list[SideRun]()
+    for turn, given in enumerate(zip(a, b, strict=True)):
+        for side, more in zip(("default", "kai"), given, strict=True):
+            one = SideRun(side=side, position=len(runs), folder=f"run-{len(runs)}")
+            analysis(Plan(DUE, **({"jitter": 0.3, "seed": turn} | more)), place / one.folder)
+            runs.append(one)
+    told: dict[str, Any] = {"scenario_sha256": "0" * 64, "created_at": "2026-11-22", "sides": ("default", "kai")}
+    sides.write(place, Session(repeat=len(a), runs=tuple(runs), **told))
+    return studied(place)
+
+
+def numbers(found: Study) -> dict[str, Any]:
+    """Key numbers by label; a headline takes them."""
+    given = found.key_numbers()
+    headline(answer=found.answer, verdict="valid", key_numbers=given)
+    return {label: rest for label, *rest in given}
+
+
+def test_a_faster_side_is_told_with_both_medians_and_the_ratio(tmp_path: Path) -> None:
+    found = two_sides(tmp_path, [{"scheduled_per_s": 20}] * 5, [{"scheduled_per_s": 200}] * 5)
+    assert found.answer.startswith("Scheduling is faster with kai: the median from due to scheduled is")
+    assert "with default and" in found.answer
+    value, unit, note = numbers(found)["median, default over kai"]
+    assert (value > 5, unit) == (True, "")
+    assert note.endswith("], kai is faster")
+    assert found.next_steps()[0] == "Prefer kai for a load like this one: its workloads wait less."
+
+
+def test_a_slower_side_is_never_said_to_be_faster_by_a_part(tmp_path: Path) -> None:
+    found = two_sides(tmp_path, [{"scheduled_per_s": 200}] * 5, [{"scheduled_per_s": 20}] * 5)
+    assert found.answer.startswith("Scheduling is slower with kai")
+    assert "times as long with kai [" in found.answer
+    value, _, note = numbers(found)["median, kai over default"]
+    assert value > 5
+    assert note.endswith("], kai is slower")
+    low, high = (float(end.replace(",", "")) for end in note.split("]")[0].strip("[").split(", "))
+    assert low < value < high
+    assert "faster by" not in str(found.key_numbers())
+
+
+def test_sides_that_are_alike_are_the_same_within_the_margin(tmp_path: Path) -> None:
+    alike = [{"jitter": 0.01, "seed": seed, "scheduled_per_s": 100} for seed in range(5)]
+    other = [{"jitter": 0.01, "seed": 10 + seed, "scheduled_per_s": 100} for seed in range(5)]
+    found = two_sides(tmp_path, alike, other)
+    assert found.answer.startswith("The medians of default and kai differ by less than 5 %: the median")
+    assert found.next_steps()[0].startswith("Choose between default and kai by something else")
+    (median,) = [rest for label, rest in numbers(found).items() if label.startswith("median, ")]
+    assert median[2].endswith("the same within 5 %")
+
+
+def test_one_run_each_decides_nothing_and_says_why(tmp_path: Path) -> None:
+    found = two_sides(tmp_path, [{"scheduled_per_s": 20}], [{"scheduled_per_s": 200}])
+    assert found.answer.startswith("Whether default or kai is faster is not decided")
+    assert "one run each: nobody knows" in found.answer
+    assert found.next_steps()[0].startswith("Choose neither default nor kai by this: more turns will tell")
+    assert numbers(found)["median, default over kai"][2] == "no interval, undecided"
+
+
+def test_a_side_that_schedules_less_than_half_is_named(tmp_path: Path) -> None:
+    lossy = {"lost": tuple(range(120))}
+    found = two_sides(tmp_path, [{}] * 3, [lossy, {}, lossy])
+    assert found.answer == (
+        "The medians of default and kai cannot be compared: "
+        "more than 50 % of the workloads never got there in 2 of 3 runs of kai."
+    )
+    assert "median, default over kai" not in numbers(found)
+    assert numbers(found)["kai: p95"] == [None, "s", "more than 5 % of its workloads never got there in 2 of 3 runs"]
+
+
+def test_a_median_is_not_told_without_a_tail_that_was_lost(tmp_path: Path) -> None:
+    lossy = {"scheduled_per_s": 200, "lost": tuple(range(30))}
+    found = two_sides(tmp_path, [{"scheduled_per_s": 20}] * 5, [lossy] * 5)
+    assert found.answer.startswith("Scheduling is faster with kai")
+    lost = "At p95 nothing is claimed: more than 5 % of the workloads never got there in 5 of 5 runs of kai."
+    assert found.answer.endswith(f" {lost}")
+
+
+def test_sides_without_a_turn_in_common_are_not_compared(tmp_path: Path) -> None:
+    two_sides(tmp_path, [{}] * 2, [{}] * 2)
+    for gone in ("run-0", "run-3"):
+        (tmp_path / gone / "tables" / "submissions.parquet").unlink()
+    found = studied(tmp_path)
+    assert found.answer == "The medians of default and kai cannot be compared: no turn has a run of both."
+    assert numbers(found)
+
+
+def test_medians_stand_in_where_no_side_came_as_far_as_p95(tmp_path: Path) -> None:
+    lossy = {"lost": tuple(range(30))}
+    found = two_sides(tmp_path, [lossy] * 2, [lossy] * 2)
+    assert {"default: median", "kai: median"} <= set(numbers(found))
+
+
+def test_a_single_run_is_answered_by_its_rate(tmp_path: Path) -> None:
+    analysis(Plan(np.arange(900) / 60, scheduled_per_s=40), tmp_path)
+    found = studied(tmp_path)
+    assert found.answer == analyse(tmp_path).answer
+    assert found.comparison.is_empty()
+    assert set(numbers(found)) == {"default-scheduler: p95", "default-scheduler: sustains"}
+    rate, own = found.next_steps()
+    assert rate.startswith("Plan with at most ")
+    assert "pods/s with default-scheduler" in rate
+    assert own.startswith("For your own cluster: ")
+
+
+def test_a_run_that_is_too_short_for_a_rate_says_so(tmp_path: Path) -> None:
+    analysis(Plan(np.arange(10) / 10), tmp_path)
+    found = studied(tmp_path)
+    assert found.answer.startswith("Which rate it sustains is not decided")
+    assert "default-scheduler: sustains" not in numbers(found)
+
+
+def test_two_sides_with_gangs_keep_within_a_headline(tmp_path: Path) -> None:
+    gangs = {"gang": True, "pods": 4, "scheduled_per_s": 100, "nodes": 400}
+    found = two_sides(tmp_path, [gangs] * 2, [gangs] * 2)
+    labels = list(numbers(found))
+    assert 3 <= len(labels) <= key_numbers.MOST
+    assert sum("default" in label for label in labels) == sum("kai" in label for label in labels)
+    assert "Whole gangs: 400 of 400 with default, 400 of 400 with kai." in found.answer
+
+
+def imported(folder: Path) -> Path:
+    """A run of ours, written as the old tool's files, and read back as if another had made it."""
+    chains = [one for index in range(20) for one in making.chain(index, 0.4 + index)]
+    own = making.run(folder / "own", 20, chains)
+    export(own, folder / "files")
+    return Path(import_folder(folder / "files", out=folder / "imported").run.folder)
+
+
+def test_an_imported_run_has_a_name_an_answer_and_nothing_made_up(tmp_path: Path) -> None:
+    found = studied(imported(tmp_path))
+    assert found.found.names == ("imported",)
+    assert found.answer.startswith("95 % were scheduled within")
+    assert "neither plan nor cluster are known" in found.notes[0]
+    ((value, unit, note),) = numbers(found).values()
+    assert (value > 0, unit, note) == (True, "s", "sent to decided")
+    assert found.step == "sent to decided"
+    assert found.found.durations(found.step).height == 20
+
+
+def test_two_imported_runs_are_compared_by_their_own_total(tmp_path: Path) -> None:
+    one = imported(tmp_path)
+    both = sides.together([one], [one])
+    comparison = both.comparison()
+    assert set(comparison["step"]) == {"sent to decided"}
+    assert set(comparison["clock"]) == {"mixed"}
+    assert set(comparison["verdict"]) == {"UNDECIDED"}
+
+
+def test_what_was_measured_is_told_once(tmp_path: Path) -> None:
+    found = studied(session(tmp_path, repeat=1))
+    assert found.notes[0] == (
+        "Measured: runs: 1 of a, 1 of b; plan simulated; Kubernetes simulated, a cluster of yours; "
+        "its nodes are simulated: nothing after the binding is a real node's time."
+    )
+    assert len(found.notes) == len(set(found.notes))
+
+
+def test_a_step_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ValueError, match="no such step; there are lateness, admission"):
+        NotebookConfig(step="scheduled")
+
+
+def test_durations_keep_those_that_never_ended(tmp_path: Path) -> None:
+    found = two_sides(tmp_path, [{"lost": (1, 2)}], [{}])
+    table = found.found.durations("due to scheduled")
+    counts = table.group_by("side", maintain_order=True).agg(pl.len(), pl.col("duration_s").null_count().alias("lost"))
+    assert counts.rows() == [("default", 200, 2), ("kai", 200, 0)]

@@ -1,0 +1,1 @@
+"""How many workloads per second does my cluster schedule, and where does the time go?"""

@@ -1,0 +1,41 @@
+"""`workbench scaletest`: the commands of the area, gathered."""
+
+from __future__ import annotations
+
+from workbench.commands import group
+from workbench.scaletest.commands import cluster
+from workbench.scaletest.commands.cleanup import cleanup
+from workbench.scaletest.commands.compare import compare
+from workbench.scaletest.commands.export_upstream import export_upstream
+from workbench.scaletest.commands.import_upstream import import_upstream
+from workbench.scaletest.commands.plan import plan
+from workbench.scaletest.commands.report import report
+from workbench.scaletest.commands.run import run
+from workbench.scaletest.commands.sample import sample
+from workbench.scaletest.commands.setup import setup
+from workbench.scaletest.commands.show import show
+from workbench.scaletest.commands.simulated_runai import simulated_runai
+from workbench.scaletest.commands.submit import submit
+
+FIRST_STEPS = """\
+  workbench scaletest plan data/samples/scaletest/scenarios/first-test.yaml
+  workbench scaletest cluster up        a real control plane on this machine
+  workbench scaletest run data/samples/scaletest/scenarios/first-test.yaml --cluster local
+  workbench run scaletest               the report, of recorded runs
+"""
+
+app = group("How many workloads per second a cluster schedules, and where the time goes.", first_steps=FIRST_STEPS)
+
+app.command()(plan)
+app.command()(setup)
+app.command()(run)
+app.command()(show)
+app.command()(compare)
+app.command()(cleanup)
+app.command()(import_upstream)
+app.command()(export_upstream)
+app.command()(submit)
+app.command()(sample)
+app.command()(report)
+app.command()(simulated_runai)
+app.add_typer(cluster.app, name="cluster")

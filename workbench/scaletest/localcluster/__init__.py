@@ -1,0 +1,1 @@
+"""A real control plane on this machine, without containers; only the nodes are simulated."""

@@ -1,0 +1,92 @@
+"""After the last workload was sent: until every pod is where it can get, or nothing changes any more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from workbench.scaletest.driving import Asked, Health
+from workbench.scaletest.driving.watchdog import unwell
+from workbench.scaletest.running.following import Follower
+from workbench.scaletest.times import NS, now_ns
+
+LOOK_EVERY_S = 0.2
+# Events and last transitions that come behind the pods.
+AFTER_S = 2.0
+# A pod that has not ended so long after its time does not end by itself.
+OVERTIME_S = 5.0
+ABORTED = "aborted: "
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What the accepted workloads will come to.
+
+    Attributes
+    ----------
+    pods
+        Pods of all of them.
+    ending
+        Pods among these that end by themselves, or are deleted.
+    longest_s
+        Longest time that one of those runs; 0 without one.
+    """
+
+    pods: int
+    ending: int
+    longest_s: float
+
+
+async def drain(
+    follower: Follower,
+    expected: Expected,
+    *,
+    settle_s: float,
+    until_ns: int | None,
+    asked: Asked,
+    health: Callable[[], Health],
+    tell: Callable[[], None],
+    watch_lag_s: float | None = None,
+) -> str:
+    """Wait, and say why it was enough.
+
+    Done is: every pod that ends has ended, and every other one runs. Otherwise it ends when nothing has changed for
+    `settle_s`: longer by the longest lifetime while pods wait for others to make room; shorter where all run, and those
+    that should have ended by themselves have not (kwok ends pods of Jobs only).
+
+    Parameters
+    ----------
+    watch_lag_s
+        How late our own watch may be, in seconds; null for any time.
+
+    Returns
+    -------
+    str
+        `all are done`, `nothing changed for …`, `wall clock`, `interrupted`, or `aborted: …` with what the trouble is.
+    """
+    before = asked.times
+    while True:
+        found = health()
+        tell()
+        if asked.times > before:
+            return "interrupted"
+        if (trouble := unwell(found, watch_lag_s)) is not None:
+            return f"{ABORTED}{trouble}"
+        if follower.ended >= expected.ending and follower.started >= expected.pods:
+            await asyncio.sleep(min(AFTER_S, settle_s))
+            return "all are done"
+        if until_ns is not None and now_ns() >= until_ns:
+            return "wall clock"
+        quiet_s = _quiet_s(follower, expected, settle_s)
+        if now_ns() - follower.changed_ns > quiet_s * NS:
+            return f"nothing changed for {quiet_s:g} s"
+        await asyncio.sleep(LOOK_EVERY_S)
+
+
+def _quiet_s(follower: Follower, expected: Expected, settle_s: float) -> float:
+    if follower.pending and follower.ended < expected.ending:
+        return settle_s + expected.longest_s
+    if not follower.pending and follower.started >= expected.pods:
+        return min(settle_s, expected.longest_s + OVERTIME_S)
+    return settle_s
