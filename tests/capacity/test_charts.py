@@ -1,0 +1,78 @@
+"""Charts of a plan draw the rows of its tables, also where a part is not covered."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.capacity.making import application, config, only, sizing_run, speedup_run
+from workbench.capacity import charts
+from workbench.capacity.study import Study, plan
+from workbench.chart_text import datasets, spec_text
+from workbench.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    place = tmp_path_factory.mktemp("runs")
+    row = application("tpch spark 1", predicted_low_s=1500.0, predicted_high_s=2400.0)
+    return plan(config(**only(speedup=speedup_run(place, row), sizing=sizing_run(place)), draws=200))
+
+
+def spec(chart: Any) -> dict[str, Any]:
+    made: dict[str, Any] = json.loads(chart.to_json())
+    return made
+
+
+def test_the_day_shows_both_parts_stacked_their_band_and_the_nodes(found: Study) -> None:
+    made = spec(charts.chart_day(found.hours))
+    rows = {len(one) for one in datasets(made)}
+    assert rows == {24, 48}
+    stacked = next(one for one in datasets(made) if len(one) == 48)
+    assert {row["part"] for row in stacked} == {"Spark", "service"}
+    at_nine = sum(row["gpus"] for row in stacked if row["hour"] == 9)
+    hour = found.hours.row(9, named=True)
+    assert at_nine == pytest.approx(hour["spark_gpus_p50"] + hour["service_gpus_p50"])
+    assert "GPUs by hour" in spec_text(made)
+
+
+def test_a_part_that_is_not_covered_is_not_drawn(tmp_path: Path) -> None:
+    alone = plan(config(**only(sizing=sizing_run(tmp_path)), draws=100))
+    made = spec(charts.chart_day(alone.hours))
+    assert {row["part"] for one in datasets(made) for row in one if "part" in row} == {"service"}
+    bound = spec(charts.chart_what_if(alone.what_if))
+    assert [param["name"] for param in bound["params"]] == ["users_percent"]
+
+
+def test_the_tornado_has_two_ends_for_each_input(found: Study) -> None:
+    made = spec(charts.chart_tornado(found.tornado))
+    rows = max(datasets(made), key=len)
+    assert len(rows) == 2 * found.tornado.height
+    assert {row["end"] for row in rows} == set(charts.ENDS)
+
+
+def test_nodes_by_hour_carry_their_interval(found: Study) -> None:
+    made = spec(charts.chart_nodes(found.hours))
+    assert {"hour", "nodes", "low", "high"} <= set(max(datasets(made), key=len)[0])
+
+
+def test_the_what_if_has_two_sliders_that_begin_at_the_plan(found: Study) -> None:
+    made = spec(charts.chart_what_if(found.what_if))
+    params = {param["name"]: param for param in made["params"]}
+    assert {name: param["value"] for name, param in params.items()} == {"jobs_percent": 100, "users_percent": 100}
+    assert all(param["bind"]["input"] == "range" for param in params.values())
+    assert len(max(datasets(made), key=len)) == 7 * 7 * 24
+    still = spec(charts.chart_what_if(found.what_if, sliders=False))
+    assert not any("bind" in param for param in still["params"])
+
+
+def test_a_table_without_the_columns_of_a_chart_is_refused(found: Study) -> None:
+    for chart, table in (
+        (charts.chart_day, found.hours.drop("gpus_p95")),
+        (charts.chart_tornado, found.tornado.drop("input")),
+    ):
+        with pytest.raises(InputError, match="column"):
+            chart(table)

@@ -1,0 +1,294 @@
+"""Runs are taken for what they are: valid or refused, whole or named with what is missing."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from tests.capacity.making import (
+    SAMPLES,
+    application,
+    run_folder,
+    scale_run,
+    sizing_run,
+    speedup_run,
+    stack_run,
+)
+from workbench.capacity import inputs, needed
+from workbench.capacity.day import job_class
+from workbench.capacity.opening import open_run
+from workbench.errors import ConfigError, InputError, WorkbenchError
+from workbench.indicators import tables as indicator_tables
+from workbench.indicators.recommending import tables as recommending_tables
+from workbench.scaletest import result_tables
+from workbench.sizing import tables as sizing_tables
+from workbench.speedup import qualify
+from workbench.tables import Table
+
+ETL = job_class("etl applications='etl*' per_hour=1")
+READERS: dict[str, Callable[[str], Any]] = {
+    "speedup": lambda folder: inputs.read_jobs(folder, accept_invalid=False),
+    "sizing": lambda folder: inputs.read_service(folder, accept_invalid=False),
+    "indicators": lambda folder: inputs.read_stack(folder, accept_invalid=False),
+    "scaletest": lambda folder: inputs.read_scheduler(folder, "", accept_invalid=False),
+}
+MAKERS: dict[str, Callable[[Path], Path]] = {
+    "speedup": speedup_run,
+    "sizing": sizing_run,
+    "indicators": stack_run,
+    "scaletest": scale_run,
+}
+
+
+def told(call: Callable[[], object], kind: type[WorkbenchError] = InputError) -> str:
+    with pytest.raises(kind) as error:
+        call()
+    assert error.value.exit_code == 2
+    return str(error.value)
+
+
+@pytest.mark.parametrize("area", READERS)
+def test_a_sample_run_is_valid_and_read(area: str) -> None:
+    found = READERS[area](str(SAMPLES / area))
+    assert (found.opened.objection, found.opened.verdict) == ("", "valid")
+
+
+def test_the_mean_of_the_applications_has_the_means_of_their_ends(tmp_path: Path) -> None:
+    rows = [
+        application("etl 1", 100.0, predicted_low_s=80.0, predicted_high_s=130.0),
+        application("etl 2", 300.0, predicted_low_s=200.0, predicted_high_s=450.0),
+        application("report", 5.0, predicted_low_s=4.0, predicted_high_s=6.0),
+        application("etl 3", None),
+    ]
+    jobs = inputs.read_jobs(str(speedup_run(tmp_path, *rows, config={"level": 0.8})), accept_invalid=False)
+    found = jobs.duration(ETL)
+    assert (found.value, found.low, found.high, found.level) == (200.0, 140.0, 290.0, 0.8)
+    assert jobs.of(ETL)["app_name"].to_list() == ["etl 1", "etl 2"]
+
+
+def test_classes_of_the_same_applications_share_one_duration(tmp_path: Path) -> None:
+    jobs = inputs.read_jobs(str(speedup_run(tmp_path, application("etl 1"), application("b"))), accept_invalid=False)
+    texts = ("day applications='etl*' per_hour=1", "night applications='etl 1' per_hour=1", "all per_hour=1")
+    found = jobs.durations([job_class(text) for text in texts])
+    assert [one.name for one in found] == ["duration of day and night"] * 2 + ["duration of all"]
+
+
+def test_an_application_without_an_interval_makes_its_class_a_point(tmp_path: Path) -> None:
+    rows = [application("etl 1", 100.0, predicted_low_s=80.0, predicted_high_s=130.0), application("etl 2", 300.0)]
+    jobs = inputs.read_jobs(str(speedup_run(tmp_path, *rows)), accept_invalid=False)
+    assert (jobs.duration(ETL).is_point, jobs.duration(ETL).value) == (True, 200.0)
+
+
+def test_a_class_that_matches_nothing_is_told_what_there_is(tmp_path: Path) -> None:
+    jobs = inputs.read_jobs(
+        str(speedup_run(tmp_path, application("nightly"), application("raw", None))), accept_invalid=False
+    )
+    said = told(lambda: jobs.duration(ETL))
+    assert "etl*" in said
+    assert "nightly, raw" in said
+    assert "judged" in told(lambda: jobs.duration(job_class("a applications=raw per_hour=1")))
+
+
+def test_applications_go_by_the_file_of_their_log_too(tmp_path: Path) -> None:
+    jobs = inputs.read_jobs(str(speedup_run(tmp_path, application("etl 1") | {"app_name": None})), accept_invalid=False)
+    assert jobs.of(job_class("a applications='etl 1.zstd' per_hour=1")).height == 1
+
+
+def test_the_binding_target_is_the_one_that_is_planned_with(tmp_path: Path) -> None:
+    row = dict.fromkeys(needed.ESTIMATES.schema()) | {"load_unit": "1/s", "test_gpus": 2}
+    rows = [
+        row | {"target": "loose", "capacity": 90.0, "binding": False},
+        row | {"target": "tight", "capacity": 30.0, "capacity_low": 25.0, "capacity_high": 33.0, "binding": True},
+    ]
+    steps = [{"step": 0, "simulated": False}]
+    folder = run_folder(tmp_path, "sizing", {needed.ESTIMATES: rows, needed.STEPS: steps})
+    found = inputs.read_service(str(folder), accept_invalid=False)
+    assert (found.target, found.carried.value, found.carried.low, found.carried.unit) == (
+        "tight",
+        30.0,
+        25.0,
+        "requests/s",
+    )
+    assert not found.simulated
+
+
+def test_a_capacity_with_one_end_is_a_point(tmp_path: Path) -> None:
+    found = inputs.read_service(str(sizing_run(tmp_path, capacity_low=30.0)), accept_invalid=False)
+    assert found.carried.is_point
+
+
+def test_a_sizing_run_without_a_number_says_why(tmp_path: Path) -> None:
+    said = told(
+        lambda: inputs.read_service(
+            str(sizing_run(tmp_path, capacity=None, reason="the levels do not reach")), accept_invalid=False
+        )
+    )
+    assert "the levels do not reach" in said
+    assert "capacity" in said
+
+
+def test_the_stack_is_the_recommended_one_with_what_it_was_measured_on(tmp_path: Path) -> None:
+    found = inputs.read_stack(str(stack_run(tmp_path)), accept_invalid=False)
+    assert (found.name, found.baseline, found.metrics) == ("new", "old", ("Sort",))
+    assert (found.ratio.value, found.ratio.low, found.ratio.high, found.ratio.level) == (2.0, 1.8, 2.2, 0.95)
+
+
+def test_no_recommendation_is_refused_and_the_baseline_is_a_point(tmp_path: Path) -> None:
+    assert "recommends nothing" in told(
+        lambda: inputs.read_stack(str(stack_run(tmp_path / "none", recommended=False)), accept_invalid=False)
+    )
+    row = {"baseline": True, "ratio": 1.0, "low": 1.0, "high": 1.0}
+    assert inputs.read_stack(str(stack_run(tmp_path, **row)), accept_invalid=False).ratio.is_point
+
+
+def test_the_side_of_a_scale_test_is_chosen_by_name(tmp_path: Path) -> None:
+    sample = str(SAMPLES / "scaletest")
+    assert inputs.read_scheduler(sample, "kai-scheduler", accept_invalid=False).side == "kai-scheduler"
+    assert inputs.read_scheduler(sample, "", accept_invalid=False).side == "default-scheduler"
+    said = told(lambda: inputs.read_scheduler(sample, "volcano", accept_invalid=False), ConfigError)
+    assert "default-scheduler, kai-scheduler" in said
+    alone = str(scale_run(tmp_path))
+    assert inputs.read_scheduler(alone, "", accept_invalid=False).side == "the scheduler"
+    assert "leave it empty" in told(lambda: inputs.read_scheduler(alone, "kai", accept_invalid=False), ConfigError)
+
+
+@pytest.mark.parametrize("area", READERS)
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        ({"verdict": "invalid", "reasons": ["the client was late"]}, "the client was late"),
+        ({"status": "failed", "verdict": None}, "it failed"),
+        ({"status": "running", "verdict": None}, "not finished"),
+        ({"verdict": None}, "no verdict"),
+    ],
+)
+def test_a_run_that_must_not_be_believed_is_refused(
+    tmp_path: Path, area: str, record: dict[str, Any], said: str
+) -> None:
+    folder = MAKERS[area](tmp_path)
+    path = folder / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | record))
+    text = told(lambda: READERS[area](str(folder)))
+    assert said in text
+    assert "--accept-invalid" in text
+    assert said in open_run(str(folder), area, accept_invalid=True).objection
+
+
+@pytest.mark.parametrize("area", READERS)
+def test_a_run_of_a_newer_workbench_is_refused_with_advice(tmp_path: Path, area: str) -> None:
+    folder = MAKERS[area](tmp_path)
+    path = folder / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format_version": 99}))
+    assert "newer workbench" in told(lambda: READERS[area](str(folder)))
+
+
+@pytest.mark.parametrize("area", READERS)
+def test_a_missing_table_is_named_with_the_run_and_what_is_there(tmp_path: Path, area: str) -> None:
+    folder = run_folder(tmp_path, area, {})
+    text = told(lambda: READERS[area](str(folder)))
+    run_id = json.loads((folder / "run.json").read_text())["run_id"]
+    assert run_id in text
+    assert "is missing" in text
+    assert "no tables at all" in text
+    assert f"workbench run {area}" in text
+
+
+@pytest.mark.parametrize(
+    ("area", "table", "column"),
+    [
+        ("speedup", "applications", "predicted_low_s"),
+        ("sizing", "estimates", "capacity"),
+        ("indicators", "recommendations", "ratio"),
+        ("scaletest", "sustained", "low_per_s"),
+    ],
+)
+def test_a_missing_column_is_named_with_those_that_are_there(
+    tmp_path: Path, area: str, table: str, column: str
+) -> None:
+    folder = MAKERS[area](tmp_path)
+    path = folder / "tables" / f"{table}.parquet"
+    kept = pl.read_parquet(path).drop(column)
+    kept.write_parquet(path)
+    text = told(lambda: READERS[area](str(folder)))
+    assert f"column(s) missing: {column}" in text
+    assert f"table {table}" in text
+    assert kept.columns[0] in text
+
+
+def test_a_run_of_another_area_or_no_run_at_all_is_refused(tmp_path: Path) -> None:
+    said = told(lambda: READERS["sizing"](str(speedup_run(tmp_path))))
+    assert "another area" in said
+    assert "workbench run sizing" in said
+    assert "not a run folder" in told(lambda: READERS["sizing"](str(tmp_path)))
+
+
+DECLARED = {
+    needed.APPLICATIONS: qualify.APPLICATIONS,
+    needed.ESTIMATES: sizing_tables.ESTIMATES,
+    needed.STEPS: sizing_tables.STEPS,
+    needed.RECOMMENDATIONS: recommending_tables.RECOMMENDATIONS,
+    needed.EFFECTS: indicator_tables.EFFECTS,
+    needed.SUSTAINED: result_tables.SUSTAINED,
+}
+
+
+@pytest.mark.parametrize("table", DECLARED, ids=lambda table: table.name)
+def test_what_a_plan_needs_is_what_the_area_declares(table: Table) -> None:
+    area = DECLARED[table]
+    assert area.name == table.name
+    for mine in table.columns:
+        theirs = area.column(mine.name)
+        assert theirs.dtype == mine.dtype
+        # Where the area may leave a null, the plan must be ready for it.
+        assert mine.nullable or not theirs.nullable
+    assert all(one in dict.fromkeys(DECLARED) for one in vars(needed).values() if isinstance(one, Table))
+
+
+@pytest.mark.parametrize(
+    ("area", "table", "column", "value"),
+    [
+        ("speedup", "applications", "predicted_s", math.nan),
+        ("speedup", "applications", "predicted_s", -5.0),
+        ("sizing", "estimates", "capacity", 0.0),
+        ("sizing", "estimates", "capacity", math.inf),
+        ("sizing", "estimates", "test_gpus", 0),
+        ("indicators", "recommendations", "ratio", -1.0),
+    ],
+)
+def test_a_figure_that_cannot_be_is_refused_in_words(
+    tmp_path: Path, area: str, table: str, column: str, value: float
+) -> None:
+    folder = MAKERS[area](tmp_path)
+    path = folder / "tables" / f"{table}.parquet"
+    frame = pl.read_parquet(path)
+    frame.with_columns(pl.lit(value, dtype=frame.schema[column]).alias(column)).write_parquet(path)
+    told(lambda: READERS[area](str(folder)).duration(ETL) if area == "speedup" else READERS[area](str(folder)))
+
+
+def test_a_rate_that_is_none_is_not_known(tmp_path: Path) -> None:
+    for number, low in enumerate((math.nan, -1.0, math.inf)):
+        found = inputs.read_scheduler(str(scale_run(tmp_path / str(number), low=low)), "", accept_invalid=False)
+        assert found.low_per_s is None
+
+
+@pytest.mark.parametrize("level", [None, 0, 1, "high", True])
+def test_a_level_that_is_none_is_the_houses_own(tmp_path: Path, level: object) -> None:
+    folder = speedup_run(tmp_path, config={"level": level})
+    assert inputs.read_jobs(str(folder), accept_invalid=False).level == 0.9
+
+
+def test_samples_name_nothing_of_the_machine_that_recorded_them() -> None:
+    for area in READERS:
+        record = json.loads((SAMPLES / area / "run.json").read_text())
+        assert set(record["host"]) == {"cpu_model", "cores", "memory_bytes", "accelerators"}
+        texts = [json.dumps(record)]
+        for path in (SAMPLES / area / "tables").iterdir():
+            texts += [str(value) for column in pl.read_parquet(path).select(pl.col(pl.String)) for value in column]
+        assert not [text for text in texts if any(part in text for part in ("/home/", "/root/", "/tmp/", "/work/"))]
+    assert sum(path.stat().st_size for path in SAMPLES.rglob("*") if path.is_file()) < 300_000

@@ -1,0 +1,283 @@
+"""What a plan says: the sentence, what binds, what is left out, what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tests.capacity.making import (
+    application,
+    config,
+    names,
+    only,
+    scale_run,
+    sizing_run,
+    speedup_run,
+    stack_run,
+)
+from workbench import runs
+from workbench.capacity import binding, invariants, summing, tables
+from workbench.capacity.study import Study, plan, study, verdict
+from workbench.display import headline
+from workbench.errors import ConfigError, InputError
+
+JOBS = ["etl applications='etl*' gpus=2 pods=4 per_hour=7 hours=9"]
+BY_HAND: dict[str, Any] = {"jobs": JOBS, "users": ["100 hours=9"], "least_replicas": 0, "draws": 100}
+
+
+def by_hand(place: Path, **more: Any) -> Study:
+    """The plan of test_model, from runs: 5 jobs of 2 GPUs and 3 replicas of 2 on nodes of 8."""
+    inputs: dict[str, Any] = {"speedup": speedup_run(place), "sizing": sizing_run(place), "scaletest": scale_run(place)}
+    return plan(config(**(only(**inputs) | BY_HAND | more)))
+
+
+def figures(found: Study) -> dict[str, tuple[float, ...]]:
+    return {row["figure"]: (row["p5"], row["p50"], row["p95"]) for row in found.day.iter_rows(named=True)}
+
+
+def test_point_inputs_give_the_plan_worked_out_by_hand_from_runs_to_the_sentence(tmp_path: Path) -> None:
+    """By hand: 7 x 0.5 h / 0.7 x 2 GPUs = 10 for Spark, ceil(100 / 40) x 2 = 6 for the service; 16 GPUs in 8 shapes of
+    2 fill 2 nodes of 8. At 20 an hour: 40 a day when scaled, 2 x 24 x 20 = 960 fixed. Pods: 7 x 4 / 600 s + 3 / 60 s.
+    """
+    found = by_hand(tmp_path)
+    assert {name: values[0] for name, values in figures(found).items()} == pytest.approx(
+        {
+            summing.GPUS: 16.0,
+            summing.SPARK_GPUS: 10.0,
+            summing.SERVICE_GPUS: 6.0,
+            summing.NODES: 2.0,
+            summing.COST_SCALED: 40.0,
+            summing.COST_FIXED: 960.0,
+            summing.PODS: 28 / 600 + 3 / 60,
+        }
+    )
+    assert all(low == middle == high for low, middle, high in figures(found).values())
+    assert found.answer == (
+        "16 GPUs on 2 nodes at the peak hour (P50; P5 to P95: 16 GPUs, 2 nodes), 40 a day; bound by Spark work; "
+        "the scheduler keeps up (0.0967 pods/s when it is worst, 5 sustained)."
+    )
+    assert verdict(found) == "valid"
+    assert found.check()["holds"].all()
+
+
+def test_the_samples_make_a_valid_plan_with_an_interval_that_is_written_whole(tmp_path: Path) -> None:
+    run = runs.start("capacity_plan", folder=tmp_path / "run")
+    found = study(config(draws=2000), run)
+    assert verdict(found) == "valid"
+    assert found.check()["holds"].all()
+    low, _, high = figures(found)[summing.GPUS]
+    assert low < high
+    assert {one.name for one in tables.ALL} == {path.stem for path in run.tables_folder.iterdir()}
+    assert [Path(one["path"]).name for one in run.record["inputs"]] == ["speedup", "sizing", "indicators", "scaletest"]
+    assert len(found.key_numbers()) == 6
+    headline(answer=found.answer, verdict="valid", key_numbers=found.key_numbers())
+
+
+def test_what_is_simulated_says_so_and_points_are_named(tmp_path: Path) -> None:
+    notes = "\n".join(by_hand(tmp_path).notes)
+    assert "Simulated: the service that was sized." in notes
+    assert "Simulated: the nodes of the scale test." in notes
+    assert "never varied: duration of etl, jobs of the day, load per replica, users of the day" in notes
+    assert "independent of the others" in notes
+
+
+@pytest.mark.parametrize(
+    ("left_out", "word"), [("speedup", "Spark jobs"), ("sizing", "a service"), ("scaletest", "the scheduler's rate")]
+)
+def test_what_is_left_out_is_not_covered_and_told(tmp_path: Path, left_out: str, word: str) -> None:
+    found = by_hand(tmp_path, **{left_out: ""})
+    assert any(note.startswith(f"Not covered: {word}") for note in found.notes)
+    assert found.check()["holds"].all()
+    headline(answer=found.answer, verdict="valid", key_numbers=found.key_numbers())
+    if left_out == "scaletest":
+        assert found.answer.endswith("whether the scheduler keeps up was not measured.")
+        assert found.kept_up == binding.NOT_MEASURED
+    else:
+        gone = summing.SPARK_GPUS if left_out == "speedup" else summing.SERVICE_GPUS
+        assert gone not in figures(found)
+
+
+def test_days_that_differ_are_an_input_of_what_is_covered_alone(tmp_path: Path) -> None:
+    found = by_hand(tmp_path, speedup="", users_spread=1.2, jobs_spread=1.2)
+    assert names(found.sources, "input") == ["load per replica", "sustainable rate", "users of the day"]
+    assert names(found.tornado, "input") == ["users of the day"]
+
+
+def test_without_a_price_there_is_no_cost(tmp_path: Path) -> None:
+    found = by_hand(tmp_path, price_per_node_h=None)
+    assert summing.COST_SCALED not in figures(found)
+    assert "a day" not in found.answer
+    assert found.hours["cost_p50"].null_count() == 24
+
+
+def test_a_price_by_gpu_is_that_of_all_gpus_of_a_node(tmp_path: Path) -> None:
+    by_gpu = by_hand(tmp_path, price_per_node_h=None, price_per_gpu_h=2.5)
+    assert figures(by_gpu)[summing.COST_SCALED][1] == pytest.approx(40.0)
+
+
+def test_an_invalid_run_makes_an_invalid_plan_that_says_so(tmp_path: Path) -> None:
+    bad = {"verdict": "invalid", "reasons": ["the client was late"]}
+    given = only(sizing=sizing_run(tmp_path, record=bad)) | BY_HAND
+    with pytest.raises(InputError, match="must not rest"):
+        plan(config(**given))
+    found = plan(config(**given, accept_invalid=True))
+    assert verdict(found) == "invalid"
+    assert "the client was late" in found.reasons[0]
+    assert found.next_steps()[0].startswith("Order nothing by this plan")
+    assert names(found.sources, "verdict") == ["invalid"]
+
+
+def test_a_replica_of_other_gpus_than_measured_scales_and_says_so(tmp_path: Path) -> None:
+    found = by_hand(tmp_path, gpus_per_replica=4)
+    assert found.model.serving is not None
+    assert found.model.serving.per_replica.value == 80.0
+    assert figures(found)[summing.SERVICE_GPUS][1] == 8.0
+    assert any("linear scaling assumed" in line for line in found.uses)
+
+
+def test_a_stack_multiplies_what_is_stated_and_the_report_says_what(tmp_path: Path) -> None:
+    stack = stack_run(tmp_path)
+    idle = by_hand(tmp_path / "a", indicators=stack)
+    assert figures(idle)[summing.SPARK_GPUS][1] == pytest.approx(10.0)
+    assert any("multiplies nothing: no share is stated" in line for line in idle.uses)
+    used = by_hand(tmp_path / "b", indicators=stack, jobs=[f"{JOBS[0]} stack_share=0.4"])
+    # 0.4 / 2 + 0.6 = 0.8 of the time; drawn, with the ratio's own interval.
+    assert used.median.spark_gpus is not None
+    assert used.median.spark_gpus.max() == pytest.approx(8.0)
+    assert any("multiplies 40% of the time of etl, nothing else" in line for line in used.uses)
+    assert used.check()["holds"].all()
+
+
+def test_the_service_binds_where_it_asks_for_more_nodes(tmp_path: Path) -> None:
+    found = by_hand(tmp_path, users=["1000 hours=9"])
+    assert found.bound_by == binding.SERVICE
+    row = found.constraints.row(by_predicate=pl.col("binding"), named=True)
+    # 25 replicas of 2 are 50 GPUs, with 10 of Spark 60 on 8 nodes; without the service 10 GPUs are 2.
+    assert (row["figure"], row["nodes_without"], row["nodes_saved"]) == (50.0, 2, 6)
+    assert "replica" in row["relief"]
+    provide, relax, *_ = found.next_steps()
+    assert provide == "Provide 8 nodes for the peak: enough in 19 of 20 draws."
+    assert relax == f"To need fewer nodes: {row['relief']}."
+
+
+def test_packing_binds_where_whole_shapes_waste_more_than_each_work_takes(tmp_path: Path) -> None:
+    # Five jobs of 5 GPUs want a node of 8 each: 5 nodes for 25 GPUs, where 4 would do; the service fits beside them.
+    found = by_hand(tmp_path, jobs=["etl applications='etl*' gpus=5 per_hour=7 hours=9"], users=["100 hours=9"])
+    rows = {row["constraint"]: row for row in found.constraints.iter_rows(named=True)}
+    assert (rows[binding.PACKING]["nodes_without"], rows[binding.PACKING]["nodes_saved"]) == (4, 1)
+    assert rows[binding.SERVICE]["nodes_saved"] == 0
+    assert rows[binding.PACKING]["figure"] == pytest.approx(5 * 8 - 25 - 6)
+    assert found.bound_by == binding.SPARK
+
+
+def test_a_scheduler_that_does_not_keep_up_binds_before_all(tmp_path: Path) -> None:
+    found = by_hand(tmp_path, scaletest=scale_run(tmp_path / "slow", low=0.09))
+    assert found.kept_up == binding.NOT_SUSTAINED
+    assert found.bound_by == binding.RATE
+    assert "the scheduler does not keep up (0.0967 pods/s when it is worst, 0.09 sustained)" in found.answer
+
+
+def test_a_rate_that_is_exactly_sustained_keeps_up_and_an_unknown_one_is_not_measured(tmp_path: Path) -> None:
+    rate = 28 / 600 + 3 / 60
+    assert by_hand(tmp_path / "a", scaletest=scale_run(tmp_path, low=rate)).kept_up == binding.SUSTAINED
+    unknown = by_hand(tmp_path / "b", scaletest=scale_run(tmp_path / "c", low=None, reason="too few windows"))
+    assert unknown.kept_up == binding.NOT_MEASURED
+    assert any("too few windows" in note for note in unknown.notes)
+
+
+def test_the_tornado_moves_one_input_at_a_time_and_stands_sorted(tmp_path: Path) -> None:
+    row = application(predicted_low_s=1500.0, predicted_high_s=2400.0)
+    given = {
+        "speedup": speedup_run(tmp_path, row),
+        "sizing": sizing_run(tmp_path, capacity_low=35.0, capacity_high=50.0),
+    }
+    found = plan(config(**(only(**given) | BY_HAND)))
+    rows = {one["input"]: one for one in found.tornado.iter_rows(named=True)}
+    assert set(rows) == {"duration of etl", "load per replica"}
+    etl = rows["duration of etl"]
+    # Spark 10 GPUs at the value, in proportion to the duration; 6 of the service stay.
+    assert (etl["gpus_at_p5"], etl["gpus_median"], etl["gpus_at_p95"]) == pytest.approx(
+        (6 + 10 / 1.2, 16, 6 + 10 * 4 / 3)
+    )
+    assert (rows["load per replica"]["gpus_at_p5"], rows["load per replica"]["gpus_at_p95"]) == pytest.approx((16, 14))
+    swings = found.tornado["swing_gpus"].to_list()
+    assert swings == sorted(swings, reverse=True)
+
+
+def test_the_what_if_at_100_percent_is_the_plan_and_half_the_jobs_are_half(tmp_path: Path) -> None:
+    found = by_hand(tmp_path)
+    table = found.what_if.filter(hour=9)
+    same = table.filter((pl.col("jobs_percent") == 100) & (pl.col("users_percent") == 100)).row(0, named=True)
+    assert (same["gpus"], same["nodes"]) == (pytest.approx(16.0), 2)
+    half = table.filter((pl.col("jobs_percent") == 50) & (pl.col("users_percent") == 100))["gpus"][0]
+    assert half == pytest.approx(5 + 6)
+    assert by_hand(tmp_path / "alone", sizing="").what_if["users_percent"].unique().to_list() == [100]
+
+
+def test_break_even_is_told_only_with_both_prices(tmp_path: Path) -> None:
+    """By hand: a job takes 3,600 s at 1 an hour before (1), and 1,800 s at 1.5 an hour after (0.75); 7 a day. Both cost
+    the same when the accelerator's hour costs 3,600 / 1,800 = 2 times the baseline's."""
+    assert by_hand(tmp_path / "a").break_even is None
+    priced = speedup_run(tmp_path, application(baseline_cost=1.0, predicted_cost=0.75))
+    found = by_hand(tmp_path / "b", speedup=priced).break_even
+    assert found is not None
+    assert (found.baseline_cost, found.candidate_cost, found.price_ratio) == pytest.approx((7.0, 5.25, 1.5))
+    assert found.even_ratio == pytest.approx((2.0, 2.0, 2.0))
+    assert "2 times [2, 2]" in found.text
+
+
+def test_a_job_larger_than_a_node_is_refused_or_spans_nodes(tmp_path: Path) -> None:
+    large = ["etl applications='etl*' gpus=12 per_hour=7 hours=9"]
+    with pytest.raises(ConfigError, match="larger than a node"):
+        by_hand(tmp_path / "a", jobs=large)
+    found = by_hand(tmp_path / "b", jobs=large, spanning=True)
+    # 5 jobs of 12 GPUs take 2 nodes each; three replicas of 2 one more.
+    assert figures(found)[summing.NODES][1] == 11
+    assert found.check()["holds"].all()
+
+
+def test_a_day_of_nothing_is_a_plan_of_nothing(tmp_path: Path) -> None:
+    found = by_hand(tmp_path, jobs=["etl applications='etl*' per_hour=0"], users=["0"])
+    assert found.answer.startswith("0 GPUs on 0 nodes")
+    assert found.bound_by == ""
+    assert found.check()["holds"].all()
+
+
+def test_texts_of_a_run_stand_in_the_plan_as_they_are(tmp_path: Path) -> None:
+    hostile = "<script>alert(1)</script>"
+    stack = stack_run(tmp_path, stack=hostile)
+    found = by_hand(tmp_path, indicators=stack)
+    assert any(hostile in line for line in found.uses)
+    from workbench.display import bullets
+
+    assert "<script>" not in bullets(found.uses).html
+
+
+@pytest.mark.parametrize("what", ["nodes", "quantiles", "draws", "formula"])
+def test_a_plan_whose_figures_disagree_is_stopped(tmp_path: Path, what: str) -> None:
+    row = application(predicted_low_s=1500.0, predicted_high_s=2400.0)
+    found = by_hand(tmp_path, speedup=speedup_run(tmp_path / "x", row))
+    assert invariants.check(found)["holds"].all()
+    if what == "nodes":
+        object.__setattr__(found.outcome, "nodes", np.maximum(found.outcome.nodes - 1, 0))
+    elif what == "quantiles":
+        found.__dict__["day"] = found.day.with_columns(p5=pl.col("p95") + 1)
+    elif what == "draws":
+        found.given["duration of etl"][:] = 1499.0
+    else:
+        found.__dict__["sources"] = found.sources.with_columns(value=pl.col("value") * 1.01)
+    with pytest.raises(InputError, match="an invariant does not hold"):
+        invariants.check(found)
+
+
+def test_the_document_of_a_plan_is_json(tmp_path: Path) -> None:
+    from workbench.capacity import telling
+
+    told = json.loads(json.dumps(telling.document(by_hand(tmp_path), None)))
+    assert (told["verdict"], told["bound_by"], told["scheduler"]) == ("valid", binding.SPARK, binding.SUSTAINED)
+    assert {"sources", "hours", "day", "constraints", "tornado"} <= set(told)
