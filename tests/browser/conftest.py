@@ -8,13 +8,20 @@ from typing import Any
 
 import pytest
 
-from tests.browser import pages, samples
+from tests.browser import labs, pages, samples
 
 
 # Not for the session: as long as it is open, its event loop runs in this thread, and no other could.
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     with pages.chromium_browser() as one:
+        yield one
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[labs.Lab]:
+    """One JupyterLab on the notebooks, for all tests that want one."""
+    with labs.started(tmp_path_factory.mktemp("lab")) as one:
         yield one
 
 

@@ -124,19 +124,37 @@ def _units(
         for index, child in enumerate(view.get(key, [])):
             prefix = f"{name}{word}_{index}_"
             yield from _units(child, prefix, rows, named, full)
+    if "spec" in view:  # panels: the same group once in each, counted together
+        yield from _units(view["spec"], "child_", rows, named, full)
     if "mark" in view:
         yield f"{view.get('name') + '_' if view.get('name') else name}marks", full, rows or []
 
 
 def _count(view: dict[str, Any], rows: list[dict[str, Any]], values: dict[str, Any]) -> int:
+    made: set[str] = set()
     for transform in view["transform"]:
+        if "aggregate" in transform:
+            # One row for each group; what the others come to is the page's business, as it is below.
+            groups = {tuple(row[name] for name in transform["groupby"]) for row in rows}
+            made |= {one["as"] for one in transform["aggregate"]}
+            known = dict.fromkeys((one["as"] for one in transform["aggregate"]), True)
+            rows = [{**dict(zip(transform["groupby"], group, strict=True)), **known} for group in sorted(groups)]
+            continue
+        if "joinaggregate" in transform:
+            made |= {one["as"] for one in transform["joinaggregate"]}
+            rows = [row | dict.fromkeys((one["as"] for one in transform["joinaggregate"]), True) for row in rows]
+            continue
         if set(transform) == {"calculate", "as"}:
+            made.add(transform["as"])
             # What it comes to is the page's business; it is known where all that it is made of is.
             parts = re.findall(r"datum\.(\w+)", transform["calculate"])
             known = [all(row.get(name) is not None for name in parts) for row in rows]
             rows = [row | {transform["as"]: good or None} for row, good in zip(rows, known, strict=True)]
             continue
         assert set(transform) == {"filter"}, f"cannot tell what {transform} leaves"
+        fields = set(re.findall(r"datum\.(\w+)", str(transform["filter"])))
+        if fields and fields <= made and view["transform"] and any("aggregate" in one for one in view["transform"]):
+            continue  # of sums that only the page knows: it leaves out what has no value, and here all have one
         rows = [row for row in rows if _passes(transform["filter"], row, values)]
     kind = view["mark"]["type"] if isinstance(view["mark"], dict) else view["mark"]
     if kind in PATHS:
@@ -158,6 +176,8 @@ def _passes(test: Any, row: dict[str, Any], values: dict[str, Any]) -> bool:
         return True
     if fields := re.fullmatch(r"isValid\(datum\.(\w+)\) && isValid\(datum\.(\w+)\)", test):
         return all(row[name] is not None for name in fields.groups())
+    if one := re.fullmatch(r"(!?)isValid\(datum\.(\w+)\)", test):
+        return (row[one[2]] is None) == bool(one[1])
     if chosen := re.fullmatch(r"datum\.(\w+) == (\w+)", test):
         return bool(row[chosen[1]] == values[chosen[2]])
     if ticked := re.fullmatch(r'datum\.(\w+) != "([^"]*)" \|\| (\w+)', test):

@@ -1,91 +1,110 @@
-"""The committed notebook works live: opened in JupyterLab without a network, its charts draw and answer."""
+"""Every committed notebook works live: in JupyterLab with the network cut it runs, draws, and answers a move."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import re
-import shutil
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Route
+from playwright.sync_api import Browser
 
-from tests.conftest import ROOT
+from tests.browser import labs
+from tests.browser.labs import Lab, Opened
 
-pytestmark = [pytest.mark.browser, pytest.mark.notebook, pytest.mark.timeout(300)]
-CHOICES = ".jp-OutputArea .vega-bindings select"
-# The label that a reader sees on the first slider of the what-if, and the figure of the waterfall's prediction.
-PREDICTED = """() => { const charts = [...document.querySelectorAll('.jp-OutputArea .vega-embed')].filter(one =>
-    one.querySelector('.vega-bindings select')); const words = charts.map(one => one.querySelector('svg').textContent);
-    return words.join(); }"""
+pytestmark = [pytest.mark.browser, pytest.mark.notebook, pytest.mark.timeout(1500)]
+CHARTS = "[...document.querySelectorAll('.jp-OutputArea .vega-embed svg')].map(one => one.outerHTML).join()"
 
 
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[str]:
-    """The address of a running JupyterLab on a copy of the notebooks, as `workbench lab` starts it."""
-    checkout = tmp_path / "checkout"
-    shutil.copytree(ROOT / "notebooks", checkout / "notebooks")
-    shutil.copytree(ROOT / "data" / "samples" / "speedup", checkout / "data" / "samples" / "speedup")
-    env = os.environ | {"WORKBENCH_OUT": str(tmp_path / "runs"), "JUPYTER_CONFIG_DIR": str(tmp_path / "config")}
-    env.pop("WORKBENCH_RUN_DIR", None)
-    options = ["--no-browser", "--ip=127.0.0.1", "--ServerApp.port=0"]
-    command = [sys.executable, "-m", "workbench", "lab", "--notebooks", str(checkout / "notebooks"), *options]
-    server = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    assert server.stderr is not None
-    try:
-        # The server says its address, with its token, once it listens.
-        found = (re.search(r"http://127\.0\.0\.1:\d+/lab\?token=\w+", line) for line in server.stderr)
-        yield next(match[0] for match in found if match)
-    finally:
-        server.send_signal(signal.SIGINT)
-        server.stderr.close()
-        server.wait(60)
+def wait_drawn_otherwise(one: Opened, before: str) -> None:
+    """Wait until a chart of the notebook is drawn otherwise than before."""
+    one.page.wait_for_function(f"before => ({CHARTS}) !== before", arg=before)
 
 
-def test_the_speedup_notebook_runs_live_with_charts_and_controls_and_no_network(lab: str, browser: Browser) -> None:
-    foreign: list[str] = []
+def another_log(one: Opened) -> None:
+    """Another event log, typed into the panel, becomes another answer and another chart."""
+    answer = one.page.locator(".wb-answer").inner_text()
+    one.set("event_log", "../data/samples/eventlogs/failing.zstd")
+    one.page.get_by_text("Changed since this cell ran: event_log").wait_for()
+    one.run_below_panel()
+    assert one.page.locator(".wb-answer").inner_text() != answer
+    one.charts_drawn()
 
-    def only_here(route: Route) -> None:
-        url = route.request.url
-        if url.startswith(("http://127.0.0.1", "data:", "blob:")):
-            route.continue_()
-        else:
-            foreign.append(url)
-            route.abort()
 
-    # The session's browser: a process can run only one.
-    with contextlib.closing(browser.new_context(viewport={"width": 1400, "height": 1200})) as context:
-        page = context.new_page()
-        page.set_default_timeout(120_000)
-        page.context.route("**/*", only_here)
-        page.goto(lab.replace("/lab?", "/lab/tree/01_speedup.ipynb?"))
-        page.wait_for_selector(".jp-Notebook .jp-Cell")
-        # Cells that are run before their kernel stands make JupyterLab ask for one.
-        page.get_by_text("Python 3 (ipykernel) | Idle").wait_for()
-        page.get_by_role("menuitem", name="Run", exact=True).first.click()
-        page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
-        page.wait_for_selector(".jp-OutputArea .wb-answer")
-        page.get_by_text("Invariants; a broken one stops the notebook").wait_for(state="attached")
-        # Cells below the window are drawn when they are scrolled to.
-        page.locator(CHOICES).scroll_into_view_if_needed()
-        handle = page.locator(".jupyter-widgets .noUi-handle").first
-        handle.scroll_into_view_if_needed()
-        before = page.evaluate(PREDICTED)
-        assert "predicted" in before
-        handle.focus()
-        handle.press("ArrowRight")
-        page.get_by_text("set by hand").wait_for(state="attached")
-        page.get_by_text("; with the measured factors").wait_for(state="attached")
-        page.wait_for_function(f"before => ({PREDICTED})() !== before", arg=before)
-        page.get_by_role("button", name="Back to the measured factors").click()
-        page.get_by_text("; with the measured factors").wait_for(state="detached")
-        page.wait_for_function(f"before => ({PREDICTED})() === before", arg=before)
-        if folder := os.environ.get("WORKBENCH_SCREENSHOTS"):
-            page.screenshot(path=Path(folder) / "jupyterlab.png")
-        assert page.locator("[data-mime-type='application/vnd.jupyter.stderr']").count() == 0
-    assert foreign == []
+def factor_and_back(one: Opened) -> None:
+    """A factor set by hand, and back: the sentence and the waterfall follow."""
+    before = one.page.evaluate(CHARTS)
+    handle = one.page.locator(".jupyter-widgets .noUi-handle").first
+    handle.scroll_into_view_if_needed()
+    handle.focus()
+    handle.press("ArrowRight")
+    one.page.get_by_text("; with the measured factors").wait_for()
+    wait_drawn_otherwise(one, before)
+    one.page.get_by_role("button", name="Back to the measured factors").click()
+    one.page.get_by_text("; with the measured factors").wait_for(state="detached")
+
+
+def another_operator(one: Opened) -> None:
+    """Another operator, dumped and replayed from its button."""
+    before = one.page.evaluate(CHARTS)
+    label = one.page.get_by_role("button", name="Dump and replay")
+    label.scroll_into_view_if_needed()
+    one.page.get_by_role("button", name="Filter").first.click()
+    label.click()
+    wait_drawn_otherwise(one, before)
+    one.page.locator(".jupyter-button[disabled]", has_text="Dump and replay").wait_for(state="detached")
+
+
+def slider(one: Opened) -> None:
+    """The first slider of the live what-if, by the keyboard: the sentence and the chart follow."""
+    handle = one.page.locator(".jupyter-widgets .noUi-handle").first
+    handle.scroll_into_view_if_needed()
+    before = one.page.evaluate(CHARTS)
+    handle.focus()
+    handle.press("PageUp")
+    wait_drawn_otherwise(one, before)
+
+
+def another_utilisation(one: Opened) -> None:
+    """Spark GPUs that are half as full, from the panel: another plan."""
+    before = one.page.evaluate(CHARTS)
+    one.set("utilisation", "0.35")
+    one.run_below_panel()
+    one.charts_drawn()
+    wait_drawn_otherwise(one, before)
+
+
+def another_step(one: Opened) -> None:
+    """Another step of a workload, from the panel."""
+    before = one.page.evaluate(CHARTS)
+    one.set("step", "due to running")
+    one.run_below_panel()
+    one.charts_drawn()
+    wait_drawn_otherwise(one, before)
+
+
+NOTEBOOKS = [
+    pytest.param("00_start_here.ipynb", 1, another_log, id="00"),
+    pytest.param("01_speedup.ipynb", 3, factor_and_back, id="01"),
+    pytest.param("02_lore.ipynb", 3, another_operator, id="02", marks=pytest.mark.spark),
+    pytest.param("03_sizing.ipynb", 4, slider, id="03"),
+    pytest.param("04_indicators.ipynb", 4, slider, id="04"),
+    pytest.param("05_scaletest.ipynb", 4, another_step, id="05"),
+    pytest.param("06_capacity_plan.ipynb", 3, another_utilisation, id="06"),
+]
+
+
+@pytest.mark.parametrize(("name", "charts", "move"), NOTEBOOKS)
+def test_a_notebook_runs_live_draws_its_charts_and_answers_a_move_without_a_network(
+    lab: Lab, browser: Browser, name: str, charts: int, move: Callable[[Opened], None]
+) -> None:
+    with labs.opened(browser, lab, name, scheme="dark" if name.startswith("04") else "light") as one:
+        one.run_all()
+        assert one.panel.count() == 1
+        assert one.charts_drawn() >= charts
+        move(one)
+        one.fine()
+
+
+def test_every_notebook_is_opened_by_the_test_above() -> None:
+    there = {path.name for path in (Path(labs.ROOT) / "notebooks").glob("[0-9]*.ipynb")}
+    assert {str(case.values[0]) for case in NOTEBOOKS} == there

@@ -34,20 +34,21 @@
       spec.config.axisY.labelLimit = 110;
       spec.config.legend.columns = 2;
       if (spec.hconcat) { spec.vconcat = spec.hconcat; delete spec.hconcat; }
+      if (spec.spec) spec.columns = 1;
     }
     return spec;
   }
 
   // Compound charts cannot follow their box, so their views get widths, corrected once by what the axes took.
   function scaled(spec, factor, extra) {
-    const across = spec.hconcat ? spec.hconcat.length : 1;
+    const across = spec.hconcat ? spec.hconcat.length : spec.spec ? spec.columns || 1 : 1;
     const widen = (child) => {
       if (parts(child).length && !child.layer) parts(child).forEach(widen);
       else if (child.encoding?.facet || child.spec) return;
       else child.width = Math.max(80, Math.round((typeof child.width === "number" ? child.width : 300) * factor + extra / across));
     };
     const copy = structuredClone(spec);
-    parts(copy).forEach(widen);
+    (copy.spec ? [copy.spec] : parts(copy)).forEach(widen);
     return copy;
   }
 
@@ -76,7 +77,7 @@
         spec.autosize = { type: "fit-x", contains: "padding" };
         await embed(spec);
       } else {
-        const natural = spec.hconcat || spec.vconcat || spec.concat ? width / Math.max(1, naturalWidth(spec)) : 1;
+        const natural = spec.hconcat || spec.vconcat || spec.concat || spec.spec ? width / Math.max(1, naturalWidth(spec)) : 1;
         const first = scaled(spec, natural, 0);
         await embed(first);
         const missing = width - drawnWidth(box);
@@ -92,6 +93,7 @@
   }
 
   function naturalWidth(spec) {
+    if (spec.spec) return (spec.columns || 1) * (typeof spec.spec.width === "number" ? spec.spec.width : 300);
     const own = (child) => (typeof child.width === "number" ? child.width : parts(child).length ? naturalWidth(child) : 300);
     const widths = parts(spec).map(own);
     return spec.hconcat ? widths.reduce((sum, one) => sum + one, 0) : Math.max(...widths, 1);
