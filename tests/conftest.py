@@ -13,11 +13,34 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 MUST_RUN = {name for name in os.environ.get("WORKBENCH_MUST_RUN", "").replace(" ", "").split(",") if name}
 ROOT = Path(__file__).parents[1]
+# The same examples in every run, and no limit on the time of one: a busy machine must fail nobody's change.
+settings.register_profile("workbench", deadline=None, derandomize=True, database=None)
+settings.load_profile("workbench")
 SAMPLES = ROOT / "data" / "samples"
 SHARED = Path(os.environ.get("WORKBENCH_SHARED", ROOT.parent / "shared"))
+# Sparks of tests do seconds of work: what the JVM's second compiler and collector gain, they never earn back. Without
+# them a session that starts, runs one query and ends takes half the processor time.
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+for _variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
+    os.environ.setdefault(_variable, QUICK_JVM)
+# Files of minutes, begun before all others, so that no core is idle while the last of them is under way.
+LONG = (
+    "lore/test_matrix.py",
+    "lore/test_failing_and_bisect.py",
+    "test_guides.py",
+    "lore/test_local_cluster.py",
+    "browser/test_jupyterlab.py",
+    "speedup/test_planted.py",
+    "sizing/test_scenarios.py",
+    "lore/test_matrix_quick.py",
+    "test_environment.py",
+    "browser/test_jupyterlab_panel.py",
+    "test_faults.py",
+)
 
 
 def chromium() -> str | None:
@@ -36,6 +59,11 @@ def _reason_to_skip(item: pytest.Item) -> str | None:
         if spark4.java_home() is None:
             return f"no full JDK of {spark4.OLDEST_JAVA} or newer (apt-get install openjdk-17-jdk-headless)"
     return None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {ROOT / "tests" / name: place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(item.path, len(LONG)))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -126,7 +126,13 @@ def test_a_notebook_is_thin_and_defines_no_function(path: Path) -> None:
     assert len(lines) <= CODE_LINES
     defined = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     trees = [ast.parse(source(cell)) for cell in cells(path)]
-    assert [node.name for tree in trees for node in ast.walk(tree) if isinstance(node, defined)] == []
+    found = [node for tree in trees for node in ast.walk(tree) if isinstance(node, defined)]
+    assert [node.name for node in found if not is_an_indicator(node)] == []
+
+
+def is_an_indicator(node: ast.AST) -> bool:
+    """A declaration of what a script measures: an input of the notebook, as its parameters are."""
+    return isinstance(node, ast.ClassDef) and [ast.unparse(base) for base in node.bases] == ["Indicator"]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=name_of)

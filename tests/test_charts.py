@@ -494,7 +494,7 @@ def test_control_characters_of_a_log_do_not_stop_a_chart(
 def test_live_html_holds_the_spec_without_an_address_to_load() -> None:
     html = renderer.live_html(charts.bars(samples.ranked(), **BARS).to_dict())
     assert "src=" not in html
-    assert html.count("<script") == 2
+    assert html.count("<script") == 3
 
 
 def test_a_chart_of_somebody_else_is_described_too() -> None:

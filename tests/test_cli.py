@@ -129,6 +129,16 @@ def test_a_mistake_of_ours_is_apologised_for_and_ends_with_3(
     assert "Sorry" in error
 
 
+def test_what_failed_cannot_steer_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = runs.start("adds", tmp_path)
+    evil = "bad log \x1b]0;owned\x07\x9b2J"
+    run.end("failed", {"cell_number": 1, "source": f"read({evil!r})\n# {evil}", "error_name": "E", "error": evil})
+    batch.print_results([runner.RunResult(FAKES / "01_adds.ipynb", run)], as_json=False)
+    told = capsys.readouterr().err
+    assert "bad log" in told
+    assert not {"\x1b", "\x07", "\x9b"} & set(told)
+
+
 def test_an_interrupt_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -196,7 +206,7 @@ def test_the_parameters_of_a_notebook_are_listed_and_nothing_runs(
 @pytest.mark.notebook
 def test_run_prints_verdict_answer_and_report(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "notebooks" / "01_adds.ipynb").rename(here / "notebooks" / "01_sums.ipynb")
-    assert call("run", "sums", "-p", "some_file=pyproject.toml", "--out", "o") == 3
+    assert call("run", "sums", "-p", "some_file=pyproject.toml", "--out", "o") == 2
     captured = capsys.readouterr()
     assert "cell 4 of 01_sums.ipynb failed" in captured.err
     assert "InputError: cannot read the input" in captured.err

@@ -106,6 +106,14 @@ def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pyt
     assert "XDG_CACHE_HOME" in (found.mend or "")
 
 
+def test_a_run_folder_that_was_named_and_cannot_be_written_is_to_be_named_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("WORKBENCH_OUT", str(tmp_path / "file"))
+    assert check("run folder").mend == "set WORKBENCH_OUT to a folder that you can write to"
+
+
 def test_the_probe_leaves_no_file(tmp_path: Path) -> None:
     doctor.examine()
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
@@ -151,5 +159,13 @@ def test_the_text_tells_what_to_do_and_which_areas_can_run() -> None:
 def test_the_json_document_says_the_same() -> None:
     document: dict[str, Any] = json.loads(doctor.as_json(doctor.examine(), {"small": ["base"]}))
     assert document["areas"] == {"small": True}
-    assert set(document["abilities"]) == set(doctor.ABILITIES)
+    # What only an area can look at is not looked at without it.
+    assert set(document["abilities"]) == set(doctor.ABILITIES) - {"cluster"}
     assert {"what", "found", "needed_for", "level", "mend"} == set(document["checks"][0])
+
+
+def test_what_only_an_area_can_look_at_is_asked_of_it() -> None:
+    lacking = doctor.Check("control plane", "none", "cluster", "missing", "build it")
+    checks = doctor.examine(["cluster"], more=[lambda: [lacking]])
+    assert doctor.lacks(checks, "cluster") == [lacking]
+    assert {check.needed_for for check in checks} == {"base", "cluster"}

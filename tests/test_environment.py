@@ -153,7 +153,7 @@ def test_set_up_runs_once_and_again_when_the_lock_has_changed(checkout: Path, tm
     assert (first.returncode, first.stdout) == (0, f"{checkout}/.venv\n"), first.stderr
     installs = [line for line in calls.read_text().splitlines() if line.startswith("pip install")]
     assert [line.split(" ", 4)[-1].split("python ")[-1] for line in installs] == [
-        "-r requirements.lock",
+        "--require-hashes -r requirements.lock",
         "--no-deps -e .",
     ]
     calls.unlink()

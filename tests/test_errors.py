@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import pytest
 
@@ -32,3 +33,13 @@ def test_nothing_is_lost_between_processes() -> None:
     error = errors.ConfigError("what", where="here", do="that")
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), str(again)) == (type(error), str(error))
+
+
+def test_a_notebook_shows_the_words_and_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    shell: Any = InteractiveShell()  # type: ignore[no-untyped-call]
+    shell.run_cell("from workbench.errors import InputError\nraise InputError('no such log \x1b[2J', where='a.zstd')")
+    assert capsys.readouterr().out == "Error: no such log \N{REPLACEMENT CHARACTER}[2J\n  where: a.zstd\n"
+    shell.run_cell("1 / 0")
+    assert "Traceback" in capsys.readouterr().out

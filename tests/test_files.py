@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
 
-from workbench.files import replacing, sha256, write_text
+from workbench.errors import InputError
+from workbench.files import read_bounded, replacing, sha256, write_text
 
 
 def test_a_crash_while_writing_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
@@ -35,3 +37,19 @@ def test_the_digest_is_that_of_the_bytes(tmp_path: Path) -> None:
     data = bytes(range(256)) * 10_000
     (tmp_path / "file").write_bytes(data)
     assert sha256(tmp_path / "file") == hashlib.sha256(data).hexdigest()
+
+
+def test_a_file_is_read_up_to_its_bound_and_no_further(tmp_path: Path) -> None:
+    path = write_text(tmp_path / "file", "12345")
+    assert read_bounded(path, 5) == b"12345"
+    with pytest.raises(InputError, match="too large"):
+        read_bounded(path, 4)
+
+
+def test_what_is_no_regular_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path / "fifo", Path("/dev/zero"), tmp_path):
+        with pytest.raises(InputError, match="not a regular file"):
+            read_bounded(path, 5)
+    with pytest.raises(FileNotFoundError):
+        read_bounded(tmp_path / "none", 5)

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
-from workbench import notebooks, redaction, runner, runs
+from workbench import executed, notebooks, redaction, runner, runs
 from workbench.errors import ConfigError, InputError
 
 FAKES = Path(__file__).parent / "fakes" / "notebooks"
@@ -31,7 +31,7 @@ def plain_page(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page that is made at once, for tests that are not about pages."""
     from workbench import report
 
-    monkeypatch.setattr(report, "write_report", lambda folder: (folder / "report.html").write_text("page"))
+    monkeypatch.setattr(report, "write_report", lambda folder, _: (folder / "report.html").write_text("page"))
 
 
 def run_one(name: str, out: Path, values: dict[str, Any] | None = None, **options: Any) -> runner.RunResult:
@@ -64,7 +64,7 @@ def test_a_run_leaves_record_tables_copy_and_page(tmp_path: Path) -> None:
     assert (result.exit_code, result.run.status, result.run.verdict) == (0, "succeeded", "valid")
     assert (result.run.title, result.run.answer) == ("What is the sum?", "The sum is 42.")
     assert record["config"] == {"left": 40, "right": 2, "label": "sum", "mode": "loud", "some_file": "01_adds.ipynb"}
-    assert record["tables"] == [{"name": "sums", "rows": 1}]
+    assert record["tables"][0].items() >= {"name": "sums", "rows": 1}.items()
     assert record["inputs"][0]["path"].endswith("01_adds.ipynb")
     assert record["command"] == "workbench run 01_adds -p left=40 -p mode=loud"
     assert record["duration_s"] > 0
@@ -100,8 +100,8 @@ def test_a_failing_cell_leaves_copy_and_page_with_a_link_to_it(tmp_path: Path) -
         "error": "division by zero",
     }
     cells = ["".join(cell["source"]) for cell in copy_of(result)["cells"]]
-    assert f'<a href="#{runner.FAILURE_ANCHOR}">cell [2]</a>' in cells[0]
-    assert f'id="{runner.FAILURE_ANCHOR}"' in cells[3]
+    assert f'<a href="#{executed.FAILURE_ANCHOR}">cell [2]</a>' in cells[0]
+    assert f'id="{executed.FAILURE_ANCHOR}"' in cells[3]
     assert "numerator / 0" in cells[4]
     assert "division by zero" in result.run.report.read_text()
     assert "never reached" not in stdout_of(result)
@@ -146,7 +146,7 @@ def test_a_page_that_cannot_be_made_fails_the_run_but_keeps_the_copy(
 ) -> None:
     from workbench import report
 
-    def fails(folder: Path) -> Path:
+    def fails(folder: Path, record: dict[str, Any]) -> Path:
         raise ValueError("no page today")
 
     monkeypatch.setattr(report, "write_report", fails)
@@ -195,7 +195,7 @@ def test_notebooks_run_side_by_side_without_mixing_their_runs(tmp_path: Path, pl
     results = runner.run_notebooks([FAKES / f"{name}.ipynb" for name in names], out=tmp_path, jobs=2)
     assert [result.notebook.stem for result in results] == names
     assert [result.exit_code for result in results] == [0, 0, 3, 1]
-    assert results[0].run.record["tables"] == [{"name": "sums", "rows": 1}]
+    assert results[0].run.record["tables"][0].items() >= {"name": "sums", "rows": 1}.items()
     assert results[3].run.record["tables"] == []
 
 
@@ -328,3 +328,18 @@ def test_runs_that_wait_for_their_turn_do_not_begin_after_a_stop(tmp_path: Path)
     process.send_signal(signal.SIGINT)
     process.communicate()
     assert [run.area for run in runs.find(out)] == ["spawns_and_sleeps"]
+
+
+def test_a_run_tells_its_cell_and_its_process_while_it_goes_on(tmp_path: Path) -> None:
+    note, out = tmp_path / "pids.txt", tmp_path / "out"
+    command = [sys.executable, "-m", "workbench", "run", str(FAKES / "spawns_and_sleeps.ipynb")]
+    command += ["-p", f"note_file={note}", "--out", str(out)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    until(note.is_file, process)
+    (run,) = runs.find(out)
+    told = json.loads((run.folder / "progress.json").read_text())
+    assert (runs.holder(run.folder), run.state) == (process.pid, "running")
+    assert 0 < told["cell"] < told["cells"]
+    process.send_signal(signal.SIGINT)
+    process.communicate()
+    assert sorted(path.name for path in run.folder.iterdir()) == ["report.ipynb", "run.json", "tables"]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from workbench import host, redaction, runs
+from workbench import host, places, records, redaction, runs
 from workbench.errors import ConfigError, InputError
 from workbench.tables import Column, Table
 
@@ -60,7 +61,7 @@ def test_a_table_is_checked_written_and_noted(tmp_path: Path) -> None:
     run.write_table(SUMS, SUMS.frame([{"label": "x", "total": 1}]))
     run.write_table(SUMS, SUMS.frame([{"label": "x", "total": 1}, {"label": "y", "total": 2}]))
     again = runs.load(run.folder)
-    assert again.record["tables"] == [{"name": "sums", "rows": 2}]
+    assert again.record["tables"] == [{"name": "sums", "rows": 2, "key": ["label"], "units": {}, "intervals": {}}]
     assert again.read_table(SUMS)["total"].to_list() == [1, 2]
 
 
@@ -205,7 +206,7 @@ def test_an_older_format_is_upgraded_step_by_step_when_read(tmp_path: Path, monk
     run = runs.start("a", tmp_path)
     rewrite(run, format_version=-1)
     monkeypatch.setattr(
-        runs, "UPGRADES", {-1: lambda old: old | {"title": "one"}, 0: lambda old: old | {"answer": old["title"]}}
+        records, "UPGRADES", {-1: lambda old: old | {"title": "one"}, 0: lambda old: old | {"answer": old["title"]}}
     )
     before = (run.folder / "run.json").read_text()
     again = runs.load(run.folder)
@@ -232,22 +233,31 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
         runs.start("a", tmp_path / "file")
 
 
+def test_a_run_is_not_written_over_one_of_another_area(tmp_path: Path) -> None:
+    first = runs.start("sizing", folder=tmp_path / "run")
+    first.end("succeeded")
+    with pytest.raises(ConfigError, match="holds a run of another area"):
+        runs.start("capacity_plan", folder=tmp_path / "run")
+    assert runs.load(tmp_path / "run").run_id == first.run_id
+    runs.start("sizing", folder=tmp_path / "run").end("succeeded")
+
+
 def test_runs_go_to_the_users_cache_where_the_checkout_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "CHECKOUT", tmp_path / "gone")
+    monkeypatch.setattr(places, "CHECKOUT", tmp_path / "gone")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert runs.default_out() == tmp_path / "cache" / "workbench" / "runs"
 
 
 def test_runs_go_to_the_checkout_where_it_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "pyproject.toml").touch()
-    monkeypatch.setattr(runs, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(places, "CHECKOUT", tmp_path)
     assert runs.default_out() == tmp_path / "data" / "runs"
 
 
 def test_a_user_without_a_home_has_a_cache_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file" / "below"))
     assert runs.cache_folder().parent == tmp_path

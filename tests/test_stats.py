@@ -485,3 +485,57 @@ def test_a_family_without_differences_is_rarely_told_apart() -> None:
     ]
     assert sum(map(bool, told)) / 250 <= 0.13
     assert sum(map(bool, alone)) / 250 >= 0.5
+
+
+# decide_beyond
+
+
+def beyond(*cases: tuple[float, float], n: int = 10, level: float = 0.95, margin: float = 0.02) -> list[stats.Decision]:
+    """Verdicts of made pairs: (mean log ratio, spread of the log ratios)."""
+    shape = np.resize([1.0, -1.0], n)
+    shape = shape / shape.std(ddof=1)
+    rows = [stats.paired_log_ratio(np.exp(mean + spread * shape), np.ones(n), level=level) for mean, spread in cases]
+    return stats.decide_beyond(rows, [margin] * len(rows))
+
+
+def test_beyond_the_margin_the_whole_interval_must_lie() -> None:
+    # t(0.975, 9) = 2.262157: half a width of 0.0226 for a spread of 0.0316.
+    half = 2.262157 * 0.0316 / math.sqrt(10)
+    edge = math.log(1.02)
+    assert beyond((edge + half + 1e-4, 0.0316))[0].verdict == "FASTER"
+    assert beyond((edge + half - 1e-4, 0.0316))[0].verdict == "UNDECIDED"
+    assert beyond((-edge - half - 1e-4, 0.0316))[0].verdict == "SLOWER"
+    assert beyond((0.0, 0.02))[0].verdict == "SAME"
+    assert beyond((0.0, 0.0316))[0].verdict == "UNDECIDED"
+
+
+def test_the_p_value_against_the_margin_is_one_less_the_level_where_the_interval_touches_it() -> None:
+    row = stats.paired_log_ratio([1.1, 1.2, 1.15, 1.13], [1.0] * 4, level=0.95)
+    assert row.low is not None
+    assert stats.p_beyond(row, row.low - 1) == pytest.approx(0.05)
+    assert stats.p_beyond(row, 0.5) == 1.0
+
+
+def test_a_family_takes_claims_beyond_the_margin_back() -> None:
+    alone = beyond((0.05, 0.04))
+    among = beyond((0.05, 0.04), *[(0.0, 0.5)] * 9)
+    assert (alone[0].verdict, among[0].verdict) == ("FASTER", "UNDECIDED")
+    assert among[0].adjusted_p_value == pytest.approx(10 * (alone[0].adjusted_p_value or 0))
+
+
+def test_what_has_no_interval_is_undecided_and_steady_ratios_are_clear() -> None:
+    single = stats.paired_log_ratio([4.0], [2.0])
+    steady = stats.paired_log_ratio([4.0, 4.0], [2.0, 2.0])
+    assert [one.verdict for one in stats.decide_beyond([single, steady], [0.02, 0.02])] == ["UNDECIDED", "FASTER"]
+    with pytest.raises(InputError, match="different confidence"):
+        stats.decide_beyond([single, stats.paired_log_ratio([4.0], [2.0], level=0.8)], [0.02, 0.02])
+
+
+def test_values_too_far_apart_have_no_interval_and_stop_nothing() -> None:
+    far = stats.paired_log_ratio([1e-300, 1e300], [1.0, 1.0])
+    assert (far.low, far.high, far.reason) == (None, None, "the values are too far apart for an interval")
+    clear = stats.paired_log_ratio([4.0, 4.1], [2.0, 2.0])
+    assert stats.decide_beyond([far, clear], [0.02, 0.02])[0].verdict == "UNDECIDED"
+    assert stats.pairs_needed(far, 0.02) is None
+    with pytest.raises(InputError, match="not pairs"):
+        stats.decide_beyond([clear], [0.02, 0.02])

@@ -6,15 +6,16 @@ command that needs them, areas by the command that names them.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
 
 from workbench import __version__
+from workbench.commands import Area, Commands, Lazy
 from workbench.errors import ConfigError, WorkbenchError
 
 EXAMPLES = """\b
@@ -28,56 +29,46 @@ Examples:
 """
 
 
-@dataclass(frozen=True)
-class Area:
-    """A sub-app that is imported only when it is called."""
-
-    module: str
-    help: str
-    needs: tuple[str, ...] = ("base",)
-
-    @property
-    def present(self) -> bool:
-        """Is it part of this installation? Looked up on disk: importing is what we avoid."""
-        return Path(__file__).parents[1].joinpath(*self.module.split(".")).with_suffix(".py").is_file()
-
-
 # The only place that names the areas. Each module holds a Typer app called `app`.
 AREAS = {
     "eventlog": Area("workbench.eventlog.command", "Read Spark event logs into tables."),
     "speedup": Area(
-        "workbench.speedup.command", "Measure and predict what an accelerator gains, operator by operator."
+        "workbench.speedup.command",
+        "Measure and predict what an accelerator gains, operator by operator.",
+        uses=("spark",),
     ),
-    "lore": Area("workbench.lore.command", "Dump the inputs of an operator, replay it alone, verify it bit for bit."),
+    "lore": Area(
+        "workbench.lore.command",
+        "Dump the inputs of an operator, replay it alone, verify it bit for bit.",
+        needs=("base", "spark"),
+    ),
     "sizing": Area("workbench.sizing.command", "How many GPUs for N users at p95 <= T, with an interval, verified."),
+    "indicators": Area("workbench.indicators.command", "Measure library stacks, and recommend one with evidence."),
+    "scaletest": Area(
+        "workbench.scaletest.command",
+        "How many workloads a cluster schedules per second, and why.",
+        uses=("cluster",),
+        checks="workbench.scaletest.localcluster.readiness",
+    ),
+    "capacity": Area("workbench.capacity.command", "GPUs, nodes and cost of jobs and users, from the results of runs."),
 }
 
 
-class _Lazy(TyperGroup):
-    """Stands in for an area in lists and help; becomes the area itself when a command line enters it."""
-
-    area: Area
-
-    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        import importlib
-
-        module = importlib.import_module(self.area.module)
-        return typer.main.get_group(module.app).make_context(info_name, args, parent, **extra)
+# What is no area, and has commands of its own all the same.
+HOUSE = {"runs": Area("workbench.runs_command", "The runs of notebooks: list, show, compare, check, delete them.")}
 
 
-class _Commands(TyperGroup):
+class _Commands(Commands):
     """The commands of the house, and the areas behind them."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*super().list_commands(ctx), *(name for name, area in AREAS.items() if area.present)]
+        return [*super().list_commands(ctx), *(name for name, found in (HOUSE | AREAS).items() if found.present)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        area = AREAS.get(cmd_name)
-        if area is None or not area.present:
+        found = (HOUSE | AREAS).get(cmd_name)
+        if found is None or not found.present:
             return super().get_command(ctx, cmd_name)
-        lazy = _Lazy(name=cmd_name, help=area.help)
-        lazy.area = area
-        return lazy
+        return Lazy(name=cmd_name, help=found.help, area=found)
 
 
 app = typer.Typer(
@@ -91,8 +82,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-runs_app = typer.Typer(no_args_is_help=True, help="The runs of notebooks: list them, show one.")
-app.add_typer(runs_app, name="runs")
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, and nothing else there.")]
 Out = Annotated[
@@ -137,6 +126,10 @@ def run(
     out: Out = None,
     jobs: Annotated[int, typer.Option(help="Notebooks that run side by side.", metavar="N")] = 1,
     timeout: Annotated[int | None, typer.Option(help="Longest time of a cell, in seconds.", metavar="S")] = None,
+    thresholds: Annotated[
+        Path | None,
+        typer.Option(metavar="YAML", help="Limits that the runs must keep; one that is broken ends with 1."),
+    ] = None,
     show: Annotated[bool, typer.Option("--open", help="Open each report in the browser.")] = False,
     as_json: Json = False,
     list_parameters: Annotated[
@@ -155,7 +148,15 @@ def run(
         batch.show_parameters(paths, as_json=as_json)
         return
     code = batch.run(
-        paths, batch.assignments(p or []), f, out=out, jobs=jobs, timeout_s=timeout, as_json=as_json, show=show
+        paths,
+        batch.assignments(p or []),
+        f,
+        out=out,
+        jobs=jobs,
+        timeout_s=timeout,
+        thresholds=thresholds,
+        as_json=as_json,
+        show=show,
     )
     raise typer.Exit(code)
 
@@ -205,54 +206,82 @@ def doctor(
 
     For what it cannot run, the command that mends it is told too.
     """
+    import importlib
+
     from workbench import doctor as checks
 
-    areas = {name: known.needs for name, known in AREAS.items() if known.present}
+    areas = {name: known for name, known in AREAS.items() if known.present}
     if area is not None and area not in areas:
         raise ConfigError("no such area", where="doctor", found=area, allowed=areas)
-    shown = areas if area is None else {area: areas[area]}
-    found = checks.examine(None if area is None else areas[area], deep=deep)
+    asked = areas if area is None else {area: areas[area]}
+    more = [importlib.import_module(known.checks).checks for known in asked.values() if known.checks]
+    wanted = None if area is None else (*areas[area].needs, *areas[area].uses)
+    found = checks.examine(wanted, deep=deep, more=more)
+    shown = {name: known.needs for name, known in asked.items()}
     typer.echo(checks.as_json(found, shown) if as_json else checks.as_text(found, shown))
-    needed = ("base",) if area is None else areas[area]
+    needed = ("base",) if area is None else areas[area].needs
     raise typer.Exit(3 if any(checks.lacks(found, ability) for ability in needed) else 0)
 
 
-@runs_app.command("list")
-def list_runs(out: Out = None, as_json: Json = False) -> None:
-    """List runs, newest first."""
-    from workbench import batch, runs
-
-    folder = out or runs.default_out()
-    found = runs.find(folder, unreadable=lambda error: typer.echo(str(error), err=True))
-    batch.print_runs(found, folder, as_json=as_json)
-
-
-@runs_app.command("show")
-def show_run(
-    run_id: Annotated[str, typer.Argument(metavar="RUN", help="Run id, the start of one, or a run folder.")],
-    out: Out = None,
-    as_json: Json = False,
-) -> None:
-    """Show one run: what it answered, from what, on which machine."""
-    from workbench import batch
-
-    batch.print_run(batch.find_run(run_id, out), as_json=as_json)
+# What a disk or a machine may say at any time; nobody's mistake in using the command, and none of ours.
+_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and end the process with its exit code."""
     try:
         app(arguments, prog_name="workbench")
+    except SystemExit:
+        _flush()
+        raise
     except WorkbenchError as error:
-        typer.echo(f"Error: {error}", err=True)
+        # What was found is somebody else's text, and may hold what steers a terminal.
+        _tell(f"Error: {error}")
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
-    except Exception:  # noqa: BLE001 - the last place that can still say what to do
-        import traceback
-
-        traceback.print_exc()
-        typer.echo(
-            "\nSorry: this is a mistake in the workbench, not in what you did. Please report the text above.", err=True
-        )
+    except OSError as error:
+        if error.errno not in _FAULTS:
+            _apologise()
+        place = f"\n  where: {error.filename}" if error.filename else ""
+        _tell(f"Error: the system cannot do that now{place}\n  found: {error.strerror}")
+        _drop_stdout()
         sys.exit(3)
+    except Exception:  # noqa: BLE001 - the last place that can still say what to do
+        _apologise()
+
+
+def _apologise() -> NoReturn:
+    import traceback
+
+    traceback.print_exc()
+    _tell("\nSorry: this is a mistake in the workbench, not in what you did. Please report the text above.")
+    sys.exit(3)
+
+
+def _flush() -> None:
+    """What was printed must have arrived: a full disk behind `> file` shows only now."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever reads has had enough, as `head` has.
+        _drop_stdout()
+    except OSError as error:
+        _drop_stdout()
+        _tell(f"Error: the output cannot be written\n  found: {error.strerror}")
+        sys.exit(3)
+
+
+def _drop_stdout() -> None:
+    """Python flushes once more at its end, and would end with 120."""
+    import os
+
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _tell(text: str) -> None:
+    from workbench.terminal import say
+
+    with contextlib.suppress(OSError):
+        say(text, err=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 HEADLINE_MIME = "application/vnd.workbench.headline+json"
 
+MOST_STEPS = 3
+_COMMAND = re.compile("`([^`]+)`")
+
 KeyNumber = tuple[str, object] | tuple[str, object, str] | tuple[str, object, str, str]
 
 # Live pages have no style sheet of ours; `data-live` marks what the report leaves out.
@@ -28,6 +32,7 @@ _LIVE_STYLE = """<style data-live>
 .wb-keys{display:flex;flex-wrap:wrap;gap:1em 2.5em;margin:.6em 0}
 .wb-keys dt,.wb-keys dd{float:none!important;width:auto!important;margin:0!important;padding:0!important}
 .wb-keys dd{font-size:1.5em}.wb-keys dt{font-weight:normal!important}
+.wb-next p{font-weight:600;margin:.6em 0 0}.wb-next ul{margin:.2em 0}
 .wb-keys dt,.wb-keys small{opacity:.75;font-size:.85em}.wb-keys dd small{display:block;font-size:.6em}</style>"""
 
 
@@ -52,9 +57,12 @@ def headline(
     verdict: Literal["valid", "invalid"] | None = None,
     reasons: Sequence[str] = (),
     key_numbers: Sequence[KeyNumber] = (),
+    next_steps: Sequence[str] = (),
     question: str | None = None,
 ) -> Shown:
-    """The answer in one sentence, whether to trust it, and the few numbers behind it; the report lifts it to its top.
+    """The answer in one sentence, whether to trust it, the few numbers behind it, and what to do next.
+
+    The report lifts it to its top.
 
     Parameters
     ----------
@@ -64,13 +72,17 @@ def headline(
         Is the run valid, and why not. An invalid one needs a reason.
     key_numbers
         At most six of (label, value, unit, note); unit and note may be left out, a null value is written as a dash.
+    next_steps
+        At most three sentences, computed from the result: what to decide, or what to run next. `Backticks` mark what
+        is to be typed.
     question
         The title of the report, where the notebook's first heading is not it.
 
     Raises
     ------
     ConfigError
-        The verdict is unknown, an invalid one has no reason, or a key number has no label or too many parts.
+        The verdict is unknown, an invalid one has no reason, a key number has no label or too many parts, or there
+        are too many steps.
 
     Examples
     --------
@@ -86,12 +98,16 @@ def headline(
     numbers = [_key_number(entry) for entry in key_numbers]
     if len(numbers) > 6:
         raise ConfigError("too many key numbers for a headline", found=len(numbers), allowed="at most 6")
+    steps = [str(step) for step in next_steps]
+    if len(steps) > MOST_STEPS:
+        raise ConfigError("too many next steps for a headline", found=len(steps), allowed=f"at most {MOST_STEPS}")
     data = {
         "question": question,
         "answer": str(answer),
         "verdict": verdict,
         "reasons": [str(reason) for reason in reasons],
         "key_numbers": numbers,
+        "next_steps": steps,
     }
     return Shown(headline_html(data), _headline_text(data), {HEADLINE_MIME: data})
 
@@ -109,6 +125,7 @@ def chip_html(verdict: str | None, status: str = "succeeded") -> str:
     word, kind = {
         "failed": ("failed", "failed"),
         "cancelled": ("cancelled", "failed"),
+        "died": ("died", "failed"),
         "running": ("not finished", "none"),
     }.get(status, (verdict or "no verdict", verdict or "none"))
     return f'<span class="wb-chip wb-{escape(kind)}">{escape(word)}</span>'
@@ -126,12 +143,26 @@ def key_numbers_html(numbers: Sequence[dict[str, str]]) -> str:
     return f'<dl class="wb-keys">{"".join(cells)}</dl>'
 
 
+def next_steps_html(steps: object) -> str:
+    """What to do next, as a short list; everything escaped, and what stands in backticks set as something to type."""
+    told = [str(step) for step in steps][:MOST_STEPS] if isinstance(steps, list) else []
+    if not told:
+        return ""
+    lines = "".join(f"<li>{_COMMAND.sub(_as_code, escape(step))}</li>" for step in told)
+    return f'<div class="wb-next"><p>What to do next</p><ul>{lines}</ul></div>'
+
+
+def _as_code(match: re.Match[str]) -> str:
+    return f"<code>{match[1]}</code>"
+
+
 def headline_html(data: dict[str, Any]) -> str:
     """A headline's data as HTML for the cell itself; the report writes its own."""
     chip = chip_html(data["verdict"]) if data["verdict"] else ""
     reasons = f" {escape('; '.join(data['reasons']))}" if data["reasons"] else ""
     answer = f'<p class="wb-answer">{escape(data["answer"])}</p>'
-    return f'<div class="wb-headline">{answer}<p>{chip}{reasons}</p>{key_numbers_html(data["key_numbers"])}</div>'
+    below = key_numbers_html(data["key_numbers"]) + next_steps_html(data["next_steps"])
+    return f'<div class="wb-headline">{answer}<p>{chip}{reasons}</p>{below}</div>'
 
 
 def _headline_text(data: dict[str, Any]) -> str:
@@ -142,6 +173,7 @@ def _headline_text(data: dict[str, Any]) -> str:
         unit = f" {entry['unit']}" if entry["unit"] else ""
         note = f" ({entry['note']})" if entry["note"] else ""
         lines.append(f"{entry['label']}: {entry['value']}{unit}{note}")
+    lines += [f"Next: {step}" for step in data["next_steps"]]
     return "\n".join(lines)
 
 
@@ -178,6 +210,12 @@ def table(frame: pl.DataFrame, declared: Table | None = None, *, caption: str = 
     return Shown(
         _table_html(heads, kinds, rows, caption, told), _table_text([head for head, _ in heads], rows, caption, told)
     )
+
+
+def bullets(lines: Sequence[str]) -> Shown:
+    """Notes, one a line."""
+    html = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    return Shown(f"<ul>{html}</ul>", "\n".join(f"- {line}" for line in lines))
 
 
 def _rows(count: int) -> str:

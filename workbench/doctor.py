@@ -14,7 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import Literal
 from workbench import host, runs
 from workbench.errors import ConfigError, WorkbenchError
 
-Ability = Literal["base", "spark", "live", "development"]
+Ability = Literal["base", "live", "spark", "cluster", "development"]
 Level = Literal["good", "advice", "missing"]
 
 DISTRIBUTION = "accelerated-workbench"
@@ -31,6 +31,7 @@ ABILITIES: dict[Ability, str] = {
     "base": "run notebooks headless and make reports",
     "live": "work with the notebooks in JupyterLab",
     "spark": "start a local Spark",
+    "cluster": "start a local Kubernetes control plane with simulated nodes",
     "development": "pass the tests",
 }
 INSTALL = "pip install -r requirements.lock"
@@ -59,7 +60,9 @@ class Check:
     mend: str | None = None
 
 
-def examine(abilities: Iterable[str] | None = None, *, deep: bool = False) -> list[Check]:
+def examine(
+    abilities: Iterable[str] | None = None, *, deep: bool = False, more: Iterable[Callable[[], list[Check]]] = ()
+) -> list[Check]:
     """Look at this machine.
 
     Parameters
@@ -68,6 +71,8 @@ def examine(abilities: Iterable[str] | None = None, *, deep: bool = False) -> li
         Those that are asked for; all without it. "base" is always part of it.
     deep
         Start a kernel and draw a picture too, which takes seconds.
+    more
+        What only an area can look at.
 
     Raises
     ------
@@ -78,7 +83,7 @@ def examine(abilities: Iterable[str] | None = None, *, deep: bool = False) -> li
     if unknown := wanted - set(ABILITIES):
         raise ConfigError("unknown ability", where="doctor", found=sorted(unknown), allowed=list(ABILITIES))
     checks = [_python(), *_packages(), _kernel(deep), _pictures(deep), *_room(), *_writable()]
-    checks += [_lab(), _java(), _chromium(), _uv()]
+    checks += [_lab(), _java(), *(check for look in more for check in look()), _chromium(), _uv()]
     return [check for check in checks if check.needed_for in wanted]
 
 
@@ -244,7 +249,8 @@ def _writable() -> list[Check]:
         try:
             write_text(probe, "").unlink()
         except OSError as error:
-            do = "set XDG_CACHE_HOME to a folder that you can write to"
+            variable = "WORKBENCH_OUT" if what == "run folder" and os.environ.get("WORKBENCH_OUT") else "XDG_CACHE_HOME"
+            do = f"set {variable} to a folder that you can write to"
             checks.append(Check(what, f"{folder}: {error.strerror}", "base", "missing", do))
         else:
             checks.append(Check(what, f"{folder} can be written", "base"))

@@ -59,9 +59,27 @@ class WorkbenchError(Exception):
             lines.append(f"  {label}: {value}")
         return "\n".join(lines)
 
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows in place of a traceback: the words alone; a user's mistake has no use for ours."""
+        from workbench.lines import harmless
+
+        return [harmless(f"Error: {self}")]
+
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process borders; the default would lose the keyword facts.
         return (_rebuild, (type(self), self.what, self.facts))
+
+
+def exit_code_of(name: str) -> int:
+    """The exit code of an error that is known by its class's name alone, as in a notebook's cell; 3 for a foreign one.
+
+    Examples
+    --------
+    >>> exit_code_of("InputError"), exit_code_of("BrokenInvariantError"), exit_code_of("ZeroDivisionError")
+    (2, 3, 3)
+    """
+    known = globals().get(name)
+    return known.exit_code if isinstance(known, type) and issubclass(known, WorkbenchError) else 3
 
 
 def _rebuild(kind: type[WorkbenchError], what: str, facts: dict[str, object]) -> WorkbenchError:
@@ -74,6 +92,12 @@ class InputError(WorkbenchError):
     """What was given to read cannot be used: a file, a log, a table, a value."""
 
     exit_code = 2
+
+
+class BrokenInvariantError(InputError):
+    """Two ways through a result disagree: nobody's input is at fault, and the result is none."""
+
+    exit_code = 3
 
 
 class ConfigError(WorkbenchError):

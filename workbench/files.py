@@ -1,13 +1,16 @@
-"""Whole files or none: writing under a temporary name, and the sha256 that names an input."""
+"""Whole files or none: writing under a temporary name, reading no more than allowed, the sha256 of an input."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+from workbench.errors import InputError
 
 
 @contextlib.contextmanager
@@ -54,6 +57,40 @@ def write_text(path: str | Path, text: str) -> Path:
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return Path(path)
+
+
+def read_bounded(path: str | Path, most_bytes: int) -> bytes:
+    """The bytes of a file that may be anybody's: a regular one, of no more than `most_bytes`.
+
+    Never waits (a FIFO has no end, and perhaps no writer), and never holds more, however long the file has become.
+
+    Raises
+    ------
+    InputError
+        It is no regular file, or too large.
+    OSError
+        It cannot be read.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = write_text(Path(tempfile.mkdtemp()) / "a.txt", "whole")
+    >>> read_bounded(path, 5)
+    b'whole'
+    """
+    # O_NONBLOCK: opening a FIFO would wait for its writer; a terminal must not become this process's own.
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise InputError("not a regular file", where=path)
+        with open(handle, "rb", closefd=False) as file:
+            found = file.read(most_bytes + 1)
+    finally:
+        os.close(handle)
+    if len(found) > most_bytes:
+        allowed = f"at most {most_bytes >> 20} MiB" if most_bytes >> 20 else f"at most {most_bytes} bytes"
+        raise InputError("a file too large to be one", where=path, allowed=allowed)
+    return found
 
 
 def sha256(path: str | Path) -> str:

@@ -154,6 +154,23 @@ def duration(seconds: float | None) -> str:
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
+def seconds(value: float | None) -> str:
+    """A short time in one unit, for figures that stand beside each other; a dash where it is not known.
+
+    Examples
+    --------
+    >>> seconds(0.0042), seconds(12.34), seconds(None)
+    ('4.2 ms', '12.3 s', '–')
+    """
+    if value is None:
+        return NULL
+    if not value:
+        return "0 s"
+    if abs(value) < 1e-3:
+        return f"{1e6 * value:.0f} µs"
+    return f"{1e3 * value:.3g} ms" if abs(value) < 1 else f"{value:.3g} s"
+
+
 def moment(text: str | None) -> str:
     """An ISO time as day and minute in UTC; anything else is given back as it is.
 

@@ -17,6 +17,7 @@ from workbench.chart_text import title_of
 from workbench.display import HEADLINE_MIME, chip_html
 from workbench.errors import InputError, WorkbenchError
 from workbench.formats import duration, escape, moment
+from workbench.limits import chip as chip_of_limits
 from workbench.renderer import MIME, png
 from workbench.report import policy, read_notebook, read_template, whole_text
 from workbench.theme import ON_DARK, config
@@ -78,7 +79,8 @@ def _records(folder: Path) -> tuple[list[tuple[Path, dict[str, Any]]], list[tupl
     good, broken = [], []
     for place in _run_folders(folder):
         try:
-            good.append((place, runs.load(place).record))
+            run = runs.load(place)
+            good.append((place, run.record | {"status": run.state}))
         except (WorkbenchError, OSError) as error:
             broken.append((place, str(error)))
     return good, broken
@@ -96,7 +98,7 @@ def _run_folders(folder: Path) -> Iterator[Path]:
 def _entry(folder: Path, place: Path, record: dict[str, Any], *, picture: bool = True) -> Entry:
     said, spec = _shown(place)
     link = quote((place / "report.html").relative_to(folder).as_posix()) if (place / "report.html").is_file() else None
-    failure = record.get("failure") or {}
+    failure = record["failure"] if isinstance(record.get("failure"), dict) else {}
     answer = said.get("answer") or record.get("answer") or failure.get("error_name") or ""
     question = said.get("question") or said.get("heading") or record["title"]
     return Entry(record, str(question), str(answer), link, _thumbnail(spec) if picture and spec else "")
@@ -148,7 +150,8 @@ def _narrowed(view: dict[str, Any]) -> dict[str, Any]:
 
 
 def _meta(record: dict[str, Any]) -> str:
-    parts = [moment(record.get("started_at")), duration(record.get("duration_s"))]
+    took_s = record.get("duration_s")
+    parts = [moment(record.get("started_at")), duration(took_s if isinstance(took_s, int | float) else None)]
     return f'<span class="meta">{escape(" · ".join(parts))}</span>'
 
 
@@ -161,6 +164,7 @@ def _card(entry: Entry, older: list[Entry]) -> str:
         picture = f'<a class="thumb" href="{entry.link}" tabindex="-1">{thumb}</a>'
         question = f'<a href="{entry.link}">{question}</a>'
     chip = chip_html(entry.record.get("verdict"), entry.record["status"])
+    chip += chip_of_limits(entry.record.get("thresholds"))
     answer = f'<p class="said">{escape(entry.answer)}</p>' if entry.answer else ""
     return (
         f'<li class="card">{picture}<h2>{question}</h2>{answer}<p>{chip}{_meta(entry.record)}</p>{_older(older)}</li>'
@@ -178,7 +182,8 @@ def _older(entries: list[Entry]) -> str:
 def _older_line(entry: Entry) -> str:
     when = escape(moment(entry.record.get("started_at")))
     link = f'<a href="{entry.link}">{when}</a>' if entry.link else when
-    return f"{chip_html(entry.record.get('verdict'), entry.record['status'])} {link} {escape(entry.answer)}"
+    chips = chip_html(entry.record.get("verdict"), entry.record["status"])
+    return f"{chips}{chip_of_limits(entry.record.get('thresholds'))} {link} {escape(entry.answer)}"
 
 
 def _broken_html(folder: Path, broken: list[tuple[Path, str]]) -> str:

@@ -6,6 +6,7 @@ Nothing here names the machine or its user: a run folder is made to be passed on
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import os
 import platform
 import subprocess
@@ -29,6 +30,22 @@ VERSIONED = (
     "scipy",
     "vl-convert-python",
 )
+
+
+def is_loopback(host: str) -> bool:
+    """Is it this machine's own address?
+
+    Examples
+    --------
+    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("::1"), is_loopback("localhost.example.org")
+    (True, True, True, False)
+    """
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def facts() -> dict[str, Any]:

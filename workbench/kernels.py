@@ -24,6 +24,8 @@ from jupyter_core.utils import ensure_event_loop, run_sync
 from papermill.clientwrap import PapermillNotebookClient
 from papermill.engines import Engine, papermill_engines
 
+from workbench import guardian
+
 ENGINE = "workbench"
 _TAIL_BYTES = 4096
 # A Unix socket's path may have 107 bytes; jupyter_client adds "-ipc-5" to the connection file's.
@@ -91,9 +93,10 @@ class Session:
             process = self._process
         if process is None:
             return
+        # The kernel is the guardian's child, and so is what lost its parents below it.
         children = _descendants(process.pid)
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            # The kernel leads a group of its own, so its id is the group's, also when the leader is gone.
+            # The guardian leads a group of its own, so its id is the group's, also when the leader is gone.
             os.killpg(process.pid, signal.SIGKILL)
         for child in children:
             with contextlib.suppress(Exception):
@@ -107,6 +110,9 @@ class Session:
         if process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=10)
+            if process.stdin is not None:
+                with contextlib.suppress(OSError):
+                    process.stdin.close()
 
 
 def _descendants(pid: int) -> list[Any]:
@@ -126,7 +132,11 @@ class OwnKernels(KernelSpecManager):  # type: ignore[misc]
         """The spec of this environment's ipykernel."""
         from ipykernel.kernelspec import RESOURCES, get_kernel_dict
 
-        return KernelSpec(resource_dir=RESOURCES, **get_kernel_dict())
+        spec = get_kernel_dict()
+        if hasattr(os, "fork"):
+            # Whatever ends this process, SIGKILL too, the guardian ends the kernel and all that it started.
+            spec["argv"] = [sys.executable, "-I", "-S", guardian.__file__, "{connection_file}", *spec["argv"]]
+        return KernelSpec(resource_dir=RESOURCES, **spec)
 
 
 class KernelEngine(Engine):  # type: ignore[misc]
@@ -167,9 +177,10 @@ class _Client(PapermillNotebookClient):  # type: ignore[misc]
         self._session = session
 
     async def async_start_new_kernel(self, **kwargs: Any) -> None:
-        # A pipe, since the kernel's own standard output is not ours: `--json` promises one document there.
-        # A pipe, since our own standard output is not the kernel's: `--json` promises one document there.
-        await super().async_start_new_kernel(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **kwargs)
+        # A pipe, since our own standard output is not the kernel's: `--json` promises one document there. The one for
+        # input stays open as long as we live: that is how the guardian knows.
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        await super().async_start_new_kernel(**pipes, **kwargs)
         self._session.attach(self.km.provisioner.process)
 
     def start_new_kernel(self, **kwargs: Any) -> None:

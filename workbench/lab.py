@@ -19,11 +19,14 @@ OFFLINE = (
     "--LabApp.extension_manager=readonly",
 )
 SETTINGS = Path(__file__).parent / "templates" / "jupyter"
+FIRST = "00_start_here.ipynb"
 
 
 def command(folder: Path, options: Sequence[str] = ()) -> list[str]:
-    """The command line that starts JupyterLab on a folder; a later option wins over an earlier one."""
+    """The command line that starts JupyterLab on a folder, at its first notebook; of an option the last one counts."""
     own = [f"--ServerApp.root_dir={folder}", *OFFLINE]
+    if (folder / FIRST).is_file():
+        own.append(f"--LabApp.default_url=/lab/tree/{FIRST}")
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         # In containers there is often only this user; the server still listens on this machine alone.
         own.append("--allow-root")

@@ -6,7 +6,7 @@ import difflib
 import re
 import shlex
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,6 +67,15 @@ def area_of(notebook: str | Path) -> str:
     'speedup'
     """
     return re.sub(r"^\d+_", "", Path(notebook).stem)
+
+
+def known_areas(more: Iterable[str] = ()) -> list[str]:
+    """The areas of the notebooks that there are, and some more."""
+    try:
+        present = [area_of(path) for path in folder().glob("*.ipynb")]
+    except ConfigError:
+        present = []
+    return sorted({*present, *more})
 
 
 def folder() -> Path:
@@ -145,7 +154,7 @@ def read(path: str | Path) -> Any:
             nbformat.validate(notebook)
     except OSError as error:
         raise InputError("cannot read the notebook", where=path, found=error.strerror) from error
-    except (ValueError, KeyError, AttributeError, TypeError, nbformat.ValidationError) as error:
+    except Exception as error:
         raise InputError("not a notebook", where=path, found=str(error).split("\n")[0][:200]) from error
     language = notebook.metadata.get("kernelspec", {}).get("language", "python")
     if language != "python":

@@ -25,12 +25,15 @@ from typing import TYPE_CHECKING, Any
 
 from workbench import literals, redaction
 from workbench.errors import ConfigError, InputError
+from workbench.files import read_bounded
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
 TAG = "parameters"
 ENV_SUFFIX = "_env"
+MOST_FILE_BYTES = 1 << 20
+MOST_DEPTH = 20
 _PATH_WORDS = ("log", "logs", "path", "paths", "dir", "file", "files", "folder")
 
 
@@ -322,6 +325,19 @@ def _absolute(parameter: Parameter, value: Any, base: Path, notebook_folder: Pat
     return os.path.normpath(base / path) if named else value
 
 
+def _refuse_traps(text: str, path: str | Path) -> None:
+    """A few lines of aliases can stand for more than any memory holds, deep nesting for more than any stack."""
+    import yaml
+
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if isinstance(event, yaml.AliasEvent):
+            raise ConfigError("YAML aliases are not taken", where=path, do="write the value out")
+        if depth > MOST_DEPTH:
+            raise ConfigError("nested too deeply for parameters", where=path, allowed=f"{MOST_DEPTH} levels")
+
+
 def read_file(path: str | Path) -> dict[str, Any]:
     """Read the values of a YAML file; each keeps the type that YAML gives it.
 
@@ -333,11 +349,11 @@ def read_file(path: str | Path) -> dict[str, Any]:
     import yaml
 
     try:
-        with open(path, encoding="utf-8") as file:
-            node = yaml.compose(file, Loader=yaml.SafeLoader)
-            names = [key.value for key, _ in node.value] if isinstance(node, yaml.MappingNode) else []
-            file.seek(0)
-            content = yaml.safe_load(file)
+        text = read_bounded(path, MOST_FILE_BYTES).decode("utf-8-sig")
+        _refuse_traps(text, path)
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        names = [key.value for key, _ in node.value] if isinstance(node, yaml.MappingNode) else []
+        content = yaml.safe_load(text)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError("cannot read the parameters file", where=path, found=str(error)) from error
     except yaml.YAMLError as error:
@@ -347,6 +363,9 @@ def read_file(path: str | Path) -> dict[str, Any]:
         raise ConfigError(
             "not a YAML file", where=path, found=f"{line}{getattr(error, 'problem', None) or 'bad YAML'}"
         ) from error
+    except (ValueError, RecursionError) as error:
+        # A date such as 2026-02-30, a number of thousands of digits, lists in lists without end.
+        raise ConfigError("not a YAML file", where=path, found=str(error)[:120]) from None
     if content is None:
         return {}
     if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):

@@ -40,7 +40,8 @@ class PlainLines:
     def ended(self, result: RunResult) -> None:
         """It is over, for good or bad."""
         record = result.run.record
-        self._say(f"{result.run.area}: {record['status']} after {record['duration_s']:.1f} s")
+        took = "" if record["duration_s"] is None else f" after {record['duration_s']:.1f} s"
+        self._say(f"{result.run.area}: {record['status']}{took}")
 
     def _say(self, line: str) -> None:
         # One write per line, since several threads speak.

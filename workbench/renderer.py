@@ -14,6 +14,7 @@ import json
 import os
 import re
 import secrets
+from pathlib import Path
 from typing import Any
 
 from workbench import files
@@ -44,7 +45,7 @@ def mime_bundle(spec: dict[str, Any], **_: Any) -> dict[str, Any]:
     """
     spec = drawable(spec)
     bundle = {MIME: spec, "image/png": base64.b64encode(png(spec)).decode("ascii"), "text/plain": spec_text(spec)}
-    if not is_headless() and _in_kernel():
+    if not is_headless() and in_kernel():
         bundle["text/html"] = live_html(spec)
     return bundle
 
@@ -127,7 +128,8 @@ def script_json(value: Any) -> str:
     return text.replace("</", "<\\/").replace("<!--", "\\u003c!--").replace("\u2028", "\\u2028")
 
 
-def _in_kernel() -> bool:
+def in_kernel() -> bool:
+    """Is this a Jupyter kernel, so that what is displayed may be seen?"""
     try:
         from IPython import get_ipython
     except ModuleNotFoundError:
@@ -138,7 +140,7 @@ def _in_kernel() -> bool:
 
 def announce_bundle() -> None:
     """Show the Vega bundle once, so that the live charts below find it; silent in batch and outside a kernel."""
-    if is_headless() or not _in_kernel():
+    if is_headless() or not in_kernel():
         return
     from IPython.display import display
 
@@ -148,13 +150,19 @@ def announce_bundle() -> None:
 
 
 def live_html(spec: dict[str, Any]) -> str:
-    """HTML that draws the chart in a live page, waiting for the bundle of the first cell."""
+    """HTML that draws the chart in a live page, waiting for the bundle of the first cell; dark where JupyterLab is."""
+    from workbench.theme import ON_DARK, config
+
     mark = f"wb-{secrets.token_hex(6)}"
-    return (
-        f'<div id="{mark}"></div><script type="application/json" id="{mark}-spec">{script_json(spec)}</script>'
-        f"<script>(function draw(tries){{const box=document.getElementById('{mark}');if(!box)return;"
-        "if(!window.vegaEmbed){if(tries)setTimeout(()=>draw(tries-1),100);"
-        "else box.textContent='Run the first cell again: it brings the charts.';return;}"
-        f"window.vegaEmbed(box,JSON.parse(document.getElementById('{mark}-spec').textContent),"
-        "{mode:'vega-lite',renderer:'svg',actions:false});})(100)</script>"
+    parts = {"spec": spec, "dark": {"config": config("dark"), "colours": ON_DARK}}
+    held = "".join(
+        f'<script type="application/json" id="{mark}-{name}">{script_json(value)}</script>'
+        for name, value in parts.items()
     )
+    return f'<div id="{mark}"></div>{held}<script>{_live_script()}("{mark}")</script>'
+
+
+@functools.cache
+def _live_script() -> str:
+    path = Path(__file__).parent / "templates" / "live_chart.js"
+    return path.read_text(encoding="utf-8").rstrip()

@@ -7,30 +7,34 @@ text.
 
 from __future__ import annotations
 
+import re
 import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench import __version__, files
-from workbench.display import chip_html, headline, key_numbers_html, table
+from workbench import __version__, files, limits, redaction
+from workbench.display import bullets, chip_html, headline, key_numbers_html, next_steps_html, table
 from workbench.errors import InputError
 from workbench.formats import moment
 
 if TYPE_CHECKING:
     from workbench.outputs import Page
 
-__all__ = ["headline", "table", "write_gallery", "write_report"]
+__all__ = ["bullets", "headline", "table", "write_gallery", "write_report"]
 
 TEMPLATES = Path(__file__).parent / "templates"
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-def write_report(run_folder: str | Path) -> Path:
+def write_report(run_folder: str | Path, record: dict[str, Any] | None = None) -> Path:
     """Make report.html of a run folder's report.ipynb and run.json.
 
     Parameters
     ----------
     run_folder
         The folder of one run; its notebook may have failed on the way, the page then says where.
+    record
+        What its run.json is about to say, when that is not written yet.
 
     Returns
     -------
@@ -45,7 +49,7 @@ def write_report(run_folder: str | Path) -> Path:
     from workbench import runs
 
     folder = Path(run_folder)
-    record = runs.load(folder).record
+    record = runs.load(folder).record if record is None else redaction.clean(record)
     notebook = read_notebook(folder / "report.ipynb")
     return files.write_text(folder / "report.html", page_html(notebook, record))
 
@@ -62,12 +66,18 @@ def read_notebook(path: Path) -> Any:
     import nbformat
 
     try:
-        return nbformat.reads(path.read_text(encoding="utf-8"), as_version=4)
+        text = path.read_text(encoding="utf-8")
+        notebook = nbformat.reads(text, as_version=4)
+        nbformat.validate(notebook)
+        if _SURROGATE.search(text):
+            # Half of a pair of code units, which no page can hold.
+            nbformat.writes(notebook).encode()
+        return notebook
     except OSError as error:
         raise InputError(
             "no executed notebook", where=path, found=error.strerror, do="run the notebook again"
         ) from error
-    except (ValueError, AttributeError, KeyError, TypeError) as error:
+    except Exception as error:
         raise InputError(
             "not a readable notebook", where=path, found=f"{type(error).__name__}: {error}"[:200]
         ) from error
@@ -112,7 +122,9 @@ def _page_values(page: Page, record: dict[str, Any], nonce: str, token: str) -> 
         "answer": said.get("answer") or record.get("answer"),
         "reasons": said.get("reasons") or record.get("reasons") or [],
         "chip": chip_html(said.get("verdict") or record.get("verdict"), record["status"]),
+        "thresholds": limits.page(record.get("thresholds")),
         "key_numbers": key_numbers_html(said.get("key_numbers") or []),
+        "next_steps": next_steps_html(said.get("next_steps")),
         "first_chart": f"{token}:first;" if "first" in page.fragments else "",
         "failure": page.failure,
         "code_cells": page.code_cells,

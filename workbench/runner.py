@@ -8,25 +8,22 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import html
 import re
-import signal
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from workbench import files, redaction, runs
-from workbench.errors import ConfigError, WorkbenchError
-from workbench.notebooks import Plan, heading, plan
+from workbench import catalogue, executed, limits, redaction, runs
+from workbench.asking import no_more_signals, termination_as_interrupt
+from workbench.errors import ConfigError, RunFailedError, WorkbenchError, exit_code_of
+from workbench.notebooks import Plan, heading, known_areas, plan
 
 if TYPE_CHECKING:
+    from workbench.judging import Gate
     from workbench.kernels import Session
 
-# Papermill's own tag and anchor, so that its tools find and remove what is put in for a failure.
-FAILURE_TAG = "papermill-error-cell-tag"
-FAILURE_ANCHOR = "papermill-error-cell"
 MAX_JOBS = 64
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
@@ -51,19 +48,20 @@ class RunResult:
 
     @property
     def exit_code(self) -> int:
-        """0 good, 1 measured but invalid, 3 failed, 130 cancelled."""
+        """0 good, 1 invalid or past a threshold, 2 input or threshold that cannot be used, 3 failed, 130 cancelled."""
         if self.run.status == "cancelled":
             return 130
         if self.run.status != "succeeded":
-            return 3
-        return 1 if self.run.verdict == "invalid" else 0
+            return exit_code_of((self.run.record["failure"] or {}).get("error_name") or "")
+        return max(int(self.run.verdict == "invalid"), limits.exit_code(self.run.record.get("thresholds")))
 
     def document(self) -> dict[str, Any]:
         """The run as one JSON object."""
         record = self.run.record
         names = ("run_id", "area", "title", "status", "duration_s", "verdict", "reasons", "answer", "failure")
         report = str(self.run.report) if self.run.report.is_file() else None
-        return {name: record[name] for name in names} | {"folder": str(self.run.folder), "report": report}
+        placed = {"thresholds": record.get("thresholds"), "folder": str(self.run.folder), "report": report}
+        return {name: record[name] for name in names} | placed | {"exit_code": self.exit_code}
 
 
 class CancelledRuns(KeyboardInterrupt):
@@ -95,6 +93,7 @@ def run_notebooks(
     out: str | Path | None = None,
     jobs: int = 1,
     timeout_s: int | None = None,
+    thresholds: str | Path | None = None,
     progress: Progress | None = None,
 ) -> list[RunResult]:
     """Run notebooks, `jobs` at a time; one run folder each.
@@ -113,6 +112,8 @@ def run_notebooks(
         How many run side by side, 1 to 64.
     timeout_s
         Longest time of one cell in seconds; without it there is no limit.
+    thresholds
+        A file of limits that the runs must keep; how each stands to them is noted in its record.
     progress
         Told how far each run is.
 
@@ -133,22 +134,35 @@ def run_notebooks(
     if timeout_s is not None and timeout_s < 1:
         raise ConfigError("no time to run", where="--timeout", found=timeout_s, allowed="1 second or more")
     plans = plan(notebooks, values, texts=texts)
-    crew = _Crew(Path(out) if out is not None else runs.default_out(), timeout_s, progress)
-    with _termination_as_interrupt(), concurrent.futures.ThreadPoolExecutor(jobs, "notebook") as pool:
-        futures = [pool.submit(crew.run, item) for item in plans]
+    place = Path(out) if out is not None else runs.default_out()
+    crew = _Crew(place, timeout_s, progress, _gate(thresholds, plans, place))
+    with termination_as_interrupt(), concurrent.futures.ThreadPoolExecutor(jobs, "notebook") as pool:
+        futures: list[concurrent.futures.Future[RunResult | None]] = []
         try:
+            for item in plans:
+                # One by one: those begun before an interrupt must be known.
+                futures.append(pool.submit(crew.run, item))
             pending = set(futures)
             while pending:
                 # Short waits: on some systems a signal reaches the main thread only between two of them.
                 _, pending = concurrent.futures.wait(pending, timeout=0.2)
         except KeyboardInterrupt:
-            with _no_more_signals():
+            with no_more_signals():
                 crew.cancel()
                 pool.shutdown(wait=True, cancel_futures=True)
             raise CancelledRuns(_results(futures)) from None
     if errors := [error for future in futures if (error := future.exception())]:
         raise errors[0]
     return _results(futures)
+
+
+def _gate(path: str | Path | None, plans: Sequence[Plan], place: Path) -> Gate | None:
+    if path is None:
+        return None
+    from workbench import judging
+
+    areas = [item.area for item in plans]
+    return judging.prepare(path, areas, known_areas(areas), place)
 
 
 def _results(futures: list[concurrent.futures.Future[RunResult | None]]) -> list[RunResult]:
@@ -163,6 +177,7 @@ class _Crew:
     out: Path
     timeout_s: int | None
     progress: Progress | None
+    gate: Gate | None = None
     sessions: list[Session] = field(default_factory=list)
     cancelled: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -183,7 +198,10 @@ class _Crew:
         session = self._session(item, run)
         try:
             failure, advice = _execute(item, session)
-            result = RunResult(item.path, _finish(item, run, session, failure), advice)
+            result = RunResult(item.path, _finish(item, run, session, failure, self.gate), advice)
+        except (OSError, RunFailedError) as error:
+            session.kill()
+            result = _unwritten(item, run, error)
         except BaseException:
             session.kill()
             run.end("failed", {"cell_number": None, "source": None, "error_name": "Unexpected", "error": "see the log"})
@@ -200,10 +218,17 @@ class _Crew:
             redaction.NAMES_VARIABLE: ",".join(item.resolved.secret_variables),
         }
         session = Session(env=env, folder=item.path.parent, timeout_s=self.timeout_s)
-        if progress := self.progress:
-            labels = _labels(item)
-            progress.started(run, len(labels))
-            session.on_cell = lambda index: progress.cell(run, index, labels[min(index, len(labels) - 1)])
+        labels = _labels(item)
+        if self.progress:
+            self.progress.started(run, len(labels))
+
+        def on_cell(index: int) -> None:
+            label = labels[min(index, len(labels) - 1)]
+            run.note_progress(index, len(labels), label)
+            if self.progress:
+                self.progress.cell(run, index, label)
+
+        session.on_cell = on_cell
         with self.lock:
             self.sessions.append(session)
             session.cancelled = self.cancelled
@@ -263,16 +288,16 @@ def _failed_cell(session: Session) -> tuple[int | None, str | None]:
     """The cell that was executed last: its number as JupyterLab counts it, and its source."""
     if session.notebook is None or session.cell_index is None:
         return None, None
-    cells = [cell for cell in session.notebook.cells if FAILURE_TAG not in cell.metadata.get("tags", [])]
+    cells = [cell for cell in session.notebook.cells if executed.FAILURE_TAG not in cell.metadata.get("tags", [])]
     counted = [cell for cell in cells[: session.cell_index + 1] if cell.cell_type == "code" and cell.source.strip()]
     return len(counted), cells[session.cell_index].source
 
 
-def _finish(item: Plan, run: runs.Run, session: Session, failure: dict[str, Any] | None) -> runs.Run:
+def _finish(item: Plan, run: runs.Run, session: Session, failure: dict[str, Any] | None, gate: Gate | None) -> runs.Run:
     """Write the executed copy, close the record and make the page, whatever happened."""
     secrets = redaction.values(item.resolved.secret_variables)
     failure = redaction.clean(failure, secrets)
-    _write_copy(item, run, session, failure, secrets)
+    executed.write_copy(item, run, session, failure, secrets)
     for leftover in run.folder.rglob("*.part"):
         # A kernel that was killed while it wrote.
         leftover.unlink(missing_ok=True)
@@ -280,10 +305,27 @@ def _finish(item: Plan, run: runs.Run, session: Session, failure: dict[str, Any]
     with contextlib.suppress(WorkbenchError):
         run = runs.load(run.folder)
     status: runs.Status = "cancelled" if session.cancelled else "failed" if failure else "succeeded"
-    run.end(status, None if session.cancelled else failure)
+    run.settle(status, None if session.cancelled else failure)
+    if gate and not session.cancelled:
+        run.record["thresholds"] = gate.judge(catalogue.of(run))
     if not session.cancelled:
+        # Before run.json says how it ended: whoever reads "succeeded" finds a report.
         _write_page(run)
+    run.close()
     return run
+
+
+def _unwritten(item: Plan, run: runs.Run, error: OSError | RunFailedError) -> RunResult:
+    """A run whose folder cannot be written, as on a full disk: failed, whether its record can still say so or not."""
+    said = error.strerror if isinstance(error, OSError) else error.facts["found"]
+    what = f"cannot write the run folder: {said or error}"
+    with contextlib.suppress(WorkbenchError):
+        # Tables that the kernel has noted meanwhile stay noted.
+        run = runs.load(run.folder)
+    run.settle("failed", {"cell_number": None, "source": None, "error_name": type(error).__name__, "error": what})
+    with contextlib.suppress(RunFailedError):
+        run.close()
+    return RunResult(item.path, run, "make room there, or choose another folder with --out DIR")
 
 
 def _write_page(run: runs.Run) -> None:
@@ -291,74 +333,9 @@ def _write_page(run: runs.Run) -> None:
     from workbench import report
 
     try:
-        report.write_report(run.folder)
+        report.write_report(run.folder, run.record)
+    except OSError:
+        raise
     except Exception as error:  # noqa: BLE001 - any notebook's outputs come here, and the copy is already written
         reason = {"cell_number": None, "source": None, "error_name": type(error).__name__, "error": f"no page: {error}"}
-        run.end("failed", run.record["failure"] or reason)
-
-
-def _write_copy(
-    item: Plan, run: runs.Run, session: Session, failure: dict[str, Any] | None, secrets: tuple[str, ...]
-) -> None:
-    import nbformat
-
-    notebook = session.notebook if session.notebook is not None else item.notebook
-    notebook = redaction.clean(notebook, secrets)
-    notebook.cells = [cell for cell in notebook.cells if FAILURE_TAG not in cell.metadata.get("tags", [])]
-    # Papermill notes where the input lay, here as the whole notebook; its name says enough.
-    notebook.metadata.setdefault("papermill", {})
-    notebook.metadata["papermill"] |= {"input_path": item.path.name, "output_path": "report.ipynb"}
-    if failure and not session.cancelled:
-        _mark(notebook, failure, session.cell_index)
-    files.write_text(run.folder / "report.ipynb", nbformat.writes(notebook) + "\n")
-
-
-def _mark(notebook: Any, failure: Mapping[str, Any], index: int | None) -> None:
-    """Put a link to the failing cell on top, and its target before that cell."""
-    from nbformat.v4 import new_markdown_cell
-
-    what = html.escape(f"{failure['error_name']}: {failure['error']}".split("\n")[0][:300])
-    number = failure["cell_number"]
-    place = "before the first cell" if index is None else f'in <a href="#{FAILURE_ANCHOR}">cell [{number}]</a>'
-    top = new_markdown_cell(f"<p><strong>This run stopped {place}.</strong> {what}</p>")
-    anchor = new_markdown_cell(f'<p id="{FAILURE_ANCHOR}"><strong>The run stopped at the next cell.</strong></p>')
-    for cell in (top, anchor):
-        cell.metadata["tags"] = [FAILURE_TAG]
-    if index is not None:
-        notebook.cells.insert(index, anchor)
-    notebook.cells.insert(0, top)
-
-
-@contextlib.contextmanager
-def _termination_as_interrupt() -> Iterator[None]:
-    """SIGTERM and SIGHUP stop the runs as Ctrl-C does; only the main thread may say so."""
-    names = ("SIGTERM", "SIGHUP")
-    signals = [getattr(signal, name) for name in names if hasattr(signal, name)]
-    if threading.current_thread() is not threading.main_thread():
-        signals = []
-    old = {
-        number: signal.signal(number, _interrupt) for number in signals if signal.getsignal(number) != signal.SIG_IGN
-    }
-    try:
-        yield
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
-
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
-
-
-@contextlib.contextmanager
-def _no_more_signals() -> Iterator[None]:
-    """While kernels are being stopped a second Ctrl-C changes nothing: it would leave them behind."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    old = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
+        run.settle("failed", run.record["failure"] or reason)

@@ -5,39 +5,59 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
-import sys
-import tempfile
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
-from workbench import __version__, files, host, redaction
-from workbench.errors import ConfigError, InputError
+from workbench import files, records, redaction
+from workbench.errors import ConfigError, InputError, RunFailedError
+from workbench.holding import hold, holder, release
+from workbench.holding import supported as _locks_are_told
+from workbench.places import OUT_VARIABLE, cache_folder, default_out
+from workbench.records import CHECKOUT, Json, began, parse, time_of
 
 if TYPE_CHECKING:
     import polars as pl
 
     from workbench.tables import Table
 
-FORMAT_VERSION = 1
 RUN_DIR_VARIABLE = "WORKBENCH_RUN_DIR"
-OUT_VARIABLE = "WORKBENCH_OUT"
 RECORD = "run.json"
-CHECKOUT = Path(__file__).resolve().parents[1]
+PROGRESS = "progress.json"
+MOST_RECORD_BYTES = 16 << 20
 
 Status = Literal["running", "succeeded", "failed", "cancelled"]
+State = Literal["running", "succeeded", "failed", "cancelled", "died"]
 Verdict = Literal["valid", "invalid"]
-Json = dict[str, Any]
 
-# From the format version that it reads to the function that makes the next one of it.
-UPGRADES: dict[int, Callable[[Json], Json]] = {}
-_REQUIRED = ("run_id", "area", "title", "status", "started_at", "config", "inputs", "tables", "verdict", "reasons")
 _live: dict[str, Run] = {}
+# When this process began the runs that it still writes, by a clock that nobody sets.
+_begun_s: dict[Path, float] = {}
+
+__all__ = [
+    "CHECKOUT",
+    "OUT_VARIABLE",
+    "Run",
+    "attach",
+    "began",
+    "cache_folder",
+    "current",
+    "default_out",
+    "find",
+    "hold",
+    "holder",
+    "load",
+    "parse",
+    "release",
+    "start",
+]
 
 
 @dataclass
@@ -76,6 +96,19 @@ class Run:
         return str(self.record["status"])
 
     @property
+    def state(self) -> State:
+        """The status; "died" when it says running and nobody runs it: its process was killed, or ended in between."""
+        if self.status != "running":
+            return cast("State", self.status)
+        if holder(self.folder) is not None or not _locks_are_told(self.folder):
+            return "running"
+        # It may have ended since its record was read; the lock goes after the record says so.
+        with contextlib.suppress(InputError):
+            if (now := load(self.folder)).status != "running" and now.run_id == self.run_id:
+                return cast("State", now.status)
+        return "died"
+
+    @property
     def verdict(self) -> str | None:
         """valid, invalid, or null when the run did not get that far."""
         verdict = self.record["verdict"]
@@ -109,7 +142,7 @@ class Run:
         """
         path = table.write(redaction.clean_frame(frame), self.tables_folder)
         others = [entry for entry in self.record["tables"] if entry["name"] != table.name]
-        self.record["tables"] = [*others, {"name": table.name, "rows": frame.height}]
+        self.record["tables"] = [*others, records.table_entry(table, frame.height)]
         self.save()
         return path
 
@@ -127,7 +160,7 @@ class Run:
         InputError
             A local path is not there or cannot be read.
         """
-        entry = _input_entry(path, digest=digest)
+        entry = records.input_entry(path, digest=digest)
         self.record["inputs"] = [*(old for old in self.record["inputs"] if old["path"] != entry["path"]), entry]
         self.save()
 
@@ -145,27 +178,70 @@ class Run:
         if verdict == "invalid" and not listed:
             raise ConfigError("an invalid run needs a reason", where="Run.conclude", do="pass reasons=[…]")
         self.record |= {"verdict": verdict, "reasons": listed, "answer": answer}
-        if not os.environ.get(RUN_DIR_VARIABLE):
-            self.end("succeeded")
-        else:
+        if _runs_headless(self.folder):
             self.save()
+        else:
+            self.end("succeeded")
 
     def end(self, status: Status, failure: Json | None = None) -> None:
-        """Close the run: status, end time, duration, and what failed."""
-        now = datetime.now(UTC)
-        started = datetime.fromisoformat(self.record["started_at"])
+        """Close the run: status, end time, duration, and what failed; its lock and its progress go."""
+        self.settle(status, failure)
+        self.close()
+
+    def close(self) -> None:
+        """Write what `settle` has noted; the lock and the progress go, also when it cannot be written."""
+        try:
+            self.save()
+        finally:
+            with contextlib.suppress(OSError):
+                (self.folder / PROGRESS).unlink(missing_ok=True)
+            _begun_s.pop(self.folder, None)
+            release(self.folder)
+
+    def settle(self, status: Status, failure: Json | None = None) -> None:
+        """What `end` notes, in memory only: for what must be whole before run.json says that the run has ended.
+
+        The duration is by a clock that nobody sets, when this process began the run; else by the two times, and null
+        when the clock went backwards between them.
+        """
+        now, started = datetime.now(UTC), time_of(self.record["started_at"])
+        took_s = (now - started).total_seconds() if started else -1.0
+        if (begun_s := _begun_s.get(self.folder)) is not None:
+            took_s = time.monotonic() - begun_s
         self.record |= {
             "status": status,
             "ended_at": now.isoformat(timespec="milliseconds"),
-            "duration_s": round((now - started).total_seconds(), 3),
+            "duration_s": round(took_s, 3) if took_s >= 0 else None,
             "failure": failure,
         }
-        self.save()
+
+    def note_progress(self, cell: int, cells: int, label: str) -> None:
+        """Say in progress.json which cell is next, from 0 on, of how many, and the heading above it."""
+        at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        entry = {"cell": cell, "cells": cells, "label": label[:200], "at": at}
+        # How far it is must never stop a run, on a full disk, say: there its tables will.
+        with contextlib.suppress(OSError):
+            files.write_text(self.folder / PROGRESS, json.dumps(entry, ensure_ascii=False) + "\n")
 
     def save(self) -> None:
-        """Write run.json, cleaned of secrets, whole or not at all."""
+        """Write run.json, cleaned of secrets, whole or not at all.
+
+        Raises
+        ------
+        RunFailedError
+            It cannot be written: the disk is full, or was taken away.
+        """
         clean = redaction.clean(self.record)
-        files.write_text(self.folder / RECORD, json.dumps(clean, indent=1, ensure_ascii=False, default=str) + "\n")
+        text = json.dumps(clean, indent=1, ensure_ascii=False, default=str) + "\n"
+        try:
+            files.write_text(self.folder / RECORD, text)
+        except OSError as error:
+            raise RunFailedError(
+                "cannot write the run's record",
+                where=self.folder,
+                found=error.strerror,
+                do="make room there, or choose another folder with --out DIR",
+            ) from error
 
 
 def start(
@@ -180,10 +256,13 @@ def start(
 ) -> Run:
     """Make a new run folder below `out` (`default_out()` without one), or just `folder`; write its first run.json.
 
+    This process holds the folder from then on, until the run has ended.
+
     Raises
     ------
     ConfigError
-        The folder cannot be made, or a key of `config` is named like a secret.
+        The folder cannot be made, another process writes into it, it holds a run of another area, or a key of `config`
+        is named like a secret.
     """
     now = datetime.now(UTC)
     _refuse_secrets(config or {})
@@ -191,43 +270,28 @@ def start(
     if folder is None:
         folder = (Path(out) if out is not None else default_out()) / area / run_id
     folder = Path(folder).absolute()
+    _refuse_other_area(folder, area)
     try:
         (folder / "tables").mkdir(parents=True, exist_ok=True)
+        hold(folder)
     except OSError as error:
         raise ConfigError(
             "cannot make the run folder", where=folder, found=error.strerror, do="choose another with --out DIR"
         ) from error
-    run = Run(folder, _first_record(run_id, area, now))
+    _begun_s[folder] = time.monotonic()
+    run = Run(folder, records.first(run_id, area, now))
     run.record |= {"title": title or area.replace("_", " ").capitalize(), "notebook": notebook, "command": command}
     run.record["config"] = dict(config or {})
-    run.save()
+    try:
+        run.save()
+    except BaseException:
+        release(folder)
+        with contextlib.suppress(OSError):
+            # What was just made and holds nothing; a folder that held something stays.
+            (folder / "tables").rmdir()
+            folder.rmdir()
+        raise
     return run
-
-
-def _first_record(run_id: str, area: str, now: datetime) -> Json:
-    return {
-        "format_version": FORMAT_VERSION,
-        "run_id": run_id,
-        "area": area,
-        "title": area,
-        "notebook": None,
-        "status": "running",
-        "started_at": now.isoformat(timespec="milliseconds"),
-        "ended_at": None,
-        "duration_s": None,
-        "config": {},
-        "command": None,
-        "package_version": __version__,
-        "git_commit": host.git_commit(CHECKOUT),
-        "versions": host.versions(),
-        "host": host.facts(),
-        "inputs": [],
-        "tables": [],
-        "verdict": None,
-        "reasons": [],
-        "answer": None,
-        "failure": None,
-    }
 
 
 def attach(folder: str | Path) -> Run:
@@ -259,36 +323,12 @@ def load(folder: str | Path) -> Run:
     """
     path = Path(folder) / RECORD
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        content = files.read_bounded(path, MOST_RECORD_BYTES)
     except FileNotFoundError as error:
         raise InputError("not a run folder", where=folder, found=f"no {RECORD}", do="workbench runs list") from error
-    except (OSError, ValueError) as error:
-        raise InputError("unreadable run record", where=path, found=str(error)[:200]) from error
-    record = _upgraded(record, path)
-    if missing := [name for name in _REQUIRED if name not in record]:
-        raise InputError("not a run record", where=path, found="missing: " + ", ".join(missing))
-    return Run(Path(folder).absolute(), record)
-
-
-def _upgraded(record: Any, path: Path) -> Json:
-    version = record.get("format_version") if isinstance(record, dict) else None
-    if not isinstance(version, int) or isinstance(version, bool):
-        raise InputError("not a run record", where=path, found="no format_version")
-    if version > FORMAT_VERSION:
-        raise InputError(
-            "run record of a newer workbench",
-            where=path,
-            found=f"format version {version}",
-            allowed=f"up to {FORMAT_VERSION}",
-            do="pip install --upgrade accelerated-workbench",
-        )
-    while version < FORMAT_VERSION:
-        if version not in UPGRADES:
-            raise InputError("run record of an unknown format", where=path, found=f"format version {version}")
-        record = UPGRADES[version](dict(record))
-        version += 1
-        record["format_version"] = version
-    return dict(record)
+    except OSError as error:
+        raise InputError("unreadable run record", where=path, found=error.strerror or str(error)[:200]) from error
+    return Run(Path(folder).absolute(), parse(content, path))
 
 
 def find(folder: str | Path, *, unreadable: Callable[[InputError], None] | None = None) -> list[Run]:
@@ -308,7 +348,25 @@ def find(folder: str | Path, *, unreadable: Callable[[InputError], None] | None 
         except InputError as error:
             if unreadable:
                 unreadable(error)
-    return sorted(found, key=lambda run: (str(run.record["started_at"]), run.run_id), reverse=True)
+    return sorted(found, key=lambda run: (began(run.record), run.run_id), reverse=True)
+
+
+def _runs_headless(folder: Path) -> bool:
+    """Is this process the kernel of that run, which its runner will end?"""
+    given = os.environ.get(RUN_DIR_VARIABLE)
+    return given is not None and Path(given).absolute() == folder
+
+
+def _refuse_other_area(folder: Path, area: str) -> None:
+    """A folder that is named by hand may be written again, but not with what is quite another run."""
+    with contextlib.suppress(InputError):
+        if (there := load(folder)).area != area:
+            raise ConfigError(
+                "the folder holds a run of another area",
+                where=folder,
+                found=f"run {there.run_id} ({there.area})",
+                do="choose another folder with --out DIR",
+            )
 
 
 def _refuse_secrets(config: Mapping[str, Any]) -> None:
@@ -319,61 +377,3 @@ def _refuse_secrets(config: Mapping[str, Any]) -> None:
             where=", ".join(named),
             do="pass the name of an environment variable instead, such as api_key_env",
         )
-
-
-def _input_entry(path: str | Path, *, digest: bool = True) -> Json:
-    if "://" in str(path):
-        return {"path": redaction.without_user_info(str(path)), "bytes": None, "sha256": None}
-    path = Path(path)
-    members = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-    try:
-        size_bytes = sum(file.stat().st_size for file in members)
-        found = None
-        if digest:
-            found = files.sha256(path) if not path.is_dir() else _folder_digest(path, members)
-    except OSError as error:
-        raise InputError("cannot read the input", where=path, found=error.strerror) from error
-    full = path.resolve()
-    # Samples are named alike on every machine; other people's paths stay as they are.
-    shown = full.relative_to(CHECKOUT).as_posix() if full.is_relative_to(CHECKOUT) else str(full)
-    return {"path": shown, "bytes": size_bytes, "sha256": found}
-
-
-def _folder_digest(folder: Path, members: list[Path]) -> str:
-    import hashlib
-
-    digest = hashlib.sha256()
-    for file in members:
-        digest.update(f"{file.relative_to(folder).as_posix()}\0{files.sha256(file)}\n".encode())
-    return digest.hexdigest()
-
-
-def default_out() -> Path:
-    """Where runs go: $WORKBENCH_OUT, else `data/runs` in the checkout when it can be written, else the user's cache."""
-    if given := os.environ.get(OUT_VARIABLE):
-        return Path(given).absolute()
-    checkout = CHECKOUT / "data" / "runs"
-    nearest = next(folder for folder in (checkout, *checkout.parents) if folder.exists())
-    in_checkout = (CHECKOUT / "pyproject.toml").is_file() and nearest.is_relative_to(CHECKOUT)
-    if in_checkout and nearest.is_dir() and os.access(nearest, os.W_OK):
-        return checkout
-    return cache_folder() / "runs"
-
-
-def cache_folder() -> Path:
-    """The user's cache of the workbench: $XDG_CACHE_HOME, else the platform's place, else a private temporary one."""
-    if root := os.environ.get("XDG_CACHE_HOME"):
-        candidates = [Path(root)]
-    elif sys.platform == "darwin":
-        candidates = [Path("~/Library/Caches").expanduser()]
-    elif sys.platform == "win32":
-        candidates = [Path(os.environ.get("LOCALAPPDATA", "~/AppData/Local")).expanduser()]
-    else:
-        candidates = [Path("~/.cache").expanduser()]
-    for root_folder in candidates:
-        nearest = next((folder for folder in (root_folder, *root_folder.parents) if folder.exists()), None)
-        if nearest is not None and nearest.is_dir() and os.access(nearest, os.W_OK):
-            return root_folder / "workbench"
-    # A service user may have no home at all.
-    user = os.getuid() if hasattr(os, "getuid") else "user"
-    return Path(tempfile.gettempdir()) / f"workbench-{user}"

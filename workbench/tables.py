@@ -22,13 +22,18 @@ Dtype = Literal["int", "float", "str", "bool", "list[int]", "list[float]", "list
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its name carries the unit, `unit` spells it out for tables and axes ("ms", "bytes", "" for none)."""
+    """One column: its name carries the unit, `unit` spells it out for tables and axes ("ms", "bytes", "" for none).
+
+    `ends` names the columns that hold the low and high end of this one's interval, where their names do not tell it
+    (`x, x_low, x_high`, or `low, high` right behind it).
+    """
 
     name: str
     dtype: Dtype
     meaning: str
     unit: str = ""
     nullable: bool = False
+    ends: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -142,17 +147,52 @@ class Table:
         InputError
             The file is not there, is no Parquet file, or holds another table.
         """
-        import polars as pl
-
         path = self.path(folder)
         if not path.is_file():
             present = sorted(file.stem for file in Path(folder).glob("*.parquet"))
             raise InputError(f"table {self.name} is missing", where=folder, found=present or "no tables at all")
-        try:
-            frame = pl.read_parquet(path, glob=False)
-        except pl.exceptions.PolarsError as error:
-            raise InputError("not a readable Parquet file", where=path, found=str(error)[:200]) from error
-        return self.check(frame, where=str(path))
+        return self.check(read_parquet(path), where=str(path))
+
+
+def for_spreadsheets(frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame with texts that a spreadsheet would run as formulas made plain texts, by an apostrophe before them.
+
+    Numbers written as texts stay as they are.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> for_spreadsheets(pl.DataFrame({"name": ["=cmd()", "-1", "sort"], "n": [1, 2, 3], "why": "@a"})).rows()
+    [("'=cmd()", 1, "'@a"), ('-1', 2, "'@a"), ('sort', 3, "'@a")]
+    """
+    import polars as pl
+
+    names = [name for name, dtype in frame.schema.items() if dtype == pl.String]
+    return frame.with_columns(
+        pl.when(_runs(pl.col(name))).then(pl.lit("'") + pl.col(name)).otherwise(pl.col(name)).alias(name)
+        for name in names
+    )
+
+
+def _runs(text: pl.Expr) -> pl.Expr:
+    is_number = text.str.contains(r"^[+\-]?[0-9.]+([eE][+\-]?[0-9]+)?$")
+    return text.str.contains(r"^[=+\-@\t\r]") & ~is_number
+
+
+def read_parquet(path: str | Path) -> pl.DataFrame:
+    """The rows of a Parquet file that may be anybody's.
+
+    Raises
+    ------
+    InputError
+        It cannot be read. Polars panics on some damaged files; a panic is no `Exception`, and is refused like the rest.
+    """
+    import polars as pl
+
+    try:
+        return pl.read_parquet(path, glob=False)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        raise InputError("not a readable Parquet file", where=path, found=str(error)[:200]) from error
 
 
 def _series(name: str, values: list[Any], dtype: Any) -> pl.Series:

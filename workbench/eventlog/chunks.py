@@ -47,13 +47,14 @@ class Cutter:
             for block in decode(opened, file.codec):
                 pieces.append(block)
                 held += len(block)
-                if start + held < stop:
-                    continue
-                # Lines that begin before `stop` belong to the chunk: cut behind the first line end from there on.
-                # Only the new block can hold it: joining all each time would never end for a file of zeros.
-                before = held - len(block)
-                found = block.find(b"\n", max(0, stop - 1 - start - before)) + 1
-                if found or held > MAX_LINE_BYTES:
+                # A block may hold the ends of several chunks.
+                while start + held >= stop:
+                    # Lines that begin before `stop` belong to the chunk: cut behind the first line end from there on.
+                    # Only the last piece can hold it: joining all each time would never end for a file of zeros.
+                    before = held - len(pieces[-1])
+                    found = pieces[-1].find(b"\n", max(0, stop - 1 - start - before)) + 1
+                    if not found and held <= MAX_LINE_BYTES:
+                        break
                     data = b"".join(pieces)
                     end = before + found if found else held
                     yield Chunk(self.log_id, number, start, start + end, data=data[:end])

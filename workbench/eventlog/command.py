@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from workbench.commands import group
+
 if TYPE_CHECKING:
     from workbench.eventlog.reader import Written
     from workbench.runs import Run
 
-app = typer.Typer(no_args_is_help=True, help="Read Spark event logs into tables.")
-
-
-@app.callback()
-def _group() -> None:
-    """Read Spark event logs into tables."""
+app = group(
+    "Read Spark event logs into tables.",
+    first_steps="  workbench eventlog facts data/samples/eventlogs/failing.zstd --out facts --csv",
+)
 
 
 @app.command()
@@ -53,7 +53,8 @@ def facts(
 
     Example: workbench eventlog facts data/samples/eventlogs --out facts && ls facts/tables
     """
-    from workbench import runs
+    from workbench import records, runs
+    from workbench.eventlog import tables
     from workbench.eventlog.reader import write
     from workbench.eventlog.sources import find_all
 
@@ -68,7 +69,8 @@ def facts(
     inputs = [partial(_add_input, run, path, redact, digest) for path in log]
     with _ended(run, redact), _Bar() as bar:
         written = write(log, run.tables_folder, jobs=jobs, redact=redact, csv=csv, progress=bar.show, meanwhile=inputs)
-        run.record["tables"] = [{"name": name, "rows": rows} for name, rows in written.rows.items()]
+        declared = {table.name: table for table in tables.ALL}
+        run.record["tables"] = [records.table_entry(declared[name], rows) for name, rows in written.rows.items()]
     if as_json:
         import json
 

@@ -148,10 +148,12 @@ def _write_csv(frame: pl.DataFrame, path: Path) -> Path:
     import polars as pl
 
     from workbench.files import replacing
+    from workbench.tables import for_spreadsheets
 
     lists = [name for name, dtype in frame.schema.items() if isinstance(dtype, pl.List)]
+    flat = frame.with_columns(pl.col(lists).cast(pl.List(pl.String)).list.join(" "))
     with replacing(path) as temporary:
-        frame.with_columns(pl.col(lists).cast(pl.List(pl.String)).list.join(" ")).write_csv(temporary)
+        for_spreadsheets(flat).write_csv(temporary)
     return path
 
 

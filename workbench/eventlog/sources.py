@@ -16,6 +16,7 @@ from typing import Any
 from workbench.errors import InputError
 from workbench.eventlog.codecs import HEAD_BYTES, MAGIC, Codec, sniff
 from workbench.eventlog.scrub import scrub
+from workbench.stores import open_store
 
 ROLLED = re.compile(r"events_(\d+)_.*")
 DATABRICKS = re.compile(r"eventlog(-\d{4}-\d\d-\d\d--\d\d-\d\d)?(\.[A-Za-z0-9]+)?")
@@ -125,17 +126,7 @@ class _Local:
 def _open_store(path: str) -> tuple[Any, str]:
     if "://" not in path and "::" not in path:
         return _Local(), str(Path(path).expanduser().absolute())
-    import fsspec
-
-    try:
-        return fsspec.core.url_to_fs(path)  # type: ignore[no-any-return]
-    except (ImportError, ValueError) as error:
-        raise InputError(
-            "this kind of URL cannot be opened here",
-            where=scrub(path),
-            found=scrub(str(error)),
-            do="install the fsspec package for it (for example: pip install s3fs)",
-        ) from error
+    return open_store(path, told=scrub)
 
 
 def _below(store: Any, folder: str) -> list[LogSource]:

@@ -34,6 +34,7 @@ class Work:
         self.stages: dict[StageKey, StageState] = {}
         self.tasks: dict[StageKey, StageTasks] = {}
         self.closed: set[StageKey] = set()
+        self.written_jobs: set[int] = set()
         self.handlers: dict[type, Callable[[Any], None]] = {
             JobStart: self._job_start,
             JobEnd: self._job_end,
@@ -56,7 +57,11 @@ class Work:
     def write_finished(self) -> None:
         """Write the jobs that ended."""
         for job_id in [job_id for job_id, job in self.jobs.items() if job["status"] != "running"]:
-            self.rows.sink.add(tables.JOBS.name, self.jobs.pop(job_id))
+            self._write_job(job_id)
+
+    def _write_job(self, job_id: int) -> None:
+        self.written_jobs.add(job_id)
+        self.rows.sink.add(tables.JOBS.name, self.jobs.pop(job_id))
 
     def finish(self) -> None:
         """Write what is left, as it stands."""
@@ -65,9 +70,11 @@ class Work:
         for key in sorted(self.stages):
             self._write_stage(key, self.stages.pop(key))
         for job_id in sorted(self.jobs):
-            self.rows.sink.add(tables.JOBS.name, self.jobs.pop(job_id))
+            self._write_job(job_id)
 
     def _job_start(self, event: JobStart) -> None:
+        if event.job_id in self.written_jobs:
+            return  # a line that the log holds twice: the first one stands
         properties = event.properties or {}
         sql_id = as_integer(properties.get("spark.sql.execution.id"))
         for stage_id in event.stage_ids:
@@ -87,6 +94,8 @@ class Work:
         return blank | {"log_id": self.rows.log_id, "job_id": job_id, "status": "running", "stage_ids": []}
 
     def _job_end(self, event: JobEnd) -> None:
+        if event.job_id in self.written_jobs:
+            return
         job = self.jobs.setdefault(event.job_id, self._job(event.job_id))
         job["completion_time_ms"] = self.rows.seen(event.time_ms)
         if job["submission_time_ms"] is not None and event.time_ms is not None:
@@ -107,6 +116,8 @@ class Work:
 
     def _stage_submitted(self, event: StageSubmitted) -> None:
         key = (event.info.stage_id, event.info.attempt_id)
+        if key in self.closed:
+            return
         self.rows.seen(event.info.submitted_ms)
         self._open_stage(key, event.info)
 
@@ -129,6 +140,7 @@ class Work:
         key = facts.tasks.key
         stage = self.stages.pop(key, None)
         if key in self.closed:
+            self.rows.late += facts.tasks.ended
             return
         self.closed.add(key)
         if stage is not None:

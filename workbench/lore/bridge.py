@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError
@@ -87,7 +88,8 @@ class Bridge:
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
         self.context = spark.sparkContext
-        self.jvm: Any = self.context._jvm
+        self._names = _names(self.context._jvm)
+        self.jvm: Any = self._names
         self.session: Any = spark._jsparkSession
         self.execution: Any = self.jvm.org.apache.spark.sql.execution
         self._rules: dict[str, Any] = {}
@@ -112,7 +114,11 @@ class Bridge:
 
     def object(self, name: str) -> Any:
         """A Scala object by its class name."""
-        return self.jvm.org.apache.spark.util.Utils.classForName(name + "$", True, False).getField("MODULE$").get(None)
+        if (found := self._names.objects.get(name)) is None:
+            utils = self.jvm.org.apache.spark.util.Utils
+            found = utils.classForName(name + "$", True, False).getField("MODULE$").get(None)
+            self._names.objects[name] = found
+        return found
 
     def none(self) -> Any:
         """Scala's None."""
@@ -292,6 +298,45 @@ class Spark4(Bridge):
     def stub(self, output: Any) -> Any:
         """A leaf that gives no rows: what stands for an input in plan.meta."""
         return self.execution.LocalTableScanExec(output, self.seq([]), self.none())
+
+
+class Names:
+    """Packages and classes of a JVM by their dotted names, each asked for once.
+
+    py4j asks at every dot, and the JVM looks for a class of every package's name in all jars and imports: that was a
+    quarter of what a replay of a small dump computes.
+
+    Parameters
+    ----------
+    found
+        py4j's view of a JVM, or a package of it.
+
+    Attributes
+    ----------
+    objects
+        Scala objects by class name, of which a JVM has one each.
+    """
+
+    def __init__(self, found: Any) -> None:
+        self._found = found
+        self.objects: dict[str, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        found = getattr(self._found, name)
+        if type(found).__name__ == "JavaPackage":
+            found = Names(found)
+            # A class that is not there is a package to py4j: it may come with a jar.
+            if not name.islower():
+                return found
+        setattr(self, name, found)
+        return found
+
+
+@lru_cache(maxsize=1)
+def _names(jvm: Any) -> Names:
+    return Names(jvm)
 
 
 class _Body:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import typer
-
+from workbench.commands import group
 from workbench.lore.commands.bisect import bisect
 from workbench.lore.commands.bundle import bundle
 from workbench.lore.commands.dump import dump
@@ -11,17 +10,12 @@ from workbench.lore.commands.inspect import inspect
 from workbench.lore.commands.replay import replay, verify
 from workbench.lore.commands.tag import tag
 
-app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="Dump the inputs of an operator, replay it alone, verify it bit for bit.",
-)
+FIRST_STEPS = """\
+  workbench lore tag data/samples/lore/query.sql --data data/samples/lore/tables
+  workbench run lore                    a dump, its replay and the report
+"""
 
-
-@app.callback()
-def _group() -> None:
-    """Dump the inputs of an operator, replay it alone, verify it bit for bit."""
-
+app = group("Dump the inputs of an operator, replay it alone, verify it bit for bit.", first_steps=FIRST_STEPS)
 
 app.command()(tag)
 app.command()(dump)

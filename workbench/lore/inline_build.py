@@ -94,7 +94,7 @@ def scala_line(libraries: Path) -> str:
     raise MissingToolError(
         "there are no jars of Spark to compile against",
         where=libraries,
-        do="pip install 'accelerated-workbench[spark]'",
+        do="pip install -r requirements.lock",
     )
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from workbench.errors import InputError
+from workbench.checks import held
 
 if TYPE_CHECKING:
     from workbench.lore.outcome import Outcome
@@ -38,15 +38,7 @@ def check_outcome(found: Outcome, repeat: int, plan: pl.DataFrame | None = None)
     InputError
         An invariant does not hold; the message names it with both figures.
     """
-    rows = [*_of_plan(plan, found), *_of_dump(found), *_of_replay(found, repeat)]
-    names = [name for name, _ in rows]
-    counts = [float(count) for _, count in rows]
-    checks = pl.DataFrame({"check": names, "found": counts}, schema={"check": pl.String, "found": pl.Float64})
-    checks = checks.with_columns(allowed=pl.lit(0.0), holds=pl.col("found") <= 0)
-    if (broken := checks.filter(~pl.col("holds"))).height:
-        row = broken.row(0, named=True)
-        raise InputError("an invariant does not hold", where=row["check"], found=row["found"], allowed="at most 0")
-    return checks
+    return held([*_of_plan(plan, found), *_of_dump(found), *_of_replay(found, repeat)])
 
 
 def _of_plan(plan: pl.DataFrame | None, found: Outcome) -> list[tuple[str, float]]:

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from workbench.live.choosing import Pick
+
+_QUERY = Pick("query", files=("*.sql", "*.py"))
+_TABLES = Pick("folder of tables", folders=("*.parquet",))
+_DUMP = Pick("dump or bundle", files=("*.zip",), folders=("plan.json", "plan.meta"))
+_PLACE = Pick("folder", folders=("*",))
 _NUMBER = re.compile(r"\s*\d+\s*", re.ASCII)
 
 
@@ -16,8 +22,12 @@ class NotebookConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    query_file: str = Field(description="FILE.sql, or FILE.py:FUNCTION of the session, which gives a DataFrame.")
-    data_folder: str = Field(default="", description="Every *.parquet in it becomes a view of its name; none if empty.")
+    query_file: Annotated[str, _QUERY] = Field(
+        description="FILE.sql, or FILE.py:FUNCTION of the session, which gives a DataFrame."
+    )
+    data_folder: Annotated[str, _TABLES] = Field(
+        default="", description="Every *.parquet in it becomes a view of its name; none if empty."
+    )
     views: list[str] = Field(default=[], description="Further views, NAME=PATH each: Parquet, ORC, JSON or CSV.")
     confs: list[str] = Field(default=[], description="Settings of the query's session, KEY=VALUE each.")
     ids: str = Field(default="", description="Operator and partitions, 10 or 10[0 2]; the study chooses when empty.")
@@ -26,9 +36,13 @@ class NotebookConfig(BaseModel):
     confs_a: list[str] = Field(default=[], description="Settings of side A, KEY=VALUE each.")
     confs_b: list[str] = Field(default=[], description="Settings of side B; no comparison when both are empty.")
     engine: Literal["spark", "comet"] = Field(default="spark", description="comet: side B is that engine.")
-    dump_folder: str = Field(default="", description="loreId-N or a bundle FILE.zip: only look into it and replay it.")
+    dump_folder: Annotated[str, _DUMP] = Field(
+        default="", description="loreId-N or a bundle FILE.zip: only look into it and replay it."
+    )
     trust: bool = Field(default=False, description="Load a dump that you did not sign.")
-    dump_path: str = Field(default="", description="New folder for the dump; below the run folder when empty.")
+    dump_path: Annotated[str, _PLACE] = Field(
+        default="", description="New folder for the dump; below the run folder when empty."
+    )
     level: float = Field(default=0.9, gt=0.5, lt=1, description="Confidence of the intervals.")
 
     @model_validator(mode="after")

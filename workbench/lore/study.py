@@ -10,7 +10,7 @@ import polars as pl
 
 from workbench import renderer
 from workbench.display import KeyNumber
-from workbench.lore import key_numbers
+from workbench.lore import key_numbers, next_steps
 from workbench.lore.commands.options import pairs
 from workbench.lore.invariants import check_outcome
 from workbench.lore.notebook_config import NotebookConfig, spelled
@@ -71,6 +71,10 @@ class Study:
     def key_numbers(self) -> list[KeyNumber]:
         """What stands below the answer."""
         return key_numbers.of_outcome(self.result)
+
+    def next_steps(self) -> list[str]:
+        """What to do next."""
+        return next_steps.of_outcome(self.result)
 
     def tables(self) -> list[tuple[Table, pl.DataFrame]]:
         """What goes into the run folder."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 
 from workbench import renderer
 from workbench.display import Shown
@@ -41,9 +41,3 @@ def texts(parts: Mapping[str, str]) -> Shown:
         f'<p><strong>{escape(name)}</strong></p><pre class="out">{escape(text)}</pre>' for name, text in cut.items()
     )
     return Shown(html, "\n\n".join(f"{name}\n{text}" for name, text in cut.items()))
-
-
-def bullets(lines: Sequence[str]) -> Shown:
-    """Notes, one a line."""
-    html = "".join(f"<li>{escape(line)}</li>" for line in lines)
-    return Shown(f"<ul>{html}</ul>", "\n".join(f"- {line}" for line in lines))

@@ -11,7 +11,7 @@ from workbench.errors import ConfigError, InputError
 from workbench.formats import number
 from workbench.sizing.config import Goal
 from workbench.sizing.goodput import goodput
-from workbench.sizing.gpus import USABLE, estimates, scaled
+from workbench.sizing.gpus import USABLE, estimated
 from workbench.sizing.points import Limits, points
 
 if TYPE_CHECKING:
@@ -154,14 +154,15 @@ def answer(
     units = table["load_unit"].unique().to_list()
     if len(units) > 1:
         raise InputError("closed and open loops are mixed", found=sorted(steps["loop"].unique().to_list()))
+    table_of_estimates, laws = estimated(requests, steps, table, goals, load, draws=draws, seed=seed)
     return Answer(
         load=float(load),
         load_unit=units[0],
         points=table,
         quantiles=quantiles,
-        estimates=estimates(requests, steps, table, goals, load, draws=draws, seed=seed),
+        estimates=table_of_estimates,
         goodput=goodput(requests, steps, table, goals, gpu_price_per_hour=gpu_price_per_hour),
-        scaling=scaled(requests, steps, table, goals, load, draws=draws, seed=seed),
+        scaling=laws,
         simulated=bool(steps["simulated"].any()),
         gpu_price_per_hour=gpu_price_per_hour,
     )

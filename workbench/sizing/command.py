@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import typer
-
+from workbench.commands import group
 from workbench.sizing.commands.calc import calc
 from workbench.sizing.commands.estimate import estimate
 from workbench.sizing.commands.import_ import import_
@@ -12,17 +11,15 @@ from workbench.sizing.commands.run import run
 from workbench.sizing.commands.simulate import simulate
 from workbench.sizing.commands.verify import verify
 
-app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="How many GPUs for N users at p95 <= T: load a service, size it, verify the answer.",
+FIRST_STEPS = """\
+  workbench sizing simulate --port 8400      a service that needs known many GPUs
+  workbench sizing run --url http://127.0.0.1:8400 --goal "p95<=0.8" --target-users 100 --verify
+  workbench run sizing                  the report, without a service
+"""
+
+app = group(
+    "How many GPUs for N users at p95 <= T: load a service, size it, verify the answer.", first_steps=FIRST_STEPS
 )
-
-
-@app.callback()
-def _group() -> None:
-    """How many GPUs for N users at p95 <= T: load a service, size it, verify the answer."""
-
 
 app.command()(calc)
 app.command()(run)

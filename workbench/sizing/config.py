@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from workbench import redaction
 from workbench.errors import ConfigError
+from workbench.host import is_loopback
 from workbench.sizing.ladder import Ladder
 
 HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -216,22 +216,6 @@ def _secret_key(value: Any) -> str | None:
 
 def _query_names(query: str) -> list[str]:
     return [pair.partition("=")[0] for pair in query.split("&")]
-
-
-def is_loopback(host: str) -> bool:
-    """Is it this machine's own address?
-
-    Examples
-    --------
-    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("::1"), is_loopback("localhost.example.org")
-    (True, True, True, False)
-    """
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def confirm_target(config: SweepConfig) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from workbench.formats import escape
+from workbench.live.moving import Moving, slider_options
 
 if TYPE_CHECKING:
     from workbench.sizing.what_if import WhatIf
@@ -13,7 +13,7 @@ MOST = 4
 """How many times the asked load the slider reaches."""
 
 
-class Controls:
+class Controls(Moving):
     """Two sliders, a sentence and a chart, bound to one `WhatIf`.
 
     Nothing here needs a front end: without one the sliders are objects that nobody moves.
@@ -22,12 +22,10 @@ class Controls:
     def __init__(self, what_if: WhatIf) -> None:
         import ipywidgets
 
+        super().__init__()
         self.what_if = what_if
         limits = what_if.table["limit_ms"].to_list()
         step = limits[1] - limits[0] if len(limits) > 1 else 1
-        # Each redraw takes a moment; while the slider is dragged they would pile up.
-        shared = {"continuous_update": False, "style": {"description_width": "110px"}}
-        layout = ipywidgets.Layout(width="440px", max_width="100%")
         words = "Users" if what_if.load_unit == "users" else "Requests per s"
         most = max(2.0, MOST * what_if.load)
         self.load = ipywidgets.FloatSlider(
@@ -36,9 +34,7 @@ class Controls:
             max=most,
             step=1.0,
             description=words,
-            readout_format=".0f",
-            layout=layout,
-            **shared,
+            **slider_options(110, 440, ".0f"),
         )
         self.limit = ipywidgets.IntSlider(
             value=what_if.limit_ms,
@@ -46,33 +42,24 @@ class Controls:
             max=max(limits),
             step=step,
             description="Limit (ms)",
-            layout=layout,
-            **shared,
+            **slider_options(110, 440, "d"),
         )
-        self.sentence = ipywidgets.HTML()
-        self._chart: Any = None
         self.load.observe(lambda change: self._moved(load=change["new"]), "value")
         self.limit.observe(lambda change: self._moved(limit_ms=change["new"]), "value")
-        self._say()
+        self.say()
 
-    def box(self) -> Any:
-        """The controls below each other."""
-        import ipywidgets
+    def words(self) -> str:
+        """The GPUs that load and limit as set need."""
+        return self.what_if.answer
 
-        return ipywidgets.VBox([self.sentence, self.load, self.limit])
+    def chart(self) -> Any:
+        """GPUs by load, without the chart's own sliders."""
+        return self.what_if.chart(sliders=False)
 
-    def show(self) -> None:
-        """Show the controls, and below them the chart that they change."""
-        from IPython.display import display
-
-        display(self.box())  # type: ignore[no-untyped-call]
-        self._chart = display(self.what_if.chart(sliders=False), display_id=True)  # type: ignore[no-untyped-call]
+    def controls(self) -> list[Any]:
+        """Load, then limit."""
+        return [self.load, self.limit]
 
     def _moved(self, **changed: Any) -> None:
         self.what_if.set(**changed)
-        self._say()
-        if self._chart is not None:
-            self._chart.update(self.what_if.chart(sliders=False))
-
-    def _say(self) -> None:
-        self.sentence.value = f"<p>{escape(self.what_if.answer)}</p>"
+        self.redraw()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from workbench.sizing import quantiles
+from workbench import quantiles
 from workbench.sizing.curves import CURVES
 
 Floats = npt.NDArray[np.float64]

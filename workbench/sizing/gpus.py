@@ -9,7 +9,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from workbench.sizing import quantiles, samples, slope
+from workbench import quantiles
+from workbench.sizing import samples, slope
 from workbench.sizing.config import Goal
 from workbench.sizing.estimate import Capacity, Level, capacity
 from workbench.sizing.points import kept
@@ -59,12 +60,29 @@ def estimates(
     -----
     From one GPU count it assumes that twice the GPUs carry twice the load, and says so in the verdict: routers that do
     not balance and resources that all share break that, and only a run at that size shows it. From several counts
-    `gpus` follows Amdahl's law (two or three) or the universal scalability law (four or more): see `scaled`.
+    `gpus` follows Amdahl's law (two or three) or the universal scalability law (four or more): see `estimated`.
+    """
+    return estimated(requests, steps, points, goals, load, draws=draws, seed=seed)[0]
+
+
+def estimated(
+    requests: pl.DataFrame,
+    steps: pl.DataFrame,
+    points: pl.DataFrame,
+    goals: Sequence[Goal],
+    load: float,
+    *,
+    draws: int = 500,
+    seed: int = 0,
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The table `estimates`, and with it the table `scaling`: what several GPU counts say about more of them.
+
+    Arguments as of `estimates`; `scaling` is empty for one count.
     """
     import polars as pl
 
     counts = sorted(points["gpus"].unique().to_list()) or [1]
-    rows = []
+    rows, laws = [], [SCALING.frame([])]
     for goal in goals:
         parts = {gpus: points.filter(pl.col("gpus") == gpus) for gpus in counts}
         levels = {gpus: levels_of(requests, steps, part, goal) for gpus, part in parts.items()}
@@ -73,9 +91,13 @@ def estimates(
         row = _row(goal, levels[last], found[last], load)
         row |= {"reason": _with_left_out(row, parts[last])}
         row = _gpus(row | {"test_gpus": last, "load_unit": points["load_unit"][0] if points.height else "users"})
-        rows.append(row if len(counts) == 1 else row | _by_law(goal, found, load, draws, seed))
+        measured = _measured(found)
+        if len(measured) > 1:
+            laws.append(scaling(goal.name, measured, load, draws=draws, seed=seed))
+        rows.append(row if len(counts) == 1 else row | _by_law(found, laws[-1] if len(measured) > 1 else None))
     most = max((row["gpus"] for row in rows if row["gpus"] is not None), default=None)
-    return ESTIMATES.frame([row | {"binding": most is not None and row["gpus"] == most} for row in rows])
+    table = ESTIMATES.frame([row | {"binding": most is not None and row["gpus"] == most} for row in rows])
+    return table, pl.concat(laws)
 
 
 def _with_left_out(row: dict[str, Any], points: pl.DataFrame) -> str | None:
@@ -89,31 +111,6 @@ def _with_left_out(row: dict[str, Any], points: pl.DataFrame) -> str | None:
     return f"{reason}; left out: level(s) {listed} ({kinds}: {left['reason'][0]})"
 
 
-def scaled(
-    requests: pl.DataFrame,
-    steps: pl.DataFrame,
-    points: pl.DataFrame,
-    goals: Sequence[Goal],
-    load: float,
-    *,
-    draws: int = 500,
-    seed: int = 0,
-) -> pl.DataFrame:
-    """What do several GPU counts say about more of them? The table `scaling`; empty for one count."""
-    import polars as pl
-
-    tables = [SCALING.frame([])]
-    for goal in goals:
-        found = {}
-        for gpus in sorted(points["gpus"].unique().to_list()):
-            levels = levels_of(requests, steps, points.filter(pl.col("gpus") == gpus), goal)
-            found[gpus] = capacity(levels, goal.q, goal.limit_s, draws=draws, seed=seed)
-        measured = _measured(found)
-        if len(measured) > 1:
-            tables.append(scaling(goal.name, measured, load, draws=draws, seed=seed))
-    return pl.concat(tables)
-
-
 def _measured(found: dict[int, Capacity]) -> list[Measured]:
     """The counts whose capacity is bounded on both sides."""
     return [
@@ -123,15 +120,14 @@ def _measured(found: dict[int, Capacity]) -> list[Measured]:
     ]
 
 
-def _by_law(goal: Goal, found: dict[int, Capacity], load: float, draws: int, seed: int) -> dict[str, Any]:
-    measured = _measured(found)
-    nothing = dict.fromkeys(("gpus", "gpus_low", "gpus_high", "recommended"))
-    if len(measured) < 2:
+def _by_law(found: dict[int, Capacity], laws: pl.DataFrame | None) -> dict[str, Any]:
+    if laws is None:
         reasons = [f"{gpus} GPUs: {one.reason}" for gpus, one in found.items() if one.reason]
         reason = "fewer than two GPU counts have a capacity with an interval; " + "; ".join(reasons)
+        nothing = dict.fromkeys(("gpus", "gpus_low", "gpus_high", "recommended"))
         return nothing | {"verdict": "no estimate", "reason": reason}
-    law = scaling(goal.name, measured, load, draws=draws, seed=seed).row(-1, named=True)
-    counts = ", ".join(str(one.gpus) for one in measured)
+    law = laws.row(-1, named=True)
+    counts = ", ".join(map(str, law["counts"]))
     verdict = f"{law['model']} over {counts} GPUs" if law["gpus"] is not None else "no estimate"
     ends = {name: None if law[name] is None else float(law[name]) for name in ("gpus", "gpus_low", "gpus_high")}
     return ends | {"recommended": law["gpus_high"], "verdict": verdict, "reason": law["reason"]}

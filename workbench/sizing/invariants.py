@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from workbench.errors import InputError
+from workbench.checks import held
 
 if TYPE_CHECKING:
     from workbench.sizing.answering import Answer
@@ -31,14 +31,7 @@ def check_answer(measured: Measured, found: Answer) -> pl.DataFrame:
     InputError
         An invariant does not hold; the message names it with both figures.
     """
-    rows = [*_of_points(measured, found), *_of_intervals(found), *_of_goodput(found), *_repeated(measured)]
-    names, counts = [name for name, _ in rows], [float(count) for _, count in rows]
-    checks = pl.DataFrame({"check": names, "found": counts}, schema={"check": pl.String, "found": pl.Float64})
-    checks = checks.with_columns(allowed=pl.lit(0.0), holds=pl.col("found") <= 0)
-    if (broken := checks.filter(~pl.col("holds"))).height:
-        row = broken.row(0, named=True)
-        raise InputError("an invariant does not hold", where=row["check"], found=row["found"], allowed="at most 0")
-    return checks
+    return held([*_of_points(measured, found), *_of_intervals(found), *_of_goodput(found), *_repeated(measured)])
 
 
 def _of_points(measured: Measured, found: Answer) -> list[tuple[str, float]]:

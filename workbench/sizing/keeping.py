@@ -36,11 +36,15 @@ def load_of(users: float | None, rate_per_s: float | None) -> Load:
     Raises
     ------
     ConfigError
-        Both or neither.
+        Both or neither, or nobody is to be served.
     """
     if (users is None) == (rate_per_s is None):
         raise ConfigError("what is to be served?", do="give --target-users N, or --target-rate R for open loops")
-    return Load(users, "users") if users is not None else Load(float(rate_per_s or 0), "1/s")
+    found = Load(users, "users") if users is not None else Load(float(rate_per_s or 0), "1/s")
+    if not found.value > 0:
+        where = "--target-users" if users is not None else "--target-rate"
+        raise ConfigError("nobody is to be served", where=where, found=found.value, allowed="more than 0")
+    return found
 
 
 def estimate(

@@ -9,9 +9,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from workbench.errors import ConfigError
+from workbench.live.choosing import Pick
 from workbench.sizing.config import Goal
 from workbench.sizing.simulation.service import Service
 
+_SWEEP = Pick("sweep", folders=("sweep.json",))
 Gpus = Annotated[int, Field(ge=1, le=4096)]
 # What has a parameter of its own in the notebook, or none because the study sets it.
 OWN = ("protocol", "url", "function", "target_confirm", "header_env", "gpus", "goals", "seed")
@@ -34,7 +36,9 @@ class NotebookConfig(BaseModel):
     header_env: list[str] = Field(default=[], description="Live: HEADER=VARIABLE, an environment variable each.")
     settings: list[str] = Field(default=[], description="More of the sweep, NAME=VALUE: fields of SweepConfig.")
     time_scale: float = Field(default=0.05, gt=0, le=10, description="Live simulator: factor on its times and limits.")
-    sweep: list[str] = Field(default=[], description="Folders of sweeps that are there; nothing is measured.")
+    sweep: Annotated[list[str], _SWEEP] = Field(
+        default=[], description="Folders of sweeps that are there; nothing is measured."
+    )
     gpu_price_per_h: float | None = Field(default=None, ge=0, description="Price of a GPU for an hour.")
     truth_runs: int = Field(default=3, ge=0, le=100, description="Virtual time: runs per count that is tried.")
     seed: int = Field(default=0, ge=0, description="Start of all random numbers.")
@@ -117,6 +121,6 @@ def assigned(texts: Sequence[str], *, where: str) -> dict[str, Any]:
             )
         try:
             found[name] = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             found[name] = value.strip()
     return found

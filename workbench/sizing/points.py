@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.sizing import flow, quantiles, samples, steady
+from workbench import quantiles
+from workbench.sizing import flow, samples, steady
 from workbench.sizing.tables import METRICS, OUTCOMES, POINTS, QUANTILES
 
 if TYPE_CHECKING:

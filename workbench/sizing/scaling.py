@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -130,7 +130,11 @@ def _fit(model: Model, gpus: Floats, capacities: Floats, weights: Floats) -> tup
 
 def carried(law: tuple[float, float, float], gpus: float) -> float:
     """The capacity of so many GPUs by a law."""
-    per_gpu, contention, coherency = law
+    return float(_law(*law, gpus))
+
+
+def _law(per_gpu: Any, contention: Any, coherency: Any, gpus: Any) -> Any:
+    """The formula, of numbers or of arrays."""
     return per_gpu * gpus / (1 + contention * (gpus - 1) + coherency * gpus * (gpus - 1))
 
 
@@ -143,7 +147,7 @@ def _reason(law: tuple[float, float, float], sampled: Floats, load: float, most:
     """Why no count up to `most` is given: the law peaks below the load, and surely so, or nobody knows."""
     counts = np.arange(1.0, 4 * most + 1)
     per_gpu, contention, coherency = (sampled[:, place, None] for place in range(3))
-    carried_by = per_gpu * counts / (1 + contention * (counts - 1) + coherency * counts * (counts - 1))
+    carried_by = _law(per_gpu, contention, coherency, counts)
     if np.mean(carried_by.max(axis=1) < load) >= 0.95:
         best = max(carried(law, n) for n in counts)
         return f"no count carries {load:g}: the law's largest capacity is {best:.4g}"

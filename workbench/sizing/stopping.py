@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from workbench.sizing import quantiles, samples, steady
+from workbench import quantiles
+from workbench.sizing import samples, steady
 from workbench.sizing.config import SweepConfig
 
 

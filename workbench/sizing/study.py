@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import polars as pl
 
 from workbench.display import KeyNumber
-from workbench.sizing import key_numbers
+from workbench.sizing import key_numbers, next_steps
 from workbench.sizing import measured as measuring
 from workbench.sizing.answering import Answer, answer
 from workbench.sizing.comparing import COMPARISON, comparison
@@ -137,6 +137,10 @@ class Study:
     def key_numbers(self) -> list[KeyNumber]:
         """What stands below the answer."""
         return key_numbers.of_answer(self.found)
+
+    def next_steps(self) -> list[str]:
+        """What to do next."""
+        return next_steps.of_answer(self.found)
 
     def tables(self) -> list[tuple[Table, pl.DataFrame]]:
         """What goes into the run folder."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from workbench import renderer
@@ -78,9 +78,3 @@ def watching() -> Iterator[Watcher]:
         yield Cell(handle)
     finally:
         handle.update(Shown("", ""))
-
-
-def bullets(lines: Sequence[str]) -> Shown:
-    """Notes, one a line."""
-    html = "".join(f"<li>{escape(line)}</li>" for line in lines)
-    return Shown(f"<ul>{html}</ul>", "\n".join(f"- {line}" for line in lines))

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from workbench import quantiles
 from workbench.errors import InputError
-from workbench.sizing import quantiles, samples
+from workbench.sizing import samples
 from workbench.sizing.config import Goal
 from workbench.sizing.points import Limits, kept, points
 from workbench.sizing.tables import VERIFICATION

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench import renderer
+from workbench import quantiles, renderer
 from workbench.formats import number
-from workbench.sizing import quantiles
 from workbench.sizing.config import Goal
 from workbench.sizing.curves import CURVES
 from workbench.sizing.estimate import Capacity, Level, capacity

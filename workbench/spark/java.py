@@ -19,7 +19,7 @@ def environment() -> dict[str, str]:
         pyspark or every Java is missing.
     """
     if importlib.util.find_spec("pyspark") is None:
-        raise MissingToolError("pyspark is not installed", do="pip install 'accelerated-workbench[spark]'")
+        raise MissingToolError("pyspark is not installed", do="pip install -r requirements.lock")
     found = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     if os.environ.get("JAVA_HOME") or shutil.which("java"):
         return found

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import typer
-
+from workbench.commands import group
 from workbench.speedup.commands.compare import compare
 from workbench.speedup.commands.explain import explain
 from workbench.speedup.commands.export import export
@@ -13,17 +12,14 @@ from workbench.speedup.commands.qualify import qualify
 from workbench.speedup.commands.record import record
 from workbench.speedup.commands.validate import validate
 
-app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="Measure and predict what an accelerator gains, operator by operator.",
-)
+FIRST_STEPS = """\
+  workbench speedup profile data/samples/eventlogs/tpch_sf0.1.zstd
+  workbench speedup generate data/samples/speedup/tpch-sf1 --output factors.json
+  workbench speedup qualify data/samples/eventlogs/tpch_sf0.1.zstd --factors factors.json
+  workbench run speedup                 the report
+"""
 
-
-@app.callback()
-def _group() -> None:
-    """Measure and predict what an accelerator gains, operator by operator."""
-
+app = group("Measure and predict what an accelerator gains, operator by operator.", first_steps=FIRST_STEPS)
 
 app.command()(profile)
 app.command()(record)

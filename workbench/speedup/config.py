@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from workbench.eventlog.notebook_config import EVENT_LOG, EVENT_LOGS
+from workbench.live.choosing import Pick
+
+_RECORDING = Pick("recording", folders=("recording.json",))
+_FACTORS = Pick("factor model", files=("*.json",))
 
 
 class ProfileConfig(BaseModel):
@@ -30,20 +36,22 @@ class NotebookConfig(BaseModel):
         default="pair",
         description="What to show. Where it is left at pair, `event_log` means profile, and `logs` mean fleet.",
     )
-    recording_folder: str = Field(
+    recording_folder: Annotated[str, _RECORDING] = Field(
         min_length=1, description="Folder of `workbench speedup record`; also makes the factors."
     )
     baseline: str = Field(default="", description="Side that the factors start from; the recording's first if empty.")
     candidate: str = Field(default="", description="Side that they lead to; the recording's second if empty.")
     query: str = Field(default="", description="Query whose steps are shown first; the longest if empty.")
     set_factors: list[str] = Field(default=[], description="Factors set by hand, Operator=1.5 each.")
-    logs: list[str] = Field(default=[], description="Fleet: event logs, folders or URLs.")
-    factors_file: str = Field(
+    logs: Annotated[list[str], EVENT_LOGS] = Field(default=[], description="Fleet: event logs, folders or URLs.")
+    factors_file: Annotated[str, _FACTORS] = Field(
         default="", description="Fleet: factor model, a JSON file; that of the recording if empty."
     )
     price_baseline_per_h: float | None = Field(default=None, ge=0, description="Fleet: price of the baseline per hour.")
     price_candidate_per_h: float | None = Field(default=None, ge=0, description="Fleet: price of the candidate.")
-    event_log: str = Field(default="", description="Profile: event log, a file, a rolling folder or a URL.")
+    event_log: Annotated[str, EVENT_LOG] = Field(
+        default="", description="Profile: event log, a file, a rolling folder or a URL."
+    )
     sql_ids: list[int] = Field(default=[], description="Profile: SQL executions to look at; all when empty.")
     top_operators: int = Field(default=12, ge=1, le=100, description="Rows of operator tables, bars of charts.")
     level: float = Field(default=0.9, gt=0.5, lt=1, description="Confidence of the intervals.")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from workbench.formats import escape, number
+from workbench.formats import number
+from workbench.live.moving import Moving, slider_options
 from workbench.speedup.what_if import LEAST_FACTOR, MOST_FACTOR
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ STEP = 0.01  # of the decimal logarithm: 2.3 %
 LABEL_LENGTH = 26
 
 
-class Controls:
+class Controls(Moving):
     """Sliders, a button that sets them back, a sentence and a chart, bound to one `WhatIf`.
 
     Nothing here needs a front end: without one the sliders are objects that nobody moves.
@@ -24,6 +25,7 @@ class Controls:
     def __init__(self, what_if: WhatIf) -> None:
         import ipywidgets
 
+        super().__init__()
         self.what_if = what_if
         self.sliders: dict[str, Any] = {name: _slider(what_if, name) for name in what_if.important()}
         self.reset = ipywidgets.Button(
@@ -36,36 +38,35 @@ class Controls:
             style={"description_width": "initial"},
             layout=ipywidgets.Layout(width="auto"),
         )
-        self.sentence = ipywidgets.HTML()
-        self._chart: Any = None
         self._quiet = False
         for name, slider in self.sliders.items():
             slider.observe(lambda change, name=name: self._moved(name, change["new"]), "value")
         self.reset.on_click(lambda _: self._back())
         self.query.observe(lambda change: self._other(change["new"]), "value")
-        self._say()
+        self.say()
 
-    def box(self) -> Any:
-        """All controls, in as many columns as there is room for."""
+    def words(self) -> str:
+        """What the factors as set predict."""
+        return self.what_if.answer
+
+    def chart(self) -> Any:
+        """The chosen query from one time to the other."""
+        return self.what_if.chart()
+
+    def controls(self) -> list[Any]:
+        """The sliders in as many columns as there is room for, the query, the way back."""
         import ipywidgets
 
         grid = ipywidgets.Box(list(self.sliders.values()), layout=ipywidgets.Layout(flex_flow="row wrap", width="100%"))
         bar = ipywidgets.Box(
             [self.query, self.reset], layout=ipywidgets.Layout(flex_flow="row wrap", align_items="center")
         )
-        return ipywidgets.VBox([self.sentence, grid, bar])
-
-    def show(self) -> None:
-        """Show the controls, and below them the chart that they change."""
-        from IPython.display import display
-
-        display(self.box())  # type: ignore[no-untyped-call]
-        self._chart = display(self.what_if.chart(), display_id=True)  # type: ignore[no-untyped-call]
+        return [grid, bar]
 
     def _moved(self, name: str, factor: float) -> None:
         if not self._quiet:
             self.what_if.set(name, factor)
-            self._redraw()
+            self.redraw()
 
     def _back(self) -> None:
         self.what_if.reset()
@@ -75,19 +76,11 @@ class Controls:
                 slider.value = self.what_if.measured[name]
         finally:
             self._quiet = False
-        self._redraw()
+        self.redraw()
 
     def _other(self, query: str) -> None:
         self.what_if.query = query
-        self._redraw()
-
-    def _redraw(self) -> None:
-        self._say()
-        if self._chart is not None:
-            self._chart.update(self.what_if.chart())
-
-    def _say(self) -> None:
-        self.sentence.value = f"<p>{escape(self.what_if.answer)}</p>"
+        self.redraw()
 
 
 def _slider(what_if: WhatIf, name: str) -> Any:
@@ -105,9 +98,5 @@ def _slider(what_if: WhatIf, name: str) -> Any:
         step=STEP,
         description=short,
         tooltip=f"{name}: measured {number(measured)}",
-        readout_format=".2f",
-        # Each redraw takes a moment; while the slider is dragged they would pile up.
-        continuous_update=False,
-        style={"description_width": "170px"},
-        layout=ipywidgets.Layout(width="440px", max_width="100%"),
+        **slider_options(170, 440, ".2f"),
     )

@@ -10,6 +10,7 @@ from typing import Any
 from workbench.errors import InputError
 from workbench.eventlog.scrub import scrub
 from workbench.eventlog.sources import BYSTANDER, DATABRICKS, MAX_LOGS, ROLLED
+from workbench.stores import open_store
 
 MAGIC = "*?["
 # Files that stand beside logs and are plainly none; any other that is no log is told with its reason.
@@ -44,17 +45,7 @@ def candidates(paths: Sequence[str | Path]) -> list[Candidate]:
 
 
 def _at(path: str) -> list[Candidate]:
-    import fsspec
-
-    try:
-        store, root = fsspec.core.url_to_fs(str(Path(path).expanduser()) if "://" not in path else path)
-    except (ImportError, ValueError) as error:
-        raise InputError(
-            "this kind of URL cannot be opened here",
-            where=scrub(path),
-            found=scrub(str(error)),
-            do="install the fsspec package for it (for example: pip install s3fs)",
-        ) from error
+    store, root = open_store(str(Path(path).expanduser()) if "://" not in path else path, told=scrub)
     try:
         roots = [root] if store.exists(root) or not set(MAGIC) & set(path) else sorted(store.glob(root))
         if not roots or not store.exists(roots[0]):

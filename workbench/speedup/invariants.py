@@ -6,7 +6,7 @@ import math
 
 import polars as pl
 
-from workbench.errors import InputError
+from workbench.checks import held
 from workbench.speedup.calibrated import Calibrated
 from workbench.speedup.measured import Measured
 from workbench.speedup.qualify import Qualified
@@ -55,7 +55,7 @@ def check_pair(
     if validation is not None:
         outside = _outside(validation, "predicted_s", "predicted_low_s", "predicted_high_s")
         rows.append(("predictions of left-out queries outside their own interval", outside, 0.0))
-    return _held(rows)
+    return held(rows)
 
 
 def check_fleet(qualified: Qualified) -> pl.DataFrame:
@@ -72,7 +72,7 @@ def check_fleet(qualified: Qualified) -> pl.DataFrame:
         An invariant does not hold; the message names it with both figures.
     """
     rows, queries = qualified.applications, qualified.predictions
-    return _held(
+    return held(
         [
             ("predictions outside their own interval", _outside(rows, *_ends("predicted_{}s")), 0.0),
             ("ratios outside their own interval", _outside(rows, "ratio", "ratio_low", "ratio_high"), 0.0),
@@ -90,19 +90,6 @@ def _ends(name: str) -> tuple[str, str, str]:
 def _off_saved(rows: pl.DataFrame) -> float:
     off = (pl.col("baseline_s") - pl.col("predicted_s") - pl.col("saved_s")).abs().max()
     return float(rows.select(off).item() or 0.0)
-
-
-def _held(rows: list[tuple[str, float, float]]) -> pl.DataFrame:
-    """The rows as a table; a broken one stops."""
-    checks = pl.DataFrame(rows, schema=["check", "found", "allowed"], orient="row").with_columns(
-        holds=pl.col("found") <= pl.col("allowed")
-    )
-    if (broken := checks.filter(~pl.col("holds").fill_null(value=False))).height:
-        row = broken.row(0, named=True)
-        raise InputError(
-            "an invariant does not hold", where=row["check"], found=row["found"], allowed=f"at most {row['allowed']}"
-        )
-    return checks
 
 
 def _missing(measured: Measured) -> float:

@@ -130,7 +130,7 @@ def read(path: str | Path) -> FactorModel:
     except ValidationError as error:
         wrong = [f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()[:8]]
         raise InputError("not a factor model", where=place, found="; ".join(wrong), do=_make_one()) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError("not JSON", where=place, found=str(error)[:200], do=_make_one()) from error
 
 

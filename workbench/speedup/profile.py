@@ -8,7 +8,7 @@ from typing import Literal
 
 import polars as pl
 
-from workbench.errors import InputError
+from workbench.errors import BrokenInvariantError, InputError
 from workbench.eventlog.reader import Facts
 from workbench.speedup import tables
 
@@ -41,7 +41,7 @@ class Profile:
         return "invalid" if self.reasons else "valid"
 
 
-def profile(facts: Facts, *, sql_ids: Sequence[int] = (), log_id: int = 0) -> Profile:
+def profile(facts: Facts, *, sql_ids: Sequence[int] = (), log_id: int | None = None) -> Profile:
     """What did the application spend its time on: queries, stages, operators?
 
     Parameters
@@ -51,7 +51,7 @@ def profile(facts: Facts, *, sql_ids: Sequence[int] = (), log_id: int = 0) -> Pr
     sql_ids
         SQL executions to look at; all, and the stages outside SQL, when empty.
     log_id
-        Which of the logs in `facts`.
+        Which of the logs in `facts`; null: the only one.
 
     Returns
     -------
@@ -62,7 +62,8 @@ def profile(facts: Facts, *, sql_ids: Sequence[int] = (), log_id: int = 0) -> Pr
     Raises
     ------
     InputError
-        There is no such log, or it has no such SQL execution (those that it has are listed).
+        There is no such log, or several and none is named; or it has no such SQL execution (those that it has are
+        listed).
 
     Notes
     -----
@@ -92,16 +93,18 @@ def profile(facts: Facts, *, sql_ids: Sequence[int] = (), log_id: int = 0) -> Pr
     )
 
 
-def _of_log(facts: Facts, log_id: int) -> Facts:
-    one = facts.of_log(log_id)
-    if not one.applications.height:
+def _of_log(facts: Facts, log_id: int | None) -> Facts:
+    there = facts.applications["log_id"].to_list()
+    if log_id is None and len(there) > 1:
         raise InputError(
-            "no application of this number",
-            where="log_id",
-            found=log_id,
-            allowed=facts.applications["log_id"].to_list(),
+            "several event logs: a profile is of one",
+            found=f"{len(there)} applications",
+            do="name one of the files; `workbench speedup qualify FOLDER` takes all of them",
         )
-    return one
+    wanted = there[0] if log_id is None and there else log_id
+    if wanted is None or wanted not in there:
+        raise InputError("no application of this number", where="log_id", found=wanted, allowed=there)
+    return facts.of_log(wanted)
 
 
 def _seconds(column: str, zero_ms: int = 0) -> pl.Expr:
@@ -342,7 +345,7 @@ def _answer(overview: pl.DataFrame, queries: pl.DataFrame, coverage: pl.DataFram
     return f"{sentence}; operators report times in stages with {timed / row['task_time_s']:.0%} of the task time."
 
 
-def check(result: Profile, facts: Facts, *, log_id: int = 0) -> pl.DataFrame:
+def check(result: Profile, facts: Facts, *, log_id: int | None = None) -> pl.DataFrame:
     """Do the tables agree with each other and with the log?
 
     Returns
@@ -352,7 +355,7 @@ def check(result: Profile, facts: Facts, *, log_id: int = 0) -> pl.DataFrame:
 
     Raises
     ------
-    InputError
+    BrokenInvariantError
         An invariant does not hold; the message names it with both figures.
     """
     one = _of_log(facts, log_id)
@@ -375,7 +378,9 @@ def check(result: Profile, facts: Facts, *, log_id: int = 0) -> pl.DataFrame:
     )
     if (broken := checks.filter(~pl.col("holds"))).height:
         row = broken.row(0, named=True)
-        raise InputError("an invariant does not hold", where=row["check"], found=row["found"], allowed=row["expected"])
+        raise BrokenInvariantError(
+            "an invariant does not hold", where=row["check"], found=row["found"], allowed=row["expected"]
+        )
     return checks
 
 

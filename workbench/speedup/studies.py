@@ -11,7 +11,7 @@ import polars as pl
 from workbench.display import KeyNumber
 from workbench.eventlog.reader import Facts, read
 from workbench.runs import Run
-from workbench.speedup import calibrated_tables, key_numbers, steps
+from workbench.speedup import calibrated_tables, key_numbers, next_steps, steps
 from workbench.speedup import model as models
 from workbench.speedup import profile as profiles
 from workbench.speedup import qualify as qualification
@@ -60,6 +60,10 @@ class PairStudy:
         """What stands below the answer."""
         return key_numbers.of_pair(self.calibrated, self.left_out)
 
+    def next_steps(self) -> list[str]:
+        """What to do next."""
+        return next_steps.of_pair(self.calibrated, self.reasons)
+
     def tables(self) -> list[tuple[Table, pl.DataFrame]]:
         """What goes into the run folder."""
         found = [
@@ -103,6 +107,10 @@ class FleetStudy:
         """What stands below the answer."""
         return key_numbers.of_fleet(self.qualified)
 
+    def next_steps(self) -> list[str]:
+        """What to do next."""
+        return next_steps.of_fleet(self.qualified, self.reasons)
+
     def tables(self) -> list[tuple[Table, pl.DataFrame]]:
         """What goes into the run folder."""
         return [
@@ -136,6 +144,10 @@ class ProfileStudy:
     def key_numbers(self) -> list[KeyNumber]:
         """What stands below the answer."""
         return key_numbers.of_profile(self.profile)
+
+    def next_steps(self) -> list[str]:
+        """What to do next."""
+        return next_steps.of_profile(self.profile)
 
     def tables(self) -> list[tuple[Table, pl.DataFrame]]:
         """What goes into the run folder."""
@@ -171,8 +183,8 @@ def study(config: NotebookConfig, run: Run) -> Study:
 
 def _calibrated(config: NotebookConfig, run: Run) -> tuple[Pair, Calibrated]:
     """Factors of the recording; their model goes into the run folder, for `workbench speedup qualify`."""
-    run.add_input(config.recording_folder)
     pair = from_recording(config.recording_folder, config.baseline or None, config.candidate or None)
+    run.add_input(config.recording_folder)
     found = calibrate(pair.measured, pair.baseline, pair.candidate, level=config.level, engines=pair.engines)
     differing = pair.comparability.filter(pl.col("severity") != "ok").to_dicts()
     known = {"sources": pair.sources, "comparability": differing, "host": run.record["host"]}
@@ -214,6 +226,6 @@ def _fleet(config: NotebookConfig, run: Run) -> FleetStudy:
 
 
 def _profile(config: NotebookConfig, run: Run) -> ProfileStudy:
+    facts = read(config.event_log)  # First: it says best what is no log.
     run.add_input(config.event_log)
-    facts = read(config.event_log)
     return ProfileStudy(profiles.profile(facts, sql_ids=config.sql_ids), facts)

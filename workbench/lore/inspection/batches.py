@@ -194,9 +194,7 @@ def parquet() -> Any:
     except ModuleNotFoundError as error:
         if error.name not in ("pyarrow", "pyarrow.parquet"):
             raise
-        raise MissingToolError(
-            "pyarrow is needed to read batches", do="pip install 'accelerated-workbench[spark]'"
-        ) from error
+        raise MissingToolError("pyarrow is needed to read batches", do="pip install -r requirements.lock") from error
 
 
 def _short(error: Exception) -> str:

@@ -13,6 +13,7 @@ from workbench.errors import InputError
 MOST_FILES = 500_000
 _NUMBERED = re.compile(r"(loreId|input|partition|batch)-(\d{1,9})(\.parquet)?")
 OUTPUT = "output"
+_NAMED = "name a folder loreId-N, or one that holds such folders"
 
 
 @dataclass
@@ -66,7 +67,7 @@ def dumps(path: Path) -> list[Path]:
     if "://" in str(path) or re.match(r"[a-z0-9]+:/", str(path)):
         raise InputError("inspection reads folders of this machine", found=path, do="copy the dump here first")
     if not path.is_dir():
-        raise InputError("no such folder" if not path.exists() else "not a folder", where=path)
+        raise InputError("no such folder" if not path.exists() else "not a folder", where=path, do=_NAMED)
     if is_numbered(path) or _is_dump(path):
         return [path]
     found = {number: each for each in _entries(path) if (number := _number(each.name, "loreId")) is not None}

@@ -80,7 +80,7 @@ def _workflow(options: Options) -> Workflow:
     assert options.config_file is not None
     if options.endpoint is None:
         return LocalWorkflow(options.config_file, options.nat_python)
-    from workbench.sizing.config import is_loopback
+    from workbench.host import is_loopback
 
     host = host_of(options.endpoint)
     if not is_loopback(host) and (options.target_confirm or "").lower() != host:

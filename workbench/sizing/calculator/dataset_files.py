@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 import re
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from workbench.errors import InputError
+from workbench.tables import read_parquet
 
 if TYPE_CHECKING:
     import polars as pl
 
 LARGEST_BYTES = 256 << 20
 _TRAILING = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[\]}])')
+
+# What zipfile raises for a damaged, an encrypted, and an oddly packed member.
+_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, MemoryError)
 
 Kind = Literal["json", "jsonl", "csv", "parquet", "xls"]
 Row = dict[str, Any]
@@ -55,7 +60,7 @@ def _json(path: Path, notices: list[str]) -> list[Row]:
         mended = _TRAILING.sub(lambda found: found[1] or "", text)
         try:
             document = json.loads(mended)
-        except json.JSONDecodeError:
+        except ValueError:
             where = f"{path}, line {first.lineno}, column {first.colno}"
             raise InputError("dataset is not JSON", where=where, found=first.msg) from first
         notices.append(f"{path.name}: trailing commas passed over")
@@ -85,8 +90,8 @@ def _json_lines(path: Path) -> Iterator[Row]:
             where = f"{path}, line {number}"
             try:
                 row = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise InputError("a line is not JSON", where=where, found=error.msg) from error
+            except ValueError as error:
+                raise InputError("a line is not JSON", where=where, found=str(error)[:120]) from error
             if not isinstance(row, dict):
                 raise InputError("a line is no object", where=where, found=type(row).__name__)
             yield row
@@ -95,11 +100,11 @@ def _json_lines(path: Path) -> Iterator[Row]:
 def _frame(path: Path, kind: Kind) -> pl.DataFrame:
     import polars as pl
 
+    if kind == "parquet":
+        return read_parquet(path)
     try:
-        if kind == "parquet":
-            return pl.read_parquet(path, glob=False)
         return pl.read_csv(path, glob=False, infer_schema_length=None)
-    except pl.exceptions.PolarsError as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise InputError(f"dataset is not a readable {kind} file", where=path, found=str(error)[:200]) from error
 
 
@@ -116,7 +121,7 @@ def _sheet(path: Path) -> Iterator[Row]:
             book = openpyxl.load_workbook(file, read_only=True, data_only=True)
             table = list(book.worksheets[0].iter_rows(values_only=True))
     # Damaged workbooks make the library fail in many ways: parsers', zip's, and look-ups of parts that are not there.
-    except (zipfile.BadZipFile, SyntaxError, LookupError, ValueError, TypeError, AttributeError) as error:
+    except (*_DAMAGE, SyntaxError, LookupError, ValueError, TypeError, AttributeError) as error:
         do = "save it as .xlsx (older .xls files cannot be read)"
         raise InputError("dataset is not a readable xlsx file", where=path, found=str(error)[:200], do=do) from error
     names = table[0] if table else ()

@@ -61,6 +61,9 @@ def _parsed(path: Path) -> dict[str, Any]:
         mark = getattr(error, "problem_mark", None)
         found = getattr(error, "problem", None)
         raise InputError("not YAML", where=f"{path}, line {mark.line + 1}" if mark else path, found=found) from None
+    except ValueError as error:
+        # A date such as 2026-02-30, a number of thousands of digits: what looks like a value and is none.
+        raise InputError("not YAML", where=path, found=str(error)[:120]) from None
     if not isinstance(document, dict):
         raise ConfigError("config file is no mapping", where=path, found=type(document).__name__)
     return document

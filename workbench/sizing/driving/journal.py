@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from workbench import __version__, files, redaction, runs
 from workbench.errors import ConfigError, InputError
+from workbench.holding import held
 from workbench.sizing.config import SweepConfig
 from workbench.sizing.driving.limits import Spent
 from workbench.sizing.tables import REQUESTS, STEPS
@@ -215,6 +216,7 @@ def alone_in(folder: Path | None) -> Iterator[None]:
         except OSError as error:
             raise ConfigError("another sweep writes into this folder", where="--resume", found=folder) from error
         try:
-            yield
+            with held(folder):
+                yield
         finally:
             path.unlink(missing_ok=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
-from types import TracebackType
-from typing import Self
 
+from workbench import lines
 from workbench.sizing.driving.step import Held, runtime_s
 from workbench.sizing.driving.wire import Load
 
 LAST = 500
-LINE_EVERY_S = 10.0
+STOPPING = "stopping: nothing more is sent, waiting for the requests in flight; Ctrl-C again to break them off"
+BREAKING_OFF = "breaking off the requests in flight"
 
 
 def load_text(load: Load) -> str:
@@ -38,31 +38,21 @@ def figures(held: Held) -> str:
     return ", ".join(parts)
 
 
-class Lines:
-    """A line when a step begins, now and then, and when it ends: for logs and pipes."""
+class Lines(lines.Lines):
+    """A line when a step begins, now and then, and when it ends."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._name = ""
-        self._next = 0.0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Nothing is left open."""
 
     def begun(self, load: Load) -> None:
         """A step begins."""
         self._name = f"step {load.step}, {load_text(load)}"
-        self._next = time.monotonic() + LINE_EVERY_S
+        self._next = time.monotonic() + self.every_s
 
     def going(self, held: Held) -> None:
         """What there is so far."""
-        if time.monotonic() >= self._next:
-            self._next = time.monotonic() + LINE_EVERY_S
-            self.say(f"{self._name}: {figures(held)}, {held.in_flight} in flight")
+        self.now_and_then(f"{self._name}: {figures(held)}, {held.in_flight} in flight, {held.duration_s:.0f} s")
 
     def ended(self, held: Held) -> None:
         """A step is over."""
@@ -72,52 +62,11 @@ class Lines:
         """The user wants it to end."""
         self.say(STOPPING if times == 1 else BREAKING_OFF)
 
-    def say(self, line: str) -> None:
-        """A line."""
-        # One write, for requests are driven in another thread.
-        sys.stderr.write(line + "\n")
-        sys.stderr.flush()
 
-
-STOPPING = "stopping: nothing more is sent, waiting for the requests in flight; Ctrl-C again to break them off"
-BREAKING_OFF = "breaking off the requests in flight"
-
-
-class Live(Lines):
+class Live(Lines, lines.ChangingLine):
     """The figures of the running step in one line that changes; a line that stays when it ends."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        from rich.console import Console
-        from rich.live import Live as RichLive
-
-        self._console = Console(stderr=True)
-        # Drawn when there is news: a thread that redraws ten times a second would make requests late.
-        self._live = RichLive(console=self._console, auto_refresh=False, transient=True)
-
-    def __enter__(self) -> Self:
-        self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Give the terminal back."""
-        self._live.stop()
-
-    def going(self, held: Held) -> None:
-        """What there is so far."""
-        from rich.text import Text
-
-        line = f"{self._name}: {figures(held)}, {held.in_flight} in flight, {held.duration_s:.0f} s"
-        self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
-
-    def say(self, line: str) -> None:
-        """A line that stays."""
-        from rich.text import Text
-
-        self._live.update(Text(""), refresh=True)
-        self._console.print(Text(line), soft_wrap=True)
+    every_s = lines.DRAWN_EVERY_S
 
 
 def watcher() -> Lines:

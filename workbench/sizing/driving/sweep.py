@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from workbench import files
+from workbench.asking import in_a_thread
 from workbench.errors import ConfigError, InputError
 from workbench.sizing.config import SweepConfig, confirm_target, sweep_config
 from workbench.sizing.driving import journal as journals
@@ -75,7 +71,8 @@ def run(
     """
     asked = Asked()
     work = _prepared(workflow, out, keep, resume, command, settings)
-    return _in_a_thread(work, asked, watcher or Silence())
+    told = watcher or Silence()
+    return in_a_thread(lambda: work.done(asked, told), asked, told.stopping, name="sizing sweep")
 
 
 async def drive(
@@ -151,48 +148,6 @@ def _prompts(config: SweepConfig) -> tuple[Prompts, dict[str, Any]]:
         different = len(set(texts))
         described = {"made": False, "rows": len(texts), "different": different, "sha256": files.sha256(config.prompts)}
     return Prompts(texts, config.input_tokens, config.input_cv, config.unique_prefix, config.seed), described
-
-
-def _in_a_thread(work: Work, asked: Asked, watcher: Watcher) -> Sweep:
-    """Drive it in a thread with its own event loop: a notebook's own is running, and signals come to this one."""
-    found: list[Sweep] = []
-    died: list[BaseException] = []
-    over = threading.Event()
-
-    def body() -> None:
-        try:
-            found.append(asyncio.run(work.done(asked, watcher)))
-        except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
-            died.append(error)
-        finally:
-            over.set()
-
-    threading.Thread(target=body, name="sizing sweep", daemon=True).start()
-    told = 0
-    with _asking(asked):
-        while not over.wait(0.1):
-            if asked.times > told:
-                told = asked.times
-                watcher.stopping(told)
-    if died:
-        raise died[0]
-    return found[0]
-
-
-@contextmanager
-def _asking(asked: Asked) -> Iterator[None]:
-    """Within, Ctrl-C and SIGTERM ask the sweep to end; raised as an exception a second one could lose the data."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    kept = (None, signal.SIG_IGN)
-    numbers = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) not in kept]
-    old = {number: signal.signal(number, lambda *_: asked.stop()) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, earlier in old.items():
-            signal.signal(number, earlier)
 
 
 __all__ = ["Asked", "Silence", "Sweep", "Watcher", "drive", "run"]

@@ -126,7 +126,7 @@ def frames(imported: Imported, gpus: int) -> tuple[pl.DataFrame, pl.DataFrame]:
         There is no request at all, or one that ended before it was sent.
     """
     if not imported.steps:
-        raise InputError(f"no request in this result of {imported.tool}", found=imported.notes or None)
+        raise InputError("no request in this result", where=f"result of {imported.tool}", found=imported.notes or None)
     requests: dict[str, list[Any]] = {column.name: [] for column in REQUESTS.columns}
     steps = []
     ordered = sorted(imported.steps, key=lambda step: step.began_s or 0.0)

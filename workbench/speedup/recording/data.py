@@ -81,7 +81,7 @@ def generator_version() -> str:
     try:
         return metadata.version(GENERATOR)
     except metadata.PackageNotFoundError as error:
-        do = "pip install 'accelerated-workbench[spark]', or name Parquet files of your own with --data DIR"
+        do = "pip install -r requirements.lock, or name Parquet files of your own with --data DIR"
         raise MissingToolError(f"{GENERATOR} is not installed", do=do) from error
 
 

@@ -7,6 +7,7 @@ import time
 from types import TracebackType
 from typing import Any, Self
 
+from workbench import lines
 from workbench.formats import duration
 
 
@@ -31,20 +32,13 @@ class Clock:
         return "" if left is None else f", about {duration(left)} left"
 
 
-class Lines:
+class Lines(lines.Lines):
     """A line when a session begins, a pass ends, a query fails, a session ends: for logs and pipes."""
 
     def __init__(self, clock: Clock) -> None:
+        super().__init__()
         self._clock = clock
         self._name = ""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Nothing is left open."""
 
     def started(self, label: str, number: int, place: str) -> None:
         """A session begins; `place` says which of how many."""
@@ -61,11 +55,6 @@ class Lines:
     def ended(self, text: str) -> None:
         """A session is over."""
         self.say(f"{self._name}: {text}")
-
-    def say(self, text: str) -> None:
-        """Anything else worth a line."""
-        sys.stderr.write(text + "\n")
-        sys.stderr.flush()
 
 
 class Bar:

@@ -52,7 +52,7 @@ class Store:
             found = json.loads((self.folder / f"{session}.json").read_text(encoding="utf-8"))
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise InputError("unreadable answers", where=self.folder / f"{session}.json", found=str(error)) from error
         if not isinstance(found, dict):
             raise InputError("unreadable answers", where=self.folder / f"{session}.json", found=type(found).__name__)
@@ -73,7 +73,7 @@ class Store:
                 raise ValueError(f"its size is not told, or is above {MAX_ANSWER_BYTES >> 20} MiB")
             content = zstandard.ZstdDecompressor().decompress(packed)
             return Answer.of(json.loads(content))
-        except (OSError, ValueError, KeyError, TypeError, zstandard.ZstdError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, zstandard.ZstdError) as error:
             raise InputError("unreadable answer", where=path, found=str(error)[:200]) from error
 
     def _path(self, digest: str) -> Path:

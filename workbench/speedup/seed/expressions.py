@@ -12,16 +12,18 @@ from collections.abc import Iterable
 from workbench.speedup.seed.scala_order import immutable
 
 JOIN_KEYS = re.compile(r"\[([\w#, +*\\\-\.<>=$`\(\)]+\])", re.ASCII)
-CALL = re.compile(r"(\w+)\(.*\)", re.ASCII)
-CALL_HEAD = re.compile(r"(\w+)\(", re.ASCII)
+# Where a word or a run of spaces begins, and nowhere else: trying every place inside takes the square of the time.
+CALL = re.compile(r"(?<!\w)(\w+)\(.*\)", re.ASCII)
+CALL_HEAD = re.compile(r"(?<!\w)(\w+)\(", re.ASCII)
 AGGREGATE = re.compile(r"^\((keys|functions)=\[(.*)\]\s*,\s*(keys|functions)=\[(.*)\]\s*\)$", re.ASCII)
 AGGREGATE_PREFIXES = ("finalmerge_", "partial_", "merge_")
 ORDER_BY = re.compile(r"orderBy=\[([\w#, \(\)]+\])", re.ASCII)
 SORT_KEYS = re.compile(r"\[([\w#, \(\)]+\])", re.ASCII)
 KEY_END = re.compile(r"(?<=FIRST,)|(?<=LAST,)")
-URL_PART = re.compile(r"parse_url\(.*,\s*(FILE|REF|AUTHORITY|USERINFO)(?:\s*,.*)*\)", re.ASCII | re.IGNORECASE)
-OPERATOR_AT_CALL = re.compile(r"(^|\s+)((AND|OR|NOT|IN|=|<=>|<|>|>=|\++|-|\*+))(\(+)", re.ASCII)
-OPERATOR_AT_END = re.compile(r"\s+((AND|OR|NOT|=|<=>|<|>|>=|\++|-|\*+))($|\)+)", re.ASCII)
+URL_PART = re.compile(r"parse_url\(.*,\s*(FILE|REF|AUTHORITY|USERINFO)(?:\s*,(?s:.*))?\)", re.ASCII | re.IGNORECASE)
+OPERATOR_AT_CALL = re.compile(r"(^|(?<!\s)\s+)((AND|OR|NOT|IN|=|<=>|<|>|>=|\++|-|\*+))(\(+)", re.ASCII)
+OPERATOR_AT_END = re.compile(r"(?<!\s)\s+((AND|OR|NOT|=|<=>|<|>|>=|\++|-|\*+))($|\)+)", re.ASCII)
+MOST_URL_STEPS = 500_000
 # Not expressions, or none that could make an operator fall back.
 IGNORED = frozenset(
     [
@@ -105,9 +107,11 @@ def _without_prefix(name: str) -> str:
 def _marked_urls(text: str) -> str:
     """`parse_url(…, REF)` and three other parts are not supported: the part is put into the function's name."""
     at = text.find("parse_url(")
+    if text.count("parse_url(") * len(text) > MOST_URL_STEPS:
+        return text  # no query has so many; each of them is a walk over the rest of the text
     while at >= 0:
         call = text[at : _closing(text, at + len("parse_url"))]
-        part = URL_PART.search(call)
+        part = URL_PART.match(call)
         if part:
             text = text.replace(call, call.replace("parse_url(", f"parse_url_{part[1].lower()}(", 1))
         at = text.find("parse_url(", at + 1)

@@ -1,7 +1,7 @@
 """Quantiles of attempts: failures are infinitely slow, neighbours in time resemble each other.
 
-Values come as an array with one row per request in the order they were sent; a row has one value, or one for each
-model call, padded with NaN. A failed request is infinite.
+Values come as an array with one row per request (or workload) in the order they were sent; a row has one value, or one
+for each model call, padded with NaN. One that failed is infinite.
 """
 
 from __future__ import annotations
@@ -77,23 +77,29 @@ def quantile(values: Floats, q: float, *, level: float = LEVEL) -> Quantile:
 def correlation_time(values: Floats, threshold: float) -> float:
     """How many neighbours say what one independent request would; 1 when they are independent.
 
-    The share of each request's values above the threshold as a series; its autocorrelations are added up while they
-    stand out from noise.
+    The share of each request's values above the threshold (of an infinite one: of failures) as a series; its
+    autocorrelations are added up while they stand out from noise.
     """
     known = ~np.isnan(values)
-    series = ((values > threshold) & known).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
+    # Where the quantile itself is a failure, failures are what is above it.
+    above = values > min(threshold, float(np.finfo(np.float64).max))
+    series = (above & known).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
     n = len(series)
     centred = series - series.mean()
     power = float(centred @ centred)
     if n < 20 or not power:
         return 1.0
-    time = 1.0
-    for lag in range(1, n // 10):
-        correlation = float(centred[lag:] @ centred[:-lag]) / power
-        if correlation < 1.645 / np.sqrt(n):
-            break
-        time += 2 * correlation
-    return time
+    correlations = _autocovariances(centred, n // 10)[1:] / power
+    noise = np.flatnonzero(correlations < 1.645 / np.sqrt(n))
+    told = correlations[: noise[0]] if len(noise) else correlations
+    return 1.0 + 2 * float(told.sum())
+
+
+def _autocovariances(centred: Floats, lags: int) -> Floats:
+    """Sums of products with what follows so many places later, for all lags below `lags` at once."""
+    size = 1 << (2 * len(centred) - 1).bit_length()
+    spectrum = np.fft.rfft(centred, size)
+    return np.fft.irfft(spectrum * spectrum.conj(), size)[:lags]
 
 
 def block_length(values: Floats, q: float) -> int:

@@ -1,0 +1,180 @@
+"""Who writes a run folder: told by a lock that ends with its process, and refused to a second one."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench import holding, runs
+from workbench.errors import ConfigError
+
+HOLDS = """
+import sys
+from workbench import runs
+run = runs.start("a", folder=sys.argv[1], title="First")
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def other(folder: Path) -> Any:
+    """Another process that writes into the folder."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDS, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_a_run_is_held_from_its_start_to_its_end(folder: Path) -> None:
+    run = runs.start("a", folder=folder)
+    assert (runs.holder(folder), run.state) == (os.getpid(), "running")
+    run.end("succeeded")
+    assert (runs.holder(folder), run.state) == (None, "succeeded")
+    assert sorted(path.name for path in folder.iterdir()) == ["run.json", "tables"]
+
+
+def test_a_second_process_is_refused_and_the_first_run_unharmed(folder: Path, other: subprocess.Popen[str]) -> None:
+    before = (folder / "run.json").read_bytes()
+    assert runs.holder(folder) == other.pid
+    with pytest.raises(ConfigError, match="another process writes") as caught:
+        runs.start("a", folder=folder, title="Second")
+    assert str(other.pid) in str(caught.value)
+    assert (folder / "run.json").read_bytes() == before
+
+
+def test_a_run_whose_process_was_killed_has_died_and_its_folder_is_free(
+    folder: Path, other: subprocess.Popen[str]
+) -> None:
+    assert runs.load(folder).state == "running"
+    other.send_signal(signal.SIGKILL)
+    other.wait()
+    run = runs.load(folder)
+    assert (run.status, run.state, runs.holder(folder)) == ("running", "died", None)
+    again = runs.start("a", folder=folder, title="Second")
+    assert (again.state, runs.holder(folder)) == ("running", os.getpid())
+    again.end("failed")
+
+
+def test_a_process_may_ask_again_for_what_it_holds(folder: Path) -> None:
+    runs.start("a", folder=folder)
+    again = runs.start("a", folder=folder, title="Again")
+    assert again.title == "Again"
+    again.end("succeeded")
+    assert not (folder / "run.lock").exists()
+
+
+def test_a_child_of_the_holder_does_not_end_its_lock(folder: Path) -> None:
+    runs.start("a", folder=folder)
+    if not (child := os.fork()):
+        runs.release(folder)
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert runs.holder(folder) == os.getpid()
+    runs.release(folder)
+
+
+@pytest.mark.parametrize("content", [b"", b"-1\n", b"0\n", b"no number", b"\xff" * 100])
+def test_a_lock_file_without_a_sensible_process_names_nobody(
+    folder: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fcntl
+
+    monkeypatch.setattr(holding, "_PATIENCE_S", 0.0)
+    folder.mkdir()
+    (folder / "run.lock").write_bytes(content)
+    with (folder / "run.lock").open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert runs.holder(folder) is None
+
+
+@pytest.mark.parametrize("kind", ["folder", "link"])
+def test_a_lock_that_is_no_file_is_not_followed(folder: Path, kind: str) -> None:
+    folder.mkdir()
+    if kind == "folder":
+        (folder / "run.lock").mkdir()
+    else:
+        (folder / "run.lock").symlink_to(folder / "elsewhere")
+    assert runs.holder(folder) is None
+    with pytest.raises(ConfigError, match="cannot make the run folder"):
+        runs.start("a", folder=folder)
+    assert not (folder / "elsewhere").exists()
+
+
+def test_a_file_system_without_locks_refuses_nobody_and_thinks_nobody_dead(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fcntl
+
+    def unsupported(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", unsupported)
+    run = runs.start("a", folder=folder)
+    assert (runs.holder(folder), run.state) == (None, "running")
+    run.end("succeeded")
+    assert not (folder / "run.lock").exists()
+
+
+def test_a_system_without_flock_works_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holding, "fcntl", None)
+    run = runs.start("a", folder=folder)
+    assert (runs.holder(folder), run.state) == (None, "running")
+    run.end("succeeded")
+
+
+def test_progress_is_one_whole_document_and_goes_with_the_end(folder: Path) -> None:
+    run = runs.start("a", folder=folder)
+    run.note_progress(3, 14, "The answer")
+    noted = json.loads((folder / "progress.json").read_text())
+    assert (noted["cell"], noted["cells"], noted["label"]) == (3, 14, "The answer")
+    assert noted["at"].endswith("+00:00")
+    run.end("succeeded")
+    assert not (folder / "progress.json").exists()
+
+
+def test_a_live_notebook_holds_its_run_until_it_has_concluded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(runs.OUT_VARIABLE, str(tmp_path))
+    monkeypatch.delenv(runs.RUN_DIR_VARIABLE, raising=False)
+    monkeypatch.setattr(runs, "_live", {})
+    run = runs.current("a")
+    assert runs.holder(run.folder) == os.getpid()
+    run.conclude("valid")
+    assert runs.holder(run.folder) is None
+
+
+def test_work_on_an_old_run_holds_it_while_it_lasts(folder: Path, other: subprocess.Popen[str]) -> None:
+    with pytest.raises(ConfigError, match="another process writes"), holding.held(folder):
+        pass
+    other.send_signal(signal.SIGKILL)
+    other.wait()
+    with holding.held(folder):
+        assert (runs.holder(folder), runs.load(folder).state) == (os.getpid(), "running")
+    assert (runs.holder(folder), runs.load(folder).state) == (None, "died")
+
+
+def test_who_held_it_before_holds_it_after(folder: Path) -> None:
+    run = runs.start("a", folder=folder)
+    with holding.held(folder):
+        pass
+    assert runs.holder(folder) == os.getpid()
+    with holding.held(folder):
+        run.end("succeeded")
+    assert runs.holder(folder) is None
