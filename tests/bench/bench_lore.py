@@ -1,6 +1,6 @@
 """What does a dump cost beside its query, and how soon is a replay verified? A sort merge join of 4 M and 1 M rows.
 
-    python -m tests.bench.bench_lore [--trials 7] [--rows 4000000] [--inline] [--json FILE]
+    python -m tests.bench.bench_lore [--trials 5] [--rows 4000000] [--json FILE]
 
 Within one warm session the plain query and the query with a dump alternate; each dump has the fingerprint, the
 checksums and the sidecar of a real one. The query is a scan, a filter, the join and a sort aggregate over 8 partitions,
@@ -13,7 +13,6 @@ import argparse
 import json
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -22,9 +21,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from tests.bench import shape
+from tests.bench.shape import Row, Trials
 from workbench.spark.java import environment
 
 WARM_UP = 5
+PLAIN, ONE, ALL = "the query alone", "with a dump of 1 of 8 partitions", "with a dump of all 8"
+INLINE = "with 1 of 8 dumped during the run"
 
 
 def write_data(spark: Any, folder: Path, rows: int) -> None:
@@ -75,22 +78,20 @@ def session(folder: Path, extra: dict[str, str]) -> Any:
     return spark
 
 
-def alternating(
-    ways: dict[str, Callable[[], None]], trials: int, untimed: Callable[[], None]
-) -> dict[str, list[float]]:
-    """Wall times in s by way; the order turns from trial to trial."""
-    times: dict[str, list[float]] = {name: [] for name in ways}
-    for number in range(trials):
-        for name in ways if number % 2 == 0 else reversed(ways):
-            begin = time.perf_counter()
-            ways[name]()
-            times[name].append(time.perf_counter() - begin)
-            untimed()
-            print(f"  trial {number + 1}, {name}: {times[name][-1]:.2f} s", file=sys.stderr)
-    return times
+def warm(ways: dict[str, Callable[[], None]], trials: int, clear: Callable[[], None]) -> Trials:
+    """Wall times by way after some runs that do not count; what a way wrote is deleted behind it, untimed."""
+
+    def timed(way: Callable[[], None]) -> dict[str, float]:
+        begin = time.perf_counter()
+        way()
+        wall_s = time.perf_counter() - begin
+        clear()
+        return {"wall_s": wall_s}
+
+    return shape.alternating({name: lambda way=way: timed(way) for name, way in ways.items()}, trials, warm_up=WARM_UP)
 
 
-def post_hoc(work: Path, trials: int, rows: int) -> dict[str, list[float]]:
+def post_hoc(work: Path, trials: int, rows: int) -> Trials:
     from workbench import lore
 
     spark = session(work, {})
@@ -109,9 +110,9 @@ def post_hoc(work: Path, trials: int, rows: int) -> dict[str, list[float]]:
         return way
 
     ways: dict[str, Callable[[], None]] = {
-        "query": lambda: run(query(spark, data)),
-        "one of 8": with_dump([0], work / "one"),
-        "all 8": with_dump(None, work / "all"),
+        PLAIN: lambda: run(query(spark, data)),
+        ONE: with_dump([0], work / "one"),
+        ALL: with_dump(None, work / "all"),
     }
 
     def clear() -> None:
@@ -119,17 +120,13 @@ def post_hoc(work: Path, trials: int, rows: int) -> dict[str, list[float]]:
             shutil.rmtree(work / name, ignore_errors=True)
         spark._jvm.java.lang.System.gc()
 
-    for _ in range(WARM_UP):
-        for way in ways.values():
-            way()
-            clear()
-    times = alternating(ways, trials, clear)
-    ways["all 8"]()
+    times = warm(ways, trials, clear)
+    ways[ALL]()
     spark.stop()
     return times
 
 
-def inline(work: Path, trials: int) -> dict[str, list[float]]:
+def inline(work: Path, trials: int) -> Trials:
     from workbench import lore
     from workbench.lore import config
     from workbench.lore import inline as hooks
@@ -147,85 +144,69 @@ def inline(work: Path, trials: int) -> dict[str, list[float]]:
         shutil.rmtree(work / "inline", ignore_errors=True)
         spark._jvm.java.lang.System.gc()
 
-    ways: dict[str, Callable[[], None]] = {"query": lambda: run(query(spark, data)), "inline, one of 8": hooked}
-    for _ in range(WARM_UP):
-        for way in ways.values():
-            way()
-            clear()
-    times = alternating(ways, trials, clear)
+    ways: dict[str, Callable[[], None]] = {PLAIN: lambda: run(query(spark, data)), INLINE: hooked}
+    times = warm(ways, trials, clear)
     spark.stop()
     return times
 
 
-def replays(folder: Path, trials: int) -> list[float]:
+def replay(folder: Path) -> dict[str, float]:
     """Wall time of `workbench lore replay --repeat 1`, whole process."""
     command = [sys.executable, "-m", "workbench", "lore", "replay", str(folder), "--repeat", "1", "--json"]
-    times = []
-    for _ in range(trials):
-        begin = time.perf_counter()
-        done = subprocess.run([*command, "--master", "local[2]"], check=True, capture_output=True, text=True)
-        times.append(time.perf_counter() - begin)
-        assert json.loads(done.stdout)["passed"], done.stdout
-        print(f"  replay: {times[-1]:.2f} s", file=sys.stderr)
-    return times
+    begin = time.perf_counter()
+    done = subprocess.run([*command, "--master", "local[2]"], check=True, capture_output=True, text=True)
+    wall_s = time.perf_counter() - begin
+    if not json.loads(done.stdout)["passed"]:
+        raise RuntimeError("the replay is not what the original was")
+    return {"wall_s": wall_s}
 
 
-def report(times: dict[str, list[float]]) -> None:
-    plain = times["query"]
-    print(f"query {statistics.median(plain):.2f} s [{min(plain):.2f}, {max(plain):.2f}], n = {len(plain)}")
-    for name, walls in times.items():
-        if name != "query":
-            ratios = [wall / base for wall, base in zip(walls, plain, strict=True)]
-            spread = f"[{min(ratios):.2f}, {max(ratios):.2f}]"
-            print(f"{name}: {statistics.median(walls):.2f} s, {statistics.median(ratios):.2f} {spread} times the query")
+def told(part: str, found: Trials, rows: int) -> list[Row]:
+    """The query with its dumps beside the query alone: below 1, so many times as long."""
+    what = f"a query that joins {rows:,} and {rows // 4:,} rows"
+    made = []
+    for side, values in ((side, found.of(side, "wall_s")) for side in found.figures):
+        peer = "reference" if side == PLAIN else ""
+        made.append(Row("lore", f"{what}, {part}", side, "s", values, peer, failures=found.failures[side]))
+    return made
 
 
-def in_process(part: str, work: Path, options: argparse.Namespace) -> dict[str, list[float]]:
+def in_process(part: str, work: Path, options: argparse.Namespace, rows: int) -> list[Row]:
     """A part in a process of its own: the inline hooks must be on the JVM's class path from its start."""
     found = work / f"{part}.json"
-    sizes = ["--trials", str(options.trials), "--rows", str(options.rows)]
+    sizes = ["--trials", str(options.trials), "--rows", str(rows)]
     command = [sys.executable, "-m", "tests.bench.bench_lore", "--part", part, "--work", str(work), *sizes]
-    subprocess.run([*command, "--json", str(found)], check=True)
-    times: dict[str, list[float]] = json.loads(found.read_text())
-    return times
+    subprocess.run([*command, "--json", str(found)], check=True, stdout=subprocess.DEVNULL)
+    return shape.read(found)[0]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=7, help="alternating trials")
+def main() -> int:
+    """Measure, tell, keep."""
+    parser = shape.parser(__doc__)
     parser.add_argument("--rows", type=int, default=4_000_000, help="rows of the larger table")
-    parser.add_argument("--inline", action="store_true", help="also mode=inline, in a session of its own")
-    parser.add_argument("--json", type=Path, help="write every trial here")
     parser.add_argument("--part", choices=["post-hoc", "inline"], help=argparse.SUPPRESS)
     parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     os.environ.update(environment())
+    rows = 40_000 if options.quick else options.rows
     if options.part:
-        times = (
-            post_hoc(options.work, options.trials, options.rows)
-            if options.part == "post-hoc"
-            else inline(options.work, options.trials)
-        )
-        options.json.write_text(json.dumps(times))
-        return
-    work = Path(tempfile.mkdtemp())
-    try:
-        found: dict[str, Any] = {"post-hoc": in_process("post-hoc", work, options)}
-        report(found["post-hoc"])
+        make = post_hoc if options.part == "post-hoc" else lambda work, trials, _: inline(work, trials)
+        return shape.finish(told(options.part, make(options.work, options.trials, rows), rows), options.json)
+    with tempfile.TemporaryDirectory() as scratch:
+        work = Path(scratch)
+        found = in_process("post-hoc", work, options, rows)
         folder = next((work / "all").glob("loreId-*"))
         size = sum(path.stat().st_size for path in folder.rglob("*.parquet"))
-        print(f"a dump of all partitions: {size / 1e6:.0f} MB, plan.meta {(folder / 'plan.meta').stat().st_size} bytes")
-        walls = found["replay"] = replays(folder, min(options.trials, 5))
-        print(f"replay --repeat 1: {statistics.median(walls):.2f} s [{min(walls):.2f}, {max(walls):.2f}]")
-        if options.inline:
-            found["inline"] = in_process("inline", work, options)
-            report(found["inline"])
-        print(f"load at the end {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
-        if options.json:
-            options.json.write_text(json.dumps(found, indent=1))
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+        again = shape.alternating({"workbench": lambda: replay(folder)}, options.trials)
+        note = f"of a dump of {size / 1e6:.0f} MB"
+        walls, failures = again.of("workbench", "wall_s"), again.failures["workbench"]
+        found.append(
+            Row("lore", "replay --repeat 1, whole process", "workbench", "s", walls, note=note, failures=failures)
+        )
+        found += in_process("inline", work, options, rows)
+    shape.say(f"load at the end {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
+    return shape.finish(found, options.json)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

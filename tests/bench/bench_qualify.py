@@ -1,26 +1,28 @@
-"""How much faster do two processes measure a fleet of 200 logs than one? Alternating trials, nothing from the cache.
+"""How fast is a fleet of logs measured: two processes, one process, and the JVM qualification tool, in turn.
 
-    python -m tests.bench.bench_qualify LOG [--logs 200] [--mb 4] [--trials 5] [--json FILE]
+    python -m tests.bench.bench_qualify [LOG] [--logs 100] [--mb 4] [--trials 5] [--no-peer] [--json FILE]
 
-LOG is a small event log; each log of the fleet is an application of its own that repeats it to the size of --mb. Wall
-time is that of a whole process which measures the folder, as a user meets it; quote medians and ratios.
+LOG is a small event log (without it the shipped sample); each log of the fleet is an application of its own that
+repeats it to the size of --mb. Wall time is that of a whole process which measures the folder, nothing from a cache, as
+a user meets it. The JVM tool estimates by its built-in factors what ours leaves to a step after this one.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+from tests.bench import shape
+from tests.bench.bench_eventlog import SAMPLE
 from tests.bench.replicate import replicate
+from tests.bench.shape import Bar, Row
 from tests.eventlog.reference import content
+from tests.fakes import peer
 
 MEASURE = """
 import sys
@@ -30,6 +32,7 @@ if __name__ == "__main__":
     assert found.n_read == int(sys.argv[3]), found.n_read
     assert (found.applications["status"] == "complete").all()
 """
+TWO, ONE, JVM = "2 processes", "1 process", "JVM qualification tool, -Xmx4g"
 
 
 def make_fleet(log: Path, folder: Path, count: int, size_bytes: int) -> int:
@@ -46,43 +49,56 @@ def make_fleet(log: Path, folder: Path, count: int, size_bytes: int) -> int:
     return sum(path.stat().st_size for path in folder.iterdir())
 
 
-def timed(script: Path, folder: Path, jobs: int, count: int) -> float:
-    """Wall time of the whole process in s."""
+def timed(command: list[str]) -> dict[str, float]:
+    """Wall time of the whole process."""
     begin = time.perf_counter()
-    subprocess.run([sys.executable, str(script), str(folder), str(jobs), str(count)], check=True)
-    return time.perf_counter() - begin
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return {"wall_s": time.perf_counter() - begin}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("log", type=Path, help="small event log, any codec")
-    parser.add_argument("--logs", type=int, default=200, help="logs of the fleet")
+def qualified(folder: Path, out: Path) -> dict[str, float]:
+    """The JVM tool over the folder; it ends with 0 when it has read nothing."""
+    shutil.rmtree(out, ignore_errors=True)
+    took = timed(peer.command([folder], out, heap="4g", main=peer.QUALIFYING))
+    if not any(path.stat().st_size for path in out.rglob("*.csv")):
+        raise RuntimeError("the JVM tool wrote no table")
+    return took
+
+
+def main() -> int:
+    """Measure, tell, keep."""
+    parser = shape.parser(__doc__)
+    parser.add_argument("log", type=Path, nargs="?", default=SAMPLE, help="small event log, any codec")
+    parser.add_argument("--logs", type=int, default=100, help="logs of the fleet")
     parser.add_argument("--mb", type=float, default=4.0, help="size of each in MB (10^6 bytes)")
-    parser.add_argument("--trials", type=int, default=5, help="alternating runs with one and with two processes")
-    parser.add_argument("--json", type=Path, help="write every trial here")
+    parser.add_argument("--no-peer", action="store_true", help="without the JVM tool")
     options = parser.parse_args()
-    work = Path(tempfile.mkdtemp())
-    walls: dict[int, list[float]] = {1: [], 2: []}
-    try:
-        folder, script = work / "fleet", work / "measure.py"
+    count = 4 if options.quick else options.logs
+    missing = {} if options.no_peer else peer.missing()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder, script = Path(scratch) / "fleet", Path(scratch) / "measure.py"
         folder.mkdir()
         script.write_text(MEASURE)
-        size = make_fleet(options.log, folder, options.logs, int(options.mb * 1e6))
-        print(f"{options.logs} logs, {size / 1e6:,.0f} MB, {os.cpu_count()} cores", file=sys.stderr)
-        for number in range(options.trials):
-            for jobs in (1, 2) if number % 2 == 0 else (2, 1):
-                walls[jobs].append(timed(script, folder, jobs, options.logs))
-                print(f"  trial {number + 1}, {jobs} process(es): {walls[jobs][-1]:.2f} s", file=sys.stderr)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-    ratios = [one / two for one, two in zip(walls[1], walls[2], strict=True)]
-    one, two = statistics.median(walls[1]), statistics.median(walls[2])
-    print(f"load at the end {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
-    print(f"1 process {one:.2f} s, 2 processes {two:.2f} s: {statistics.median(ratios):.2f} times faster")
-    print(f"by trial {', '.join(f'{ratio:.2f}' for ratio in ratios)}")
-    if options.json:
-        options.json.write_text(json.dumps({"walls_s": walls, "ratios": ratios}, indent=1))
+        size = make_fleet(options.log, folder, count, int((1 if options.quick else options.mb) * 1e6))
+        ours = [sys.executable, str(script), str(folder)]
+        sides = {name: (lambda jobs=jobs: timed([*ours, jobs, str(count)])) for name, jobs in ((TWO, "2"), (ONE, "1"))}
+        if not missing and not options.no_peer:
+            sides[JVM] = lambda: qualified(folder, Path(scratch) / "out")
+        found = shape.alternating(sides, options.trials)
+    what = f"a fleet of {count} logs, {size / 1e6:,.0f} MB, measured"
+    walls = {side: found.of(side, "wall_s") for side in sides}
+    bar = Bar("ratio", at_least=1.7)
+    rows = [
+        Row("speedup", f"{what}: 2 processes beside 1", TWO, "s", walls[TWO], bar=bar, failures=found.failures[TWO]),
+        Row(
+            "speedup", f"{what}: 2 processes beside 1", ONE, "s", walls[ONE], "reference", failures=found.failures[ONE]
+        ),
+        Row("speedup", what, TWO, "s", walls[TWO]),
+    ]
+    if JVM in walls:
+        rows.append(Row("speedup", what, JVM, "s", walls[JVM], peer.PACKAGE, failures=found.failures[JVM]))
+    return shape.finish(rows, options.json, missing)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -10,18 +10,16 @@ of a shared machine are worth little.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from tests.bench import shape
+from tests.bench.shape import Bar, Row
 from tests.sizing import natenv
 from workbench.sizing.calculator import calcfile
 from workbench.sizing.calculator.calcfile import CalcOutput, ItemMetrics, LevelData, SizingMetrics
@@ -39,15 +37,6 @@ GOAL = (
     "8",
 )
 PICTURES = ("concurrency_vs_p95_simple.png", "concurrency_vs_p95_analysis.png")
-
-
-@dataclass(frozen=True)
-class Trial:
-    contender: str
-    trial: int
-    wall_s: float
-    cpu_s: float
-    peak_rss_mb: float
 
 
 def recorded(folder: Path) -> Path:
@@ -80,7 +69,7 @@ def commands(folder: Path, nat: Path | None) -> dict[str, list[str]]:
     return found | ({THEIRS: [str(nat), *offline]} if nat is not None else {})
 
 
-def measured(name: str, trial: int, command: list[str], folder: Path) -> Trial:
+def measured(name: str, command: list[str], folder: Path) -> dict[str, float]:
     """Run once from nothing written, and look whether it wrote what it should."""
     shutil.rmtree(folder / "offline", ignore_errors=True)
     started = time.perf_counter()
@@ -93,49 +82,35 @@ def measured(name: str, trial: int, command: list[str], folder: Path) -> Trial:
         text = said.read().decode(errors="replace")
     pictures = [path for path in PICTURES if list((folder / "offline").glob(f"job_*/{path}"))]
     if process.returncode or "75.4" not in text or len(pictures) != (0 if name == OURS else 2):
-        raise SystemExit(f"{name} ended with {process.returncode}, {len(pictures)} pictures:\n{text[-2000:]}")
-    return Trial(name, trial, wall_s, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
+        raise RuntimeError(f"{name} ended with {process.returncode}, {len(pictures)} pictures:\n{text[-200:]}")
+    return {"wall_s": wall_s, "peak_mb": used.ru_maxrss / 1024}
 
 
-def report(trials: list[Trial]) -> str:
-    lines = []
-    for name in dict.fromkeys(trial.contender for trial in trials):
-        own = [trial for trial in trials if trial.contender == name]
-        walls = sorted(trial.wall_s for trial in own)
-        line = f"{name:<24} {statistics.median(walls):5.2f} s  [{walls[0]:.2f}, {walls[-1]:.2f}] n={len(walls)}"
-        line += f"  CPU {statistics.median(trial.cpu_s for trial in own):5.2f} s"
-        line += f"  peak {max(trial.peak_rss_mb for trial in own):5.0f} MB"
-        if name in BARS:
-            bar_s, bar_mb = BARS[name]
-            kept = statistics.median(walls) <= bar_s and max(trial.peak_rss_mb for trial in own) <= bar_mb
-            line += f"  bar {bar_s:g} s, {bar_mb:g} MB: {'kept' if kept else 'MISSED'}"
-        lines.append(line)
-    return "\n".join(lines)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main() -> int:
+    """Measure, tell, keep."""
+    parser = shape.parser(__doc__)
     parser.add_argument("--nat", help="virtual environment with nvidia-nat, or none")
-    parser.add_argument("--trials", type=int, default=5, help="alternating runs of each contender")
-    parser.add_argument("--json", type=Path, help="write every trial here")
     options = parser.parse_args()
-    nat = None
+    nat, missing = None, {}
     if options.nat != "none":
-        nat = (Path(options.nat) / "bin" / "python" if options.nat else natenv.installed()).with_name("nat")
-    trials: list[Trial] = []
+        try:
+            nat = (Path(options.nat) / "bin" / "python" if options.nat else natenv.installed()).with_name("nat")
+        except RuntimeError as error:
+            missing[f"nvidia-nat {natenv.VERSION}"] = f"cannot be installed: {error}"
     with tempfile.TemporaryDirectory() as scratch:
         folder = recorded(Path(scratch))
-        for number in range(options.trials + 1):
-            for name, command in commands(folder, nat).items():
-                trial = measured(name, number, command, folder)
-                print(f"  {trial}", file=sys.stderr)
-                # The first round fills the caches of files and fonts.
-                trials += [trial] if number else []
-    print(f"load at the end {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
-    print(report(trials))
-    if options.json:
-        options.json.write_text(json.dumps([asdict(trial) for trial in trials], indent=1))
+        sides = {name: (lambda n=name, c=c: measured(n, c, folder)) for name, c in commands(folder, nat).items()}
+        # The first round fills the caches of files and fonts.
+        found = shape.alternating(sides, options.trials, warm_up=0 if options.quick else 1)
+    rows = []
+    for place, (quantity, unit, what) in enumerate((("wall_s", "s", "wall time"), ("peak_mb", "MB", "peak memory"))):
+        for side in sides:
+            bar = Bar("value", at_most=BARS[side][place]) if side in BARS else None
+            version = f"nvidia-nat {natenv.VERSION}" if side == THEIRS else ""
+            told = {"bar": bar, "failures": found.failures[side]}
+            rows.append(Row("sizing", f"calc offline, {what}", side, unit, found.of(side, quantity), version, **told))
+    return shape.finish(rows, options.json, missing)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

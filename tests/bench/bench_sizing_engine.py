@@ -13,15 +13,15 @@ import argparse
 import asyncio
 import contextlib
 import json
-import os
-import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from importlib import metadata
 from typing import Any
 
+from tests.bench import shape
+from tests.bench.shape import Bar, Row
 from workbench.sizing.driving.client import allow_connections
 from workbench.sizing.driving.outcome import Sweep
 from workbench.sizing.driving.prompts import Prompts
@@ -30,8 +30,8 @@ from workbench.sizing.driving.sweep import run
 USERS = 64
 LEVELS = (1, 64, 256, 1000)
 DELAY_S = 0.1
-PEER_PER_S = 906.0
-"""Requests a second of the toolkit's own client at 256 in flight on such a service (it holds at most 100)."""
+COST = Bar("ratio", at_least=0.77)  # at most 1.3 times the cost
+AIOHTTP = f"aiohttp {metadata.version('aiohttp')}"
 
 
 class Service:
@@ -117,19 +117,31 @@ def sweep(url: str, users: int, requests: int, protocol: str, **settings: Any) -
     )
 
 
-def costs(trials: int, requests: int, protocol: str) -> dict[str, Any]:
-    """CPU per request of both, alternating, and their ratio in each trial."""
-    rows = []
+def costs(trials: int, requests: int, protocol: str) -> list[Row]:
+    """CPU per request of both, in turn."""
     with service(0.0, events=2 if protocol == "nat" else 0) as target:
-        sides: list[Callable[[], dict[str, float]]] = [
-            lambda: alone("bare", target.url, requests),
-            lambda: engine(target.url, requests, protocol),
-        ]
-        for _ in range(trials):
-            plain, ours = (side() for side in sides)
-            rows.append({"bare": plain, "engine": ours, "ratio": ours["cpu_us"] / plain["cpu_us"]})
-    ratios = [row["ratio"] for row in rows]
-    return {"protocol": protocol, "median_ratio": statistics.median(ratios), "ratios": ratios, "trials": rows}
+        sides: dict[str, Callable[[], dict[str, float]]] = {
+            "workbench": lambda: engine(target.url, requests, protocol),
+            "a bare aiohttp loop": lambda: alone("bare", target.url, requests),
+        }
+        found = shape.alternating(sides, trials)
+    what = "JSON" if protocol == "http" else "the toolkit's events parsed (the bare loop parses none)"
+    return [
+        Row(
+            "sizing",
+            f"CPU per request, {what}",
+            side,
+            "us",
+            found.of(side, "cpu_us"),
+            peer=peer,
+            failures=found.failures[side],
+            bar=bar,
+        )
+        for side, peer, bar in (
+            ("workbench", "", COST if protocol == "http" else None),
+            ("a bare aiohttp loop", AIOHTTP, None),
+        )
+    ]
 
 
 def alone(what: str, url: str, requests: int) -> dict[str, float]:
@@ -139,67 +151,49 @@ def alone(what: str, url: str, requests: int) -> dict[str, float]:
     return found
 
 
-def held(users: int, ramp_s: float | None) -> dict[str, Any]:
-    """In flight by the service, rate, and how far the client's p95 is from the service's."""
+def held(users: int, ramp_s: float | None) -> list[Row]:
+    """In flight by the service, rate, and how far the client's p95 is from the service's: one trial."""
     with service(DELAY_S) as target:
         found = sweep(target.url, users, max(400, 4 * users), "http", ramp_s=ramp_s)
         counted = target.counted()
     point = found.points.row(0, named=True)
     runtime = found.quantiles.filter((found.quantiles["metric"] == "runtime") & (found.quantiles["q"] == 0.95))
-    p95_s = runtime["value_s"][0]
-    return {
-        "users": users,
-        "ramp_s": ramp_s,
-        "peak_in_flight": counted["peak"],
-        "rate_per_s": point["rate_per_s"],
-        "client_p95_s": p95_s,
-        "service_p95_s": counted["p95_s"],
-        "bias": p95_s / counted["p95_s"] - 1,
-        "loop_lag_p99_s": point["loop_lag_p99_s"],
-        "client_cpu_share": point["client_cpu_share"],
-        "verdict": point["verdict"],
-    }
+    bias_pct = 100 * (runtime["value_s"][0] / counted["p95_s"] - 1)
+    what = f"{users} in flight on a 100 ms service, begun {'at once' if ramp_s == 0.0 else 'spread'}"
+    note = f"{point['verdict']}; loop lag p99 {1e3 * point['loop_lag_p99_s']:.1f} ms"
+    return [
+        Row(
+            "sizing",
+            f"{what}: most in flight",
+            "workbench",
+            "requests",
+            [counted["peak"]],
+            note=note,
+            higher_is_better=True,
+        ),
+        Row("sizing", f"{what}: rate", "workbench", "/s", [point["rate_per_s"]], note=note, higher_is_better=True),
+        Row("sizing", f"{what}: p95 of the client beyond the service's", "workbench", "%", [bias_pct], note=note),
+    ]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=5)
+def main() -> int:
+    """Measure, tell, keep."""
+    parser = shape.parser(__doc__)
     parser.add_argument("--requests", type=int, default=10_000)
-    parser.add_argument("--json", type=Path)
     parser.add_argument("--only", nargs=3, metavar=("WHAT", "URL", "N"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.only:
         print(json.dumps(bare(given.only[1], int(given.only[2]))))
-        return
-    allow_connections(max(LEVELS))
-    found: dict[str, Any] = {"load_1m": os.getloadavg()[0], "costs": [], "held": []}
+        return 0
+    levels = LEVELS[:2] if given.quick else LEVELS
+    allow_connections(max(levels))
+    rows: list[Row] = []
     for protocol in ("http", "nat"):
-        cost = costs(given.trials, given.requests, protocol)
-        found["costs"].append(cost)
-        spread = f"{min(cost['ratios']):.2f} to {max(cost['ratios']):.2f}"
-        print(f"CPU per request, {protocol}: {cost['median_ratio']:.2f} x bare ({spread})", flush=True)
-        for row in cost["trials"]:
-            ours = row["engine"]
-            print(
-                f"  bare {row['bare']['cpu_us']:.0f} us, engine {ours['cpu_us']:.0f} us, "
-                f"of which its client {ours['client_cpu_us']:.0f} us",
-                flush=True,
-            )
-    for users in LEVELS:
-        for ramp_s in (None, 0.0) if users > 1 else (None,):
-            row = held(users, ramp_s)
-            found["held"].append(row)
-            start = "at once" if ramp_s == 0.0 else "spread"
-            print(
-                f"{users} users, begun {start}: peak {row['peak_in_flight']} in flight, {row['rate_per_s']:.0f}/s, "
-                f"bias of p95 {row['bias']:+.1%}, lag p99 {1e3 * row['loop_lag_p99_s']:.1f} ms, {row['verdict']}",
-                flush=True,
-            )
-            if users == 256:
-                print(f"  {row['rate_per_s'] / PEER_PER_S:.1f} x the toolkit's client", flush=True)
-    if given.json:
-        given.json.write_text(json.dumps(found, indent=1))
+        rows += costs(given.trials, 500 if given.quick else given.requests, protocol)
+    for users in levels:
+        rows += held(users, None)
+    return shape.finish(rows, given.json)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

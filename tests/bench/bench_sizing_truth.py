@@ -9,16 +9,19 @@ kept line by line in FOUND.jsonl; what is there already is not run again. No tim
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import statistics
+import sys
+import tempfile
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tests.bench import shape
+from tests.bench.shape import Bar, Row
 from tests.sizing.scenarios import JUDGED, SCENARIOS, Scenario
 from workbench.sizing import slope
 from workbench.sizing.gpus import estimates
@@ -115,23 +118,48 @@ def _spread(values: list[float | None]) -> str:
     return f"{statistics.median(known):g} ({min(known)}-{max(known)}{without})"
 
 
-def main() -> None:
-    """Run what is missing, print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def shares(rows: list[dict[str, Any]]) -> list[Row]:
+    """How often the answer covers the need and is near it, and the slope's beside it, pooled over the judged."""
+    judged = [row for row in rows if row["scenario"] in JUDGED]
+    what = f"{len(JUDGED)} simulated services of known need, {len({row['seed'] for row in judged})} seeds"
+    found = []
+    for side, key, peer in (
+        ("workbench", "recommended", ""),
+        ("slope, two bursts", "peer_gpus", "nvidia-nat's method"),
+    ):
+        given = [(SCENARIOS[row["scenario"]].truth, row[key]) for row in judged]
+        known = [(need, math.ceil(value)) for need, value in given if need is not None and value is not None]
+        held = 100 * sum(value >= need for need, value in known) / len(given)
+        near = 100 * sum(need <= value <= max(1.2 * need, need + 1) for need, value in known) / len(given)
+        bar = None if peer else Bar("value", at_least=90)
+        for name, share in (("enough GPUs", held), ("enough, and at most 1.2 times the need (or one more)", near)):
+            note = f"{len(given)} sweeps, {len(given) - len(known)} without an answer"
+            told = {"bar": bar, "note": note, "higher_is_better": True}
+            found.append(Row("sizing", f"{what}: {name}", side, "%", [share], peer, **told))
+    return found
+
+
+def main() -> int:
+    """Run what is missing, tell, keep."""
+    parser = shape.parser(__doc__, trials=1)
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=Path("sizing_truth.jsonl"))
+    parser.add_argument("--out", type=Path, help="go on with what is in this file of lines")
     chosen = parser.parse_args()
-    rows = [json.loads(line) for line in chosen.out.read_text().splitlines()] if chosen.out.exists() else []
+    out = chosen.out or Path(tempfile.mkdtemp()) / "found.jsonl"
+    rows = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
     done = {(row["scenario"], row["seed"]) for row in rows}
-    jobs = [(name, seed) for seed in range(chosen.seeds) for name in SCENARIOS if (name, seed) not in done]
-    with ProcessPoolExecutor(chosen.processes) as pool, chosen.out.open("a") as file:
+    seeds, names = (1, JUDGED[:2]) if chosen.quick else (chosen.seeds, SCENARIOS)
+    jobs = [(name, seed) for seed in range(seeds) for name in names if (name, seed) not in done]
+    with ProcessPoolExecutor(chosen.processes) as pool, out.open("a") as file:
         for row in pool.map(run, jobs, chunksize=2):
             rows.append(row)
             file.write(json.dumps(row) + "\n")
             file.flush()
-    print(report(rows))
+    if not chosen.quick:
+        shape.say(report(rows))
+    return shape.finish(shares(rows), chosen.json)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

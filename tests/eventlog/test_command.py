@@ -16,6 +16,7 @@ from tests.eventlog.conftest import LOGS
 from tests.fakes import eventlogs as made
 from workbench import cli
 from workbench.eventlog import tables
+from workbench.tables import for_spreadsheets
 
 SMALL = LOGS / "small" / "three_queries.zstd"
 Call = Callable[..., tuple[int, str, str]]
@@ -47,6 +48,9 @@ def test_all_tables_and_the_record_are_written(facts: Call, out: Path) -> None:
     assert record["failure"] is None
     assert record["inputs"][0]["bytes"] == SMALL.stat().st_size
     assert {entry["name"] for entry in record["tables"]} == {table.name for table in tables.ALL}
+    noted = {entry["name"]: entry for entry in record["tables"]}
+    assert noted["stages"]["key"] == list(tables.STAGES.key)
+    assert noted["applications"]["units"]["duration_ms"] == "ms"
     for entry in record["tables"]:
         assert pl.read_parquet(out / "tables" / f"{entry['name']}.parquet").height == entry["rows"]
 
@@ -67,7 +71,7 @@ def test_csv_files_say_what_the_parquet_files_say(facts: Call, out: Path) -> Non
     for table in tables.ALL:
         parquet = pl.read_parquet(out / "tables" / f"{table.name}.parquet")
         lists = [name for name, dtype in parquet.schema.items() if isinstance(dtype, pl.List)]
-        expected = parquet.with_columns(pl.col(lists).cast(pl.List(pl.String)).list.join(" "))
+        expected = for_spreadsheets(parquet.with_columns(pl.col(lists).cast(pl.List(pl.String)).list.join(" ")))
         csv = pl.read_csv(out / "tables" / f"{table.name}.csv", schema=expected.schema)
         # A null and an empty text look alike in CSV.
         blank = pl.col(pl.String).fill_null("")

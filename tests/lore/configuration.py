@@ -101,6 +101,7 @@ def run(
     *,
     line: Literal["3.5", "4"],
     adaptive: Literal["on", "off"] = "on",
+    only: tuple[str, ...] = (),
     options: tuple[str, ...] = (),
     extra: Mapping[str, str] | None = None,
 ) -> Outcome:
@@ -112,6 +113,8 @@ def run(
         Empty; gets the tables, a home and the dumps.
     line, adaptive
         The configuration.
+    only
+        Names of the queries; all of the matrix when empty.
     options
         Of `tests.lore.matrix`.
     extra
@@ -131,7 +134,7 @@ def run(
         **(extra or {}),
     }
     for work in ("dump", "replay"):
-        arguments = [work, str(out), "--data", str(data), "--adaptive", adaptive, *options]
+        arguments = [work, str(out), "--data", str(data), "--adaptive", adaptive, *options, "--only", *only]
         _process(arguments, environment, log=folder / f"{work}.log")
     secrets = {"home": str(home), "data": str(data), "canary": CANARY, "python": sys.executable}
     return Outcome(

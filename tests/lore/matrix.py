@@ -97,6 +97,7 @@ def _session(options: argparse.Namespace) -> Iterator[SparkSession]:
     if options.work == "dump" and canary:
         settings |= {key: f"{canary}-{key}" for key in CANARY_CONFS}
         java.append(f"-Duser.home={os.environ['HOME']}")
+    settings["spark.executor.extraJavaOptions"] = " ".join(java[:2])
     settings["spark.driver.extraJavaOptions"] = " ".join(java)
     # Only a replay loads what files name.
     with session.fresh(master=options.master, settings=settings, filtered=options.work == "replay") as spark:

@@ -26,8 +26,9 @@ QUERIES = (
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     folder = tmp_path_factory.mktemp("cluster")
-    options = ("--master", "local-cluster[2,1,1024]", "--only", *QUERIES)
-    return run(folder, line="3.5", options=options, extra={"SPARK_HOME": str(_spark_home(folder / "spark"))})
+    options = ("--master", "local-cluster[2,1,1024]")
+    extra = {"SPARK_HOME": str(_spark_home(folder / "spark"))}
+    return run(folder, line="3.5", only=QUERIES, options=options, extra=extra)
 
 
 def _spark_home(folder: Path) -> Path:

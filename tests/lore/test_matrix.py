@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -55,44 +55,82 @@ Sample ShuffleExchange ShuffledHashJoin Sort SortAggregate SortMergeJoin TakeOrd
 WindowGroupLimit WindowInPandas
 """
 LARGEST_PLAN_BYTES = 64 * 1024
+Configuration = tuple[Literal["3.5", "4"], Literal["on", "off"]]
+WHOLE: dict[Configuration, str] = {("3.5", "on"): "spark", ("3.5", "off"): "spark", ("4", "on"): "spark4"}
+# Spark 4 without AQE: each query meets both lines and both modes in the other three, and our code asks for the line
+# (`bridge`) or for the mode (is the plan final?), never for both at once. So here are some of each kind: the quick
+# ones, those whose plan AQE changes, those that have other classes on Spark 4 or are there on it alone, and one that
+# writes.
+PAIRED = (
+    *("hash_aggregate", "merge_inner", "broadcast_inner", "window", "scalar_subqueries", "reused_exchange"),
+    *("skewed_join", "join_turned_broadcast", "rebalance", "empty_input", "dynamic_pruning", "cached_input"),
+    *("map_in_arrow", "window_in_pandas", "aggregate_in_pandas", "apply_in_arrow", "cogroup_in_arrow"),
+    *("variants", "collations", "nested", "insert"),
+)
+ALL: dict[Configuration, str] = {**WHOLE, ("4", "off"): "spark4"}
+
+
+def _params(chosen: dict[Configuration, str]) -> list[Any]:
+    return [
+        pytest.param((line, adaptive), id=f"spark {line}, adaptive {adaptive}", marks=getattr(pytest.mark, mark))
+        for (line, adaptive), mark in chosen.items()
+    ]
 
 
 @pytest.fixture(scope="module")
 def running(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[tuple[Any, Any], Future[Outcome]]]:
+) -> Iterator[dict[Configuration, Future[Outcome]]]:
     """All chosen configurations, two at a time: while one plans its small jobs, a core would be idle."""
-    items = [item for item in request.session.items if item.path == request.path]
-    chosen = dict.fromkeys(item.callspec.params["outcome"] for item in items)
+    params = [item.callspec.params for item in request.session.items if item.path == request.path]
+    chosen = dict.fromkeys(one["outcome"] if "outcome" in one else one["whole"] for one in params)
     with ThreadPoolExecutor(2) as pool:
         yield {
-            (line, adaptive): pool.submit(run, tmp_path_factory.mktemp("matrix"), line=line, adaptive=adaptive)
+            (line, adaptive): pool.submit(
+                run,
+                tmp_path_factory.mktemp("matrix"),
+                line=line,
+                adaptive=adaptive,
+                only=() if (line, adaptive) in WHOLE else PAIRED,
+            )
             for line, adaptive in chosen
         }
         pool.shutdown(cancel_futures=True)
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param((line, adaptive), id=f"spark {line}, adaptive {adaptive}", marks=getattr(pytest.mark, mark))
-        for line, mark in (("3.5", "spark"), ("4", "spark4"))
-        for adaptive in ("on", "off")
-    ],
-)
-def outcome(request: pytest.FixtureRequest, running: dict[tuple[Any, Any], Future[Outcome]]) -> Outcome:
+@pytest.fixture(scope="module", params=_params(ALL))
+def outcome(request: pytest.FixtureRequest, running: dict[Configuration, Future[Outcome]]) -> Outcome:
     return running[request.param].result()
 
 
-def test_the_matrix_meets_every_class_that_its_queries_are_there_for(outcome: Outcome) -> None:
+@pytest.fixture(scope="module", params=_params(WHOLE))
+def whole(request: pytest.FixtureRequest, running: dict[Configuration, Future[Outcome]]) -> Outcome:
+    """Of all queries."""
+    return running[request.param].result()
+
+
+def test_each_query_has_every_class_that_it_is_there_for(outcome: Outcome) -> None:
     met = {name: {one.kind for one in outcome.operators if one.query == name} for name in outcome.queries}
     line = tuple(int(part) for part in outcome.spark.split(".")[:2])
-    wanted = {one.name: one.shows for one in queries.of_line((line[0], line[1]))}
-    assert len(wanted) >= 53
+    wanted = {one.name: one.shows for one in queries.of_line((line[0], line[1])) if one.name in met}
     missing = {name: sorted(shows - met[name]) for name, shows in wanted.items() if not shows <= met[name]}
     assert missing == {}
-    dumped = {one.kind for one in outcome.operators if one.dumped}
-    assert sorted({f"{name}Exec" for name in DUMPED.split()} - dumped) == []
+
+
+def test_the_matrix_is_whole(whole: Outcome) -> None:
+    line = tuple(int(part) for part in whole.spark.split(".")[:2])
+    assert whole.queries == [one.name for one in queries.of_line((line[0], line[1]))]
+    assert len(whole.queries) >= 53
+    dumped = [one.kind for one in whole.operators if one.dumped]
+    assert len(dumped) >= 175
+    assert sorted({f"{name}Exec" for name in DUMPED.split()} - set(dumped)) == []
+    assert len(whole.answers) >= 46
+
+
+def test_of_the_fourth_configuration_some_of_every_kind_are_there(outcome: Outcome) -> None:
+    line = tuple(int(part) for part in outcome.spark.split(".")[:2])
+    assert {one.name for one in queries.of_line((line[0], line[1]))} & set(PAIRED) <= set(outcome.queries)
+    assert sum(one.dumped for one in outcome.operators) >= 60
 
 
 def test_every_operator_is_dumped_but_those_that_are_refused_by_design(outcome: Outcome) -> None:
@@ -103,19 +141,21 @@ def test_every_operator_is_dumped_but_those_that_are_refused_by_design(outcome: 
         if one.refused and not any(reason and reason in one.refused for reason in reasons):
             unexpected.append(f"{one.query} {one.lore_id} {one.kind}: {one.refused}")
     assert unexpected == []
-    assert sum(one.dumped for one in outcome.operators) >= 175
 
 
 def test_what_is_refused_by_design_is_refused_wherever_it_comes_up(outcome: Outcome) -> None:
     dumped = {one.kind for one in outcome.operators if one.dumped}
     assert dumped & set(REFUSED) == set()
-    assert {one.query for one in outcome.operators if REFUSED_VALUES.get(one.query, "?") in (one.refused or "")} == set(
+
+
+def test_values_that_cannot_be_kept_are_refused(whole: Outcome) -> None:
+    assert {one.query for one in whole.operators if REFUSED_VALUES.get(one.query, "?") in (one.refused or "")} == set(
         REFUSED_VALUES
     )
 
 
-def test_inputs_of_every_kind_are_dumped_and_such_without_columns_or_with_one_name_twice(outcome: Outcome) -> None:
-    sidecars = [Sidecar.model_validate_json((Path(folder) / "plan.json").read_bytes()) for folder in outcome.folders]
+def test_inputs_of_every_kind_are_dumped_and_such_without_columns_or_with_one_name_twice(whole: Outcome) -> None:
+    sidecars = [Sidecar.model_validate_json((Path(folder) / "plan.json").read_bytes()) for folder in whole.folders]
     inputs = [entry for sidecar in sidecars for entry in sidecar.inputs]
     assert {entry.kind for entry in inputs} == {"rows", "columnar", "broadcast", "subquery"}
     assert {entry.kind for entry in inputs if entry.zero_columns and entry.n_rows} == {"rows", "broadcast"}
@@ -136,16 +176,19 @@ def test_every_replay_gives_the_rows_of_the_original(outcome: Outcome) -> None:
     }
 
 
-def test_nearly_every_replay_gives_them_in_the_same_partitions_and_order(outcome: Outcome) -> None:
-    moved = [str(one) for one in outcome.replays if not one.row_for_row]
-    assert len(moved) <= 0.01 * len(outcome.replays), moved
+def test_nearly_every_replay_gives_them_in_the_same_partitions_and_order(whole: Outcome) -> None:
+    moved = [str(one) for one in whole.replays if not one.row_for_row]
+    assert len(moved) <= 0.01 * len(whole.replays), moved
+
+
+def test_only_the_blocks_of_a_shuffle_come_in_another_order(outcome: Outcome) -> None:
     kinds = {(one.query, one.lore_id): one.kind for one in outcome.operators}
     # In which order a shuffle's blocks are fetched is nobody's promise.
     assert {kinds[one.query, one.lore_id] for one in outcome.replays if not one.row_for_row} <= {"ShuffleExchangeExec"}
 
 
 def test_replays_of_the_topmost_operators_give_the_answers_of_the_queries(outcome: Outcome) -> None:
-    assert len(outcome.answers) >= 46
+    assert len(outcome.answers) >= 0.8 * len(outcome.queries)
     different = {
         name: (given, outcome.original[name])
         for name, given in outcome.answers.items()

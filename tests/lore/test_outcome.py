@@ -8,6 +8,7 @@ import pytest
 
 from tests.lore import outcomes
 from workbench.errors import InputError
+from workbench.lore import next_steps
 from workbench.lore.invariants import check_outcome
 from workbench.lore.key_numbers import answer, of_outcome, own_settings
 from workbench.lore.outcome import DIFFERENCES, RATIOS, TIMES
@@ -67,9 +68,29 @@ def test_what_differs_makes_the_result_invalid(changed: dict[str, Any], reason: 
     assert outcomes.outcome(outcomes.replayed(**changed)).reasons == (reason,)
 
 
+STEPS: list[tuple[dict[str, Any], str]] = [
+    ({}, "Keep A: B (key=B) makes this operator slower."),
+    ({"seconds": {"replay": (0.4, 0.5, 0.6)}}, "Is there a better setting?"),
+    ({"seconds": {"A": (0.4, 0.9, 0.5), "B": (0.8, 0.4, 0.5)}}, "Not decided: more runs of each side will tell"),
+    ({"seconds": {"A": (0.8, 0.81, 0.84), "B": (0.4, 0.42, 0.41)}}, "Try B (key=B) on the whole query"),
+    ({"verification": {"passed": False, "n_found": 6}}, "Do not trust its time: it gives other rows alone."),
+    ({"verification": {"passed": False, "n_found": None}}, "Find the smallest input with which it fails"),
+    (INVALID[1][0], "Take another operator"),
+    (INVALID[2][0], "Do not use B: it gives other rows."),
+]
+
+
+@pytest.mark.parametrize(("changed", "told"), STEPS)
+def test_what_to_do_next_follows_from_the_result(changed: dict[str, Any], told: str) -> None:
+    first, bundle = next_steps.of_outcome(outcomes.outcome(outcomes.replayed(**changed)))
+    assert first.startswith(told)
+    assert "`workbench lore bundle DUMP`" in bundle
+
+
 def test_a_refused_dump_is_invalid_and_has_no_figures() -> None:
     found = outcomes.outcome(refused="a file of the dump was changed")
     assert found.reasons == ("the dump was refused: a file of the dump was changed",)
+    assert "`workbench lore inspect DUMP`" in next_steps.of_outcome(found)[0]
     assert answer(found) == "Filter (loreId 3) was not replayed: the dump was refused."
     assert [name for name, *_ in of_outcome(found)] == ["rows of inputs", "largest partition"]
     assert found.timings.height == found.sides.height == found.differences.height == 0

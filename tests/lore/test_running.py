@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.request
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -43,6 +44,17 @@ def executions(spark: SparkSession) -> list[Execution]:
     return [one for one in found if "TempView" not in one["description"]]
 
 
+def ended(spark: SparkSession) -> list[Execution]:
+    """The same when nothing runs any more: the UI adds up an execution's metrics in a thread of its own at its end."""
+    deadline = time.monotonic() + 60
+    found = executions(spark)
+    while any(one["status"] == "RUNNING" for one in found):
+        assert time.monotonic() < deadline, found
+        time.sleep(0.1)
+        found = executions(spark)
+    return found
+
+
 def names(execution: Execution) -> list[str]:
     return [node["nodeName"].strip() for node in execution["nodes"]]
 
@@ -63,7 +75,7 @@ def seen(spark: SparkSession) -> dict[str, Any]:
         patch.setattr(running, "show", watched)
         tree = lore.tag(frame)
     spark.sparkContext.setLocalProperty("spark.job.description", None)
-    return {"frame": frame, "tree": tree, "during": during, "after": executions(spark)}
+    return {"frame": frame, "tree": tree, "during": during, "after": ended(spark)}
 
 
 def test_while_aqe_may_change_the_plan_ids_are_provisional(seen: dict[str, Any]) -> None:

@@ -58,7 +58,7 @@ SCENARIOS = {
     "C": Scenario("target just below the knee", {}, 2, 450, 2.2, 30),
     "D": Scenario("tight target", {"slots": 64}, 2, 87, 1.05, 31),
     "E": Scenario("agentic, tools take most of the time", {"tool_s": 2.0, "calls": 3}, 2, 540, 8.0, 12),
-    "F": Scenario("the router picks at random", {**FLAT, "slots": 8, "calls": 1, "router": "random"}, 2, 130, 3.2, 16),
+    "F": Scenario("the router picks at random", {**FLAT, "slots": 8, "calls": 1, "router": "random"}, 1, 120, 4.2, 11),
     "G": Scenario("heavy-tailed answers", {"output_cv": 2.0}, 2, 150, 4.8, 7),
     "H": Scenario("target far outside the given levels", {"slots": 64}, 4, 350, 3.4, 13, tuple(range(1, 11))),
     "I": Scenario("flat, then a knee; target 1.15 times the flat part", FLAT, 2, 370, 4.6, 26),

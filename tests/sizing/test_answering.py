@@ -5,6 +5,7 @@ import pytest
 
 from tests.sizing.making import closed, requests, steps
 from workbench.errors import ConfigError, InputError
+from workbench.sizing import next_steps
 from workbench.sizing.answering import answer, joined
 from workbench.sizing.config import Goal, sweep_config
 from workbench.sizing.simulation import virtual
@@ -34,11 +35,33 @@ def test_each_target_is_estimated_and_the_binding_one_is_named() -> None:
     assert found.reasons == []
 
 
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ((), "Drive {n} GPUs before you plan with them: `workbench sizing verify SWEEP --gpus {n}`."),
+        (
+            ("held", "held"),
+            "Plan with {n} GPUs for a service like the simulated one; what deploys them: `workbench sizing manifests ",
+        ),
+        (("held", "undecided"), "Whether {n} GPUs hold is not decided"),
+    ],
+)
+def test_what_to_do_next_follows_from_the_verification(told: tuple[str, ...], said: str) -> None:
+    found = answer(*swept(2), GOALS, 100)
+    if told:
+        rows = {"target": found.estimates["target"], "verdict": told, "reason": "", "gpus": 1, "scope": "whole load"}
+        found = found.verified(pl.DataFrame(rows))
+    decided, own = next_steps.of_answer(found)
+    assert decided.startswith(said.format(n=found.recommended))
+    assert own.startswith("This service is simulated.")
+
+
 def test_a_target_that_nobody_measured_is_no_estimate() -> None:
     found = answer(*swept(2, [GOALS[0]]), [Goal(metric="ttft", limit_s=1.0)], 100)
     assert found.recommended is None
     assert "no number of GPUs can be given" in found.sentence
     assert found.reasons
+    assert next_steps.of_answer(found)[0].startswith("Plan with no number yet")
 
 
 def test_four_counts_of_a_service_that_scales_say_so() -> None:

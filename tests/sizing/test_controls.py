@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from IPython.utils.capture import capture_output
 
-from workbench import theme
+from workbench import report, theme
 from workbench.sizing.config import Goal
 from workbench.sizing.controls import Controls
 from workbench.sizing.driving.outcome import Silence
 from workbench.sizing.driving.step import Held
 from workbench.sizing.driving.wire import Load
 from workbench.sizing.estimate import Level
-from workbench.sizing.telling import Cell, bullets, watching
+from workbench.sizing.telling import Cell, watching
 from workbench.sizing.what_if import WhatIf, capacities
 
 GOAL = Goal(limit_s=1.0)
@@ -114,4 +114,4 @@ def test_in_a_batch_run_nobody_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_notes_from_outside_are_harmless() -> None:
-    assert "<b>" not in bullets(["<b>x</b>"]).html
+    assert "<b>" not in report.bullets(["<b>x</b>"]).html

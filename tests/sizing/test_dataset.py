@@ -95,7 +95,7 @@ def test_the_first_sheet_of_a_workbook(tmp_path: Path) -> None:
         ("json", "[" * 100_000, "not JSON|nested too deeply"),
         ("jsonl", '{"question": "a"}\n{', "line 2"),
         ("jsonl", "[]", "a line is no object"),
-        ("parquet", "PAR", "not a readable parquet file"),
+        ("parquet", "PAR", "not a readable Parquet file"),
         ("xls", "no zip", "older .xls"),
         ("json", b"\xff", "not UTF-8"),
         ("json", "[]", "no row to send"),

@@ -313,7 +313,7 @@ def test_what_is_missing_of_a_report_is_noted(tmp_path: Path) -> None:
         "benchmarks[0]: the file has 3 of 51 requests (a sample, or without times): rates are too low",
     ]
     benchmark["requests"] = {"successful": []}
-    assert "no request in this result of guidellm" in refused(written(tmp_path, document))
+    assert "no request in this result\n  where: result of guidellm" in refused(written(tmp_path, document))
 
 
 @pytest.mark.parametrize(

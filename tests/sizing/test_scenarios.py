@@ -18,6 +18,7 @@ def answers() -> dict[str, list[Found]]:
     return {name: [found(SCENARIOS[name], seed) for seed in SEEDS] for name in JUDGED}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", JUDGED)
 def test_the_estimate_is_the_need(answers: dict[str, list[Found]], name: str) -> None:
     truth = SCENARIOS[name].truth
@@ -28,12 +29,14 @@ def test_the_estimate_is_the_need(answers: dict[str, list[Found]], name: str) ->
     assert abs(middle - truth) <= max(1, 0.1 * truth)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", JUDGED)
 def test_the_upper_end_covers_the_need(answers: dict[str, list[Found]], name: str) -> None:
     truth = SCENARIOS[name].truth or 0
     assert sum(one.recommended is None or one.recommended >= truth for one in answers[name]) >= 0.8 * len(SEEDS)
 
 
+@pytest.mark.slow
 def test_over_all_scenarios_the_upper_end_covers_and_is_not_far_above(answers: dict[str, list[Found]]) -> None:
     pairs = [(one.recommended, SCENARIOS[name].truth or 0) for name in JUDGED for one in answers[name]]
     assert sum(high is None or high >= truth for high, truth in pairs) >= 0.9 * len(pairs)
@@ -63,6 +66,7 @@ def test_a_right_answer_passes_the_verification() -> None:
     assert verified(SCENARIOS["A"], 6, 0)["verdict"].to_list() == ["held"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["A", "G"])
 def test_the_declared_need_is_the_least_that_meets_the_limit(name: str) -> None:
     scenario = SCENARIOS[name]

@@ -44,6 +44,7 @@ def test_the_rich_design_gives_every_operator_three_percent_of_the_time() -> Non
     assert operators.height == 8
 
 
+@pytest.mark.slow
 def test_rich_factors_are_unbiased_and_the_slower_operator_is_found() -> None:
     logs = _logs(_all("rich"))
     bias = {name: float(values.mean() - np.log(truth(RICH)[name])) for name, values in logs.items()}
@@ -53,12 +54,14 @@ def test_rich_factors_are_unbiased_and_the_slower_operator_is_found() -> None:
     assert np.mean((slower >= 0.57) & (slower <= 0.63)) > 0.95
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "design"), [("rich", RICH), ("poor", POOR)])
 def test_intervals_cover_the_truth_as_often_as_they_say(name: str, design: Design) -> None:
     coverage = _coverage(_all(name), design)
     assert 0.85 <= np.mean(list(coverage.values())) <= 0.95, coverage
 
 
+@pytest.mark.slow
 def test_a_rare_operator_is_drawn_to_the_engine_wide_factor_and_called_weak() -> None:
     runs = _all("poor")
     overall = np.array([run.model.log_overall for run in runs])
@@ -70,6 +73,7 @@ def test_a_rare_operator_is_drawn_to_the_engine_wide_factor_and_called_weak() ->
     assert qualities == {"weak"}
 
 
+@pytest.mark.slow
 def test_the_same_on_both_sides_is_hardly_ever_told_apart() -> None:
     runs = _all("same")
     claims = [run.factors["verdict"].is_in(["FASTER", "SLOWER"]).any() for run in runs]

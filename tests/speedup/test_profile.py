@@ -159,14 +159,16 @@ def test_a_log_without_sql_books_all_time_outside_it() -> None:
     assert sum(parts.values()) == parts[NO_SQL_PART]
 
 
-def test_one_of_several_logs_is_profiled_as_if_it_were_alone(tmp_path: Path) -> None:
+def test_one_of_several_logs_is_profiled_as_if_it_were_alone_and_none_is_guessed(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(made.small())
     (tmp_path / "b").write_bytes(application())
     both, alone = read(tmp_path), read(tmp_path / "b")
     one, other = profile(both, log_id=1), profile(alone)
     for declared in tables.ALL:
         assert getattr(one, declared.name).equals(getattr(other, declared.name)), declared.name
-    assert profile(both).overview["n_tasks"].to_list() == [0]
+    assert profile(both, log_id=0).overview["n_tasks"].to_list() == [0]
+    with pytest.raises(InputError, match="a profile is of one"):
+        profile(both)
 
 
 def test_failures_are_counted_by_what_they_say(facts: Make) -> None:

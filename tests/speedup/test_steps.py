@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from tests.conftest import SAMPLES
 from tests.fakes.planted import BASELINE, CANDIDATE, Design, planted
 from workbench import runs
+from workbench.display import MOST_STEPS
 from workbench.errors import InputError
 from workbench.speedup import steps as module
 from workbench.speedup.calibrated import Calibrated, calibrate
@@ -142,6 +143,9 @@ def test_a_study_of_one_log_writes_its_tables(tmp_path: Path) -> None:
     found = study(NotebookConfig(**CONFIG, event_log=str(LOG)), run)
     assert verdict(found) == "valid"
     assert {path.stem for path in run.tables_folder.iterdir()} >= {"overview", "queries", "operator_times"}
+    costly, accelerator = found.next_steps()
+    assert costly.startswith("Look at q21 pass 0 (18): ")
+    assert "workbench speedup qualify LOG" in accelerator
     assert found.check()["holds"].all()
 
 
@@ -152,6 +156,10 @@ def test_a_study_of_a_pair_and_of_a_fleet_by_its_factors(tmp_path: Path) -> None
     assert written >= {"factors", "pairs", "comparability", "steps", "validation", "scores"}
     assert found.check()["holds"].all()
     assert len(found.key_numbers()) == 5
+    rank, look, own = found.next_steps()
+    assert rank.startswith("Rank your own applications by what they would save on comet")
+    assert look.startswith("To gain more, look at Scan parquet first (26% of the time on comet, factor 1.07)")
+    assert "record a pair on yours" in own
     fleet_run = runs.start("speedup", tmp_path)
     factors = str(run.folder / FACTORS_FILE)
     fleet = study(NotebookConfig(**CONFIG, factors_file=factors, logs=[str(LOG)]), fleet_run)
@@ -162,6 +170,8 @@ def test_a_study_of_a_pair_and_of_a_fleet_by_its_factors(tmp_path: Path) -> None
     }
     assert fleet.check()["holds"].all()
     assert fleet.key_numbers()[0][1] == 1
+    assert 1 <= len(fleet.next_steps()) <= MOST_STEPS
+    assert "tpch" in fleet.next_steps()[0]
     assert [entry["path"] for entry in fleet_run.record["inputs"]][-1].endswith("tpch_sf0.1.zstd")
 
 

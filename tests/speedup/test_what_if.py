@@ -181,7 +181,7 @@ def test_names_of_operators_are_no_markup(both: tuple[Measured, Calibrated]) -> 
     what_if._ratio = lambda overrides: 1.0  # type: ignore[method-assign]
     controls = Controls.__new__(Controls)
     controls.what_if, controls.sentence = what_if, type("Text", (), {"value": ""})()
-    controls._say()
+    controls.say()
     assert "<b>" not in controls.sentence.value
     assert "&lt;b&gt;" in controls.sentence.value
 

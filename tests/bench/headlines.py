@@ -1,0 +1,69 @@
+"""All benchmarks that the headline figures come from: what each runs, how long it takes, which figures stand out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Headline:
+    """One benchmark as `python -m tests.bench` runs it."""
+
+    name: str
+    area: str
+    command: tuple[str, ...]
+    """Module below tests.bench, and its options."""
+    minutes: float
+    """About how long it takes on two cores."""
+    repeats: bool = True
+    """False: takes no --trials, for it runs once (minutes) or is exact (seeds)."""
+    only_named: bool = False
+    """True: run by --only alone."""
+
+
+_WORLDS = ("bench_indicators_world", "--worlds", "150")
+ALL = (
+    Headline("house", "house", ("bench_house", "start"), 0.3),
+    Headline("notebooks", "house", ("bench_house", "all"), 4, repeats=False),
+    Headline("suite", "house", ("bench_house", "suite"), 50, repeats=False, only_named=True),
+    Headline("eventlog", "eventlog", ("bench_eventlog",), 6),
+    Headline("fleet", "speedup", ("bench_qualify", "--logs", "40"), 3),
+    Headline("lore", "lore", ("bench_lore",), 5),
+    Headline("sizing-calc", "sizing", ("bench_sizing_calc",), 0.5),
+    Headline("sizing-engine", "sizing", ("bench_sizing_engine",), 3),
+    Headline("sizing-http", "sizing", ("bench_sizing_http",), 3, repeats=False),
+    Headline("sizing-truth", "sizing", ("bench_sizing_truth", "--seeds", "20"), 3, repeats=False),
+    Headline("copies", "indicators", ("bench_indicators_copies", "--sessions", "1"), 2, repeats=False),
+    Headline("runs", "indicators", ("bench_indicators_overhead",), 1.3),
+    Headline("worlds", "indicators", (*_WORLDS, "--only", "the bar", "alone"), 2, repeats=False),
+    Headline("cluster", "scaletest", ("bench_scaletest_cluster",), 1),
+    Headline("submit", "scaletest", ("bench_scaletest_submit",), 1.5),
+    Headline("upstream", "scaletest", ("bench_scaletest_upstream",), 3),
+    Headline("sampler", "scaletest", ("bench_scaletest_sampler", "memory"), 1, repeats=False),
+    Headline("analysis", "scaletest", ("bench_scaletest_analysis",), 1.5),
+)
+
+TOLD = (
+    ("eventlog", "wall time", "2 processes", "JVM profiling tool, -Xmx1g"),
+    ("eventlog", "wall time", "2 processes", "json and pandas"),
+    ("eventlog", "peak memory", "2 processes", "JVM profiling tool, -Xmx8g"),
+    ("fleet", "measured", "2 processes", "JVM qualification tool, -Xmx4g"),
+    ("lore", "post-hoc", "with a dump of 1 of 8 partitions", "the query alone"),
+    ("sizing-calc", "wall time", "workbench, both plots", "toolkit, both plots"),
+    ("sizing-engine", "JSON", "workbench", "a bare aiohttp loop"),
+    ("sizing-truth", "(or one more)", "workbench", "slope, two bursts"),
+    ("copies", "undisturbed", "in rounds", "in blocks"),
+    ("submit", "as fast as they go", "workbench, 32 in flight", "kubectl apply, 8 at once"),
+    ("notebooks", "--jobs 2", "workbench", ""),
+)
+"""What stands in short on top and in README.md: benchmark, end of its scenario's text, ours, the side beside it."""
+
+NO_PEER = {
+    "indicators beside Thoth": "Amun and Thoth's services run on a cluster and are no longer run; there is nothing to "
+    "install, and what they did is compared in the guide by its design (in blocks, one figure an image)",
+    "LORE beside the RAPIDS plugin": "its dumps and replays need the plugin's jar and a GPU, and there is none here",
+    "load beside the toolkit's client": "the online calculator needs a model behind its workflow; what was seen of its "
+    "client (100 requests in flight) stands in the sizing guide, dated",
+    "a real cluster, a real GPU": "none at hand: the cluster's control plane is real, its nodes are simulated",
+}
+"""What was not measured by any of them, and why."""

@@ -1,0 +1,254 @@
+"""What the indicators area reads: what scripts print, sessions, specifications, stacks, index pages, other tools."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+
+from tests.conftest import SAMPLES
+from tests.fuzz.fuzzing import fuzz, harmless, scratch
+from tests.fuzz.mutations import HOSTILE_TEXTS, damaged, json_documents
+from tests.fuzz.test_sizing import YAMLS
+from workbench.indicators import archive, documents, legacy, observations, pipfile, specification
+from workbench.indicators.exchange import amun, pyperf, pyperf_import, reading
+from workbench.indicators.kubernetes import records
+from workbench.indicators.legacy import PiMatmul
+from workbench.indicators.recommending import mix, request, vulnerabilities
+from workbench.indicators.stacks import model, pages, space
+from workbench.indicators.stacks import request as stack_request
+from workbench.indicators.stacks.sources import _uv_document
+
+SESSION = SAMPLES / "indicators" / "numpy"
+INSPECTION = sorted((SESSION / "inspections").iterdir())[0]
+RESULT = json.loads((INSPECTION / "results" / "0" / "result").read_text())
+SPECIFICATION = json.loads((INSPECTION / "build" / "specification").read_text())
+PRINTED = RESULT["stdout"] if isinstance(RESULT.get("stdout"), dict) else json.loads(RESULT["stdout"])
+ORDER = {
+    "name": "a", "python": {"requirements": {"packages": {"numpy": "==2.0.0"}}, "requirements_locked": {"default": {}}},
+    "script": "print(1)", "environment": [{"name": "A", "value": "1"}], "files": [{"name": "a", "content": "b"}],
+    "run": {"requests": {"cpu": "1", "memory": "256Mi"}}, "build": {"requests": {"memory": "1Gi"}}, "batch_size": 2,
+}  # fmt: skip
+OSV = {
+    "id": "PYSEC-1", "summary": "bad", "references": [{"url": "https://example.org/a"}],
+    "affected": [
+        {"package": {"name": "numpy", "ecosystem": "PyPI"}, "versions": ["1.0"],
+         "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "2.0"}]}]}
+    ],
+}  # fmt: skip
+AUDIT = {"dependencies": [{"name": "numpy", "version": "1.0", "vulns": [{"id": "PYSEC-1", "fix_versions": ["2.0"]}]}]}
+
+
+@fuzz(250, content=json_documents([PRINTED, {"name": "A", "@result": {"rate": 1}}]))
+def test_what_a_script_prints_is_a_document_or_has_a_status(content: bytes) -> None:
+    try:
+        found = harmless(lambda: documents.decoded(content))
+        assert found is not None
+        known = harmless(lambda: legacy.model_for(found))
+        documents.checked(found, known[0] if known else PiMatmul)
+    except documents.DocumentError:
+        return
+
+
+@fuzz(150, content=json_documents([RESULT]))
+def test_a_damaged_result_is_refused_or_has_values(content: bytes) -> None:
+    with scratch() as place:
+        (place / "result").write_bytes(content)
+        harmless(lambda: archive.read_result(place / "result"))
+
+
+@pytest.fixture(scope="module")
+def small_session(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sample with two runs of each inspection."""
+    place = tmp_path_factory.mktemp("session") / "numpy"
+    ignored = shutil.ignore_patterns(*map(str, range(1, 100)))
+    return Path(shutil.copytree(SESSION, place, ignore=ignored))
+
+
+@fuzz(20, data=st.data())
+def test_a_damaged_session_is_observed_or_refused(data: st.DataObject, small_session: Path) -> None:
+    document = json.loads((small_session / archive.SESSION).read_text())
+    result = small_session / "inspections" / INSPECTION.name / "results" / "0" / "result"
+    with scratch() as place:
+        folder = place / "session"
+        shutil.copytree(small_session, folder, copy_function=os.link)
+        damage = data.draw(st.sampled_from(["session", "result"]))
+        path = folder / archive.SESSION if damage == "session" else folder / result.relative_to(small_session)
+        path.unlink()
+        path.write_bytes(data.draw(json_documents([document if damage == "session" else RESULT], most=2)))
+        session = harmless(lambda: archive.read_session(folder))
+        harmless(lambda: observations.observed(folder))
+        if session is not None:
+            harmless(lambda: pyperf.export(folder, place / "pyperf"), writes=place)
+
+
+@fuzz(
+    120,
+    content=st.one_of(json_documents([ORDER, SPECIFICATION]), damaged(YAMLS)),
+    suffix=st.sampled_from([".json", ".yaml"]),
+)
+def test_a_damaged_specification_is_refused_or_specified(content: bytes, suffix: str) -> None:
+    with scratch() as place:
+        path = place / f"order{suffix}"
+        path.write_bytes(content)
+        found = harmless(lambda: specification.read(path), writes=place)
+        for one in found or []:
+            harmless(one.stack)
+
+
+@fuzz(
+    40,
+    content=json_documents([RESULT, PRINTED]),
+    name=st.sampled_from(["a.json", "a.stdout", "0/result", "results/0/result"]),
+)
+def test_damaged_documents_of_amun_become_sessions_or_problems(content: bytes, name: str) -> None:
+    with scratch() as place:
+        path = place / "given" / name
+        path.parent.mkdir(parents=True)
+        path.write_bytes(content)
+        out = place / "out"
+        report = harmless(lambda: amun.import_documents([place / "given"], out), writes=out)
+        problems = reading.Problems()
+        harmless(lambda: list(reading.raw_runs(place / "given", problems)))
+        assert report is None or isinstance(report.problems, list)
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory, small_session: Path) -> Any:
+    out = tmp_path_factory.mktemp("pyperf")
+    pyperf.export(small_session, out)
+    return json.loads(sorted(out.glob("*.json"))[0].read_text())
+
+
+@fuzz(60, data=st.data())
+def test_a_damaged_suite_of_pyperf_becomes_a_session_or_is_refused(data: st.DataObject, suite: Any) -> None:
+    with scratch() as place:
+        (place / "suite.json").write_bytes(data.draw(json_documents([suite], most=2)))
+        out = place / "out"
+        harmless(lambda: pyperf_import.import_suites([place / "suite.json"], out), writes=out)
+
+
+STACKS = {
+    "format_version": 1,
+    "stacks": [],
+}
+
+
+@fuzz(150, content=json_documents([json.loads((SESSION / "session.json").read_text())["arms"][0], STACKS]))
+def test_a_damaged_file_of_stacks_is_refused_or_holds_its_keys(content: bytes) -> None:
+    with scratch() as place:
+        (place / "stacks.json").write_bytes(content)
+        harmless(lambda: model.read(place))
+
+
+PAGE = b"""<!DOCTYPE html><a href="../../f/numpy-2.0.0-cp311-cp311-manylinux_2_17_x86_64.whl#sha256=00" \
+data-requires-python="&gt;=3.9" data-yanked="bad">numpy</a><a href="javascript:x/a-1-py3-none-any.whl">a</a>"""
+JSON_PAGE = {
+    "files": [
+        {"filename": "a-1.0-py3-none-any.whl", "url": "a-1.0-py3-none-any.whl", "hashes": {"sha256": "0" * 64},
+         "upload-time": "2026-01-01T00:00:00Z", "size": 10, "yanked": False, "requires-python": ">=3.9"}
+    ]
+}  # fmt: skip
+
+
+@fuzz(
+    200,
+    content=st.one_of(json_documents([JSON_PAGE]), damaged([PAGE])),
+    kind=st.sampled_from(["text/html", "json", ""]),
+)
+def test_a_page_of_an_index_lists_wheels_or_is_no_page(content: bytes, kind: str) -> None:
+    try:
+        found = harmless(lambda: pages.parse(content.decode("utf-8", "replace"), kind, "https://example.org/simple/a/"))
+    except ValueError:
+        return  # what callers await and tell with the address
+    assert all(one.url.startswith(("http", "file")) for one in found or [])
+
+
+@fuzz(
+    150,
+    content=damaged(
+        [b"numpy>=1.24 # a\npandas ; python_version>'3.8'\n", b"-r other.txt\n", b"a @ file:///etc/passwd\n"]
+    ),
+)
+def test_damaged_requirements_are_names_and_versions_or_refused(content: bytes) -> None:
+    with scratch() as place:
+        (place / "requirements.txt").write_bytes(content)
+        for line in harmless(lambda: stack_request.read_requirements(place / "requirements.txt")) or ():
+            harmless(lambda line=line: space.requirement(line, "here"))  # type: ignore[misc]
+            harmless(lambda line=line: request.requirement(line))  # type: ignore[misc]
+
+
+words = st.one_of(
+    st.text(max_size=30), st.sampled_from(HOSTILE_TEXTS), st.from_regex(r"[a-z]{1,3}=[-0-9.einfa]{1,8}(,[a-z]=1)?")
+)
+
+
+@fuzz(200, text=words)
+def test_texts_of_options_are_values_or_refused(text: str) -> None:
+    harmless(lambda: mix.Mix.read(text, ["sort", "sin", "a"]))
+    harmless(lambda: stack_request.read_moment(text, "here"))
+    harmless(lambda: stack_request.read_day(text, "here"))
+    harmless(lambda: stack_request.size_bytes(text))
+    if "/" not in text and "\x00" not in text:
+        harmless(lambda: stack_request.read_context(text if text.startswith("{") else "{" + text))
+
+
+@fuzz(150, content=st.one_of(json_documents([OSV, [OSV], AUDIT]), damaged([json.dumps(OSV).encode() + b"\n"])))
+def test_damaged_vulnerabilities_are_refused_or_known(content: bytes) -> None:
+    with scratch() as place:
+        (place / "osv.json").write_bytes(content)
+        known = harmless(lambda: vulnerabilities.read(place / "osv.json"))
+        if known is not None:
+            harmless(lambda: list(known.of({"numpy": "1.0"})))
+            harmless(lambda: known.unaudited({"numpy": "1.0"}))
+
+
+LOCK = {"_meta": {"requires": {"python_version": "3.11"}}, "default": {"numpy": {"version": "==2.0.0", "hashes": []}}}
+
+
+@fuzz(150, content=json_documents([LOCK]))
+def test_a_damaged_pipfile_lock_is_packages_or_refused(content: bytes) -> None:
+    try:
+        locked = json.loads(content)
+    except (ValueError, RecursionError):
+        return
+    harmless(lambda: pipfile.packages(locked, "Pipfile.lock"))
+
+
+LINES = [
+    b"@workbench 0 pod 1 abc: {}\n",
+    b"noise\n",
+    b"@workbench done\n",
+    b"\x00" * 50,
+    b"@workbench " + b"a" * 300 + b"\n",
+]
+
+
+@fuzz(100, blocks=st.lists(damaged(LINES), max_size=4))
+def test_logs_of_pods_give_only_documents_that_are_signed(blocks: list[bytes]) -> None:
+    found = harmless(lambda: records.read([blocks], "00" * 32))
+    assert found is not None
+    assert not found.documents
+
+
+@fuzz(
+    100,
+    content=json_documents([{"index": [{"url": "https://example.org", "default": True}], "pip": {"index-url": "a"}}]),
+)
+def test_uvs_own_settings_in_any_shape_are_read_or_refused(content: bytes) -> None:
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError):
+        return
+    if isinstance(document, dict):
+        harmless(lambda: _uv_document(document))
+
+
+def test_the_samples_of_these_tests_are_good_ones() -> None:
+    assert documents.decoded(json.dumps(PRINTED).encode())["name"]
+    assert archive.read_result(INSPECTION / "results" / "0" / "result")
