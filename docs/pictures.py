@@ -16,12 +16,25 @@ from playwright.sync_api import Browser
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from docs import live_picture  # noqa: E402
 from tests.browser import pages  # noqa: E402 - the script is called by its path
 from workbench import notebooks, report, runner  # noqa: E402
 
 IMAGES = ROOT / "docs" / "images"
 # What is photographed of each page, from its top: of a report the sentence and the chart that carry the answer.
-SIZES_PX = {"report": (1000, 775), "lore": (1000, 775), "sizing": (1000, 900), "gallery": (1000, 690)}
+SIZES_PX = {
+    "report": (1000, 775),
+    "eventlog": (1000, 900),
+    "lore": (1000, 775),
+    "sizing": (1000, 900),
+    "indicators": (1000, 1000),
+    "scaletest": (1000, 900),
+    "capacity_plan": (1000, 1000),
+    "gallery": (1000, 690),
+    "live": (1400, 1100),  # of the panel in JupyterLab, by live_picture.py
+}
+AREAS = ("lore", "sizing", "indicators", "scaletest", "capacity_plan")
+LOG = "data/samples/eventlogs/tpch_sf0.1.zstd"
 LARGEST_BYTES = 250_000
 
 
@@ -30,11 +43,14 @@ def main() -> int:
     IMAGES.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name, pages.chromium_browser() as browser:
         out = Path(name)
-        results = runner.run_notebooks(notebooks.find(["all"]), out=out)
+        results = runner.run_notebooks(notebooks.find(["all"]), out=out / "all")
         pages_of = {one.run.area: one.run.report for one in results}
-        sources = {"report": pages_of["speedup"], "lore": pages_of["lore"], "sizing": pages_of["sizing"]}
-        sources["gallery"] = report.write_gallery(out)
+        sources = {"report": pages_of["speedup"], **{area: pages_of[area] for area in AREAS}}
+        (profile,) = runner.run_notebooks(notebooks.find(["speedup"]), {"event_log": str(ROOT / LOG)}, out=out / "log")
+        sources["eventlog"] = profile.run.report
+        sources["gallery"] = report.write_gallery(out / "all")
         sizes = [photograph(browser, source, name) for name, source in sources.items()]
+        sizes.append(live_picture.take(browser, IMAGES / "live.png"))
     return 1 if max(sizes) > LARGEST_BYTES else 0
 
 
