@@ -174,8 +174,13 @@ def test_a_notebook_is_found_by_number_area_or_path(here: Path, names: list[str]
 def test_an_unknown_notebook_is_answered_with_those_there_are(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("run", "01_add") == 2
     error = capsys.readouterr().err
-    assert "allowed: 00_start_here, 01_adds, _template, scratch" in error
+    assert "allowed: 00_start_here, 01_adds, scratch" in error
     assert "did you mean 01_adds?" in error
+
+
+def test_a_mistyped_area_is_answered_with_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("lor") == 2
+    assert "Did you mean 'lore'?" in capsys.readouterr().err
 
 
 def test_all_needs_numbered_notebooks(here: Path) -> None:

@@ -61,14 +61,10 @@ HOUSE = {"runs": Area("workbench.runs_command", "The runs of notebooks: list, sh
 class _Commands(Commands):
     """The commands of the house, and the areas behind them."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        return [*super().list_commands(ctx), *(name for name, found in (HOUSE | AREAS).items() if found.present)]
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        found = (HOUSE | AREAS).get(cmd_name)
-        if found is None or not found.present:
-            return super().get_command(ctx, cmd_name)
-        return Lazy(name=cmd_name, help=found.help, area=found)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        present = {name: found for name, found in (HOUSE | AREAS).items() if found.present}
+        self.commands.update({name: Lazy(name=name, help=found.help, area=found) for name, found in present.items()})
 
 
 app = typer.Typer(

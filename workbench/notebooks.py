@@ -129,7 +129,7 @@ def _named(name: str) -> Path:
     matches = [path for path in present if name in (path.stem, area_of(path))]
     if len(matches) == 1:
         return matches[0]
-    known = [path.stem for path in present]
+    known = [path.stem for path in present if not path.stem.startswith("_")]
     close = difflib.get_close_matches(name, [*known, *map(area_of, present)], n=1)
     do = f"did you mean {close[0]}?" if close else "give one of these, a path, or all"
     raise ConfigError("no such notebook", where=folder(), found=name, allowed=known, do=do)

@@ -99,7 +99,7 @@ def test_sweeps_of_several_counts_are_put_together(sizing: Callable[..., Said], 
         (("--target-users", 5, "--target-rate", 5), "what is to be served?"),
         (("--target-rate", 5), "the sweep measured another kind of load"),
         (("--target-users", 5, "--goal", "p95"), "not a goal"),
-        (("--target-users", 0), "the load to serve is not positive"),
+        (("--target-users", 0), "nobody is to be served"),
     ],
 )
 def test_wrong_use_is_refused(

@@ -47,16 +47,25 @@ def on(cluster: LocalCluster, work: Callable[[Connection], Awaitable[T]], *, adm
     return asyncio.run(run())
 
 
-def looked_at(cluster: LocalCluster, made: Plan) -> dict[str, list[Finding]]:
+def looked_at(cluster: LocalCluster, made: Plan, *, sets_up: bool = False) -> dict[str, list[Finding]]:
     """Findings of the preflight by what was checked."""
 
     async def work(api: Connection) -> list[Finding]:
-        return await preflight(api, made, await look(api))
+        return await preflight(api, made, await look(api), sets_up=sets_up)
 
     found: dict[str, list[Finding]] = {}
     for one in on(cluster, work):
         found.setdefault(one.check, []).append(one)
     return found
+
+
+def test_what_a_local_run_sets_up_itself_is_no_reason_to_refuse_it(local_cluster: LocalCluster) -> None:
+    made = plan("not-set-up-yet")
+    refused = [one.check for some in looked_at(local_cluster, made).values() for one in some if one.level == "refused"]
+    assert {"namespace", "rights"} <= set(refused)
+    findings = looked_at(local_cluster, made, sets_up=True)
+    assert [one.level for one in findings["namespace"]] == ["warning"]
+    assert "refused" not in {one.level for some in findings.values() for one in some}, findings
 
 
 def test_after_setup_the_measuring_identity_may_do_all_it_needs_and_nothing_more(

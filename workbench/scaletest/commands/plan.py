@@ -68,7 +68,7 @@ def plan(
         say(as_yaml(made).rstrip("\n"))
         return
     found = targets.chosen(context, kubeconfig, cluster)
-    looked = None if found is None else _looked(found, made)
+    looked = None if found is None else _looked(found, made, sets_up=cluster is not None)
     if out is not None:
         made.write(out)
     say(_json(made, looked) if as_json else _text(made, looked, out))
@@ -76,7 +76,7 @@ def plan(
         raise typer.Exit(1)
 
 
-def _looked(found: Target, made: Plan) -> tuple[TargetFacts, list[Finding]]:
+def _looked(found: Target, made: Plan, *, sets_up: bool) -> tuple[TargetFacts, list[Finding]]:
     import asyncio
 
     from workbench.scaletest.connection import Connection
@@ -85,7 +85,7 @@ def _looked(found: Target, made: Plan) -> tuple[TargetFacts, list[Finding]]:
     async def work() -> tuple[TargetFacts, list[Finding]]:
         async with Connection(found, most=16) as api:
             facts = await look(api)
-            return facts, await preflight(api, made, facts)
+            return facts, await preflight(api, made, facts, sets_up=sets_up)
 
     return asyncio.run(work())
 

@@ -89,9 +89,15 @@ def command_findings(scenario: Scenario, found: TargetFacts) -> list[Finding]:
     ]
 
 
-async def namespace_findings(api: Connection, namespaces: tuple[str, ...]) -> list[Finding]:
-    """Are these namespaces meant for tests?"""
-    return [await _namespace(api, one) for one in namespaces]
+async def namespace_findings(api: Connection, namespaces: tuple[str, ...], *, sets_up: bool = False) -> list[Finding]:
+    """Are these namespaces meant for tests?
+
+    Parameters
+    ----------
+    sets_up
+        The run that follows makes those that are not there: no reason to refuse it.
+    """
+    return [await _namespace(api, one, sets_up) for one in namespaces]
 
 
 async def sort_namespaces(
@@ -112,12 +118,15 @@ async def sort_namespaces(
     return there, gone, unseen
 
 
-async def _namespace(api: Connection, name: str) -> Finding:
+async def _namespace(api: Connection, name: str, sets_up: bool) -> Finding:
     if forbidden(name):
         return Finding("refused", "namespace", f"{name} is the cluster's own, labelled or not", "use another one")
     try:
         found: dict[str, Any] = await api.json("GET", f"/api/v1/namespaces/{name}")
     except ApiError as error:
+        if sets_up and error.status in (403, 404):
+            text = f"{name} is not set up yet: the run does that, rights included, for the cluster is your own"
+            return Finding("warning", "namespace", text)
         if error.status == 404:
             do = "an administrator makes it: workbench scaletest setup SCENARIO --context ADMIN"
             return Finding("refused", "namespace", f"{name} is not there", do)

@@ -27,7 +27,9 @@ _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _ETCD_BYTES = 2 << 30
 
 
-async def preflight(api: Connection, plan: Plan, found: TargetFacts, *, by_command: bool = False) -> list[Finding]:
+async def preflight(
+    api: Connection, plan: Plan, found: TargetFacts, *, by_command: bool = False, sets_up: bool = False
+) -> list[Finding]:
     """Look at everything that could make the test unsafe, impossible or meaningless.
 
     Parameters
@@ -35,6 +37,9 @@ async def preflight(api: Connection, plan: Plan, found: TargetFacts, *, by_comma
     by_command
         The objects are made by a command of somebody's, which makes its own: ours are not tried then, and nothing
         fences those.
+    sets_up
+        The run that follows sets up what it needs, as it does on a local cluster of ours: what only lacks that is no
+        reason to refuse it, and rights in a namespace that is not there are not asked for.
 
     Returns
     -------
@@ -48,9 +53,10 @@ async def preflight(api: Connection, plan: Plan, found: TargetFacts, *, by_comma
     """
     made = [*identity_findings(found), *fence.findings(plan.scenario, found)]
     made += fence.command_findings(plan.scenario, found) if by_command else []
-    spaces = await fence.namespace_findings(api, plan.namespaces)
+    spaces = await fence.namespace_findings(api, plan.namespaces, sets_up=sets_up)
     made += spaces
-    made += await _rights(api, plan)
+    if all(one.level != "warning" for one in spaces):
+        made += await _rights(api, plan)
     if all(one.level == "ok" for one in spaces):
         made += [await _limits(api, plan, space, own=found.own is not None) for space in plan.namespaces]
         made += await _priorities(api, plan)
