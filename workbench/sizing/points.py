@@ -68,20 +68,37 @@ def points(
     the p95, or a core of it was full), server-limited (the server works on fewer than were in flight), few samples,
     valid. Saturation shows only between steps: see `saturated`.
     """
+    limits = limits or Limits()
+    groups = {key[0]: frame for key, frame in requests.partition_by("step", as_dict=True).items()}
+    return together(
+        [
+            judged(groups.get(step["step"], requests.clear()), step, limits, qs)
+            for step in steps.sort("step").iter_rows(named=True)
+        ]
+    )
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A step on its own: its row of `points`, but for saturation, and its rows of `quantiles`."""
+
+    point: dict[str, Any]
+    quantiles: list[dict[str, Any]]
+
+
+def judged(sent: pl.DataFrame, step: dict[str, Any], limits: Limits, qs: Sequence[float]) -> Judged:
+    """What one step is worth: its requests, and its row of `steps`."""
+    counted = kept(sent, step["users"])
+    found = _quantiles(counted.to_dict(as_series=False), step, sorted({*qs, 0.95}))
+    return Judged(_point(sent, counted, step, found, limits), [row for row in found if row["q"] in qs])
+
+
+def together(steps: Sequence[Judged]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The tables of `points`, out of its steps: what shows only between steps is added."""
     import polars as pl
 
-    limits = limits or Limits()
-    rows: list[dict[str, Any]] = []
-    found: list[dict[str, Any]] = []
-    groups = {key[0]: frame for key, frame in requests.partition_by("step", as_dict=True).items()}
-    for step in steps.sort("step").iter_rows(named=True):
-        sent = groups.get(step["step"], requests.clear())
-        counted = kept(sent, step["users"])
-        columns = counted.to_dict(as_series=False)
-        of_step = _quantiles(columns, step, sorted({*qs, 0.95}))
-        found += [row for row in of_step if row["q"] in qs]
-        rows.append(_point(sent, counted, step, of_step, limits))
-    table = pl.DataFrame(rows, schema=POINTS.schema(), orient="row")
+    found = [row for one in steps for row in one.quantiles]
+    table = pl.DataFrame([one.point for one in steps], schema=POINTS.schema(), orient="row")
     return POINTS.check(_saturated(table, found)), QUANTILES.frame(found)
 
 

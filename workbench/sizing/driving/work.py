@@ -10,7 +10,7 @@ from workbench.sizing.driving import toolkit_file, wire
 from workbench.sizing.driving.arrivals import read_trace
 from workbench.sizing.driving.crew import Crew
 from workbench.sizing.driving.journal import Journal, StepNote
-from workbench.sizing.driving.levels import following
+from workbench.sizing.driving.levels import Levels
 from workbench.sizing.driving.limits import Limits, Prices, Spent
 from workbench.sizing.driving.outcome import Sweep, Watcher
 from workbench.sizing.driving.prompts import Prompts
@@ -59,7 +59,8 @@ class Work:
         """Hold one level after the other; why it ended, and the limit when it was one."""
         journal, rules = self.journal, _rules(self.config)
         spent = journal.spent()
-        while (load := following(self.config, journal.requests, journal.steps)) is not None:
+        levels = Levels(self.config)
+        while (load := levels.following(journal.requests, journal.steps)) is not None:
             if (limit := rules.limits.reached(spent)) is not None:
                 return "limit", limit
             held = await self._step(crew, self._load(load), rules, spent, asked, watcher)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.sizing import stopping
 from workbench.sizing.config import SweepConfig
-from workbench.sizing.driving.levels import following
+from workbench.sizing.driving.levels import Levels
 from workbench.sizing.simulation.model import Cluster, Marks, Workflow
 from workbench.sizing.simulation.service import Service
 from workbench.sizing.tables import REQUESTS, STEPS
@@ -44,7 +44,8 @@ def sweep(service: Service, config: SweepConfig) -> tuple[pl.DataFrame, pl.DataF
     ([1, 4], ['virtual', 'virtual'])
     """
     requests, steps = REQUESTS.frame([]), STEPS.frame([])
-    while (load := following(config, requests, steps)) is not None:
+    levels = Levels(config)
+    while (load := levels.following(requests, steps)) is not None:
         sent, held = step(service, config, load, number=steps.height)
         requests, steps = requests.vstack(sent), steps.vstack(held)
     return requests, steps
