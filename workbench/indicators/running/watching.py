@@ -161,9 +161,10 @@ def _become_run(
     nothing = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((nothing, 0), (outputs[0], 1), (outputs[1], 2)):
         os.dup2(source, target)
-    # What Python ignores would stay ignored in the run.
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)
+    # What Python ignores, or whoever started us (nohup, a shell in the background), would stay ignored in the run.
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
     if command.cpus:
         os.sched_setaffinity(0, command.cpus)
     with contextlib.suppress(OSError):

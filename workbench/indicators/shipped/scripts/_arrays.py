@@ -6,6 +6,7 @@ waits until its result is there: calls return before the device is done.
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import os
 from array import array
@@ -229,9 +230,30 @@ def opened(run: Run) -> Numpy:
 
 
 def _blas(module: Any) -> dict[str, Any]:
-    """Which linear algebra NumPy was built with, as far as its version tells without printing."""
+    """Which linear algebra NumPy was built with, and which of its kernels it took for this processor.
+
+    An OpenBLAS that is older than the processor takes a kernel of older ones, which may be several times slower.
+    """
     try:
         found = module.show_config("dicts")["Build Dependencies"]["blas"]
-        return {"blas": f"{found.get('name')} {found.get('version')}"}
+        built = {"blas": f"{found.get('name')} {found.get('version')}"}
     except (TypeError, KeyError, ValueError):
-        return {}
+        built = {}  # its version does not tell without printing
+    kernel = _kernel()
+    return built | ({"blas_kernel": kernel} if kernel else {})
+
+
+def _kernel() -> str | None:
+    """What the OpenBLAS that is loaded calls its kernel; null where none is, or the system does not say."""
+    try:
+        with open("/proc/self/maps", encoding="utf-8") as maps:
+            paths = {line.split(maxsplit=5)[-1].strip() for line in maps if "openblas" in line}
+    except OSError:
+        return None
+    for path in sorted(paths):
+        library = ctypes.CDLL(path)
+        for name in ("scipy_openblas_get_corename64_", "openblas_get_corename64_", "openblas_get_corename"):
+            if call := getattr(library, name, None):
+                call.restype = ctypes.c_char_p
+                return str(call().decode("ascii", "replace"))[:40]
+    return None
