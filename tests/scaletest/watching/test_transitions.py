@@ -35,10 +35,17 @@ def condition(kind: str, status: str = "True", **more: Any) -> dict[str, Any]:
 def test_a_pod_is_scheduled_when_its_condition_says_so_and_not_when_it_says_unschedulable() -> None:
     good = pod(conditions=[condition("PodScheduled")])
     assert list(transitions.of_pod(good)) == [Step("created", T1), Step("scheduled", T2, None, "n1")]
-    bad = pod(conditions=[condition("PodScheduled", "False", reason="Unschedulable")])
-    assert list(transitions.of_pod(bad))[1:] == [Step("unschedulable", T2, "Unschedulable")]
-    gated = pod(conditions=[condition("PodScheduled", "False", reason="SchedulingGated")])
-    assert list(transitions.of_pod(gated))[1:] == [Step("gated", T2, "SchedulingGated")]
+    for reason, step in (("Unschedulable", "unschedulable"), ("SchedulingGated", "gated")):
+        waits = made(Pod, spec={}, status={"conditions": [condition("PodScheduled", "False", reason=reason)]})
+        assert list(transitions.of_pod(waits))[1:] == [Step(step, T2, reason)]
+
+
+def test_a_pod_with_a_node_is_scheduled_even_where_its_scheduler_never_heard_of_it() -> None:
+    bound = pod(phase="Running", conditions=[condition("PodScheduled", "False", reason="SchedulerError")])
+    assert list(transitions.of_pod(bound))[1:] == [
+        Step("scheduled", None, "SchedulerError", "n1"),
+        Step("running", None, None, "n1"),
+    ]
 
 
 def test_a_pod_runs_once_the_last_of_its_containers_does() -> None:

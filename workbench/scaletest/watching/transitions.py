@@ -57,6 +57,10 @@ def of_pod(pod: Pod) -> Iterator[Step]:
 def _scheduling(one: Condition, node: str | None) -> Iterator[Step]:
     if one.status == "True":
         yield Step("scheduled", one.lastTransitionTime, None, node)
+    elif node is not None:
+        # Bound, but the scheduler never heard that it was, as when the API server dies after it: it then writes that
+        # scheduling failed, at a time that says nothing of the binding.
+        yield Step("scheduled", None, _short(one.reason), node)
     elif one.status == "False" and one.reason != "SchedulingGated":
         # Not a scheduling decision: the pod is tried again.
         yield Step("unschedulable", one.lastTransitionTime, _short(one.reason))
