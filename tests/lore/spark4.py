@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests import jvm
 from workbench.runs import cache_folder
 
 VERSION = "4.1.4"
@@ -105,4 +106,5 @@ def environment() -> dict[str, str]:
     return {
         "PYTHONPATH": os.pathsep.join([str(installed()), *([before] if before else [])]),
         "JAVA_HOME": str(home),
+        "SPARK_SUBMIT_OPTS": jvm.QUICK,  # the archive of classes is of the installed Spark
     }
