@@ -50,7 +50,11 @@ def numbers(found: Study) -> dict[str, Any]:
 
 def test_a_faster_side_is_told_with_both_medians_and_the_ratio(tmp_path: Path) -> None:
     found = two_sides(tmp_path, [{"scheduled_per_s": 20}] * 5, [{"scheduled_per_s": 200}] * 5)
-    assert found.answer.startswith("Scheduling is faster with kai: the median from due to scheduled is")
+    # The planted rates: one side holds 20/s, the other all 40/s that are offered.
+    assert found.answer.startswith(
+        "Sustained: 19.4 to 21.5 pods/s with default, at least 40 pods/s with kai (first run"
+    )
+    assert ". Scheduling is faster with kai: the median from due to scheduled is" in found.answer
     assert "with default and" in found.answer
     value, unit, note = numbers(found)["median, default over kai"]
     assert (value > 5, unit) == (True, "")
@@ -60,7 +64,7 @@ def test_a_faster_side_is_told_with_both_medians_and_the_ratio(tmp_path: Path) -
 
 def test_a_slower_side_is_never_said_to_be_faster_by_a_part(tmp_path: Path) -> None:
     found = two_sides(tmp_path, [{"scheduled_per_s": 200}] * 5, [{"scheduled_per_s": 20}] * 5)
-    assert found.answer.startswith("Scheduling is slower with kai")
+    assert "Scheduling is slower with kai" in found.answer
     assert "times as long with kai [" in found.answer
     value, _, note = numbers(found)["median, kai over default"]
     assert value > 5
@@ -74,7 +78,7 @@ def test_sides_that_are_alike_are_the_same_within_the_margin(tmp_path: Path) -> 
     alike = [{"jitter": 0.01, "seed": seed, "scheduled_per_s": 100} for seed in range(5)]
     other = [{"jitter": 0.01, "seed": 10 + seed, "scheduled_per_s": 100} for seed in range(5)]
     found = two_sides(tmp_path, alike, other)
-    assert found.answer.startswith("The medians of default and kai differ by less than 5 %: the median")
+    assert "The medians of default and kai differ by less than 5 %: the median" in found.answer
     assert found.next_steps()[0].startswith("Choose between default and kai by something else")
     (median,) = [rest for label, rest in numbers(found).items() if label.startswith("median, ")]
     assert median[2].endswith("the same within 5 %")
@@ -82,7 +86,7 @@ def test_sides_that_are_alike_are_the_same_within_the_margin(tmp_path: Path) -> 
 
 def test_one_run_each_decides_nothing_and_says_why(tmp_path: Path) -> None:
     found = two_sides(tmp_path, [{"scheduled_per_s": 20}], [{"scheduled_per_s": 200}])
-    assert found.answer.startswith("Whether default or kai is faster is not decided")
+    assert "Whether default or kai is faster is not decided" in found.answer
     assert "one run each: nobody knows" in found.answer
     assert found.next_steps()[0].startswith("Choose neither default nor kai by this: more turns will tell")
     assert numbers(found)["median, default over kai"][2] == "no interval, undecided"
@@ -91,8 +95,8 @@ def test_one_run_each_decides_nothing_and_says_why(tmp_path: Path) -> None:
 def test_a_side_that_schedules_less_than_half_is_named(tmp_path: Path) -> None:
     lossy = {"lost": tuple(range(120))}
     found = two_sides(tmp_path, [{}] * 3, [lossy, {}, lossy])
-    assert found.answer == (
-        "The medians of default and kai cannot be compared: "
+    assert found.answer.endswith(
+        " The medians of default and kai cannot be compared: "
         "more than 50 % of the workloads never got there in 2 of 3 runs of kai."
     )
     assert "median, default over kai" not in numbers(found)
@@ -102,7 +106,7 @@ def test_a_side_that_schedules_less_than_half_is_named(tmp_path: Path) -> None:
 def test_a_median_is_not_told_without_a_tail_that_was_lost(tmp_path: Path) -> None:
     lossy = {"scheduled_per_s": 200, "lost": tuple(range(30))}
     found = two_sides(tmp_path, [{"scheduled_per_s": 20}] * 5, [lossy] * 5)
-    assert found.answer.startswith("Scheduling is faster with kai")
+    assert "Scheduling is faster with kai" in found.answer
     lost = "At p95 nothing is claimed: more than 5 % of the workloads never got there in 5 of 5 runs of kai."
     assert found.answer.endswith(f" {lost}")
 
@@ -112,7 +116,7 @@ def test_sides_without_a_turn_in_common_are_not_compared(tmp_path: Path) -> None
     for gone in ("run-0", "run-3"):
         (tmp_path / gone / "tables" / "submissions.parquet").unlink()
     found = studied(tmp_path)
-    assert found.answer == "The medians of default and kai cannot be compared: no turn has a run of both."
+    assert found.answer.endswith("The medians of default and kai cannot be compared: no turn has a run of both.")
     assert numbers(found)
 
 
@@ -137,7 +141,7 @@ def test_a_single_run_is_answered_by_its_rate(tmp_path: Path) -> None:
 def test_a_run_that_is_too_short_for_a_rate_says_so(tmp_path: Path) -> None:
     analysis(Plan(np.arange(10) / 10), tmp_path)
     found = studied(tmp_path)
-    assert found.answer.startswith("Which rate it sustains is not decided")
+    assert "Which rate it sustains is not decided" in found.answer
     assert "default-scheduler: sustains" not in numbers(found)
 
 
@@ -161,7 +165,7 @@ def imported(folder: Path) -> Path:
 def test_an_imported_run_has_a_name_an_answer_and_nothing_made_up(tmp_path: Path) -> None:
     found = studied(imported(tmp_path))
     assert found.found.names == ("imported",)
-    assert found.answer.startswith("95 % were scheduled within")
+    assert "95 % were scheduled within" in found.answer
     assert "neither plan nor cluster are known" in found.notes[0]
     ((value, unit, note),) = numbers(found).values()
     assert (value > 0, unit, note) == (True, "s", "sent to decided")

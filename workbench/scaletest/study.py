@@ -56,9 +56,22 @@ class Study:
 
     @property
     def answer(self) -> str:
-        """The result in one sentence."""
+        """The result in a few sentences: the rates, then how the sides compare."""
         if len(self.found.names) < 2:
             return self._of_one()
+        return f"{self._sustained()}{self._compared()}"
+
+    def _sustained(self) -> str:
+        """Which rate each of the two sides sustains, by its first run; nothing where neither's is decided."""
+        words = {name: self.first[name].sustainable.words for name in self.found.names[:2]}
+        if not any(words.values()):
+            return ""
+        rates = ", ".join(f"{one or 'a rate not decided'} with {name}" for name, one in words.items())
+        several = any(len(self.found.runs[name]) > 1 for name in words)
+        return f"Sustained: {rates}{' (first run of each)' if several else ''}. "
+
+    def _compared(self) -> str:
+        """Whose pods are scheduled sooner."""
         a, b = self.found.names[:2]
         rows = self.comparison.filter(pl.col("step") == self.found.total[0]).sort("quantile").to_dicts()
         if not rows or rows[0]["ratio"] is None:

@@ -36,13 +36,20 @@ class Sustainable:
     reason: str
 
     @property
+    def words(self) -> str | None:
+        """The rate with its ends; null where it is not decided."""
+        if self.low_per_s is None:
+            return None
+        if self.high_per_s is None:
+            return f"at least {self.low_per_s:.3g} pods/s"
+        return f"{self.low_per_s:.3g} to {self.high_per_s:.3g} pods/s"
+
+    @property
     def text(self) -> str:
         """In words, as a sentence without its end."""
-        if self.low_per_s is None:
+        if self.words is None:
             return f"Which rate it sustains is not decided ({self.reason})"
-        if self.high_per_s is None:
-            return f"It sustains at least {self.low_per_s:.3g} pods/s ({self.reason})"
-        return f"It sustains {self.low_per_s:.3g} to {self.high_per_s:.3g} pods/s ({self.reason})"
+        return f"It sustains {self.words} ({self.reason})"
 
 
 def ramp(
