@@ -14,9 +14,9 @@ SETUP = venv=$$(sh .ci/set-up) && test -n "$$venv" && PATH="$$venv/bin:$$PATH" &
     && export PYTHONPYCACHEPREFIX="$$venv/cache/python" \
               RUFF_CACHE_DIR="$$venv/cache/ruff" MYPY_CACHE_DIR="$$venv/cache/mypy" \
               HYPOTHESIS_STORAGE_DIRECTORY="$$venv/cache/hypothesis"
-# Files in the order of tests/conftest.py, the long ones first. One worker more than cores: many tests wait for others,
-# for a sixth of the time with two on two.
-PYTEST = python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+# Files in the order of tests/conftest.py, the long ones first. A third worker on two cores gains nothing: whatever waits
+# less computes longer.
+PYTEST = python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 TIERS = spark spark4 comet browser notebook postgres ml cluster env peer
 QUICK = $(patsubst %,not % and,$(TIERS)) not slow
 LINT = ruff check . && ruff format --check . && mypy
