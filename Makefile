@@ -44,7 +44,7 @@ test:
 	&& WORKBENCH_OUT="$$scratch" $(PYTEST) --nbval-lax --nbval-current-env --nbval-kernel-startup-timeout 120 notebooks
 
 test-quick:
-	@$(SETUP) && $(LINT) && $(PYTEST) -m "$(QUICK)"
+	@$(SETUP) && $(LINT) && $(PYTEST) -m "$(QUICK)" $$(sed 's/^/--ignore=/' tests/heavy.txt)
 
 lint:
 	@$(SETUP) && $(LINT)
