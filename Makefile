@@ -10,7 +10,9 @@ OUT ?=
 export OUT JOBS
 
 # Paths may hold spaces, so they are shell variables in quotes and never targets.
+# Python keeps what it has compiled, whatever the shell says: without, each of a thousand processes compiles all again.
 SETUP = venv=$$(sh .ci/set-up) && test -n "$$venv" && PATH="$$venv/bin:$$PATH" && export PATH \
+    && unset PYTHONDONTWRITEBYTECODE \
     && export PYTHONPYCACHEPREFIX="$$venv/cache/python" \
               RUFF_CACHE_DIR="$$venv/cache/ruff" MYPY_CACHE_DIR="$$venv/cache/mypy" \
               HYPOTHESIS_STORAGE_DIRECTORY="$$venv/cache/hypothesis"
