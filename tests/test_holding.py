@@ -178,3 +178,51 @@ def test_who_held_it_before_holds_it_after(folder: Path) -> None:
     with holding.held(folder):
         run.end("succeeded")
     assert runs.holder(folder) is None
+
+
+def test_work_that_is_alone_is_refused_to_a_second_caller_of_the_same_process(folder: Path) -> None:
+    run = runs.start("a", folder=folder)
+    with holding.alone(folder, "another process is at it", do="wait"):
+        with pytest.raises(ConfigError) as refused, holding.alone(folder, "another process is at it", do="wait"):
+            pytest.fail("two at once")
+        assert (refused.value.message, refused.value.where, refused.value.do) == (
+            "another process is at it",
+            folder,
+            "wait",
+        )
+    assert runs.holder(folder) == os.getpid(), "the run goes on"
+    with holding.alone(folder, "another process is at it"):
+        assert runs.holder(folder) == os.getpid()
+    run.end("succeeded")
+    assert sorted(path.name for path in folder.iterdir()) == ["run.json", "tables"]
+
+
+def test_work_that_is_alone_is_refused_where_another_process_holds_the_folder(
+    folder: Path, other: subprocess.Popen[str]
+) -> None:
+    with (
+        pytest.raises(ConfigError, match="another process writes into this run folder"),
+        holding.alone(folder, "another process is at it"),
+    ):
+        pytest.fail("two at once")
+    # Nothing of the attempt is left that would refuse the next.
+    other.kill()
+    other.wait()
+    with holding.alone(folder, "another process is at it"):
+        assert runs.holder(folder) == os.getpid()
+
+
+def test_where_there_are_no_locks_nobody_is_alone_and_nobody_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holding, "fcntl", None)
+    with holding.alone(tmp_path, "another process is at it"), holding.alone(tmp_path, "another process is at it"):
+        pass
+
+
+def test_a_file_is_made_to_be_locked_and_free_when_its_handle_is_closed(tmp_path: Path) -> None:
+    handle = holding.lock(tmp_path / ".busy", "another process is at it")
+    with pytest.raises(ConfigError, match="another process is at it"):
+        holding.lock(tmp_path / ".busy", "another process is at it")
+    os.close(handle)
+    os.close(holding.lock(tmp_path / ".busy", "another process is at it"))

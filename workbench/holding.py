@@ -1,7 +1,8 @@
 """Who writes a run folder now: a lock that its process holds, and that no kill leaves behind.
 
 `run.lock` is locked with flock, which the system lets go however its process ends; its content is the process id. The
-file is removed at the end, and says nothing when it was left: only the lock counts.
+file is removed at the end, and says nothing when it was left: only the lock counts. A process may hold a folder at
+several places of its code; work that a second of its kind would disturb is done `alone`.
 """
 
 from __future__ import annotations
@@ -96,6 +97,55 @@ def held(folder: str | Path) -> Iterator[None]:
     finally:
         if not before:
             release(folder)
+
+
+@contextlib.contextmanager
+def alone(folder: str | Path, doing: str, *, do: str = "wait for it, or end it") -> Iterator[None]:
+    """Within, this is the only such work in the folder, of this process and of all others; the folder is held, too.
+
+    Parameters
+    ----------
+    folder
+        Is there.
+    doing
+        What another process must be doing when it has the lock, for the message; and `do`, what to do then.
+
+    Raises
+    ------
+    ConfigError
+        Another process, or another caller in this one, is at it.
+    """
+    handle = lock(folder, doing, do=do)
+    try:
+        with held(folder):
+            yield
+    finally:
+        os.close(handle)
+
+
+def lock(path: str | Path, doing: str, *, do: str = "wait for it, or end it") -> int:
+    """Lock a folder, or a file that is made for it, until the handle that is returned is closed.
+
+    Nothing is locked, and nothing refused, where there are no locks.
+
+    Raises
+    ------
+    ConfigError
+        It is locked, by another process or another caller in this one; `doing` and `do` are its words.
+    """
+    path = Path(path)
+    is_folder = path.is_dir()
+    # A folder needs no file of its own for this, so that nothing is left behind.
+    handle = os.open(path, os.O_CLOEXEC | (os.O_RDONLY if is_folder else os.O_RDWR | os.O_CREAT), 0o600)
+    try:
+        # Some network file systems lock only what may be written: there `held` alone tells processes apart.
+        free = _locked(handle)
+    except (_UnsupportedError, OSError):
+        free = True
+    if not free:
+        os.close(handle)
+        raise ConfigError(doing, where=path if is_folder else path.parent, do=do)
+    return handle
 
 
 def holder(folder: str | Path) -> int | None:

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import msgspec
 
+from workbench import holding
 from workbench.errors import InputError, RunFailedError
 from workbench.scaletest import records
-from workbench.scaletest.driving.locking import locked
 
 LOCK = ".submitting"
 _Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
@@ -98,7 +98,7 @@ class Journal:
 
     def __init__(self, folder: str | Path) -> None:
         self.path = Path(folder) / records.JOURNAL
-        self._lock = locked(Path(folder) / LOCK, "another process is submitting in this folder")
+        self._lock = holding.lock(Path(folder) / LOCK, "another process is submitting in this folder")
         _mend(self.path)
         self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._queue: queue.SimpleQueue[tuple[bytes, _Waiter | None] | None] = queue.SimpleQueue()
@@ -128,7 +128,7 @@ class Journal:
         self._queue.put(None)
         self._thread.join()
         os.close(self._file)
-        self._lock.close()
+        os.close(self._lock)
 
     def _write(self) -> None:
         going = True

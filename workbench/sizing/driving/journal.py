@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from workbench import __version__, files, redaction, runs
-from workbench.errors import ConfigError, InputError
-from workbench.holding import held
+from workbench import __version__, files, holding, redaction, runs
+from workbench.errors import InputError
 from workbench.sizing.config import SweepConfig
 from workbench.sizing.driving.limits import Spent
 from workbench.sizing.tables import REQUESTS, STEPS
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 1
 JOURNAL = "sweep.json"
-LOCK = ".lock"
 MAX_JOURNAL_BYTES = 16 << 20
 MOST_FAILURES = 20
 AREA = "sizing"
@@ -192,31 +190,8 @@ def ending(run: runs.Run | None) -> Iterator[None]:
         raise
 
 
-@contextlib.contextmanager
-def alone_in(folder: Path | None) -> Iterator[None]:
-    """Hold a folder for one sweep; the system lets go of it when the process ends, however it ends.
-
-    Raises
-    ------
-    ConfigError
-        Another process writes into it.
-    """
+def alone_in(folder: Path | None) -> contextlib.AbstractContextManager[None]:
+    """Within, no other sweep writes into the folder; nothing is held without one. See `workbench.holding.alone`."""
     if folder is None:
-        yield
-        return
-    path = folder / LOCK
-    with path.open("w") as file:
-        try:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except ModuleNotFoundError:
-            # Windows has no such lock; two sweeps into one folder are then the user's to avoid.
-            pass
-        except OSError as error:
-            raise ConfigError("another sweep writes into this folder", where="--resume", found=folder) from error
-        try:
-            with held(folder):
-                yield
-        finally:
-            path.unlink(missing_ok=True)
+        return contextlib.nullcontext()
+    return holding.alone(folder, "another sweep writes into this folder")

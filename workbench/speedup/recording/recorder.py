@@ -13,7 +13,7 @@ from typing import Any
 
 import polars as pl
 
-from workbench import files, host
+from workbench import files, holding, host
 from workbench.errors import ConfigError, RunFailedError
 from workbench.speedup.recording import child, journal, logfile, plan, scrub, session, stopping, tables, verdicts
 from workbench.speedup.recording.config import RecordConfig
@@ -64,7 +64,7 @@ def record(config: RecordConfig, *, say: Say) -> Outcome:
     _check_folder(config)
     prepared = plan.prepare(config, say=say)
     config.out.mkdir(parents=True, exist_ok=True)
-    with stopping.termination_as_interrupt(), stopping.alone_in(config.out):
+    with stopping.termination_as_interrupt(), holding.alone(config.out, "another process records into this folder"):
         recording = _begun(prepared)
         try:
             _run_missing(prepared, recording)
@@ -78,7 +78,7 @@ def _check_folder(config: RecordConfig) -> None:
     out = config.out
     if out.exists() and not out.is_dir():
         raise ConfigError("not a folder", where="--out", found=str(out))
-    others = [path.name for path in out.iterdir() if path.name not in (WORK, stopping.LOCK)] if out.is_dir() else []
+    others = [path.name for path in out.iterdir() if path.name not in (WORK, holding.LOCK)] if out.is_dir() else []
     if not others:
         return
     if config.fresh:

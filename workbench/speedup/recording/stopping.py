@@ -1,4 +1,4 @@
-"""Being stopped: SIGTERM as Ctrl-C, no second signal while things are put away, one recorder to a folder."""
+"""Being stopped: SIGTERM as Ctrl-C, no second signal while things are put away."""
 
 from __future__ import annotations
 
@@ -6,11 +6,6 @@ import contextlib
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
-
-from workbench.errors import ConfigError
-
-LOCK = ".lock"
 
 
 @contextlib.contextmanager
@@ -40,29 +35,3 @@ def termination_as_interrupt() -> contextlib.AbstractContextManager[None]:
 def shielded() -> contextlib.AbstractContextManager[None]:
     """While processes are being ended a second Ctrl-C changes nothing: it would leave them behind."""
     return _handling([signal.SIGINT, signal.SIGTERM], signal.SIG_IGN)
-
-
-@contextlib.contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
-    """Hold a folder for one recorder; the system lets go of it when the process ends, however it ends.
-
-    Raises
-    ------
-    ConfigError
-        Another process records into it.
-    """
-    path = folder / LOCK
-    with path.open("w") as file:
-        try:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except ModuleNotFoundError:
-            # Windows has no such lock; two recorders at once are then the user's to avoid.
-            pass
-        except OSError as error:
-            raise ConfigError("another process records into this folder", where="--out", found=str(folder)) from error
-        try:
-            yield
-        finally:
-            path.unlink(missing_ok=True)
