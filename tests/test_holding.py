@@ -185,11 +185,7 @@ def test_work_that_is_alone_is_refused_to_a_second_caller_of_the_same_process(fo
     with holding.alone(folder, "another process is at it", do="wait"):
         with pytest.raises(ConfigError) as refused, holding.alone(folder, "another process is at it", do="wait"):
             pytest.fail("two at once")
-        assert (refused.value.message, refused.value.where, refused.value.do) == (
-            "another process is at it",
-            folder,
-            "wait",
-        )
+        assert [part in str(refused.value) for part in ("another process is at it", str(folder), "wait")] == [True] * 3
     assert runs.holder(folder) == os.getpid(), "the run goes on"
     with holding.alone(folder, "another process is at it"):
         assert runs.holder(folder) == os.getpid()
