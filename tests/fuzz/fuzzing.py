@@ -170,5 +170,5 @@ def _keeping_to(folder: Path | None) -> Iterator[None]:
         yield
     finally:
         _WATCH.on = False
-    strangers = [text for text in _WATCH.strangers if "__pycache__" not in text]
+    strangers = [text for text in _WATCH.strangers if "__pycache__" not in text and ".pyc" not in text]
     assert not strangers, f"written outside of {folder}: {strangers[:5]}"
