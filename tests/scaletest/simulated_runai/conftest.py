@@ -62,7 +62,7 @@ async def make(api: Connection, kind: Kind, *bodies: Json) -> None:
 
 
 def running(count: int) -> Callable[[list[Json]], bool]:
-    return lambda items: [one["status"].get("phase") for one in items] == ["Running"] * count
+    return lambda items: [one.get("status", {}).get("phase") for one in items] == ["Running"] * count
 
 
 def pods(project: str) -> str:
