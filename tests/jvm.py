@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from workbench.runs import cache_folder
 from workbench.spark.java import environment
 
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-# An archive that does not fit, as of Spark 4, is left aside without a word.
+# An archive that is not there, or does not fit, as of Spark 4, is left aside without a word.
 _ARCHIVED = f"{QUICK} -Xlog:disable -Xlog:all=error:stderr -XX:SharedArchiveFile="
 TIMEOUT_S = 300
 SESSION = """
@@ -41,7 +42,7 @@ process.wait()
 
 
 def options(*, make: bool) -> str:
-    """JVM options for Spark; with `make` the archive of its classes is made first where there is none (half a minute).
+    """JVM options for Spark; with `make` the archive of its classes is being made where there is none (half a minute).
 
     The quick options alone where there is no archive, no Java or no pyspark.
     """
@@ -50,9 +51,15 @@ def options(*, make: bool) -> str:
     except WorkbenchError:
         return QUICK
     archive = _place(variables)
-    if make and not archive.is_file():
-        _make(archive, variables)
-    return f"{_ARCHIVED}{archive}" if archive.is_file() and " " not in str(archive) else QUICK
+    if " " in str(archive):
+        return QUICK
+    if archive.is_file():
+        return f"{_ARCHIVED}{archive}"
+    if not make:
+        return QUICK
+    # Beside the tests: a JVM that starts before the archive is there does without.
+    threading.Thread(target=_make, args=(archive, variables), name="archive of classes").start()
+    return f"{_ARCHIVED}{archive}"
 
 
 def _place(variables: dict[str, str]) -> Path:

@@ -28,6 +28,8 @@ from tests.scaletest.conftest import programs
 from tests.sizing import natenv
 from tests.test_documents import BLOCK, SPAN, name_of
 from workbench import cli, notebooks, runs
+from workbench.speedup.recording import tpch
+from workbench.speedup.recording.suite import Suite
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
 LIMIT_S = 600  # against hanging
@@ -52,6 +54,7 @@ SMALLER = {
     "workbench sizing run": "--users 4,8,16 --max-step 2",
     "workbench sizing verify": "--max-step 2",
     "workbench indicators run": "--rounds 2",
+    "workbench speedup record": "--queries few.sql",
 }
 SHORTER = {
     "run all": "run 00_start_here",  # CI's main job is the whole of it
@@ -202,6 +205,12 @@ def job_of_the_page(walk: Walk) -> None:
     (walk.folder / "job.py").write_text(code)
 
 
+def few_queries(walk: Walk) -> None:
+    """Three queries of TPC-H in place of its 22; the tables are made all the same."""
+    every = tpch.queries(0.01)
+    (walk.folder / "few.sql").write_text(Suite("few", {name: every[name] for name in ("q1", "q6", "q14")}).sql())
+
+
 def unit_of_the_page(walk: Walk) -> None:
     """`memory.py`, as the page has it."""
     blocks = [
@@ -253,6 +262,7 @@ GUIDE = ROOT / "docs" / "guide"
 SLOPE = "workbench sizing calc --config_file"
 PREPARED: dict[tuple[str, str], Callable[[Walk], None]] = {
     ("lore.md", "spark"): job_of_the_page,
+    ("speedup.md", "spark"): few_queries,
     ("indicators-units.md", QUICK): unit_of_the_page,
     ("scaletest.md", "cluster"): small_scenario,
     ("README.md", "cluster"): cluster_of_the_readme,

@@ -14,11 +14,9 @@ QUERIES = (
     "hash_aggregate",
     "merge_inner",
     "broadcast_inner",
-    "window",
     "scalar_subqueries",
     "reused_exchange",
     "chained_udfs",
-    "map_in_pandas",
     "nested",
 )
 
@@ -50,7 +48,7 @@ def test_every_operator_is_replayed_with_the_rows_of_the_original(outcome: Outco
     assert sorted(outcome.queries) == sorted(QUERIES)
     assert [one for one in outcome.operators if one.error] == []
     dumped = {(one.query, one.lore_id) for one in outcome.operators if one.dumped}
-    assert len(dumped) >= 40
+    assert len(dumped) >= 30
     assert {(one.query, one.lore_id) for one in outcome.replays} == dumped
     assert [str(one) for one in outcome.replays if not one.passed] == []
 

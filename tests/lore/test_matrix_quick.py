@@ -1,6 +1,7 @@
 """Six queries of the matrix in the quick tier: dumped in one process, replayed in another, on the installed Spark.
 
-They start a Spark and carry no marker all the same: a change of the dump's format must not pass the quick tier.
+They start a Spark and carry no marker all the same: a change of the dump's format must not pass the quick tier. Where
+the whole matrix runs (`make test`) they are left out.
 """
 
 from __future__ import annotations
