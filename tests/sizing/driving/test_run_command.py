@@ -102,6 +102,7 @@ def test_a_limit_ends_it_with_the_way_to_go_on(sizing: Run, tmp_path: Path) -> N
         (("--url", "http://127.0.0.1:1", "--users", "1", "--body", "@none.json"), "cannot read the file"),
         (("--url", "http://127.0.0.1:1", "--users", "1", "--prompts", "none.txt"), "cannot read the prompts"),
         (("--url", "http://127.0.0.1:1", "--users", "1", "--header-env", "Authorization=NO_SUCH_V"), "NO_SUCH_V"),
+        (("--url", "http://127.0.0.1:1", "--users", "1"), "nobody listens at this address"),
         (("--function", "nothing", "--users", "1"), "module:function"),
         (("--resume", "none"), "no sweep here"),
     ],

@@ -224,7 +224,7 @@ def _drive(settings: dict[str, Any], out: Path | None, resume: Path | None, as_j
     command = "workbench " + shlex.join(sys.argv[1:])
     answer = None
     with watcher() as told:
-        found = sweep(out=out, keep=True, resume=resume, watcher=told, command=command, **settings)
+        found = sweep(out=out, keep=True, resume=resume, watcher=told, command=command, needs_listener=True, **settings)
         if asked.load is not None and found.ended == "finished" and found.folder is not None:
             answer = checking.answered(
                 found.folder, asked.load, price=asked.gpu_price, verified=asked.verify, watcher=told

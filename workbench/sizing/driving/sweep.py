@@ -14,6 +14,7 @@ from workbench.sizing.driving.outcome import Silence, Sweep, Watcher
 from workbench.sizing.driving.prompts import Prompts, read_prompts
 from workbench.sizing.driving.step import Asked
 from workbench.sizing.driving.targets.function import Workflow, checked, loaded
+from workbench.sizing.driving.targets.listening import need_listener
 from workbench.sizing.driving.targets.opening import secret_headers
 from workbench.sizing.driving.work import Work
 
@@ -29,6 +30,7 @@ def run(
     resume: Path | None = None,
     watcher: Watcher | None = None,
     command: str | None = None,
+    needs_listener: bool = False,
     **settings: Any,
 ) -> Sweep:
     """Drive a service through a sweep, from plain Python or from a notebook whose event loop is running.
@@ -46,6 +48,8 @@ def run(
         Folder of a sweep to go on with, with its settings; only limits may be given anew.
     watcher
         Told how far it is.
+    needs_listener
+        Begin only where somebody listens at the URL: else every request of the sweep is counted as refused.
     **settings
         Fields of `SweepConfig`.
 
@@ -57,7 +61,7 @@ def run(
     Raises
     ------
     ConfigError, InputError
-        The settings are wrong or contradict each other, or the target is not confirmed.
+        The settings are wrong or contradict each other, the target is not confirmed, or nobody listens there.
     RunFailedError
         A client process died.
 
@@ -70,7 +74,7 @@ def run(
     ('finished', ['samples'], {'ok'})
     """
     asked = Asked()
-    work = _prepared(workflow, out, keep, resume, command, settings)
+    work = _prepared(workflow, out, keep, resume, command, settings, listener=needs_listener)
     told = watcher or Silence()
     return in_a_thread(lambda: work.done(asked, told), asked, told.stopping, name="sizing sweep")
 
@@ -103,6 +107,8 @@ def _prepared(
     resume: Path | None,
     command: str | None,
     settings: dict[str, Any],
+    *,
+    listener: bool = False,
 ) -> Work:
     if workflow is not None:
         checked(workflow, "the function")
@@ -115,6 +121,7 @@ def _prepared(
         prompts, described = _prompts(config)
         if described != journal.record.prompts:
             raise InputError("the prompts are no longer those of the sweep", where=config.prompts, found=described)
+        _listened(config, listener and not journal.record.finished)
         return Work(config, journal, prompts, workflow)
     config = sweep_config(**settings)
     if config.protocol == "function" and workflow is None and not config.function:
@@ -125,8 +132,14 @@ def _prepared(
         # The client's processes load it anew; here it is only found out whether they can.
         loaded(config.function)
     prompts, described = _prompts(config)
+    _listened(config, listener)
     journal = journals.create(config, out=out, keep=keep or out is not None, prompts=described, command=command)
     return Work(config, journal, prompts, workflow)
+
+
+def _listened(config: SweepConfig, needed: bool) -> None:
+    if needed and config.protocol != "function":
+        need_listener(config.url)
 
 
 def _with_new_limits(config: SweepConfig, settings: dict[str, Any]) -> SweepConfig:
