@@ -13,8 +13,10 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from workbench.errors import WorkbenchError
 from workbench.runs import cache_folder
@@ -60,6 +62,25 @@ def options(*, make: bool) -> str:
     # Beside the tests: a JVM that starts before the archive is there does without.
     threading.Thread(target=_make, args=(archive, variables), name="archive of classes").start()
     return f"{_ARCHIVED}{archive}"
+
+
+def remember_names() -> None:
+    """From here on this process asks the JVM once for each class, and not at each use of it.
+
+    pyspark looks names up at each call, and a name that is also a package is searched for in some 300 jars first: a
+    tenth of what thousands of small jobs compute. For processes whose class path never changes.
+    """
+    from py4j.java_gateway import JavaPackage, JVMView
+
+    for kind in (JVMView, JavaPackage):
+        ask = kind.__getattr__
+
+        def remembered(self: Any, name: str, ask: Callable[[Any, str], Any] = ask) -> Any:
+            found = ask(self, name)
+            self.__dict__[name] = found
+            return found
+
+        kind.__getattr__ = remembered
 
 
 def _place(variables: dict[str, str]) -> Path:

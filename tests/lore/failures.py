@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests import jvm
 from workbench.errors import WorkbenchError
 from workbench.lore import dump
 
@@ -268,6 +269,7 @@ def _process(work: str, folder: Path) -> None:
 
 def main() -> None:
     """One of the two processes."""
+    jvm.remember_names()
     work, place = sys.argv[1], Path(sys.argv[2])
     written = dump_all(place) if work == "dump" else work_all(place, json.loads((place / "dump.json").read_text()))
     (place / f"{work}.json").write_text(json.dumps(written))

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests import jvm
 from tests.lore import matrix_data, queries
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", nargs="*", default=[])
     options = parser.parse_args()
+    jvm.remember_names()
     begun = time.monotonic()
     with _session(options) as spark:
         ready = time.monotonic()

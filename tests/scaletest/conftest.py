@@ -68,14 +68,15 @@ def _session(what: str, **options: object) -> Iterator[LocalCluster]:
         guard.released(watcher)
 
 
-@pytest.fixture(scope="session")
+# Of the package, not of the session: a control plane that nobody asks anything still takes a tenth of a core.
+@pytest.fixture(scope="package")
 def local_cluster(_swept: list[str]) -> Iterator[LocalCluster]:
     """50 simulated nodes with 8 GPUs each, the stock scheduler, client limits raised."""
     programs()
     yield from _session("plain", pools=[Pool(nodes=50, gpus=8)], client_limits=QUICK)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def kai_cluster(_swept: list[str]) -> Iterator[LocalCluster]:
     """3 nodes with 4 GPUs each, KAI beside the stock scheduler."""
     programs(kai=True)

@@ -193,7 +193,8 @@ class Bridge:
 
     def _preparation(self, name: str) -> Any:
         if name not in self._rules:
-            rules = self.spark.range(1)._jdf.queryExecution().preparations()
+            # Any query of this session has them; `range` would work out an encoder by reflection for each session.
+            rules = self.session.emptyDataFrame().queryExecution().preparations()
             self._rules |= {class_of(rule): rule for rule in self.listed(rules)}
         self.activate()
         return self._rules[name]
