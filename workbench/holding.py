@@ -135,8 +135,10 @@ def lock(path: str | Path, doing: str, *, do: str = "wait for it, or end it") ->
     """
     path = Path(path)
     is_folder = path.is_dir()
-    # A folder needs no file of its own for this, so that nothing is left behind.
-    handle = os.open(path, os.O_CLOEXEC | (os.O_RDONLY if is_folder else os.O_RDWR | os.O_CREAT), 0o600)
+    try:
+        handle = _opened(path, is_folder=is_folder)
+    except _UnsupportedError:
+        return os.open(os.devnull, os.O_RDONLY)
     try:
         # Some network file systems lock only what may be written: there `held` alone tells processes apart.
         free = _locked(handle)
@@ -201,6 +203,13 @@ def _taken(folder: Path) -> int | None:
             )
         threading.Event().wait(_PATIENCE_S)
     raise ConfigError("another process writes into this run folder", where=folder, do="choose another folder")
+
+
+def _opened(path: Path, *, is_folder: bool) -> int:
+    """A handle to lock. A folder needs no file of its own for this, so that nothing is left behind."""
+    if fcntl is None:
+        raise _UnsupportedError  # Windows, which opens no folders either
+    return os.open(path, os.O_CLOEXEC | (os.O_RDONLY if is_folder else os.O_RDWR | os.O_CREAT), 0o600)
 
 
 def _locked(handle: int, *, shared: bool = False) -> bool:

@@ -165,10 +165,12 @@ def _keeping_to(folder: Path | None) -> Iterator[None]:
         sys.addaudithook(_WATCH.heard)
         _WATCH.installed = True
     allowed = ["/dev/", "/proc/"] + ([os.path.realpath(folder) + os.sep, os.path.realpath(folder)] if folder else [])
+    if sys.pycache_prefix:
+        allowed.append(os.path.realpath(sys.pycache_prefix) + os.sep)
     _WATCH.allowed, _WATCH.strangers, _WATCH.on = tuple(allowed), [], True
     try:
         yield
     finally:
         _WATCH.on = False
-    strangers = [text for text in _WATCH.strangers if "__pycache__" not in text and ".pyc" not in text]
+    strangers = [text for text in _WATCH.strangers if "__pycache__" not in text]
     assert not strangers, f"written outside of {folder}: {strangers[:5]}"
