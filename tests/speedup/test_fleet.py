@@ -287,3 +287,23 @@ def test_inside_spark_the_rows_are_the_same(spark: Any, folder: Path, cache: Fac
     again = measure_fleet(sources, backend="spark", spark=spark, cache=cache)
     assert same(local, again)
     assert again.n_cached == (local.applications["status"] != "unreadable").sum()
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_queries_that_make_or_cache_a_table_are_measured(spark: Any) -> None:
+    query = "SELECT id % 10 AS k, sum(id) AS s FROM range(100000) GROUP BY 1"
+    for name, statement in {"made": "CREATE TABLE made USING parquet AS", "cached": "CACHE TABLE cached AS"}.items():
+        spark.sparkContext.setJobDescription(name)
+        spark.sql(f"{statement} {query}")
+    spark.sparkContext.setJobDescription("saved")
+    spark.sql(query.replace("% 10", "% 9")).write.saveAsTable("saved")
+    spark.sparkContext.setJobDescription(None)
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    found = measure_fleet([spark.conf.get("spark.eventLog.dir")], jobs=1, use_cache=False).measured
+    ours = found.executions.filter(pl.col("query").is_in(["made", "cached", "saved"]))
+    assert ours["query"].to_list() == ["made", "cached", "saved"]
+    assert (ours["n_stages"] > 1).all()
+    operators = found.pieces.join(ours, on="sql_id").explode("operators").group_by("query").agg("operators")
+    assert all("HashAggregate" in names for names in operators["operators"])

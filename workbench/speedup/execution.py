@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -58,7 +58,10 @@ class Stage:
 
 @dataclass(frozen=True, eq=False)
 class Execution:
-    """One run of one query; `number` counts the runs of this description in its log, from 0."""
+    """One run of one query; `number` counts the runs of this description in its log, from 0.
+
+    Executions that it started itself are part of it: their stages, and their nodes, numbered on from its own.
+    """
 
     log_id: int
     sql_id: int
@@ -86,7 +89,9 @@ class Execution:
 
 
 def read_executions(facts: Facts) -> Iterator[Execution]:
-    """SQL executions that ended, in the order of their ids, by log."""
+    """SQL executions that ended and that no other one started, in the order of their ids, by log."""
+    inner = _inner(facts)
+    started = {member for members in inner.values() for member in members}
     nodes = _by_execution(facts.plan_nodes.filter(pl.col("is_final")))
     stages = _by_execution(
         facts.stages.filter(pl.col("sql_id").is_not_null()).join(
@@ -97,9 +102,10 @@ def read_executions(facts: Facts) -> Iterator[Execution]:
     seen: dict[tuple[int, str], int] = defaultdict(int)
     rows = facts.sql_executions.sort("log_id", "sql_id").iter_rows(named=True)
     for row in rows:
-        if row["start_time_ms"] is None or row["end_time_ms"] is None:
-            continue
         key = (row["log_id"], row["sql_id"])
+        if key in started or row["start_time_ms"] is None or row["end_time_ms"] is None:
+            continue
+        members = (key, *inner.get(key, ()))
         query = row["description"] or ""
         number = seen[row["log_id"], query]
         seen[row["log_id"], query] += 1
@@ -110,9 +116,39 @@ def read_executions(facts: Facts) -> Iterator[Execution]:
             row["status"],
             row["start_time_ms"] / 1e3,
             row["end_time_ms"] / 1e3,
-            _nodes(nodes.get(key, []), metrics.get(key, [])),
-            tuple(_stage(stage) for stage in stages.get(key, []) if stage["first_launch_time_ms"] is not None),
+            _numbered_on(_nodes(nodes.get(member, []), metrics.get(member, [])) for member in members),
+            tuple(
+                _stage(stage)
+                for member in members
+                for stage in stages.get(member, [])
+                if stage["first_launch_time_ms"] is not None
+            ),
         )
+
+
+def _inner(facts: Facts) -> dict[tuple[int, int], list[tuple[int, int]]]:
+    """Executions that another one of the log started, by that one.
+
+    A command such as CREATE TABLE AS SELECT or CACHE TABLE has no stage of its own: what it does is in these.
+    """
+    known = facts.sql_executions.select("log_id", root_sql_id="sql_id")
+    rows = facts.sql_executions.filter(pl.col("root_sql_id") != pl.col("sql_id"))
+    found: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    rows = rows.join(known, on=["log_id", "root_sql_id"], how="semi").sort("log_id", "sql_id")
+    for log_id, root, sql_id in rows.select("log_id", "root_sql_id", "sql_id").iter_rows():
+        found[log_id, root].append((log_id, sql_id))
+    return found
+
+
+def _numbered_on(plans: Iterable[dict[int, Node]]) -> dict[int, Node]:
+    """The nodes of several plans, each plan's numbers after those of the one before."""
+    found: dict[int, Node] = {}
+    for plan in plans:
+        first = max(found, default=-1) + 1
+        for node in plan.values():
+            parents = tuple(parent + first for parent in node.parent_ids)
+            found[node.node_id + first] = replace(node, node_id=node.node_id + first, parent_ids=parents)
+    return found
 
 
 def _by_execution(frame: pl.DataFrame) -> dict[tuple[int, int], list[dict[str, Any]]]:

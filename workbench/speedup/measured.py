@@ -84,15 +84,14 @@ def measure(facts: Facts, label: str, session: str, *, log_id: int = 0) -> Measu
     Returns
     -------
     Measured
-        Executions that ended, failed ones too (marked). Executions started by another one (subqueries of commands,
-        broadcasts) are part of it and not listed, nor are those that ran no stage: both would be counted twice or
-        measure the driver alone.
+        Executions that ended, failed ones too (marked). Executions started by another one (the query of a command that
+        makes or caches a table) are part of it and not listed: they would be counted twice. Nor are those that ran no
+        stage: they measure the driver alone.
     """
     rows: list[dict[str, Any]] = []
     cut: list[dict[str, Any]] = []
-    roots = _inner_executions(facts, log_id)
     for execution in read_executions(facts):
-        if execution.log_id != log_id or execution.sql_id in roots or not execution.stages:
+        if execution.log_id != log_id or not execution.stages:
             continue
         key = {"label": label, "session": session, "sql_id": execution.sql_id}
         rows.append(key | _execution(execution))
@@ -107,17 +106,6 @@ def joined(parts: Iterable[Measured]) -> Measured:
         pl.concat([EXECUTIONS.frame([]), *(part.executions for part in every)]),
         pl.concat([PIECES.frame([]), *(part.pieces for part in every)]),
     )
-
-
-def _inner_executions(facts: Facts, log_id: int) -> set[int]:
-    """Executions that ran inside another one."""
-    inner = facts.sql_executions.filter(
-        pl.col("log_id") == log_id,
-        pl.col("root_sql_id").is_not_null(),
-        pl.col("root_sql_id") != pl.col("sql_id"),
-        pl.col("root_sql_id").is_in(facts.sql_executions["sql_id"].implode()),
-    )
-    return set(inner["sql_id"])
 
 
 def _execution(execution: Execution) -> dict[str, Any]:

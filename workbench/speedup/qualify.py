@@ -277,7 +277,7 @@ def _limit(fixed_share: float, share: Mapping[str, float], unsupported: list[str
     """What limits the gain most, in words; null when nothing stands out."""
     notes = []
     if fixed_share >= 0.25:
-        notes.append(f"{fixed_share:.0%} of the time is outside SQL")
+        notes.append(f"{fixed_share:.0%} of the time is in no query that is predicted")
     if share["unsupported_share"] >= 0.1:
         notes.append(f"{share['unsupported_share']:.0%} in operators left on the CPU ({', '.join(unsupported[:3])})")
     if share["unknown_share"] >= 0.1:
