@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import SAMPLES
+from tests.fakes.eventlogs import small
 from tests.speedup.applications import application
 from workbench import cli
 from workbench.speedup import factor_file, model
@@ -116,6 +117,23 @@ def test_qualify_with_an_unreadable_log_has_exit_code_1_and_names_it(
     assert rows["broken"]["recommendation"] == "not judged"
     assert rows["broken"]["reason"]
     assert rows["small"]["predicted_s"] is not None
+
+
+@pytest.mark.parametrize("filters", [("--app-name", "nosuch"), ("--min-duration", 999_999), ()])
+def test_qualify_without_a_query_to_predict_ends_with_the_table_and_exit_code_1(
+    speedup: Call, factors: Path, tmp_path: Path, filters: tuple[object, ...]
+) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(OTHER.read_bytes() if filters else small())
+    code, printed, errors = speedup("qualify", log, "--factors", factors, "--json", "--no-cache", *filters)
+    document = json.loads(printed)
+    assert (code, errors) == (1, "")
+    assert document["answer"] == f"None of {0 if filters else 1} application(s) could be judged."
+    assert [row["reason"] is None for row in document["applications"]] == [False] * (not filters)
+    assert document["predictions"] == document["operators_at_stake"] == []
+    code, printed, errors = speedup("qualify", log, "--factors", factors, *filters, "--out", tmp_path / "run")
+    assert (code, errors) == (1, "")
+    assert "could be judged" in printed
 
 
 def test_a_missing_log_is_told(speedup: Call, tmp_path: Path, factors: Path) -> None:

@@ -151,7 +151,7 @@ def split(pieces: Cuts, prices: Floats) -> Floats:
     parts are scaled to the time that was measured.
     """
     base = pieces.work * (prices[pieces.owner] if prices.ndim == 2 else prices)
-    evaluates = np.array([_evaluates(name) for name in pieces.columns])
+    evaluates = np.array([_evaluates(name) for name in pieces.columns], dtype=np.bool_)
     expected = (base * evaluates).sum(axis=1, keepdims=True)
     rest = np.maximum(pieces.wall_s[:, None] - (base * ~evaluates).sum(axis=1, keepdims=True), 0.0)
     own_work = pieces.work * evaluates

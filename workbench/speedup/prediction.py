@@ -19,6 +19,9 @@ from workbench.speedup.parts import Cuts, Floats, amounts, cuts, split
 
 # A share of the operator's nodes on the candidate: above it, the operator counts as left on the CPU.
 MOSTLY = 0.5
+BY_TERM = dict.fromkeys(("session", "query", "operator"), pl.String()) | dict.fromkeys(
+    ("baseline_s", "predicted_s", "factor"), pl.Float64()
+)
 NO_OPERATORS = frozenset({"idle", "task overhead", "unattributed"})
 
 
@@ -85,8 +88,7 @@ def by_term(model: FactorModel, measured: Measured, *, overrides: Mapping[str, f
         for j, term in enumerate(fitted.terms)
         if parts[i, j] > 0
     ]
-    names = ["session", "query", "operator", "baseline_s", "predicted_s", "factor"]
-    return pl.DataFrame(rows, schema=names, orient="row")
+    return pl.DataFrame(rows, schema=BY_TERM, orient="row")
 
 
 def _applied(
