@@ -135,6 +135,44 @@ def test_the_whole_load_is_driven_where_the_predicted_gpus_are(sizing: Callable[
     assert row["verdict"].upper() in out
 
 
+FUNCTION = """import asyncio, os, signal
+calls = 0
+async def workflow(prompt):
+    global calls
+    calls += 1
+    if calls == {interrupt_at}:
+        os.kill(os.getpid(), signal.SIGINT)
+    await asyncio.sleep(0.01)
+"""
+
+
+def driven(tmp_path: Path, name: str, interrupt_at: int = 0) -> dict[str, object]:
+    """Settings that drive a function of this very process, which sends the n-th call's process Ctrl-C."""
+    (tmp_path / f"{name}.py").write_text(FUNCTION.format(interrupt_at=interrupt_at))
+    few = {"least_samples": 50, "most_samples": 50, "max_step_s": 20.0}
+    return few | {"protocol": "function", "url": "", "function": f"{name}:workflow", "processes": 0}
+
+
+@pytest.mark.parametrize(("interrupt_at", "code", "why"), [(0, 1, "--max-requests 110"), (20, 130, "interrupted")])
+def test_a_verification_that_is_cut_short_is_invalid(
+    sizing: Callable[..., Said],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    interrupt_at: int,
+    code: int,
+    why: str,
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    settings = driven(tmp_path, f"cut_{code}", interrupt_at) | {"users": [1, 4, 8], "goals": [Goal(limit_s=1.2)]}
+    folder = kept(tmp_path, 1, **settings, max_requests=None if interrupt_at else 110)
+    # Its share lies between two whole loads: both are to be driven.
+    assert sizing("estimate", folder, "--target-users", 31)[0] == 0
+    assert sizing("verify", folder)[:1] == (code,)
+    table = runs.load(folder).read_table(VERIFICATION)
+    assert table["verdict"].to_list() == ["invalid"]
+    assert table["reason"].to_list() == [f"it ended early: {why}"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

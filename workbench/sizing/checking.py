@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from workbench.sizing.config import Goal, SweepConfig
 from workbench.sizing.driving import journal, sweep
 from workbench.sizing.points import Limits
 from workbench.sizing.tables import VERIFICATION
-from workbench.sizing.verifying import SCOPES, loads_per_test, verification
+from workbench.sizing.verifying import SCOPES, loads_per_test, of_sweep
 
 if TYPE_CHECKING:
     import polars as pl
@@ -25,6 +26,14 @@ FOLDER = "verification"
 DRAWS = 500
 
 
+@dataclass(frozen=True)
+class Verified:
+    """The table `verification`, and why the driving ended: finished, interrupted, limit."""
+
+    table: pl.DataFrame
+    ended: str
+
+
 def verify(
     folder: Path,
     *,
@@ -33,7 +42,7 @@ def verify(
     predicted: int | None = None,
     target_confirm: str | None = None,
     watcher: sweep.Watcher | None = None,
-) -> pl.DataFrame:
+) -> Verified:
     """Drive the predicted load and judge it; the table `verification`, kept in the sweep's folder.
 
     Parameters
@@ -63,9 +72,9 @@ def verify(
     settings |= {name: value for name, value in (("url", url), ("target_confirm", target_confirm)) if value}
     found = sweep.run(out=folder / FOLDER, watcher=watcher, **settings)
     limits = Limits(config.max_error_ratio, config.least_samples)
-    table = verification(found.requests, found.steps, goals, predicted_gpus=count, load=load, limits=limits)
+    table = of_sweep(found, goals, predicted_gpus=count, load=load, limits=limits)
     runs.load(folder).write_table(VERIFICATION, table)
-    return table
+    return Verified(table, found.ended)
 
 
 def answered(
@@ -75,13 +84,18 @@ def answered(
     price: float | None = None,
     verified: bool = False,
     watcher: sweep.Watcher | None = None,
-) -> Answer:
-    """The answer of a sweep that has just ended, verified on the same service if that is wanted; kept in its folder."""
+) -> tuple[Answer, str]:
+    """The answer of a sweep that has just ended, verified on the same service if that is wanted; kept in its folder.
+
+    Beside it why the driving of the verification ended; finished without one.
+    """
     found = keeping.estimate([folder], load, None, price, DRAWS, 0)
-    if verified and found.recommended is not None:
-        found = found.verified(verify(folder, watcher=watcher))
-        keeping.keep(found, folder)
-    return found
+    if not verified or found.recommended is None:
+        return found, "finished"
+    done = verify(folder, watcher=watcher)
+    found = found.verified(done.table)
+    keeping.keep(found, folder)
+    return found, done.ended
 
 
 def text(found: pl.DataFrame, folder: Path) -> str:

@@ -14,7 +14,7 @@ from workbench.sizing.config import Goal, SweepConfig, sweep_config
 from workbench.sizing.driving.outcome import Sweep, Watcher
 from workbench.sizing.notebook_config import NotebookConfig
 from workbench.sizing.points import Limits
-from workbench.sizing.verifying import loads_per_test, verification
+from workbench.sizing.verifying import loads_per_test, of_sweep
 
 if TYPE_CHECKING:
     import polars as pl
@@ -201,7 +201,7 @@ def _driven(
         loads = loads_per_test(config.users, gpus, last.config.gpus, whole=not last.config.is_open)
         changed = checking.longer(last.config, loads)
         driven = sweep.run(workflow, watcher=watcher, **(sweeps[len(found) - 1] | changed))
-        return verification(driven.requests, driven.steps, goals, predicted_gpus=gpus, load=config.users, limits=limits)
+        return of_sweep(driven, goals, predicted_gpus=gpus, load=config.users, limits=limits)
 
     requests, steps = joined([(one.requests, one.steps) for one in found])
     unfinished = [] if last.ended == "finished" else [f"the sweep ended early: {last.limit or last.ended}"]

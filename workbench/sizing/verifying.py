@@ -18,6 +18,8 @@ from workbench.sizing.tables import VERIFICATION
 if TYPE_CHECKING:
     import polars as pl
 
+    from workbench.sizing.driving.outcome import Sweep
+
 Scope = Literal["per-GPU load", "whole load"]
 SCOPES: dict[Scope, str] = {
     "per-GPU load": "the test GPUs at their share of the load: says nothing of routing or shared resources",
@@ -51,6 +53,7 @@ def verification(
     predicted_gpus: int,
     load: float,
     limits: Limits | None = None,
+    cut: str | None = None,
 ) -> pl.DataFrame:
     """Was each goal met at the predicted load?
 
@@ -65,12 +68,15 @@ def verification(
         The answer that is verified, and the whole load it is for.
     limits
         From when on a point is not valid.
+    cut
+        What ended the run before its load was driven to the end; null for nothing.
 
     Returns
     -------
     DataFrame
         The table `verification`. `held` when the 90 % interval lies at or below the limit, `failed` when it lies
-        above (or the point was interrupted), `undecided` when it reaches across, `invalid` when the point is.
+        above (or the point was interrupted), `undecided` when it reaches across, `invalid` when the point is, or when
+        the run was cut short.
 
     Raises
     ------
@@ -101,8 +107,17 @@ def verification(
     rows = []
     for goal in goals:
         each = [quantiles.quantile(samples.values(one, goal.metric), goal.q) for one in columns]
-        rows.append(shared | _row(goal, _between(each, [one["load"] for one in found], driven), point))
+        row = _row(goal, _between(each, [one["load"] for one in found], driven), point)
+        rows.append(shared | row | ({} if cut is None else {"verdict": "invalid", "reason": cut}))
     return VERIFICATION.frame(rows)
+
+
+def of_sweep(found: Sweep, goals: Sequence[Goal], *, predicted_gpus: int, load: float, limits: Limits) -> pl.DataFrame:
+    """As `verification`, of a sweep over the loads of `loads_per_test` that may have ended early."""
+    cut = None if found.ended == "finished" else f"it ended early: {found.limit or found.ended}"
+    return verification(
+        found.requests, found.steps, goals, predicted_gpus=predicted_gpus, load=load, limits=limits, cut=cut
+    )
 
 
 WORST = ("interrupted", "server-limited", "client-limited")

@@ -225,8 +225,9 @@ def _drive(settings: dict[str, Any], out: Path | None, resume: Path | None, as_j
     answer = None
     with watcher() as told:
         found = sweep(out=out, keep=True, resume=resume, watcher=told, command=command, needs_listener=True, **settings)
+        ended = found.ended
         if asked.load is not None and found.ended == "finished" and found.folder is not None:
-            answer = checking.answered(
+            answer, ended = checking.answered(
                 found.folder, asked.load, price=asked.gpu_price, verified=asked.verify, watcher=told
             )
     folder = found.folder or Path()
@@ -238,7 +239,7 @@ def _drive(settings: dict[str, Any], out: Path | None, resume: Path | None, as_j
         say(report.text(found))
         if answer is not None:
             say("\n" + keeping.text(answer, folder))
-    raise typer.Exit(130 if found.ended == "interrupted" else 1 if (found if answer is None else answer).reasons else 0)
+    raise typer.Exit(130 if ended == "interrupted" else 1 if (found if answer is None else answer).reasons else 0)
 
 
 def _pairs(texts: list[str]) -> dict[str, str]:

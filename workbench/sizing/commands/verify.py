@@ -34,7 +34,7 @@ def verify(
     On the test GPUs the service gets its share of the load, which cannot show uneven routing or shared resources;
     behind --gpus as many as predicted it gets the whole.
 
-    Exit code 0 when every target held, 1 when not, 2 for wrong use.
+    Exit code 0 when every target held, 1 when not, 2 for wrong use, 130 after Ctrl-C.
 
     Example: workbench sizing verify data/runs/sizing/RUN --url http://127.0.0.1:8000 --gpus 18
     """
@@ -43,11 +43,11 @@ def verify(
     from workbench.terminal import say
 
     with watcher() as told:
-        found = checking.verify(
+        done = checking.verify(
             folder, url=url, gpus=gpus, predicted=predicted, target_confirm=target_confirm, watcher=told
         )
     if as_json:
-        typer.echo(checking.as_json(found, folder))
+        typer.echo(checking.as_json(done.table, folder))
     else:
-        say(checking.text(found, folder))
-    raise typer.Exit(0 if found["verdict"].eq("held").all() else 1)
+        say(checking.text(done.table, folder))
+    raise typer.Exit(130 if done.ended == "interrupted" else 0 if done.table["verdict"].eq("held").all() else 1)
