@@ -80,6 +80,18 @@ def test_a_rate_that_is_not_the_limit_is_not_called_one(rate: int, tmp_path: Pat
     assert analysis(jobs(rate, HELD), tmp_path).limits["kind"].to_list() == [BOTTLENECK]
 
 
+def test_pods_that_wait_for_others_of_their_job_to_end_blame_nobody_who_makes_pods(tmp_path: Path) -> None:
+    # 10 Jobs a second of 6 pods, of which one is made a second: the others could not be there yet.
+    plan = Plan(np.arange(200) / 10, pods=6, made_per_s=10.0)
+    assert analysis(plan, tmp_path / "at-once").limits["step"].to_list() == ["pods made"]
+    found = analysis(plan, tmp_path / "in-turn", in_turn=True)
+    assert found.limits.height == 0
+    (row,) = found.ramp.to_dicts()
+    assert (row["verdict"], row["low_per_s"]) == ("UNDECIDED", None)
+    assert row["reason"].startswith("Jobs with completions above parallelism")
+    assert found.answer.startswith("Which rate it sustains is not decided (60 pods/s is not decided: Jobs with")
+
+
 def test_a_busy_scheduler_is_named_as_the_bottleneck(tmp_path: Path) -> None:
     (row,) = analysis(Plan(np.arange(900) / 60, scheduled_per_s=40, jitter=0.5), tmp_path).limits.to_dicts()
     assert (row["step"], row["kind"]) == ("pods scheduled", BOTTLENECK)

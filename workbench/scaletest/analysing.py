@@ -119,7 +119,8 @@ class Analysis:
     @cached_property
     def ramp(self) -> pl.DataFrame:
         """Table RAMP."""
-        return ramp(self.schedule, self.passages, self.steps, self.gpus, self.pods)
+        in_turn = self.test.in_turn
+        return ramp(self.schedule, self.passages, self.steps, self.gpus, self.pods, in_turn=in_turn)
 
     @cached_property
     def sustainable(self) -> Sustainable:
@@ -137,7 +138,8 @@ class Analysis:
     @cached_property
     def limits(self) -> pl.DataFrame:
         """Table LIMITS."""
-        return limits(self.passages, self.raw(tables.REQUESTS), self.test.components, self.gpus, self.pods)
+        requests, components = self.raw(tables.REQUESTS), self.test.components
+        return limits(self.passages, requests, components, self.gpus, self.pods, in_turn=self.test.in_turn)
 
     @cached_property
     def gpus(self) -> pl.DataFrame:

@@ -55,6 +55,8 @@ class Test(_Strict):
         schedulerName of the pods of this plan.
     simulated_nodes
         All nodes that the pods may go to exist in the API only.
+    in_turn
+        Workloads may have pods that are made only when others of theirs have ended (completions above parallelism).
     """
 
     run: str
@@ -77,6 +79,7 @@ class Test(_Strict):
     closed: bool = False
     watches_pods_of_others: bool = False
     reads_audit_log: bool = False
+    in_turn: bool = False
     notes: tuple[str, ...] = ()
 
 

@@ -64,6 +64,8 @@ def limits(
     components: Sequence[Component],
     gpus: pl.DataFrame | None = None,
     pods: pl.DataFrame | None = None,
+    *,
+    in_turn: bool = False,
 ) -> pl.DataFrame:
     """Each stage that work waited for: its rate meanwhile, and the client that was held to its limit, if one was.
 
@@ -77,6 +79,8 @@ def limits(
         The client limits that are set or the defaults.
     gpus, pods
         Tables GPUS and PODS; without them there was always room.
+    in_turn
+        Some pods were made only when others of their workload had ended: of making pods nothing is said then.
 
     Returns
     -------
@@ -92,7 +96,7 @@ def limits(
     pod waited for room, when at least half of it was full. Does not show what the next limit is.
     """
     stages = {
-        "pods made": (found.pods_due, found.created),
+        **({} if in_turn else {"pods made": (found.pods_due, found.created)}),
         SCHEDULED: (found.created, found.scheduled),
         "pods started": (found.scheduled, found.running),
     }

@@ -25,6 +25,7 @@ SUSTAINED, NOT_SUSTAINED, UNDECIDED = "SUSTAINED", "NOT SUSTAINED", "UNDECIDED"
 _Interval = tuple[float, float, float]
 _MORE = "its windows are too few or too unlike: 20 s and more a step would tell"
 _OTHERS = "the others are too few or too unlike"
+_IN_TURN = "Jobs with completions above parallelism make pods when others end, and nobody knows when those were due"
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,8 @@ def ramp(
     steps: pl.DataFrame,
     gpus: pl.DataFrame | None = None,
     pods: pl.DataFrame | None = None,
+    *,
+    in_turn: bool = False,
 ) -> pl.DataFrame:
     """For each step of the arrival process: offered, accepted, scheduled, and whether the backlog grew.
 
@@ -69,6 +72,8 @@ def ramp(
         The passages of the run.
     gpus, pods
         Tables GPUS and PODS; without them there was always room.
+    in_turn
+        Some pods were made only when others of their workload had ended: no step is decided then.
 
     Returns
     -------
@@ -87,10 +92,10 @@ def ramp(
     wide rather than too short. Does not show a decline that sets in later than the step lasts.
     """
     where = room(gpus, pods)
-    return RAMP.frame([_row(step, found, where) for step in steps_of(schedule, found, steps)])
+    return RAMP.frame([_row(step, found, where, in_turn=in_turn) for step in steps_of(schedule, found, steps)])
 
 
-def _row(step: Step, found: Passages, where: Room) -> dict[str, Any]:
+def _row(step: Step, found: Passages, where: Room, *, in_turn: bool) -> dict[str, Any]:
     ends = np.array([step.begin_s, step.end_s])
     accepted, scheduled = before(found.pods_due, ends), before(found.scheduled, ends)
     return {
@@ -101,17 +106,22 @@ def _row(step: Step, found: Passages, where: Room) -> dict[str, Any]:
         "accepted_per_s": float(accepted[1] - accepted[0]) / step.length_s,
         "backlog_end": int(accepted[1] - scheduled[1]),
         "p95_s": step.p95_s,
-        **_judged(step, found, where),
+        **(_nothing(_IN_TURN) if in_turn else _judged(step, found, where)),
     }
+
+
+def _nothing(reason: str) -> dict[str, Any]:
+    """Of a step that is not decided, and why."""
+    names = [name for name in RAMP.schema() if name.startswith(("completed", "low", "high", "backlog_"))]
+    nothing = dict.fromkeys(name for name in names if name != "backlog_end")
+    return nothing | {"verdict": UNDECIDED, "reason": reason}
 
 
 def _judged(step: Step, found: Passages, where: Room) -> dict[str, Any]:
     """Rate, growth of the backlog, verdict and reason."""
     windows = cut(step, step.end_s, where)
     if not windows.enough:
-        names = [name for name in RAMP.schema() if name.startswith(("completed", "low", "high", "backlog_"))]
-        nothing = dict.fromkeys(name for name in names if name != "backlog_end")
-        return nothing | {"verdict": UNDECIDED, "reason": _no_room(windows)}
+        return _nothing(_no_room(windows))
     # A steady delay is no backlog that grows: what comes out is held against what came in so long before.
     delay = step.delay_s if math.isfinite(step.delay_s) else 0.0
     growing = windows.rates(found.pods_due + delay) - windows.rates(found.scheduled)

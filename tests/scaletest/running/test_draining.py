@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from workbench.scaletest import records
+from tests.scaletest.making_scenarios import scenario
+from workbench.scaletest import planning, records
 from workbench.scaletest.driving import Aborts, Asked, Health
 from workbench.scaletest.running.caring import Care
-from workbench.scaletest.running.draining import Expected, drain
+from workbench.scaletest.running.draining import Expected, drain, expected, outstanding
 from workbench.scaletest.running.following import Follower
 from workbench.scaletest.times import now_ns
 
@@ -85,6 +86,44 @@ def test_it_is_over_when_nothing_changes_any_more(tmp_path: Path) -> None:
 def test_pods_that_wait_for_others_to_end_are_waited_for_as_long_as_those_run(tmp_path: Path) -> None:
     seen(tmp_path, ("a", "running"), ("b", "created"))
     assert drained(follower(tmp_path), Expected(2, 2, 0.4)) == "nothing changed for 0.7 s"
+
+
+def test_the_later_pods_of_a_job_are_waited_for_while_its_first_ones_run(tmp_path: Path) -> None:
+    seen(tmp_path, ("a", "created"), ("a", "scheduled"), ("a", "running"))
+    found = follower(tmp_path)
+    assert drained(found, Expected(3, 3, 0.4)) == "nothing changed for 0.7 s"
+    # Nothing waits, and nothing runs that could make way.
+    seen(tmp_path, ("a", "succeeded"))
+    found.look()
+    assert drained(found, Expected(3, 3, 0.4)) == "nothing changed for 0.3 s"
+
+
+def test_pods_that_only_come_when_others_end_are_not_expected_where_none_ends() -> None:
+    arrival = {"process": "constant", "rate_per_s": 1, "n": 2}
+
+    def of(**more: Any) -> Expected:
+        made = scenario({"kind": "Job", "parallelism": 2, "completions": 6, **more}, arrival=arrival)
+        return expected(planning.plan(made).schedule, made)
+
+    assert of(lifetime=10) == Expected(12, 12, 10.0, kept=12)
+    assert of() == Expected(4, 0, 0.0, kept=4)
+    assert of(lifetime=10, delete_after_s=5) == Expected(12, 12, 5.0, kept=0)
+
+
+@pytest.mark.parametrize(
+    ("drained", "left"),
+    [
+        ("wall clock", "2 of 3 pods had not started yet"),
+        ("nothing changed for 30 s", "1 of 3 pods were not made yet"),
+        ("all are done", None),
+        ("interrupted", None),
+        ("aborted: 2 node(s) stopped being ready", None),
+    ],
+)
+def test_what_was_still_to_come_is_told(drained: str, left: str | None, tmp_path: Path) -> None:
+    seen(tmp_path, ("a", "running"), ("b", "created"))
+    assert outstanding(follower(tmp_path), Expected(3, 3, 60.0, kept=3), drained) == left
+    assert outstanding(follower(tmp_path), Expected(3, 3, 60.0, kept=1), drained) is None
 
 
 def test_it_is_over_at_the_wall_clock(tmp_path: Path) -> None:

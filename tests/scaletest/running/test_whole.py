@@ -21,6 +21,7 @@ from workbench.errors import ConfigError
 from workbench.scaletest import facts, names, records, running, scenario
 from workbench.scaletest.connection import Connection, target
 from workbench.scaletest.localcluster.cluster import LocalCluster
+from workbench.scaletest.result_tables import LIMITS
 from workbench.scaletest.tables import SUBMISSIONS, TRANSITIONS
 
 pytestmark = pytest.mark.cluster
@@ -90,6 +91,22 @@ def test_a_test_is_measured_worked_out_and_cleaned_up(
     assert local_cluster.server.encode() not in b"".join(
         path.read_bytes() for path in found.folder.glob("*.json*") if path.is_file()
     )
+
+
+def test_jobs_whose_pods_come_one_after_the_other_are_waited_for_and_no_rate_is_claimed(
+    local_cluster: LocalCluster, namespace: str, tmp_path: Path
+) -> None:
+    jobs = [{"kind": "Job", "gpus": 1, "parallelism": 1, "completions": 3, "lifetime": 4}]
+    arrival = {"process": "constant", "rate_per_s": 10, "n": 10}
+    given = scenario.parse(yaml.safe_dump(described(namespace, workloads=jobs, arrival=arrival)))
+    on = running.Place(local_cluster.measure_kubeconfig, local_cluster.measure_context, local_cluster)
+    # Less than a pod lives: nothing changes for longer than that between two of a Job's pods.
+    found = running.run(given, on, out=tmp_path, options=running.options(settle_s=2))
+    assert (found.pods_seen, found.verdict, found.reasons) == (30, "valid", ())
+    assert facts.read(found.folder).in_turn
+    assert "Jobs with completions above parallelism" in found.answer
+    assert "95 % were scheduled" in found.answer
+    assert "pods made" not in LIMITS.read(found.folder / "tables")["step"].to_list()
 
 
 def test_a_killed_test_leaves_no_process_and_is_gone_on_with(

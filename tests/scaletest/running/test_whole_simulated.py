@@ -63,6 +63,7 @@ class Simulated:
         self.sampler, self.asked = SimulatedSampler(), Asked()
         self.asked_at_submission = self.emptied = 0
         self.ask_in_cleanup = False
+        self.accepted: tuple[int, ...] = ()  # workloads of which no pod is ever seen
         self.plan = plan(GIVEN)
         self.record = runs.start("scaletest", folder=folder)
         self.folder = folder
@@ -88,7 +89,8 @@ class Simulated:
 
     async def _submit(self, *given: Any, asked: Asked, **more: Any) -> Outcome:
         self.asked_at_submission = asked.times
-        (self.folder / records.JOURNAL).write_bytes(records.line(records.Begun(self.plan.run, 1, 1)))
+        told = [records.Begun(self.plan.run, 1, 1), *(records.Acked(index, 1, 1, 201) for index in self.accepted)]
+        (self.folder / records.JOURNAL).write_bytes(b"".join(map(records.line, told)))
         reason = "interrupted" if asked.times else "finished"
         return Outcome(reason, 1, 1, 2, 2, 0, 0, 0, 2, 0, 0, 0, 0.0, None, None, None)
 
@@ -123,6 +125,13 @@ def test_trouble_while_draining_makes_the_run_invalid_and_leaves_its_objects_to_
     assert found.drained == "aborted: 2 node(s) stopped being ready; sampled for 0.2 s more"
     # As after an abort of submission: the scenario says that nothing is deleted then.
     assert (found.cleaned, simulated.emptied) == (None, 0)
+
+
+def test_a_test_that_ended_before_all_pods_were_made_is_invalid(simulated: Simulated) -> None:
+    simulated.accepted = (0,)
+    found = simulated.run()
+    assert (found.verdict, found.drained) == ("invalid", "nothing changed for 0.1 s")
+    assert found.reasons == ("nothing changed for 0.1 s, and 1 of 1 pods were not made yet (while draining)",)
 
 
 def test_ctrl_c_in_the_cleanup_ends_the_cleanup_and_takes_nothing_from_the_run(simulated: Simulated) -> None:

@@ -58,6 +58,7 @@ def describe(
         closed=options.closed,
         watches_pods_of_others=found.other_pods is not None,
         reads_audit_log=audited,
+        in_turn=any(entry.in_turn for entry in plan.scenario.workloads),
         notes=_notes(found, findings),
     )
     facts.write(folder, test)

@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from workbench.scaletest.driving import Asked, Health
 from workbench.scaletest.driving.watchdog import unwell
 from workbench.scaletest.running.following import Follower
+from workbench.scaletest.scenario import Scenario
 from workbench.scaletest.times import NS, now_ns
+
+if TYPE_CHECKING:
+    import polars as pl
 
 LOOK_EVERY_S = 0.2
 # Events and last transitions that come behind the pods.
@@ -17,6 +22,8 @@ AFTER_S = 2.0
 # A pod that has not ended so long after its time does not end by itself.
 OVERTIME_S = 5.0
 ABORTED = "aborted: "
+WALL_CLOCK = "wall clock"
+NOTHING_CHANGED = "nothing changed for "
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +33,44 @@ class Expected:
     Attributes
     ----------
     pods
-        Pods of all of them.
+        Pods of all of them that can come.
     ending
         Pods among these that end by themselves, or are deleted.
     longest_s
         Longest time that one of those runs; 0 without one.
+    kept
+        Pods among these of workloads that nobody deletes before they are there.
     """
 
     pods: int
     ending: int
     longest_s: float
+    kept: int = 0
+
+
+def expected(accepted: pl.DataFrame, scenario: Scenario) -> Expected:
+    """What these workloads come to, rows of table SCHEDULE. Later pods of a Job come only where its first ones end."""
+    import polars as pl
+
+    at_once = {entry.label(at): entry.pods_at_once for at, entry in enumerate(scenario.workloads)}
+    first = pl.col("entry").replace_strict(at_once, return_dtype=pl.Int64)
+    rows = accepted.with_columns(pods=pl.when(pl.col("lifetime_s").is_null()).then(first).otherwise("pods"))
+    ends = rows.filter(pl.col("lifetime_s").is_not_null() | pl.col("delete_after_s").is_not_null())
+    longest = ends.select(pl.min_horizontal("lifetime_s", "delete_after_s").max()).item()
+    kept = rows.filter(pl.col("delete_after_s").is_null())
+    return Expected(int(rows["pods"].sum()), int(ends["pods"].sum()), float(longest or 0.0), int(kept["pods"].sum()))
+
+
+def outstanding(follower: Follower, expected: Expected, drained: str) -> str | None:
+    """What was still to come when draining ended, null for nothing: not pods that wait while nothing changes."""
+    if drained == WALL_CLOCK:
+        there, what = follower.started, "had not started yet"
+    elif drained.startswith(NOTHING_CHANGED):
+        there, what = follower.seen, "were not made yet"
+    else:
+        return None
+    left = expected.kept - there
+    return f"{left:,} of {expected.kept:,} pods {what}" if left > 0 else None
 
 
 async def drain(
@@ -77,15 +112,17 @@ async def drain(
             await asyncio.sleep(min(AFTER_S, settle_s))
             return "all are done"
         if until_ns is not None and now_ns() >= until_ns:
-            return "wall clock"
+            return WALL_CLOCK
         quiet_s = _quiet_s(follower, expected, settle_s)
         if now_ns() - follower.changed_ns > quiet_s * NS:
-            return f"nothing changed for {quiet_s:g} s"
+            return f"{NOTHING_CHANGED}{quiet_s:g} s"
         await asyncio.sleep(LOOK_EVERY_S)
 
 
 def _quiet_s(follower: Follower, expected: Expected, settle_s: float) -> float:
-    if follower.pending and follower.ended < expected.ending:
+    # Also a Job's later pods, which are made when its earlier ones end.
+    to_come = follower.pending or (follower.running and follower.started < expected.pods)
+    if to_come and follower.ended < expected.ending:
         return settle_s + expected.longest_s
     if not follower.pending and follower.started >= expected.pods:
         return min(settle_s, expected.longest_s + OVERTIME_S)

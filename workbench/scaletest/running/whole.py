@@ -21,7 +21,7 @@ from workbench.scaletest.records import Note
 from workbench.scaletest.running.asking import unless_asked
 from workbench.scaletest.running.caring import Care
 from workbench.scaletest.running.churning import Churn
-from workbench.scaletest.running.draining import ABORTED, Expected, drain
+from workbench.scaletest.running.draining import ABORTED, Expected, drain, expected, outstanding
 from workbench.scaletest.running.emptying import empty
 from workbench.scaletest.running.following import Follower
 from workbench.scaletest.running.options import Options, aborts, limits
@@ -156,10 +156,10 @@ class Whole:
         if outcome.aborted:
             return outcome, await self._keep_sampling(care)
         self.watcher.phase("draining")
-        wall_s = self.plan.scenario.limits.wall_clock_s
+        wall_s, awaited = self.plan.scenario.limits.wall_clock_s, self._expected()
         drained = await drain(
             follower,
-            self._expected(),
+            awaited,
             settle_s=self.options.settle_s,
             until_ns=began_ns + int(wall_s * NS),
             asked=self.asked,
@@ -168,12 +168,14 @@ class Whole:
             watch_lag_s=aborts(self.plan).watch_lag_s,
         )
         if not drained.startswith(ABORTED):
+            if (left := outstanding(follower, awaited, drained)) is not None:
+                await self._spoilt(f"{drained}, and {left}")
             return outcome, drained
         await self._spoilt(drained)
         return outcome, f"{drained}; {await self._keep_sampling(care)}"
 
     async def _spoilt(self, why: str) -> None:
-        """Say in the journal that what the workloads became was measured on a cluster in trouble."""
+        """Say in the journal that what the workloads became was not measured as it should have been, and why."""
         self.watcher.say(f"draining ends: {why}")
         journal = Journal(self.folder)
         try:
@@ -198,9 +200,7 @@ class Whole:
 
         accepted = pl.Series("index", sorted(state(self.folder).acked), dtype=pl.Int64)
         rows = self.plan.schedule.filter(pl.col("index").is_in(accepted.implode()))
-        ends = rows.filter(pl.col("lifetime_s").is_not_null() | pl.col("delete_after_s").is_not_null())
-        longest = ends.select(pl.min_horizontal("lifetime_s", "delete_after_s").max()).item()
-        return Expected(int(rows["pods"].sum()), int(ends["pods"].sum()), float(longest or 0.0))
+        return expected(rows, self.plan.scenario)
 
     async def _cleaned(self, *, aborted: bool) -> cleanup.Cleaned | None:
         wanted = self.plan.scenario.abort.cleanup if aborted else self.options.cleanup

@@ -169,6 +169,13 @@ class Entry(BaseModel):
         return min(self.parallelism, self.all_pods) if self.kind == "Job" else self.all_pods
 
     @property
+    def in_turn(self) -> bool:
+        """Some of its pods are made only when others have ended: its Job has completions above parallelism."""
+        if self.kind != "Template":
+            return self.pods_at_once < self.all_pods
+        return self.all_pods > 1 and foreign.in_turn(self.template or {})
+
+    @property
     def is_gang(self) -> bool:
         """All its pods are to be placed or none."""
         return self.kind in ("Gang", "PyTorchJob") or self.gang

@@ -175,6 +175,25 @@ def pods(template: Json, pods_at: tuple[str, ...] | None = None) -> list[tuple[s
     return list(found.items())
 
 
+def in_turn(template: Json) -> bool:
+    """Whether it is a Job whose later pods are made when its earlier ones have ended.
+
+    Examples
+    --------
+    >>> in_turn({"kind": "Job", "spec": {"completions": 3}}), in_turn({"kind": "Job", "spec": {"parallelism": 3}})
+    (True, False)
+    >>> in_turn({"kind": "Job", "spec": {"completions": "${pods}", "parallelism": "${pods}"}})
+    False
+    """
+    spec = template.get("spec")
+    if template.get("kind") != "Job" or not isinstance(spec, dict) or spec.get("completions") is None:
+        return False
+    completions, parallelism = spec["completions"], spec.get("parallelism", 1)
+    if isinstance(completions, int) and isinstance(parallelism, int):
+        return completions > parallelism
+    return bool(completions != parallelism)
+
+
 def _reached(value: Any, parts: list[str], place: str) -> Iterator[tuple[str, Any]]:
     if not parts:
         yield place, value
