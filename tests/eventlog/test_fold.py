@@ -107,6 +107,27 @@ def test_an_event_that_comes_twice_breaks_nothing(facts: Log) -> None:
     assert found.sql_executions["n_plan_versions"].to_list() == [2]
 
 
+@pytest.mark.parametrize(
+    ("job", "error", "status"),
+    [
+        (None, None, "succeeded"),
+        ("lost", None, "failed"),
+        ("lost", "", "succeeded"),  # Spark 3.4 says itself how it ended
+        (None, "wrong plan", "failed"),
+    ],
+)
+def test_an_execution_that_does_not_say_how_it_ended_failed_with_its_job(
+    facts: Log, job: str | None, error: str | None, status: str
+) -> None:
+    properties = {"spark.sql.execution.id": "0"}
+    found = facts(
+        made.small(made.sql_start(), made.job_start(0, [], properties), made.job_end(0, job), made.sql_end(0, error))
+    )
+    assert found.sql_executions["status"].to_list() == [status]
+    assert found.sql_executions["error"].to_list() == [(error or job) if status == "failed" else None]
+    assert ("sql" in found.failures["kind"]) == (status == "failed")
+
+
 def test_updates_that_are_no_integers_are_counted_and_the_others_kept(facts: Log) -> None:
     updates = [1, "2", 2.5, [1, 2], {"a": 1}, "text", None, True, "00:00:01.500", 2**63, -(2**63), "9" * 30]
     found = facts(made.small(*stage(*[made.task_end(task_id=i, updates={7: u}) for i, u in enumerate(updates)])))

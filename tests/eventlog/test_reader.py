@@ -144,6 +144,15 @@ def test_failures_of_every_kind_are_told(facts_of: Read) -> None:
     assert facts.failures.filter(facts.failures["kind"] == "task")["message"].null_count() == 0
 
 
+@pytest.mark.parametrize("name", ["gpu_oom_eventlog.zstd", "tasks_executors_fail_compressed_eventlog.zstd"])
+def test_a_query_whose_job_failed_has_failed_before_spark_3_4_too(name: str, shared: Path, facts_of: Read) -> None:
+    facts = facts_of(shared / "data" / "eventlogs" / name)
+    failed = facts.sql_executions.filter(facts.sql_executions["status"] == "failed")
+    jobs = facts.jobs.filter(facts.jobs["status"] == "failed")
+    assert set(failed["sql_id"]) == set(jobs["sql_id"].drop_nulls()) != set()
+    assert failed["error"].null_count() == 0
+
+
 def test_several_applications_in_a_folder_are_separate_rows() -> None:
     facts = read(LOGS / "small")
     assert facts.logs.height == 7

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -69,10 +71,13 @@ def test_statistics_equal_numpys_and_totals_are_exact(samples: list[list[int]]) 
 @settings(max_examples=100, deadline=None, derandomize=True, database=None)
 @given(st.lists(st.integers(LOW, HIGH), max_size=20))
 def test_compact_values_are_the_same_values(values: list[int]) -> None:
-    array = np.array(values, dtype=np.int64)
-    assert compact(array).astype(np.int64).tolist() == values
-    assert compact(np.array([-128, 127])).dtype == np.int8
-    assert compact(np.array([128])).dtype == np.int16
+    assert compact(array("q", values)).tolist() == values
+
+
+@pytest.mark.parametrize("copies", [1, 9])
+def test_compact_values_take_no_more_room_than_they_need(copies: int) -> None:
+    kinds = {(-128, 127): "b", (128,): "h", (-(2**15), 2**15 - 1): "h", (2**15,): "i", (2**31,): "q", (): "q"}
+    assert {values: compact(array("q", values * copies)).typecode for values in kinds} == kinds
 
 
 def task(launch_ms: int = 100, finish_ms: int = 150, **info: bool) -> TaskEnd:

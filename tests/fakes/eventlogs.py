@@ -204,13 +204,10 @@ def sql_start(
     }
 
 
-def sql_end(sql_id: int = 0, error: str = "") -> dict[str, Any]:
-    return {
-        "Event": SQL + "SparkListenerSQLExecutionEnd",
-        "executionId": sql_id,
-        "time": 7100,
-        "errorMessage": error,
-    }
+def sql_end(sql_id: int = 0, error: str | None = "") -> dict[str, Any]:
+    """The end of an execution; an `error` of None is how Spark before 3.4 writes it: without that field."""
+    end = {"Event": SQL + "SparkListenerSQLExecutionEnd", "executionId": sql_id, "time": 7100}
+    return end if error is None else end | {"errorMessage": error}
 
 
 def adaptive_update(sql_id: int, tree: dict[str, Any]) -> dict[str, Any]:

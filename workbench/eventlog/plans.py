@@ -7,8 +7,6 @@ Spark's SparkPlanGraph, 3.0 to 3.5). Numbers change with every adaptive plan ver
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import msgspec
 
 from workbench.eventlog.events import Metric, Plan
@@ -40,46 +38,47 @@ unpack = msgspec.msgpack.Decoder(list[Node]).decode
 def graph(plan: Plan) -> list[Node]:
     """The nodes of a plan in the order of their numbers."""
     builder = _Builder()
-    pending: list[tuple[Plan, Node | None, Node | None]] = [(plan, None, None)]
+    builder.pending.append((plan, None, None))
     # A stack instead of recursion: plans of wide unions are deeper than Python's limit.
-    while pending and len(builder.nodes) < MAX_NODES:
-        pending.extend(reversed(list(builder.visit(*pending.pop()))))
+    while builder.pending and len(builder.nodes) < MAX_NODES:
+        builder.visit(*builder.pending.pop())
     return builder.nodes
 
 
 class _Builder:
     def __init__(self) -> None:
         self.nodes: list[Node] = []
-        self.exchanges: dict[int, Node] = {}
+        # What is to be visited, the next one last: (plan, parent, codegen span).
+        self.pending: list[tuple[Plan, Node | None, Node | None]] = []
+        # By name and text, which seldom are equal: the plans below are compared only then.
+        self.exchanges: dict[tuple[str, str], list[tuple[Plan, Node]]] = {}
         self.keys: dict[int, int] = {}
         self.contents: dict[tuple[str, str, tuple[int, ...]], int] = {}
 
-    def visit(
-        self, plan: Plan, parent: Node | None, span: Node | None
-    ) -> Iterator[tuple[Plan, Node | None, Node | None]]:
-        """Number one plan node; give what is to be visited below it, as (plan, parent, codegen span)."""
+    def visit(self, plan: Plan, parent: Node | None, span: Node | None) -> None:
+        """Number one plan node; put what is below it on the stack."""
         child = plan.children[0] if plan.children else None
         if plan.name.startswith("WholeStageCodegen") and child is not None:
-            yield child, parent, self.add(plan, None, None)
+            self.pending.append((child, parent, self.add(plan, None, None)))
         elif plan.name in LOOKED_THROUGH and child is not None:
-            yield child, parent, None
+            self.pending.append((child, parent, None))
         elif plan.name in QUERY_STAGES and child is not None:
             if not self.reuse(child, parent):
-                yield child, parent, None
+                self.pending.append((child, parent, None))
         elif plan.name in SUBQUERIES and span is not None:
-            yield plan, parent, None
+            self.pending.append((plan, parent, None))
         elif plan.name in SUBQUERIES and self.reuse(plan, parent):
             return
         elif plan.name == "ReusedSubquery" and child is not None:
-            yield child, parent, span
+            self.pending.append((child, parent, span))
         elif plan.name == "ReusedExchange" and child is not None and self.reuse(child, parent):
             return
         else:
             node = self.add(plan, parent, span)
             if "Exchange" in plan.name or plan.name.startswith("Subquery"):
-                self.exchanges[self.key(plan)] = node
-            for below in plan.children:
-                yield below, node, span
+                self.exchanges.setdefault((plan.name, plan.text), []).append((plan, node))
+            for below in reversed(plan.children):
+                self.pending.append((below, node, span))
 
     def add(self, plan: Plan, parent: Node | None, span: Node | None) -> Node:
         depth = parent.depth + 1 if parent else 0
@@ -98,7 +97,8 @@ class _Builder:
 
     def reuse(self, plan: Plan, parent: Node | None) -> bool:
         """Point to the exchange or subquery if it is in the graph already."""
-        node = self.exchanges.get(self.key(plan))
+        alike = self.exchanges.get((plan.name, plan.text), [])
+        node = next((node for earlier, node in reversed(alike) if self.key(earlier) == self.key(plan)), None)
         if node is None:
             return False
         if parent is not None and parent.node_id not in node.parent_ids:

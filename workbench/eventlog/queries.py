@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from workbench.eventlog import tables
 from workbench.eventlog.events import DriverUpdates, Metric, SqlEnd, SqlMetrics, SqlStart, SqlUpdate
@@ -16,7 +16,9 @@ from workbench.eventlog.fold import as_integer
 from workbench.eventlog.plans import Node, unpack
 from workbench.eventlog.rows import Rows, statistics, within_64_bits
 from workbench.eventlog.scrub import scrub
-from workbench.eventlog.stages import StageFacts, summarize
+from workbench.eventlog.stages import Sample, StageFacts, summarize
+
+NONE: array[int] = array("q")
 
 
 @dataclass
@@ -30,8 +32,9 @@ class SqlState:
     loose: list[tuple[int, Metric]] = field(default_factory=list)
     driver: dict[int, int] = field(default_factory=dict)
     open_stages: int = 0
+    failed_job: str | None = None  # the message of the first job of it that failed
     # By accumulator: (stage id, compact values) of every stage that ran for this execution.
-    values: dict[int, list[tuple[int, npt.NDArray[np.integer]]]] = field(default_factory=dict)
+    values: dict[int, list[tuple[int, array[int]]]] = field(default_factory=dict)
     ended_in_chunk: int | None = None
 
 
@@ -64,6 +67,11 @@ class Queries:
         sql.open_stages -= was_opened
         for accumulator_id, values in facts.sql_values.items():
             sql.values.setdefault(accumulator_id, []).append((facts.tasks.key[0], values))
+
+    def job_failed(self, sql_id: int | None, message: str) -> None:
+        """A job failed: before Spark 3.4 nothing else says that its execution did."""
+        if sql_id in self.sql and self.sql[sql_id].failed_job is None:
+            self.sql[sql_id].failed_job = message
 
     def write_finished(self) -> None:
         """A chunk is taken in: write the executions that ended in an earlier one and have no open stage.
@@ -119,7 +127,7 @@ class Queries:
         del self.sql[sql.sql_id]
         self.done.add(sql.sql_id)
         start, end = sql.start or SqlStart(sql.sql_id), sql.end
-        error = end.error if end else None
+        error = None if end is None else sql.failed_job if end.error is None else end.error
         known = end is not None and end.time_ms is not None and start.time_ms is not None
         self.rows.add(
             tables.SQL_EXECUTIONS.name,
@@ -186,7 +194,7 @@ class Queries:
                 "metric_type": [scrub(row[3].type) for row in rows],
                 **statistics(summarize([_joined(values) for values in found])),
                 "driver_value": [within_64_bits(sql.driver.get(row[3].accumulator_id)) for row in rows],
-                "stage_ids": [sorted({stage_id for stage_id, _ in values}) for values in found],
+                "stage_ids": [sorted({stage_id for stage_id, _ in values}) if values else [] for values in found],
             },
         )
 
@@ -209,7 +217,7 @@ def _last_metrics(sql: SqlState) -> list[tuple[int, int | None, str | None, Metr
     return [row for rows in newest.values() for row in rows]
 
 
-def _joined(values: list[tuple[int, npt.NDArray[np.integer]]]) -> npt.NDArray[np.int64]:
+def _joined(values: list[tuple[int, array[int]]]) -> Sample:
     if not values:
-        return np.empty(0, dtype=np.int64)
-    return np.concatenate([array.astype(np.int64) for _, array in values])
+        return NONE
+    return values[0][1] if len(values) == 1 else np.concatenate([np.asarray(part) for _, part in values])

@@ -8,14 +8,17 @@ node may be worked on by several stages, and quantiles of parts cannot be added)
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from workbench.eventlog.events import TaskEnd
 
-Ints = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.integer]
+Sample: TypeAlias = "Ints | array[int]"
 StageKey = tuple[int, int]
 
 # Sums over the tasks of a stage attempt, in the order of `StageTasks.add`; units as in the event log.
@@ -49,6 +52,8 @@ TOTALS = (
 MAX_FAILURES_PER_STAGE = 20
 INTERNAL = "internal.metrics."
 INT64_MAX = 2**63 - 1
+# Up to this many values Python is quicker than numpy, whose every call costs a microsecond or more.
+FEW = 4
 
 
 @dataclass(slots=True)
@@ -194,10 +199,10 @@ class Summary:
     """Exact statistics of each of k integer samples, as parallel lists."""
 
     n: list[int]
-    min: list[int]
-    median: list[float]
-    p95: list[float]
-    max: list[int]
+    min: list[int | None]
+    median: list[float | None]
+    p95: list[float | None]
+    max: list[int | None]
     total: list[int | None]
 
 
@@ -212,7 +217,7 @@ class StageFacts:
     not_integer: list[int]
     values_at_end: list[int | None]
     accumulators: Summary
-    sql_values: dict[int, npt.NDArray[np.integer]]
+    sql_values: dict[int, array[int]]
 
 
 def close(tasks: StageTasks) -> StageFacts:
@@ -220,14 +225,14 @@ def close(tasks: StageTasks) -> StageFacts:
     for accumulator_id in tasks.not_integer:
         tasks.values.setdefault(accumulator_id, array("q"))
     ids = sorted(tasks.values)
-    samples = [np.frombuffer(tasks.values[i], dtype=np.int64) for i in ids]
+    samples = [tasks.values[i] for i in ids]
     names = [tasks.names.get(i, "") for i in ids]
     sql_values = {
         i: compact(values) for i, name, values in zip(ids, names, samples, strict=True) if not name.startswith(INTERNAL)
     }
     facts = StageFacts(
         tasks,
-        summarize([np.frombuffer(tasks.durations_ms, dtype=np.int64)]),
+        summarize([tasks.durations_ms]),
         ids,
         names,
         [tasks.not_integer.get(i, 0) for i in ids],
@@ -240,45 +245,84 @@ def close(tasks: StageTasks) -> StageFacts:
     return facts
 
 
-def compact(values: Ints) -> npt.NDArray[np.integer]:
-    """The same values in the narrowest integer type; a copy that does not hold on to the original."""
-    if not values.size:
-        return values.copy()
-    low, high = int(values.min()), int(values.max())
-    for kind in (np.int8, np.int16, np.int32):
-        if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max:
-            return values.astype(kind)
-    return values.copy()
+def compact(values: array[int]) -> array[int]:
+    """A copy in the narrowest type of integers that holds them all."""
+    if len(values) <= FEW:
+        return array(_narrowest(min(values), max(values)) if values else "q", values)
+    matrix = np.asarray(values)
+    kind = _narrowest(int(matrix.min()), int(matrix.max()))
+    narrow = array(kind)
+    narrow.frombytes(matrix.astype(kind).tobytes())
+    return narrow
 
 
-def summarize(samples: list[Ints]) -> Summary:
-    """n, min, median, 95th percentile, max and total of each sample; an empty one has n 0 and is null elsewhere.
+def _narrowest(low: int, high: int) -> Literal["b", "h", "i", "q"]:
+    if low >= -0x80 and high < 0x80:
+        return "b"
+    if low >= -0x8000 and high < 0x8000:
+        return "h"
+    return "i" if low >= -0x80000000 and high < 0x80000000 else "q"
 
-    Samples of the same size are worked on together as one matrix: a stage has about 40 accumulators, and calling
-    numpy for each alone would cost more than reading the log.
+
+def summarize(samples: Sequence[Sample]) -> Summary:
+    """n, min, median, 95th percentile, max and total of each sample; an empty one has n 0 and total 0, null elsewhere.
+
+    Samples of the same size are worked on together: a stage has about 40 accumulators, and calling numpy for each alone
+    would cost more than reading the log.
     Median and percentile are numpy's (linear interpolation between order statistics).
     """
-    rows: list[tuple[int, int | None, float | None, float | None, int | None, int | None]] = [
-        (0, None, None, None, None, 0)
-    ] * len(samples)
+    count = len(samples)
+    n = [0] * count
+    columns: list[list[Any]] = [*([None] * count for _ in range(4)), [0] * count]
     by_size: dict[int, list[int]] = {}
     for position, sample in enumerate(samples):
-        by_size.setdefault(len(sample), []).append(position)
+        if size := len(sample):
+            n[position] = size
+            by_size.setdefault(size, []).append(position)
     for size, positions in by_size.items():
-        if not size:
-            continue
-        matrix = np.sort(np.stack([samples[position] for position in positions]), axis=1)
-        totals = _exact_totals(matrix)
-        columns = (
-            matrix[:, 0].tolist(),
-            _quantile(matrix, 0.5),
-            _quantile(matrix, 0.95),
-            matrix[:, -1].tolist(),
-            totals,
-        )
-        for position, *values in zip(positions, *columns, strict=True):
-            rows[position] = (size, *values)
-    return Summary(*([list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(6)]))
+        alike = [samples[position] for position in positions]
+        found = _of_few(alike, size) if size <= FEW else _of_many(alike)
+        for column, values in zip(columns, found, strict=True):
+            for position, value in zip(positions, values, strict=True):
+                column[position] = value
+    return Summary(n, *columns)
+
+
+def _of_few(samples: list[Sample], size: int) -> list[list[Any]]:
+    """The columns after n, of samples of one small size: exactly what `_of_many` gives."""
+    if size == 1:
+        values = [sample.tolist()[0] for sample in samples]
+        reals = list(map(float, values))
+        return [values, reals, reals, values, values]
+    rows = [sorted(sample.tolist()) for sample in samples]
+    return [
+        [row[0] for row in rows],
+        [_quantile_of_few(row, 0.5) for row in rows],
+        [_quantile_of_few(row, 0.95) for row in rows],
+        [row[-1] for row in rows],
+        [_within(sum(row)) for row in rows],
+    ]
+
+
+def _quantile_of_few(row: list[int], q: float) -> float:
+    place = (len(row) - 1) * q
+    below = int(place)
+    share, low, high = place - below, float(row[below]), float(row[min(below + 1, len(row) - 1)])
+    if q == 0.5:
+        return low if share == 0 else (low + high) / 2
+    gap = high - low
+    return high - gap * (1 - share) if share >= 0.5 else low + gap * share
+
+
+def _within(total: int) -> int | None:
+    return total if abs(total) <= INT64_MAX else None
+
+
+def _of_many(samples: list[Sample]) -> list[list[Any]]:
+    """The columns after n, of samples of one size."""
+    matrix = np.sort(np.stack(samples), axis=1)
+    low, high = matrix[:, 0].tolist(), matrix[:, -1].tolist()
+    return [low, _quantile(matrix, 0.5), _quantile(matrix, 0.95), high, _exact_totals(matrix)]
 
 
 def _quantile(matrix: Ints, q: float) -> list[float]:
@@ -302,5 +346,4 @@ def _exact_totals(matrix: Ints) -> list[int | None]:
     if max(abs(int(matrix[:, 0].min())), abs(int(matrix[:, -1].max()))) * matrix.shape[1] <= INT64_MAX:
         sums: list[int | None] = matrix.sum(axis=1).tolist()
         return sums
-    exact = (sum(row) for row in matrix.tolist())
-    return [total if abs(total) <= INT64_MAX else None for total in exact]
+    return [_within(sum(row)) for row in matrix.tolist()]

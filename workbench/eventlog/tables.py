@@ -132,8 +132,8 @@ SQL_EXECUTIONS = Table(
         _ms("start_time_ms", "Start, epoch."),
         _ms("end_time_ms", "End, epoch; null when the log does not say."),
         _ms("duration_ms", "End minus start."),
-        _text("status", "succeeded, failed or running.", nullable=False),
-        _text("error", "Error message of a failed one."),
+        _text("status", "succeeded, failed or running; before Spark 3.4, failed when a job of it did.", nullable=False),
+        _text("error", "Error message of a failed one (before Spark 3.4, of its first job that failed)."),
         _id("n_plan_versions", "Versions of its plan: 1 and one more per adaptive change."),
     ),
 )

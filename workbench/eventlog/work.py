@@ -104,7 +104,9 @@ class Work:
         if job["status"] == "failed":
             exception = event.result.get("Exception")
             message = string(exception.get("Message")) if isinstance(exception, dict) else None
-            job["error"] = self.rows.redact.message(message or str(event.result.get("Result")))
+            told = message or str(event.result.get("Result"))
+            job["error"] = self.rows.redact.message(told)
+            self.queries.job_failed(job["sql_id"], told)
             self.rows.failure(
                 "job",
                 job_id=event.job_id,
