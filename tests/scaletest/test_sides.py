@@ -11,9 +11,12 @@ import polars as pl
 import pytest
 
 from tests.fakes.scale_runs import Plan, analysis
+from tests.scaletest.making_scenarios import scenario
 from workbench import cli
 from workbench.errors import InputError
-from workbench.scaletest import invariants, sides
+from workbench.scaletest import invariants, planning, sides
+from workbench.scaletest import scenario as scenarios
+from workbench.scaletest.running.starting import with_schedulers
 from workbench.scaletest.sides import Session, SideRun
 from workbench.scaletest.tables import NODES
 
@@ -82,6 +85,19 @@ def test_runs_of_different_plans_are_not_compared(tmp_path: Path, capsys: pytest
     code, out, err = told(capsys, tmp_path / "one", tmp_path / "two")
     assert (code, out) == (2, "")
     assert "these runs had different plans" in err
+
+
+@pytest.mark.parametrize(("of_second", "code"), [({}, 0), ({"queue": "other"}, 2)])
+def test_runs_of_one_scenario_that_were_each_told_their_scheduler_are_compared(
+    of_second: dict[str, Any], code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, more in (("default-scheduler", {}), ("kai-scheduler", of_second)):
+        made = with_schedulers(scenario({"kind": "Job", **more}), (name,))
+        planning.plan(made).write(tmp_path / name)
+        analysis(Plan(np.arange(30) / 10), tmp_path / name, scenario_sha256=scenarios.sha256(made), schedulers=(name,))
+    found, _, err = told(capsys, tmp_path / "default-scheduler", tmp_path / "kai-scheduler")
+    assert found == code
+    assert ("these runs had different plans" in err) == (code == 2)
 
 
 @pytest.mark.parametrize(("words", "named"), [(("NONE",), "not a scale test"), (("run-0",), "one side alone")])

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from workbench import files
 from workbench.errors import InputError
-from workbench.scaletest import facts
+from workbench.scaletest import facts, scenario
 from workbench.scaletest.analysing import Analysis, analyse
 from workbench.scaletest.comparing import compare
 from workbench.scaletest.result_tables import COMPARISON
@@ -200,8 +200,10 @@ def together(a: Sequence[str | Path], b: Sequence[str | Path], names: tuple[str,
         A folder is no scale test, or the plans differ.
     """
     runs = {name: tuple(analyse(one) for one in side) for name, side in zip(names, (a, b), strict=True)}
-    plans = {one.test.scenario_sha256 for side in runs.values() for one in side}
-    if len(plans) > 1:
+    made = [one for side in runs.values() for one in side]
+    plans = {one.test.scenario_sha256 for one in made}
+    # Also of one scenario, where each run was told its own scheduler.
+    if len(plans) > 1 and len({_planned(one) for one in made}) > 1:
         raise InputError(
             "these runs had different plans",
             where="compare",
@@ -209,3 +211,11 @@ def together(a: Sequence[str | Path], b: Sequence[str | Path], names: tuple[str,
             do="compare runs of one scenario: only the sides may differ",
         )
     return Sides(Path(), names, runs)
+
+
+def _planned(one: Analysis) -> str:
+    """Hash of a run's scenario but for its schedulers; with them where the folder has only the hash."""
+    path = one.folder / facts.SCENARIO
+    if not path.is_file():
+        return one.test.scenario_sha256
+    return scenario.sha256(scenario.load(path).model_copy(update={"schedulers": ()}))
