@@ -77,6 +77,18 @@ def test_every_node_stands_in_one_row_and_times_add_up_to_the_walls() -> None:
         PLAN_SIDES.check(found.sides)
 
 
+def test_tables_whose_path_spark_has_cut_are_told_apart_by_their_columns(tmp_path: Path) -> None:
+    def plan(number: int, columns: tuple[str, ...]) -> dict[str, Any]:
+        text = "Location: InMemoryFileIndex(1 paths)[file:/x/of..., PartitionFilters: [(k#{} = 1)], ReadSchema: {}"
+        return made.plan(
+            "Union", children=[made.plan("Scan parquet ", text.format(number, column)) for column in columns]
+        )
+
+    found = align(run_of(tmp_path, plan(8, ("a", "b"))), run_of(tmp_path, plan(94, ("b", "a")))).aligned
+    pairs = found.filter(found["change"] == "same").select("baseline_node", "candidate_node").rows()
+    assert pairs == [(1, 2), (2, 1)]
+
+
 def test_an_accelerated_twin_is_a_replacement_and_what_was_left_is_named(tmp_path: Path) -> None:
     plain = made.plan("Sort", children=[made.plan("Filter", children=[scan("t")])])
     quick = made.plan("Sort", children=[made.plan("CometFilter", children=[scan("t", "CometScan parquet ")])])

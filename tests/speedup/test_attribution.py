@@ -134,3 +134,15 @@ def test_the_fingerprint_is_that_of_tables_and_columns_whatever_the_engine_and_t
     other = execution([node(0, "Scan parquet ", (), {}, text.format(1, "/x", "struct<b:int>"))], [])
     assert fingerprint(plain) == fingerprint(comet) != fingerprint(other)
     assert fingerprint(execution([], [])) is None
+
+
+def test_a_path_that_spark_has_cut_leaves_the_columns_and_no_numbers_of_the_run() -> None:
+    cut = (
+        "FileScan parquet [a#1] Location: InMemoryFileIndex(1 paths)[file:{}/of_so..., PartitionFilters: "
+        "[isnotnull(k#{}), (k#{} = 1)], PushedFilters: [], ReadSchema: struct<a:int> RuntimeFilters: [k#{}]"
+    )
+    first, second = (
+        execution([node(0, "Scan parquet ", (), {}, cut.format(folder, number, number, number))], [])
+        for folder, number in (("/x", 8), ("/y", 94))
+    )
+    assert fingerprint(first) == fingerprint(second)

@@ -9,9 +9,11 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from tests.conftest import SAMPLES
+from tests.fakes import planted_logs
 from tests.fakes.eventlogs import small
 from tests.speedup.applications import application
 from workbench import cli
@@ -65,6 +67,25 @@ def test_generate_from_two_logs_has_factors_without_intervals(speedup: Call, tmp
     assert {row["factor_low"] for row in document["factors"]} == {None}
     assert {row["verdict"] for row in document["factors"]} == {"UNDECIDED"}
     assert model.read(output).log_sd is not None
+
+
+def test_a_query_that_reads_other_columns_on_the_sides_is_left_out_and_named(speedup: Call, tmp_path: Path) -> None:
+    logs = planted_logs.write(tmp_path, n_sessions=1)
+    for path in map(Path, logs["fast"]):
+        lines = path.read_bytes().splitlines(keepends=True)
+        path.write_bytes(
+            b"".join(line.replace(b"struct<a:", b"struct<b:") if b'"q7"' in line else line for line in lines)
+        )
+    arguments = ("--cpu", *logs["plain"], "--gpu", *logs["fast"], "--output", tmp_path / "f.json")
+    code, printed, _ = speedup("generate", *arguments, "--out", tmp_path / "run", "--json")
+    document = json.loads(printed)
+    assert code == 0
+    assert [warning for warning in document["warnings"] if warning.startswith("queries: ")] == [
+        "queries: 12 queries against 12 queries; left out, since the two sides read other tables or columns there: q7"
+    ]
+    assert "q7" not in {row["query"] for row in document["pairs"]}
+    executions = pl.read_parquet(tmp_path / "run/tables/executions.parquet")
+    assert set(executions.filter(pl.col("number") == 0)["why_not"]) == {"cold: first run in its session"}
 
 
 def test_the_exported_file_is_one_that_the_original_tools_read(speedup: Call, factors: Path, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import polars as pl
 
 from workbench.errors import InputError
 from workbench.speedup.attribution import pieces
-from workbench.speedup.execution import Execution, Node
+from workbench.speedup.execution import Execution, Node, columns_read, table_name
 from workbench.speedup.work import operator_name, work
 from workbench.tables import Column, Table
 
@@ -174,9 +174,8 @@ def _is_leaf(node: Node) -> bool:
 
 
 def _source(node: Node) -> str:
-    """The table that a scan reads: the last part of its path, else what its text begins with."""
-    place = node.arguments.partition("Location: ")[2].partition("]")[0].rstrip("/").rpartition("/")[2]
-    return place or node.operator.name
+    """The table that a scan reads: the last part of its path, else its columns, else what kind of scan it is."""
+    return table_name(node.arguments) or columns_read(node.arguments) or node.operator.name
 
 
 def _matched(first: _Plan, second: _Plan) -> dict[int, int]:

@@ -100,11 +100,7 @@ def common_queries(measured: Measured, baseline: str, candidate: str) -> list[st
     InputError
         There is none; the message lists what each side has.
     """
-    good = measured.executions.filter(pl.col("why_not").is_null())
-    seen = {
-        label: set(good.filter(pl.col("label") == label).select("query", "fingerprint").iter_rows())
-        for label in (baseline, candidate)
-    }
+    seen = _seen(measured, baseline, candidate)
     names = {query for query, _ in seen[baseline] & seen[candidate]}
     if not names:
         found = {label: sorted({query for query, _ in pairs})[:8] for label, pairs in seen.items()}
@@ -115,6 +111,23 @@ def common_queries(measured: Measured, baseline: str, candidate: str) -> list[st
             do="set the job description to the query's name on both sides, and run each at least twice in a session",
         )
     return sorted(names, key=natural)
+
+
+def queries_apart(measured: Measured, baseline: str, candidate: str) -> list[str]:
+    """Queries that both sides ran warm, too, but that read other tables or columns there: they are left out."""
+    seen = _seen(measured, baseline, candidate)
+    ran = {label: {query for query, _ in pairs} for label, pairs in seen.items()}
+    same = {query for query, _ in seen[baseline] & seen[candidate]}
+    return sorted(ran[baseline] & ran[candidate] - same, key=natural)
+
+
+def _seen(measured: Measured, baseline: str, candidate: str) -> dict[str, set[tuple[str, str | None]]]:
+    """What each side ran warm and without failure: queries, each with what it reads."""
+    good = measured.executions.filter(pl.col("why_not").is_null())
+    return {
+        label: set(good.filter(pl.col("label") == label).select("query", "fingerprint").iter_rows())
+        for label in (baseline, candidate)
+    }
 
 
 def natural(name: str) -> tuple[tuple[int, int, str], ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from workbench.speedup.engines.engine import Operator
 
 # Divisors to seconds of the metric types that are times.
 TIME_TYPES = {"timing": 1e3, "nsTiming": 1e9}
+_PATH = re.compile(r"Location: [^\[]*\[([^\],]+)")
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,10 +229,11 @@ def fingerprint(execution: Execution) -> str | None:
     """A digest of what the query reads, equal on every engine: its tables, their columns; null when it reads no files.
 
     Only scans count, each once: engines and adaptive plans differ in joins, exchanges and reused branches of one and
-    the same query, but columns are pruned before an engine is chosen.
+    the same query, but columns are pruned before an engine is chosen. Where Spark has cut a table's path short, its
+    columns alone stand for it.
     """
     scans = {
-        (_table_name(node.arguments), _after(node.arguments, "ReadSchema: "))
+        (table_name(node.arguments), columns_read(node.arguments))
         for node in execution.nodes.values()
         if node.operator.name.startswith("Scan")
     }
@@ -239,11 +242,23 @@ def fingerprint(execution: Execution) -> str | None:
     return hashlib.sha256("\n".join(f"{table} {columns}" for table, columns in sorted(scans)).encode()).hexdigest()[:12]
 
 
-def _table_name(arguments: str) -> str:
-    """The last part of the path, which is the table's; folders differ between clusters."""
-    place = _after(arguments, "Location: ").partition("]")[0]
-    return place.rstrip("/").rpartition("/")[2]
+def table_name(arguments: str) -> str:
+    """The table that a scan reads: the last part of its (first) path, since folders differ between clusters.
+
+    Empty where Spark has cut the path, as it does at 100 characters: what is left is a folder's.
+
+    Examples
+    --------
+    >>> table_name("Format: Parquet, Location: InMemoryFileIndex(1 paths)[file:/x/orders], PartitionFilters: []")
+    'orders'
+    >>> table_name("Location: InMemoryFileIndex(1 paths)[file:/x/or..., PartitionFilters: [isnotnull(k#8)]")
+    ''
+    """
+    place = _PATH.search(arguments)
+    path = place[1] if place else ""
+    return "" if path.endswith("...") else path.rstrip("/").rpartition("/")[2]
 
 
-def _after(text: str, mark: str) -> str:
-    return text.partition(mark)[2]
+def columns_read(arguments: str) -> str:
+    """The columns that a scan reads, with their types; filters known only while a query runs hold ids of its own."""
+    return arguments.partition("ReadSchema: ")[2].partition(" RuntimeFilters: ")[0]

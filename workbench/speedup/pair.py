@@ -15,7 +15,8 @@ from workbench.eventlog.reader import Facts, read
 from workbench.eventlog.sources import find_all
 from workbench.host import cores
 from workbench.speedup import recording
-from workbench.speedup.comparability import comparability
+from workbench.speedup.calibration import queries_apart
+from workbench.speedup.comparability import COMPARABILITY, comparability
 from workbench.speedup.fleet import pool
 from workbench.speedup.measured import Measured, joined, measure
 
@@ -137,16 +138,29 @@ def _pair(
     executions = measured.executions.with_columns(
         why_not=pl.when(bad).then(pl.lit(EXCLUDED)).otherwise(pl.col("why_not"))
     )
+    measured = Measured(executions, measured.pieces)
     engines = tuple(str(facts[label][0].applications["engine"][0]) for label in labels)
+    found = comparability(facts[labels[0]], facts[labels[1]], named=named)
+    invalid = pl.col("severity") == "invalid"
     return Pair(
         labels[0],
         labels[1],
-        Measured(executions, measured.pieces),
-        comparability(facts[labels[0]], facts[labels[1]], named=named),
+        measured,
+        pl.concat([found.filter(invalid), _apart(measured, labels), found.filter(~invalid)]),
         (engines[0], engines[1]),
         sources,
         (tuple(path for _, path in logs[labels[0]]), tuple(path for _, path in logs[labels[1]])),
     )
+
+
+def _apart(measured: Measured, labels: tuple[str, str]) -> pl.DataFrame:
+    """A row of `COMPARABILITY` on queries that fell out because the sides read other tables there, if there are any."""
+    left_out = queries_apart(measured, *labels)
+    counts = measured.executions.group_by("label").agg(pl.col("query").n_unique())
+    texts = {label: f"{count} queries" for label, count in counts.iter_rows()}
+    why = f"left out, since the two sides read other tables or columns there: {', '.join(left_out)}"
+    row = {"property": "queries", "baseline": texts[labels[0]], "candidate": texts[labels[1]], "severity": "warning"}
+    return COMPARABILITY.frame([row | {"why": why}] if left_out else [])
 
 
 def _read(paths: Sequence[str]) -> dict[str, Facts]:

@@ -60,6 +60,7 @@ def generate(found: Pair, output: Path, *, out: Path | None, level: float, as_js
     from workbench.speedup import calibrated_tables as tables
     from workbench.speedup.comparability import COMPARABILITY
     from workbench.speedup.export import export_upstream
+    from workbench.speedup.measured import EXECUTIONS
 
     result = calibrate(found, level)
     notes: list[str] = []
@@ -73,6 +74,7 @@ def generate(found: Pair, output: Path, *, out: Path | None, level: float, as_js
             (tables.FACTORS, result.factors),
             (tables.PAIRS, result.pairs),
             (COMPARABILITY, found.comparability),
+            (EXECUTIONS, found.measured.executions),
         ):
             run.write_table(declared, frame)
         run.conclude("invalid" if found.reasons else "valid", found.reasons, result.answer)
