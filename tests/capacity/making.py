@@ -74,11 +74,16 @@ def speedup_run(place: Path, *rows: dict[str, Any], **record: Any) -> Path:
     return run_folder(place, "speedup", {needed.APPLICATIONS: list(rows) or [application()]}, **record)
 
 
-def sizing_run(place: Path, *, steps: bool = True, record: dict[str, Any] | None = None, **more: Any) -> Path:
-    """40 users on two GPUs, without an interval."""
+def sizing_run(
+    place: Path, *, steps: bool = True, record: dict[str, Any] | None = None, law: bool = False, **more: Any
+) -> Path:
+    """40 users on two GPUs, without an interval; with `law` a fifth of the work does not spread."""
     row = dict.fromkeys(needed.ESTIMATES.schema()) | {"target": "runtime p95 <= 2 s", "load_unit": "users"}
     row |= {"test_gpus": 2, "capacity": 40.0, "binding": True} | more
     tables = {needed.ESTIMATES: [row]} | ({needed.STEPS: [{"step": 0, "simulated": True}]} if steps else {})
+    if law:
+        one = {"target": row["target"], "model": "linear", "counts": [1, 2], "contention": 0.0, "coherency": 0.0}
+        tables |= {needed.SCALING: [one, one | {"model": "Amdahl", "contention": 0.2}]}
     return run_folder(place, "sizing", tables, **(record or {}))
 
 

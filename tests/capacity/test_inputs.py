@@ -231,6 +231,7 @@ def test_a_run_of_another_area_or_no_run_at_all_is_refused(tmp_path: Path) -> No
 DECLARED = {
     needed.APPLICATIONS: qualify.APPLICATIONS,
     needed.ESTIMATES: sizing_tables.ESTIMATES,
+    needed.SCALING: sizing_tables.SCALING,
     needed.STEPS: sizing_tables.STEPS,
     needed.RECOMMENDATIONS: recommending_tables.RECOMMENDATIONS,
     needed.EFFECTS: indicator_tables.EFFECTS,

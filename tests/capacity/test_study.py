@@ -108,6 +108,32 @@ def test_days_that_differ_are_an_input_of_what_is_covered_alone(tmp_path: Path) 
     assert names(found.tornado, "input") == ["users of the day"]
 
 
+def test_a_service_grows_by_the_law_of_its_run_as_far_as_that_is_believed(tmp_path: Path) -> None:
+    """By hand: 1, 2, 3, 4 GPUs carry 1, 2 / 1.2, 3 / 1.4, 4 / 1.6 times one; 2 carry 40, so 1 carries 24, 4 carry 60.
+    50 users take 3 GPUs (51.4), where the line says 50 / 20; with 2 a replica 2 of them, as 4 GPUs carry 60.
+    """
+    run = sizing_run(tmp_path, law=True)
+    asked = BY_HAND | {"speedup": "", "scaletest": "", "indicators": "", "sizing": run, "users": ["50 hours=9"]}
+    one, two = (plan(config(**asked | {"gpus_per_replica": gpus})) for gpus in (1, 2))
+    assert [found.figure(summing.GPUS)["p50"] for found in (one, two)] == [3.0, 4.0]
+    for found in (one, two):
+        assert (verdict(found), found.check()["holds"].all()) == ("valid", True)
+        assert any("scales by Amdahl over 1, 2 GPUs: up to 4 GPUs" in note for note in found.notes)
+    beyond = plan(config(**asked | {"users": ["61 hours=9"]}))
+    assert verdict(beyond) == "invalid"
+    assert "does not carry 61 users (P95): up to 4 GPUs, twice the largest count, it carries 60" in beyond.reasons[0]
+    assert beyond.next_steps()[0].startswith("Order nothing")
+    assert beyond.check()["holds"].all()
+
+
+def test_a_plan_that_takes_scaling_for_granted_says_so(tmp_path: Path) -> None:
+    run = sizing_run(tmp_path)
+    asked = BY_HAND | only(sizing=run)
+    said = "Linear scaling assumed: so many replicas, so many times the load; the service was measured on 2 GPUs."
+    assert said in plan(config(**asked)).notes
+    assert said not in plan(config(**asked | {"users": ["40 hours=9"]})).notes
+
+
 def test_without_a_price_there_is_no_cost(tmp_path: Path) -> None:
     found = by_hand(tmp_path, price_per_node_h=None)
     assert summing.COST_SCALED not in figures(found)

@@ -1,5 +1,7 @@
 """The answer of a sweep: what binds, what is refused, what several GPU counts say."""
 
+from dataclasses import replace
+
 import polars as pl
 import pytest
 
@@ -54,6 +56,15 @@ def test_what_to_do_next_follows_from_the_verification(told: tuple[str, ...], sa
     decided, own = next_steps.of_answer(found)
     assert decided.startswith(said.format(n=found.recommended))
     assert own.startswith("This service is simulated.")
+
+
+def test_an_interval_of_a_law_without_an_upper_end_asks_for_more_gpus() -> None:
+    found = answer(*joined([swept(gpus, GOALS[:1]) for gpus in (1, 2)]), GOALS[:1], 20)
+    open_end = found.estimates.with_columns(recommended=pl.lit(None, pl.Int64), gpus_high=pl.lit(None, pl.Float64))
+    words = "its interval has no upper end up to 4 GPUs, twice the largest measured count; measure a larger one"
+    assert replace(found, estimates=open_end).reasons == [f"runtime p95 <= 1.5 s: {words}"]
+    alone = replace(found, estimates=open_end, scaling=found.scaling.clear())
+    assert alone.reasons == ["runtime p95 <= 1.5 s: its interval has no upper end; measure lower loads"]
 
 
 def test_a_target_that_nobody_measured_is_no_estimate() -> None:

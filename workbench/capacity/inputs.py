@@ -69,8 +69,38 @@ class Jobs:
 
 
 @dataclass(frozen=True)
+class Law:
+    """How what a service carries grows with its GPUs, as a sizing run on several counts found it."""
+
+    model: str
+    counts: tuple[int, ...]
+    contention: float
+    coherency: float
+
+    @property
+    def most(self) -> int:
+        """The largest count that it is believed for: twice the largest that was measured."""
+        return 2 * max(self.counts)
+
+    @property
+    def name(self) -> str:
+        """The law, and over which counts."""
+        return f"{self.model} over {', '.join(map(str, self.counts))} GPUs"
+
+    def times(self, gpus: int) -> float:
+        """How many times as much as one GPU do so many carry (Gunther 2007)?
+
+        Examples
+        --------
+        >>> round(Law("Amdahl", (1, 2), 0.1, 0.0).times(2), 4)
+        1.8182
+        """
+        return gpus / (1 + self.contention * (gpus - 1) + self.coherency * gpus * (gpus - 1))
+
+
+@dataclass(frozen=True)
 class Service:
-    """What the GPUs that a sizing run measured carry at its target."""
+    """What the GPUs that a sizing run measured carry at its target; `law` is null where it measured one count."""
 
     opened: Opened
     carried: Quantity
@@ -78,6 +108,7 @@ class Service:
     load_unit: str
     target: str
     simulated: bool
+    law: Law | None = None
 
     @property
     def load_name(self) -> str:
@@ -146,7 +177,20 @@ def read_service(folder: str, *, accept_invalid: bool) -> Service:
     unit = "users" if one["load_unit"] == "users" else "requests/s"
     carried = Quantity("load per replica", one["capacity"], unit, one["capacity_low"], one["capacity_high"])
     simulated = bool(steps["simulated"].any())
-    return Service(opened, carried, int(one["test_gpus"]), str(one["load_unit"]), str(one["target"]), simulated)
+    target = str(one["target"])
+    law = _law(opened, target)
+    return Service(opened, carried, int(one["test_gpus"]), str(one["load_unit"]), target, simulated, law)
+
+
+def _law(opened: Opened, target: str) -> Law | None:
+    """The law that the target's answer follows; null where one GPU count was measured."""
+    if not needed.SCALING.path(opened.run.tables_folder).is_file():
+        return None
+    rows = opened.read(needed.SCALING).filter(pl.col("target") == target).to_dicts()
+    if not rows:
+        return None
+    last = rows[-1]
+    return Law(last["model"], tuple(last["counts"]), last["contention"], last["coherency"])
 
 
 def read_stack(folder: str, *, accept_invalid: bool) -> Stack:

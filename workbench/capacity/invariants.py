@@ -84,7 +84,7 @@ def _of_work(found: Study) -> list[tuple[str, float, float]]:
     if found.median.replicas is not None and found.model.serving is not None:
         ratio = found.model.stack.value if found.model.stack is not None else 1.0
         one = found.model.serving.per_replica.value / _left(found.model.serving.stack_share, ratio)
-        over = found.model.serving.load - found.median.replicas[0] * one
+        over = found.model.serving.load - found.model.serving.carried_by(found.median.replicas[0]) * one
         rows.append(("users beyond what the median's replicas carry", float(over.max()), 1e-6 * one))
     return rows
 

@@ -35,7 +35,10 @@ class Work:
 
 @dataclass(frozen=True)
 class Serving:
-    """A service: its load by hour, shape (24,), and what one replica carries and holds."""
+    """A service: its load by hour, shape (24,), and what one replica carries and holds.
+
+    `grows` is what 1, 2, … replicas carry together, in that of one, as far as that is known; null: linear.
+    """
 
     load: Floats
     per_replica: Quantity
@@ -43,6 +46,30 @@ class Serving:
     least: int = 0
     pods: int = 1
     stack_share: float = 0.0
+    grows: tuple[float, ...] | None = None
+
+    def replicas_for(self, parts: Floats) -> Ints:
+        """Whole replicas that carry so many times what one does; linear beyond what is known.
+
+        Examples
+        --------
+        >>> one = Serving(np.zeros(24), Quantity("load per replica", 40.0), 1, grows=(1.0, 1.8, 2.4))
+        >>> one.replicas_for(np.array([0.0, 1.0, 1.9, 2.4, 2.5, 9.0])).tolist()
+        [0, 1, 3, 3, 4, 9]
+        """
+        linear = _whole(parts)
+        if self.grows is None:
+            return linear
+        known = np.searchsorted(self.grows, parts - ROUNDING) + 1
+        beyond = np.maximum(linear, len(self.grows) + 1)
+        return np.where(linear == 0, 0, np.where(known > len(self.grows), beyond, known))
+
+    def carried_by(self, replicas: Ints) -> Floats:
+        """What so many replicas carry together, in that of one."""
+        if self.grows is None:
+            return replicas.astype(np.float64)
+        known = np.array([0.0, *self.grows])
+        return np.where(replicas < len(known), known[np.minimum(replicas, len(known) - 1)], replicas)
 
 
 @dataclass(frozen=True)
@@ -172,7 +199,8 @@ def evaluate(model: Model, given: Mapping[str, Floats]) -> Outcome:
     -----
     Little's law (1961): jobs that run at once = arrivals per second times duration. Spark GPUs = their GPUs over the
     utilisation target; slots are whole jobs of the same, per class. Replicas = load over what one carries, in whole
-    ones. Hours do not carry over: a job that runs into the next hour counts in its own.
+    ones, or as many as carry it by the service's law. Hours do not carry over: a job that runs into the next hour
+    counts in its own.
 
     Raises
     ------
@@ -232,7 +260,7 @@ def _replicas(model: Model, given: Mapping[str, Floats], left: Floats) -> Ints |
         return None
     carried = given[serving.per_replica.name] / left
     load = given[model.users_factor.name][:, None] * serving.load[None, :]
-    return np.maximum(_whole(load / carried[:, None]), serving.least)
+    return np.maximum(serving.replicas_for(load / carried[:, None]), serving.least)
 
 
 def _nodes(model: Model, slots: Mapping[str, Ints], replicas: Ints | None, draws: int) -> Ints:

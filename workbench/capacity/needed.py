@@ -44,6 +44,19 @@ ESTIMATES = Table(
     ),
 )
 
+SCALING = Table(
+    "scaling",
+    "Of the same, where several GPU counts were measured: how what they carry grows with them.",
+    ("target", "model"),
+    (
+        Column("target", "str", "Name of the target."),
+        Column("model", "str", "linear, Amdahl or USL; the last one of a target is what its answer follows."),
+        Column("counts", "list[int]", "GPU counts that were measured."),
+        Column("contention", "float", "Share of the work that does not spread."),
+        Column("coherency", "float", "Cost of each pair of GPUs."),
+    ),
+)
+
 STEPS = Table(
     "steps",
     "Of the same: who was loaded.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ import polars as pl
 from workbench.capacity.config import PlanConfig
 from workbench.capacity.inputs import (
     Jobs,
+    Law,
     Scheduler,
     Service,
     Stack,
@@ -94,8 +96,27 @@ def _works(config: PlanConfig, jobs: Jobs) -> tuple[Work, ...]:
 def _serving(config: PlanConfig, service: Service) -> Serving:
     gpus = config.gpus_per_replica or service.test_gpus
     load = np.array(config.users_by_hour, dtype=np.float64)
-    carried = service.carried.times(gpus / service.test_gpus)
-    return Serving(load, carried, gpus, config.least_replicas, config.pods_per_replica, config.service_stack_share)
+    law = service.law
+    share = gpus / service.test_gpus if law is None else law.times(gpus) / law.times(service.test_gpus)
+    return Serving(
+        load,
+        service.carried.times(share),
+        gpus,
+        config.least_replicas,
+        config.pods_per_replica,
+        config.service_stack_share,
+        None if law is None else _grows(law, gpus),
+    )
+
+
+def _grows(law: Law, gpus: int) -> tuple[float, ...]:
+    """What 1, 2, … replicas carry together, in that of one, as far as the law is believed.
+
+    More never carry less: those that the law makes a burden could be left idle.
+    """
+    alone = law.times(gpus)
+    together = [law.times(count) / alone for count in range(gpus, law.most + 1, gpus)]
+    return tuple(itertools.accumulate(together, max))
 
 
 def sources(model: Model, config: PlanConfig, found: Found) -> pl.DataFrame:
@@ -157,7 +178,8 @@ def counted(count: float, unit: str) -> str:
 def _served(serving: Serving, service: Service) -> str:
     said = f"{counted(serving.gpus, 'GPU')} a replica, within {service.target}"
     if serving.gpus != service.test_gpus:
-        said += f"; measured on {counted(service.test_gpus, 'GPU')}, linear scaling assumed"
+        how = "linear scaling assumed" if service.law is None else f"scaled by {service.law.name}"
+        said += f"; measured on {counted(service.test_gpus, 'GPU')}, {how}"
     return f"{said}; the service was simulated" if service.simulated else said
 
 

@@ -128,10 +128,33 @@ class Study:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why the plan is invalid: runs that it should not rest on."""
-        return tuple(
+        """Why the plan is invalid: runs that it should not rest on, or that do not reach as far."""
+        objections = [
             f"run {one.run.run_id} ({one.run.area}): {one.objection}" for one in self.found.opened if one.objection
-        )
+        ]
+        return (*objections, *self._beyond())
+
+    def _beyond(self) -> list[str]:
+        """The service's load, where the law of its sizing run does not carry it."""
+        serving, service = self.model.serving, self.found.service
+        if serving is None or service is None or service.law is None or serving.grows is None:
+            return []
+        if float(self.hours["replicas_p95"].max() or 0) <= max(len(serving.grows), serving.least):  # type: ignore[arg-type]
+            return []
+        load = f"{number(float(serving.load.max()))} {service.load_name}"
+        return [
+            f"run {service.opened.run.run_id} (sizing): its law, {service.law.name}, does not carry {load} (P95): "
+            f"{self._reach}, and nothing is known of more; measure larger counts, or serve fewer"
+        ]
+
+    @property
+    def _reach(self) -> str:
+        """What the law of the sizing run carries at most, in words."""
+        serving, service = self.model.serving, self.found.service
+        if serving is None or service is None or service.law is None:
+            return ""
+        most = serving.per_replica.value * max(serving.grows or (0.0,))
+        return f"up to {service.law.most} GPUs, twice the largest count, it carries {number(most)}"
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -172,7 +195,23 @@ class Study:
         said = f"Without an interval, and so never varied: {', '.join(points)}." if points else ""
         draws = f"{number(self.config.draws)} draws, each input from its own interval, independent of the others."
         even = self.break_even
-        return [draws, said, even.text if even is not None else ""]
+        return [draws, said, self._scaling, even.text if even is not None else ""]
+
+    @property
+    def _scaling(self) -> str:
+        """How what the service carries grows with its replicas."""
+        service, serving, replicas = self.found.service, self.model.serving, self.outcome.replicas
+        if service is None or serving is None or replicas is None:
+            return ""
+        if service.law is not None:
+            said = f"The service scales by {service.law.name}: {self._reach} {service.load_name}"
+            return f"{said}. Beyond that figures are linear and too small; the law's own interval is not drawn."
+        if int(replicas.max()) <= 1 and serving.gpus == service.test_gpus:
+            return ""
+        measured = counted(service.test_gpus, "GPU")
+        return (
+            f"Linear scaling assumed: so many replicas, so many times the load; the service was measured on {measured}."
+        )
 
     def key_numbers(self) -> list[KeyNumber]:
         """What stands below the answer."""

@@ -13,6 +13,7 @@ from workbench.sizing.config import Goal
 from workbench.sizing.goodput import goodput
 from workbench.sizing.gpus import USABLE, estimated
 from workbench.sizing.points import Limits, points
+from workbench.sizing.scaling import REACH
 
 if TYPE_CHECKING:
     import polars as pl
@@ -93,7 +94,7 @@ class Answer:
             if row["gpus"] is None:
                 found.append(f"{row['target']}: {row['reason']}")
             elif row["recommended"] is None:
-                found.append(f"{row['target']}: its interval has no upper end; measure lower loads")
+                found.append(f"{row['target']}: its interval has no upper end{self._open_end(row['target'])}")
         if not self.points.filter(self.points["verdict"].is_in(USABLE)).height:
             worst = self.points.row(0, named=True) if self.points.height else None
             found.append("no usable point" + (f": {worst['reason']}" if worst else ""))
@@ -101,6 +102,14 @@ class Answer:
             wrong = self.verification.filter(self.verification["verdict"] != "held")
             found += [f"verification of {row['target']}: {row['reason']}" for row in wrong.iter_rows(named=True)]
         return found
+
+    def _open_end(self, target: str) -> str:
+        """Why an interval has no upper end, and what to measure."""
+        counts = self.scaling.filter(self.scaling["target"] == target)["counts"].to_list()
+        if not counts:
+            return "; measure lower loads"
+        most = REACH * max(counts[0])
+        return f" up to {most} GPUs, twice the largest measured count; measure a larger one"
 
     def _check(self) -> str:
         if self.verification is None:
