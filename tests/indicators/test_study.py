@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
 from tests.indicators.worlds import of_values, on_disk, session
 from workbench import runs
 from workbench.errors import ConfigError, InputError
 from workbench.indicators.archive import CONTROL
+from workbench.indicators.command import app
 from workbench.indicators.contract import Indicator, parameter, result
 from workbench.indicators.controls import Controls
 from workbench.indicators.effects import compared
@@ -74,6 +79,27 @@ def test_another_mix_gives_another_stack(folder: Path, tmp_path: Path) -> None:
     even = made(folder, tmp_path)
     assert even.answer.endswith("Over equal weights of Sort, Sin.")
     assert any(step.startswith("Weigh what your work is made of") for step in even.next_steps())
+
+
+def pinning(found: Study) -> list[str]:
+    """The command that the next steps tell to pin the answer with."""
+    return shlex.split(found.next_steps()[0].split("`")[1])
+
+
+def test_the_command_that_pins_gives_the_stack_that_was_recommended(folder: Path, tmp_path: Path) -> None:
+    found = made(folder, tmp_path, mix="Sin=1", seed=3)
+    words = pinning(found)
+    assert words[-2:] == ["--requirements", "requirements.txt"]
+    asked = [str(folder) if word == "SESSION" else word for word in words[2:-2]]
+    told = json.loads(CliRunner().invoke(app, [*asked, "--out", str(tmp_path / "tables"), "--json"]).output)
+    assert told["recommended"] == found.recommendation.answer.stack == "slow"
+
+
+def test_the_command_that_pins_has_all_that_the_notebook_asked_for(folder: Path, tmp_path: Path) -> None:
+    found = made(folder, tmp_path, mix="Sort=1")
+    asked = request(mix="Sort=1", type="stable", require=("numpy<2", "numpy>=1.26"))
+    words = pinning(replace(found, recommendation=replace(found.recommendation, request=asked)))
+    assert words[4:-2] == ["--mix", "Sort=1", "--type", "stable", "--require", "numpy<2", "--require", "numpy>=1.26"]
 
 
 def test_a_session_whose_control_is_told_apart_recommends_nothing(tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from workbench.indicators.effects import Compared
+    from workbench.indicators.recommending.request import Request
     from workbench.indicators.recommending.result import Recommendation
 
 
@@ -35,7 +37,8 @@ def _decided(said: Recommendation, folder: str) -> str:
     answer = said.answer
     if answer.stack is None:
         return "Choose nothing yet: the table of what was left out says which constraint or check to look at."
-    pinned = f"`workbench indicators recommend {folder} --requirements requirements.txt`"
+    words = ["workbench", "indicators", "recommend", folder, *_asked(said.request)]
+    pinned = f"`{shlex.join([*words, '--requirements', 'requirements.txt'])}`"
     told = {
         "better": f"Install {answer.stack}; pinned, with hashes: {pinned}.",
         "best left": f"Install {answer.stack}, since the baseline is left out; pinned, with hashes: {pinned}.",
@@ -43,3 +46,12 @@ def _decided(said: Recommendation, folder: str) -> str:
         "not decided": f"Stay with {answer.stack}: more rounds may tell, `workbench indicators run` with `--rounds`.",
     }
     return told.get(answer.kind, f"Stay with {answer.stack}: no stack is better by more than what matters.")
+
+
+def _asked(request: Request) -> list[str]:
+    """The options that ask for the same again: by others another stack may be the answer."""
+    mix = ["--mix", request.mix] if request.mix else []
+    kind = ["--type", request.type] if request.type != "performance" else []
+    needed = [word for one in request.require for word in ("--require", one)]
+    seed = ["--seed", str(request.seed)] if request.seed else []
+    return [*mix, *kind, *needed, *seed]
