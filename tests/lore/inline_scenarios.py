@@ -49,7 +49,10 @@ def capture_all(out: Path, adaptive: str) -> Facts:
     """Run every scenario in one session with hooks."""
     from workbench.lore import inline, session
 
-    confs = SETTINGS | {"spark.sql.adaptive.enabled": "true" if adaptive == "on" else "false"}
+    (out / "events").mkdir()
+    logged = {"spark.eventLog.enabled": "true", "spark.eventLog.compress": "false"}
+    confs = SETTINGS | logged | {"spark.eventLog.dir": (out / "events").as_uri()}
+    confs["spark.sql.adaptive.enabled"] = "true" if adaptive == "on" else "false"
     settings = inline.enable(confs, say=print)
     found: Facts = {}
     with session.fresh(master="local[2]", settings=settings, filtered=False) as spark:
@@ -123,6 +126,7 @@ def _captured(frame: DataFrame, path: Path, partitions: dict[str, str], **settin
         "left": left,
         "warnings": capture.dumped.warnings,
         "failure": None if failure is None else failure.error_class,
+        "key": capture.targets.key.strip("'"),
     }
 
 

@@ -178,6 +178,15 @@ def test_masked_values_are_never_written(outcome: Outcome) -> None:
 
 
 @pytest.mark.spark
+def test_the_key_of_masks_is_in_no_plan_that_spark_logs(outcome: Outcome) -> None:
+    logged = b"".join(path.read_bytes() for path in (outcome.folder / "events").rglob("*") if path.is_file())
+    assert b"LoreDump [loreId=" in logged
+    key = outcome.captured["masked"]["key"]
+    assert len(key) == 32
+    assert key.encode() not in logged
+
+
+@pytest.mark.spark
 def test_the_cap_ends_the_capture_and_not_the_query(outcome: Outcome) -> None:
     facts = outcome.captured["too_large"]
     assert len(facts["rows"]) == 2000

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +15,7 @@ from tests.lore.local_spark import MARKS, dumped, local, lore_id, verified
 from workbench import lore
 from workbench.errors import ConfigError
 from workbench.lore import trust
+from workbench.lore.dumping import OneDump
 from workbench.lore.masking import MASKED
 from workbench.lore.plan import Tree
 
@@ -42,8 +45,15 @@ TYPES = {
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    with local() as found:
+def event_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the module's Spark writes its event log."""
+    return tmp_path_factory.mktemp("events")
+
+
+@pytest.fixture(scope="module")
+def spark(event_log: Path) -> Iterator[SparkSession]:
+    logged = {"spark__eventLog__enabled": "true", "spark__eventLog__compress": "false"}
+    with local(**logged, spark__eventLog__dir=event_log.as_uri()) as found:
         yield found
 
 
@@ -104,6 +114,27 @@ def test_the_fingerprint_is_that_of_the_masked_rows(spark: SparkSession, hashed:
 def test_two_dumps_hash_under_two_keys(spark: SparkSession, hashed: Path, tmp_path: Path) -> None:
     other = dumped(spark.sql(JOIN), "ShuffledHashJoin", tmp_path / "d", mask={"k": "hash"})
     assert not set(column(other, 1, "k")) & set(column(hashed, 1, "k"))
+
+
+@pytest.mark.parametrize("reads_alike", [True, False])
+def test_the_key_is_in_no_plan_that_spark_logs(
+    spark: SparkSession, event_log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads_alike: bool
+) -> None:
+    monkeypatch.setattr(OneDump, "_reads_alike", lambda _: reads_alike)
+    made: list[str] = []
+    token_hex = secrets.token_hex
+    monkeypatch.setattr(secrets, "token_hex", lambda count: made.append(token_hex(count)) or made[-1])
+    masks = {"k": "hash", "s": "hash"}
+    folder = dumped(spark.sql(JOIN), "ShuffledHashJoin", tmp_path / "d", mask=masks)
+    assert column(folder, 1, "k").n_unique() == 30
+    # The end of a job brings to the disk what was told before it.
+    spark.range(1).count()
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(60_000)
+    logged = b"".join(path.read_bytes() for path in event_log.rglob("*") if path.is_file())
+    assert b"substring(sha2(" in logged
+    keys = [text for text in made if len(text) == 32]
+    assert [key.encode() in logged for key in keys] == [False]
+    assert not re.search(rb"xxhash64\([0-9a-f]{32}", logged)
 
 
 def test_operators_of_one_dump_hash_under_one_key(spark: SparkSession, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import json
 import platform
 import uuid
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -108,19 +109,19 @@ def dump_tree(tree: Tree, settings: DumpSettings) -> Dumped:
         raise ConfigError(
             "the dump path is not empty", where="dumpPath", found=settings.path, do="name a new folder for each dump"
         )
-    key = masking_key()
-    for lore_id, selection in settings.ids.items():
-        try:
-            node = tree.node(lore_id)
-            dump = OneDump(tree, node, selection.partitions, store, settings, key)
-            with described(tree.bridge, f"lore dump, loreId {lore_id}"):
-                found.folders[lore_id] = dump.run()
-            found.warnings += dump.masking.warnings
-        except Exception as error:
-            if settings.strict:
-                raise
-            reason = str(error) if isinstance(error, WorkbenchError) else f"failed: {failure_of(error)}"
-            found.refused[lore_id] = reason.replace("\n", ";")
+    with masking_key(tree.bridge) if settings.mask else nullcontext("") as key:
+        for lore_id, selection in settings.ids.items():
+            try:
+                node = tree.node(lore_id)
+                dump = OneDump(tree, node, selection.partitions, store, settings, key)
+                with described(tree.bridge, f"lore dump, loreId {lore_id}"):
+                    found.folders[lore_id] = dump.run()
+                found.warnings += dump.masking.warnings
+            except Exception as error:
+                if settings.strict:
+                    raise
+                reason = str(error) if isinstance(error, WorkbenchError) else f"failed: {failure_of(error)}"
+                found.refused[lore_id] = reason.replace("\n", ";")
     return found
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.errors import ConfigError
 from workbench.lore import fingerprint
 from workbench.lore.inputs import Input, inputs, stored_names
-from workbench.lore.masking import Masking, masking_key
+from workbench.lore.masking import Masking, key_literal
 from workbench.lore.plan import Node, Tree
 from workbench.lore.sidecar import ZERO_COLUMN
 
@@ -93,7 +93,7 @@ class Targets:
         self.expressions: Any = self.bridge.jvm.java.util.HashMap()
         self._signatures: Any = self.bridge.jvm.workbench.lore.Signature()
         self._occurrences = self._places(tree)
-        self.key = masking_key()
+        self.key = key_literal()
 
     def _places(self, tree: Tree) -> dict[int, tuple[str, int]]:
         seen: dict[str, int] = {}

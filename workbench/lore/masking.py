@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,12 +22,26 @@ How = Literal["hash", "null"]
 _BY_POSITION = ("broadcast", "subquery")
 
 
-def masking_key() -> str:
-    """A key of hashes for one call of dump, written nowhere.
+def key_literal() -> str:
+    """SQL of a new key of hashes, for expressions that are no part of a query: a plan's text shows literals."""
+    return f"'{secrets.token_hex(16)}'"
 
-    Equal values stay equal across inputs and operators, and nobody can look them up.
+
+@contextlib.contextmanager
+def masking_key(bridge: Bridge) -> Iterator[str]:
+    """SQL of a new key of hashes for one call of dump, for queries of the quiet session made within the block.
+
+    Equal values stay equal across inputs and operators, and nobody can look them up: the key is written nowhere. It is
+    the row of a table, which no plan's text shows, for those texts go into Spark's event log and its UI.
     """
-    return secrets.token_hex(16)
+    quiet = bridge.quiet()
+    table = f"lore_key_{secrets.token_hex(8)}"
+    strings = quiet.jvm.org.apache.spark.sql.Encoders.STRING()
+    quiet.session.createDataset([secrets.token_hex(16)], strings).createOrReplaceTempView(table)
+    try:
+        yield f"(SELECT value FROM {table})"  # noqa: S608 - the name is of digits
+    finally:
+        quiet.session.catalog().dropTempView(table)
 
 
 @dataclass
@@ -36,7 +51,7 @@ class Masking:
     Attributes
     ----------
     key
-        Of the hashes (`masking_key`): one for all operators of a call of dump.
+        SQL of the hashes' key (`masking_key`): one for all operators of a call of dump.
     warnings
         Where the operator itself uses a masked column.
     """
@@ -135,10 +150,10 @@ def used_names(node: Node, bridge: Bridge) -> set[str]:
 
 def _hashed(column: str, kind: str, key: str, name: str) -> str:
     """SQL of a keyed hash of the same type."""
-    number = f"xxhash64('{key}', {column})"
+    number = f"xxhash64({key}, {column})"
     plain = {
-        "string": f"substring(sha2(concat('{key}', {column}), 256), 1, 32)",
-        "binary": f"unhex(sha2(concat(encode('{key}', 'UTF-8'), {column}), 256))",
+        "string": f"substring(sha2(concat({key}, {column}), 256), 1, 32)",
+        "binary": f"unhex(sha2(concat(encode({key}, 'UTF-8'), {column}), 256))",
         "bigint": number,
         "int": f"CAST({number} & 2147483647L AS INT)",
         "smallint": f"CAST({number} & 32767L AS SMALLINT)",
