@@ -58,7 +58,7 @@ def test_the_overview_counts_wall_busy_and_task_time(result: Profile) -> None:
     row = result.overview.row(0, named=True)
     assert (row["wall_time_s"], row["busy_time_s"], row["stage_time_s"], row["overlap_ratio"]) == (8.0, 4.0, 12.0, 3.0)
     assert (row["task_time_s"], row["n_task_slots"]) == (7.5, 4)
-    assert row["slot_use_share"] == pytest.approx(7.5 / 32)
+    assert row["slot_use_share"] == pytest.approx(7.5 / (4 * 7.9)), "the executor came 0.1 s after the start"
     assert (row["n_queries"], row["n_failed_queries"], row["n_stages"], row["n_tasks"]) == (2, 1, 3, 6)
 
 
@@ -112,7 +112,7 @@ def test_unknown_queries_and_logs_are_refused_with_those_that_exist(facts: Make)
 def test_a_sound_log_is_valid_and_its_answer_holds_the_figures(result: Profile) -> None:
     assert (result.verdict, result.reasons) == ("valid", ())
     assert result.answer.startswith(
-        "In 8.0 s the application's 6 tasks worked 7.5 s, 23% of the time of its 4 task slots"
+        "In 8.0 s the application's 6 tasks worked 7.5 s, 24% of the time of its 4 task slots"
     )
     assert "for 50% of the wall time no stage ran" in result.answer
     assert "of 2 queries, first query (0) cost most, 100% of their task time" in result.answer
@@ -144,6 +144,36 @@ def test_an_application_that_did_nothing_has_tables_without_rows_and_an_answer(f
         if declared is not tables.COVERAGE:
             assert getattr(empty, declared.name).height == 0, declared.name
     assert check(empty, facts(made.small()))["holds"].all()
+
+
+def test_a_log_without_the_applications_start_says_so_and_counts_from_the_first_time_it_holds(facts: Make) -> None:
+    headless = b"".join(line for line in application().splitlines(keepends=True) if b"ApplicationStart" not in line)
+    found = profile(facts(headless))
+    row = found.overview.row(0, named=True)
+    assert (row["wall_time_s"], row["slot_use_share"], row["n_tasks"]) == (None, None, 6)
+    assert found.queries["start_s"].to_list() == pytest.approx([0.3, 0.3]), "the executor came first"
+    assert found.answer.startswith(
+        "The log does not hold the application's start; its 6 tasks worked 7.5 s in 4.0 s with a stage running; of 2"
+    )
+    assert "does not hold the application's start, and" in found.reasons[0]
+    empty = b"".join(line for line in made.small().splitlines(keepends=True) if b"ApplicationStart" not in line)
+    answer = profile(facts(empty)).answer
+    assert answer == "The log does not hold the application's start, and no task ended in it."
+
+
+def test_slots_are_those_at_one_time_and_count_while_their_executor_was_there(facts: Make) -> None:
+    def executor(number: int, cores: int, from_ms: int, to_ms: int) -> list[dict[str, object]]:
+        name = str(number)
+        added, removed = made.executor_added(name, cores=cores), made.executor_removed(name)
+        return [added | {"Timestamp": from_ms}, removed | {"Timestamp": to_ms}]
+
+    events = [event for n in range(10) for event in executor(n, 4, 1000 + 800 * n, 1800 + 800 * n)]
+    work = [made.stage_submitted(), *tasks(0, *[1000] * 4), made.stage_completed()]
+    cpus = made.environment({"spark.task.cpus": "2"})
+    content = made.dump(made.log_start(), cpus, made.application_start(), *events, *work, made.application_end())
+    row = profile(facts(content)).overview.row(0, named=True)
+    assert row["n_task_slots"] == 2
+    assert row["slot_use_share"] == pytest.approx(4 / (2 * 8))
 
 
 def test_a_log_without_sql_books_all_time_outside_it() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import polars as pl
@@ -70,6 +70,11 @@ def unreadable(log: str, reason: str) -> dict[str, Any]:
     return blank | {"log": log, "status": "unreadable", "reason": reason[:500]}
 
 
+def missing_of(app: Mapping[str, Any]) -> str:
+    """Which of an application's start and end its log does not hold; empty when it holds both."""
+    return " and ".join(name for name in ("start", "end") if app[f"{name}_time_ms"] is None)
+
+
 def streaming_ids(facts: Facts) -> list[int]:
     """SQL executions that are batches of a stream."""
     described = facts.sql_executions.filter(pl.col("description").fill_null("").str.contains(STREAMING))
@@ -121,5 +126,5 @@ def _status(log: dict[str, Any], app: dict[str, Any]) -> tuple[str, str | None]:
     if log["n_bad_lines"]:
         return "damaged", f"{log['n_bad_lines']:,} of {log['n_lines']:,} lines could not be read"
     if app["status"] != "complete":
-        return "incomplete", "the log does not hold the application's end"
+        return "incomplete", f"the log does not hold the application's {missing_of(app)}"
     return "complete", None

@@ -11,6 +11,8 @@ import polars as pl
 from workbench.errors import BrokenInvariantError, InputError
 from workbench.eventlog.reader import Facts
 from workbench.speedup import tables
+from workbench.speedup.applications import missing_of
+from workbench.speedup.settings import settings_of, slot_seconds
 
 # Divisors to seconds of the metric types that are times.
 TIME_TYPES = {"timing": 1e3, "nsTiming": 1e9}
@@ -80,7 +82,7 @@ def profile(facts: Facts, *, sql_ids: Sequence[int] = (), log_id: int | None = N
             allowed=sorted(known) or "none: no SQL ran",
         )
     application = one.applications.row(0, named=True)
-    zero_ms = application["start_time_ms"] or 0
+    zero_ms = application["start_time_ms"] or _earliest_ms(one)
     spans = _stage_spans(one, zero_ms, sql_ids)
     queries = _queries(one, spans, zero_ms, sql_ids)
     operators = _operator_times(one, sql_ids)
@@ -105,6 +107,20 @@ def _of_log(facts: Facts, log_id: int | None) -> Facts:
     if wanted is None or wanted not in there:
         raise InputError("no application of this number", where="log_id", found=wanted, allowed=there)
     return facts.of_log(wanted)
+
+
+def _earliest_ms(facts: Facts) -> int:
+    """Where times count from in a log that does not hold the application's start: the first one that it does hold."""
+    frames = (
+        (facts.executors, "added_time_ms"),
+        (facts.sql_executions, "start_time_ms"),
+        (facts.jobs, "submission_time_ms"),
+        (facts.stages, "submission_time_ms"),
+        (facts.stage_tasks, "first_launch_time_ms"),
+        (facts.failures, "time_ms"),
+    )
+    times = [frame[column].min() for frame, column in frames]
+    return min((time for time in times if isinstance(time, int)), default=0)
 
 
 def _seconds(column: str, zero_ms: int = 0) -> pl.Expr:
@@ -274,10 +290,12 @@ def _failure_counts(facts: Facts, zero_ms: int) -> pl.DataFrame:
 
 def _overview(facts: Facts, application: dict[str, object], spans: pl.DataFrame, queries: pl.DataFrame) -> pl.DataFrame:
     start, end = application["start_time_ms"], application["end_time_ms"] or application["last_event_time_ms"]
-    wall_s = (end - start) / 1e3 if isinstance(start, int) and isinstance(end, int) else 0.0
+    wall_s: float | None = None
+    slot_s: float | None = None
+    if isinstance(start, int) and isinstance(end, int):
+        wall_s, slot_s = (end - start) / 1e3, slot_seconds(facts, start, end, log_id=facts.logs["log_id"][0])
     busy_s, stage_s = covered(spans), float((spans["end_s"] - spans["start_s"]).sum())
     task_s = float(spans["task_time_s"].sum())
-    slots = int(facts.executors["total_cores"].sum()) or None
     row = {
         "app_id": application["app_id"] or "(unknown)",
         **{name: application[name] for name in ("app_name", "spark_version", "engine", "status")},
@@ -286,8 +304,8 @@ def _overview(facts: Facts, application: dict[str, object], spans: pl.DataFrame,
         "stage_time_s": stage_s,
         "overlap_ratio": stage_s / busy_s if busy_s else None,
         "task_time_s": task_s,
-        "n_task_slots": slots,
-        "slot_use_share": task_s / (wall_s * slots) if slots and wall_s else None,
+        "n_task_slots": settings_of(facts, log_id=facts.logs["log_id"][0]).task_slots,
+        "slot_use_share": task_s / slot_s if slot_s else None,
         "n_queries": queries.height,
         "n_failed_queries": int((queries["status"] == "failed").sum()),
         "n_stages": spans.height,
@@ -315,8 +333,10 @@ def covered(spans: pl.DataFrame) -> float:
 def _reasons(facts: Facts, application: dict[str, object]) -> tuple[str, ...]:
     log = facts.logs.row(0, named=True)
     reasons = []
-    if application["status"] != "complete":
-        reasons.append("the log is incomplete: it does not hold the application's end, and figures cover what it holds")
+    if missing := missing_of(application):
+        reasons.append(
+            f"the log is incomplete: it does not hold the application's {missing}, and figures cover what it holds"
+        )
     if log["fault"]:
         reasons.append(f"the log is damaged: {log['fault']}")
     if log["n_bad_lines"]:
@@ -328,15 +348,18 @@ def _reasons(facts: Facts, application: dict[str, object]) -> tuple[str, ...]:
 
 def _answer(overview: pl.DataFrame, queries: pl.DataFrame, coverage: pl.DataFrame) -> str:
     row = overview.row(0, named=True)
-    if not row["n_tasks"] or not row["wall_time_s"]:
-        return f"The application ran for {row['wall_time_s']:,.1f} s and no task ended in it."
-    slots = row["n_task_slots"]
-    use = f", {row['slot_use_share']:.0%} of the time of its {slots:,} task slots" if slots else ""
-    sentence = (
-        f"In {row['wall_time_s']:,.1f} s the application's {row['n_tasks']:,} tasks worked {row['task_time_s']:,.1f} s"
-        f"{use}; "
-        f"for {max(0.0, 1 - row['busy_time_s'] / row['wall_time_s']):.0%} of the wall time no stage ran"
-    )
+    wall_s, busy_s, slots = row["wall_time_s"], row["busy_time_s"], row["n_task_slots"]
+    told = "The log does not hold the application's start" if wall_s is None else f"In {wall_s:,.1f} s"
+    if not row["n_tasks"]:
+        ran = f"{told}," if wall_s is None else f"The application ran for {wall_s:,.1f} s"
+        return f"{ran} and no task ended in it."
+    worked = f"{row['n_tasks']:,} tasks worked {row['task_time_s']:,.1f} s"
+    if wall_s is None:
+        sentence = f"{told}; its {worked} in {busy_s:,.1f} s with a stage running"
+    else:
+        use = f", {row['slot_use_share']:.0%} of the time of its {slots:,} task slots" if row["slot_use_share"] else ""
+        idle = max(0.0, 1 - busy_s / wall_s) if wall_s else 0.0
+        sentence = f"{told} the application's {worked}{use}; for {idle:.0%} of the wall time no stage ran"
     if queries.height > 1 and queries["task_time_s"][0]:
         top = queries.row(0, named=True)
         sentence += f"; of {queries.height:,} queries, {top['query']} cost most, "

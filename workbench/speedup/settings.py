@@ -61,7 +61,7 @@ def settings_of(facts: Facts, *, log_id: int = 0) -> Settings:
     )
     version = next(iter(facts.applications.filter(pl.col("log_id") == log_id)["spark_version"]), None)
     n_executors, cores = _peak(facts.executors.filter(pl.col("log_id") == log_id))
-    cpus = _whole(spark.get("spark.task.cpus")) or 1
+    cpus = _task_cpus(spark)
     local = spark.get("spark.master", "").startswith("local")
     return Settings(
         task_slots=cores // cpus if cores else None,
@@ -76,6 +76,20 @@ def settings_of(facts: Facts, *, log_id: int = 0) -> Settings:
         java_version=java.get("Java Version", UNKNOWN),
         file_cache=", ".join(name for name, key in _FILE_CACHES.items() if _is_on(spark.get(key), False)) or "none",
     )
+
+
+def slot_seconds(facts: Facts, start_ms: int, end_ms: int, *, log_id: int = 0) -> float | None:
+    """How long task slots were there between two instants, added up over all slots, in s; null where none is known.
+
+    Executors come and go: each counts from when it registered to when it was removed.
+    """
+    of_log = pl.col("log_id") == log_id
+    spark = facts.environment.filter(of_log, pl.col("section") == "spark")
+    first = pl.max_horizontal(pl.col("added_time_ms").fill_null(start_ms), pl.lit(start_ms))
+    last = pl.min_horizontal(pl.col("removed_time_ms").fill_null(end_ms), pl.lit(end_ms))
+    core_ms = ((last - first).clip(0) * pl.col("total_cores").fill_null(0)).sum()
+    found = int(facts.executors.filter(of_log).select(core_ms).item())
+    return found / 1e3 / _task_cpus(dict(spark.select("name", "value").iter_rows())) or None
 
 
 def bytes_of(text: str | None) -> int | None:
@@ -106,6 +120,11 @@ def _peak(executors: pl.DataFrame) -> tuple[int | None, int | None]:
         count, cores_now = count + step, cores_now + cores
         most, most_cores = max(most, count), max(most_cores, cores_now)
     return most, most_cores or None
+
+
+def _task_cpus(spark: dict[str, str]) -> int:
+    """Cores that a task takes."""
+    return _whole(spark.get("spark.task.cpus")) or 1
 
 
 def _memory(spark: dict[str, str], who: str, *, off_heap: bool) -> str:

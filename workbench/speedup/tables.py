@@ -1,4 +1,6 @@
-"""The tables of a profile. Times are seconds; those with `start` or `end` count from the application's start."""
+"""The tables of a profile. Times are seconds; those with `start` or `end` count from the application's start, or
+from the first time that a log without it holds.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,12 @@ OVERVIEW = Table(
         Column("spark_version", "str", "Spark's version.", nullable=True),
         Column("engine", "str", "spark, rapids or comet."),
         Column("status", "str", "complete or incomplete."),
-        _seconds("wall_time_s", "From start to end, or to the last event of an incomplete log."),
-        _seconds("busy_time_s", "Of that, with at least one stage running."),
+        _seconds(
+            "wall_time_s",
+            "From start to end, or to the last event of a log without its end; null when it does not hold the start.",
+            nullable=True,
+        ),
+        _seconds("busy_time_s", "With at least one stage running."),
         _seconds("stage_time_s", "Sum of the stages' wall times: above busy time when stages overlap."),
         Column(
             "overlap_ratio",
@@ -37,8 +43,16 @@ OVERVIEW = Table(
             nullable=True,
         ),
         _seconds("task_time_s", "Sum of the tasks' durations, failed ones too."),
-        _count("n_task_slots", "Task slots of the executors; null when the log does not say.", nullable=True),
-        _share("slot_use_share", "Task time over wall time times slots.", nullable=True),
+        _count(
+            "n_task_slots",
+            "Most task slots that were there at one time; null when the log does not say.",
+            nullable=True,
+        ),
+        _share(
+            "slot_use_share",
+            "Task time over the time that slots were there, from their executor's start to its end.",
+            nullable=True,
+        ),
         _count("n_queries", "SQL executions."),
         _count("n_failed_queries", "Of those, failed."),
         _count("n_stages", "Stage attempts."),
