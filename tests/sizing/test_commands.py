@@ -171,6 +171,51 @@ def test_a_verification_that_is_cut_short_is_invalid(
     table = runs.load(folder).read_table(VERIFICATION)
     assert table["verdict"].to_list() == ["invalid"]
     assert table["reason"].to_list() == [f"it ended early: {why}"]
+    assert runs.load(folder).verdict == "invalid"
+
+
+def test_nobody_there_verifies_nothing(sizing: Callable[..., Said], tmp_path: Path) -> None:
+    folder = kept(tmp_path, 1, users=[1, 4, 8])
+    assert sizing("estimate", folder, "--target-users", 12)[0] == 0
+    before = runs.load(folder).record
+    code, _, err = sizing("verify", folder, "--url", "http://127.0.0.1:9")
+    assert (code, runs.load(folder).record) == (2, before)
+    assert "nobody listens at this address" in err
+
+
+def test_a_verification_concludes_the_answer_anew_if_it_is_of_its_count(
+    sizing: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    # What the sweep measured in virtual time takes over a second; the function that is verified takes 10 ms.
+    settings = driven(tmp_path, "of_its_count") | {"users": [1, 4, 8], "goals": [Goal(limit_s=1.2)]}
+    folder = kept(tmp_path, 1, **settings)
+    assert sizing("estimate", folder, "--target-users", 12)[0] == 0
+    count = int(runs.load(folder).read_table(ESTIMATES)["recommended"][0])
+    sizing("verify", folder)
+    held = runs.load(folder)
+    assert (held.verdict, str(held.answer).split("; ")[-1]) == ("valid", "verification held (per-GPU load)")
+    sizing("verify", folder, "--predicted", count + 1)
+    assert str(runs.load(folder).answer).endswith("; not verified")
+    path = ESTIMATES.path(held.tables_folder)
+    pl.read_parquet(path).with_columns(limit_s=pl.lit(0.001)).write_parquet(path)
+    assert sizing("verify", folder)[0] == 1
+    failed = runs.load(folder)
+    assert failed.verdict == "invalid"
+    assert str(failed.record["reasons"][0]).startswith("verification of runtime p95 <= 0.001 s: ")
+
+
+def test_an_answer_anew_leaves_nothing_of_the_earlier_one(sizing: Callable[..., Said], tmp_path: Path) -> None:
+    folders = [kept(tmp_path, gpus) for gpus in (1, 2)]
+    sizing("estimate", *folders, "--target-users", 28)
+    run = runs.load(folders[0])
+    zeros = {"int": 1, "float": 1.0, "str": "held", "bool": True}
+    row = {column.name: None if column.nullable else zeros[column.dtype] for column in VERIFICATION.columns}
+    run.write_table(VERIFICATION, VERIFICATION.frame([row]))
+    sizing("estimate", folders[0], "--target-users", 50)
+    names = {entry["name"] for entry in runs.load(folders[0]).record["tables"]}
+    assert not names & {SCALING.name, VERIFICATION.name}
+    assert names == {path.stem for path in run.tables_folder.iterdir()}
 
 
 @pytest.mark.parametrize(

@@ -254,6 +254,8 @@ def test_a_verification_that_failed_stands_above_the_manifests(
     folder = sweep(tmp_path, {})
     zeros = {"int": 1, "float": 1.0, "str": "x", "bool": True}
     row = {column.name: None if column.nullable else zeros[column.dtype] for column in VERIFICATION.columns}
-    row |= {"target": "runtime p95 <= 2 s", "verdict": "failed", "reason": "2.4 s at 8 GPUs"}
+    row |= {"target": "runtime p95 <= 2 s", "verdict": "failed", "reason": "2.4 s at 8 GPUs", "load_unit": "users"}
+    row |= {"predicted_gpus": 8, "load": 150.0}
     runs.load(folder).write_table(VERIFICATION, VERIFICATION.frame([row]))
-    assert "# Verification of runtime p95 <= 2 s: failed (2.4 s at 8 GPUs).\n" in told(capsys, folder)[1]
+    said = "# Verification of runtime p95 <= 2 s, 8 GPUs for 150 users: failed (2.4 s at 8 GPUs).\n"
+    assert said in told(capsys, folder)[1]

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench import runs
 from workbench.errors import ConfigError
 from workbench.sizing import keeping
 from workbench.sizing.answering import Answer
 from workbench.sizing.config import Goal, SweepConfig
 from workbench.sizing.driving import journal, sweep
 from workbench.sizing.points import Limits
-from workbench.sizing.tables import VERIFICATION
 from workbench.sizing.verifying import SCOPES, loads_per_test, of_sweep
 
 if TYPE_CHECKING:
@@ -57,7 +55,7 @@ def verify(
     Raises
     ------
     ConfigError
-        There is no recommended count and none is given, or the settings do not fit.
+        There is no recommended count and none is given, the settings do not fit, or nobody listens there.
     InputError
         There is no sweep, or nothing was estimated.
     """
@@ -70,10 +68,10 @@ def verify(
     settings = config.model_dump(mode="python", exclude_defaults=True) | longer(config, loads)
     settings |= {"goals": goals, "gpus": served}
     settings |= {name: value for name, value in (("url", url), ("target_confirm", target_confirm)) if value}
-    found = sweep.run(out=folder / FOLDER, watcher=watcher, **settings)
+    found = sweep.run(out=folder / FOLDER, watcher=watcher, needs_listener=True, **settings)
     limits = Limits(config.max_error_ratio, config.least_samples)
     table = of_sweep(found, goals, predicted_gpus=count, load=load, limits=limits)
-    runs.load(folder).write_table(VERIFICATION, table)
+    keeping.keep_verification(table, folder)
     return Verified(table, found.ended)
 
 
@@ -93,9 +91,7 @@ def answered(
     if not verified or found.recommended is None:
         return found, "finished"
     done = verify(folder, watcher=watcher)
-    found = found.verified(done.table)
-    keeping.keep(found, folder)
-    return found, done.ended
+    return found.verified(done.table), done.ended
 
 
 def text(found: pl.DataFrame, folder: Path) -> str:

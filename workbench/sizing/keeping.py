@@ -14,7 +14,7 @@ from workbench.sizing.answering import Answer, answer, joined
 from workbench.sizing.config import Goal, SweepConfig
 from workbench.sizing.driving import journal
 from workbench.sizing.points import Limits
-from workbench.sizing.tables import ESTIMATES, GOODPUT, POINTS, QUANTILES, SCALING, VERIFICATION
+from workbench.sizing.tables import ESTIMATES, GOODPUT, POINTS, QUANTILES, SCALING, STEPS, VERIFICATION
 
 if TYPE_CHECKING:
     import polars as pl
@@ -91,15 +91,52 @@ def _goals(configs: Sequence[SweepConfig]) -> list[Goal]:
 
 
 def keep(found: Answer, folder: Path) -> None:
-    """Write the answer's tables into a sweep's folder, and conclude it."""
+    """Write the answer's tables into a sweep's folder, and conclude it; what an earlier answer had more goes."""
     run = runs.load(folder)
     tables = {POINTS: found.points, QUANTILES: found.quantiles, ESTIMATES: found.estimates, GOODPUT: found.goodput}
     if found.scaling.height:
         tables[SCALING] = found.scaling
     if found.verification is not None:
         tables[VERIFICATION] = found.verification
+    for table in (SCALING, VERIFICATION):
+        if table not in tables:
+            table.path(run.tables_folder).unlink(missing_ok=True)
+            run.record["tables"] = [entry for entry in run.record["tables"] if entry["name"] != table.name]
     for table, frame in tables.items():
         run.write_table(table, frame)
+    _conclude(run, found)
+
+
+def keep_verification(table: pl.DataFrame, folder: Path) -> None:
+    """Write a verification beside the answer that is there, and conclude that anew.
+
+    A verification of another count than the recommended one says nothing of the answer, which stays as it was.
+    """
+    run = runs.load(folder)
+    run.write_table(VERIFICATION, table)
+    found = _answered(run)
+    if table["predicted_gpus"].eq(found.recommended).all():
+        found = found.verified(table)
+    _conclude(run, found)
+
+
+def _answered(run: runs.Run) -> Answer:
+    """The answer as `keep` left it, without a verification."""
+    estimates = run.read_table(ESTIMATES)
+    first = estimates.row(0, named=True)
+    return Answer(
+        load=first["load"],
+        load_unit=first["load_unit"],
+        points=run.read_table(POINTS),
+        quantiles=run.read_table(QUANTILES),
+        estimates=estimates,
+        goodput=run.read_table(GOODPUT),
+        scaling=run.read_table(SCALING) if SCALING.path(run.tables_folder).is_file() else SCALING.frame([]),
+        simulated=bool(run.read_table(STEPS)["simulated"].any()),
+    )
+
+
+def _conclude(run: runs.Run, found: Answer) -> None:
     run.conclude("invalid" if found.reasons else "valid", found.reasons, found.sentence)
     run.save()
 

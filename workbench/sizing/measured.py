@@ -190,7 +190,7 @@ def _driven(
 
     found: list[Sweep] = []
     for settings in sweeps:
-        found.append(sweep.run(workflow, watcher=watcher, **settings))
+        found.append(sweep.run(workflow, watcher=watcher, needs_listener=True, **settings))
         if found[-1].ended != "finished":
             break
     last = found[-1]
@@ -200,7 +200,8 @@ def _driven(
         """The test GPUs at their share of the load."""
         loads = loads_per_test(config.users, gpus, last.config.gpus, whole=not last.config.is_open)
         changed = checking.longer(last.config, loads)
-        driven = sweep.run(workflow, watcher=watcher, **(sweeps[len(found) - 1] | changed))
+        again = sweeps[len(found) - 1] | changed
+        driven = sweep.run(workflow, watcher=watcher, needs_listener=True, **again)
         return of_sweep(driven, goals, predicted_gpus=gpus, load=config.users, limits=limits)
 
     requests, steps = joined([(one.requests, one.steps) for one in found])

@@ -83,10 +83,7 @@ def _binding(sweep: Path, *, partly: bool) -> tuple[dict[str, Any], pl.DataFrame
     run = runs.load(sweep)
     notes = []
     if VERIFICATION.path(run.tables_folder).is_file():
-        notes = [
-            f"Verification of {row['target']}: {row['verdict']}" + (f" ({row['reason']})." if row["reason"] else ".")
-            for row in run.read_table(VERIFICATION).iter_rows(named=True)
-        ]
+        notes = [_verified(row) for row in run.read_table(VERIFICATION).iter_rows(named=True)]
     return max(answered, key=lambda row: (row["recommended"], row["gpus"] or 0)), run.read_table(POINTS), notes
 
 
@@ -102,9 +99,20 @@ def _carried(binding: dict[str, Any], points: pl.DataFrame, gpus_per_replica: in
     return float(np.interp(capacity, loads, flying)) / replicas
 
 
+def _verified(row: dict[str, Any]) -> str:
+    gpus = f"{row['predicted_gpus']} GPU{'' if row['predicted_gpus'] == 1 else 's'}"
+    found = f"Verification of {row['target']}, {gpus} for {_load(row)}: {row['verdict']}"
+    return f"{found} ({row['reason']})." if row["reason"] else f"{found}."
+
+
+def _load(row: dict[str, Any]) -> str:
+    return f"{row['load']:g} {'users' if row['load_unit'] == 'users' else 'arrivals a second'}"
+
+
 def _notes(binding: dict[str, Any], gpus: int | None) -> list[str]:
-    load = f"{binding['load']:g} {'users' if binding['load_unit'] == 'users' else 'arrivals a second'}"
-    found = f"{binding['target']} for {load}: {binding['recommended']} GPUs recommended ({binding['verdict']})."
+    found = (
+        f"{binding['target']} for {_load(binding)}: {binding['recommended']} GPUs recommended ({binding['verdict']})."
+    )
     notes = [found] if gpus is None else [found, f"{gpus} GPUs as given instead."]
     if binding["reason"]:
         notes.append(binding["reason"])
