@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from dataclasses import replace
 
 import altair as alt
 import numpy as np
@@ -12,7 +13,6 @@ import pytest
 
 from tests.indicators.worlds import of_values, session
 from workbench import charts as shared
-from workbench.errors import InputError
 from workbench.indicators.archive import CONTROL
 from workbench.indicators.charts import chart_drift, chart_forests, chart_heatmap, relative
 from workbench.indicators.effects import Compared, compared
@@ -97,7 +97,28 @@ def test_a_stack_with_wrong_answers_is_never_the_best_of_a_mix_that_holds_them(j
     assert not [text for text in texts(chart_mix(logs, {"Sort": 1.0}, "base", **sin)) if "wrong answers" in text]
 
 
-def test_too_many_metrics_are_refused(judged: Compared) -> None:
-    many = pl.concat([judged.effects.with_columns(metric=pl.lit(f"m{n}")).unique(["metric", "arm"]) for n in range(50)])
-    with pytest.raises(InputError, match="too many"):
-        chart_forests(many)
+def subtitle(chart: alt.Chart | alt.LayerChart | alt.FacetChart) -> str:
+    return str(chart.to_dict()["title"]["subtitle"])
+
+
+def test_of_more_metrics_than_have_room_those_of_the_mix_are_drawn_and_the_others_counted(judged: Compared) -> None:
+    one = judged.effects.filter(pl.col("metric") == "Sort")
+    many = pl.concat([one.with_columns(metric=pl.lit(f"m{n:02d}")) for n in range(50)])
+    found = chart_forests(many, first=["m48", "nothing"])
+    panels = found.to_dict()["facet"]["sort"]
+    assert panels == [*(f"m{n:02d}" for n in range(39)), "m48"]
+    assert "10 more metrics not drawn" in subtitle(found)
+    assert "not drawn" not in subtitle(chart_forests(judged.effects))
+
+
+def test_a_heat_map_and_a_drift_of_too_many_metrics_are_drawn_without_some(judged: Compared) -> None:
+    one = judged.effects.filter(pl.col("metric") == "Sort")
+    stacks = one.filter(~pl.col("control")).height
+    many = pl.concat([one.with_columns(metric=pl.lit(f"m{n:04d}")) for n in range(1_000)])
+    assert f"{1_000 - 1_500 // stacks:,} more metrics not drawn" in subtitle(chart_heatmap(many, first=["m0999"]))
+    rows = judged.observed.values.filter(pl.col("metric") == "Sort")
+    long = pl.concat([rows.with_columns(metric=pl.lit(f"m{n:04d}")) for n in range(600)])
+    drawn = chart_drift(replace(judged.observed, values=long), judged.drift, first=["m0599"])
+    assert "100 more metrics not drawn" in subtitle(drawn)
+    (names,) = [layer["encoding"]["color"]["scale"]["domain"] for layer in drawn.to_dict()["layer"][:1]]
+    assert (len(names), names[-1]) == (500, "m0599")

@@ -150,6 +150,23 @@ def test_a_mix_may_name_a_metric_without_values(tmp_path: Path) -> None:
     assert found.mixing.chart().to_dict()["params"]
 
 
+def test_a_session_too_large_to_be_moved_in_the_page_is_drawn_for_a_small_mix_and_told_otherwise() -> None:
+    cases = tuple(f"case-{number:02d}" for number in range(17))
+    stacks = tuple(f"stack-{number}" for number in range(10))
+    rng = np.random.default_rng(1)
+    runs_of = {(arm, case): list(5 * np.exp(rng.normal(0, 0.01, 30))) for arm in (*stacks, CONTROL) for case in cases}
+    found = compared(of_values(session(stacks, cases), runs_of))
+    small = Mixing(found, request(mix="case-01=0.7,case-16=0.3"))
+    told = small.chart().to_dict()
+    assert "15 metrics of weight 0 not drawn" in told["title"]["subtitle"]
+    assert [one["value"] for one in told["params"] if one["name"].startswith("weight_")] == [0.7, 0.3]
+    whole = Mixing(found, request())
+    assert "takes more than 5,000 measurements" in str(whole.chart())
+    # What is moved in the page is drawn as soon as it has room.
+    whole.set(dict.fromkeys(cases[1:], 0.0))
+    assert "16 metrics of weight 0 not drawn" in whole.chart(sliders=False).to_dict()["title"]["subtitle"]
+
+
 def test_live_controls_show_sliders_and_the_chart(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -33,18 +34,20 @@ FULL_COLOUR = 2.0
 """Ratio at which a cell of the heat map has its full colour; beyond it only the printed figure tells."""
 
 
-def chart_forests(effects: pl.DataFrame) -> alt.FacetChart:
+def chart_forests(effects: pl.DataFrame, *, first: Collection[str] = ()) -> alt.FacetChart:
     """By each metric, which stacks differ from the baseline? A small forest per metric, each with an axis of its own.
 
     Parameters
     ----------
     effects
-        Table EFFECTS of one session; at most 40 metrics. The control is drawn among the stacks.
+        Table EFFECTS of one session. The control is drawn among the stacks.
+    first
+        Metrics that are drawn before others, where there are more than 40: those of the mix.
 
     Raises
     ------
     InputError
-        Another table, or too many metrics.
+        Another table.
 
     Notes
     -----
@@ -54,10 +57,9 @@ def chart_forests(effects: pl.DataFrame) -> alt.FacetChart:
 
     table = EFFECTS.check(effects)
     label = pl.when(pl.col("control")).then(pl.lit(CONTROL_LABEL)).otherwise(pl.col("stack")).alias("label")
-    names = first_appearance(table, "metric")
-    at_most(pl.DataFrame({"metric": names}), "forests", MOST_METRICS, "draw the metrics of your mix")
+    names, left_out = _drawn(first_appearance(table, "metric"), first, MOST_METRICS)
     shown = ("metric", "ratio", "low", "high", "n", "failed", "verdict", "rounds_needed", "reason")
-    frame = table.filter(pl.col("ratio").is_not_null()).select(label, *shown)
+    frame = table.filter(pl.col("ratio").is_not_null() & pl.col("metric").is_in(names)).select(label, *shown)
     claims = [name for name in VERDICTS if name in set(frame["verdict"])]
     shades = alt.Scale(domain=claims, range=[_SHADES[name] for name in claims])
     legend = alt.Legend(orient="top", symbolType="stroke", symbolStrokeWidth=4, symbolSize=200)
@@ -76,7 +78,10 @@ def chart_forests(effects: pl.DataFrame) -> alt.FacetChart:
     stacks = first_appearance(frame, "label")
     level, baseline = (table["level"][0], table["baseline"][0]) if table.height else (0.0, "")
     told = sentences(
-        f"times better than {baseline}", f"{100 * level:.3g} % intervals within rounds", "each panel has its own axis"
+        f"times better than {baseline}",
+        f"{100 * level:.3g} % intervals within rounds",
+        "each panel has its own axis",
+        left_out,
     )
     inner = alt.layer(*layers, data=frame).properties(width=PANEL_PX, height=max(50, ROW_PX * len(stacks)))
     header = alt.Header(title=None, labelFontWeight=600, labelAnchor="start", labelLimit=PANEL_PX)
@@ -87,13 +92,15 @@ def chart_forests(effects: pl.DataFrame) -> alt.FacetChart:
     )
 
 
-def chart_heatmap(effects: pl.DataFrame) -> alt.LayerChart:
+def chart_heatmap(effects: pl.DataFrame, *, first: Collection[str] = ()) -> alt.LayerChart:
     """Which stack is how much better at what? One cell per stack and metric.
 
     Parameters
     ----------
     effects
         Table EFFECTS of one session.
+    first
+        Metrics that are drawn before others, where not all have room.
 
     Notes
     -----
@@ -103,13 +110,10 @@ def chart_heatmap(effects: pl.DataFrame) -> alt.LayerChart:
     import altair as alt
 
     table = EFFECTS.check(effects).filter(~pl.col("control"))
-    frame = at_most(
-        table.select("metric", "stack", "ratio", "low", "high", "n", "verdict", "passed"),
-        "heatmap",
-        LIMIT_CELLS,
-        "draw the metrics of your mix",
-    )
-    names = first_appearance(frame, "metric")
+    room = LIMIT_CELLS // max(1, table["stack"].n_unique())
+    names, left_out = _drawn(first_appearance(table, "metric"), first, room)
+    cells_of = table.select("metric", "stack", "ratio", "low", "high", "n", "verdict", "passed")
+    frame = at_most(cells_of.filter(pl.col("metric").is_in(names)), "heatmap", LIMIT_CELLS, "compare fewer stacks")
     axis = alt.Axis(labelAngle=-30 if len(names) > 6 or max(map(len, names), default=0) > LONG else 0, labelLimit=180)
     base = alt.Chart(frame).encode(
         x=alt.X("metric", type="nominal", sort=None, title=None, axis=axis), y=rows("stack"), tooltip=tooltip(frame)
@@ -131,7 +135,7 @@ def chart_heatmap(effects: pl.DataFrame) -> alt.LayerChart:
     text = f"!isValid(datum.ratio) ? '–' : ({open_} ? '(' : '') + ({figure}) + ({open_} ? ')' : '')"
     texts = base.mark_text(text=alt.ExprRef(text), fontWeight=500)
     stacks = first_appearance(frame, "stack")
-    told = sentences("figures: times better than the baseline", "brackets: undecided", "pale: not told apart")
+    told = sentences("figures: times better than the baseline", "brackets: undecided", "pale: not told apart", left_out)
     title = "Which stack is better at what?"
     return finish(alt.layer(cells, texts), title, told, frame, height=max(80, (ROW_PX + 6) * len(stacks)))
 
@@ -143,7 +147,7 @@ def relative(found: Observed) -> pl.DataFrame:
     return own.select("metric", "round", over.alias("factor")).sort("metric", "round")
 
 
-def chart_drift(found: Observed, drift: pl.DataFrame) -> alt.LayerChart:
+def chart_drift(found: Observed, drift: pl.DataFrame, *, first: Collection[str] = ()) -> alt.LayerChart:
     """Was the machine left alone? The baseline's values round by round, over their median.
 
     Parameters
@@ -152,6 +156,8 @@ def chart_drift(found: Observed, drift: pl.DataFrame) -> alt.LayerChart:
         A session's tables.
     drift
         Table DRIFT: a mark stands where a change was told apart.
+    first
+        Metrics that are drawn before others, where not all have room.
 
     Notes
     -----
@@ -160,8 +166,10 @@ def chart_drift(found: Observed, drift: pl.DataFrame) -> alt.LayerChart:
     """
     import altair as alt
 
-    lines = at_most(relative(found), "drift", LIMIT_POINTS, "draw fewer metrics")
-    names = first_appearance(lines, "metric")
+    everything = relative(found)
+    room = LIMIT_POINTS // max(1, everything["round"].n_unique())
+    names, left_out = _drawn(first_appearance(everything, "metric"), first, room)
+    lines = at_most(everything.filter(pl.col("metric").is_in(names)), "drift", LIMIT_POINTS, "show fewer rounds")
     axis = alt.Axis(tickMinStep=1, format="d", grid=False)
     x = alt.X("round", type="quantitative", title="round", axis=axis, scale=alt.Scale(nice=False, padding=8))
     y = alt.Y(
@@ -187,5 +195,14 @@ def chart_drift(found: Observed, drift: pl.DataFrame) -> alt.LayerChart:
         f"dashed: the machine changed ({', '.join(changed['metric'].to_list())})"
         if changed.height
         else "no change seen",
+        left_out,
     )
     return finish(alt.layer(*layers), "Was the machine left alone?", told, lines, height=240)
+
+
+def _drawn(metrics: list[str], first: Collection[str], most: int) -> tuple[list[str], str]:
+    """The metrics that have room, in their own order; and what to say of the others, nothing without any."""
+    if len(metrics) <= most:
+        return metrics, ""
+    kept = {*[*filter(first.__contains__, metrics), *(name for name in metrics if name not in first)][:most]}
+    return [name for name in metrics if name in kept], f"{len(metrics) - most:,} more metrics not drawn"

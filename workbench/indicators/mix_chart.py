@@ -47,7 +47,14 @@ def within_rounds(found: Compared) -> pl.DataFrame:
 
 
 def chart_mix(
-    logs: pl.DataFrame, weights: Mapping[str, float], baseline: str, *, margin: float, level: float, sliders: bool
+    logs: pl.DataFrame,
+    weights: Mapping[str, float],
+    baseline: str,
+    *,
+    margin: float,
+    level: float,
+    sliders: bool,
+    left_out: int = 0,
 ) -> alt.LayerChart:
     """Which stack is best for my work, if my work were another? Each stack over the mix, with its interval.
 
@@ -63,6 +70,8 @@ def chart_mix(
         Practical margin as a share, drawn as a band; confidence of the intervals.
     sliders
         With sliders in the page, which need no kernel.
+    left_out
+        Metrics that are not among `logs`, which the subtitle then tells.
 
     Notes
     -----
@@ -133,6 +142,7 @@ def chart_mix(
         f"{100 * level:g} % intervals within rounds",
         f"band: {100 * margin:.2g} %, less does not matter",
         "the sliders change the weights" if sliders else "",
+        f"{left_out:,} metrics of weight 0 not drawn" if left_out else "",
     )
     stacks = first_appearance(frame, "stack")
     layered = alt.layer(*layers).add_params(*params)

@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import polars as pl
+
+from workbench.display import Shown, bullets
 from workbench.indicators.effects import Compared
-from workbench.indicators.mix_chart import chart_mix, within_rounds
+from workbench.indicators.mix_chart import LIMIT_ROWS, chart_mix, within_rounds
 from workbench.indicators.recommending.mix import Mix
 from workbench.indicators.recommending.recommendation import recommend
 from workbench.indicators.recommending.request import Request
@@ -15,7 +18,11 @@ from workbench.indicators.recommending.result import Recommendation
 
 if TYPE_CHECKING:
     import altair as alt
-    import polars as pl
+
+_TOO_LARGE = (
+    f"Not drawn: the ranking over this mix takes more than {LIMIT_ROWS:,} measurements, too many to move. "
+    "It stands in the recommendation's table; a mix of fewer metrics is drawn."
+)
 
 
 class Mixing:
@@ -55,12 +62,21 @@ class Mixing:
         """What the chart is drawn from; the same for all weights."""
         return within_rounds(self.found)
 
-    def chart(self, *, sliders: bool = True) -> alt.LayerChart:
-        """The ranking over the mix; with sliders in the page, or without where live controls move it."""
-        session = self.found.observed.session
-        said = self.recommendation
-        baseline = session.arm(session.baseline).stack
-        return chart_mix(self.logs, self.weights, baseline, margin=said.margin, level=session.level, sliders=sliders)
+    def chart(self, *, sliders: bool = True) -> alt.LayerChart | Shown:
+        """The ranking over the mix; with sliders in the page, or without where live controls move it.
+
+        Of a session with more rounds, stacks and metrics than a page calculates with only the metrics that weigh
+        something are drawn; where these are too many, a sentence says so instead.
+        """
+        session, logs = self.found.observed.session, self.logs
+        if logs.height > LIMIT_ROWS:
+            logs = logs.filter(pl.col("metric").is_in([name for name, weight in self.weights.items() if weight > 0]))
+            if not 0 < logs.height <= LIMIT_ROWS:
+                return bullets([_TOO_LARGE])
+        left_out = self.logs["metric"].n_unique() - logs["metric"].n_unique()
+        said, baseline = self.recommendation, session.arm(session.baseline).stack
+        margin, level = said.margin, session.level
+        return chart_mix(logs, self.weights, baseline, margin=margin, level=level, sliders=sliders, left_out=left_out)
 
     def show(self) -> None:
         """Live: sliders, the sentence and the chart they change. Headless: the chart with sliders of its own."""

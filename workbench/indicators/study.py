@@ -57,6 +57,11 @@ class Study:
         return str(self.recommendation.mix)
 
     @property
+    def weighed(self) -> tuple[str, ...]:
+        """The metrics of the mix: where a chart has not room for all, it shows these."""
+        return tuple(self.recommendation.mix.weights)
+
+    @property
     def reasons(self) -> tuple[str, ...]:
         """Why nothing may be concluded; empty when something may."""
         return () if self.found.valid else tuple(self.found.judgement["reasons"][0])
