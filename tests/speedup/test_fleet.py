@@ -177,6 +177,17 @@ def test_copies_of_a_log_count_once(folder: Path, cache: FactsCache) -> None:
     assert str(found["copy"][1]).endswith("app-1")
 
 
+def test_copies_take_no_place_among_the_newest(folder: Path, cache: FactsCache) -> None:
+    for name in ("app-4", "app-1"):
+        (folder / f"a-copy-of-{name}").write_bytes((folder / name).read_bytes())
+    found = status_of(measure_fleet([folder], jobs=1, cache=cache, filters=Filters(newest=2)))
+    assert {name: status for name, (status, _) in found.items()} == {
+        "a-copy-of-app-4": "complete",
+        "app-3": "complete",
+        "app-4": "duplicate",
+    }
+
+
 def test_one_application_in_several_codecs_counts_once(cache: FactsCache) -> None:
     found = measure_fleet([LOGS / "small"], jobs=1, cache=cache)
     assert sorted(found.applications["status"]) == ["complete"] + ["duplicate"] * 6

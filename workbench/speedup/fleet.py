@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 Backend = Literal["local", "spark"]
 Progress = Callable[[int, int], None]
 CACHED = (APPLICATIONS_MEASURED, EXECUTIONS, PIECES)
+COPY_OF = "the same application as "
 
 
 @dataclass(frozen=True)
@@ -282,7 +283,7 @@ def _without_copies(rows: pl.DataFrame) -> pl.DataFrame:
         identity = (row["app_id"], row["start_time_ms"]) if row["app_id"] and row["start_time_ms"] else (row["sha256"],)
         first = kept.setdefault(identity, row["log"])
         if first != row["log"]:
-            copies[row["log"]] = f"the same application as {first}"
+            copies[row["log"]] = COPY_OF + first
     why = pl.col("log").replace_strict(copies, default=None, return_dtype=pl.String)
     return rows.with_columns(
         status=pl.when(why.is_not_null()).then(pl.lit("duplicate")).otherwise(pl.col("status")),
@@ -303,6 +304,9 @@ def _filtered(rows: pl.DataFrame, filters: Filters) -> pl.DataFrame:
     if filters.min_duration_s is not None:
         rows = rows.filter(unknown | (pl.col("wall_s") >= filters.min_duration_s))
     if filters.newest is not None:
-        known = rows.filter(~unknown).sort("start_time_ms", "log", descending=[True, False], nulls_last=True)
-        rows = rows.filter(unknown | pl.col("log").is_in(known.head(filters.newest)["log"].implode()))
+        # A copy takes no application's place, and stays with the one that it is of.
+        known = rows.filter(~unknown, pl.col("status") != "duplicate")
+        newest = known.sort("start_time_ms", "log", descending=[True, False], nulls_last=True).head(filters.newest)
+        copies = pl.col("reason").is_in((COPY_OF + newest["log"]).implode())
+        rows = rows.filter(unknown | pl.col("log").is_in(newest["log"].implode()) | copies.fill_null(False))
     return rows
