@@ -147,7 +147,7 @@ class Load(msgspec.Struct, tag_field="type", tag="load", omit_defaults=True):
 
 
 class NodeSeen(msgspec.Struct, tag_field="type", tag="node", omit_defaults=True):
-    """A node at the start, or when its readiness changed."""
+    """A node at the start, or when its readiness or what it offers changed."""
 
     name: str
     arrival_ns: int

@@ -76,6 +76,21 @@ def test_a_node_is_written_when_its_readiness_changes() -> None:
     assert nodes.not_ready == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "later"), [("nvidia.com/gpu", "8"), ("cpu", "96"), ("memory", "1Ti"), ("pods", "500")]
+)
+def test_a_node_is_written_when_what_it_offers_changes(name: str, later: str) -> None:
+    rows: list[records.NodeSeen] = []
+    nodes = Nodes(rows.append)
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    first = {"cpu": "64", "memory": "2Ti", "pods": "250"}
+    for offers in (first, first, first | {name: later}, first | {name: later}):
+        nodes.put(node(status=ready | {"allocatable": offers}), Sight(1))
+    assert [one.ready for one in rows] == [True, True]
+    assert (rows[0].gpus, rows[1].gpus) == (0, 8 if name.endswith("gpu") else 0)
+    assert rows[0] != rows[1]
+
+
 def test_a_ready_node_that_is_deleted_is_ready_no_more() -> None:
     rows: list[records.NodeSeen] = []
     nodes = Nodes(rows.append)

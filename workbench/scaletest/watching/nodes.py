@@ -48,31 +48,38 @@ def quantity(text: str | None) -> float:
 
 
 class Nodes:
-    """A sink that writes a node when it is first seen, and when its readiness changed."""
+    """A sink that writes a node when it is first seen, and when its readiness or what it offers changed."""
 
     def __init__(self, write: Callable[[records.NodeSeen], None]) -> None:
         self._write = write
-        self._ready: dict[str, bool] = {}
+        self._last: dict[str, records.NodeSeen] = {}
 
     @property
     def not_ready(self) -> int:
         """How many nodes are not ready now."""
-        return sum(not ready for ready in self._ready.values())
+        return sum(not one.ready for one in self._last.values())
 
     def put(self, thing: Any, sight: Sight) -> int:
         """A node's state."""
         found = record(thing, sight.arrival_ns)
-        if self._ready.get(found.name) == found.ready:
+        before = self._last.get(found.name)
+        # Its GPUs may come after it is ready: a device plugin tells them.
+        if before is not None and _state(before) == _state(found):
             return 0
-        self._ready[found.name] = found.ready
+        self._last[found.name] = found
         self._write(found)
         return 1
 
     def gone(self, thing: Any, sight: Sight) -> int:
         """A node was deleted: it is not ready any more, and counts no longer."""
-        if self._ready.pop(thing.metadata.name, None):
+        before = self._last.pop(thing.metadata.name, None)
+        if before is not None and before.ready:
             self._write(records.NodeSeen(thing.metadata.name, sight.arrival_ns, ready=False))
         return 1
+
+
+def _state(one: records.NodeSeen) -> tuple[bool, int, float, int, int]:
+    return one.ready, one.gpus, one.cpus, one.memory_bytes, one.pods
 
 
 def record(node: Node, arrival_ns: int) -> records.NodeSeen:
