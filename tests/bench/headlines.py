@@ -26,7 +26,7 @@ ALL = (
     Headline("house", "house", ("bench_house", "start"), 0.3),
     Headline("notebooks", "house", ("bench_house", "all"), 4, repeats=False),
     Headline("suite", "house", ("bench_house", "suite"), 50, repeats=False, only_named=True),
-    Headline("eventlog", "eventlog", ("bench_eventlog",), 6),
+    Headline("eventlog", "eventlog", ("bench_eventlog",), 18),
     Headline("fleet", "speedup", ("bench_qualify", "--logs", "40"), 3),
     Headline("lore", "lore", ("bench_lore",), 5),
     Headline("sizing-calc", "sizing", ("bench_sizing_calc",), 0.5),
@@ -44,9 +44,10 @@ ALL = (
 )
 
 TOLD = (
-    ("eventlog", "wall time", "2 processes", "JVM profiling tool, -Xmx1g"),
-    ("eventlog", "wall time", "2 processes", "json and pandas"),
-    ("eventlog", "peak memory", "2 processes", "JVM profiling tool, -Xmx8g"),
+    ("eventlog", "100 tasks a stage: wall time", "2 processes", "JVM profiling tool, -Xmx1g"),
+    ("eventlog", "many small queries: wall time", "2 processes", "JVM profiling tool, -Xmx1g"),
+    ("eventlog", "100 tasks a stage: wall time", "2 processes", "json and pandas"),
+    ("eventlog", "100 tasks a stage: peak memory", "2 processes", "JVM profiling tool, -Xmx8g"),
     ("fleet", "measured", "2 processes", "JVM qualification tool, -Xmx4g"),
     ("lore", "post-hoc", "with a dump of 1 of 8 partitions", "the query alone"),
     ("sizing-calc", "wall time", "workbench, both plots", "toolkit, both plots"),

@@ -2,8 +2,9 @@
 
 The events between the first and the last SQL execution, job, stage and task are written again and again, every id
 (execution, job, stage, task, accumulator) moved behind the highest one so far and every time stamp moved by the
-application's span: one application that ran the same work N times. Compressed, the result is far smaller than a real
-log of its size, since it repeats itself: benchmarks read it plain.
+application's span: one application that ran the same work N times. With `tasks` above 1 each task becomes so many, as
+if the data had been cut into as many more partitions; what the stage's end says stays that of the first. Compressed,
+the result is far smaller than a real log of its size, since it repeats itself: benchmarks read it plain.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ REPEATED = (
 FIRST_TIME_MS = 10**12  # smaller numbers under these names are durations or 0 for "not yet"
 
 
-def replicate(content: bytes, target: Path, size_bytes: int) -> int:
-    """Write a log of at least `size_bytes` to `target`; give the number of repetitions."""
+def replicate(content: bytes, target: Path, size_bytes: int, tasks: int = 1) -> int:
+    """Write a log of at least `size_bytes` to `target`; give the number of repetitions of its queries."""
     events = [orjson.loads(line) for line in content.splitlines() if line]
     repeated = [event for event in events if any(name in event["Event"] for name in REPEATED)]
     ends = [event for event in events if event["Event"].endswith("ApplicationEnd")]
@@ -52,11 +53,26 @@ def replicate(content: bytes, target: Path, size_bytes: int) -> int:
         file.writelines(orjson.dumps(event) + b"\n" for event in head)
         rounds = 0
         while file.tell() < size_bytes:
-            file.writelines(orjson.dumps(_shifted(event, rounds, offsets, span_ms)) + b"\n" for event in repeated)
+            for event in repeated:
+                shifted = _shifted(event, rounds, offsets, span_ms)
+                file.writelines(orjson.dumps(one) + b"\n" for one in _multiplied(shifted, tasks))
             rounds += 1
         for event in ends:
             file.write(orjson.dumps(event | {"Timestamp": event["Timestamp"] + (rounds - 1) * span_ms}) + b"\n")
     return rounds
+
+
+def _multiplied(event: dict[str, Any], tasks: int) -> Iterator[dict[str, Any]]:
+    """The event of a task as those of `tasks` tasks; the others as they are, with that number of tasks."""
+    if info := event.get("Task Info"):
+        for number in range(tasks):
+            own = {name: info[name] * tasks + number for name in ("Task ID", "Index")}
+            yield event | {"Task Info": info | own}
+        return
+    for stage in (*event.get("Stage Infos", []), event.get("Stage Info", {})):
+        if "Number of Tasks" in stage:
+            stage["Number of Tasks"] *= tasks
+    yield event
 
 
 def _pairs(value: Any) -> Iterator[tuple[str, Any]]:
@@ -106,8 +122,9 @@ def main() -> None:
     parser.add_argument("log", type=Path, help="small event log, any codec")
     parser.add_argument("target", type=Path, help="large plain log to write")
     parser.add_argument("--gb", type=float, default=1.0, help="size in GB (10^9 bytes)")
+    parser.add_argument("--tasks", type=int, default=1, help="tasks for each task of the log")
     options = parser.parse_args()
-    rounds = replicate(content(options.log), options.target, int(options.gb * 1e9))
+    rounds = replicate(content(options.log), options.target, int(options.gb * 1e9), options.tasks)
     print(f"{options.target}: {options.target.stat().st_size:,} bytes, {rounds} rounds")
 
 

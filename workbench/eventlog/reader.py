@@ -35,7 +35,7 @@ Task = Callable[[], object]
 PARALLEL_BYTES = 48 << 20
 # Chunks handed out per process: one at work, the others waiting while this process is busy. A range of a plain file
 # costs nothing to hold, decoded bytes 32 MiB each.
-RANGES_AHEAD, BLOCKS_AHEAD = 6, 2
+RANGES_AHEAD, BLOCKS_AHEAD = 3, 2
 
 
 @dataclass(frozen=True)
