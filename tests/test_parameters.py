@@ -180,6 +180,24 @@ def test_a_secret_is_refused_with_advice_and_not_repeated(declared: Any, name: s
         assert "s3cr3t-value" not in message
 
 
+@pytest.mark.parametrize("text", ["[x=1,fs.s3a.secret.key=Zq7c4nary]", "fs.s3a.secret.key=Zq7c4nary"])
+def test_a_setting_that_is_a_secret_is_refused_with_what_to_do_and_not_repeated(declared: Any, text: str) -> None:
+    values = {"labels": text.strip("[]").split(",")}
+    for said in (refusal(declared, {"labels": text}), refusal(declared, values=values)):
+        assert "labels: what is given for fs.s3a.secret.key may be a secret" in said
+        assert "fs.s3a.secret.key=${env.NAME}" in said
+        assert "spark-defaults.conf" in said
+        assert "c4nary" not in said
+    for name in ("labels", "top_operators"):
+        assert "c4nary" not in refusal(declared, {name: text.removesuffix("]") + '"'})
+    assert "may be a secret" in refusal(parameters.parse(f"labels: list[str] = {values['labels']!r}"))
+
+
+def test_a_setting_may_name_the_variable_that_holds_a_secret(declared: Any) -> None:
+    text = "fs.s3a.secret.key=${env.S3_KEY}"
+    assert resolved(declared, {"labels": f"[{text}]"})["labels"] == [text]
+
+
 @pytest.mark.parametrize(
     "url", ["s3a://KEYID:c4nary@bucket/log", "https://c4nary@host/log", "https://u:c4n@ry@host/log"]
 )

@@ -69,3 +69,40 @@ def test_names_that_give_a_secret_away(name: str) -> None:
 @pytest.mark.parametrize("name", ["max_tokens", "tokens", "secretary", "key", "api_key_env", "passwords_file"])
 def test_names_that_only_sound_alike(name: str) -> None:
     assert not redaction.names_a_secret(name)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "spark.hadoop.fs.s3a.secret.key",
+        "spark.hadoop.fs.s3a.access.key",
+        "fs.s3a.session.token",
+        "fs.azure.account.key.logs.dfs.core.windows.net",
+        "spark.hadoop.fs.azure.account.oauth2.client.secret",
+        "spark.ssl.keyPassword",
+        "javax.jdo.option.ConnectionPassword",
+        "spark.sql.catalog.lake.credential",
+        "spark.executorEnv.AWS_SECRET_ACCESS_KEY",
+        "google.cloud.auth.service.account.private.key",
+    ],
+)
+def test_keys_of_settings_that_give_a_secret_away(key: str) -> None:
+    assert redaction.secret_settings(["a=b", f" {key} = Zq7"]) == [key]
+    assert redaction.secret_settings(f"{key}=${{env.S3_KEY}}") == []
+    assert redaction.secret_settings(f"{key}=") == []
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "spark.hadoop.fs.s3a.aws.credentials.provider",
+        "spark.hadoop.hadoop.security.credential.provider.path",
+        "spark.security.credentials.hive.enabled",
+        "spark.authenticate.secretBitLength",
+        "spark.sql.parser.maxTokens",
+        "spark.sql.shuffle.partitions",
+        "max_tokens",
+    ],
+)
+def test_keys_of_settings_that_only_sound_alike(key: str) -> None:
+    assert redaction.secret_settings([f"{key}=3"]) == []

@@ -153,9 +153,12 @@ def test_a_live_notebook_keeps_its_folder_until_it_has_concluded(
     assert runs.current("a").folder != first.folder
 
 
-def test_a_config_key_named_like_a_secret_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("config", [{"api_key": "s3cr3t"}, {"confs": ["a=1", "fs.s3a.secret.key=s3cr3t"]}])
+def test_a_config_key_named_like_a_secret_is_refused_before_anything_is_written(
+    tmp_path: Path, config: dict[str, object]
+) -> None:
     with pytest.raises(ConfigError) as caught:
-        runs.start("a", tmp_path / "out", config={"api_key": "s3cr3t"})
+        runs.start("a", tmp_path / "out", config=config)
     assert "s3cr3t" not in str(caught.value)
     assert not (tmp_path / "out").exists()
 

@@ -189,6 +189,9 @@ def resolve(
                 problems.append(f"{name}: {_shown(by_name[name], text)} is no {by_name[name].annotation}: {error}")
     given = {name: value for name, value in given.items() if not redaction.names_a_secret(name)}
     problems += [_user_info_problem(name) for name, value in given.items() if redaction.holds_user_info(value)]
+    # A default, too: the cell with it is part of the report.
+    for name, value in [*((item.name, item.default) for item in by_name.values()), *given.items()]:
+        problems += [_setting_problem(name, key) for key in dict.fromkeys(redaction.secret_settings(value))]
     config, more = _validated(by_name, given)
     problems += [problem for problem in more if problem.split(":")[0] not in {old.split(":")[0] for old in problems}]
     variables, more = _variables(by_name, config)
@@ -206,13 +209,23 @@ def _advice(unknown: bool, where: object) -> str | None:
 
 def _shown(parameter: Parameter, value: Any) -> str:
     # What stands in an *_env parameter by mistake is most likely the secret itself.
-    return "the value" if parameter.names_variable or redaction.holds_user_info(value) else repr(value)
+    parts = value.split(",") if isinstance(value, str) else value
+    hidden = parameter.names_variable or redaction.holds_user_info(value) or redaction.secret_settings(parts)
+    return "the value" if hidden else repr(value)
 
 
 def _user_info_problem(name: str) -> str:
     return (
         f"{name}: a URL with a user or password in it would be written to files; give it without them, and the "
         "credentials as the environment variables that the store reads"
+    )
+
+
+def _setting_problem(name: str, key: str) -> str:
+    return (
+        f"{name}: what is given for {key} may be a secret and would be written to files; set it in the file "
+        f"spark-defaults.conf of the folder that SPARK_CONF_DIR names, or, of a spark.hadoop.* setting, give the "
+        f"environment variable that holds it: {key}=${{env.NAME}}"
     )
 
 

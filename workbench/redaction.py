@@ -28,6 +28,16 @@ MIN_LENGTH = 4
 _USER_INFO = re.compile(
     r"(?P<scheme>\b(?:(?!abfss?:|wasbs?:)[A-Za-z][A-Za-z0-9+.-]*|(?:abfss?|wasbs?)(?=://[^/?#\s]*:)):/{2})[^/?#\s]*@"
 )
+# In the key of a setting, whose words dots, dashes, underscores and capitals part.
+_SECRET_PART = re.compile(
+    r"(?:^|[._-])(?:secrets?|passw(?:or)?d|passphrase|token|credentials?"
+    r"|(?:access|secret|private|account|shared|api)[._-]?key)(?:$|[._-])"
+)
+# With one of these at its end a key is about secrets and holds none: fs.s3a.aws.credentials.provider is a class.
+_ABOUT = ("class", "enabled", "file", "interval", "length", "mechanism", "path", "provider", "ratio", "type", "wait")
+# As it may stand in a list that could not be read: '["KEY=VALUE'.
+_SETTING = re.compile(r"""[\s\["']*([A-Za-z_][\w.-]*)\s*=\s*(\S.*)""", re.DOTALL)
+_OF_ENVIRONMENT = re.compile(r"\$\{env[.:]\w+\}")
 _Any = TypeVar("_Any")
 
 
@@ -41,6 +51,35 @@ def names_a_secret(name: str) -> bool:
     """
     lowered = name.lower()
     return any(lowered == word or lowered.endswith("_" + word) for word in SECRET_WORDS)
+
+
+def is_secret_key(key: str) -> bool:
+    """Is a setting of this key, of Spark or Hadoop, likely to be a secret?
+
+    Examples
+    --------
+    >>> keys = ("spark.hadoop.fs.s3a.secret.key", "spark.ssl.keyStorePassword", "fs.s3a.aws.credentials.provider")
+    >>> [is_secret_key(key) for key in keys]
+    [True, True, False]
+    """
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", ".", key).lower()
+    return bool(_SECRET_PART.search(words)) and not re.split(r"[._-]", words)[-1].startswith(_ABOUT)
+
+
+def secret_settings(value: object) -> list[str]:
+    """Keys of the secrets among KEY=VALUE texts, one or a list; what names a variable, ${env.NAME}, is no secret.
+
+    Examples
+    --------
+    >>> secret_settings(["spark.cores.max=4", "fs.s3a.secret.key=Zq7", "fs.s3a.access.key=${env.S3_KEY}"])
+    ['fs.s3a.secret.key']
+    """
+    if isinstance(value, list | tuple):
+        return [key for item in value for key in secret_settings(item)]
+    match = _SETTING.match(value) if isinstance(value, str) else None
+    if match is None or _OF_ENVIRONMENT.fullmatch(match[2].strip()):
+        return []
+    return [match[1]] if is_secret_key(match[1]) else []
 
 
 def without_user_info(url: str) -> str:

@@ -261,8 +261,8 @@ def start(
     Raises
     ------
     ConfigError
-        The folder cannot be made, another process writes into it, it holds a run of another area, or a key of `config`
-        is named like a secret.
+        The folder cannot be made, another process writes into it, it holds a run of another area, or a key of `config`,
+        or of a KEY=VALUE text in it, is named like a secret.
     """
     now = datetime.now(UTC)
     _refuse_secrets(config or {})
@@ -371,9 +371,10 @@ def _refuse_other_area(folder: Path, area: str) -> None:
 
 def _refuse_secrets(config: Mapping[str, Any]) -> None:
     named = [name for name in config if redaction.names_a_secret(name)]
+    named += [f"{name}: {key}" for name, value in config.items() for key in redaction.secret_settings(value)]
     if named:
         raise ConfigError(
             "a secret cannot be part of a run's record",
             where=", ".join(named),
-            do="pass the name of an environment variable instead, such as api_key_env",
+            do="pass the name of an environment variable instead, such as api_key_env, or KEY=${env.NAME}",
         )

@@ -269,6 +269,7 @@ def test_a_dump_without_a_plan_is_let_through_for_looking(tmp_path: Path) -> Non
         ("spark.sql.shuffle.partitions", "file:///etc/passwd"),
         ("spark.sql.shuffle.partitions", "org.example.Evil"),
         ("spark.sql.shuffle.partitions", "${env:HOME}"),
+        ("spark.sql.canary.access.key", "Zq7"),
     ],
 )
 def test_a_setting_that_is_not_allowed_is_refused_whoever_signed_it(tmp_path: Path, key: str, value: str) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 
+from workbench import redaction
+
 TIME_ZONE = "spark.sql.session.timeZone"
 MAX_CHARS = 500
 _KEY = re.compile(r"spark\.sql\.[A-Za-z][A-Za-z0-9_.-]{0,200}", re.ASCII)
@@ -71,6 +73,8 @@ def conf_fault(key: str, value: str) -> str | None:
     for part, reason in _PARTS.items():
         if part in lowered:
             return reason
+    if redaction.is_secret_key(key):
+        return "it may be a secret"
     if len(value) > MAX_CHARS:
         return "the value is too long"
     if not _VALUE.fullmatch(value) or "://" in value:
