@@ -14,6 +14,7 @@ from workbench.speedup import engines
         ("BatchScan orders", "spark", "Scan"),
         ("Scan In-memory table orders_cached", "spark", "InMemoryTableScan"),
         ("InMemoryTableScan", "spark", "InMemoryTableScan"),
+        ("Execute InsertIntoHadoopFsRelationCommand", "spark", "DataWritingCommand"),
         ("Scan JDBCRelation(a) [numPartitions=1]", "spark", "Scan"),
         ("CometScan [native_iceberg_compat] parquet ", "comet", "Scan parquet"),
         ("CometTakeOrderedAndProject", "comet", "TakeOrderedAndProject"),
@@ -36,4 +37,5 @@ def test_support_is_that_of_the_engines_own_tables() -> None:
     assert comet is not None
     assert {"Filter", "HashAggregate", "Exchange", "BroadcastHashJoin", "Scan parquet"} <= rapids & comet
     assert "CartesianProduct" in rapids - comet
+    assert engines.operator("Execute InsertIntoHadoopFsRelationCommand").name in rapids
     assert engines.supported("spark") is None

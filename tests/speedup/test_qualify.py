@@ -11,6 +11,7 @@ from workbench.speedup.applications import APPLICATIONS_MEASURED
 from workbench.speedup.calibrated import calibrate
 from workbench.speedup.measured import Measured
 from workbench.speedup.model import FactorModel
+from workbench.speedup.next_steps import of_fleet
 from workbench.speedup.prediction import by_term, predict
 from workbench.speedup.qualify import Terms, qualify, recommendation
 
@@ -151,6 +152,23 @@ def test_an_operator_without_a_factor_widens_the_interval_and_is_named(model: Fa
     assert joined["unknown_operators"].to_list() == [["Window"]] * joined.height
     width = joined["predicted_high_s"] / joined["predicted_low_s"]
     assert (width > joined["predicted_high_s_plain"] / joined["predicted_low_s_plain"]).all()
+
+
+@pytest.mark.parametrize(
+    ("candidate_engine", "step"),
+    [
+        ("", "Window has no factor yet, in {} queries: record a query that uses it, `workbench speedup record`."),
+        ("comet", "Nonsense is not accelerated in {} queries: ask for it first."),
+    ],
+)
+def test_the_next_step_asks_for_what_is_unsupported_and_records_what_is_unknown(
+    model: FactorModel, logs: Measured, candidate_engine: str, step: str
+) -> None:
+    renamed = pl.when(pl.col("operators").list.first() == "Sort").then(pl.lit([step.split()[0]]))
+    strange = Measured(logs.executions, logs.pieces.with_columns(operators=renamed.otherwise(pl.col("operators"))))
+    named = model.model_copy(update={"candidate_engine": candidate_engine})
+    found = qualify(named, frame(application(f"{BASELINE}-0")), strange)
+    assert step.format(found.operators_at_stake["n_queries"][0]) in of_fleet(found, ())
 
 
 def test_classes() -> None:

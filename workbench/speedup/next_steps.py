@@ -65,8 +65,16 @@ def of_fleet(qualified: Qualified, reasons: tuple[str, ...]) -> list[str]:
         steps.append(f"Leave {slower} where {'it is' if slower == 1 else 'they are'}: predicted to get slower.")
     if qualified.operators_at_stake.height:
         row = qualified.operators_at_stake.sort("baseline_s", descending=True).row(0, named=True)
-        steps.append(f"{row['operator']} is not accelerated in {row['n_queries']} queries: ask for it first.")
+        steps.append(_at_stake(row["operator"], row["n_queries"], unknown=row["kind"] == "unknown"))
     return steps if len(steps) > 1 else [*steps, "Then run one of them on both engines: `workbench speedup record`."]
+
+
+def _at_stake(operator: str, n_queries: int, *, unknown: bool) -> str:
+    where = "1 query" if n_queries == 1 else f"{n_queries} queries"
+    if unknown:
+        # The candidate may well run it: the recording had no query with it.
+        return f"{operator} has no factor yet, in {where}: record a query that uses it, `workbench speedup record`."
+    return f"{operator} is not accelerated in {where}: ask for it first."
 
 
 def of_profile(profile: Profile) -> list[str]:

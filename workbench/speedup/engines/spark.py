@@ -39,6 +39,6 @@ ENGINE = Engine(
         "Scan ": Operator(_S, "Scan", own_times=("scan time",)),
         "BatchScan ": Operator(_S, "Scan", own_times=("scan time",)),
         "FileScan ": Operator(_S, "Scan", own_times=("scan time",)),
-        "Execute InsertInto": Operator(_S, "DataWriting"),
+        "Execute InsertInto": Operator(_S, "DataWritingCommand"),
     },
 )
