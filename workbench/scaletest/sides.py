@@ -22,6 +22,7 @@ from workbench.scaletest.result_tables import COMPARISON
 
 FILE = "sides.json"
 CLOCKS = ("client", "server", "mixed")
+MOST_REPEAT = 100
 _MOST_BYTES = 1 << 20
 
 
@@ -44,7 +45,7 @@ class Session(_Strict):
     scenario_sha256: str
     created_at: str
     sides: tuple[str, ...] = Field(min_length=1, max_length=8)
-    repeat: int = Field(ge=1, le=100)
+    repeat: int = Field(ge=1, le=MOST_REPEAT)
     runs: tuple[SideRun, ...] = Field(max_length=800)
 
 

@@ -6,11 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
 from workbench import runs
 from workbench.errors import ConfigError, InputError, RunFailedError
 from workbench.scaletest import cleanup, facts, scenario, sides
 from workbench.scaletest.cleanup import Cleaned
+from workbench.scaletest.command import app
+from workbench.scaletest.commands.run import _tell_turns
 from workbench.scaletest.connection import Target
 from workbench.scaletest.driving import Asked, Outcome
 from workbench.scaletest.driving.locking import alone
@@ -38,6 +42,7 @@ class SimulatedRuns:
         self.emptied: list[str] = []
         self.dies_at: int | None = None
         self.interrupts_at: int | None = None
+        self.invalid_at: int | None = None
 
     def __call__(self, given: Any, on: Place, *, scheduler: str, folder: Path, **options: Any) -> RunResult:
         turn = len(self.asked)
@@ -50,12 +55,13 @@ class SimulatedRuns:
         facts.write(folder, _test(drawn))
         if turn == self.dies_at:
             raise RunFailedError("the simulated run broke off")
-        record.conclude("valid", answer="It was simulated.")
+        verdict: Any = "invalid" if turn == self.invalid_at else "valid"
+        record.conclude(verdict, ["it was simulated"] if verdict == "invalid" else [], "It was simulated.")
         if turn == self.interrupts_at:
             options["asked"].stop()
         cleaned = Cleaned(drawn.run, ("ns",), {"ns/pods": 2}, self.left)
         return RunResult(
-            folder, drawn.run, scheduler, OUTCOME, "all are done", "valid", (), (), "simulated", {}, 2, cleaned
+            folder, drawn.run, scheduler, OUTCOME, "all are done", verdict, (), (), "simulated", {}, 2, cleaned
         )
 
     def check(self, given: Any, on: Place, scheduler: str, **options: Any) -> None:
@@ -188,6 +194,38 @@ def test_ctrl_c_ends_the_turns(simulated: SimulatedRuns, tmp_path: Path) -> None
     found = ab.interleaved(GIVEN, ON, BOTH, repeat=2, out=tmp_path, asked=Asked())
     assert (len(simulated.asked), found.exit_code) == (2, 130)
     assert found.left > 0
+
+
+def test_a_turn_that_is_invalid_counts_also_when_a_later_process_makes_the_others(
+    simulated: SimulatedRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    simulated.invalid_at = simulated.interrupts_at = 0
+    folder = ab.interleaved(GIVEN, ON, BOTH, repeat=1, out=tmp_path).folder
+    simulated.invalid_at = simulated.interrupts_at = None
+    found = ab.go_on(folder, ON)
+    assert [one.verdict for one in found.results] == ["valid"]
+    assert (found.left, found.exit_code) == (0, 1)
+    with pytest.raises(typer.Exit) as ended:
+        _tell_turns(found, as_json=False)
+    assert ended.value.exit_code == 1
+    assert "00-default-scheduler, made before, is invalid: it was simulated" in capsys.readouterr().out
+    # A process that finds nothing to do says so, too.
+    assert ab.go_on(folder, ON).exit_code == 1
+
+
+@pytest.mark.parametrize("repeat", [-1, 0, 101])
+def test_a_number_of_runs_that_cannot_be_is_told_before_the_cluster_is_touched(
+    repeat: int, simulated: SimulatedRuns, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match="not a number of runs"):
+        ab.interleaved(GIVEN, ON, BOTH, repeat=repeat, out=tmp_path)
+    assert simulated.checked == []
+    path = tmp_path / "scenario.yaml"
+    path.write_text(scenario.canonical(GIVEN))
+    words = ["run", str(path), "--context", "c", "--scheduler", "default,kai", "--repeat", str(repeat)]
+    found = CliRunner().invoke(app, words)
+    assert (found.exit_code, "--repeat" in found.output) == (2, True)
+    assert simulated.checked == []
 
 
 def test_ctrl_c_before_a_turn_has_begun_keeps_the_turns_before_it(

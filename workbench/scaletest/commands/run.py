@@ -34,7 +34,10 @@ def run(
         ),
     ] = None,
     repeat: Annotated[
-        int | None, typer.Option(metavar="N", help="Runs of each of several schedulers, in turn.", show_default="5")
+        int | None,
+        typer.Option(
+            metavar="N", help="Runs of each of several schedulers, in turn.", min=1, max=100, show_default="5"
+        ),
     ] = None,
     submit_with: Annotated[str, typer.Option(help="api (POST), kubectl, or command (with --submit-command).")] = "api",
     submit_command: Annotated[
@@ -195,12 +198,17 @@ def _tell_turns(found: Any, as_json: bool) -> None:
 
     if as_json:
         turns = [one.document() for one in found.results]
-        say(json.dumps({"folder": str(found.folder), "left": found.left, "runs": turns}, indent=1))
+        invalid = [one.folder.name for one in found.invalid]
+        say(json.dumps({"folder": str(found.folder), "left": found.left, "invalid": invalid, "runs": turns}, indent=1))
     else:
         for one in found.results:
             say(f"{one.scheduler:<20}{one.verdict:<9}{one.answer}")
             for reason in one.reasons:
                 say(f"  because {reason}")
+        own = {one.folder for one in found.results}
+        for one in found.invalid:
+            if one.folder not in own:
+                say(f"{one.folder.name}, made before, is invalid: {'; '.join(one.record['reasons'])}")
         if found.left:
             say(f"{found.left} turn(s) are left: workbench scaletest run --resume {found.folder}")
         say(f"compare: workbench scaletest compare {found.folder}")

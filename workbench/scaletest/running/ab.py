@@ -28,7 +28,7 @@ from workbench.scaletest.running.progress import Silence
 from workbench.scaletest.running.result import RunResult
 from workbench.scaletest.running.starting import AREA, check, kept, run, the_same, where_of, with_schedulers
 from workbench.scaletest.scenario import Scenario
-from workbench.scaletest.sides import Session, SideRun
+from workbench.scaletest.sides import MOST_REPEAT, Session, SideRun
 
 REPEAT = 5
 # After the last object has gone: caches and garbage collectors come to rest.
@@ -56,11 +56,15 @@ class Interleaved:
     left: int
 
     @property
+    def invalid(self) -> tuple[runs.Run, ...]:
+        """Turns that are made and not valid, also those of processes before this one."""
+        made = [self.folder / turn.folder for turn in self.session.runs if _is_made(self.folder / turn.folder)]
+        return tuple(one for one in map(runs.load, made) if one.verdict != "valid")
+
+    @property
     def exit_code(self) -> int:
         """0 when all turns are made and valid, 1 when one is not valid, 130 when a person ended it."""
-        if self.left:
-            return 130
-        return max((one.exit_code for one in self.results), default=0)
+        return 130 if self.left else 1 if self.invalid else 0
 
 
 def order(names: Sequence[str], repeat: int) -> list[str]:
@@ -94,7 +98,7 @@ def interleaved(
     schedulers
         schedulerNames, two or more; the first is what the others are held against.
     repeat
-        Runs of each.
+        Runs of each, 1 to 100.
     options
         All but `cleanup`: the cluster is emptied after each turn.
     watcher
@@ -108,10 +112,13 @@ def interleaved(
     Raises
     ------
     ConfigError
-        Fewer than two sides, one of them twice, or a run was not begun. All sides are checked before the first turn.
+        Fewer than two sides, one of them twice, no run of each or too many, or a run was not begun. All sides are
+        checked before the first turn.
     RunFailedError
         The cluster could not be emptied.
     """
+    if not 1 <= repeat <= MOST_REPEAT:
+        raise ConfigError("not a number of runs", where="--repeat", found=repeat, allowed=f"1 to {MOST_REPEAT}")
     made = given if isinstance(given, Scenario) else scenario.load(given)
     if len(schedulers) < 2 or len(set(schedulers)) < len(schedulers):
         raise ConfigError("an A/B needs two or more different sides", where="--scheduler", found=list(schedulers))
