@@ -81,10 +81,11 @@ def run(
     Example: workbench scaletest run scenario.yaml --cluster local
     """
     from workbench.errors import ConfigError
+    from workbench.scaletest.driving.by_command import words_of
 
     given: dict[str, Any] = {
         "submit_with": submit_with,
-        "submit_command": None if submit_command is None else _words(submit_command),
+        "submit_command": None if submit_command is None else words_of(submit_command, "--submit-command"),
         "kubectl": None if kubectl is None else str(kubectl),
         "closed": closed or None,
         "processes": processes,
@@ -237,17 +238,6 @@ def _schedulers(text: str | None, path: Path | None) -> tuple[str, ...]:
         assert path is not None
         return scenario.load(path).schedulers
     return tuple(short.get(name, name) for name in text.split(","))
-
-
-def _words(text: str) -> tuple[str, ...]:
-    import shlex
-
-    from workbench.errors import ConfigError
-
-    try:
-        return tuple(shlex.split(text))
-    except ValueError as error:
-        raise ConfigError("not words of a command", where="--submit-command", found=str(error)) from None
 
 
 def _command() -> str:

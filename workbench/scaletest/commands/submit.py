@@ -67,8 +67,8 @@ def submit(
     Example: workbench scaletest submit --cluster local -t training -n 100 -p 8 --delay 1 -o logs
     """
     import asyncio
-    import shlex
 
+    from workbench.scaletest.driving.by_command import words_of
     from workbench.scaletest.upstream import submitting
     from workbench.scaletest.upstream.flags import Flags
     from workbench.terminal import say
@@ -88,8 +88,9 @@ def submit(
         scheduler=scheduler,
     )
     submitting.check(flags, resume=resume)
+    words = words_of(command or "", "--command")
     target, admin, file = targets(cluster, context, kubeconfig)
-    way = submitting.Way(submit_with, kubectl, tuple(shlex.split(command or "")), file)
+    way = submitting.Way(submit_with, kubectl, words, file)
     done = asyncio.run(
         submitting.run(
             target,

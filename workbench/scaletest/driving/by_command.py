@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -21,6 +22,20 @@ PLACES = ("name", "namespace", "gpus", "file")
 _PLACE = re.compile(r"\{(\w*)\}")
 _NAMESPACE = re.compile(r"/namespaces/([^/]+)/")
 _GPU = "nvidia.com/gpu"
+
+
+def words_of(text: str, option: str) -> tuple[str, ...]:
+    """The words of a command that is given as a text.
+
+    Raises
+    ------
+    ConfigError
+        A quote in it has no end.
+    """
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise ConfigError("not words of a command", where=option, found=str(error)) from None
 
 
 class Command:
