@@ -13,12 +13,15 @@ import pytest
 from tests.conftest import SAMPLES
 from workbench import cli
 from workbench.errors import InputError
+from workbench.speedup.calibrated import calibrate
 from workbench.speedup.calibration import arrange, natural
 from workbench.speedup.explain import Explained, explain
-from workbench.speedup.explain_sources import sessions_of
-from workbench.speedup.parts import cuts, inseparable, unit_costs
+from workbench.speedup.explain_sources import sessions_of, single
+from workbench.speedup.measured import joined, measure
+from workbench.speedup.parts import cuts, inseparable, session_prices
 
 LOG = SAMPLES / "eventlogs" / "tpch_sf0.1.zstd"
+RECORDING = SAMPLES / "speedup" / "tpch-sf1"
 
 
 @lru_cache(maxsize=1)
@@ -32,7 +35,7 @@ def booked() -> Any:
     _, measured = source()
     pieces = cuts(measured)
     queries = sorted(set(pieces.keys["query"]), key=natural)
-    return arrange(pieces, unit_costs(pieces, queries), "log", "log", queries, inseparable(pieces))
+    return arrange(pieces, session_prices(pieces, queries), "log", "log", queries, inseparable(pieces))
 
 
 def explained(query: str, operator: str) -> Explained:
@@ -52,6 +55,22 @@ def test_parts_add_up_to_what_calibration_books_for_every_operator_of_some_queri
                 assert found.sums["operator_s"].to_list() == pytest.approx([seconds])
                 checked += 1
     assert checked > 20
+
+
+def test_of_a_recording_parts_add_up_in_every_session_to_what_calibration_books() -> None:
+    names = [(label, f"{label}-s{number}") for label in ("spark", "comet") for number in (1, 2)]
+    sessions = [(label, name, single(str(RECORDING / "logs" / f"{name}.zstd"))) for label, name in names]
+    measured = joined(measure(facts, label, name) for label, name, facts in sessions)
+    found = calibrate(measured, "spark", "comet")
+    groups = found.model.groups
+    sides = arrange(found.pieces, session_prices(found.pieces, found.queries), "spark", "comet", found.queries, groups)
+    for query, operator in (("q13", "Filter"), ("q1", "HashAggregate"), ("q9", "BroadcastHashJoin")):
+        i, j = sides.queries.index(query), sides.terms.index(operator)
+        sums = explain(sessions, measured, query, operator).sums
+        for label, cube in (("spark", sides.baseline), ("comet", sides.candidate)):
+            assert sums.filter(pl.col("label") == label)["operator_s"].to_list() == pytest.approx(
+                cube[:, i, j].tolist()
+            )
 
 
 def test_a_row_says_how_its_part_came_about() -> None:

@@ -16,7 +16,7 @@ from workbench.speedup.calibration import natural, term_names
 from workbench.speedup.execution import Execution, read_executions
 from workbench.speedup.measured import FAILED, Measured
 from workbench.speedup.model import FactorModel
-from workbench.speedup.parts import ACCELERATED, Cuts, Floats, cuts, inseparable, split, unit_costs
+from workbench.speedup.parts import ACCELERATED, Cuts, Floats, cuts, inseparable, session_prices, split
 from workbench.tables import Column, Table
 
 EXPLAINED = Table(
@@ -98,7 +98,7 @@ def explain(
     operator
         An operator, a group of them that is not separable, or a kind of time such as idle.
     model
-        Prices that split shared times; by default they are fitted to these logs, as calibration does.
+        Prices that split shared times; by default they are fitted to each of these logs, as calibration does.
 
     Returns
     -------
@@ -115,13 +115,12 @@ def explain(
     if query not in known:
         raise _absent("no such query that counts in these logs", query, known)
     every = cuts(measured)
-    prices = model.column_prices(every.columns) if model else unit_costs(every, known)
     groups = model.groups if model else inseparable(every)
     names = term_names(every.columns, groups)
     term = _term(operator, names)
     of_query = _only(measured, query)
     rows, pieces = _rows(of_query), cuts(of_query)
-    prices = np.array([prices[every.columns.index(name)] for name in pieces.columns])
+    prices = _prices(model, every, known, rows)[:, [every.columns.index(name) for name in pieces.columns]]
     alone = replace(pieces, keys=rows.select("label", "session", "query"), owner=np.arange(rows.height))
     values = split(alone, prices)
     columns = [i for i, name in enumerate(pieces.columns) if names[name] == term]
@@ -132,6 +131,15 @@ def explain(
     sums = _sums(rows, parts)
     factor = next((one.model_dump() for one in model.terms if one.operator == term), None) if model else None
     return Explained(query, term, parts, _metrics(sessions, parts), sums, factor)
+
+
+def _prices(model: FactorModel | None, every: Cuts, queries: Sequence[str], rows: pl.DataFrame) -> Floats:
+    """Prices by piece (row) and column: the model's, else those of the piece's own session."""
+    if model is not None:
+        return np.tile(model.column_prices(every.columns), (rows.height, 1))
+    key = ("label", "session", "query")
+    place = {owner: i for i, owner in enumerate(every.keys.select(key).iter_rows())}
+    return session_prices(every, queries)[[place[owner] for owner in rows.select(key).iter_rows()]]
 
 
 def countable(measured: Measured) -> Measured:
@@ -185,7 +193,7 @@ def _parts(rows: pl.DataFrame, pieces: Cuts, values: Floats, columns: list[int],
         amount = float(pieces.amount[i, columns].sum()) * _passes(rows, row)
         shared = bool(pieces.shared[i])
         mine = [node for node, name in zip(row["node_ids"], row["operators"], strict=True) if name in wanted]
-        priced = float((pieces.work[i, columns] * prices[columns]).sum() / pieces.work[i, columns].sum())
+        priced = float((pieces.work[i, columns] * prices[i, columns]).sum() / pieces.work[i, columns].sum())
         found.append(
             {name: row[name] for name in ("label", "session", "sql_id", "run", "piece", "stage_id", "basis")}
             | {
