@@ -86,7 +86,7 @@ def main() -> int:
         shape.say(answer.sentence)
         if row["recommended"] is None:
             raise SystemExit(f"no answer, so nothing to hold against the need: {answer.sentence}")
-        shape.say(checking.text(checking.verify(found.folder), found.folder))
+        shape.say(checking.text(checking.verify(found.folder).table, found.folder))
     ended = time.perf_counter()
     few = answer.points.filter(pl.col("n_kept") < 200).select("load", "n_kept", "verdict").rows()
     shape.say(f"{found.steps.height} steps, fewest kept {answer.points['n_kept'].min()}; levels below 200: {few}")
