@@ -153,25 +153,34 @@ def driven(tmp_path: Path, name: str, interrupt_at: int = 0) -> dict[str, object
     return few | {"protocol": "function", "url": "", "function": f"{name}:workflow", "processes": 0}
 
 
-@pytest.mark.parametrize(("interrupt_at", "code", "why"), [(0, 1, "--max-requests 110"), (20, 130, "interrupted")])
+# 1 + 4 + 8 users with 50 kept requests each have used up more than 150; where 75 more may be sent, that ends the second
+# of the two loads around the share.
+@pytest.mark.parametrize(
+    ("interrupt_at", "more", "code", "why"),
+    [(0, 75, 1, "--max-requests {}"), (0, 0, 1, "--max-requests {}"), (20, 9000, 130, "interrupted")],
+)
 def test_a_verification_that_is_cut_short_is_invalid(
     sizing: Callable[..., Said],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     interrupt_at: int,
+    more: int,
     code: int,
     why: str,
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
-    settings = driven(tmp_path, f"cut_{code}", interrupt_at) | {"users": [1, 4, 8], "goals": [Goal(limit_s=1.2)]}
-    folder = kept(tmp_path, 1, **settings, max_requests=None if interrupt_at else 110)
-    # Its share lies between two whole loads: both are to be driven.
+    settings = driven(tmp_path, f"cut_{code}_{more}", interrupt_at) | {"users": [1, 4, 8], "goals": [Goal(limit_s=1.2)]}
+    folder = kept(tmp_path, 1, **settings)
     assert sizing("estimate", folder, "--target-users", 31)[0] == 0
-    assert sizing("verify", folder)[:1] == (code,)
+    spent = journal.resume(folder)[0].spent().requests
+    assert spent > 150
+    assert sizing("verify", folder, "--max-requests", spent + more)[0] == code
     table = runs.load(folder).read_table(VERIFICATION)
     assert table["verdict"].to_list() == ["invalid"]
-    assert table["reason"].to_list() == [f"it ended early: {why}"]
+    assert table["reason"].to_list() == [f"it ended early: {why.format(spent + more)}"]
     assert runs.load(folder).verdict == "invalid"
+    sent = [journal.resume(one.folder)[0].spent().requests for one in runs.find(folder / "verification")]
+    assert sum(sent) <= more
 
 
 def test_nobody_there_verifies_nothing(sizing: Callable[..., Said], tmp_path: Path) -> None:
@@ -193,11 +202,14 @@ def test_a_verification_concludes_the_answer_anew_if_it_is_of_its_count(
     assert sizing("estimate", folder, "--target-users", 12)[0] == 0
     count = int(runs.load(folder).read_table(ESTIMATES)["recommended"][0])
     sizing("verify", folder)
-    held = runs.load(folder)
-    assert (held.verdict, str(held.answer).split("; ")[-1]) == ("valid", "verification held (per-GPU load)")
+    verified = runs.load(folder)
+    said = verified.read_table(VERIFICATION)["verdict"][0]
+    # The client may be late on a busy machine; only that all agree is asked here.
+    assert (verified.verdict == "valid") == (said == "held")
+    assert str(verified.answer).endswith(f"; verification {said} (per-GPU load)")
     sizing("verify", folder, "--predicted", count + 1)
     assert str(runs.load(folder).answer).endswith("; not verified")
-    path = ESTIMATES.path(held.tables_folder)
+    path = ESTIMATES.path(verified.tables_folder)
     pl.read_parquet(path).with_columns(limit_s=pl.lit(0.001)).write_parquet(path)
     assert sizing("verify", folder)[0] == 1
     failed = runs.load(folder)

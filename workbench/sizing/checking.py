@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench import runs
 from workbench.errors import ConfigError
 from workbench.sizing import keeping
 from workbench.sizing.answering import Answer
@@ -39,6 +41,7 @@ def verify(
     gpus: int | None = None,
     predicted: int | None = None,
     target_confirm: str | None = None,
+    limits: Mapping[str, Any] | None = None,
     watcher: sweep.Watcher | None = None,
 ) -> Verified:
     """Drive the predicted load and judge it; the table `verification`, kept in the sweep's folder.
@@ -51,6 +54,8 @@ def verify(
         Where to drive, and how many GPUs serve there; those of the sweep by default.
     predicted
         The count to verify; the recommended one by default.
+    limits
+        Any of `sweep.LIMIT_NAMES`, instead of the sweep's. All are on the sweep and its verifications together.
 
     Raises
     ------
@@ -59,7 +64,7 @@ def verify(
     InputError
         There is no sweep, or nothing was estimated.
     """
-    _, config = journal.resume(folder)
+    kept, config = journal.resume(folder)
     estimates = keeping.estimated(folder)
     count = predicted or _recommended(estimates)
     goals = [Goal(metric=row["metric"], q=row["q"], limit_s=row["limit_s"]) for row in estimates.iter_rows(named=True)]
@@ -68,9 +73,13 @@ def verify(
     settings = config.model_dump(mode="python", exclude_defaults=True) | longer(config, loads)
     settings |= {"goals": goals, "gpus": served}
     settings |= {name: value for name, value in (("url", url), ("target_confirm", target_confirm)) if value}
-    found = sweep.run(out=folder / FOLDER, watcher=watcher, needs_listener=True, **settings)
-    limits = Limits(config.max_error_ratio, config.least_samples)
-    table = of_sweep(found, goals, predicted_gpus=count, load=load, limits=limits)
+    settings |= {name: value for name, value in (limits or {}).items() if value is not None}
+    before = kept.spent()
+    for earlier in runs.find(folder / FOLDER):
+        before = before.plus(journal.resume(earlier.folder)[0].spent())
+    found = sweep.run(out=folder / FOLDER, watcher=watcher, needs_listener=True, before=before, **settings)
+    judged = Limits(config.max_error_ratio, config.least_samples)
+    table = of_sweep(found, goals, predicted_gpus=count, load=load, limits=judged)
     keeping.keep_verification(table, folder)
     return Verified(table, found.ended)
 
@@ -99,7 +108,8 @@ def text(found: pl.DataFrame, folder: Path) -> str:
     lines = []
     for row in found.iter_rows(named=True):
         simulated = "simulated: " if row["simulated"] else ""
-        values = f"{row['value_s']:.4g} s" if row["value_s"] is not None else "beyond all answers"
+        values = "beyond all answers" if row["n"] else "nothing was driven"
+        values = f"{row['value_s']:.4g} s" if row["value_s"] is not None else values
         ends = f" [{_end(row['low_s'])}, {_end(row['high_s'])}]" if row["value_s"] is not None else ""
         lines.append(f"{row['verdict'].upper()}: {simulated}{row['target']}: {values}{ends}, n = {row['n']}")
         if row["reason"]:

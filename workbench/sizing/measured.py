@@ -187,6 +187,7 @@ def _driven(
 ) -> Measured:
     from workbench.sizing import checking
     from workbench.sizing.driving import sweep
+    from workbench.sizing.driving.limits import spent_by
 
     found: list[Sweep] = []
     for settings in sweeps:
@@ -200,8 +201,8 @@ def _driven(
         """The test GPUs at their share of the load."""
         loads = loads_per_test(config.users, gpus, last.config.gpus, whole=not last.config.is_open)
         changed = checking.longer(last.config, loads)
-        again = sweeps[len(found) - 1] | changed
-        driven = sweep.run(workflow, watcher=watcher, needs_listener=True, **again)
+        again, before = sweeps[len(found) - 1] | changed, spent_by(last.requests, last.steps)
+        driven = sweep.run(workflow, watcher=watcher, needs_listener=True, before=before, **again)
         return of_sweep(driven, goals, predicted_gpus=gpus, load=config.users, limits=limits)
 
     requests, steps = joined([(one.requests, one.steps) for one in found])

@@ -115,9 +115,30 @@ def verification(
 def of_sweep(found: Sweep, goals: Sequence[Goal], *, predicted_gpus: int, load: float, limits: Limits) -> pl.DataFrame:
     """As `verification`, of a sweep over the loads of `loads_per_test` that may have ended early."""
     cut = None if found.ended == "finished" else f"it ended early: {found.limit or found.ended}"
+    if not found.steps.height:
+        return VERIFICATION.frame([_undriven(goal, found, predicted_gpus, load, cut) for goal in goals])
     return verification(
         found.requests, found.steps, goals, predicted_gpus=predicted_gpus, load=load, limits=limits, cut=cut
     )
+
+
+def _undriven(goal: Goal, found: Sweep, predicted_gpus: int, load: float, cut: str | None) -> dict[str, Any]:
+    """Of a run whose limits were used up before it began."""
+    return {
+        "target": goal.name,
+        "limit_s": goal.limit_s,
+        "predicted_gpus": predicted_gpus,
+        "load": float(load),
+        "gpus": found.config.gpus,
+        "driven_load": 0.0,
+        "load_unit": "1/s" if found.config.is_open else "users",
+        "scope": "whole load" if found.config.gpus == predicted_gpus else "per-GPU load",
+        "simulated": found.simulated,
+        "n": 0,
+        **dict.fromkeys(("value_s", "low_s", "high_s")),
+        "verdict": "invalid",
+        "reason": cut,
+    }
 
 
 WORST = ("interrupted", "server-limited", "client-limited")

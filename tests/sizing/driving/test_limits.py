@@ -44,3 +44,26 @@ def test_the_allowance_is_what_is_left() -> None:
     assert Limits().allowance(Spent(requests=5)) is None
     assert Limits(max_requests=8).allowance(Spent(requests=5)) == 3
     assert Limits(max_requests=3).allowance(Spent(requests=5)) == 0
+
+
+@pytest.mark.parametrize(
+    ("limits", "tokens", "told"),
+    [
+        (Limits(max_tokens=9), (None, None), "--max-tokens 9 cannot be kept: the service reports no tokens"),
+        (Limits(max_tokens=9), (None, 1), None),
+        (Limits(max_requests=9), (None, None), None),
+        (Limits(max_cost=9.0, prices=Prices(request=0.1)), (None, None), None),
+        (
+            Limits(max_cost=9.0, prices=Prices(million_input_tokens=1.0, million_output_tokens=2.0)),
+            (1, None),
+            "--max-cost 9 cannot be kept: the service reports no tokens of answers",
+        ),
+    ],
+)
+def test_a_limit_on_tokens_that_nobody_tells_cannot_be_kept(
+    limits: Limits, tokens: tuple[int | None, int | None], told: str | None
+) -> None:
+    spent = Spent()
+    assert limits.reached(spent) is None
+    spent.add([request(tokens=tokens)])
+    assert limits.reached(spent) == told

@@ -287,6 +287,18 @@ def test_other_limits_end_the_sweep_and_say_so(limits: dict[str, Any], told: str
     assert found.reasons[0] == f"it ended at its limit, {told}"
 
 
+@pytest.mark.parametrize("limits", [{"max_tokens": 300}, {"max_cost": 1.0, "price_million_input": 1.0}])
+def test_a_limit_on_tokens_ends_a_sweep_of_a_service_that_tells_none(limits: dict[str, Any]) -> None:
+    async def workflow(prompt: str) -> str:
+        await asyncio.sleep(0.001)
+        return prompt
+
+    found = run(workflow, users=[2, 4], **FEW | {"least_samples": 100_000, "most_samples": 100_000}, **limits)
+    assert found.ended == "limit"
+    assert "cannot be kept: the service reports no tokens" in str(found.limit)
+    assert found.steps.height == 1
+
+
 def test_levels_close_in_on_the_goal() -> None:
     # Four at a time for 20 ms each: with c users the runtime is c / 4 x 20 ms, and 0.15 s are 30 users.
     with hostile(delay_s=0.02, admit=4) as server:

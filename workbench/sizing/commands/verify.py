@@ -9,6 +9,8 @@ import typer
 
 from workbench.sizing.commands.estimate import Json
 
+_TOGETHER = "at most, of the sweep and its verifications together; the sweep's limit by default."
+
 
 def verify(
     folder: Annotated[Path, typer.Argument(metavar="SWEEP", help="Folder of a sweep with an estimate.")],
@@ -27,6 +29,12 @@ def verify(
     target_confirm: Annotated[
         str | None, typer.Option(metavar="HOST", help="The URL's host once more: needed unless it is this machine.")
     ] = None,
+    max_requests: Annotated[int | None, typer.Option(help=f"Requests {_TOGETHER}", min=1, show_default=False)] = None,
+    max_duration: Annotated[
+        float | None, typer.Option(metavar="S", help=f"Time {_TOGETHER}", show_default=False)
+    ] = None,
+    max_tokens: Annotated[int | None, typer.Option(help=f"Tokens {_TOGETHER}", min=1, show_default=False)] = None,
+    max_cost: Annotated[float | None, typer.Option(help=f"Cost {_TOGETHER}", show_default=False)] = None,
     as_json: Json = False,
 ) -> None:
     """Did p95 hold at the predicted load? Drives it until that is told apart, and says held, failed or undecided.
@@ -42,10 +50,15 @@ def verify(
     from workbench.sizing.driving.progress import watcher
     from workbench.terminal import say
 
+    limits = {
+        "max_requests": max_requests,
+        "max_duration_s": max_duration,
+        "max_tokens": max_tokens,
+        "max_cost": max_cost,
+    }
+    where = {"url": url, "gpus": gpus, "target_confirm": target_confirm}
     with watcher() as told:
-        done = checking.verify(
-            folder, url=url, gpus=gpus, predicted=predicted, target_confirm=target_confirm, watcher=told
-        )
+        done = checking.verify(folder, predicted=predicted, limits=limits, watcher=told, **where)
     if as_json:
         typer.echo(checking.as_json(done.table, folder))
     else:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from workbench import __version__, files, holding, redaction, runs
 from workbench.errors import InputError
 from workbench.sizing.config import SweepConfig
-from workbench.sizing.driving.limits import Spent
+from workbench.sizing.driving.limits import Spent, spent_by
 from workbench.sizing.tables import REQUESTS, STEPS
 
 if TYPE_CHECKING:
@@ -74,13 +74,8 @@ class Journal:
 
     def spent(self) -> Spent:
         """What the steps have used up; requests that were broken off count as one each."""
-        frame = self.requests
-        return Spent(
-            requests=frame.height + int(frame["retries"].sum()) + sum(note.broken_off for note in self.record.notes),
-            duration_s=float(self.steps["duration_s"].sum()),
-            input_tokens=int(frame["input_tokens"].sum()),
-            output_tokens=int(frame["output_tokens"].sum()),
-        )
+        broken_off = sum(note.broken_off for note in self.record.notes)
+        return spent_by(self.requests, self.steps).plus(Spent(requests=broken_off))
 
     def add(self, requests: pl.DataFrame, step: pl.DataFrame, note: StepNote) -> None:
         """Take in a step that has ended, and write it."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
 
 from workbench.sizing.driving.wire import Request
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 @dataclass(frozen=True)
@@ -18,12 +22,15 @@ class Prices:
 
 @dataclass
 class Spent:
-    """What a sweep has used up so far."""
+    """What a sweep has used up so far; of its successes, how many had their tokens told."""
 
     requests: int = 0
     duration_s: float = 0.0
     input_tokens: int = 0
     output_tokens: int = 0
+    answered: int = 0
+    input_told: int = 0
+    output_told: int = 0
 
     def add(self, rows: list[Request]) -> None:
         """Count requests that ended, each of their retries too."""
@@ -31,6 +38,14 @@ class Spent:
             self.requests += 1 + row.retries
             self.input_tokens += row.input_tokens or 0
             self.output_tokens += row.output_tokens or 0
+            if row.outcome == "ok":
+                self.answered += 1
+                self.input_told += row.input_tokens is not None
+                self.output_told += row.output_tokens is not None
+
+    def plus(self, other: Spent) -> Spent:
+        """Both together."""
+        return Spent(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(Spent)))
 
     def cost(self, prices: Prices) -> float:
         """In the currency of the prices.
@@ -44,6 +59,20 @@ class Spent:
         return self.requests * prices.request + tokens / 1e6
 
 
+def spent_by(requests: pl.DataFrame, steps: pl.DataFrame) -> Spent:
+    """What the raw tables of a sweep have used up."""
+    good = requests.filter(requests["outcome"] == "ok")
+    return Spent(
+        requests=requests.height + int(requests["retries"].sum()),
+        duration_s=float(steps["duration_s"].sum()),
+        input_tokens=int(requests["input_tokens"].sum()),
+        output_tokens=int(requests["output_tokens"].sum()),
+        answered=good.height,
+        input_told=good["input_tokens"].count(),
+        output_told=good["output_tokens"].count(),
+    )
+
+
 @dataclass(frozen=True)
 class Limits:
     """Null for no limit; tokens are those of prompts and answers that the service reports."""
@@ -55,7 +84,7 @@ class Limits:
     prices: Prices = Prices()
 
     def reached(self, spent: Spent) -> str | None:
-        """Which limit is reached, in words; null when none is.
+        """Which limit is reached, or cannot be kept since no success had its tokens told; null when none is.
 
         Does not show what is in flight: tokens and cost of those requests come on top.
 
@@ -63,6 +92,8 @@ class Limits:
         --------
         >>> Limits(max_requests=10).reached(Spent(requests=10))
         '--max-requests 10'
+        >>> Limits(max_tokens=900).reached(Spent(requests=1, answered=1))
+        '--max-tokens 900 cannot be kept: the service reports no tokens'
         """
         tokens = spent.input_tokens + spent.output_tokens
         pairs = (
@@ -71,7 +102,23 @@ class Limits:
             ("--max-tokens", self.max_tokens, tokens),
             ("--max-cost", self.max_cost, spent.cost(self.prices)),
         )
-        return next((f"{name} {most:g}" for name, most, used in pairs if most is not None and used >= most), None)
+        reached = (f"{name} {most:g}" for name, most, used in pairs if most is not None and used >= most)
+        return next(reached, self._untold(spent))
+
+    def _untold(self, spent: Spent) -> str | None:
+        """The limit on tokens of which the service does not say how many they are."""
+        if not spent.answered:
+            return None
+        if self.max_tokens is not None and not spent.input_told and not spent.output_told:
+            return f"--max-tokens {self.max_tokens:g} cannot be kept: the service reports no tokens"
+        priced = (
+            (self.prices.million_input_tokens, spent.input_told, "of prompts"),
+            (self.prices.million_output_tokens, spent.output_told, "of answers"),
+        )
+        unknown = [which for price, told, which in priced if price and not told]
+        if self.max_cost is not None and unknown:
+            return f"--max-cost {self.max_cost:g} cannot be kept: the service reports no tokens {' and '.join(unknown)}"
+        return None
 
     def allowance(self, spent: Spent) -> int | None:
         """How many requests may still be sent; null for any number."""

@@ -10,6 +10,7 @@ from workbench.asking import in_a_thread
 from workbench.errors import ConfigError, InputError
 from workbench.sizing.config import SweepConfig, confirm_target, sweep_config
 from workbench.sizing.driving import journal as journals
+from workbench.sizing.driving.limits import Spent
 from workbench.sizing.driving.outcome import Silence, Sweep, Watcher
 from workbench.sizing.driving.prompts import Prompts, read_prompts
 from workbench.sizing.driving.step import Asked
@@ -31,6 +32,7 @@ def run(
     watcher: Watcher | None = None,
     command: str | None = None,
     needs_listener: bool = False,
+    before: Spent | None = None,
     **settings: Any,
 ) -> Sweep:
     """Drive a service through a sweep, from plain Python or from a notebook whose event loop is running.
@@ -50,6 +52,8 @@ def run(
         Told how far it is.
     needs_listener
         Begin only where somebody listens at the URL: else every request of the sweep is counted as refused.
+    before
+        What was used up before, of the same limits.
     **settings
         Fields of `SweepConfig`.
 
@@ -76,7 +80,7 @@ def run(
     asked = Asked()
     work = _prepared(workflow, out, keep, resume, command, settings, listener=needs_listener)
     told = watcher or Silence()
-    return in_a_thread(lambda: work.done(asked, told), asked, told.stopping, name="sizing sweep")
+    return in_a_thread(lambda: work.done(asked, told, before), asked, told.stopping, name="sizing sweep")
 
 
 async def drive(

@@ -39,8 +39,8 @@ class Work:
         self._trace = read_trace(config.trace) if config.trace is not None else []
         self._last_runtime_s: float | None = None
 
-    async def done(self, asked: Asked, watcher: Watcher) -> Sweep:
-        """Drive it to its end.
+    async def done(self, asked: Asked, watcher: Watcher, before: Spent | None = None) -> Sweep:
+        """Drive it to its end; its limits are on what was used up before, too.
 
         Raises
         ------
@@ -50,15 +50,15 @@ class Work:
         with journals.alone_in(self.journal.folder), journals.ending(self.journal.run):
             opening = wire.Open(_target(self.config), self._the_prompts)
             async with Crew(opening, self.config.processes, self._workflow) as crew:
-                ended, limit = await self._levels(crew, asked, watcher)
+                ended, limit = await self._levels(crew, asked, watcher, before or Spent())
             if ended == "finished":
                 self.journal.finish()
             return self._concluded(ended, limit)
 
-    async def _levels(self, crew: Crew, asked: Asked, watcher: Watcher) -> tuple[str, str | None]:
+    async def _levels(self, crew: Crew, asked: Asked, watcher: Watcher, before: Spent) -> tuple[str, str | None]:
         """Hold one level after the other; why it ended, and the limit when it was one."""
         journal, rules = self.journal, _rules(self.config)
-        spent = journal.spent()
+        spent = journal.spent().plus(before)
         levels = Levels(self.config)
         while (load := levels.following(journal.requests, journal.steps)) is not None:
             if (limit := rules.limits.reached(spent)) is not None:
