@@ -16,6 +16,7 @@ from workbench.display import headline
 from workbench.scaletest import key_numbers, sides
 from workbench.scaletest.analysing import analyse
 from workbench.scaletest.notebook_config import NotebookConfig
+from workbench.scaletest.result_tables import MILESTONES
 from workbench.scaletest.sides import Session, SideRun
 from workbench.scaletest.study import Study
 from workbench.scaletest.upstream.exporting import export
@@ -165,12 +166,30 @@ def imported(folder: Path) -> Path:
 def test_an_imported_run_has_a_name_an_answer_and_nothing_made_up(tmp_path: Path) -> None:
     found = studied(imported(tmp_path))
     assert found.found.names == ("imported",)
-    assert "95 % were scheduled within" in found.answer
+    said = "Of those sampled 95 % were decided (scheduled or told unschedulable) within"
+    assert found.answer.startswith(said)
+    assert found.answer.endswith("of being submitted; the files do not say at which rate.")
     assert "neither plan nor cluster are known" in found.notes[0]
     ((value, unit, note),) = numbers(found).values()
     assert (value > 0, unit, note) == (True, "s", "sent to decided")
     assert found.step == "sent to decided"
     assert found.found.durations(found.step).height == 20
+
+
+def test_an_imported_run_without_a_decision_says_so(tmp_path: Path) -> None:
+    found = imported(tmp_path)
+    sent = MILESTONES.read(found / "tables").filter(pl.col("milestone") != "decided")
+    MILESTONES.write(sent, found / "tables")
+    assert analyse(found).answer.startswith("Of no workload that was sampled a decision is known; ")
+
+
+def test_two_imported_sides_are_said_to_decide_and_not_to_schedule(tmp_path: Path) -> None:
+    slow, quick = (imported(tmp_path / name) for name in ("slow", "quick"))
+    table = MILESTONES.read(slow / "tables")
+    later = pl.when(pl.col("milestone") == "decided").then(pl.col("server_s") * 3 + 60).otherwise("server_s")
+    MILESTONES.write(table.with_columns(later.alias("server_s")), slow / "tables")
+    found = Study(NotebookConfig(), sides.together([slow] * 2, [quick] * 2, ("slow", "quick")))
+    assert "Deciding (scheduled or told unschedulable) is faster with quick" in found.answer
 
 
 def test_two_imported_runs_are_compared_by_their_own_total(tmp_path: Path) -> None:

@@ -185,20 +185,28 @@ class Analysis:
     def answer(self) -> str:
         """The result in one sentence."""
         if self.imported:
-            return f"{self._waited('sent to decided', 'mixed', 'being submitted')}; the files do not say at which rate."
+            return f"{self._decided()}; the files do not say at which rate."
         gang = ""
         if self.gangs.height:
             whole = int(self.gangs["complete"].sum())
             gang = f"; {whole} of {self.gangs.height} gangs were ever complete"
-        return f"{self.sustainable.text}. {self._waited('due to scheduled', 'client', 'being due')}{gang}."
+        return f"{self.sustainable.text}. {self._waited()}{gang}."
 
-    def _waited(self, step: str, clock: str, since: str) -> str:
+    def _decided(self) -> str:
+        """Of imported runs: their files tell a scheduler's decision, and not which one."""
+        found = self.quantile("sent to decided", 0.95, "mixed")
+        if found is None:
+            return "Of no workload that was sampled a decision is known"
+        told = "decided (scheduled or told unschedulable)"
+        return f"Of those sampled 95 % were {told} within {seconds(found)} of being submitted"
+
+    def _waited(self) -> str:
         """The highest quantile that is known, in words."""
         for share, words in ((0.95, "95 % were scheduled"), (0.5, "Half were scheduled")):
-            found = self.quantile(step, share, clock)
+            found = self.quantile("due to scheduled", share)
             if found is not None:
                 more = "" if share == 0.95 else ", more than 5 % never were"
-                return f"{words} within {seconds(found)} of {since}{more}"
+                return f"{words} within {seconds(found)} of being due{more}"
         return "More than half were never scheduled" if self.steps.height else "Nothing was seen to be scheduled"
 
     def quantile(self, step: str, share: float, clock: str = "client") -> float | None:

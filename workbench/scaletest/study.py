@@ -71,7 +71,7 @@ class Study:
         return f"Sustained: {rates}{' (first run of each)' if several else ''}. "
 
     def _compared(self) -> str:
-        """Whose pods are scheduled sooner."""
+        """Whose pods are scheduled sooner; of imported runs decided, which may also be: not now."""
         a, b = self.found.names[:2]
         rows = self.comparison.filter(pl.col("step") == self.found.total[0]).sort("quantile").to_dicts()
         if not rows or rows[0]["ratio"] is None:
@@ -80,9 +80,10 @@ class Study:
         one, tail = rows[0], rows[-1]
         times = f"{seconds(one['a_s'])} with {a} and {seconds(one['b_s'])} with {b}"
         waited = f"the median from {self.found.total[0]} is {times} ({_ratio(one, a, b)})"
+        what = "Deciding (scheduled or told unschedulable)" if self.found.imported else "Scheduling"
         told = {
-            "FASTER": f"Scheduling is faster with {b}: {waited}",
-            "SLOWER": f"Scheduling is slower with {b}: {waited}",
+            "FASTER": f"{what} is faster with {b}: {waited}",
+            "SLOWER": f"{what} is slower with {b}: {waited}",
             "SAME": f"The medians of {a} and {b} differ by less than 5 %: {waited}",
             "UNDECIDED": f"Whether {a} or {b} is faster is not decided: {waited}; {one['reason']}",
         }[one["verdict"]]
