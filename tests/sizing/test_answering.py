@@ -7,8 +7,9 @@ import pytest
 
 from tests.sizing.making import closed, requests, steps
 from workbench.errors import ConfigError, InputError
-from workbench.sizing import next_steps
+from workbench.sizing import key_numbers, next_steps
 from workbench.sizing.answering import answer, joined
+from workbench.sizing.charts import chart_goodput
 from workbench.sizing.config import Goal, sweep_config
 from workbench.sizing.simulation import virtual
 from workbench.sizing.simulation.service import Service
@@ -97,6 +98,31 @@ def test_goodput_counts_only_what_is_within_every_limit() -> None:
     row = found.goodput.row(0, named=True)
     assert row["within_share"] == pytest.approx(0.5, abs=0.01)
     assert row["cost_per_1000"] == pytest.approx(1 / row["goodput_per_s"], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("row", "goals", "share"),
+    [
+        ({}, ["ttft p95<=1"], None),
+        ({"ttft_s": 0.5}, ["ttft p95<=1"], 1.0),
+        ({}, ["ttft p95<=1", "p95<=0.5"], 0.0),
+        ({"output_tokens": 1}, ["itl p95<=1"], 1.0),
+        ({"output_tokens": 2}, ["itl p95<=1"], None),
+        ({"llm_s": None}, ["llm p95<=1"], None),
+    ],
+)
+def test_an_answer_whose_metric_is_unknown_is_not_known_to_be_in_time(
+    row: dict[str, object], goals: list[str], share: float | None
+) -> None:
+    sent = [{"intended_s": n / 10, "sent_s": n / 10, "ended_s": n / 10 + 1} | row for n in range(300)]
+    asked = [Goal.read(goal) for goal in goals]
+    found = answer(requests(sent), steps({"users": 10}), asked, 10, gpu_price_per_hour=1.0)
+    served = found.goodput.row(0, named=True)
+    assert served["within_share"] == share
+    for name in ("goodput_per_s", "goodput_per_gpu", "cost_per_1000"):
+        assert (served[name] is None) == (share is None or (name == "cost_per_1000" and not share))
+    chart_goodput(found.points, found.goodput).to_dict()
+    key_numbers.of_answer(found)
 
 
 def test_points_that_are_not_valid_are_left_out_and_said() -> None:

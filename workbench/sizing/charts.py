@@ -275,13 +275,15 @@ def chart_goodput(points: pl.DataFrame, goodput: pl.DataFrame) -> alt.Chart:
     Parameters
     ----------
     points, goodput
-        The tables of those names; steps of one load count by their mean.
+        The tables of those names; steps of one load count by their mean. Steps of which it is not known what was within
+        have no dot there.
     """
     served = POINTS.check(points).select("step", "gpus", "rate_per_s")
     joined = GOODPUT.check(goodput).join(served, on="step").filter(pl.col("gpus") == pl.col("gpus").max())
     parts = {"within all targets": pl.col("goodput_per_gpu"), "all requests": pl.col("rate_per_s") / pl.col("gpus")}
     tidy = pl.concat(joined.select("load", served=pl.lit(name), requests_per_s=value) for name, value in parts.items())
-    shown = tidy.group_by("served", "load", maintain_order=True).agg(pl.col("requests_per_s").mean())
+    known = tidy.drop_nulls("requests_per_s")
+    shown = known.group_by("served", "load", maintain_order=True).agg(pl.col("requests_per_s").mean())
     chart = charts.ladder(
         shown.sort("served", "load", descending=[True, False]),
         title="Requests a second of one GPU",

@@ -52,7 +52,8 @@ def _goodput(found: Answer, row: dict[str, Any]) -> list[KeyNumber]:
     best = carried.sort("load").row(-1, named=True)
     served = found.goodput.filter(step=best["step"]).row(0, named=True)
     unit = "users" if row["load_unit"] == "users" else "a second"
-    note = f"at {best['load']:g} {unit}, {served['within_share']:.1%} in time"
+    in_time = "in time: unknown" if served["within_share"] is None else f"{served['within_share']:.1%} in time"
+    note = f"at {best['load']:g} {unit}, {in_time}"
     return [("goodput of a GPU", served["goodput_per_gpu"], "requests/s", note)]
 
 

@@ -207,9 +207,14 @@ GOODPUT = Table(
     (
         Column("step", "int", "Number of the step."),
         Column("load", "float", "The load of the step."),
-        Column("within_share", "float", "Kept requests that were answered within the limits of all targets."),
-        Column("goodput_per_s", "float", "Requests a second within all limits.", unit="1/s"),
-        Column("goodput_per_gpu", "float", "The same for one GPU.", unit="1/s"),
+        Column(
+            "within_share",
+            "float",
+            "Kept requests answered within the limits of all targets; null: a success lacks a target's metric.",
+            nullable=True,
+        ),
+        Column("goodput_per_s", "float", "Requests a second within all limits.", unit="1/s", nullable=True),
+        Column("goodput_per_gpu", "float", "The same for one GPU.", unit="1/s", nullable=True),
         Column("tokens_per_s_per_gpu", "float", "Output tokens a second of one GPU.", unit="1/s", nullable=True),
         Column("cost_per_1000", "float", "Price of 1,000 requests within the limits.", nullable=True),
     ),
