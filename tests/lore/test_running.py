@@ -16,6 +16,7 @@ from workbench import lore
 from workbench.errors import ConfigError
 from workbench.lore import running, tables
 from workbench.lore.bridge import bridge
+from workbench.lore.picking import plan_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -108,6 +109,46 @@ def test_rows_and_times_are_known_after_the_run(seen: dict[str, Any]) -> None:
     assert nodes["SortMergeJoin"].rows == 230
     assert "230 rows" in seen["tree"].render()
     assert not seen["tree"].provisional
+
+
+# No value has this hash.
+EMPTIED = (
+    "SELECT k, count(*) c FROM (SELECT id % 7 k, id FROM range(0, 1000, 1, 2)) WHERE hash(id) = 12345678 GROUP BY k"
+)
+
+
+def test_operators_that_gave_no_rows_are_told_with_0_rows(spark: SparkSession) -> None:
+    spark.conf.set("spark.sql.adaptive.enabled", "false")
+    try:
+        frame = spark.sql(EMPTIED)
+        fresh = lore.tag(frame, run=False)
+        assert [node.rows for node in fresh.nodes.values()] == [None] * len(fresh.nodes)
+        plan = plan_table(lore.tag(frame))
+        again = lore.tag(frame)
+    finally:
+        spark.conf.set("spark.sql.adaptive.enabled", "true")
+    rows = [(row["operator"], row["rows_in"], row["n_rows"]) for row in plan.iter_rows(named=True)]
+    assert [row for row in rows if row[0] in ("HashAggregate", "Filter", "Range")] == [
+        ("HashAggregate", 0, 0),
+        ("HashAggregate", 0, 0),
+        ("Filter", 1000, 0),
+        ("Range", None, 1000),
+    ]
+    assert [node.rows for node in again.nodes.values()] == plan.sort("lore_id")["n_rows"].to_list()
+
+
+def test_a_plan_that_ran_and_counted_nothing_has_0_rows(spark: SparkSession) -> None:
+    tree = lore.tag(spark.sql("SELECT rand() > 2 AS x FROM VALUES (1) AS t(y) WHERE false"), labels=False)
+    assert [node.rows for node in tree.nodes.values()] == [0]
+
+
+def test_a_sample_that_is_interpreted_is_not_said_to_give_no_rows(spark: SparkSession) -> None:
+    spark.conf.set("spark.sql.codegen.wholeStage", "false")
+    try:
+        tree = lore.tag(spark.table("a").sample(0.5, seed=3), labels=False)
+    finally:
+        spark.conf.set("spark.sql.codegen.wholeStage", "true")
+    assert next(node.rows for node in tree.nodes.values() if node.name == "Sample") is None
 
 
 def test_a_second_tag_runs_nothing_and_gives_the_same(spark: SparkSession, seen: dict[str, Any]) -> None:

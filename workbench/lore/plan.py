@@ -49,7 +49,7 @@ class Node:
     text
         Spark's own line for it, without locations of files.
     rows, time_ms
-        What its metrics say after a run, added over tasks; null where they say nothing.
+        What its metrics say after a run, added over tasks; null where they say nothing, 0 rows where they say so.
     span, span_ms
         The code-generated stage that begins with it, and the time of all operators in it.
     codegen_id
@@ -218,6 +218,8 @@ def looked_through(plan: Any, *, most: int = 1_000_000) -> Any:
     return plan
 
 
+# Interpreted, it has the metric and never counts.
+_UNCOUNTED = ("SampleExec",)
 # Nodes of the inline jar.
 HOOKS = ("LoreDumpExec", "LoreFingerprintExec")
 
@@ -245,16 +247,29 @@ class _Builder:
         return node
 
 
-def with_metrics(tree: Tree) -> Tree:
-    """Fill in rows and times from the metrics that the plan's own objects gathered in this session."""
+def with_metrics(tree: Tree, *, ran: bool = False) -> Tree:
+    """Fill in rows and times from the metrics that the plan's own objects gathered in this session.
+
+    Parameters
+    ----------
+    tree
+        The plan.
+    ran
+        It is known to have run. Else it has when some operator counted rows or time: only then 0 rows are 0 rows.
+    """
+    counted: list[tuple[Node, int]] = []
     for node in tree.root.walk():
         if node.lore_id is None:
             continue
         metrics = dict(_metrics(node.java))
-        rows = metrics.get("numOutputRows")
-        node.rows = int(rows.value()) if rows is not None and not rows.isZero() else node.rows
+        if (rows := metrics.get("numOutputRows")) is not None:
+            counted.append((node, int(rows.value())))
         node.time_ms = _added(metrics)
         node.span_ms = _added(dict(_metrics(node.span))) if node.span is not None else None
+    ran = ran or any(count for _, count in counted) or any(node.time_ms is not None for node in tree.root.walk())
+    for node, count in counted:
+        if count or (ran and node.kind not in _UNCOUNTED):
+            node.rows = count
     return tree
 
 

@@ -57,7 +57,7 @@ def tagged(frame: DataFrame, *, run: bool = True, labels: bool = True) -> Tree:
             show(Tree.of_plan(found, query.executedPlan()), query.executedPlan(), execution_id)
 
     found.within_execution(query, "lore tag", body)
-    return with_metrics(Tree.of_plan(found, query.executedPlan()))
+    return with_metrics(Tree.of_plan(found, query.executedPlan()), ran=True)
 
 
 def document(tree: Tree) -> dict[str, Any]:
