@@ -118,9 +118,12 @@ def test_the_binding_target_is_the_one_that_is_planned_with(tmp_path: Path) -> N
     assert not found.simulated
 
 
-def test_a_capacity_with_one_end_is_a_point(tmp_path: Path) -> None:
-    found = inputs.read_service(str(sizing_run(tmp_path, capacity_low=30.0)), accept_invalid=False)
-    assert found.carried.is_point
+@pytest.mark.parametrize(("end", "value", "ends"), [("low", 25.0, (25.0, 64.0)), ("high", 50.0, (32.0, 50.0))])
+def test_a_capacity_with_one_end_gets_the_other_as_far_from_the_value(
+    tmp_path: Path, end: str, value: float, ends: tuple[float, float]
+) -> None:
+    found = inputs.read_service(str(sizing_run(tmp_path, **{f"capacity_{end}": value})), accept_invalid=False)
+    assert (found.carried.low, found.carried.high) == pytest.approx(ends)
 
 
 def test_a_sizing_run_without_a_number_says_why(tmp_path: Path) -> None:

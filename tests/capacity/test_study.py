@@ -134,6 +134,20 @@ def test_a_plan_that_takes_scaling_for_granted_says_so(tmp_path: Path) -> None:
     assert said not in plan(config(**asked | {"users": ["40 hours=9"]})).notes
 
 
+def test_an_end_that_is_not_known_widens_the_plan_and_is_told(tmp_path: Path) -> None:
+    asked = {"speedup": "", "scaletest": "", "indicators": "", "users": ["400 hours=9"], "draws": 2000}
+    found = plan(config(**asked, sizing=sizing_run(tmp_path, capacity_low=25.0)))
+    assert "An end is not known, and taken as far from the value as the other: load per replica (upper)." in found.notes
+    row = found.sources.row(by_predicate=pl.col("input") == "load per replica", named=True)
+    assert (row["low"], row["high"]) == pytest.approx((25.0, 64.0))
+    assert "no interval" not in row["note"]
+    assert "its upper end is not known" in row["note"]
+    low, _, high = figures(found)[summing.SERVICE_GPUS]
+    # 400 / 64 and 400 / 25, in replicas of 2 GPUs.
+    assert (low, high) == pytest.approx((14.0, 32.0), abs=2)
+    assert found.check()["holds"].all()
+
+
 def test_without_a_price_there_is_no_cost(tmp_path: Path) -> None:
     found = by_hand(tmp_path, price_per_node_h=None)
     assert summing.COST_SCALED not in figures(found)

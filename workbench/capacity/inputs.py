@@ -58,14 +58,14 @@ class Jobs:
         """What a job of the class takes on the candidate: the mean over its applications, in seconds.
 
         Ends of the mean are means of the ends: the applications were predicted with the same factors, so their errors
-        are taken as common. Without an interval for each of them it is a point.
+        are taken as common. Where one end is not known of all of them it is mirrored; without any it is a point.
         """
         found = self.of(one)
         value = _mean(found["predicted_s"])
         low, high = _mean(found["predicted_low_s"]), _mean(found["predicted_high_s"])
         if value is None:
             raise InputError("an application without a prediction", where=f"jobs, {one.name}")
-        return Quantity(f"duration of {name or one.name}", value, "s", low=low, high=high, level=self.level)
+        return Quantity(f"duration of {name or one.name}", value, "s", low=low, high=high, level=self.level).whole()
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def read_service(folder: str, *, accept_invalid: bool) -> Service:
         )
     one = row[0]
     unit = "users" if one["load_unit"] == "users" else "requests/s"
-    carried = Quantity("load per replica", one["capacity"], unit, one["capacity_low"], one["capacity_high"])
+    carried = Quantity("load per replica", one["capacity"], unit, one["capacity_low"], one["capacity_high"]).whole()
     simulated = bool(steps["simulated"].any())
     target = str(one["target"])
     law = _law(opened, target)
@@ -214,7 +214,7 @@ def read_stack(folder: str, *, accept_invalid: bool) -> Stack:
     one = rows[0]
     # The baseline against itself is 1, and not uncertain.
     low, high = (None, None) if one["baseline"] else (one["low"], one["high"])
-    ratio = Quantity("stack ratio", one["ratio"], "×", low=low, high=high, level=one["level"])
+    ratio = Quantity("stack ratio", one["ratio"], "×", low=low, high=high, level=one["level"]).whole()
     metrics = tuple(effects["metric"].unique(maintain_order=True).to_list())
     return Stack(opened, one["stack"], bases[0] if bases else "the baseline", ratio, metrics, bool(one["predicted"]))
 

@@ -28,6 +28,8 @@ class Quantity:
         Ends of its interval; null: a point.
     level
         Confidence of the interval, in (0, 1).
+    mirrored
+        The end that `whole` put in place of one that is not known, lower or upper; empty for none.
     """
 
     name: str
@@ -36,6 +38,7 @@ class Quantity:
     low: float | None = None
     high: float | None = None
     level: float = 0.9
+    mirrored: str = ""
 
     def __post_init__(self) -> None:
         ends = [one for one in (self.low, self.high) if one is not None]
@@ -53,6 +56,23 @@ class Quantity:
     def is_point(self) -> bool:
         """It has no interval."""
         return self.low is None or self.high is None
+
+    def whole(self) -> Quantity:
+        """With both ends where one is known: the other lies as far from the value, on logarithms.
+
+        Left out, the end that is known would go with it, and nothing would vary.
+
+        Examples
+        --------
+        >>> found = Quantity("users per replica", 40.0, low=25.0).whole()
+        >>> found.low, found.high, found.mirrored
+        (25.0, 64.0, 'upper')
+        """
+        if self.low is not None and self.high is None:
+            return replace(self, high=self.value**2 / self.low, mirrored="upper")
+        if self.high is not None and self.low is None:
+            return replace(self, low=self.value**2 / self.high, mirrored="lower")
+        return self
 
     def at(self, z: Floats) -> Floats:
         """The figure at standard normal deviates: the value at 0, the ends of the interval at those of its level.

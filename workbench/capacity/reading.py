@@ -155,6 +155,7 @@ def _row(one: Quantity, opened: Opened | None, note: str) -> dict[str, Any]:
     ends = {"low": None if one.is_point else one.low, "high": None if one.is_point else one.high, "level": level}
     said = _origin(opened)
     note = f"{note}; a point: it has no interval" if one.is_point else note
+    note = f"{note}; its {one.mirrored} end is not known, and taken as far from the value" if one.mirrored else note
     return {"input": one.name, "value": one.value, **ends, "unit": one.unit, **said, "note": note}
 
 

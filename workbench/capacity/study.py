@@ -193,9 +193,11 @@ class Study:
     def _assumed(self) -> list[str]:
         points = [one.name for one in self.model.quantities if one.is_point]
         said = f"Without an interval, and so never varied: {', '.join(points)}." if points else ""
+        open_ends = [f"{one.name} ({one.mirrored})" for one in self.model.quantities if one.mirrored]
+        ends = f"An end is not known, and taken as far from the value as the other: {', '.join(open_ends)}."
         draws = f"{number(self.config.draws)} draws, each input from its own interval, independent of the others."
         even = self.break_even
-        return [draws, said, self._scaling, even.text if even is not None else ""]
+        return [draws, said, ends if open_ends else "", self._scaling, even.text if even is not None else ""]
 
     @property
     def _scaling(self) -> str:
