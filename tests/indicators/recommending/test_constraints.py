@@ -163,6 +163,20 @@ def test_security_wants_a_file_and_leaves_out_what_nobody_looked_at(tmp_path: Pa
     assert any("nobody looked" in one.message for _, one in other.said)
 
 
+@pytest.mark.parametrize(("named", "warned"), [("numpy", False), ("pandas", True)])
+def test_security_by_osv_records_tells_which_packages_none_of_them_names(
+    named: str, warned: bool, tmp_path: Path
+) -> None:
+    affected = [{"package": {"ecosystem": "PyPI", "name": named}, "versions": ["0.1"]}]
+    path = tmp_path / "osv.json"
+    path.write_text(json.dumps([{"id": "PYSEC-7", "affected": affected}]))
+    made = recommended(making.numpy_session(), type="security", vulnerabilities=path)
+    assert reasons(made) == {}
+    told = {stack: one.message for stack, one in made.said if one.type == "WARNING" and "OSV" in one.message}
+    sentence = "{}: no OSV record names numpy: nothing known, or nobody looked"
+    assert told == ({name: sentence.format(name) for name in made.table["stack"]} if warned else {})
+
+
 def test_a_stack_that_was_taken_back_is_left_out() -> None:
     made = recommended(making.numpy_session(), stacks=dated("2024-01-01T00:00:00Z", yanked=True))
     assert reasons(made) == {NAMES["2.4.6"]: "taken back (yanked) from the index: numpy 2.4.6"}

@@ -142,7 +142,10 @@ def test_a_report_of_pip_audit_knows_the_very_versions_it_looked_at(tmp_path: Pa
 
 
 def test_osv_records_cannot_tell_who_was_looked_at(tmp_path: Path) -> None:
-    assert v.read(written(tmp_path, [osv()])).unaudited({"pandas": "1.0"}) == []
+    known = v.read(written(tmp_path, [osv()]))
+    assert known.unaudited({"pandas": "1.0"}) == []
+    assert known.unnamed({"pandas": "1.0", "NumPy": "1.0"}) == ["pandas"]
+    assert v.read(written(tmp_path, AUDIT)).unnamed({"pandas": "1.0"}) == []
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,8 @@ def recommend(
         typer.Option(
             "--type",
             help="performance: best mix; stable: that, old enough and surely not worse; security: that, and nothing "
-            "vulnerable or never looked at; latest: newest versions; testing: most to learn.",
+            "known to be vulnerable, or that pip-audit did not look at (OSV records cannot tell: a warning names what "
+            "none of them names); latest: newest versions; testing: most to learn.",
         ),
     ] = "performance",
     session: Annotated[str | None, typer.Option(metavar="ID", help="Which session, when there are several.")] = None,

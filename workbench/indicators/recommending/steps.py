@@ -199,6 +199,10 @@ class Cautions(Wrap):
             said.append(warning)
         if self.known and (missing := self.known.unaudited(stack.packages)):
             said.append(stack.warning(f"{stack.name}: nobody looked for vulnerabilities of {', '.join(missing[:5])}"))
+        if self.known and (unnamed := self.known.unnamed(stack.packages)):
+            more = f" and {len(unnamed) - 5} more" if len(unnamed) > 5 else ""
+            named = f"no OSV record names {', '.join(unnamed[:5])}{more}"
+            said.append(stack.warning(f"{stack.name}: {named}: nothing known, or nobody looked"))
         if self.context.recommendation_type == "stable":
             unknown = sorted(name for name in stack.packages if stack.uploaded.get(name) is None)
             if unknown:

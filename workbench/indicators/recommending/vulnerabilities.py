@@ -103,6 +103,12 @@ class Known:
         pairs = ((name, version, (canonicalize_name(name), version)) for name, version in sorted(packages.items()))
         return [f"{name} {version}" for name, version, pair in pairs if pair not in self.audited]
 
+    def unnamed(self, packages: Mapping[str, str]) -> list[str]:
+        """The packages that no OSV record names: nothing is known of them; none for a report of pip-audit."""
+        if self.audited is not None:
+            return []
+        return [name for name in sorted(packages) if canonicalize_name(name) not in self.found]
+
 
 def read(path: Path) -> Known:
     """The vulnerabilities in a file: OSV records (one, an array, or one a line), or `pip-audit --format json`.
