@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from workbench import runs
 from workbench.capacity import binding, invariants, summing, tables
 from workbench.capacity.study import Study, plan, study, verdict
 from workbench.display import headline
-from workbench.errors import ConfigError, InputError
+from workbench.errors import BrokenInvariantError, ConfigError, InputError
 
 JOBS = ["etl applications='etl*' gpus=2 pods=4 per_hour=7 hours=9"]
 BY_HAND: dict[str, Any] = {"jobs": JOBS, "users": ["100 hours=9"], "least_replicas": 0, "draws": 100}
@@ -146,6 +147,22 @@ def test_an_end_that_is_not_known_widens_the_plan_and_is_told(tmp_path: Path) ->
     # 400 / 64 and 400 / 25, in replicas of 2 GPUs.
     assert (low, high) == pytest.approx((14.0, 32.0), abs=2)
     assert found.check()["holds"].all()
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(40.0, 40.0), (40.0, 48.0), (25.0, 40.0), (40.0 - 1e-12, 40.0 + 1e-12), (40.0 - 1e-12, 48.0)]
+)
+def test_a_side_without_width_has_no_draws_beyond_it(tmp_path: Path, low: float, high: float) -> None:
+    asked = {"speedup": "", "scaletest": "", "indicators": "", "users": ["400 hours=9"]}
+    found = plan(config(**asked, sizing=sizing_run(tmp_path, capacity_low=low, capacity_high=high)))
+    checks = found.check()
+    assert checks["holds"].all()
+    assert any("draws of load per replica" in name for name in checks["check"].to_list()) == (high - low > 1)
+    if high - low > 1:
+        # A side that has a width is still looked at: draws three times as far out.
+        farther = 40 * (found.given["load per replica"] / 40) ** 3
+        with pytest.raises(BrokenInvariantError, match="load per replica"):
+            replace(found, given=found.given | {"load per replica": farther}).check()
 
 
 def test_without_a_price_there_is_no_cost(tmp_path: Path) -> None:
