@@ -101,6 +101,18 @@ def test_what_cannot_be_judged_says_why(model: FactorModel, logs: Measured) -> N
     assert table.filter(pl.col("recommendation") == "not judged")["predicted_s"].null_count() == 4
 
 
+def test_one_large_run_among_those_of_a_call_site_moves_no_ratio(model: FactorModel, logs: Measured) -> None:
+    by_work = model.model_copy(update={"time_weight": 0.6})
+    first = logs.executions.filter(pl.col("number") == pl.col("number").min())
+    times = {"sql_id": pl.col("sql_id") + 1000, "wall_s": pl.col("wall_s") * 10}
+    large = logs.pieces.join(first, on=["session", "sql_id"], how="semi").with_columns(**times)
+    large = large.with_columns(work=pl.col("work").list.eval(pl.element() * 10))
+    every = Measured(pl.concat([logs.executions, first.with_columns(**times)]), pl.concat([logs.pieces, large]))
+    joined = predict(by_work, every).join(predict(by_work, logs), on=["session", "query"])
+    assert joined["n_executions"].to_list() == [3] * joined.height
+    assert ((joined["ratio"] / joined["ratio_right"]).log().abs() < 0.05).all()
+
+
 def test_cost_follows_time_and_prices(model: FactorModel, logs: Measured) -> None:
     row = qualify(
         model, frame(application(f"{BASELINE}-0")), logs, Terms(baseline_price_per_h=36.0, candidate_price_per_h=72.0)

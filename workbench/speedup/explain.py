@@ -190,17 +190,17 @@ def _parts(rows: pl.DataFrame, pieces: Cuts, values: Floats, columns: list[int],
         if part_s <= 0:
             continue
         whole_s = float(values[i].sum())
-        amount = float(pieces.amount[i, columns].sum()) * _passes(rows, row)
         shared = bool(pieces.shared[i])
-        mine = [node for node, name in zip(row["node_ids"], row["operators"], strict=True) if name in wanted]
+        theirs = zip(row["node_ids"], row["work"], row["operators"], strict=True)
+        mine = [(node, amount) for node, amount, name in theirs if name in wanted]
         priced = float((pieces.work[i, columns] * prices[i, columns]).sum() / pieces.work[i, columns].sum())
         found.append(
             {name: row[name] for name in ("label", "session", "sql_id", "run", "piece", "stage_id", "basis")}
             | {
                 "operators": row["operators"] or [row["term"]],
-                "nodes": mine,
+                "nodes": [node for node, _ in mine],
                 "piece_s": row["wall_s"],
-                "work": amount,
+                "work": sum(amount for _, amount in mine),
                 "price_s": priced if shared else None,
                 "share": part_s / whole_s,
                 "run_weight": row["run_weight"],
@@ -208,12 +208,6 @@ def _parts(rows: pl.DataFrame, pieces: Cuts, values: Floats, columns: list[int],
             }
         )
     return EXPLAINED.frame(found)
-
-
-def _passes(rows: pl.DataFrame, row: dict[str, Any]) -> int:
-    """Runs in the row's session: `cuts` averages the amounts over them."""
-    same = rows.filter(pl.col("label") == row["label"], pl.col("session") == row["session"])
-    return int(same["sql_id"].n_unique())
 
 
 def _sums(rows: pl.DataFrame, parts: pl.DataFrame) -> pl.DataFrame:

@@ -34,7 +34,7 @@ class Cuts:
     """Pieces as arrays. Row i is a piece; `owner` its row in `keys` (label, session, query, wall_s).
 
     `work` tells how a shared time may be split, and has a 1 where a time is one operator's; `amount` is the work
-    itself, averaged over the passes.
+    itself, of the median pass as the times are.
     """
 
     keys: pl.DataFrame
@@ -54,16 +54,20 @@ class Cuts:
 def cuts(measured: Measured) -> Cuts:
     """Pieces of the executions that count, averaged over the passes of a session, summing to their median wall time.
 
+    Their work likewise sums to the passes' median work.
     A column is an operator (with a star where it ran on the accelerator) or a term such as idle. A piece of one
     owner has 1 in that column, a shared one the work of each of its operators.
     """
     good = measured.executions.filter(pl.col("why_not").is_null())
     group = ["label", "session", "query"]
-    owners = good.group_by(group).agg(
-        scale=pl.col("wall_s").median() / pl.col("wall_s").sum(), wall_s=pl.col("wall_s").median(), n=pl.len()
+    of = ["label", "session", "sql_id"]
+    works = measured.pieces.group_by(of).agg(work=pl.col("work").list.sum().sum())
+    owners = (
+        good.join(works, on=of, how="left")
+        .group_by(group)
+        .agg(scale=_of_median("wall_s"), work_scale=_of_median("work"), wall_s=pl.col("wall_s").median())
     )
     keys = owners.sort(group).with_row_index("owner")
-    of = ["label", "session", "sql_id"]
     numbers = good.select(*of, "query").join(keys.drop("wall_s"), on=group).drop("query")
     rows = measured.pieces.join(numbers, on=of).filter(pl.col("wall_s") > 0).sort("owner", "sql_id", "piece")
     named = [_names(row) for row in rows.select("term", "operators", "accelerated", "work").iter_rows()]
@@ -75,19 +79,25 @@ def cuts(measured: Measured) -> Cuts:
             amount[i, place[name]] += value
     many = np.array([len(row) > 1 for row in named], dtype=np.bool_)
     present = np.array([[name in row for name in columns] for row in named], dtype=np.float64).reshape(amount.shape)
+    # Times are those of the median pass, so work must be, too: prices then hold for logs of any number of passes, and
+    # where runs of one description differ in size, work goes with time.
+    amount *= rows["work_scale"].to_numpy()[:, None]
     told = amount.sum(axis=1) > 0
-    # Times are those of one pass, so work must be, too: prices then hold for logs of any number of passes.
-    passes = np.maximum(rows["n"].to_numpy(), 1)[:, None]
     return Cuts(
-        keys.drop("scale", "n", "owner"),
+        keys.drop("scale", "work_scale", "owner"),
         rows["owner"].to_numpy().astype(np.intp),
         (rows["wall_s"] * rows["scale"]).to_numpy(),
         many & told,
         # Where no operator tells its rows, all get the same part.
-        np.where((many & told)[:, None], amount / passes, present),
-        amount / passes,
+        np.where((many & told)[:, None], amount, present),
+        amount,
         columns,
     )
+
+
+def _of_median(column: str) -> pl.Expr:
+    """What makes the passes' sum their median; one over their number where there is nothing to sum."""
+    return (pl.col(column).median() / pl.col(column).sum()).fill_nan(None).fill_null(1 / pl.len())
 
 
 def _names(row: tuple[str | None, list[str], list[bool], list[float]]) -> Mapping[str, float]:
