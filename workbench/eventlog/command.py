@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -58,8 +57,6 @@ def facts(
     from workbench.eventlog.reader import write
     from workbench.eventlog.sources import find_all
 
-    # Rows are many small objects without cycles; the collector would walk them again and again.
-    gc.set_threshold(200_000, 20, 20)
     find_all(log)  # before anything is written
     config = {"jobs": jobs, "redact": redact, "csv": csv, "hash": digest}
     run = runs.start(
