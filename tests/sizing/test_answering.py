@@ -68,6 +68,23 @@ def test_an_interval_of_a_law_without_an_upper_end_asks_for_more_gpus() -> None:
     assert alone.reasons == ["runtime p95 <= 1.5 s: its interval has no upper end; measure lower loads"]
 
 
+@pytest.mark.parametrize(("think_time_s", "users"), [(0.0, [2, 8, 12]), (10.0, [10, 60, 120])])
+def test_what_deploys_them_counts_requests_in_flight_and_not_users_who_think(
+    think_time_s: float, users: list[int]
+) -> None:
+    more = {"users": users, "think_time_s": think_time_s, "least_samples": 400, "most_samples": 400}
+    config = sweep_config(protocol="function", simulated=True, goals=GOALS[:1], **more)
+    found = answer(*virtual.sweep(Service(slots=8), config), GOALS[:1], 500)
+    held = {"target": found.estimates["target"], "verdict": "held", "reason": "", "gpus": 1, "scope": "whole load"}
+    told = next_steps.of_answer(found.verified(pl.DataFrame(held)))[0]
+    in_flight = int(told.split("--in-flight ")[1].split("`")[0])
+    carried = found.estimates["capacity_low"][0]
+    share = (found.points["in_flight"] / found.points["load"]).to_list()
+    assert carried * min(share) - 1 <= in_flight <= carried * max(share)
+    # Who thinks for 10 s has a request in flight for a small part of the time.
+    assert min(share) > 0.98 if think_time_s == 0 else in_flight < 0.2 * carried
+
+
 def test_a_target_that_nobody_measured_is_no_estimate() -> None:
     found = answer(*swept(2, [GOALS[0]]), [Goal(metric="ttft", limit_s=1.0)], 100)
     assert found.recommended is None

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from workbench.sizing.sized import carried_in_flight
+
 if TYPE_CHECKING:
     from workbench.sizing.answering import Answer
 
@@ -36,16 +38,16 @@ def _decided(found: Answer, row: dict[str, Any], gpus: int, verdicts: set[str]) 
         return f"Do not plan with {_of(gpus)}: driven with its load, {missed} failed. Measure more GPU counts."
     if verdicts == {"held"}:
         what = "a service like the simulated one" if found.simulated else "it"
-        return f"Plan with {_of(gpus)} for {what}; what deploys them: `{_manifests(row, gpus)}`."
+        return f"Plan with {_of(gpus)} for {what}; what deploys them: `{_manifests(row, found.points, gpus)}`."
     if verdicts:
         more = "`workbench run sizing -p 'settings=[\"most_samples=20000\"]'`"
         return f"Whether {_of(gpus)} hold is not decided: measure more requests before you plan, {more}."
     return f"Drive {_of(gpus)} before you plan with them: `workbench sizing verify SWEEP --gpus {gpus}`."
 
 
-def _manifests(row: dict[str, Any], gpus: int) -> str:
-    """The command with what one GPU carries, where that is a number of requests in flight."""
-    each = math.floor(row["capacity"] / row["test_gpus"]) if row["load_unit"] == "users" and row["capacity"] else 0
+def _manifests(row: dict[str, Any], points: pl.DataFrame, gpus: int) -> str:
+    """The command with the requests in flight that one GPU carries: not the load, whose users may think."""
+    each = math.floor(carried_in_flight(row, points, 1) or 0)
     return f"workbench sizing manifests --gpus {gpus} --in-flight {each or 'N'}"
 
 

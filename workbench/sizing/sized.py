@@ -58,7 +58,7 @@ def sized(sweep: Path | None, gpus: int | None, gpus_per_replica: int, in_flight
             found=f"{gpus_per_replica}; measured on {binding['test_gpus']} GPUs",
             do="measure on a multiple of a replica's GPUs",
         )
-    carried = in_flight if in_flight is not None else _carried(binding, points, gpus_per_replica)
+    carried = in_flight if in_flight is not None else carried_in_flight(binding, points, gpus_per_replica)
     return Sized(gpus or int(binding["recommended"]), carried, [*_notes(binding, gpus), *notes])
 
 
@@ -87,7 +87,7 @@ def _binding(sweep: Path, *, partly: bool) -> tuple[dict[str, Any], pl.DataFrame
     return max(answered, key=lambda row: (row["recommended"], row["gpus"] or 0)), run.read_table(POINTS), notes
 
 
-def _carried(binding: dict[str, Any], points: pl.DataFrame, gpus_per_replica: int) -> float | None:
+def carried_in_flight(binding: dict[str, Any], points: pl.DataFrame, gpus_per_replica: int) -> float | None:
     """Requests in flight per replica at the capacity: measured ones, since a load may count arrivals or thinkers."""
     rows = points.filter((points["n_ok"] > 0) & (points["gpus"] == binding["test_gpus"])).sort("load")
     capacity = binding["capacity_low"] if binding["capacity_low"] is not None else binding["capacity"]
