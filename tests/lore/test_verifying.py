@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from math import isclose
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.lore.local_spark import MARKS, dumped, local, signed_anew, verified
 from workbench.errors import ConfigError
 from workbench.lore import trust
 from workbench.lore.sidecar import ExpectedError, PartitionPrint
+from workbench.lore.verifying import rows_close
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -126,6 +130,65 @@ def test_last_bits_pass_within_a_tolerance_only_and_say_so(spark: SparkSession, 
 def test_a_tolerance_does_not_hide_what_is_exact(spark: SparkSession, sums: Path, tmp_path: Path) -> None:
     sql = "SELECT c0, c1 * (1 + 1e-12D) AS c1, IF(c0 = 'n3', c2 + 1, c2) AS c2 FROM kept"
     assert not verified(spark, with_rows(sums, tmp_path / "d", spark, sql), tolerance=0.5).passed
+
+
+NAN, INF = float("nan"), float("inf")
+UNORDERED: list[list[tuple[Any, ...]]] = [
+    [(1, 100.01), (1, 100.02), (1, 100.03)],
+    # On a border between roundings to four digits.
+    [(1000.5,), (1000.2,)],
+    [(1, None), (1, NAN), (1, 2.0), (1, INF), (1, -INF), (1, -2.0), (None, 2.0), (None, None), (1, 0.0)],
+    [("a", [1.5, None]), ("a", [1.5]), ("b", [1.5, NAN]), ("b", {"x": 1.5, "y": 2.5}), ("b", {"y": 2.5})],
+    # The first float is the same but for its last bits, so that it orders the two sides differently.
+    [(1 + i * 2e-16, float(i), ((40 - i) / 7, "s")) for i in range(1, 40)],
+]
+
+
+def shaken(value: Any, by: float = 2e-16) -> Any:
+    if isinstance(value, float):
+        return value * (1 + by)
+    if isinstance(value, dict):
+        return {key: shaken(item, by) for key, item in value.items()}
+    return type(value)(shaken(item, by) for item in value) if isinstance(value, list | tuple) else value
+
+
+@pytest.mark.parametrize("rows", UNORDERED)
+def test_within_a_tolerance_the_order_of_rows_does_not_matter(rows: list[tuple[Any, ...]]) -> None:
+    other = [shaken(row) for row in rows[::-1]]
+    assert rows_close(rows, other, 1e-9)
+    assert not rows_close(rows, other[1:], 1e-9)
+    assert not rows_close(rows, [*other[1:], other[1]], 1e-9)
+    assert not rows_close(rows, [shaken(row, 1e-6) for row in other], 1e-9)
+
+
+def test_floats_of_one_row_belong_together() -> None:
+    rows = [(1.0, 2.0), (3.0, 4.0), (1.0, 4.0)]
+    assert rows_close(rows, [rows[1], rows[2], rows[0]], 1e-9)
+    assert not rows_close(rows[:2], [(1.0, 4.0), (3.0, 2.0)], 1e-9)
+
+
+def test_a_chain_of_close_floats_is_paired_as_far_as_each_row_finds_a_close_one() -> None:
+    rows = [(1.0, 5.0), (1.05, 4.0), (1.1, 4.5)]
+    assert rows_close(rows, [(1.09, 5.0), *rows[1:]], 0.1)
+    assert not rows_close(rows, [(1.09, 5.0), *rows[1:]], 0.01)
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), *[st.sampled_from([-1.0, 0.0, 1.0, 1.1, 1.2, 1.3])] * 2), max_size=5))
+def test_true_means_that_rows_can_be_paired(rows: list[tuple[Any, ...]]) -> None:
+    from itertools import permutations
+
+    other = [(n, y, x) for n, x, y in rows]
+    can = any(
+        all(a[0] == b[0] and isclose(a[1], b[1], rel_tol=0.1) and isclose(a[2], b[2], rel_tol=0.1) for a, b in pairs)
+        for pairs in (list(zip(rows, turned, strict=True)) for turned in permutations(other))
+    )
+    assert can or not rows_close(rows, other, 0.1)
+    one, turned = [row[:2] for row in rows], [row[:2] for row in other]
+    can = any(
+        all(a[0] == b[0] and isclose(a[1], b[1], rel_tol=0.1) for a, b in zip(one, pairs, strict=True))
+        for pairs in permutations(turned)
+    )
+    assert can == rows_close(one, turned, 0.1)
 
 
 def test_a_tolerance_needs_the_rows(spark: SparkSession, tmp_path: Path) -> None:

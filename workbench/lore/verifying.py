@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 DIFFERENCES = 5
+# Rows that no gap parts and that are not close in order: each is tried with each of the others.
+MOST_PAIRED = 500
+Floats = tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -209,34 +211,83 @@ def first_differences(
 
 
 def close(expected: DataFrame, found: DataFrame, tolerance: float) -> bool:
-    """Are two small frames equal but for floating-point numbers that are close? Rows are aligned by sorting."""
-    left, right = ([_comparable(row) for row in frame.collect()] for frame in (expected, found))
+    """Are two small frames equal, in whatever order of rows, but for floating-point numbers that are close?"""
+    return rows_close(expected.collect(), found.collect(), tolerance)
+
+
+def rows_close(expected: Iterable[Any], found: Iterable[Any], tolerance: float) -> bool:
+    """Are these the same rows, in whatever order, but for floating-point numbers that are close?
+
+    Rows are parted by all that is exact in them, then by gaps wider than the tolerance between their floats; what no
+    gap parts is paired in order, or each row with the first that is close. True is always right. False may be wrong
+    where rows have several floats, and these form chains in which neighbours are close and the ends are not.
+    """
+    groups: dict[Any, tuple[list[Floats], list[Floats]]] = {}
+    for side, rows in enumerate((expected, found)):
+        for row in rows:
+            floats: list[float] = []
+            groups.setdefault(_exact(row, floats), ([], []))[side].append(tuple(floats))
+    parts = (part for left, right in groups.values() for part in _parted(left, right, tolerance))
+    return all(_paired(left, right, tolerance) for left, right in parts)
+
+
+def _exact(value: Any, floats: list[float]) -> Any:
+    """A value without its finite floats, which are put into the list: equal where all else is. NaN is itself."""
+    if isinstance(value, float) and math.isfinite(value):
+        floats.append(value)
+        return None, "float"
+    if isinstance(value, list | tuple):
+        return tuple(_exact(item, floats) for item in value)
+    if isinstance(value, dict):
+        return tuple((str(key), _exact(value[key], floats)) for key in sorted(value, key=str))
+    return type(value).__name__, str(value)
+
+
+def _parted(left: list[Floats], right: list[Floats], tolerance: float) -> Iterator[tuple[list[Floats], list[Floats]]]:
+    """Rows of both sides in parts: no row is close to one of another part in all its floats."""
+    n_columns = len((left or right)[0])
+    # With the column that is looked at next, and how many in turn did not part them.
+    waiting = [(left, right, 0, 0)]
+    while waiting:
+        left, right, column, whole = waiting.pop()
+        if whole == n_columns:
+            yield left, right
+            continue
+        parts = _by_gaps(left, right, column, tolerance)
+        whole = whole + 1 if len(parts) == 1 else 1
+        waiting += [(*part, (column + 1) % n_columns, whole) for part in parts]
+
+
+def _by_gaps(
+    left: list[Floats], right: list[Floats], column: int, tolerance: float
+) -> list[tuple[list[Floats], list[Floats]]]:
+    sided = [(row, side) for side, rows in enumerate((left, right)) for row in rows]
+    sided.sort(key=lambda one: one[0][column])
+    parts: list[tuple[list[Floats], list[Floats]]] = [([], [])]
+    before = sided[0][0]
+    for row, side in sided:
+        if not _near((before[column],), (row[column],), tolerance):
+            parts.append(([], []))
+        parts[-1][side].append(row)
+        before = row
+    return parts
+
+
+def _paired(left: list[Floats], right: list[Floats], tolerance: float) -> bool:
     if len(left) != len(right):
         return False
-    return all(
-        _alike(one, other, tolerance)
-        for one, other in zip(sorted(left, key=_sort_key), sorted(right, key=_sort_key), strict=True)
-    )
+    left, right = sorted(left), sorted(right)
+    if all(_near(one, other, tolerance) for one, other in zip(left, right, strict=True)):
+        return True
+    if len(left) > MOST_PAIRED:
+        return False
+    for row in left:
+        place = next((place for place, other in enumerate(right) if _near(row, other, tolerance)), None)
+        if place is None:
+            return False
+        del right[place]
+    return True
 
 
-def _comparable(row: Any) -> list[Any]:
-    return [value.asDict(recursive=True) if hasattr(value, "asDict") else value for value in row]
-
-
-def _sort_key(row: list[Any]) -> tuple[str, str]:
-    # What is exact first: floats that differ in their last bits must not decide which rows stand beside each other.
-    exact = [value for value in row if not isinstance(value, float)]
-    rough = [f"{value:.3e}" for value in row if isinstance(value, float)]
-    return json.dumps(exact, default=str, sort_keys=True), json.dumps(rough)
-
-
-def _alike(one: Any, other: Any, tolerance: float) -> bool:
-    if isinstance(one, float) and isinstance(other, float):
-        if math.isnan(one) or math.isnan(other):
-            return math.isnan(one) and math.isnan(other)
-        return math.isclose(one, other, rel_tol=tolerance, abs_tol=0.0)
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(_alike(a, b, tolerance) for a, b in zip(one, other, strict=True))
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_alike(one[key], other[key], tolerance) for key in one)
-    return bool(one == other)
+def _near(one: Floats, other: Floats, tolerance: float) -> bool:
+    return all(math.isclose(a, b, rel_tol=tolerance, abs_tol=0.0) for a, b in zip(one, other, strict=True))
