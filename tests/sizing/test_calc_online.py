@@ -199,7 +199,9 @@ def test_a_python_that_is_none_is_refused(tmp_path: Path) -> None:
         run(options(tmp_path, ["a"], nat_python=str(tmp_path / "none")))
 
 
-def test_ctrl_c_keeps_the_levels_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def stopped_at(level: int, outcome: str = "ok") -> Any:
+    """A workflow that somebody ends at this concurrency."""
+
     class Stopped:
         name = "stopped"
 
@@ -210,15 +212,39 @@ def test_ctrl_c_keeps_the_levels_before_it(tmp_path: Path, monkeypatch: pytest.M
             return None
 
         async def level(self, concurrency: int, items: list[Any], told: Any) -> list[calc_online.Run]:
-            if concurrency == 4:
+            if concurrency == level:
                 raise KeyboardInterrupt
-            return [calc_online.Run(item.id, "ok", 1.0 + concurrency, [0.5], 0.0, 1.0) for item in items]
+            return [calc_online.Run(item.id, outcome, 1.0 + concurrency, [0.5], 0.0, 1.0) for item in items]
 
-    monkeypatch.setattr(calc_online, "_workflow", lambda options: Stopped())
+    return lambda options: Stopped()
+
+
+def test_ctrl_c_keeps_the_levels_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calc_online, "_workflow", stopped_at(4))
     done = run(options(tmp_path, ["a", "b"], concurrencies=(1, 2, 4, 8)))
     assert list(document(done)["calc_data"]) == ["1", "2"]
     assert done.exit_code == 1
     assert "stopped: 2 of 4 levels were measured" in done.notices
+
+
+@pytest.mark.parametrize(
+    ("level", "outcome", "why"),
+    [(1, "ok", "was stopped"), (2, "ok", "was stopped"), (99, "failed", "has no usable level")],
+)
+def test_a_job_of_no_use_replaces_no_older_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: int, outcome: str, why: str
+) -> None:
+    asked = options(tmp_path, ["a", "b"], concurrencies=(1, 2), remove_older=True)
+    monkeypatch.setattr(calc_online, "_workflow", stopped_at(99))
+    good = run(asked).folder
+    monkeypatch.setattr(calc_online, "_workflow", stopped_at(level, outcome))
+    poor = run(asked)
+    assert good is not None
+    assert good.is_dir()
+    assert f"1 older online job(s) kept all the same: this one {why}" in poor.notices
+    monkeypatch.setattr(calc_online, "_workflow", stopped_at(99))
+    last = run(asked).folder
+    assert list((tmp_path / "out" / "online").iterdir()) == [last]
 
 
 Answer = Callable[[str], tuple[int, bytes]]

@@ -118,12 +118,15 @@ def run(options: Options, *, report: Callable[[str], None] | None = None) -> Cal
 
 
 def keep(done: Calculated, options: Options, mode: calcjob.Mode) -> None:
-    """Write the job into its folder, and tell or remove the older ones."""
+    """Write the job into its folder, and tell or remove the older ones; a job without a use replaces none."""
     from workbench import __version__
 
     assert done.folder is not None
     assert options.output_dir is not None
     older = [job for job in calcfile.job_folders(options.output_dir / mode) if job != done.folder]
+    poor = "was stopped" if done.facts.get("stopped") else "" if done.calculation.used else "has no usable level"
+    if older and options.remove_older and poor:
+        done.notices.append(f"{len(older)} older {mode} job(s) kept all the same: this one {poor}")
     if older and not options.remove_older:
         done.notices.append(
             f"{len(older)} older {mode} job(s) kept (--remove_older_jobs removes them, as the toolkit does)"
@@ -131,7 +134,7 @@ def keep(done: Calculated, options: Options, mode: calcjob.Mode) -> None:
     written_at = datetime.now(UTC).isoformat(timespec="seconds")
     notes = {"workbench": __version__, "written_at": written_at, **done.document()}
     done.paths = calcjob.write(done.folder, done.calculation, notes=notes, plots=options.plots)
-    if options.remove_older and (removed := calcjob.remove_older(done.folder, older)):
+    if options.remove_older and not poor and (removed := calcjob.remove_older(done.folder, older)):
         done.notices.append(f"removed {len(removed)} older {mode} job(s), as asked")
 
 
