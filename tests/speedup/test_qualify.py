@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import polars as pl
@@ -111,6 +112,20 @@ def test_one_large_run_among_those_of_a_call_site_moves_no_ratio(model: FactorMo
     joined = predict(by_work, every).join(predict(by_work, logs), on=["session", "query"])
     assert joined["n_executions"].to_list() == [3] * joined.height
     assert ((joined["ratio"] / joined["ratio_right"]).log().abs() < 0.05).all()
+
+
+@pytest.mark.parametrize(("slower", "told"), [(1.0, False), (16.0, True), (1 / 16, True)])
+def test_a_log_of_a_much_faster_or_slower_machine_is_told(
+    model: FactorModel, logs: Measured, slower: float, told: bool
+) -> None:
+    session, wall_s = f"{BASELINE}-0", pl.col("wall_s") * slower
+    other = Measured(logs.executions.with_columns(wall_s), logs.pieces.with_columns(wall_s))
+    took_s = float(other.executions.filter(pl.col("session") == session)["wall_s"].sum())
+    row = qualify(model, frame(application(session, wall_s=took_s, sql_wall_s=took_s)), other).applications
+    found = re.search(r"a row took ([\d.]+) times as long", row["reason"][0] or "")
+    assert (found is not None) == told
+    if found:
+        assert float(found[1]) == pytest.approx(slower, rel=0.1)
 
 
 def test_cost_follows_time_and_prices(model: FactorModel, logs: Measured) -> None:

@@ -22,6 +22,7 @@ MOSTLY = 0.5
 BY_TERM = dict.fromkeys(("session", "query", "operator"), pl.String()) | dict.fromkeys(
     ("baseline_s", "predicted_s", "factor"), pl.Float64()
 )
+LEAST_SHARED = 0.1
 NO_OPERATORS = frozenset({"idle", "task overhead", "unattributed"})
 
 
@@ -89,6 +90,25 @@ def by_term(model: FactorModel, measured: Measured, *, overrides: Mapping[str, f
         if parts[i, j] > 0
     ]
     return pl.DataFrame(rows, schema=BY_TERM, orient="row")
+
+
+def paces(model: FactorModel, measured: Measured) -> dict[str, float]:
+    """How long shared times took over what the model's prices say, by session: 1 where a row takes as long as there.
+
+    Another machine, other expressions or very little data move it. Prices are seconds of the recording's machine, so
+    far from 1 a prediction rests on times that are not this log's. Sessions whose shared times are less than a tenth
+    of their time, or that did no work in them, are left out: hardly anything rests on prices there.
+    """
+    _, pieces = _ready(measured)
+    by_price = (pieces.work * model.column_prices(pieces.columns)).sum(axis=1)
+    table = pl.DataFrame({"owner": pieces.owner, "shared": pieces.shared, "s": pieces.wall_s, "by_price": by_price})
+    sums = (
+        table.join(pieces.keys.with_row_index("owner").cast({"owner": pl.Int64}), on="owner")
+        .group_by("session")
+        .agg(pl.col("s").sum(), pl.col("s", "by_price").filter("shared").sum().name.suffix("_shared"))
+        .filter(pl.col("s_shared") >= LEAST_SHARED * pl.col("s"), pl.col("by_price_shared") > 0)
+    )
+    return dict(sums.select("session", pl.col("s_shared") / pl.col("by_price_shared")).iter_rows())
 
 
 def _applied(

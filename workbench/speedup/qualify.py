@@ -11,11 +11,14 @@ import polars as pl
 
 from workbench import stats
 from workbench.errors import ConfigError
+from workbench.formats import number
 from workbench.speedup.measured import Measured
 from workbench.speedup.model import FactorModel
-from workbench.speedup.prediction import by_term, predict
+from workbench.speedup.prediction import by_term, paces, predict
 from workbench.tables import Column, Table
 
+# A log whose shared times are this far from what the prices say, either way, gets a word of caution.
+FAR_PACE = 2.0
 RECOMMENDED, TRIAL, LITTLE, SLOWER, NOT_JUDGED = "recommended", "worth a trial", "little gain", "slower", "not judged"
 
 
@@ -40,7 +43,7 @@ APPLICATIONS = Table(
         Column("app_id", "str", "Application.", nullable=True),
         Column("app_name", "str", "Its name.", nullable=True),
         Column("recommendation", "str", "recommended, worth a trial, little gain, slower, or not judged."),
-        Column("reason", "str", "Why it is not judged, or what limits the gain.", nullable=True),
+        Column("reason", "str", "Why it is not judged, what limits the gain, or what makes it unsure.", nullable=True),
         _seconds("baseline_s", "What it took, from start to end."),
         _seconds("predicted_s", "What it would take."),
         _seconds("predicted_low_s", "Low end of the prediction interval."),
@@ -166,13 +169,17 @@ def qualify(
     terms = terms or Terms()
     predictions = predict(model, measured, overrides=overrides, level=terms.level)
     by_log = {key[0]: frame for key, frame in predictions.group_by("session")}
-    rows = [_application(row, by_log.get(row["log"]), model, terms) for row in applications.iter_rows(named=True)]
+    pace = paces(model, measured)
+    rows = [
+        _application(row, by_log.get(row["log"]), model, terms, pace.get(row["log"], 1.0))
+        for row in applications.iter_rows(named=True)
+    ]
     table = APPLICATIONS.frame(rows).sort("saved_s", "log", descending=[True, False], nulls_last=True)
     return Qualified(table, predictions, _at_stake(predictions, by_term(model, measured)))
 
 
 def _application(
-    row: Mapping[str, Any], predictions: pl.DataFrame | None, model: FactorModel, terms: Terms
+    row: Mapping[str, Any], predictions: pl.DataFrame | None, model: FactorModel, terms: Terms, pace: float
 ) -> dict[str, Any]:
     empty: dict[str, Any] = dict.fromkeys(APPLICATIONS.schema())
     base = empty | {
@@ -196,7 +203,15 @@ def _application(
         return base | {"reason": row["reason"] or "the log does not say how long it took"}
     if predictions is None or not predictions.height:
         return base | {"reason": "no SQL query in it ran tasks: nothing that an accelerator for SQL could run"}
-    return base | _predicted(row, predictions, model, terms)
+    found = base | _predicted(row, predictions, model, terms)
+    return found | {"reason": "; ".join(filter(None, [found["reason"], _other_pace(pace)])) or None}
+
+
+def _other_pace(pace: float) -> str | None:
+    """A word of caution where the log's machine, or its work, is far from the one that the factors come from."""
+    if 1 / FAR_PACE <= pace <= FAR_PACE:
+        return None
+    return f"a row took {number(pace)} times as long as where the factors were measured: the ratio is less sure"
 
 
 def _predicted(row: Mapping[str, Any], predictions: pl.DataFrame, model: FactorModel, terms: Terms) -> dict[str, Any]:
