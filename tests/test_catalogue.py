@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import fsspec
@@ -86,6 +90,45 @@ def test_a_url_whose_driver_is_not_installed_names_the_command_that_installs_it(
     error = capsys.readouterr().err
     assert "pip install s3fs" in error
     assert "user:pass" not in error
+
+
+class Forbidding(SimpleHTTPRequestHandler):
+    """Tells of every file, and gives none whose path has the word."""
+
+    def do_GET(self) -> None:
+        if "secret" in self.path:
+            self.send_error(403)
+        else:
+            super().do_GET()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[str]:
+    """The address of a server of the test's folder."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Forbidding, directory=str(tmp_path))) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_a_server_that_refuses_is_told_in_a_sentence(
+    tmp_path: Path, served: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = kept(tmp_path)
+    shutil.copytree(run.folder, tmp_path / "secret")
+    for arguments in (("list", "--out", f"{served}/secret"), ("show", f"{served}/secret")):
+        assert call("runs", *arguments) == 2
+        assert "403" in capsys.readouterr().err
+    tables = run.folder / "tables"
+    shutil.move(tables / "factors.parquet", tables / "secret.parquet")
+    run.record["tables"][0]["name"] = "secret"
+    run.save()
+    found = catalogue.opened(f"{served}/{run.folder.relative_to(tmp_path).as_posix()}")
+    with pytest.raises(InputError, match=r"cannot read the table(.|\n)*403"):
+        found.table("secret")
 
 
 def test_a_url_of_no_known_kind_is_refused() -> None:

@@ -5,6 +5,7 @@ Nothing here writes. A run of a URL is what was copied there; whether a process 
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -14,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from workbench import files, redaction, runs
-from workbench.errors import ConfigError, InputError
+from workbench.errors import ConfigError, InputError, WorkbenchError
 from workbench.stores import open_store
 
 if TYPE_CHECKING:
@@ -128,6 +129,23 @@ class _Local:
                 yield entry.path, entry.is_dir(follow_symlinks=False)
 
 
+@contextlib.contextmanager
+def _failures_as_os_errors() -> Iterator[None]:
+    """Drivers raise what their libraries do: a server that answers 403 is a ClientResponseError of aiohttp.
+
+    Raises
+    ------
+    OSError
+        With the text of whatever was raised; an OSError is left as it is.
+    """
+    try:
+        yield
+    except (WorkbenchError, OSError):
+        raise
+    except Exception as error:
+        raise OSError(str(error) or type(error).__name__) from error
+
+
 class _Remote:
     """A store of fsspec."""
 
@@ -135,7 +153,7 @@ class _Remote:
         self.store = store
 
     def read(self, path: str, most_bytes: int) -> bytes:
-        with self.store.open(path, "rb") as file:
+        with _failures_as_os_errors(), self.store.open(path, "rb") as file:
             found = file.read(most_bytes + 1)
         if len(found) > most_bytes:
             raise InputError("a file too large to be one", where=self.shown(path), allowed=f"{most_bytes:,} bytes")
@@ -149,7 +167,9 @@ class _Remote:
         return "unfinished" if record["status"] == "running" else str(record["status"])
 
     def ls(self, path: str) -> Iterator[tuple[str, bool]]:
-        for entry in self.store.ls(path, detail=True):
+        with _failures_as_os_errors():
+            entries = self.store.ls(path, detail=True)
+        for entry in entries:
             yield str(entry["name"]).rstrip("/"), entry.get("type") == "directory"
 
 
