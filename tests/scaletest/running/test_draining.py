@@ -113,7 +113,7 @@ def test_pods_that_only_come_when_others_end_are_not_expected_where_none_ends() 
 @pytest.mark.parametrize(
     ("drained", "left"),
     [
-        ("wall clock", "2 of 3 pods had not started yet"),
+        ("wall clock", "1 of 3 pods were not made yet"),
         ("nothing changed for 30 s", "1 of 3 pods were not made yet"),
         ("all are done", None),
         ("interrupted", None),
