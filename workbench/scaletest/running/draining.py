@@ -62,7 +62,7 @@ def expected(accepted: pl.DataFrame, scenario: Scenario) -> Expected:
 
 
 def outstanding(follower: Follower, expected: Expected, drained: str) -> str | None:
-    """What was not there yet when draining ended, null for nothing. Pods that wait for a node are a finding, not this."""
+    """What was not there yet when draining ended, null for nothing; that pods wait for a node is a finding."""
     left = expected.kept - follower.seen
     if left <= 0 or not drained.startswith((WALL_CLOCK, NOTHING_CHANGED)):
         return None
