@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from workbench import runs
 from workbench.cli import main
 from workbench.sizing.config import Goal, SweepConfig, sweep_config
 from workbench.sizing.driving import journal
+from workbench.sizing.driving.sweep import run as drive_sweep
 from workbench.sizing.simulation import virtual
 from workbench.sizing.simulation.process import running
 from workbench.sizing.simulation.service import Service
@@ -136,11 +138,10 @@ def test_the_whole_load_is_driven_where_the_predicted_gpus_are(sizing: Callable[
 
 
 FUNCTION = """import asyncio, os, signal
-calls = 0
+seen = []
 async def workflow(prompt):
-    global calls
-    calls += 1
-    if calls == {interrupt_at}:
+    seen.append(prompt)
+    if len(seen) == {interrupt_at}:
         os.kill(os.getpid(), signal.SIGINT)
     await asyncio.sleep(0.01)
 """
@@ -215,6 +216,25 @@ def test_a_verification_concludes_the_answer_anew_if_it_is_of_its_count(
     failed = runs.load(folder)
     assert failed.verdict == "invalid"
     assert str(failed.record["reasons"][0]).startswith("verification of runtime p95 <= 0.001 s: ")
+
+
+@pytest.mark.parametrize("unique_prefix", [False, True])
+def test_no_verification_sends_a_prompt_that_was_sent_before(
+    sizing: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unique_prefix: bool
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    name = f"seen_{unique_prefix}"
+    settings = driven(tmp_path, name) | {"users": [1, 2], "goals": GOALS, "unique_prefix": unique_prefix}
+    swept = drive_sweep(out=tmp_path, **settings)
+    assert swept.points["repeated_prompts"].to_list() == [0.0, 0.0]
+    assert swept.folder is not None
+    sizing("estimate", swept.folder, "--target-users", 4)
+    for _ in range(2):
+        sizing("verify", swept.folder, "--predicted", 4)
+    seen = importlib.import_module(name).seen
+    assert len(seen) > 150
+    # Without their prefix, too: made prompts begin with their number, which comes again, and go on otherwise.
+    assert len({prompt.split("] ")[-1] for prompt in seen}) == len(seen)
 
 
 def test_an_answer_anew_leaves_nothing_of_the_earlier_one(sizing: Callable[..., Said], tmp_path: Path) -> None:

@@ -103,6 +103,13 @@ def test_repeated_prompts_are_shared_out() -> None:
     assert one(closed(1, runtimes(300)), users=1)["repeated_prompts"] == 0
 
 
+def test_prompts_of_earlier_steps_count_as_repeated_on_the_same_gpus() -> None:
+    frames = [closed(1, runtimes(300), step=step).with_columns(item=pl.col("request") + step * 150) for step in (0, 1)]
+    both = pl.concat(frames)
+    assert points(both, steps({}, {}))[0]["repeated_prompts"].to_list() == [0.0, pytest.approx(0.5, abs=0.13)]
+    assert points(both, steps({}, {"gpus": 2}))[0]["repeated_prompts"].to_list() == [0.0, 0.0]
+
+
 def test_a_metric_nobody_has_gets_no_rows() -> None:
     _, quantiles = points(closed(2, runtimes(300)), steps({"users": 2}))
     assert quantiles["metric"].unique().to_list() == ["runtime"]

@@ -70,13 +70,14 @@ def verify(
     goals = [Goal(metric=row["metric"], q=row["q"], limit_s=row["limit_s"]) for row in estimates.iter_rows(named=True)]
     load, served = float(estimates["load"][0]), gpus or config.gpus
     loads = [load] if served == count else loads_per_test(load, count, served, whole=not config.is_open)
-    settings = config.model_dump(mode="python", exclude_defaults=True) | longer(config, loads)
+    earlier = runs.find(folder / FOLDER)
+    settings = config.model_dump(mode="python", exclude_defaults=True) | longer(config, loads, len(earlier))
     settings |= {"goals": goals, "gpus": served}
     settings |= {name: value for name, value in (("url", url), ("target_confirm", target_confirm)) if value}
     settings |= {name: value for name, value in (limits or {}).items() if value is not None}
     before = kept.spent()
-    for earlier in runs.find(folder / FOLDER):
-        before = before.plus(journal.resume(earlier.folder)[0].spent())
+    for one in earlier:
+        before = before.plus(journal.resume(one.folder)[0].spent())
     found = sweep.run(out=folder / FOLDER, watcher=watcher, needs_listener=True, before=before, **settings)
     judged = Limits(config.max_error_ratio, config.least_samples)
     table = of_sweep(found, goals, predicted_gpus=count, load=load, limits=judged)
@@ -135,13 +136,17 @@ def _recommended(estimates: pl.DataFrame) -> int:
     return int(str(counts.max()))
 
 
-def longer(config: SweepConfig, loads: list[float]) -> dict[str, Any]:
-    """The settings in which a verification differs from its sweep: these levels, held longer."""
+def longer(config: SweepConfig, loads: list[float], earlier: int = 0) -> dict[str, Any]:
+    """The settings in which a verification differs from its sweep: these levels, held longer, and other prompts.
+
+    With the sweep's own seed, or that of one of the `earlier` verifications, it would meet a cache that knows them.
+    """
     levels = {"rates": loads} if config.is_open else {"users": [int(load) for load in loads]}
     return levels | {
         "most_samples": LONGER * config.most_samples,
         "max_step_s": LONGER * config.max_step_s,
         "tight": config.tight / 2,
+        "seed": (config.seed + 1 + earlier) % 2**63,
     }
 
 

@@ -70,12 +70,15 @@ def points(
     """
     limits = limits or Limits()
     groups = {key[0]: frame for key, frame in requests.partition_by("step", as_dict=True).items()}
-    return together(
-        [
-            judged(groups.get(step["step"], requests.clear()), step, limits, qs)
-            for step in steps.sort("step").iter_rows(named=True)
-        ]
-    )
+    # Of each GPU count: another count is another deployment, with caches of its own.
+    earlier: dict[int, pl.Series] = {}
+    found = []
+    for step in steps.sort("step").iter_rows(named=True):
+        sent, gpus = groups.get(step["step"], requests.clear()), step["gpus"]
+        found.append(judged(sent, step, limits, qs, earlier.get(gpus)))
+        items = sent["item"].unique()
+        earlier[gpus] = items if gpus not in earlier else earlier[gpus].append(items).unique()
+    return together(found)
 
 
 @dataclass(frozen=True)
@@ -86,11 +89,13 @@ class Judged:
     quantiles: list[dict[str, Any]]
 
 
-def judged(sent: pl.DataFrame, step: dict[str, Any], limits: Limits, qs: Sequence[float]) -> Judged:
-    """What one step is worth: its requests, and its row of `steps`."""
+def judged(
+    sent: pl.DataFrame, step: dict[str, Any], limits: Limits, qs: Sequence[float], earlier: pl.Series | None = None
+) -> Judged:
+    """What one step is worth: its requests, and its row of `steps`; `earlier`: items that earlier steps sent."""
     counted = kept(sent, step["users"])
     found = _quantiles(counted.to_dict(as_series=False), step, sorted({*qs, 0.95}))
-    return Judged(_point(sent, counted, step, found, limits), [row for row in found if row["q"] in qs])
+    return Judged(_point(sent, counted, step, found, limits, earlier), [row for row in found if row["q"] in qs])
 
 
 def together(steps: Sequence[Judged]) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -108,7 +113,12 @@ def load_of(step: dict[str, Any]) -> tuple[float, str]:
 
 
 def _point(
-    sent: pl.DataFrame, counted: pl.DataFrame, step: dict[str, Any], found: list[dict[str, Any]], limits: Limits
+    sent: pl.DataFrame,
+    counted: pl.DataFrame,
+    step: dict[str, Any],
+    found: list[dict[str, Any]],
+    limits: Limits,
+    earlier: pl.Series | None,
 ) -> dict[str, Any]:
     load, unit = load_of(step)
     outcomes = counted["outcome"].to_list()
@@ -132,7 +142,7 @@ def _point(
         "loop_lag_p99_s": step["loop_lag_p99_s"],
         "client_cpu_share": step["client_cpu_share"],
         "clock_gap_s": _median(counted["runtime_s"] - counted["server_runtime_s"]),
-        "repeated_prompts": _repeated(sent, counted),
+        "repeated_prompts": _repeated(sent, counted, earlier),
         "block": quantiles.block_length(samples.values(columns, "runtime"), 0.95) if n else 1,
     }
     p95 = next((one["value_s"] for one in found if one["metric"] == "runtime" and one["q"] == 0.95), None)
@@ -221,10 +231,12 @@ def _saturated(table: pl.DataFrame, found: list[dict[str, Any]]) -> pl.DataFrame
     )
 
 
-def _repeated(sent: pl.DataFrame, counted: pl.DataFrame) -> float:
+def _repeated(sent: pl.DataFrame, counted: pl.DataFrame, earlier: pl.Series | None) -> float:
     first = sent.sort("request").unique("item", keep="first")["request"]
-    again = (~counted["request"].is_in(first.implode())).sum()
-    return float(again / counted.height) if counted.height else 0.0
+    again = ~counted["request"].is_in(first.implode())
+    if earlier is not None:
+        again |= counted["item"].is_in(earlier.implode())
+    return float(again.sum() / counted.height) if counted.height else 0.0
 
 
 def _median(values: pl.Series) -> float | None:

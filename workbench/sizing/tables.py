@@ -93,7 +93,9 @@ POINTS = Table(
         Column("server_in_service_high", "float", "High end of its 90 % interval.", nullable=True),
         Column("clock_gap_s", "float", "Median of client runtime minus server runtime.", unit="s", nullable=True),
         Column("tokens_per_s", "float", "Output tokens a second.", unit="1/s", nullable=True),
-        Column("repeated_prompts", "float", "Share of kept requests whose prompt was sent before."),
+        Column(
+            "repeated_prompts", "float", "Share of kept requests whose prompt was sent before, in an earlier step too."
+        ),
         Column("block", "int", "Length of the blocks in which the kept are resampled (1: independent)."),
         Column("verdict", "str", "valid, few samples, interrupted, client-limited, server-limited, saturated."),
         Column("reason", "str", "The verdict in words; null when valid.", nullable=True),

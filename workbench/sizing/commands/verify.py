@@ -56,9 +56,16 @@ def verify(
         "max_tokens": max_tokens,
         "max_cost": max_cost,
     }
-    where = {"url": url, "gpus": gpus, "target_confirm": target_confirm}
     with watcher() as told:
-        done = checking.verify(folder, predicted=predicted, limits=limits, watcher=told, **where)
+        done = checking.verify(
+            folder,
+            url=url,
+            gpus=gpus,
+            predicted=predicted,
+            target_confirm=target_confirm,
+            limits=limits,
+            watcher=told,
+        )
     if as_json:
         typer.echo(checking.as_json(done.table, folder))
     else:

@@ -166,7 +166,7 @@ def _step(file: Path, config: InputConfig, label: str, notes: list[str]) -> Step
         elif record.metadata.was_cancelled and not _timed_out(record):
             left_out["cut when it ended"] += 1
         else:
-            requests.append(_request(record, arrivals != "users"))
+            requests.append(_request(record, arrivals != "users", label))
     notes += [f"{label}: {count} requests were {why}, and are left out" for why, count in left_out.items() if count]
     rate_per_s = None if arrivals == "users" or not requests else held_rate(phase.rate, requests, label, notes)
     timeout_s = config.endpoint.timeout or None
@@ -177,7 +177,7 @@ def _timed_out(record: Record) -> bool:
     return record.error is not None and "timeout" in (record.error.type or "").lower()
 
 
-def _request(record: Record, scheduled: bool) -> Request:
+def _request(record: Record, scheduled: bool, label: str) -> Request:
     about, metrics = record.metadata, record.metrics
     sent_s, ended_s = about.request_start_ns / 1e9, about.request_end_ns / 1e9
     ok = record.error is None
@@ -194,7 +194,8 @@ def _request(record: Record, scheduled: bool) -> Request:
         llm_s=[ended_s - sent_s] if ok else None,
         input_tokens=_count(metrics, "usage_prompt_tokens", "input_sequence_length", "error_isl"),
         output_tokens=_count(metrics, "usage_completion_tokens", "output_sequence_length"),
-        prompt=f"{about.conversation_id}/{about.turn_index}" if about.conversation_id else "",
+        # Names of conversations are given out anew in each run.
+        prompt=f"{label}/{about.conversation_id}/{about.turn_index}" if about.conversation_id else "",
     )
 
 

@@ -129,16 +129,18 @@ def frames(imported: Imported, gpus: int) -> tuple[pl.DataFrame, pl.DataFrame]:
         raise InputError("no request in this result", where=f"result of {imported.tool}", found=imported.notes or None)
     requests: dict[str, list[Any]] = {column.name: [] for column in REQUESTS.columns}
     steps = []
+    items: dict[str, int] = {}
     ordered = sorted(imported.steps, key=lambda step: step.began_s or 0.0)
     for number, step in enumerate(ordered):
         if step.users is not None and not 1 <= step.users <= MOST_USERS:
             raise InputError("users that cannot be", found=step.users, allowed=f"1 to {MOST_USERS}")
         rows = sorted(map(_plausible, step.requests), key=lambda request: (request.intended_s, request.sent_s))
         began_s = rows[0].intended_s
-        prompts = {prompt: item for item, prompt in enumerate(dict.fromkeys(row.prompt for row in rows))}
         tail = _tail_from(rows)
         for place, row in enumerate(rows):
-            _add(requests, number, place, prompts[row.prompt] if row.prompt else place, row, began_s)
+            # A prompt that is not named counts as one of its own.
+            item = items.setdefault(row.prompt or f"\0{number}/{place}", len(items))
+            _add(requests, number, place, item, row, began_s)
             requests["tail"].append(place >= tail)
         steps.append(_step_row(number, step, gpus, imported, max(row.ended_s for row in rows) - began_s))
     return REQUESTS.frame(requests), STEPS.frame(steps)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.sizing import stopping
 from workbench.sizing.config import SweepConfig
 from workbench.sizing.driving.levels import Levels
+from workbench.sizing.driving.prompts import STEP_ITEMS
 from workbench.sizing.simulation.model import Cluster, Marks, Workflow
 from workbench.sizing.simulation.service import Service
 from workbench.sizing.tables import REQUESTS, STEPS
@@ -186,7 +187,7 @@ def _filled(columns: Finished, number: int) -> Finished:
     n = len(columns["request"])
     return columns | {
         "step": [number] * n,
-        "item": columns["request"],
+        "item": [number * STEP_ITEMS + place for place in columns["request"]],
         "intended_s": columns["sent_s"],
         "outcome": ["ok"] * n,
         "status": [None] * n,
