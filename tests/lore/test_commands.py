@@ -83,6 +83,9 @@ REFUSED = [
     (("dump", "--sql", "SELECT 1", "--ids", "1[*]", "--path", "d", "--mode", "zip"), "'post-hoc' or 'inline'"),
     (("dump", "--sql", "SELECT 1", "--ids", "1[*]", "--path", "d", "--max-bytes", "much"), "not a size"),
     (("dump", "--sql", "SELECT 1", "--ids", "1[*]", "--path", "d", "--tagged", "nowhere"), "--tagged nowhere"),
+    (("dump", "--sql", "SELECT 1", "--failed", "--path", "d", "--ids", "1[*]"), "found: --ids"),
+    (("dump", "--sql", "SELECT 1", "--failed", "--path", "d", "--tagged", "nowhere"), "found: --tagged"),
+    (("dump", "--sql", "SELECT 1", "--failed", "--path", "d", "--mode", "inline"), "found: --mode inline"),
     (("replay", "nowhere"), "there is no dump"),
     (("replay", "."), "plan.json"),
     (("replay", "nowhere.zip"), "nowhere.zip"),
@@ -144,6 +147,18 @@ class TestInSpark:
         assert "the plan is another than the one that was tagged" in other.err
         assert "Filter" in other.err
         assert not Path("other").exists()
+
+    @pytest.mark.parametrize("as_json", [(), ("--json",)])
+    def test_without_strictness_it_is_an_error_when_nothing_at_all_was_dumped(
+        self, lore: Lore, as_json: tuple[str, ...]
+    ) -> None:
+        sql = ("--sql", "SELECT k + 1 AS x FROM (SELECT /*+ REPARTITION(2) */ id AS k FROM range(9))")
+        said = lore("dump", *sql, *SMALL, *as_json, "--non-strict", "--ids", "0[*], 99[*]", "--path", "none")
+        assert said.code == 2
+        assert "leaf" in (said.out if as_json else said.err)
+        some = lore("dump", *sql, *SMALL, *as_json, "--non-strict", "--ids", "1[*], 99[*]", "--path", "some")
+        assert some.code == 0
+        assert [path.name for path in Path("some").iterdir()] == ["loreId-1"]
 
     @pytest.mark.parametrize("command", [("tag",), ("dump", "--ids", "1[*]", "--path", "d")])
     def test_a_query_that_fails_is_told_with_what_to_do(self, lore: Lore, command: tuple[str, ...]) -> None:

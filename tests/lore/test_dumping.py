@@ -188,6 +188,21 @@ def test_keys_of_the_session_choose_what_is_dumped(spark: SparkSession, tmp_path
     assert [entry.partitions for entry in sidecar.inputs] == [[0, 2], [0, 2]]
 
 
+def test_beside_a_query_that_fails_nothing_is_chosen_by_an_argument(spark: SparkSession, tmp_path: Path) -> None:
+    frame = spark.sql(JOIN)
+    options: list[dict[str, Any]] = [{"ids": "1[*]"}, {"tree": Tree.of(frame)}, {"mode": "inline"}]
+    for option in options:
+        with pytest.raises(ConfigError, match="nothing else can be chosen"):
+            lore.dump(frame, path=tmp_path / "d", failed=True, **option)
+    # The session's keys may be set for other queries.
+    spark.conf.set("spark.rapids.sql.lore.idsToDump", "1[*]")
+    try:
+        with pytest.raises(ConfigError, match="the query did not fail"):
+            lore.dump(frame, path=tmp_path / "d", failed=True)
+    finally:
+        spark.conf.unset("spark.rapids.sql.lore.idsToDump")
+
+
 def test_a_cap_stops_the_dump_and_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"larger than it may be(.|\n)*--max-bytes"):
         dumped(spark.sql(JOIN), "SortMergeJoin", tmp_path / "d", max_bytes=500)

@@ -51,7 +51,7 @@ def dump(
     tree
         What `tag` gave: refused when the plan is another now.
     failed
-        The query fails: find the operator that does, and dump its inputs.
+        The query fails: find the operator that does, and dump its inputs; without ids, tree and mode="inline".
     **settings
         Further fields of `config.DumpSettings`, such as mask or max_bytes.
 
@@ -63,10 +63,13 @@ def dump(
     Raises
     ------
     ConfigError
-        Nothing chosen, an unknown id, an operator that cannot be dumped, a path with something in it.
+        Nothing chosen, or something beside `failed`; an unknown id, an operator that cannot be dumped, a path with
+        something in it.
     """
-    from workbench.lore import config
+    from workbench.lore import config, failing
 
+    if failed:
+        failing.require_unchosen(ids=ids, tagged=tree)
     spark = df.sparkSession
     chosen = config.from_session(
         lambda key, default: spark.conf.get(key, default),

@@ -72,8 +72,9 @@ def dump_frame(
     from workbench.lore.running import tagged as tree_of
 
     if failed:
-        from workbench.lore.failing import dump_failed
+        from workbench.lore.failing import dump_failed, require_unchosen
 
+        require_unchosen(tagged=tagged, mode=settings.mode)
         return dump_failed(frame, settings)
     if not settings.ids:
         raise ConfigError(

@@ -55,6 +55,24 @@ def dump_failed(frame: DataFrame, settings: DumpSettings) -> Dumped:
     return dumped
 
 
+def require_unchosen(*, ids: object = None, tagged: object = None, mode: str = "post-hoc") -> None:
+    """Refuse what chooses operators beside what looks for the one that fails; null where nothing was given.
+
+    Raises
+    ------
+    ConfigError
+        With what contradicts it.
+    """
+    given = {"ids": ids is not None, "tagged": tagged is not None, "mode inline": mode == "inline"}
+    if found := [name for name, is_given in given.items() if is_given]:
+        raise ConfigError(
+            "the operator that fails is looked for after the run, and nothing else can be chosen with it",
+            where="--failed",
+            found=[f"--{name}" for name in found],
+            do="leave that out; or leave out --failed: with --mode inline the query may fail, too",
+        )
+
+
 def _run(found: Bridge, query: Any) -> Failure:
     failures: list[Failure] = []
 

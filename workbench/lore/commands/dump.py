@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from workbench.lore.commands import options
+
+if TYPE_CHECKING:
+    from workbench.lore.dumping import Dumped
 
 
 def dump(
@@ -52,16 +55,15 @@ def dump(
     """Write the inputs of operators, their plan without its origin, and the fingerprint of what they give.
 
     Ids come from `workbench lore tag` of the same query and settings. The keys spark.rapids.sql.lore.* given by --conf
-    hold, too; options win. Exit code 2 when something is refused.
+    hold, too; options win. Exit code 2 when something is refused, with --non-strict when nothing at all was dumped.
 
     Example: workbench lore dump query.sql --data tables/ --ids '9[0]' --path dumps/q
     """
     import json
-    import shlex
 
     from workbench import lore
     from workbench.errors import ConfigError
-    from workbench.lore import config, session
+    from workbench.lore import config, failing, session
     from workbench.lore.queries import failures_told, query
     from workbench.terminal import say
 
@@ -79,7 +81,9 @@ def dump(
         mode=mode,
         strict=False if non_strict else None,
     )
-    if not settings.ids and not failed:
+    if failed:
+        failing.require_unchosen(ids=ids, tagged=tagged, mode=settings.mode)
+    elif not settings.ids:
         raise ConfigError("no operator is chosen", where="--ids", allowed="1[0 2 5-9], 4[*]", do="workbench lore tag")
     expected = _tagged(tagged) if tagged is not None else None
     started = {"spark.driver.memory": driver_memory, **confs}
@@ -91,7 +95,18 @@ def dump(
         found = lore.dump_with(asked.frame(spark), settings, tagged=expected, failed=failed)
     if as_json:
         typer.echo(json.dumps({"folders": found.folders, "refused": found.refused, "warnings": found.warnings}))
-        return
+    else:
+        _told(found)
+    if not found.folders:
+        raise typer.Exit(2)
+
+
+def _told(found: Dumped) -> None:
+    """What was dumped where, what not, and how to go on."""
+    import shlex
+
+    from workbench.terminal import say
+
     for lore_id, folder in found.folders.items():
         say(f"loreId {lore_id}: {folder}")
     for warning in found.warnings:
