@@ -104,10 +104,18 @@ def test_no_run_at_all_draws_nothing_and_does_not_fail() -> None:
     assert rows == []
 
 
-def test_more_runs_than_a_page_should_carry_are_refused() -> None:
-    found = outcomes.outcome(outcomes.replayed({"replay": (1.0,) * 1_001}))
-    with pytest.raises(InputError, match="fewer repeats"):
-        chart_times(found.timings, found.times)
+def test_of_more_runs_than_a_page_should_carry_the_first_of_each_side_are_drawn() -> None:
+    runs = tuple(1 + place / 1_000 for place in range(1_000))
+    found = outcomes.outcome(outcomes.replayed({"A": runs, "B": runs}))
+    rows, text = drawn(chart_times(found.timings, found.times))
+    dots = [row["label"] for row in rows if "repeat" in row]
+    assert {label: dots.count(label) for label in dots} == {
+        f"{side} · {quantity}": 500 for side in "AB" for quantity in ("operator", "reading its inputs")
+    }
+    assert max(row["repeat"] for row in rows if "repeat" in row) == 500
+    assert "dots: 1,000 runs each · 2,000 more not drawn" in text
+    # Of all runs, drawn or not.
+    assert {row["median_s"] for row in rows if row.get("quantity") == "operator" and "median_s" in row} == {1.4995}
 
 
 def test_both_sides_are_named_by_their_settings() -> None:
@@ -150,7 +158,11 @@ def test_small_and_large_plans_draw(count: int) -> None:
     assert len({row["position"] for row in rows if "label" in row}) == count
 
 
-def test_a_plan_of_more_operators_is_refused() -> None:
-    chain = outcomes.plan(*(("Filter", 400 - place, None, None, None) for place in range(401)))
-    with pytest.raises(InputError, match="400"):
-        chart_plan(chain)
+def test_of_a_plan_of_more_operators_the_first_are_drawn() -> None:
+    chain = outcomes.plan(
+        *(("Filter", 402 - place, None, None, "a leaf" if place == 402 else None) for place in range(403))
+    )
+    rows, text = drawn(chart_plan(chain, lore_id=0))
+    assert {row["position"] for row in rows if "label" in row} == set(range(400))
+    assert "402 of 403 operators can be dumped · 3 more not drawn" in text
+    assert "more not drawn" not in drawn(chart_plan(chain.head(400)))[1]

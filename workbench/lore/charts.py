@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import polars as pl
 
 from workbench import charts
-from workbench.chart_data import at_most, first_appearance, sentences
+from workbench.chart_data import first_appearance, sentences
 from workbench.formats import number
 from workbench.lore.inspection.tables import PARTITIONS
 from workbench.lore.tables import TIMINGS
@@ -69,14 +69,14 @@ def chart_times(timings: pl.DataFrame, times: pl.DataFrame) -> alt.Chart:
     Parameters
     ----------
     timings
-        Table `tables.TIMINGS`.
+        Table `tables.TIMINGS`; of more than 2,000 dots those of the first repeats are drawn.
     times
         Table `outcome.TIMES`.
 
     Raises
     ------
     InputError
-        Another table, or too many runs to draw.
+        Another table.
 
     Notes
     -----
@@ -89,10 +89,11 @@ def chart_times(timings: pl.DataFrame, times: pl.DataFrame) -> alt.Chart:
     dots = pl.concat(
         runs.select("side", "repeat", quantity=pl.lit(name), time_s=column) for name, column in quantities.items()
     )
-    at_most(dots, "times", LIMIT_DOTS, "replay with fewer repeats")
+    shown = dots.sort("repeat", maintain_order=True).head(LIMIT_DOTS)
+    rest = dots.height - shown.height
     several = times["side"].n_unique() > 1
     label = pl.format("{} · {}", "side", "quantity") if several else pl.col("quantity")
-    drawn, spans = dots.with_columns(label=label), times.with_columns(label=label)
+    drawn, spans = shown.with_columns(label=label), times.with_columns(label=label)
     scale = alt.Scale(zero=True, nice=False, padding=12)
     x = alt.X("time_s", type="quantitative", title="time (s)", scale=scale)
     shade = _by_quantity(spans)
@@ -105,7 +106,10 @@ def chart_times(timings: pl.DataFrame, times: pl.DataFrame) -> alt.Chart:
     known = wide.transform_filter("isValid(datum.low_s) && isValid(datum.high_s)").encode(**ends, **shade)
     n = runs.group_by("side").len()["len"].max()
     told = sentences(
-        f"dots: {number(n or 0)} runs each", "bar: interval of the median", "the operator's time is total minus reading"
+        f"dots: {number(n or 0)} runs each",
+        f"{number(rest)} more not drawn" if rest else "",
+        "bar: interval of the median",
+        "the operator's time is total minus reading",
     )
     return finish(
         alt.layer(known, middle, each),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from workbench.chart_data import at_most, sentences
+from workbench.chart_data import sentences
 from workbench.formats import number
 from workbench.lore.picking import TREE
 from workbench.pieces.encodings import finish, short, tooltip
@@ -32,14 +32,14 @@ def chart_plan(plan: pl.DataFrame, *, lore_id: int | None = None) -> alt.Chart:
     Parameters
     ----------
     plan
-        Table `picking.TREE`; at most 400 operators.
+        Table `picking.TREE`; of more than 400 operators the first are drawn, from the root on.
     lore_id
         The operator that is replayed, which is drawn bold.
 
     Raises
     ------
     InputError
-        Another table, or too many operators.
+        Another table.
 
     Notes
     -----
@@ -47,7 +47,8 @@ def chart_plan(plan: pl.DataFrame, *, lore_id: int | None = None) -> alt.Chart:
     """
     import altair as alt
 
-    frame = at_most(_readable(TREE.check(plan), lore_id), "plan", LIMIT_NODES, "tag a part of the query")
+    frame = _readable(TREE.check(plan).sort("position").head(LIMIT_NODES), lore_id)
+    rest = plan.height - frame.height
     count = max(1, frame.height)
     down = alt.Scale(domain=[-1.4, count - 0.4], reverse=True, nice=False, zero=False)
     y = alt.Y("position", type="quantitative", axis=None, scale=down)
@@ -58,9 +59,10 @@ def chart_plan(plan: pl.DataFrame, *, lore_id: int | None = None) -> alt.Chart:
         *_names(frame, y),
         _headings(y),
     ]
-    refused = frame.filter(pl.col("kind") == "refused").height
+    refused = plan["refused"].count()
     told = sentences(
-        f"{number(frame.height - refused)} of {number(frame.height)} operators can be dumped",
+        f"{number(plan.height - refused)} of {number(plan.height)} operators can be dumped",
+        f"{number(rest)} more not drawn" if rest else "",
         "times are added over tasks; those of one fused stage hold each other",
         "point at one for its text",
     )
