@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -66,7 +67,7 @@ def test_a_run_leaves_record_tables_copy_and_page(tmp_path: Path) -> None:
     assert record["config"] == {"left": 40, "right": 2, "label": "sum", "mode": "loud", "some_file": "01_adds.ipynb"}
     assert record["tables"][0].items() >= {"name": "sums", "rows": 1}.items()
     assert record["inputs"][0]["path"].endswith("01_adds.ipynb")
-    assert record["command"] == "workbench run 01_adds -p left=40 -p mode=loud"
+    assert record["command"] == f"workbench run {shlex.quote(str(FAKES / '01_adds.ipynb'))} -p left=40 -p mode=loud"
     assert record["duration_s"] > 0
     assert stdout_of(result) == ["42 loud notebooks\n"]
     assert sorted(path.name for path in result.run.folder.iterdir()) == [
@@ -211,6 +212,32 @@ def test_a_parameter_that_no_notebook_has_is_refused_before_anything_runs(tmp_pa
     with pytest.raises(ConfigError):
         runner.run_notebooks(paths, texts={name: "1"}, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_the_command_that_runs_it_again_means_the_same_notebook(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in ("notebooks", "my own"):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "01_adds.ipynb").write_bytes((FAKES / "01_adds.ipynb").read_bytes())
+    monkeypatch.chdir(tmp_path)
+    for name, said in (("adds", "01_adds"), ("notebooks/01_adds.ipynb", "01_adds"), ("my own/01_adds.ipynb", None)):
+        (path,) = notebooks.find([name])
+        (plan,) = notebooks.plan([path], {"left": 4})
+        words = shlex.split(plan.command)
+        assert words == ["workbench", "run", said or str(path), "-p", "left=4"]
+        assert notebooks.find([words[2]]) == [path]
+    with pytest.raises(ConfigError, match=r"do: workbench run '.*/my own/01_adds\.ipynb' --parameters"):
+        notebooks.plan([path], {"lef": 4})
+
+
+def test_the_command_of_a_notebook_is_its_path_where_there_is_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "CHECKOUT", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    path = FAKES / "01_adds.ipynb"
+    assert notebooks.plan([path])[0].command == f"workbench run {shlex.quote(str(path))}"
 
 
 def test_a_derived_parameter_only_matters_to_whoever_sets_one() -> None:

@@ -40,7 +40,7 @@ class Plan:
     def command(self) -> str:
         """The command that runs it again with the same values."""
         given = [f"-p {shlex.quote(f'{name}={_spelled(value)}')}" for name, value in self.resolved.given.items()]
-        return " ".join(["workbench run", shlex.quote(self.path.stem), *given])
+        return " ".join(["workbench run", name_of(self.path), *given])
 
 
 def _spelled(value: Any) -> str:
@@ -56,6 +56,15 @@ def heading(cell: Any) -> str | None:
     """The first heading of a cell; null when it has none."""
     match = re.search(r"^#+ +(.+?)\s*#*$", cell.source, re.MULTILINE) if cell.cell_type == "markdown" else None
     return match.group(1) if match else None
+
+
+def name_of(path: Path) -> str:
+    """What a notebook is called on a command line: its stem where `find` looks for it, else its path, quoted."""
+    try:
+        is_found = path.parent.resolve() == folder().resolve()
+    except ConfigError:
+        is_found = False
+    return shlex.quote(path.stem if is_found else str(path))
 
 
 def area_of(notebook: str | Path) -> str:
@@ -200,7 +209,7 @@ def plan(
         wanted = nowhere | {item.name for item in items}
         own_values = {name: typed[name] for name in typed if name in wanted} | typed_own.get(area, {})
         own_texts = {name: spelled[name] for name in spelled if name in wanted} | spelled_own.get(area, {})
-        resolved = parameters.resolve(items, own_texts, own_values, where=path.stem)
+        resolved = parameters.resolve(items, own_texts, own_values, where=name_of(path))
         start = base or Path.cwd()
         resolved = parameters.absolute_paths(resolved, items, base=start, notebook_folder=path.parent)
         plans.append(Plan(path, notebook, resolved))
