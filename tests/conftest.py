@@ -9,7 +9,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-from collections.abc import Generator
+import signal
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -92,3 +93,11 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip("reference inputs are not on this machine")
     return SHARED
+
+
+@pytest.fixture
+def usual_ctrl_c() -> Iterator[None]:
+    """Ctrl-C as Python has it: another test's Spark leaves a handler of its own behind."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before or signal.default_int_handler)

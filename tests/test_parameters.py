@@ -239,6 +239,16 @@ def test_a_secret_too_short_to_be_cut_out_is_refused(declared: Any, monkeypatch:
     assert "fewer than 4 characters" in refusal(declared, {"api_key_env": "SERVICE_KEY"})
 
 
+def test_items_of_a_list_may_say_what_their_variable_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    declared = parameters.parse("header_env: list[str] = []")
+    monkeypatch.setenv("SERVICE_KEY", "Zq7-a-long-key")
+    found = parameters.resolve(declared, values={"header_env": ["X-Api-Key=SERVICE_KEY"]})
+    assert (found.config["header_env"], found.secret_variables) == (["X-Api-Key=SERVICE_KEY"], ("SERVICE_KEY",))
+    said = refusal(declared, values={"header_env": ["X-Api-Key=sk-12345678"]})
+    assert "is not the name of an environment variable" in said
+    assert "12345678" not in said
+
+
 def test_a_notebooks_own_variable_that_is_not_set_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SERVICE_KEY", raising=False)
     assert "(SERVICE_KEY) is not set" in refusal(parameters.parse('api_key_env: str = "SERVICE_KEY"'))

@@ -87,9 +87,10 @@ def test_names_that_only_sound_alike(name: str) -> None:
     ],
 )
 def test_keys_of_settings_that_give_a_secret_away(key: str) -> None:
-    assert redaction.secret_settings(["a=b", f" {key} = Zq7"]) == [key]
-    assert redaction.secret_settings(f"{key}=${{env.S3_KEY}}") == []
-    assert redaction.secret_settings(f"{key}=") == []
+    assert redaction.secret_settings("confs", ["a=b", f" {key} = Zq7"]) == [key]
+    assert redaction.secret_settings("confs", f"{key}=${{env.S3_KEY}}") == []
+    assert redaction.secret_settings("confs", f"{key}=") == []
+    assert redaction.secret_settings("header_env", [f"{key}=SERVICE_KEY"]) == [], "what it names is a variable"
 
 
 @pytest.mark.parametrize(
@@ -105,4 +106,4 @@ def test_keys_of_settings_that_give_a_secret_away(key: str) -> None:
     ],
 )
 def test_keys_of_settings_that_only_sound_alike(key: str) -> None:
-    assert redaction.secret_settings([f"{key}=3"]) == []
+    assert redaction.secret_settings("confs", [f"{key}=3"]) == []

@@ -191,7 +191,7 @@ def resolve(
     problems += [_user_info_problem(name) for name, value in given.items() if redaction.holds_user_info(value)]
     # A default, too: the cell with it is part of the report.
     for name, value in [*((item.name, item.default) for item in by_name.values()), *given.items()]:
-        problems += [_setting_problem(name, key) for key in dict.fromkeys(redaction.secret_settings(value))]
+        problems += [_setting_problem(name, key) for key in dict.fromkeys(redaction.secret_settings(name, value))]
     config, more = _validated(by_name, given)
     problems += [problem for problem in more if problem.split(":")[0] not in {old.split(":")[0] for old in problems}]
     variables, more = _variables(by_name, config)
@@ -210,7 +210,8 @@ def _advice(unknown: bool, where: object) -> str | None:
 def _shown(parameter: Parameter, value: Any) -> str:
     # What stands in an *_env parameter by mistake is most likely the secret itself.
     parts = value.split(",") if isinstance(value, str) else value
-    hidden = parameter.names_variable or redaction.holds_user_info(value) or redaction.secret_settings(parts)
+    holds_secret = redaction.holds_user_info(value) or redaction.secret_settings(parameter.name, parts)
+    hidden = parameter.names_variable or holds_secret
     return "the value" if hidden else repr(value)
 
 
@@ -287,7 +288,8 @@ def _variables(by_name: Mapping[str, Parameter], config: Mapping[str, Any]) -> t
     problems: list[str] = []
     for parameter in by_name.values():
         named = config.get(parameter.name) if parameter.names_variable else None
-        for variable in named if isinstance(named, list) else [named]:
+        # Of a list an item may say what the variable is for: HEADER=VARIABLE.
+        for variable in [str(item).split("=", 1)[-1] for item in named] if isinstance(named, list) else [named]:
             if not variable:
                 continue
             if problem := _variable_problem(parameter, str(variable)):

@@ -66,16 +66,20 @@ def is_secret_key(key: str) -> bool:
     return bool(_SECRET_PART.search(words)) and not re.split(r"[._-]", words)[-1].startswith(_ABOUT)
 
 
-def secret_settings(value: object) -> list[str]:
-    """Keys of the secrets among KEY=VALUE texts, one or a list; what names a variable, ${env.NAME}, is no secret.
+def secret_settings(parameter: str, value: object) -> list[str]:
+    """Keys of the secrets among a parameter's KEY=VALUE texts, one or a list.
+
+    What names a variable is no secret: ${env.NAME}, and all that a parameter holds whose name ends in _env.
 
     Examples
     --------
-    >>> secret_settings(["spark.cores.max=4", "fs.s3a.secret.key=Zq7", "fs.s3a.access.key=${env.S3_KEY}"])
+    >>> secret_settings("confs", ["spark.cores.max=4", "fs.s3a.secret.key=Zq7", "fs.s3a.access.key=${env.S3_KEY}"])
     ['fs.s3a.secret.key']
     """
+    if parameter.endswith("_env"):
+        return []
     if isinstance(value, list | tuple):
-        return [key for item in value for key in secret_settings(item)]
+        return [key for item in value for key in secret_settings(parameter, item)]
     match = _SETTING.match(value) if isinstance(value, str) else None
     if match is None or _OF_ENVIRONMENT.fullmatch(match[2].strip()):
         return []

@@ -371,7 +371,7 @@ def _refuse_other_area(folder: Path, area: str) -> None:
 
 def _refuse_secrets(config: Mapping[str, Any]) -> None:
     named = [name for name in config if redaction.names_a_secret(name)]
-    named += [f"{name}: {key}" for name, value in config.items() for key in redaction.secret_settings(value)]
+    named += [f"{name}: {key}" for name, value in config.items() for key in redaction.secret_settings(name, value)]
     if named:
         raise ConfigError(
             "a secret cannot be part of a run's record",

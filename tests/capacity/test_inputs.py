@@ -22,11 +22,13 @@ from tests.capacity.making import (
 )
 from workbench.capacity import inputs, needed
 from workbench.capacity.day import job_class
+from workbench.capacity.inputs import Law
 from workbench.capacity.opening import open_run
 from workbench.errors import ConfigError, InputError, WorkbenchError
 from workbench.indicators import tables as indicator_tables
 from workbench.indicators.recommending import tables as recommending_tables
 from workbench.scaletest import result_tables
+from workbench.sizing import scaling
 from workbench.sizing import tables as sizing_tables
 from workbench.speedup import qualify
 from workbench.tables import Table
@@ -296,3 +298,11 @@ def test_samples_name_nothing_of_the_machine_that_recorded_them() -> None:
             texts += [str(value) for column in pl.read_parquet(path).select(pl.col(pl.String)) for value in column]
         assert not [text for text in texts if any(part in text for part in ("/home/", "/root/", "/tmp/", "/work/"))]
     assert sum(path.stat().st_size for path in SAMPLES.rglob("*") if path.is_file()) < 300_000
+
+
+def test_a_law_carries_what_it_carries_where_it_was_fitted() -> None:
+    law = Law("USL", (1, 2, 4), 0.1, 0.02)
+    assert law.most == scaling.REACH * 4
+    assert [law.times(gpus) for gpus in range(1, 9)] == [
+        scaling.carried((1.0, law.contention, law.coherency), gpus) for gpus in range(1, 9)
+    ]

@@ -125,6 +125,9 @@ def test_a_service_grows_by_the_law_of_its_run_as_far_as_that_is_believed(tmp_pa
     assert "does not carry 61 users (P95): up to 4 GPUs, twice the largest count, it carries 60" in beyond.reasons[0]
     assert beyond.next_steps()[0].startswith("Order nothing")
     assert beyond.check()["holds"].all()
+    # Replicas that are there anyhow are no knowledge of what they carry, and no load that is not carried either.
+    of_least = [plan(config(**asked | {"users": [f"{users} hours=9"], "least_replicas": 5})) for users in (50, 61)]
+    assert list(map(verdict, of_least)) == ["valid", "invalid"]
 
 
 def test_a_plan_that_takes_scaling_for_granted_says_so(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import polars as pl
 
 from tests.fakes import eventlogs as made
 from workbench.eventlog.reader import Facts, read
+from workbench.speedup.comparing import compared
 from workbench.speedup.execution import read_executions
 from workbench.speedup.measured import measure
 
@@ -52,6 +53,10 @@ def test_a_command_holds_what_the_executions_that_it_started_did(tmp_path: Path)
     names = {number: node.name for number, node in first.nodes.items()}
     assert names == {0: "Execute CreateDataSourceTableAsSelectCommand", 1: "Sort", 2: "Scan parquet "}
     assert first.children == {1: (2,)}
+    assert first.inner_ids == (1,)
+    # By either number it is found, since a profile names stages by the inner one.
+    log = str(tmp_path / "log")
+    assert list(compared(log, log, sql_ids="1,2")) == ["make it (1, 2)"]
 
 
 def test_an_execution_whose_command_is_not_in_the_log_stands_for_itself(tmp_path: Path) -> None:

@@ -131,8 +131,8 @@ class Outcome:
         Whole jobs of each class that can run at once, by name.
     spark_gpus, service_gpus
         GPUs of Spark's work over the utilisation target, and of whole replicas.
-    replicas
-        Whole replicas.
+    needed, replicas
+        Whole replicas that the load needs, and those that are there: never fewer than the least.
     nodes
         Nodes by first fit of slots and replicas.
     pods_per_s
@@ -142,6 +142,7 @@ class Outcome:
     slots: Mapping[str, Ints]
     spark_gpus: Floats | None
     service_gpus: Floats | None
+    needed: Ints | None
     replicas: Ints | None
     nodes: Ints
     pods_per_s: Floats
@@ -214,12 +215,14 @@ def evaluate(model: Model, given: Mapping[str, Floats]) -> Outcome:
     }
     slots = {name: _whole(jobs) for name, jobs in at_once.items()}
     spark = sum((at_once[work.name] * work.gpus for work in model.works), np.zeros((draws, 24)))
-    replicas = _replicas(model, given, left.get("", np.ones(draws)))
+    needed = _needed(model, given, left.get("", np.ones(draws)))
     serving = model.serving
+    replicas = None if needed is None or serving is None else np.maximum(needed, serving.least)
     return Outcome(
         slots,
         spark if model.works else None,
         None if replicas is None or serving is None else np.asarray(replicas * serving.gpus, dtype=np.float64),
+        needed,
         replicas,
         _nodes(model, slots, replicas, draws),
         _pods_per_s(model, given, replicas, draws),
@@ -254,13 +257,13 @@ def _whole(parts: Floats) -> Ints:
     return np.asarray(np.ceil(parts - ROUNDING), dtype=np.int64)
 
 
-def _replicas(model: Model, given: Mapping[str, Floats], left: Floats) -> Ints | None:
+def _needed(model: Model, given: Mapping[str, Floats], left: Floats) -> Ints | None:
     serving = model.serving
     if serving is None:
         return None
     carried = given[serving.per_replica.name] / left
     load = given[model.users_factor.name][:, None] * serving.load[None, :]
-    return np.maximum(serving.replicas_for(load / carried[:, None]), serving.least)
+    return serving.replicas_for(load / carried[:, None])
 
 
 def _nodes(model: Model, slots: Mapping[str, Ints], replicas: Ints | None, draws: int) -> Ints:

@@ -139,7 +139,8 @@ class Study:
         serving, service = self.model.serving, self.found.service
         if serving is None or service is None or service.law is None or serving.grows is None:
             return []
-        if float(self.hours["replicas_p95"].max() or 0) <= max(len(serving.grows), serving.least):  # type: ignore[arg-type]
+        # What the load needs: replicas that are there anyhow carry no more than is known of them.
+        if float(summing.quantiles(self.outcome.needed)[2].max()) <= len(serving.grows):
             return []
         load = f"{number(float(serving.load.max()))} {service.load_name}"
         return [

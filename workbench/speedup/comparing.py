@@ -132,7 +132,8 @@ def _ids(text: str) -> tuple[int, int]:
 
 
 def _of_id(executions: Sequence[Execution], sql_id: int) -> Execution:
-    found = [one for one in executions if one.sql_id == sql_id]
+    # Also one that another started, as the profile names it: it is compared as part of that.
+    found = [one for one in executions if sql_id in (one.sql_id, *one.inner_ids)]
     if not found:
         ids = [one.sql_id for one in executions][:40]
         raise InputError("no such SQL execution with a plan and tasks", where="--sql-ids", found=sql_id, allowed=ids)

@@ -62,7 +62,8 @@ class Stage:
 class Execution:
     """One run of one query; `number` counts the runs of this description in its log, from 0.
 
-    Executions that it started itself are part of it: their stages, and their nodes, numbered on from its own.
+    Executions that it started itself, `inner_ids`, are part of it: their stages, and their nodes, numbered on from its
+    own.
     """
 
     log_id: int
@@ -74,6 +75,7 @@ class Execution:
     end_s: float
     nodes: dict[int, Node]
     stages: tuple[Stage, ...]
+    inner_ids: tuple[int, ...] = ()
 
     @property
     def wall_s(self) -> float:
@@ -125,6 +127,7 @@ def read_executions(facts: Facts) -> Iterator[Execution]:
                 for stage in stages.get(member, [])
                 if stage["first_launch_time_ms"] is not None
             ),
+            tuple(sql_id for _, sql_id in members[1:]),
         )
 
 

@@ -369,14 +369,6 @@ def test_a_launcher_that_does_not_answer_is_replaced(monkeypatch: pytest.MonkeyP
         assert made.pid != first
 
 
-@pytest.fixture
-def usual_ctrl_c() -> Iterator[None]:
-    """Ctrl-C as Python has it: another test's Spark leaves a handler of its own behind."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before or signal.default_int_handler)
-
-
 @pytest.mark.usefixtures("usual_ctrl_c")
 def test_ctrl_c_in_the_middle_of_a_run_leaves_nothing_of_it(launcher: Launcher) -> None:
     def started() -> bool:

@@ -87,6 +87,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
     monkeypatch.setattr(Launcher, "run", run)
 
 
+@pytest.mark.usefixtures("usual_ctrl_c")
 def test_an_interrupted_session_is_judged_as_far_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         interrupted(patched, 4)

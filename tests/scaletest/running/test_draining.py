@@ -16,6 +16,8 @@ from workbench.scaletest.running.draining import Expected, drain, expected, outs
 from workbench.scaletest.running.following import Follower
 from workbench.scaletest.times import now_ns
 
+ARRIVAL = {"process": "constant", "rate_per_s": 1, "n": 2}
+
 
 def seen(folder: Path, *steps: tuple[str, str], resource: str = "pod") -> None:
     with (folder / records.OBSERVED).open("ab") as file:
@@ -99,15 +101,19 @@ def test_the_later_pods_of_a_job_are_waited_for_while_its_first_ones_run(tmp_pat
 
 
 def test_pods_that_only_come_when_others_end_are_not_expected_where_none_ends() -> None:
-    arrival = {"process": "constant", "rate_per_s": 1, "n": 2}
-
     def of(**more: Any) -> Expected:
-        made = scenario({"kind": "Job", "parallelism": 2, "completions": 6, **more}, arrival=arrival)
+        made = scenario({"kind": "Job", "parallelism": 2, "completions": 6, **more}, arrival=ARRIVAL)
         return expected(planning.plan(made).schedule, made)
 
     assert of(lifetime=10) == Expected(12, 12, 10.0, kept=12)
     assert of() == Expected(4, 0, 0.0, kept=4)
     assert of(lifetime=10, delete_after_s=5) == Expected(12, 12, 5.0, kept=0)
+
+
+def test_pods_that_a_template_is_said_to_make_need_not_come() -> None:
+    template = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": {"spec": {"containers": []}}}}
+    made = scenario({"kind": "Template", "template": template, "pods": 3}, arrival=ARRIVAL)
+    assert expected(planning.plan(made).schedule, made).kept == 0
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,8 @@ class Expected:
     longest_s
         Longest time that one of those runs; 0 without one.
     kept
-        Pods among these of workloads that nobody deletes before they are there.
+        Pods among these that must come: of workloads that nobody deletes before they are there, and not of templates,
+        of which the scenario only says how many they make.
     """
 
     pods: int
@@ -57,7 +58,8 @@ def expected(accepted: pl.DataFrame, scenario: Scenario) -> Expected:
     rows = accepted.with_columns(pods=pl.when(pl.col("lifetime_s").is_null()).then(first).otherwise("pods"))
     ends = rows.filter(pl.col("lifetime_s").is_not_null() | pl.col("delete_after_s").is_not_null())
     longest = ends.select(pl.min_horizontal("lifetime_s", "delete_after_s").max()).item()
-    kept = rows.filter(pl.col("delete_after_s").is_null())
+    stated = [entry.label(at) for at, entry in enumerate(scenario.workloads) if entry.kind == "Template"]
+    kept = rows.filter(pl.col("delete_after_s").is_null() & ~pl.col("entry").is_in(stated))
     return Expected(int(rows["pods"].sum()), int(ends["pods"].sum()), float(longest or 0.0), int(kept["pods"].sum()))
 
 
