@@ -46,7 +46,7 @@ def test_a_chosen_run_gives_its_settings_to_the_form_and_shows_what_it_found(not
     assert "a report" in panel.results.report.value
     (grid,) = panel.results.place.children
     assert [column["label"] for column in grid.table["columns"]] == ["operator", "time (s)"]
-    assert panel.command.text.startswith("workbench run 01_adds -p ")
+    assert panel.command.text.startswith(f"workbench run {notebook} -p ")
     assert "-p left=7" in panel.command.text
 
 

@@ -154,8 +154,8 @@ def driven(tmp_path: Path, name: str, interrupt_at: int = 0) -> dict[str, object
     return few | {"protocol": "function", "url": "", "function": f"{name}:workflow", "processes": 0}
 
 
-# 1 + 4 + 8 users with 50 kept requests each have used up more than 150; a load of the verification takes 200 and those in
-# flight, so that 260 end it in the second of its two.
+# 1 + 4 + 8 users with 50 kept requests each have used up more than 150; a load of the verification takes 200 and those
+# in flight, so that 260 end it in the second of its two.
 @pytest.mark.usefixtures("usual_ctrl_c")
 @pytest.mark.parametrize(
     ("interrupt_at", "more", "code", "why"),
