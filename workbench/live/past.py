@@ -56,7 +56,7 @@ def command(notebook: Path, defaults: Mapping[str, Any], values: Mapping[str, An
 
     Examples
     --------
-    >>> command(Path("01_speedup.ipynb"), {"top": 12, "mode": "pair"}, {"top": 5, "mode": "pair"})
+    >>> command(Path("notebooks/01_speedup.ipynb"), {"top": 12, "mode": "pair"}, {"top": 5, "mode": "pair"})
     'workbench run 01_speedup -p top=5'
     """
     given = changed(defaults, values)
