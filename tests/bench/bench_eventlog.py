@@ -36,8 +36,9 @@ SAMPLE = Path(__file__).parents[2] / "data" / "samples" / "eventlogs" / "tpch_sf
 SAMPLE_S = 0.02
 OURS, ONE, HASHED = "2 processes", "1 process", "2 processes, with sha256"
 JVM, JVM_LARGE, PANDAS = "JVM profiling tool, -Xmx1g", "JVM profiling tool, -Xmx8g", "json and pandas"
-SHAPES = {"many small queries": 1, "100 tasks a stage": 50}
-BARS = {  # of the last shape
+LARGE = "100 tasks a stage"
+SHAPES = {"many small queries": 1, LARGE: 50}
+BARS = {  # of large queries
     ("s", OURS): Bar("ratio", at_least=6, beside=JVM),
     ("s", ONE): Bar("ratio", at_least=4, beside=JVM),
     ("MB", OURS): Bar("ratio", at_least=4, beside=JVM_LARGE),
@@ -96,7 +97,7 @@ def _pss(pid: int) -> int:
 
 def measured(log: Path, gb: float, kind: str, trials: int, jvm: bool) -> list[Row]:
     """Both figures of one size and shape; one process and hashing are told apart where the bars are."""
-    barred = kind == [*SHAPES][-1]
+    barred = kind == LARGE
     with tempfile.TemporaryDirectory() as scratch:
         large, out = Path(scratch) / "large_eventlog", Path(scratch) / "out"  # the JVM tool passes over names with .log
         replicate(content(log), large, int(gb * 1e9), SHAPES[kind])

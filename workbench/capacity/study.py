@@ -19,6 +19,8 @@ from workbench.display import KeyNumber
 from workbench.formats import number
 
 if TYPE_CHECKING:
+    from workbench.capacity.inputs import Law
+    from workbench.capacity.model import Serving
     from workbench.runs import Run
     from workbench.tables import Table
 
@@ -145,17 +147,8 @@ class Study:
         load = f"{number(float(serving.load.max()))} {service.load_name}"
         return [
             f"run {service.opened.run.run_id} (sizing): its law, {service.law.name}, does not carry {load} (P95): "
-            f"{self._reach}, and nothing is known of more; measure larger counts, or serve fewer"
+            f"{_reach(service.law, serving)}, and nothing is known of more; measure larger counts, or serve fewer"
         ]
-
-    @property
-    def _reach(self) -> str:
-        """What the law of the sizing run carries at most, in words."""
-        serving, service = self.model.serving, self.found.service
-        if serving is None or service is None or service.law is None:
-            return ""
-        most = serving.per_replica.value * max(serving.grows or (0.0,))
-        return f"up to {service.law.most} GPUs, twice the largest count, it carries {number(most)}"
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -207,7 +200,7 @@ class Study:
         if service is None or serving is None or replicas is None:
             return ""
         if service.law is not None:
-            said = f"The service scales by {service.law.name}: {self._reach} {service.load_name}"
+            said = f"The service scales by {service.law.name}: {_reach(service.law, serving)} {service.load_name}"
             return f"{said}. Beyond that figures are linear and too small; the law's own interval is not drawn."
         if int(replicas.max()) <= 1 and serving.gpus == service.test_gpus:
             return ""
@@ -281,3 +274,9 @@ def _up(value: float) -> int:
 def _span(row: dict[str, Any]) -> str:
     low, high = number(_up(row["p5"])), number(_up(row["p95"]))
     return low if low == high else f"{low} to {high}"
+
+
+def _reach(law: Law, serving: Serving) -> str:
+    """What the law of a sizing run carries at most, in words."""
+    most = serving.per_replica.value * max(serving.grows or (0.0,))
+    return f"up to {law.most} GPUs, twice the largest count, it carries {number(most)}"

@@ -93,15 +93,8 @@ def verification(
         kept(requests.filter(requests["step"] == point["step"]), users[point["step"]]).to_dict(as_series=False)
         for point in found
     ]
-    shared = {
-        "predicted_gpus": predicted_gpus,
-        "load": float(load),
-        "gpus": found[0]["gpus"],
-        "driven_load": float(driven),
-        "load_unit": found[0]["load_unit"],
-        "scope": "whole load" if found[0]["gpus"] == predicted_gpus else "per-GPU load",
-        "simulated": bool(steps["simulated"].any()),
-    }
+    unit, simulated = found[0]["load_unit"], bool(steps["simulated"].any())
+    shared = _about(predicted_gpus, load, found[0]["gpus"], driven, unit, simulated=simulated)
     # The point that is worst speaks for both.
     point = min(found, key=lambda one: WORST.index(one["verdict"]) if one["verdict"] in WORST else len(WORST))
     rows = []
@@ -124,20 +117,27 @@ def of_sweep(found: Sweep, goals: Sequence[Goal], *, predicted_gpus: int, load: 
 
 def _undriven(goal: Goal, found: Sweep, predicted_gpus: int, load: float, cut: str | None) -> dict[str, Any]:
     """Of a run whose limits were used up before it began."""
-    return {
+    unit = "1/s" if found.config.is_open else "users"
+    return _about(predicted_gpus, load, found.config.gpus, 0.0, unit, simulated=found.simulated) | {
         "target": goal.name,
         "limit_s": goal.limit_s,
-        "predicted_gpus": predicted_gpus,
-        "load": float(load),
-        "gpus": found.config.gpus,
-        "driven_load": 0.0,
-        "load_unit": "1/s" if found.config.is_open else "users",
-        "scope": "whole load" if found.config.gpus == predicted_gpus else "per-GPU load",
-        "simulated": found.simulated,
         "n": 0,
         **dict.fromkeys(("value_s", "low_s", "high_s")),
         "verdict": "invalid",
         "reason": cut,
+    }
+
+
+def _about(predicted_gpus: int, load: float, gpus: int, driven: float, unit: str, *, simulated: bool) -> dict[str, Any]:
+    """What is verified, and what was driven for it: the same for all goals."""
+    return {
+        "predicted_gpus": predicted_gpus,
+        "load": float(load),
+        "gpus": gpus,
+        "driven_load": float(driven),
+        "load_unit": unit,
+        "scope": "whole load" if gpus == predicted_gpus else "per-GPU load",
+        "simulated": simulated,
     }
 
 

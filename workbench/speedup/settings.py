@@ -54,11 +54,7 @@ def settings_of(facts: Facts, *, log_id: int = 0) -> Settings:
         Slots and executors are the most that were there at one time. Memory is heap plus off-heap (where it is on)
         plus overhead that was set by hand; a local master runs its tasks in the driver, so off-heap counts there.
     """
-    of_log = facts.environment.filter(pl.col("log_id") == log_id)
-    spark, java = (
-        dict(of_log.filter(pl.col("section") == section).select("name", "value").iter_rows())
-        for section in ("spark", "jvm")
-    )
+    spark, java = (_properties(facts, log_id, section) for section in ("spark", "jvm"))
     version = next(iter(facts.applications.filter(pl.col("log_id") == log_id)["spark_version"]), None)
     n_executors, cores = _peak(facts.executors.filter(pl.col("log_id") == log_id))
     cpus = _task_cpus(spark)
@@ -83,13 +79,11 @@ def slot_seconds(facts: Facts, start_ms: int, end_ms: int, *, log_id: int = 0) -
 
     Executors come and go: each counts from when it registered to when it was removed.
     """
-    of_log = pl.col("log_id") == log_id
-    spark = facts.environment.filter(of_log, pl.col("section") == "spark")
     first = pl.max_horizontal(pl.col("added_time_ms").fill_null(start_ms), pl.lit(start_ms))
     last = pl.min_horizontal(pl.col("removed_time_ms").fill_null(end_ms), pl.lit(end_ms))
     core_ms = ((last - first).clip(0) * pl.col("total_cores").fill_null(0)).sum()
-    found = int(facts.executors.filter(of_log).select(core_ms).item())
-    return found / 1e3 / _task_cpus(dict(spark.select("name", "value").iter_rows())) or None
+    found = int(facts.executors.filter(pl.col("log_id") == log_id).select(core_ms).item())
+    return found / 1e3 / _task_cpus(_properties(facts, log_id, "spark")) or None
 
 
 def bytes_of(text: str | None) -> int | None:
@@ -120,6 +114,12 @@ def _peak(executors: pl.DataFrame) -> tuple[int | None, int | None]:
         count, cores_now = count + step, cores_now + cores
         most, most_cores = max(most, count), max(most_cores, cores_now)
     return most, most_cores or None
+
+
+def _properties(facts: Facts, log_id: int, section: str) -> dict[str, str]:
+    """The properties of a log's section by name."""
+    found = facts.environment.filter(pl.col("log_id") == log_id, pl.col("section") == section)
+    return dict(found.select("name", "value").iter_rows())
 
 
 def _task_cpus(spark: dict[str, str]) -> int:
