@@ -1,13 +1,13 @@
 # Two commands do everything, each with its own set-up:
 #   make report [OUT=DIR] [JOBS=N]   run all notebooks; the last line is the path of the gallery page
-#   make test                        pass the tests: every tier that this machine can run
-# Further: make test-quick, make lint, make lock, make help.
+#   make test                        pass the tests: each promise once, on all tiers that this machine can run
+# Further: make test-all, make test-area AREA=sizing, make test-quick, make lint, make lock, make help.
 # WORKBENCH_VENV=DIR moves the environment out of the checkout; nothing else is written there
 # when OUT is given, or the checkout cannot be written.
 
 JOBS ?= 2
 OUT ?=
-export OUT JOBS
+export OUT JOBS JUNIT
 
 # Paths may hold spaces, so they are shell variables in quotes and never targets.
 # Python keeps what it has compiled, whatever the shell says: without, each of a thousand processes compiles all again.
@@ -16,14 +16,19 @@ SETUP = venv=$$(sh .ci/set-up) && test -n "$$venv" && PATH="$$venv/bin:$$PATH" &
     && export PYTHONPYCACHEPREFIX="$$venv/cache/python" \
               RUFF_CACHE_DIR="$$venv/cache/ruff" MYPY_CACHE_DIR="$$venv/cache/mypy" \
               HYPOTHESIS_STORAGE_DIRECTORY="$$venv/cache/hypothesis"
-# Files in the order of tests/conftest.py, the long ones first. A third worker on two cores gains nothing: whatever waits
-# less computes longer.
-PYTEST = python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
-TIERS = spark spark4 comet browser notebook postgres ml cluster env peer
-QUICK = $(patsubst %,not % and,$(TIERS)) not slow
+# Files in the order of their times (tests/conftest.py), one worker a file. A third worker on two cores gains nothing:
+# whatever waits less computes longer.
+PYTEST = python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
+MARKERS = spark spark4 comet browser notebook postgres ml cluster env peer
+QUICK = $(patsubst %,not % and,$(MARKERS)) not slow
 LINT = ruff check . && ruff format --check . && mypy
+NBVAL = scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT INT TERM \
+    && WORKBENCH_OUT="$$scratch" python -m pytest -n 2 --dist loadfile \
+       --nbval-lax --nbval-current-env --nbval-kernel-startup-timeout 120 notebooks
+# Where pytest writes junit files, for tests/times.txt; nowhere unless it is given.
+JUNIT ?=
 
-.PHONY: help report test test-quick lint lock setup
+.PHONY: help report test test-all test-area test-quick lint lock setup
 .DEFAULT_GOAL := help
 
 help:
@@ -38,15 +43,22 @@ report:
 	workbench gallery $${OUT:+"$$OUT"} || exit $$?; \
 	exit $$status
 
-# Left out are six queries that the whole matrix runs, too. The committed notebooks run once more as somebody sees them
+# Each promise once: breadth is left to test-all (tests/tiers.py). The committed notebooks run once as somebody sees them
 # who opens them live (nbval); their runs go to a folder that is thrown away.
 test:
-	@$(SETUP) && $(LINT) && $(PYTEST) --ignore=tests/lore/test_matrix_quick.py \
-	&& scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT INT TERM \
-	&& WORKBENCH_OUT="$$scratch" $(PYTEST) --nbval-lax --nbval-current-env --nbval-kernel-startup-timeout 120 notebooks
+	@$(SETUP) && $(LINT) && export WORKBENCH_TESTS=most && $(PYTEST) $${JUNIT:+--junitxml="$$JUNIT"} && $(NBVAL)
+
+# Everything: the matrix, all commands of the guides, kills, seeds and coverage, fuzzing, peers, ml, env, KAI, JupyterLab.
+test-all:
+	@$(SETUP) && $(LINT) && export WORKBENCH_TESTS=all WORKBENCH_FUZZ=$${WORKBENCH_FUZZ:-5} \
+	&& $(PYTEST) $${JUNIT:+--junitxml="$$JUNIT"} && $(NBVAL)
+
+# All of one area with the floor: make test-area AREA=sizing
+test-area:
+	@$(SETUP) && $(LINT) && export WORKBENCH_TESTS=all && $(PYTEST) $$(python -m tests.tiers "$(AREA)")
 
 test-quick:
-	@$(SETUP) && $(LINT) && $(PYTEST) -m "$(QUICK)" $$(sed 's/^/--ignore=/' tests/heavy.txt)
+	@$(SETUP) && $(LINT) && $(PYTEST) -m "$(QUICK)" $$(python -m tests.times --heavy | sed 's/^/--ignore=/')
 
 lint:
 	@$(SETUP) && $(LINT)

@@ -18,7 +18,8 @@ sys.path.insert(0, str(ROOT))
 
 from docs import live_picture  # noqa: E402
 from tests.browser import pages  # noqa: E402 - the script is called by its path
-from workbench import notebooks, report, runner  # noqa: E402
+from workbench.execution import discovery, runner  # noqa: E402
+from workbench.report import gallery  # noqa: E402
 
 IMAGES = ROOT / "docs" / "images"
 # What is photographed of each page, from its top: of a report the sentence and the chart that carry the answer.
@@ -43,12 +44,14 @@ def main() -> int:
     IMAGES.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name, pages.chromium_browser() as browser:
         out = Path(name)
-        results = runner.run_notebooks(notebooks.find(["all"]), out=out / "all")
+        results = runner.run_notebooks(discovery.resolve_notebooks(["all"]), out=out / "all")
         pages_of = {one.run.area: one.run.report for one in results}
         sources = {"report": pages_of["speedup"], **{area: pages_of[area] for area in AREAS}}
-        (profile,) = runner.run_notebooks(notebooks.find(["speedup"]), {"event_log": str(ROOT / LOG)}, out=out / "log")
+        (profile,) = runner.run_notebooks(
+            discovery.resolve_notebooks(["speedup"]), {"event_log": str(ROOT / LOG)}, out=out / "log"
+        )
         sources["eventlog"] = profile.run.report
-        sources["gallery"] = report.write_gallery(out / "all")
+        sources["gallery"] = gallery.write_gallery(out / "all")
         sizes = [photograph(browser, source, name) for name, source in sources.items()]
         sizes.append(live_picture.take(browser, IMAGES / "live.png"))
     return 1 if max(sizes) > LARGEST_BYTES else 0

@@ -2,7 +2,7 @@
 
     python docs/sbom.py
 
-Versions and sha256 come from requirements.lock, workbench/spark/engines.py and the go.mod and go.sum of the local
+Versions and sha256 come from requirements.lock, workbench/spark/engine_jars.py and the go.mod and go.sum of the local
 control plane; licences from what the installed packages and Go's module cache say. What is not on this machine
 keeps what the files said before. No network.
 """
@@ -19,11 +19,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from workbench.spark.engines import ENGINES
+from workbench.spark.engine_jars import ENGINES
 
 ROOT = Path(__file__).resolve().parents[1]
 SBOM, LICENCES = ROOT / "docs" / "sbom.cdx.json", ROOT / "docs" / "licences.md"
-MODULES = ROOT / "workbench" / "scaletest" / "localcluster"
+MODULES = ROOT / "workbench" / "scaletest" / "local_cluster"
 UNKNOWN = "unknown"
 _PIN = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==(\S+)(?: ; ([^\\]+?))?(?=\s|$)")
 _REQUIRED = re.compile(r"^\s*(?:require )?([\w./~-]+\.[\w./~-]+) (v\S+)", re.MULTILINE)

@@ -18,9 +18,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import WorkbenchError
-from workbench.runs import cache_folder
-from workbench.spark.java import environment
+from workbench.core.errors import WorkbenchError
+from workbench.core.paths import cache_folder
+from workbench.spark.jvm import build_spark_environment
 
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # An archive that is not there, or does not fit, as of Spark 4, is left aside without a word.
@@ -49,7 +49,7 @@ def options(*, make: bool) -> str:
     The quick options alone where there is no archive, no Java or no pyspark.
     """
     try:
-        variables = os.environ | environment()
+        variables = os.environ | build_spark_environment()
     except WorkbenchError:
         return QUICK
     archive = _place(variables)

@@ -1,16 +1,18 @@
-"""The rules of the house: who may import whom, and what a notebook may hold. The sets are read from the folders."""
+"""Rules of the house: who imports whom, where modules stand, what a notebook holds; sets are read from the folders."""
 
 from __future__ import annotations
 
 import ast
 import json
 import re
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from workbench import parameters, redaction
+from workbench.core import redaction
+from workbench.execution import parameters
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "workbench"
@@ -20,6 +22,35 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 SHARED_AREAS = {"eventlog"}
 AREAS = {path.parent.name for path in PACKAGE.glob("*/command.py")}
 CODE_LINES = 100
+# At the root of every area; an area without a notebook has the first three.
+PLAN = ("command", "config", "tables", "study", "charts", "summary", "invariants")
+PLAN_WITHOUT_NOTEBOOK = PLAN[:3]
+# An area of so many modules has everything beyond the plan in packages.
+LARGE_AREA = 25
+MAX_MODULE_LINES = 500
+# Tables are declarations, one after the other.
+LONG_MODULES = {"workbench/speedup/tables.py"}
+# The table of old names goes when the old names go, and is not counted.
+MAX_CORE_MODULES, UNCOUNTED = 14, "aliases"
+GERUNDS = {"sizing", "recording", "_reading", "_ordering"}
+# Names that two parts of the package share, each plain in its own.
+SHARED_NAMES = {"analysis", "tables", "jvm"}
+# Of our own method these know an exact reproduction: to start it, to compare with it, or to read and write its files.
+KNOW_A_REPRODUCTION = {
+    "workbench.sizing",
+    "workbench.sizing.estimation.gpu_estimates",
+    "workbench.sizing.estimation.method_comparison",
+    "workbench.sizing.load.sweep_report",
+    "workbench.sizing.load.sweep_runner",
+    "workbench.sizing.other_tools.nat_results",
+    "workbench.sizing.other_tools.sweep_import",
+    "workbench.indicators.contract.new_indicator",
+    "workbench.indicators.measurement.session_inputs",
+    "workbench.indicators.measurement.session_plan",
+    "workbench.indicators.shipped.registry",
+    "workbench.indicators.store.pyperf_suites",
+    "workbench.speedup.calibration.factor_model",
+}
 MACHINE_PATHS = re.compile(r"(?<![\w.])/(?:home|root|Users|tmp|work|mnt|var|opt|private)/|[A-Z]:\\\\")
 
 
@@ -27,23 +58,41 @@ def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
 def area_of(path: Path) -> str | None:
     parts = path.relative_to(PACKAGE).parts
     return parts[0] if len(parts) > 1 and parts[0] in AREAS else None
 
 
-def imported(path: Path) -> set[str]:
-    """The workbench's modules that a file imports, lazily or not; names that may be modules count too."""
+def list_imports(path: Path, *, with_types: bool) -> set[str]:
+    """The workbench's modules that a file imports, lazily or not."""
     found: set[str] = set()
     package = list(path.relative_to(ROOT).with_suffix("").parts[:-1])
-    for node in ast.walk(ast.parse(path.read_text())):
+    left: list[ast.AST] = [TREES[path]]
+    while left:
+        node = left.pop()
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             module = ".".join([*base, *([node.module] if node.module else [])])
-            found |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
-    return {name for name in found if name.split(".")[0] == "workbench"}
+            names = {f"{module}.{alias.name}": module for alias in node.names}
+            found |= {name if name in NAMES else home for name, home in names.items()}
+        elif with_types or not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)):
+            left += ast.iter_child_nodes(node)
+    return found & NAMES
+
+
+TREES = {path: ast.parse(path.read_text()) for path in MODULES}
+NAMES = {module_name(path) for path in MODULES}
+IMPORTS = {path: list_imports(path, with_types=True) for path in MODULES}
+# Without what is imported for types alone.
+GRAPH = {module_name(path): list_imports(path, with_types=False) - {module_name(path)} for path in MODULES}
+OF_AREAS = [path for path in MODULES if area_of(path)]
+OF_NO_AREA = [path for path in MODULES if not area_of(path)]
 
 
 def areas_in(names: set[str]) -> set[str]:
@@ -54,39 +103,103 @@ def test_the_areas_are_seen() -> None:
     assert "eventlog" in AREAS
 
 
-@pytest.mark.parametrize("path", [path for path in MODULES if area_of(path) is None], ids=name_of)
-def test_the_shared_floor_imports_no_area(path: Path) -> None:
-    assert areas_in(imported(path)) == set()
+def test_the_shared_floor_imports_no_area() -> None:
+    assert {name_of(path): found for path in OF_NO_AREA if (found := areas_in(IMPORTS[path]))} == {}
 
 
-@pytest.mark.parametrize("path", [path for path in MODULES if area_of(path)], ids=name_of)
-def test_an_area_imports_no_other_area(path: Path) -> None:
-    assert areas_in(imported(path)) - {area_of(path)} - SHARED_AREAS == set()
+def test_an_area_imports_no_other_area() -> None:
+    others = {path: areas_in(IMPORTS[path]) - {area_of(path)} - SHARED_AREAS for path in OF_AREAS}
+    assert {name_of(path): found for path, found in others.items() if found} == {}
 
 
-@pytest.mark.parametrize("path", [path for path in MODULES if area_of(path)], ids=name_of)
-def test_no_area_imports_the_command_line_or_the_runner(path: Path) -> None:
-    assert imported(path) & {"workbench.cli", "workbench.batch", "workbench.runner"} == set()
+def test_no_area_imports_the_command_line_or_the_runner() -> None:
+    wrong = {"workbench.cli.app", "workbench.cli.run_output", "workbench.execution.runner"}
+    assert {name_of(path): found for path in OF_AREAS if (found := IMPORTS[path] & wrong)} == {}
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in MODULES if area_of(path) is None and path.name != "cli.py"], ids=name_of
-)
-def test_only_the_command_line_names_an_areas_module(path: Path) -> None:
-    texts = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
-    named = {f"workbench.{area}" for area in AREAS}
-    assert not [text for text in texts if isinstance(text, str) and text.split(":")[0].startswith(tuple(named))]
+def test_only_the_command_line_names_an_areas_module() -> None:
+    named = tuple(f"workbench.{area}" for area in AREAS)
+    for path in OF_NO_AREA:
+        if path.parent.name != "cli":
+            texts = {node.value for node in ast.walk(TREES[path]) if isinstance(node, ast.Constant)}
+            found = [text for text in texts if isinstance(text, str) and text.split(":")[0].startswith(named)]
+            assert not found, name_of(path)
 
 
 def test_the_command_line_knows_every_area() -> None:
-    from workbench.cli import AREAS as KNOWN
+    from workbench.cli.app import AREAS as KNOWN
 
-    assert {name for name, area in KNOWN.items() if area.present} == AREAS
+    assert {name for name, area in KNOWN.items() if area.is_installed} == AREAS
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_a_module_says_what_it_is_for(path: Path) -> None:
-    assert ast.get_docstring(ast.parse(path.read_text()))
+def test_a_module_says_what_it_is_for() -> None:
+    assert [name_of(path) for path, tree in TREES.items() if not ast.get_docstring(tree)] == []
+
+
+def test_core_imports_nothing_but_itself() -> None:
+    core = {name: found for name, found in GRAPH.items() if name.startswith("workbench.core")}
+    assert {
+        name: others for name, found in core.items() if (others := {item for item in found if item not in core})
+    } == {}
+
+
+def test_core_is_no_drawer_for_what_has_no_home() -> None:
+    modules = {path.stem for path in (PACKAGE / "core").glob("*.py")} - {"__init__", UNCOUNTED}
+    assert len(modules) <= MAX_CORE_MODULES, sorted(modules)
+
+
+def test_no_imports_go_in_a_circle() -> None:
+    left = {name: set(found) for name, found in GRAPH.items()}
+    # What imports nothing that is left is in no circle, and neither is what only it imports.
+    while free := {name for name, found in left.items() if not found & left.keys()}:
+        left = {name: found for name, found in left.items() if name not in free}
+    while loose := left.keys() - {item for found in left.values() for item in found}:
+        left = {name: found for name, found in left.items() if name not in loose}
+    assert sorted(left) == []
+
+
+def test_exact_reproductions_are_opened_by_commands_and_few_others() -> None:
+    importers = {
+        name
+        for name, found in GRAPH.items()
+        if ".compat_" not in name and ".commands" not in name and any(".compat_" in item for item in found)
+    }
+    assert importers - KNOW_A_REPRODUCTION == set()
+
+
+def test_at_most_two_modules_stand_loose_at_the_top() -> None:
+    assert {path.stem for path in PACKAGE.glob("*.py")} <= {"__init__", "__main__"}
+
+
+def test_no_module_is_over_500_lines() -> None:
+    long = {name_of(path) for path in MODULES if len(path.read_text().splitlines()) > MAX_MODULE_LINES}
+    assert long - LONG_MODULES == set()
+
+
+def test_a_module_is_a_noun_but_for_the_fields_own_gerunds() -> None:
+    assert {name.rpartition(".")[2] for name in GRAPH if name.endswith("ing")} - GERUNDS == set()
+
+
+@pytest.mark.parametrize("area", sorted(AREAS))
+def test_an_area_has_the_common_plan_at_its_root(area: str) -> None:
+    root = PACKAGE / area
+    own = {module_name(path).rpartition(".")[2] for path in (*root.glob("*.py"), *root.glob("*/__init__.py"))} - {area}
+    has_notebook = any((ROOT / "notebooks").glob(f"[0-9]*_{area}*.ipynb"))
+    assert set(PLAN if has_notebook else PLAN_WITHOUT_NOTEBOOK) - own == set()
+    if len(list(root.rglob("*.py"))) >= LARGE_AREA:
+        modules = {path.stem for path in root.glob("*.py")} - {"__init__"}
+        assert modules - set(PLAN) == set()
+        assert "commands" in own
+
+
+def test_a_name_is_one_module_or_package_but_for_the_plan_and_the_commands() -> None:
+    places = defaultdict(list)
+    for name in GRAPH:
+        parent, _, own = name.rpartition(".")
+        if own not in {*PLAN, "commands", "__main__"} and not parent.endswith((".commands", ".cli")):
+            places[own].append(name)
+    twice = {own: names for own, names in places.items() if len(names) > 1 and own not in SHARED_NAMES}
+    assert twice == {}
 
 
 def cells(path: Path, kind: str = "code") -> list[dict[str, Any]]:
@@ -99,16 +212,18 @@ def source(cell: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=name_of)
 def test_a_notebook_has_one_parameters_cell_of_annotated_literals_with_comments(path: Path) -> None:
-    tagged = [cell for cell in cells(path) if parameters.TAG in cell["metadata"].get("tags", [])]
+    tagged = [cell for cell in cells(path) if parameters.PARAMETERS_TAG in cell["metadata"].get("tags", [])]
     assert len(tagged) == 1
-    declared = parameters.parse(source(tagged[0]))
+    declared = parameters.parse_parameters(source(tagged[0]))
     assert [item.name for item in declared if not item.comment] == []
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=name_of)
 def test_a_notebook_has_no_parameter_named_like_a_secret(path: Path) -> None:
     assert [
-        item.name for item in parameters.read(json.loads(path.read_text())) if redaction.names_a_secret(item.name)
+        item.name
+        for item in parameters.read_parameters(json.loads(path.read_text()))
+        if redaction.is_secret_name(item.name)
     ] == []
 
 

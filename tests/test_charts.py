@@ -15,11 +15,18 @@ from polars.testing import assert_frame_equal
 
 from tests.browser import samples
 from tests.browser.pages import expected_marks
-from workbench import charts, renderer, theme
-from workbench.chart_text import datasets, spec_text
-from workbench.errors import InputError
-from workbench.renderer import MIME
-from workbench.thinning import LIMIT_ROWS, ecdf_steps, merged_intervals, open_intervals, sub_rows
+from workbench import charts
+from workbench.charts import renderer, theme
+from workbench.charts.data import (
+    MAX_CHART_ROWS,
+    assign_sub_rows,
+    count_open_intervals,
+    downsample_ecdf,
+    merge_intervals,
+)
+from workbench.charts.description import describe_spec, list_datasets
+from workbench.charts.renderer import CHART_MIME
+from workbench.core.errors import InputError
 
 FOREST = {"title": "t", "label": "operator", "estimate": "speedup_ratio", "low": "ci_low", "high": "ci_high"}
 TIMELINE = {"title": "t", "start": "start_s", "end": "end_s", "lane": "executor"}
@@ -53,11 +60,11 @@ each_piece = pytest.mark.parametrize(("piece", "table", "options"), PIECES, ids=
 
 @pytest.fixture(autouse=True)
 def own_theme() -> None:
-    theme.enable()
+    theme.enable_theme()
 
 
 def rows_in(chart: Any) -> int:
-    return sum(len(rows) for rows in datasets(chart.to_dict()))
+    return sum(len(rows) for rows in list_datasets(chart.to_dict()))
 
 
 SIGHT = {
@@ -118,7 +125,7 @@ def test_meanings_are_told_apart_by_readers_of_any_colour_vision(sight: str, pag
 
 
 def test_a_meaning_has_one_colour_in_every_chart_and_no_category_takes_it() -> None:
-    colours = theme.category_colours(["Sort", "GPU", "cpu", "Filter"])
+    colours = theme.assign_colours(["Sort", "GPU", "cpu", "Filter"])
     assert colours[1] == theme.COLOURS["accelerator"]
     assert colours[2] == theme.COLOURS["cpu"]
     assert len(set(colours)) == 4
@@ -170,7 +177,7 @@ def test_no_rows_and_one_row_are_drawn(
     piece: Callable[..., Any], table: Callable[[], pl.DataFrame], options: dict[str, str], count: int
 ) -> None:
     spec = piece(table().head(count), **options).to_dict()
-    assert renderer.png(spec)[:4] == b"\x89PNG"
+    assert renderer.render_png(spec)[:4] == b"\x89PNG"
     assert f"{count} row" in spec["description"] or options is ECDF
 
 
@@ -240,7 +247,7 @@ BIG_TABLES: dict[str, tuple[Callable[..., Any], pl.DataFrame, dict[str, str]]] =
 def test_a_large_table_is_thinned_and_the_subtitle_says_so(name: str) -> None:
     piece, frame, options = BIG_TABLES[name]
     chart = piece(frame, **options)
-    assert rows_in(chart) <= LIMIT_ROWS
+    assert rows_in(chart) <= MAX_CHART_ROWS
     assert any(word in chart.to_dict()["title"]["subtitle"] for word in ("thinned", "drawn as", "not drawn"))
 
 
@@ -308,7 +315,7 @@ def test_forest_colours_rows_by_category_and_fades_those_of_which_little_is_know
 
 
 def rows_of(chart: Any) -> list[dict[str, Any]]:
-    return max(datasets(chart.to_dict()), key=len)
+    return max(list_datasets(chart.to_dict()), key=len)
 
 
 def test_waterfall_steps_start_where_the_one_above_ended_and_totals_at_zero() -> None:
@@ -355,7 +362,7 @@ def test_scatter_has_one_range_on_both_axes_with_the_diagonal_from_corner_to_cor
     encoding = spec["layer"][1]["encoding"]
     domain = encoding["x"]["scale"]["domain"]
     assert encoding["y"]["scale"]["domain"] == domain
-    assert [[row["actual_s"], row["predicted_s"]] for row in min(datasets(spec), key=len)] == [
+    assert [[row["actual_s"], row["predicted_s"]] for row in min(list_datasets(spec), key=len)] == [
         [end] * 2 for end in domain
     ]
 
@@ -394,7 +401,7 @@ def test_ecdf_marks_the_smallest_value_that_holds_the_share() -> None:
 
 def test_thinned_steps_are_exact_and_keep_the_ends() -> None:
     values = pl.Series(np.random.default_rng(0).normal(size=20_000))
-    every, kept = ecdf_steps(values, positions=20_000), ecdf_steps(values)
+    every, kept = downsample_ecdf(values, positions=20_000), downsample_ecdf(values)
     assert kept.height <= 2_000
     assert kept.join(every, on=["value", "share"]).height == kept.height
     assert_frame_equal(kept.head(200), every.head(200))
@@ -406,7 +413,7 @@ def test_merged_intervals_cover_the_same_time() -> None:
     random = np.random.default_rng(4)
     start = random.uniform(0, 1_000, 6_000)
     frame = pl.DataFrame({"lane": random.integers(0, 3, 6_000).astype(str), "start_s": start, "end_s": start + 0.2})
-    merged, told = merged_intervals(frame, "start_s", "end_s", ["lane"], limit=3_500)
+    merged, told = merge_intervals(frame, "start_s", "end_s", ["lane"], limit=3_500)
     assert merged.height <= 3_500
     assert "6,000 intervals drawn as" in told
     assert merged["intervals"].sum() == 6_000
@@ -420,25 +427,25 @@ def test_merged_intervals_cover_the_same_time() -> None:
 
 def test_touching_intervals_merge_before_any_gap_is_closed() -> None:
     frame = pl.DataFrame({"lane": ["a"] * 4, "start_s": [0.0, 1.0, 2.0, 10.0], "end_s": [1.0, 2.0, 3.0, 11.0]})
-    merged, told = merged_intervals(frame, "start_s", "end_s", ["lane"], limit=2)
+    merged, told = merge_intervals(frame, "start_s", "end_s", ["lane"], limit=2)
     assert merged.select("start_s", "end_s", "intervals").rows() == [(0.0, 3.0, 3), (10.0, 11.0, 1)]
     assert told.endswith("those that touch are merged")
 
 
 def test_open_intervals_in_bins_keep_the_peak() -> None:
     frame = samples.stages(3_000)
-    exact, _ = open_intervals(frame, "start_s", "end_s", positions=10_000)
-    binned, told = open_intervals(frame, "start_s", "end_s", positions=200)
+    exact, _ = count_open_intervals(frame, "start_s", "end_s", positions=10_000)
+    binned, told = count_open_intervals(frame, "start_s", "end_s", positions=200)
     assert binned.height == 200
     assert told.startswith("overview: peak in bins")
     assert binned["open"].max() == exact["open"].max()
-    assert open_intervals(frame.clear(), "start_s", "end_s")[0].height == 0
+    assert count_open_intervals(frame.clear(), "start_s", "end_s")[0].height == 0
 
 
 def test_stacked_rows_never_overlap() -> None:
     frame = samples.stages(300)
     starts, ends = frame["start_s"].to_list(), frame["end_s"].to_list()
-    rows = sub_rows(starts, ends)
+    rows = assign_sub_rows(starts, ends)
     for row in set(rows):
         spans = sorted((starts[index], ends[index]) for index in range(300) if rows[index] == row)
         assert all(before[1] <= after[0] for before, after in itertools.pairwise(spans))
@@ -460,7 +467,7 @@ def test_bars_show_as_many_as_asked_and_let_the_reader_ask_for_more() -> None:
 
 def test_markup_in_names_stays_text() -> None:
     table = samples.factors().with_columns(operator=pl.lit("</script><!--") + pl.col("operator"))
-    text = renderer.script_json(charts.forest(table, **FOREST).to_dict())
+    text = renderer.format_script_json(charts.forest(table, **FOREST).to_dict())
     assert "</" not in text
     assert "<!--" not in text
     assert json.loads(text)["layer"]
@@ -486,13 +493,13 @@ def test_control_characters_of_a_log_do_not_stop_a_chart(
     piece: Callable[..., Any], table: Callable[[], pl.DataFrame], options: dict[str, str]
 ) -> None:
     frame = table().with_columns(pl.col(pl.String) + "\x1b[31m\x00")
-    data = renderer.mime_bundle(piece(frame, **{**options, "title": "a\x07\ud800"}).to_dict())
+    data = renderer.build_mime_bundle(piece(frame, **{**options, "title": "a\x07\ud800"}).to_dict())
     assert base64.b64decode(data["image/png"])[:4] == b"\x89PNG"
-    assert not {"\x1b", "\x00", "\x07"} & set(json.dumps(data[MIME], ensure_ascii=False))
+    assert not {"\x1b", "\x00", "\x07"} & set(json.dumps(data[CHART_MIME], ensure_ascii=False))
 
 
 def test_live_html_holds_the_spec_without_an_address_to_load() -> None:
-    html = renderer.live_html(charts.bars(samples.ranked(), **BARS).to_dict())
+    html = renderer.render_live_html(charts.bars(samples.ranked(), **BARS).to_dict())
     assert "src=" not in html
     assert html.count("<script") == 3
 
@@ -504,26 +511,26 @@ def test_a_chart_of_somebody_else_is_described_too() -> None:
         .encode(x=alt.X("a", type="quantitative"))
         .properties(title="Dots")
     )
-    assert spec_text(chart.to_dict()).splitlines()[:3] == ["Dots.", "3 rows drawn.", "a: 1 to 2, 1 missing."]
+    assert describe_spec(chart.to_dict()).splitlines()[:3] == ["Dots.", "3 rows drawn.", "a: 1 to 2, 1 missing."]
 
 
 def test_the_bundle_is_kept_in_the_users_cache_and_a_damaged_copy_is_made_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    renderer.vega_bundle.cache_clear()
-    first = renderer.vega_bundle()
+    renderer.load_vega_bundle.cache_clear()
+    first = renderer.load_vega_bundle()
     kept = list(tmp_path.rglob("vega-bundle-*.js"))
     assert len(kept) == 1
     assert "</script" not in first.lower()
     kept[0].write_text("half of i", encoding="utf-8")
-    renderer.vega_bundle.cache_clear()
-    assert renderer.vega_bundle() == first
+    renderer.load_vega_bundle.cache_clear()
+    assert renderer.load_vega_bundle() == first
     assert kept[0].read_text(encoding="utf-8") == first
 
 
 def test_a_cache_that_cannot_be_written_only_costs_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    renderer.vega_bundle.cache_clear()
-    assert "vegaEmbed" in renderer.vega_bundle()
+    renderer.load_vega_bundle.cache_clear()
+    assert "vegaEmbed" in renderer.load_vega_bundle()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import re
 import shlex
@@ -13,15 +14,20 @@ from typing import Any
 import pytest
 import typer
 
+from docs import module_tables
 from tests.bench import document
-from workbench import cli, notebooks, parameters
-from workbench.commands import Lazy
-from workbench.errors import ConfigError
+from workbench.cli import app
+from workbench.console.command_groups import LazyGroup
+from workbench.core.errors import ConfigError
+from workbench.execution import discovery, parameters
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "data/samples/eventlogs/README.md")]
-PAGES += sorted((ROOT / "docs").rglob("*.md"))
+PAGES = [
+    ROOT / name
+    for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "data/samples/eventlogs/README.md")
+]
+PAGES += [ROOT / "tests" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 INSTRUCTIONS = [path for path in PAGES if path.name in ("README.md", "CONTRIBUTING.md") or path.parent.name == "guide"]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`([^`\n]+)`")
@@ -65,10 +71,10 @@ ALL_COMMANDS = [(name_of(path), words) for path in INSTRUCTIONS for words in com
 
 def parse(words: list[str]) -> tuple[str, Any]:
     """The command that a `workbench` command line means, and its context with parsed options; runs nothing."""
-    command: Any = typer.main.get_command(cli.app)
+    command: Any = typer.main.get_command(app.app)
     name, rest = "workbench", words[1:]
     while hasattr(command, "get_command"):
-        if isinstance(command, Lazy):
+        if isinstance(command, LazyGroup):
             command = typer.main.get_group(importlib.import_module(command.area.module).app)
         assert rest, f"{name} lacks a command"
         assert rest[0] in command.list_commands(None) or rest[0].startswith("-"), f"{name} has no {rest[0]}"
@@ -96,13 +102,13 @@ def test_a_workbench_command_in_a_document_is_one(page: str, words: list[str]) -
 
 def check_run(given: dict[str, Any]) -> None:
     """The notebooks exist and have the parameters that are given, unless the page only shows the form."""
-    declared = {item.name for path in notebooks.find(given["notebooks"]) for item in parameters_of(path)}
+    declared = {item.name for path in discovery.resolve_notebooks(given["notebooks"]) for item in parameters_of(path)}
     named = {text.partition("=")[0].rpartition(".")[2] for text in given["p"] or []}
     assert named <= declared
 
 
 def parameters_of(path: Path) -> tuple[parameters.Parameter, ...]:
-    return parameters.read(notebooks.read(path), path.name)
+    return parameters.read_parameters(discovery.read_notebook(path), path.name)
 
 
 def test_a_command_that_is_none_is_noticed() -> None:
@@ -198,18 +204,61 @@ def test_every_notebook_is_in_the_readmes_table() -> None:
     assert told == {name_of(path) for path in (ROOT / "notebooks").glob("[0-9]*.ipynb")}
 
 
-def test_the_architecture_names_every_module_of_the_shared_floor_and_the_reader_and_no_other() -> None:
-    areas = {Path(*area.module.split(".")[:-1]).name for area in cli.AREAS.values()} - {"eventlog"}
-    modules = [path for path in (ROOT / "workbench").rglob("*.py") if not path.name.startswith("__")]
-    wanted = {name_of(path) for path in modules if path.relative_to(ROOT).parts[1] not in areas}
-    named = first_names("docs/architecture.md", "Shared floor", "Event log reader")
-    assert len(named) == len(set(named))
-    assert set(named) == wanted
+def test_the_module_tables_of_the_architecture_are_those_of_the_docstrings() -> None:
+    text = module_tables.PAGE.read_text()
+    is_current = module_tables.update_page(text) == text
+    assert is_current, "make them anew: python -m docs.module_tables"
+
+
+def find_definition(module: str, name: str) -> bool:
+    """Is there a module-level name, or an attribute or method below a class, without importing the module?"""
+    path = ROOT.joinpath(*module.split("."))
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    if not path.is_file():
+        return False
+    body = ast.parse(path.read_text()).body
+    for part in name.split("."):
+        found = [node for node in body if part in names_defined_by(node)]
+        if not found:
+            return False
+        body = getattr(found[0], "body", [])
+    return True
+
+
+def names_defined_by(node: ast.stmt) -> set[str]:
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return {node.name}
+    if isinstance(node, ast.AnnAssign):
+        return {ast.unparse(node.target)}
+    return {ast.unparse(target) for target in node.targets} if isinstance(node, ast.Assign) else set()
+
+
+REFERENCE = re.compile(r"((?:workbench|tests)(?:\.\w+)*):(\w+(?:\.\w+)*)")
+
+
+@pytest.mark.parametrize("page", ["docs/change-guide.md", "docs/architecture.md", "CONTRIBUTING.md"])
+def test_functions_that_a_page_names_exist(page: str) -> None:
+    named = [found for span in spans((ROOT / page).read_text()) if (found := REFERENCE.fullmatch(span))]
+    assert [found[0] for found in named if not find_definition(found[1], found[2])] == []
+
+
+def test_every_file_of_tests_proves_a_promise_of_the_table() -> None:
+    named = {
+        span.rstrip("/") for span in spans((ROOT / "tests" / "README.md").read_text()) if span.startswith("tests/")
+    }
+    files = [name_of(path) for path in (ROOT / "tests").rglob("test_*.py") if "bench" not in path.parts]
+    assert [name for name in files if not {name, *map(str, Path(name).parents)} & named] == []
+
+
+def test_the_change_guide_begins_each_change_at_a_place() -> None:
+    table = rows("docs/change-guide.md", "Changes")
+    assert len(table) >= 20
+    assert [row[0] for row in table if not any("/" in span or ":" in span for span in SPAN.findall(row[1]))] == []
 
 
 def test_the_architecture_names_every_area() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text()
-    assert [name for name in cli.AREAS if f"`workbench/{name}/`" not in text and f"`{name}`" not in text] == []
+    assert [name for name in app.AREAS if f"`workbench/{name}/`" not in text and f"`{name}`" not in text] == []
 
 
 def test_every_dependency_has_its_job_in_the_architecture_and_no_other_has_one() -> None:
@@ -230,42 +279,43 @@ def test_the_guide_names_every_table_with_its_key() -> None:
     from workbench.eventlog import tables
 
     told = {SPAN.findall(row[0])[0]: SPAN.findall(row[1]) for row in rows("docs/guide/eventlog.md", "The tables")}
-    keys = {table.name: [name for name in table.key if name != "log_id"] for table in tables.ALL}
+    keys = {table.name: [name for name in table.key if name != "log_id"] for table in tables.ALL_TABLES}
     assert told == keys
 
 
 def test_further_messages_of_the_guide_are_those_of_the_code() -> None:
     code = "".join(path.read_text() for path in (ROOT / "workbench").rglob("*.py"))
-    told = (ROOT / "docs/guide/eventlog.md").read_text().split("Others that files may cause:")[1]
+    told = (ROOT / "docs/guide/eventlog.md").read_text().split("Other messages on files:")[1]
     messages = [line.strip("| ").split(" | ")[0] for line in told.splitlines() if line.startswith("|")][2:]
     assert len(messages) >= 4
     assert [message for message in messages if message not in code] == []
 
 
 def test_figures_of_the_design_are_those_of_the_code() -> None:
-    from workbench import stats, thinning
-    from workbench.eventlog import chunks, fold, reader, sink, stages
+    from workbench import stats
+    from workbench.charts import data
+    from workbench.eventlog import fold, reader, sources, stage_statistics, table_sink
 
     architecture, guide = ((ROOT / "docs" / name).read_text() for name in ("architecture.md", "guide/eventlog.md"))
-    assert f"chunks of {chunks.CHUNK_BYTES >> 20} MiB" in architecture
+    assert f"chunks of {sources.CHUNK_BYTES >> 20} MiB" in architecture
     assert f"there are {reader.PARALLEL_BYTES >> 20} MiB or more" in architecture
-    assert f"at {sink.PART_ROWS:,} rows a table spills" in architecture
-    assert f"at most {fold.MAX_BAD_LINES:,} a log" in guide
-    assert f"at most {stages.MAX_FAILURES_PER_STAGE} a stage attempt" in guide
+    assert f"at {table_sink.PART_ROWS:,} rows a table spills" in architecture
+    assert f"at most {fold.MAX_BAD_LINES:,} per log" in guide
+    assert f"at most {stage_statistics.MAX_FAILURES_PER_STAGE} per stage attempt" in guide
     decisions = {path.name[:4]: path.read_text() for path in (ROOT / "docs" / "decisions").glob("[0-9]*.md")}
-    assert f"Chunks of {chunks.CHUNK_BYTES >> 20} MiB" in decisions["0004"]
+    assert f"Chunks of {sources.CHUNK_BYTES >> 20} MiB" in decisions["0004"]
     assert f"Below {reader.PARALLEL_BYTES >> 20} MiB" in decisions["0004"]
     assert f"Intervals are {stats.LEVEL:.0%}".replace("%", " %") in decisions["0009"]
     assert f"margin of {stats.MARGIN:.0%}".replace("%", " %") in decisions["0009"]
-    assert f"more than {thinning.LIMIT_ROWS:,} rows" in decisions["0012"]
+    assert f"more than {data.MAX_CHART_ROWS:,} rows" in decisions["0012"]
 
 
 def test_the_two_run_times_of_the_failing_sample_differ_as_decision_0004_says() -> None:
     import polars as pl
 
-    from workbench.eventlog.reader import read
+    from workbench.eventlog.reader import read_event_logs
 
-    facts = read(ROOT / "data/samples/eventlogs/failing.zstd")
+    facts = read_event_logs(ROOT / "data/samples/eventlogs/failing.zstd")
     by_metrics = facts.stage_tasks["executor_run_time_ms"].sum()
     by_accumulators = facts.accumulators.filter(pl.col("name") == "internal.metrics.executorRunTime")["total"].sum()
     text = " ".join((ROOT / "docs/decisions/0004-event-log-reader.md").read_text().split())
@@ -290,7 +340,7 @@ def test_pictures_are_small_and_are_those_that_the_script_makes() -> None:
 
 FIGURE = re.compile(r"\b\d[\d,.]*\s(?:s|ms|min|minutes|MB|GB|times)\b")
 # What no benchmark measures: the machine's memory, an installed environment, and what CI's log says of its steps.
-OF_CI = {"24 GB", "1.6 GB", "32 s"}
+OF_CI = {"24 GB", "1.6 GB", "32 s", "15 minutes"}
 
 
 def test_figures_of_the_readme_come_out_of_the_benchmarks() -> None:

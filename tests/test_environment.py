@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -95,6 +96,45 @@ def test_condas_pip_lines_and_the_second_command_make_a_working_environment(tmp_
     run(python, "-m", "pip", "check")
     assert run(venv / "bin" / "workbench", "--version", cwd=tmp_path).startswith("workbench ")
     assert "yes  base" in run(venv / "bin" / "workbench", "doctor", cwd=tmp_path)
+
+
+@pytest.mark.env
+@pytest.mark.notebook
+@pytest.mark.timeout(1200)
+def test_an_installed_wheel_helps_with_every_command_and_runs_a_notebook(tmp_path: Path) -> None:
+    uv = Path(sys.executable).with_name("uv")
+    run(uv, "build", "--quiet", "--wheel", "--out-dir", tmp_path, ROOT)
+    (wheel,) = tmp_path.glob("*.whl")
+    venv = tmp_path / "venv"
+    python = venv / "bin" / "python"
+    run(uv, "venv", "--quiet", "--python", sys.executable, venv)
+    run(uv, "pip", "install", "--quiet", "--python", python, "--require-hashes", "-r", LOCK)
+    run(uv, "pip", "install", "--quiet", "--python", python, "--no-deps", wheel)
+    outside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    code = """
+import json, sys
+from pathlib import Path
+import workbench
+from workbench.cli.app import main
+
+assert Path(sys.argv[2]) in Path(workbench.__file__).parents, workbench.__file__
+for command in json.loads(Path(sys.argv[1]).read_text()):
+    try:
+        main([*command.split()[1:], "--help"])
+    except SystemExit as ended:
+        assert not ended.code, command
+    print("HELPED", command)
+"""
+    commands = ROOT / "tests" / "contracts" / "frozen" / "commands.json"
+    said = run(python, "-c", code, commands, venv, env=outside, cwd=tmp_path)
+    assert said.count("HELPED workbench") == len(json.loads(commands.read_text())) > 60
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "data").symlink_to(ROOT / "data")
+    notebook = tmp_path / "notebooks" / "00_start_here.ipynb"
+    notebook.write_bytes((ROOT / "notebooks" / notebook.name).read_bytes())
+    run(venv / "bin" / "workbench", "run", notebook, "--out", tmp_path / "runs", env=outside, cwd=tmp_path)
+    (record,) = (tmp_path / "runs").rglob("run.json")
+    assert json.loads(record.read_text())["verdict"] == "valid"
 
 
 @pytest.fixture

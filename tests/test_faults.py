@@ -16,8 +16,12 @@ from typing import Any
 
 import pytest
 
-from workbench import catalogue, cli, files, holding, runner, runs
-from workbench.errors import RunFailedError
+from workbench.cli import app
+from workbench.core import files, locks
+from workbench.core.errors import RunFailedError
+from workbench.core.paths import cache_folder
+from workbench.execution import runner
+from workbench.runs import catalogue, run_folder
 
 ROOT = Path(__file__).parents[1]
 ADDS = ROOT / "tests" / "fakes" / "notebooks" / "01_adds.ipynb"
@@ -28,7 +32,7 @@ SMALL_DISK_BYTES, SMALL_FILE_BYTES = 24 << 10, 4 << 10
 
 def call(*arguments: str) -> int:
     with pytest.raises(SystemExit) as ended:
-        cli.main(list(arguments))
+        app.main(list(arguments))
     return int(ended.value.code or 0)
 
 
@@ -64,7 +68,7 @@ def test_a_disk_that_fills_up_fails_the_run_with_advice_and_nothing_half_is_left
         assert (done.returncode, told["status"], told["exit_code"]) == (3, "failed", 3)
         assert "cannot write the run folder" in told["failure"]["error"]
         assert "Traceback" not in done.stderr
-        (run,) = catalogue.listed(tmp_path / "disk")
+        (run,) = catalogue.list_runs(tmp_path / "disk")
         assert run.state in ("failed", "died")
         assert not (Path(run.place) / "report.html").exists()
         assert not list(Path(run.place).rglob("*.part"))
@@ -75,17 +79,17 @@ def test_a_disk_that_is_full_from_the_start_leaves_no_folder(tmp_path: Path, mon
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
     monkeypatch.setattr(files, "write_text", full)
-    held = dict(holding._held)
+    held = dict(locks._own_locks)
     with pytest.raises(RunFailedError) as caught:
-        runs.start("a", tmp_path)
+        run_folder.start_run("a", tmp_path)
     assert caught.value.exit_code == 3
     assert "--out" in str(caught.value)
     assert list((tmp_path / "a").iterdir()) == []
-    assert holding._held == held
+    assert locks._own_locks == held
 
 
 def test_progress_that_cannot_be_written_stops_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = runs.start("a", tmp_path)
+    run = run_folder.start_run("a", tmp_path)
 
     def full(path: Path, text: str) -> Path:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -94,13 +98,13 @@ def test_progress_that_cannot_be_written_stops_no_run(tmp_path: Path, monkeypatc
         broken.setattr(files, "write_text", full)
         run.note_progress(0, 2, "Title")
     run.end("succeeded")
-    assert runs.load(run.folder).state == "succeeded"
+    assert run_folder.load_run(run.folder).state == "succeeded"
 
 
 def test_a_record_that_can_no_longer_be_written_lets_the_folder_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = runs.start("a", tmp_path)
+    run = run_folder.start_run("a", tmp_path)
 
     def full(path: Path, text: str) -> Path:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -109,7 +113,7 @@ def test_a_record_that_can_no_longer_be_written_lets_the_folder_go(
         broken.setattr(files, "write_text", full)
         with pytest.raises(RunFailedError):
             run.end("succeeded")
-    assert runs.load(run.folder).state == "died"
+    assert run_folder.load_run(run.folder).state == "died"
 
 
 @pytest.mark.parametrize("command", [["--version"], ["doctor", "eventlog", "--json"]])
@@ -166,7 +170,7 @@ def test_a_user_that_the_system_does_not_know_has_a_cache(monkeypatch: pytest.Mo
 
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(Path, "home", unknown)
-    assert runs.cache_folder().name.startswith("workbench")
+    assert cache_folder().name.startswith("workbench")
 
 
 class WrongClock(datetime):
@@ -183,27 +187,27 @@ class WrongClock(datetime):
 def test_a_clock_that_goes_backwards_makes_no_negative_duration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = runs.start("a", tmp_path)
+    before = run_folder.start_run("a", tmp_path)
     before.end("succeeded")
     with monkeypatch.context() as wrong:
-        wrong.setattr(runs, "datetime", WrongClock)
-        run = runs.start("a", tmp_path)
+        wrong.setattr(run_folder, "datetime", WrongClock)
+        run = run_folder.start_run("a", tmp_path)
         run.end("succeeded")
     assert run.record["ended_at"] < run.record["started_at"]
     assert 0 <= run.record["duration_s"] < 60
-    assert {found.run_id for found in catalogue.listed(tmp_path)} == {before.run_id, run.run_id}
+    assert {found.run_id for found in catalogue.list_runs(tmp_path)} == {before.run_id, run.run_id}
 
 
 def test_a_run_that_another_process_began_has_no_duration_when_the_clock_went_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = runs.start("a", tmp_path)
-    monkeypatch.setattr(runs, "_begun_s", {})
-    monkeypatch.setattr(runs, "datetime", WrongClock)
+    run = run_folder.start_run("a", tmp_path)
+    monkeypatch.setattr(run_folder, "_start_times_s", {})
+    monkeypatch.setattr(run_folder, "datetime", WrongClock)
     run.end("succeeded")
     assert run.record["duration_s"] is None
     result = runner.RunResult(ADDS, run)
-    assert (result.exit_code, result.document()["duration_s"]) == (0, None)
+    assert (result.exit_code, result.build_document()["duration_s"]) == (0, None)
 
 
 HOLDS = """

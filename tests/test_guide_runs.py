@@ -15,7 +15,8 @@ import yaml
 
 from tests.fakes.kept_runs import kept
 from tests.test_documents import BLOCK, ROOT
-from workbench import catalogue, judging, runner, runs, thresholds
+from workbench.execution import runner
+from workbench.runs import catalogue, run_folder, threshold_gate, thresholds
 
 PAGE = ROOT / "docs" / "guide" / "runs.md"
 FILE = ROOT / "docs" / "guide" / "thresholds.yaml"
@@ -35,17 +36,17 @@ def table_below(heading: str) -> set[str]:
 def test_the_rules_on_the_page_are_those_of_the_shipped_file() -> None:
     shown = yaml.safe_load(blocks("yaml")[0])
     assert shown["speedup"] == yaml.safe_load(FILE.read_text())["speedup"]
-    assert {"start_here", "speedup"} == set(thresholds.read(FILE).areas)
+    assert {"start_here", "speedup"} == set(thresholds.load_thresholds(FILE).areas)
 
 
 def test_the_comparison_on_the_page_is_judged_as_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(runs.RUN_DIR_VARIABLE, raising=False)
+    monkeypatch.delenv(run_folder.RUN_DIR_VARIABLE, raising=False)
     before = kept(tmp_path / "made", [("Filter", 2.0, 1.9, 2.1), ("Sort", 2.0, 1.9, 2.1)])
     before.folder.rename(tmp_path / "baseline")
     path = tmp_path / "thresholds.yaml"
     path.write_text(blocks("yaml")[1])
     after = kept(tmp_path / "made", [("Filter", 2.0, 1.9, 2.1), ("Sort", 1.5, 1.4, 1.6)])
-    found = judging.prepare(path, ["speedup"], [], tmp_path).judge(catalogue.of(after))
+    found = threshold_gate.load_gate(path, ["speedup"], [], tmp_path).check_run(catalogue.build_stored_run(after))
     assert found is not None
     assert (found["broken"], found["rules"][0]["broken_rows"]) == (1, 1)
 
@@ -77,14 +78,14 @@ def test_the_pipeline_on_the_page_fails_when_a_limit_is_passed(tmp_path: Path) -
 def test_every_field_of_the_summary_and_of_a_run_folder_is_in_the_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(runs.RUN_DIR_VARIABLE, raising=False)
-    document: dict[str, Any] = runner.RunResult(Path("x.ipynb"), kept(tmp_path)).document()
+    monkeypatch.delenv(run_folder.RUN_DIR_VARIABLE, raising=False)
+    document: dict[str, Any] = runner.RunResult(Path("x.ipynb"), kept(tmp_path)).build_document()
     assert table_below("a run an entry:") == set(document)
-    listed = {runs.RECORD, runs.PROGRESS, "run.lock", "report.ipynb", "report.html"}
+    listed = {run_folder.RECORD_FILE, run_folder.PROGRESS_FILE, "run.lock", "report.ipynb", "report.html"}
     assert all(f"| `{name}`" in PAGE.read_text() for name in listed)
 
 
 def test_every_limit_is_in_the_table() -> None:
     text = PAGE.read_text()
-    assert [name for name in thresholds.LIMITS if f"`{name}" not in text] == []
-    assert [name for name in thresholds.KEYS if f"`{name}`" not in text] == []
+    assert [name for name in thresholds.LIMIT_NAMES if f"`{name}" not in text] == []
+    assert [name for name in thresholds.RECORD_KEYS if f"`{name}`" not in text] == []

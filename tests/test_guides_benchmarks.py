@@ -130,7 +130,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, lines: dict[str, list[str]]) -> list[s
         return run([sys.executable, "-c", *lines[name], line[-1]], log, limit_s)
 
     monkeypatch.setattr(command, "_run", instead)
-    monkeypatch.setattr(command.host, "git_commit", lambda _: "c")
+    monkeypatch.setattr(command.host, "read_git_commit", lambda _: "c")
     monkeypatch.setattr(headlines, "ALL", tuple(headlines.Headline(name, "house", (name,), 0.1) for name in lines))
     monkeypatch.setattr(headlines, "TOLD", ())
     return ran

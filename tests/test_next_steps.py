@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests import test_documents
-from workbench.display import headline
-from workbench.errors import ConfigError
+from workbench.core.errors import ConfigError
+from workbench.report.display import headline
 
 ROOT = Path(__file__).parents[1]
-SOURCES = [*sorted((ROOT / "workbench").glob("*/next_steps.py")), ROOT / "notebooks" / "00_start_here.ipynb"]
+SOURCES = [*sorted((ROOT / "workbench").glob("*/summary.py")), ROOT / "notebooks" / "00_start_here.ipynb"]
 
 
 def texts(path: Path) -> list[str]:

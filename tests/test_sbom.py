@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from workbench.spark.engines import COMET
+from workbench.spark.engine_jars import COMET
 
 ROOT = Path(__file__).parents[1]
 SBOM = ROOT / "docs" / "sbom.cdx.json"
@@ -120,8 +120,8 @@ def test_the_set_up_installs_the_lock_by_its_hashes() -> None:
 
 
 def test_go_takes_no_module_that_its_sums_do_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    from workbench.scaletest.localcluster import building
+    from workbench.scaletest.local_cluster import program_builds
 
     monkeypatch.setenv("GOFLAGS", "-mod=mod -insecure")
-    assert building._environment()["GOFLAGS"] == "-mod=readonly"
-    assert "-mod=readonly" in building._FLAGS
+    assert program_builds._build_environment()["GOFLAGS"] == "-mod=readonly"
+    assert "-mod=readonly" in program_builds._FLAGS

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench import stats
-from workbench.errors import ConfigError, InputError
+from workbench.core.errors import ConfigError, InputError
 from workbench.stats import Interval
 
 DURATIONS = st.lists(st.tuples(st.floats(0.01, 1e4), st.floats(0.01, 1e4)), min_size=2, max_size=12)
@@ -69,7 +69,7 @@ def test_sides_of_different_length_are_refused() -> None:
 
 @pytest.mark.parametrize("level", [0.0, 1.0, 90.0, math.nan])
 def test_a_level_that_is_no_share_is_refused(level: float) -> None:
-    with pytest.raises(ConfigError, match="not a share"):
+    with pytest.raises(ConfigError, match="not between 0 and 1"):
         stats.paired_log_ratio([1.0], [1.0], level=level)
 
 
@@ -387,7 +387,7 @@ def test_changing_the_unit_of_latency_or_load_moves_the_answer_with_it(
     ],
 )
 def test_the_rule_of_verdicts(ratio: float | None, low: float | None, high: float | None, expected: str) -> None:
-    assert stats.verdict(ratio, low, high) == expected
+    assert stats.ratio_verdict(ratio, low, high) == expected
 
 
 @QUICK
@@ -397,40 +397,43 @@ def test_swapping_the_sides_swaps_the_verdict(middle: float, below: float, above
     if min(abs(end - edge) for end in (low, middle, high) for edge in (1, 1.02, 1 / 1.02)) < 1e-9:
         return  # exactly on an edge, rounding of 1 / x decides
     mirror = {"FASTER": "SLOWER", "SLOWER": "FASTER", "SAME": "SAME", "UNDECIDED": "UNDECIDED"}
-    assert stats.verdict(1 / middle, 1 / high, 1 / low) == mirror[stats.verdict(middle, low, high)]
+    assert stats.ratio_verdict(1 / middle, 1 / high, 1 / low) == mirror[stats.ratio_verdict(middle, low, high)]
 
 
 @pytest.mark.parametrize("wrong", [(2.0, 2.5, 3.0), (2.0, -1.0, 3.0), (math.nan, 1.0, 2.0)])
 def test_a_ratio_outside_its_interval_is_refused(wrong: tuple[float, float, float]) -> None:
     with pytest.raises(InputError, match="not a ratio in its interval"):
-        stats.verdict(*wrong)
+        stats.ratio_verdict(*wrong)
 
 
 def test_a_wider_margin_asks_for_more() -> None:
-    assert (stats.verdict(1.08, 1.03, 1.13), stats.verdict(1.08, 1.03, 1.13, margin=0.1)) == ("FASTER", "UNDECIDED")
+    assert (stats.ratio_verdict(1.08, 1.03, 1.13), stats.ratio_verdict(1.08, 1.03, 1.13, margin=0.1)) == (
+        "FASTER",
+        "UNDECIDED",
+    )
 
 
 def test_holm_gives_the_values_of_a_case_worked_by_hand() -> None:
     # Sorted 0.005 x 4, 0.01 x 3, 0.03 x 2, 0.04 x 1, each at least the one before: 0.02, 0.03, 0.06, 0.06.
-    assert stats.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert stats.adjust_holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
 
 
 def test_holm_keeps_missing_values_out_of_the_family() -> None:
-    assert stats.holm([None, 0.02, None, 0.04]) == [None, 0.04, None, 0.04]
-    assert stats.holm([]) == []
-    assert stats.holm([0.6, 0.7]) == [1.0, 1.0]
+    assert stats.adjust_holm([None, 0.02, None, 0.04]) == [None, 0.04, None, 0.04]
+    assert stats.adjust_holm([]) == []
+    assert stats.adjust_holm([0.6, 0.7]) == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("wrong", [-0.1, 1.1, math.nan])
 def test_holm_refuses_what_is_no_probability(wrong: float) -> None:
     with pytest.raises(InputError, match=r"position\(s\) 1"):
-        stats.holm([0.5, wrong])
+        stats.adjust_holm([0.5, wrong])
 
 
 @QUICK
 @given(st.lists(st.floats(0, 1), max_size=20))
 def test_holm_never_lowers_a_value_and_keeps_their_order(values: list[float]) -> None:
-    adjusted = stats.holm(values)
+    adjusted = stats.adjust_holm(values)
     assert all(after is not None and before <= after <= 1 for before, after in zip(values, adjusted, strict=True))
     order = sorted(range(len(values)), key=values.__getitem__)
     assert [adjusted[position] for position in order] == sorted(after for after in adjusted if after is not None)
@@ -442,7 +445,7 @@ def row(p_value: float | None, ratio: float = 1.5, level: float = 0.9) -> Interv
 
 def test_a_family_takes_back_what_holm_does_not_bear() -> None:
     family = [row(0.01), row(0.06), row(0.04), row(None), row(0.04, ratio=0.5)]
-    decisions = stats.decide(family)
+    decisions = stats.decide_verdicts(family)
     assert [decision.verdict for decision in decisions] == [
         "FASTER",
         "UNDECIDED",
@@ -451,7 +454,7 @@ def test_a_family_takes_back_what_holm_does_not_bear() -> None:
         "UNDECIDED",
     ]
     assert [decision.adjusted_p_value for decision in decisions] == pytest.approx([0.04, 0.12, 0.12, None, 0.12])
-    assert [stats.decide([member])[0].verdict for member in family] == [
+    assert [stats.decide_verdicts([member])[0].verdict for member in family] == [
         "FASTER",
         "FASTER",
         "FASTER",
@@ -462,14 +465,14 @@ def test_a_family_takes_back_what_holm_does_not_bear() -> None:
 
 def test_same_needs_no_p_value_and_the_level_is_the_threshold() -> None:
     same = Interval(1.0, 0.99, 1.01, 0.9, 5, "by hand", p_value=0.9)
-    assert stats.decide([same])[0].verdict == "SAME"
-    assert stats.decide([row(0.1)])[0].verdict == "FASTER"
-    assert stats.decide([row(0.1, level=0.95)])[0].verdict == "UNDECIDED"
+    assert stats.decide_verdicts([same])[0].verdict == "SAME"
+    assert stats.decide_verdicts([row(0.1)])[0].verdict == "FASTER"
+    assert stats.decide_verdicts([row(0.1, level=0.95)])[0].verdict == "UNDECIDED"
 
 
 def test_rows_of_different_levels_are_no_family() -> None:
     with pytest.raises(InputError, match=r"0\.9, 0\.95"):
-        stats.decide([row(0.1), row(0.1, level=0.95)])
+        stats.decide_verdicts([row(0.1), row(0.1, level=0.95)])
 
 
 def test_a_family_without_differences_is_rarely_told_apart() -> None:
@@ -479,9 +482,12 @@ def test_a_family_without_differences_is_rarely_told_apart() -> None:
         [stats.paired_log_ratio(rng.lognormal(0, 0.3, 6), rng.lognormal(0, 0.3, 6)) for _ in range(12)]
         for _ in range(250)
     ]
-    told = [{decision.verdict for decision in stats.decide(family)} & {"FASTER", "SLOWER"} for family in families]
+    told = [
+        {decision.verdict for decision in stats.decide_verdicts(family)} & {"FASTER", "SLOWER"} for family in families
+    ]
     alone = [
-        {stats.verdict(one.estimate, one.low, one.high) for one in family} & {"FASTER", "SLOWER"} for family in families
+        {stats.ratio_verdict(one.estimate, one.low, one.high) for one in family} & {"FASTER", "SLOWER"}
+        for family in families
     ]
     assert sum(map(bool, told)) / 250 <= 0.13
     assert sum(map(bool, alone)) / 250 >= 0.5
@@ -536,6 +542,6 @@ def test_values_too_far_apart_have_no_interval_and_stop_nothing() -> None:
     assert (far.low, far.high, far.reason) == (None, None, "the values are too far apart for an interval")
     clear = stats.paired_log_ratio([4.0, 4.1], [2.0, 2.0])
     assert stats.decide_beyond([far, clear], [0.02, 0.02])[0].verdict == "UNDECIDED"
-    assert stats.pairs_needed(far, 0.02) is None
+    assert stats.count_required_pairs(far, 0.02) is None
     with pytest.raises(InputError, match="not pairs"):
         stats.decide_beyond([clear], [0.02, 0.02])

@@ -1,7 +1,9 @@
 """Answers about accelerated computing, with measured evidence."""
 
-from workbench.deferred import put_off
+from workbench.core.aliases import install_aliases
+from workbench.core.lazy_imports import delay_grammar_import
 
 __version__ = "0.1.0"
 
-put_off()
+delay_grammar_import()
+install_aliases()

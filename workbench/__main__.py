@@ -1,5 +1,5 @@
 """`python -m workbench` is `workbench`."""
 
-from workbench.cli import main
+from workbench.cli.app import main
 
 main()

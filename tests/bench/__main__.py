@@ -24,8 +24,8 @@ from typing import Any
 
 from tests.bench import document, headlines, shape
 from tests.bench.headlines import Headline
-from workbench import host
-from workbench.runs import cache_folder
+from workbench.core import host
+from workbench.core.paths import cache_folder
 
 ROOT = Path(__file__).parents[2]
 HANG_FACTOR, LEAST_LIMIT_S = 10, 900
@@ -89,7 +89,7 @@ def _is_kept(one: Headline, keep: Path, given: argparse.Namespace) -> bool:
     if given.again or given.only or not path.exists():
         return False
     told = json.loads(path.read_text())
-    same = (told["command"], told["commit"]) == (shlex.join(command(one, given)), host.git_commit(ROOT))
+    same = (told["command"], told["commit"]) == (shlex.join(command(one, given)), host.read_git_commit(ROOT))
     return same and told["exit_code"] == 0
 
 
@@ -112,7 +112,7 @@ def _measured(one: Headline, keep: Path, given: argparse.Namespace) -> bool:
         "wall_s": round(time.perf_counter() - begun, 1),
         "exit_code": code,
         "error": told,
-        "commit": host.git_commit(ROOT),
+        "commit": host.read_git_commit(ROOT),
         "machine": document.machine(),
         "rows": [],
         "missing": {},

@@ -23,7 +23,7 @@ from scipy.special import betaincinv
 from tests.bench import shape
 from tests.bench.shape import Row
 from tests.indicators.copies import WINDOW, comparisons
-from workbench.indicators.observations import observed
+from workbench.indicators.analysis.observations import load_observations
 
 RECORD = Path(__file__).parents[2] / "data" / "samples" / "indicators" / "record.py"
 
@@ -53,7 +53,7 @@ def measured(record: ModuleType, sessions: int, rounds: int, hog: bool) -> dict[
         for design in verdicts if number % 2 == 0 else reversed(verdicts):
             with tempfile.TemporaryDirectory() as folder:
                 record.copies(Path(folder), design, rounds=rounds, seed=number + 1, hog=hog)
-                found = observed(Path(folder))
+                found = load_observations(Path(folder))
                 verdicts[design] += comparisons(found.values, runs=found.runs)["verdict"].to_list()
             shape.say(f"  session {number + 1}, {design}: {len(verdicts[design])} comparisons so far")
     return verdicts

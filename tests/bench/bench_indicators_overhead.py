@@ -21,14 +21,13 @@ from typing import ClassVar
 
 from tests.bench import shape
 from tests.bench.shape import Bar, Row
-from workbench.indicators.archive import Arm
 from workbench.indicators.config import session_config
-from workbench.indicators.contract import Case, Indicator, result
-from workbench.indicators.running import machine, planning
-from workbench.indicators.running.process import Launcher, clean_environment
-from workbench.indicators.running.session import measure
-from workbench.indicators.running.sides import Side
-from workbench.indicators.running.wire import Command, Limits
+from workbench.indicators.contract.indicator import Case, Indicator, result
+from workbench.indicators.measurement import machine_facts, session_plan
+from workbench.indicators.measurement.launcher_client import Launcher, RunCommand, RunLimits, build_clean_environment
+from workbench.indicators.measurement.rounds import measure_session
+from workbench.indicators.measurement.stack_variants import Variant
+from workbench.indicators.store.archive import Arm
 
 MOST_OVERHEAD = Bar("value", at_most=60)
 MOST_SESSION = Bar("value", at_most=75)
@@ -64,7 +63,7 @@ def bare(script: Path, environment: dict[str, str], cpus: tuple[int, ...]) -> fl
     return time.perf_counter() - begin_s
 
 
-def overhead_ms(launcher: Launcher, command: Command, script: Path, home: dict[str, str], count: int) -> float:
+def overhead_ms(launcher: Launcher, command: RunCommand, script: Path, home: dict[str, str], count: int) -> float:
     """The median difference of a run and the bare one next to it."""
     differences = []
     for number in range(count):
@@ -74,7 +73,7 @@ def overhead_ms(launcher: Launcher, command: Command, script: Path, home: dict[s
             if which == "bare":
                 bare(script, home, command.cpus)
             else:
-                ended = launcher.run(command)
+                ended = launcher.run_command(command)
                 assert ended.outcome == "exited", ended
             pair[which] = time.perf_counter() - begin_s
         differences.append((pair["run"] - pair["bare"]) * 1e3)
@@ -83,15 +82,15 @@ def overhead_ms(launcher: Launcher, command: Command, script: Path, home: dict[s
 
 def overheads(trials: int, count: int) -> list[float | None]:
     """Of each trial, in ms."""
-    cpus, own = machine.cores_for(1)
-    environment = clean_environment(1)
+    cpus, own = machine_facts.assign_cores(1)
+    environment = build_clean_environment(1)
     with (
         tempfile.TemporaryDirectory() as folder,
-        Launcher(Limits(memory_bytes=4 << 30), [sys.executable], cpus=own) as launcher,
+        Launcher(RunLimits(memory_bytes=4 << 30), [sys.executable], cpus=own) as launcher,
     ):
         script = Path(folder) / "script.py"
         script.write_text(TRIVIAL)
-        command = Command(sys.executable, {"script.py": TRIVIAL}, environment, cpus=cpus)
+        command = RunCommand(sys.executable, {"script.py": TRIVIAL}, environment, cpus=cpus)
         home = {**environment, "HOME": folder, "TMPDIR": folder}
         return [overhead_ms(launcher, command, script, home, count) for _ in range(trials)]
 
@@ -101,13 +100,13 @@ def session_s(count: int) -> float:
     names = [f"side {number}" for number in range(5)]
     arms = [Arm(name=name, stack=name, stack_key=name) for name in names]
     arms.append(arms[0].model_copy(update={"name": "control", "copy_number": 1}))
-    sides = [Side(arm, sys.executable, {}) for arm in arms]
-    case = Case.of(Spinning)
+    sides = [Variant(arm, sys.executable, {}) for arm in arms]
+    case = Case.from_parameters(Spinning)
     config = session_config(rounds=(max(1, count // len(sides)),), seed=1)
     with tempfile.TemporaryDirectory() as folder:
         begin_s = time.perf_counter()
-        plan = planning.planned("bench", config, sides, [case])
-        measure(Path(folder), plan, sides, [case])
+        plan = session_plan.build_session_plan("bench", config, sides, [case])
+        measure_session(Path(folder), plan, sides, [case])
         return time.perf_counter() - begin_s
 
 

@@ -21,9 +21,9 @@ import numpy as np
 
 from tests.bench import shape
 from tests.bench.shape import Bar, Row
-from tests.indicators.recommending import campaigns
-from tests.indicators.recommending.campaigns import Campaign, World, world
-from workbench.progress import counter
+from tests.indicators.recommendation import campaigns
+from tests.indicators.recommendation.campaigns import Campaign, World, world
+from workbench.console.terminal import show_progress_count
 
 BAR = 0.88
 # The model's weak prior was chosen on worlds 0 to 99: figures come from others.
@@ -76,7 +76,7 @@ def measured(scenario: Scenario, worlds: int, first: int = FIRST) -> Outcome:
     """Look for the best stack in so many worlds, with seeds from `first` on."""
     begin = time.perf_counter()
     found = []
-    with counter(scenario.name) as told:
+    with show_progress_count(scenario.name) as told:
         for done, seed in enumerate(range(first, first + worlds), start=1):
             found.append(scenario.search(scenario.make(seed), seed))
             told(done, worlds)

@@ -23,7 +23,7 @@ from typing import Any
 
 from tests.bench import shape
 from tests.bench.shape import Row, Trials
-from workbench.spark.java import environment
+from workbench.spark.jvm import build_spark_environment
 
 WARM_UP = 5
 PLAIN, ONE, ALL = "the query alone", "with a dump of 1 of 8 partitions", "with a dump of all 8"
@@ -129,16 +129,18 @@ def post_hoc(work: Path, trials: int, rows: int) -> Trials:
 def inline(work: Path, trials: int) -> Trials:
     from workbench import lore
     from workbench.lore import config
-    from workbench.lore import inline as hooks
+    from workbench.lore.jvm import inline_capture as hooks
 
-    spark = session(work, hooks.enable(say=lambda _: None))
+    spark = session(work, hooks.enable_inline(say=lambda _: None))
     data = work / "data"
     tree = lore.tag(query(spark, data), run=False)
     join = next(i for i, node in tree.nodes.items() if node.name == "SortMergeJoin")
-    settings = config.from_session(lambda key, default: None, ids={join: [0]}, path=str(work / "inline"), mode="inline")
+    settings = config.settings_from_session(
+        lambda key, default: None, ids={join: [0]}, path=str(work / "inline"), mode="inline"
+    )
 
     def hooked() -> None:
-        hooks.dump(query(spark, data), settings)
+        hooks.dump_inline(query(spark, data), settings)
 
     def clear() -> None:
         shutil.rmtree(work / "inline", ignore_errors=True)
@@ -187,7 +189,7 @@ def main() -> int:
     parser.add_argument("--part", choices=["post-hoc", "inline"], help=argparse.SUPPRESS)
     parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    os.environ.update(environment())
+    os.environ.update(build_spark_environment())
     rows = 40_000 if options.quick else options.rows
     if options.part:
         make = post_hoc if options.part == "post-hoc" else lambda work, trials, _: inline(work, trials)

@@ -26,7 +26,7 @@ from tests.fakes import peer
 
 MEASURE = """
 import sys
-from workbench.speedup.fleet import measure_fleet
+from workbench.speedup.fleet.fleet_reader import measure_fleet
 if __name__ == "__main__":
     found = measure_fleet([sys.argv[1]], jobs=int(sys.argv[2]), use_cache=False)
     assert found.n_read == int(sys.argv[3]), found.n_read

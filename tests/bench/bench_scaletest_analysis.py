@@ -70,9 +70,9 @@ def _one(side: str, folder: Path) -> int:
 
 
 def _read(folder: Path) -> None:
-    from workbench.scaletest import records
+    from workbench.scaletest.observation import run_records
 
-    for name in (records.JOURNAL, records.OBSERVED):
+    for name in (run_records.JOURNAL, run_records.OBSERVED):
         with (folder / name).open("rb") as file:
             kept = [json.loads(line) for line in file]
         del kept
@@ -80,12 +80,12 @@ def _read(folder: Path) -> None:
 
 def _work(folder: Path) -> None:
     from workbench.scaletest import charts
-    from workbench.scaletest.analysing import RESULTS, analyse
-    from workbench.scaletest.reducing import reduce
+    from workbench.scaletest.analysis.raw_tables import write_raw_tables
+    from workbench.scaletest.analysis.run_analysis import RESULT_BUILDERS, analyse_run
 
-    reduce(folder)
-    found = analyse(folder)
-    for _, made in RESULTS:
+    write_raw_tables(folder)
+    found = analyse_run(folder)
+    for _, made in RESULT_BUILDERS:
         made(found)
     for drawn in (
         charts.chart_steps(found.quantiles),
@@ -100,7 +100,7 @@ def _work(folder: Path) -> None:
 def _make(folder: Path, count: int) -> int:
     """The files of a simulated run with so many workloads; how many lines."""
     from tests.fakes.scale_runs import RUN, Plan, ramp_of, record_of, tables
-    from workbench.scaletest import facts, records
+    from workbench.scaletest.observation import run_conditions, run_records
     from workbench.scaletest.tables import SCHEDULE
 
     each = count / 1400
@@ -108,31 +108,31 @@ def _make(folder: Path, count: int) -> int:
     plan = Plan(due[:count], steps[:count], scheduled_per_s=500, jitter=0.3, nodes=1000)
     made = tables(plan)
     SCHEDULE.write(made["schedule"], folder / "tables")
-    facts.write(folder, record_of(plan))
+    run_conditions.write_conditions(folder, record_of(plan))
 
     def ns(seconds: float) -> int:
         return ORIGIN + round(seconds * 1e9)
 
-    def journal() -> Iterator[records.Begun | records.Intent | records.Acked]:
-        yield records.Begun(RUN, ORIGIN, ORIGIN)
+    def journal() -> Iterator[run_records.Begun | run_records.Intent | run_records.Acked]:
+        yield run_records.Begun(RUN, ORIGIN, ORIGIN)
         for row in made["submissions"].iter_rows(named=True):
-            yield records.Intent(row["index"], ns(row["sent_s"]))
-            yield records.Acked(row["index"], ns(row["sent_s"]), ns(row["acked_s"]), 201, row["uid"])
+            yield run_records.Intent(row["index"], ns(row["sent_s"]))
+            yield run_records.Acked(row["index"], ns(row["sent_s"]), ns(row["acked_s"]), 201, row["uid"])
 
-    def observed() -> Iterator[records.Seen | records.NodeSeen]:
+    def observed() -> Iterator[run_records.Seen | run_records.NodeSeen]:
         for row in made["nodes"].iter_rows(named=True):
             sizes = (row["gpus"], row["cpus"], row["memory_bytes"], row["pods"])
-            yield records.NodeSeen(row["name"], ORIGIN, True, *sizes, True)
+            yield run_records.NodeSeen(row["name"], ORIGIN, True, *sizes, True)
         for row in made["transitions"].iter_rows(named=True):
             names = (row["resource"], row["transition"], row["uid"], row["name"], row["namespace"])
             told = {"workload": row["workload"], "owner": row["owner"], "node": row["node"]}
-            yield records.Seen(*names, ns(row["arrival_s"]), server="2026-11-22T02:45:30Z", **told)
+            yield run_records.Seen(*names, ns(row["arrival_s"]), server="2026-11-22T02:45:30Z", **told)
 
     lines = 0
-    for name, rows in ((records.JOURNAL, journal()), (records.OBSERVED, observed())):
+    for name, rows in ((run_records.JOURNAL, journal()), (run_records.OBSERVED, observed())):
         with (folder / name).open("wb") as file:
             for one in rows:
-                file.write(records.line(one))
+                file.write(run_records.encode_line(one))
                 lines += 1
     return lines
 

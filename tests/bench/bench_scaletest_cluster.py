@@ -18,8 +18,8 @@ from typing import Any
 from tests.bench import shape
 from tests.bench.shape import Bar, Row
 from tests.scaletest.conftest import unique
-from workbench.scaletest.localcluster import cluster, processes
-from workbench.scaletest.localcluster.settings import Pool
+from workbench.scaletest.local_cluster import cluster_lifecycle, component_processes
+from workbench.scaletest.local_cluster.cluster_record import NodePool
 
 MADE = re.compile(r"(\d+) simulated nodes made in ([\d.]+) s")
 BARS = {"up_s": Bar("value", at_most=15), "create_s": Bar("value", at_most=3), "down_s": Bar("value", at_most=5)}
@@ -30,13 +30,15 @@ def trial(nodes: int, scheduler: Any) -> dict[str, float]:
     name, told = unique("bench"), []
     begun = time.perf_counter()
     try:
-        made = cluster.up(name, pools=[Pool(nodes=nodes, gpus=8)], scheduler=scheduler, tell=told.append)
+        made = cluster_lifecycle.start_cluster(
+            name, pools=[NodePool(nodes=nodes, gpus=8)], scheduler=scheduler, tell=told.append
+        )
         up = time.perf_counter()
     finally:
         ending = time.perf_counter()
-        cluster.down(name)
+        cluster_lifecycle.stop_cluster(name)
         gone = time.perf_counter()
-    assert processes.running(made.folder) == {}
+    assert component_processes.find_processes(made.folder) == {}
     found = next(filter(None, map(MADE.search, told)))
     assert int(found[1]) == nodes
     return {"up_s": up - begun, "create_s": float(found[2]), "down_s": gone - ending}

@@ -24,11 +24,12 @@ import psutil
 
 from tests.bench import shape
 from tests.bench.shape import Row
-from tests.scaletest.watching.scripted import NAMESPACE, PODS, pod, scripted, until
-from workbench.scaletest import names, records, watching
-from workbench.scaletest.connection import Connection, Target, target
-from workbench.scaletest.times import NS, stamp
-from workbench.scaletest.watching import discovery, skew
+from tests.scaletest.observation.scripted import NAMESPACE, PODS, pod, scripted, until
+from workbench.scaletest import observation
+from workbench.scaletest.cluster_api import api_discovery, object_names
+from workbench.scaletest.cluster_api.clock import NS_PER_S, parse_timestamp
+from workbench.scaletest.cluster_api.connection import Connection, Target, load_target
+from workbench.scaletest.observation import clock_skew, run_records
 
 POD_BYTES = 3200
 LIMIT_S = 1200.0
@@ -44,7 +45,7 @@ current-context: scripted
 def synthetic(number: int, state: int) -> dict[str, Any]:
     """A pod in its first, second or third state, as large as the API server writes it."""
     phase = "Running" if state == 2 else "Pending"
-    labels = names.labels("st-00000001", f"st-00000001-{number:07d}", 0)
+    labels = object_names.build_labels("st-00000001", f"st-00000001-{number:07d}", 0)
     name = f"st-00000001-{number:07d}-abcde"
     made = pod(name, phase=phase, node=f"sim-{number % 500:05d}" if state else None, labels=labels)
     made["metadata"]["uid"] = f"{number:08d}-0000-4000-8000-{number:012d}"
@@ -63,9 +64,9 @@ async def memory(pods: int) -> dict[str, float]:
         api.cluster()
         kubeconfig = folder / "kubeconfig"
         kubeconfig.write_text(KUBECONFIG % api.url)
-        sampler = watching.start(folder, run="st-00000001", namespaces=[NAMESPACE], kubeconfig=kubeconfig)
+        sampler = observation.start_sampler(folder, run="st-00000001", namespaces=[NAMESPACE], kubeconfig=kubeconfig)
         try:
-            await asyncio.to_thread(sampler.ready)
+            await asyncio.to_thread(sampler.wait_until_ready)
             process = psutil.Process(sampler.pid)
             await until(lambda: sampler.state(), LIMIT_S)
             before, cpu = process.memory_info().rss, sum(process.cpu_times()[:2])
@@ -73,18 +74,22 @@ async def memory(pods: int) -> dict[str, float]:
             after, cpu = process.memory_info().rss, sum(process.cpu_times()[:2]) - cpu
             api.forget()
             api.send(PODS, None)
-            await until(lambda: "expired" in (folder / records.HEALTH).read_text(), LIMIT_S)
+            await until(lambda: "expired" in (folder / run_records.HEALTH).read_text(), LIMIT_S)
             listed = process.memory_info().rss
         finally:
             await asyncio.to_thread(sampler.stop)
-    rows = [one for one in records.read(folder / records.OBSERVED, records.ObservedLine) if one.name.startswith("st-")]
+    rows = [
+        one
+        for one in run_records.read_lines(folder / run_records.OBSERVED, run_records.ObservedLine)
+        if one.name.startswith("st-")
+    ]
     if len(rows) != 3 * pods:
         raise RuntimeError(f"{len(rows)} transitions on disk, {3 * pods} expected")
     sizes = {"watched_mib": (after - before) / 2**20, "listed_mib": (listed - before) / 2**20}
     return sizes | {"change_us": cpu / (3 * pods) * 1e6}
 
 
-async def _send(api: Any, pods: int, sampler: watching.Sampler) -> None:
+async def _send(api: Any, pods: int, sampler: observation.SamplerProcess) -> None:
     for state in range(3):
         for number in range(pods):
             api.put(PODS, synthetic(number, state))
@@ -98,9 +103,9 @@ async def _send(api: Any, pods: int, sampler: watching.Sampler) -> None:
 
 async def clocks(where: Target) -> None:
     """Half-width of the bounds after 10 s."""
-    rows: list[records.Skew] = []
+    rows: list[run_records.Skew] = []
     async with Connection(where) as api:
-        prober, end = skew.of_connection(api, rows.append), time.monotonic() + 10
+        prober, end = clock_skew.build_prober(api, rows.append), time.monotonic() + 10
         while time.monotonic() < end:
             await prober.burst(3)
     for row in (rows[0], rows[-1]):
@@ -118,15 +123,15 @@ async def submit(where: Target, namespace: str, run: str, jobs: int, rate: float
         begin = time.monotonic()
         for index in range(jobs):
             await asyncio.sleep(max(0.0, begin + index / rate - time.monotonic()))
-            await api.json("POST", discovery.JOBS.path(namespace), _job(run, index))
+            await api.json("POST", api_discovery.JOBS.path(namespace), _job(run, index))
 
 
 def _job(run: str, index: int) -> dict[str, Any]:
-    name = names.workload_name(run, index)
-    labels = names.labels(run, name, 0)
+    name = object_names.build_workload_name(run, index)
+    labels = object_names.build_labels(run, name, 0)
     spec = {
         "restartPolicy": "Never",
-        "nodeSelector": {names.SIMULATED: "true"},
+        "nodeSelector": {object_names.SIMULATED: "true"},
         "tolerations": [{"operator": "Exists"}],
         "containers": [{"name": "c", "image": "none", "resources": {"limits": {"nvidia.com/gpu": "1"}}}],
     }
@@ -136,20 +141,26 @@ def _job(run: str, index: int) -> dict[str, Any]:
 
 async def remove(where: Target, namespace: str, run: str) -> None:
     """Delete the Jobs and their pods."""
-    query = {"labelSelector": names.of_run(run), "propagationPolicy": "Background"}
+    query = {"labelSelector": object_names.build_run_selector(run), "propagationPolicy": "Background"}
     async with Connection(where) as api:
-        await api.request("DELETE", discovery.JOBS.path(namespace), query=query)
+        await api.request("DELETE", api_discovery.JOBS.path(namespace), query=query)
 
 
 def arrivals(folder: Path, jobs: int) -> None:
     """How long after the scheduler's own microsecond the watch had told us."""
     rows = [
-        one for one in records.read(folder / records.OBSERVED, records.ObservedLine) if isinstance(one, records.Seen)
+        one
+        for one in run_records.read_lines(folder / run_records.OBSERVED, run_records.ObservedLine)
+        if isinstance(one, run_records.Seen)
     ]
     for transition in ("created", "scheduled", "running"):
         found = {one.uid for one in rows if (one.resource, one.transition) == ("pod", transition)}
         print(f"  pods {transition}: {len(found)} of {jobs}")
-    events = {one.owner: stamp(one.server) for one in rows if (one.resource, one.transition) == ("event", "scheduled")}
+    events = {
+        one.owner: parse_timestamp(one.server)
+        for one in rows
+        if (one.resource, one.transition) == ("event", "scheduled")
+    }
     late = sorted(
         (one.arrival_ns - when.ns) / 1e6
         for one in rows
@@ -158,24 +169,36 @@ def arrivals(folder: Path, jobs: int) -> None:
     if len(late) > 1:
         cut = statistics.quantiles(late, n=100)
         print(f"  arrival minus Scheduled eventTime: n={len(late)} p50 {cut[49]:.1f} ms, p99 {cut[98]:.1f} ms")
-    beats = [one for one in records.read(folder / records.HEALTH, records.HealthLine) if isinstance(one, records.Beat)]
+    beats = [
+        one
+        for one in run_records.read_lines(folder / run_records.HEALTH, run_records.HealthLine)
+        if isinstance(one, run_records.Beat)
+    ]
     lags = [(one.seen_ns - one.acked_ns) / 1e6 for one in beats if one.seen_ns is not None]
     print(f"  heartbeat: {len(lags)} of {len(beats)} seen, worst {max(lags):.1f} ms after the answer")
-    load = [one for one in records.read(folder / records.HEALTH, records.HealthLine) if isinstance(one, records.Load)]
+    load = [
+        one
+        for one in run_records.read_lines(folder / run_records.HEALTH, run_records.HealthLine)
+        if isinstance(one, run_records.Load)
+    ]
     busy = statistics.fmean(one.host_busy for one in load if one.host_busy is not None)
-    span_s = (load[-1].at_ns - load[0].at_ns) / NS
+    span_s = (load[-1].at_ns - load[0].at_ns) / NS_PER_S
     print(f"  sampler: {sum(one.sampler_cpu_s for one in load[1:]) / span_s:.2f} cores; all cores busy {busy:.0%}")
 
 
 def cluster(chosen: argparse.Namespace) -> None:
     """All figures of a real control plane."""
-    where, run, folder = target(chosen.kubeconfig, chosen.context), names.run_id(), Path(tempfile.mkdtemp())
+    where, run, folder = (
+        load_target(chosen.kubeconfig, chosen.context),
+        object_names.new_run_id(),
+        Path(tempfile.mkdtemp()),
+    )
     asyncio.run(clocks(where))
-    sampler = watching.start(
+    sampler = observation.start_sampler(
         folder, run=run, namespaces=[chosen.namespace], kubeconfig=chosen.kubeconfig, context=chosen.context
     )
     with sampler:
-        sampler.ready()
+        sampler.wait_until_ready()
         asyncio.run(submit(where, chosen.namespace, run, chosen.jobs, chosen.rate))
         asyncio.run(until(lambda: _running(folder) == chosen.jobs, LIMIT_S))
     asyncio.run(remove(where, chosen.namespace, run))
@@ -184,8 +207,10 @@ def cluster(chosen: argparse.Namespace) -> None:
 
 def _running(folder: Path) -> int:
     time.sleep(0.5)
-    rows = records.read(folder / records.OBSERVED, records.ObservedLine)
-    return sum(isinstance(one, records.Seen) and (one.resource, one.transition) == ("pod", "running") for one in rows)
+    rows = run_records.read_lines(folder / run_records.OBSERVED, run_records.ObservedLine)
+    return sum(
+        isinstance(one, run_records.Seen) and (one.resource, one.transition) == ("pod", "running") for one in rows
+    )
 
 
 def main() -> int:

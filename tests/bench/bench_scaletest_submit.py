@@ -30,15 +30,15 @@ from typing import Any
 
 from tests.bench import shape
 from tests.bench.shape import Bar, Row, Trials
-from workbench.scaletest import names
-from workbench.scaletest.connection import Connection, target
-from workbench.scaletest.driving import Limits, Outcome, submit
-from workbench.scaletest.driving.by_kubectl import Kubectl
-from workbench.scaletest.driving.reply import Submitter
-from workbench.scaletest.localcluster import binaries, cluster
-from workbench.scaletest.localcluster.settings import Pool
-from workbench.scaletest.planned import Planned, Request
-from workbench.scaletest.times import NS
+from workbench.scaletest.cluster_api import object_names
+from workbench.scaletest.cluster_api.clock import NS_PER_S
+from workbench.scaletest.cluster_api.connection import Connection, load_target
+from workbench.scaletest.local_cluster import cluster_lifecycle, program_providers
+from workbench.scaletest.local_cluster.cluster_record import NodePool
+from workbench.scaletest.scenario.workload_objects import ObjectRequest, PlannedWorkload
+from workbench.scaletest.submission import SubmissionLimits, SubmissionOutcome, submit_plan
+from workbench.scaletest.submission.command_submitters import KubectlSubmitter
+from workbench.scaletest.submission.object_creation import Submitter
 
 IN_FLIGHT, PROCESSES = 32, 8
 OURS, KUBECTL = "workbench, 32 in flight", "kubectl apply, 8 at once"
@@ -60,28 +60,30 @@ def local() -> Iterator[Where]:
     """The cluster that the environment names, or one for this alone."""
     if given := os.environ.get("WORKBENCH_CLUSTER_KUBECONFIG"):
         found = shutil.which("kubectl")
-        yield Where(Path(given), None, Path(found) if found else binaries.find().kubectl)
+        yield Where(Path(given), None, Path(found) if found else program_providers.find_binaries().kubectl)
         return
     name = f"bench-{secrets.token_hex(3)}"
     try:
-        made = cluster.up(name, pools=[Pool(nodes=50, gpus=8)])
+        made = cluster_lifecycle.start_cluster(name, pools=[NodePool(nodes=50, gpus=8)])
         yield Where(made.kubeconfig, made.context, made.kubectl)
     finally:
-        cluster.down(name)
+        cluster_lifecycle.stop_cluster(name)
 
 
-def plan(run: str, count: int, rate_per_s: float | None, made: Callable[[str], tuple[str, Any]]) -> list[Planned]:
+def plan(
+    run: str, count: int, rate_per_s: float | None, made: Callable[[str], tuple[str, Any]]
+) -> list[PlannedWorkload]:
     """So many objects; without a rate all at once."""
 
-    def one(index: int) -> Planned:
-        name = names.workload_name(run, index)
+    def one(index: int) -> PlannedWorkload:
+        name = object_names.build_workload_name(run, index)
 
-        def requests() -> tuple[Request, ...]:
+        def requests() -> tuple[ObjectRequest, ...]:
             path, body = made(name)
-            body["metadata"] = {"name": name, "labels": names.labels(run, name, 0)}
-            return (Request(path, name, json.dumps(body).encode()),)
+            body["metadata"] = {"name": name, "labels": object_names.build_labels(run, name, 0)}
+            return (ObjectRequest(path, name, json.dumps(body).encode()),)
 
-        return Planned(index, name, "", 0.0 if rate_per_s is None else index / rate_per_s, "", requests)
+        return PlannedWorkload(index, name, "", 0.0 if rate_per_s is None else index / rate_per_s, "", requests)
 
     return [one(index) for index in range(count)]
 
@@ -109,13 +111,13 @@ def _pod_spec() -> dict[str, Any]:
 
 
 async def driven(
-    where: Where, items: Callable[[str], list[Planned]], limits: Limits, way: Submitter | None = None
-) -> Outcome:
+    where: Where, items: Callable[[str], list[PlannedWorkload]], limits: SubmissionLimits, way: Submitter | None = None
+) -> SubmissionOutcome:
     """One submission in a folder of its own."""
-    run = names.run_id()
+    run = object_names.new_run_id()
     with tempfile.TemporaryDirectory() as folder:
-        async with Connection(target(where.kubeconfig, where.context), most=limits.in_flight) as api:
-            found = await submit(api, items(run), folder, run=run, limits=limits, submitter=way)
+        async with Connection(load_target(where.kubeconfig, where.context), max_connections=limits.in_flight) as api:
+            found = await submit_plan(api, items(run), folder, run=run, limits=limits, submitter=way)
     if not found.complete:
         raise SystemExit(f"not complete: {found}")
     return found
@@ -124,8 +126,10 @@ async def driven(
 async def in_namespace(where: Where, work: Callable[[str], Any]) -> Any:
     """Within a namespace of its own."""
     name = f"workbench-bench-{secrets.token_hex(3)}"
-    async with Connection(target(where.kubeconfig, where.context)) as api:
-        await api.json("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": {names.ALLOW: "true"}}})
+    async with Connection(load_target(where.kubeconfig, where.context)) as api:
+        await api.json(
+            "POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": {object_names.ALLOW: "true"}}}
+        )
         account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
         while (await api.request("GET", account)).status != 200:
             await asyncio.sleep(0.05)
@@ -135,9 +139,9 @@ async def in_namespace(where: Where, work: Callable[[str], Any]) -> Any:
             await api.request("DELETE", f"/api/v1/namespaces/{name}")
 
 
-async def open_loop(where: Where, workloads: int, rate_per_s: float) -> Outcome:
+async def open_loop(where: Where, workloads: int, rate_per_s: float) -> SubmissionOutcome:
     """Part one."""
-    limits = Limits(objects=workloads, rate_per_s=None, in_flight=64)
+    limits = SubmissionLimits(objects=workloads, rate_per_s=None, in_flight=64)
     return await in_namespace(
         where, lambda space: driven(where, lambda run: plan(run, workloads, rate_per_s, job(space)), limits)
     )
@@ -146,20 +150,20 @@ async def open_loop(where: Where, workloads: int, rate_per_s: float) -> Outcome:
 def peaks(where: Where, trials: int, pods: int, kubectl_pods: int) -> Trials:
     """Part two: both ways in turns."""
     ways = {
-        OURS: (pods, Limits(objects=pods, rate_per_s=None, in_flight=IN_FLIGHT), None),
+        OURS: (pods, SubmissionLimits(objects=pods, rate_per_s=None, in_flight=IN_FLIGHT), None),
         KUBECTL: (
             kubectl_pods,
-            Limits(objects=kubectl_pods, rate_per_s=None, in_flight=PROCESSES),
-            Kubectl(where.kubeconfig, where.context, where.kubectl),
+            SubmissionLimits(objects=kubectl_pods, rate_per_s=None, in_flight=PROCESSES),
+            KubectlSubmitter(where.kubeconfig, where.context, where.kubectl),
         ),
     }
 
-    def measured(count: int, limits: Limits, way: Submitter | None) -> dict[str, float]:
+    def measured(count: int, limits: SubmissionLimits, way: Submitter | None) -> dict[str, float]:
         def work(space: str) -> Any:
             return driven(where, lambda run: plan(run, count, None, pod(space)), limits, way)
 
         made = asyncio.run(in_namespace(where, work))
-        return {"pods_per_s": count / ((made.ended_ns - made.began_ns) / NS)}
+        return {"pods_per_s": count / ((made.ended_ns - made.began_ns) / NS_PER_S)}
 
     return shape.alternating({name: lambda way=way: measured(*way) for name, way in ways.items()}, trials)
 

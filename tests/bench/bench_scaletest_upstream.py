@@ -25,13 +25,13 @@ from typing import Any
 
 from tests.bench import shape
 from tests.bench.shape import Row
-from workbench.runs import cache_folder
-from workbench.scaletest import names
-from workbench.scaletest.connection import Connection, target
-from workbench.scaletest.localcluster import cluster
-from workbench.scaletest.localcluster.cluster import LocalCluster
-from workbench.scaletest.localcluster.settings import Pool
-from workbench.scaletest.simulated_runai import process
+from workbench.core.paths import cache_folder
+from workbench.scaletest.cluster_api import object_names
+from workbench.scaletest.cluster_api.connection import Connection, load_target
+from workbench.scaletest.local_cluster import cluster_lifecycle
+from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
+from workbench.scaletest.local_cluster.cluster_record import NodePool
+from workbench.scaletest.simulated_runai import stand_in_process
 
 LIMIT_S = 600
 
@@ -90,10 +90,10 @@ def measured(make: Any, on: LocalCluster) -> dict[str, float]:
 
 async def _namespace(on: LocalCluster, name: str, method: str) -> None:
     """Make it, or delete it and wait until it is gone: nothing of a trial may be under way in the next."""
-    async with Connection(target(on.kubeconfig, on.context)) as api:
+    async with Connection(load_target(on.kubeconfig, on.context)) as api:
         path = "/api/v1/namespaces"
         if method == "POST":
-            labels = {names.ALLOW: "true", names.MANAGED_BY: names.MANAGER}
+            labels = {object_names.ALLOW: "true", object_names.MANAGED_BY: object_names.MANAGER}
             await api.json("POST", path, {"metadata": {"name": name, "labels": labels}})
             return
         await api.json("DELETE", f"{path}/{name}")
@@ -117,12 +117,12 @@ def main() -> int:
         options.old = None
     name = f"bench-{secrets.token_hex(3)}"
     try:
-        on = cluster.up(name, pools=[Pool(nodes=50, gpus=8)])
-        with process.running(on.kubeconfig, on.context):
+        on = cluster_lifecycle.start_cluster(name, pools=[NodePool(nodes=50, gpus=8)])
+        with stand_in_process.run_simulated_runai(on.kubeconfig, on.context):
             sides = {side: lambda make=make: measured(make, on) for side, make in contenders(on, options).items()}
             found = shape.alternating(sides, options.trials)
     finally:
-        cluster.down(name)
+        cluster_lifecycle.stop_cluster(name)
     what = f"{options.n} workloads by upstream's flags, {options.p} at once"
     rows = []
     for side in sides:

@@ -21,8 +21,8 @@ from pathlib import Path
 from tests.bench import shape
 from tests.bench.shape import Bar, Row
 from tests.sizing import natenv
-from workbench.sizing.calculator import calcfile
-from workbench.sizing.calculator.calcfile import CalcOutput, ItemMetrics, LevelData, SizingMetrics
+from workbench.sizing.compat_nat import calc_file
+from workbench.sizing.compat_nat.calc_file import CalcOutput, ItemMetrics, LevelData, SizingMetrics
 
 OURS, OURS_DRAWN, THEIRS = "workbench, no plots", "workbench, both plots", "toolkit, both plots"
 BARS = {OURS: (1.0, 150.0), OURS_DRAWN: (2.5, 300.0)}
@@ -57,7 +57,7 @@ def recorded(folder: Path) -> Path:
         )
         for level in runtime
     }
-    calcfile.write(folder / "online" / "job_1" / calcfile.NAME, CalcOutput(calc_data=levels))
+    calc_file.write_calc_file(folder / "online" / "job_1" / calc_file.CALC_FILE_NAME, CalcOutput(calc_data=levels))
     return folder
 
 

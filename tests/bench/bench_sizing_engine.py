@@ -22,10 +22,10 @@ from typing import Any
 
 from tests.bench import shape
 from tests.bench.shape import Bar, Row
-from workbench.sizing.driving.client import allow_connections
-from workbench.sizing.driving.outcome import Sweep
-from workbench.sizing.driving.prompts import Prompts
-from workbench.sizing.driving.sweep import run
+from workbench.sizing.load.load_driver import raise_file_limit
+from workbench.sizing.load.request_plan import Prompts
+from workbench.sizing.load.sweep_report import SweepResult
+from workbench.sizing.load.sweep_runner import run_sweep
 
 USERS = 64
 LEVELS = (1, 64, 256, 1000)
@@ -70,7 +70,7 @@ def bare(url: str, requests: int) -> dict[str, float]:
 
     async def work() -> None:
         left = iter(range(requests))
-        _, prompt = next(Prompts([]).items(0, 0, 1))
+        _, prompt = next(Prompts([]).iterate_items(0, 0, 1))
         body = json.dumps({"input_message": prompt}).encode()
         headers = {"Content-Type": "application/json"}
         connector = aiohttp.TCPConnector(limit=0)
@@ -104,9 +104,9 @@ def engine(url: str, requests: int, protocol: str) -> dict[str, float]:
     }
 
 
-def sweep(url: str, users: int, requests: int, protocol: str, **settings: Any) -> Sweep:
+def sweep(url: str, users: int, requests: int, protocol: str, **settings: Any) -> SweepResult:
     target = {"url": url} if protocol == "nat" else {"url": url + "/json", "body": {"q": "{prompt}"}}
-    return run(
+    return run_sweep(
         protocol=protocol,
         users=[users],
         least_samples=requests,
@@ -186,7 +186,7 @@ def main() -> int:
         print(json.dumps(bare(given.only[1], int(given.only[2]))))
         return 0
     levels = LEVELS[:2] if given.quick else LEVELS
-    allow_connections(max(levels))
+    raise_file_limit(max(levels))
     rows: list[Row] = []
     for protocol in ("http", "nat"):
         rows += costs(given.trials, 500 if given.quick else given.requests, protocol)

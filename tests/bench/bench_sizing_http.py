@@ -19,12 +19,12 @@ import polars as pl
 
 from tests.bench import shape
 from tests.bench.shape import Bar, Row
-from workbench.sizing import checking, keeping
 from workbench.sizing.config import Goal
-from workbench.sizing.driving import sweep
-from workbench.sizing.points import points
-from workbench.sizing.simulation.process import running
-from workbench.sizing.simulation.service import Service
+from workbench.sizing.estimation import sweep_store, verification
+from workbench.sizing.estimation.step_points import assess_steps
+from workbench.sizing.load import sweep_runner
+from workbench.sizing.simulation.cluster_model import Service
+from workbench.sizing.simulation.simulator_process import run_simulator
 
 SERVICE = Service(slots=8, output_tokens=30, input_tokens=400, calls=2)
 TIME_SCALE = 0.3
@@ -35,10 +35,10 @@ LONGEST = Bar("value", at_most=150)
 
 def p95_s(gpus: int, users: int, seed: int, samples: int, scale: float) -> tuple[float, str]:
     """The p95 of all users on so many GPUs, and whether the point is valid."""
-    with running(SERVICE.model_copy(update={"gpus": gpus, "seed": seed}), time_scale=scale) as url:
+    with run_simulator(SERVICE.model_copy(update={"gpus": gpus, "seed": seed}), time_scale=scale) as url:
         kept = {"least_samples": samples, "most_samples": samples}
-        found = sweep.run(url=url, simulated=True, gpus=gpus, users=[users], **kept)
-    table, quantiles = points(found.requests, found.steps)
+        found = sweep_runner.run_sweep(url=url, simulated=True, gpus=gpus, users=[users], **kept)
+    table, quantiles = assess_steps(found.requests, found.steps)
     p95 = quantiles.filter((pl.col("metric") == "runtime") & (pl.col("q") == 0.95))["value_s"][0]
     return float(p95), str(table["verdict"][0])
 
@@ -76,17 +76,21 @@ def main() -> int:
     )
     out = chosen.out or Path(tempfile.mkdtemp())
     begin = time.perf_counter()
-    with running(SERVICE, time_scale=scale) as url:
+    with run_simulator(SERVICE, time_scale=scale) as url:
         goals = [Goal(limit_s=limit_s)]
-        found = sweep.run(url=url, simulated=True, goals=goals, out=out, max_step_s=4 if chosen.quick else 8, tight=0.1)
+        found = sweep_runner.run_sweep(
+            url=url, simulated=True, goals=goals, out=out, max_step_s=4 if chosen.quick else 8, tight=0.1
+        )
         swept = time.perf_counter()
         assert found.folder is not None
-        answer = keeping.estimate([found.folder], keeping.load_of(users, None), None, None, 500, 0)
+        answer = sweep_store.estimate_sweeps(
+            [found.folder], sweep_store.choose_target_load(users, None), None, None, 500, 0
+        )
         row = answer.estimates.row(0, named=True)
         shape.say(answer.sentence)
         if row["recommended"] is None:
             raise SystemExit(f"no answer, so nothing to hold against the need: {answer.sentence}")
-        shape.say(checking.text(checking.verify(found.folder).table, found.folder))
+        shape.say(verification.format_verification(verification.run_verification(found.folder).table, found.folder))
     ended = time.perf_counter()
     few = answer.points.filter(pl.col("n_kept") < 200).select("load", "n_kept", "verdict").rows()
     shape.say(f"{found.steps.height} steps, fewest kept {answer.points['n_kept'].min()}; levels below 200: {few}")

@@ -23,11 +23,11 @@ import numpy as np
 from tests.bench import shape
 from tests.bench.shape import Bar, Row
 from tests.sizing.scenarios import JUDGED, SCENARIOS, Scenario
-from workbench.sizing import slope
-from workbench.sizing.gpus import estimates
-from workbench.sizing.points import points
-from workbench.sizing.simulation import virtual
-from workbench.sizing.simulation.model import Cluster, Workflow
+from workbench.sizing.compat_nat import slope_fit
+from workbench.sizing.estimation.gpu_estimates import estimate_gpus
+from workbench.sizing.estimation.step_points import assess_steps
+from workbench.sizing.simulation import virtual_time
+from workbench.sizing.simulation.cluster_model import Cluster, Workflow
 
 
 def two_passes_s(scenario: Scenario, users: int, seed: int) -> float:
@@ -41,10 +41,10 @@ def two_passes_s(scenario: Scenario, users: int, seed: int) -> float:
         ended.append(flow)
         if left:
             left -= 1
-            cluster.start(again)
+            cluster.start_workflow(again)
 
     for _ in range(users):
-        cluster.start(again)
+        cluster.start_workflow(again)
     cluster.run_while(lambda: True)
     return float(np.quantile([(flow.ended_s or 0) - flow.sent_s for flow in ended], 0.95))
 
@@ -52,10 +52,12 @@ def two_passes_s(scenario: Scenario, users: int, seed: int) -> float:
 def peers_gpus(scenario: Scenario, loads: list[int], seed: int) -> float | None:
     """The slope-based answer from points measured in two passes."""
     p95_s = [two_passes_s(scenario, users, 1000 * seed + users) for users in loads]
-    line = slope.fit_line(loads, p95_s).line
+    line = slope_fit.fit_line(loads, p95_s).line
     if line is None:
         return None
-    return slope.gpus_by_slope(line, target_s=scenario.limit_s, users=scenario.users, test_gpus=scenario.test_gpus).gpus
+    return slope_fit.gpus_by_slope(
+        line, target_s=scenario.limit_s, users=scenario.users, test_gpus=scenario.test_gpus
+    ).gpus
 
 
 def run(job: tuple[str, int]) -> dict[str, Any]:
@@ -63,15 +65,15 @@ def run(job: tuple[str, int]) -> dict[str, Any]:
     name, seed = job
     scenario = SCENARIOS[name]
     config = scenario.config(seed)
-    requests, steps = virtual.sweep(scenario.at(scenario.test_gpus), config)
-    table, _ = points(requests, steps)
-    row = estimates(requests, steps, table, config.goals, scenario.users, seed=seed).row(0, named=True)
+    requests, steps = virtual_time.simulate_sweep(scenario.at(scenario.test_gpus), config)
+    table, _ = assess_steps(requests, steps)
+    row = estimate_gpus(requests, steps, table, config.goals, scenario.users, seed=seed).row(0, named=True)
     wanted = ("gpus", "gpus_low", "gpus_high", "recommended", "slope_gpus", "method", "verdict")
     found = {"scenario": name, "seed": seed, **{key: row[key] for key in wanted}}
     found["peer_gpus"] = peers_gpus(scenario, sorted(set(steps["users"].to_list())), seed)
     found |= {"n_steps": steps.height, "n_requests": requests.height, "fewest": int(str(table["n_kept"].min()))}
     if name in "FL" and row["recommended"] is not None:
-        checked = virtual.verify(scenario.at(1), config, scenario.users, row["recommended"])
+        checked = virtual_time.simulate_verification(scenario.at(1), config, scenario.users, row["recommended"])
         found["verification"] = checked["verdict"][0]
     return found
 

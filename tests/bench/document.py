@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.bench import headlines, shape
 from tests.bench.shape import Bar, Row
-from workbench import host
+from workbench.core import host
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "benchmarks.md"
@@ -29,7 +29,7 @@ times of a shared machine are worth little; ratios are what can be compared.
 
 def machine() -> dict[str, str]:
     """The class of the machine and what measured: nothing that names it."""
-    facts = host.facts()
+    facts = host.read_host_facts()
     java = _said(["java", "-version"])
     version = re.search(r'version "([^"]+)"', java)
     go = re.search(r"go([\d.]+)", _said(["go", "version"]))

@@ -18,13 +18,13 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tests.browser import pages  # noqa: E402 - the script is called by its path
-from workbench import runs  # noqa: E402
+from workbench.runs import run_folder  # noqa: E402
 
 
 def main(folder: Path) -> int:
     """Check all reports below the folder and the gallery; print what was seen."""
     wanted = {path.name for path in (ROOT / "notebooks").glob("[0-9]*.ipynb")}
-    found = {run.record["notebook"]: run for run in reversed(runs.find(folder))}
+    found = {run.record["notebook"]: run for run in reversed(run_folder.list_run_folders(folder))}
     if missing := wanted - set(found):
         print(f"no report of {', '.join(sorted(missing))} below {folder}")
         return 1

@@ -10,7 +10,10 @@ import numpy as np
 import polars as pl
 from nbformat import v4
 
-from workbench import charts, renderer, report, runs, theme
+from workbench import charts, report
+from workbench.charts import renderer, theme
+from workbench.report import page
+from workbench.runs import run_folder
 
 OPERATORS = [
     "Filter",
@@ -196,16 +199,16 @@ def many_points(count: int = 6_000) -> dict[str, Any]:
         "mark": "point",
         "encoding": encoding,
         "title": "Many points",
-        "config": theme.config(),
+        "config": theme.build_vega_config(),
     }
 
 
 def shown(thing: Any) -> Any:
     """What a cell's output holds when it ends with `thing`."""
     if isinstance(thing, dict):
-        data = renderer.mime_bundle(thing)
+        data = renderer.build_mime_bundle(thing)
     elif hasattr(thing, "to_dict"):
-        data = renderer.mime_bundle(thing.to_dict())
+        data = renderer.build_mime_bundle(thing.to_dict())
     else:
         data = thing._repr_mimebundle_()
     return v4.new_output("display_data", data=data)
@@ -213,7 +216,9 @@ def shown(thing: Any) -> Any:
 
 def write_run(folder: Path, cells: list[Any], *, area: str = "speedup", **ending: Any) -> Path:
     """A run folder as the runner leaves it, before its report is made."""
-    run = runs.start(area, folder, title="Untitled", notebook=f"01_{area}.ipynb", config={"top_operators": 10})
+    run = run_folder.start_run(
+        area, folder, title="Untitled", notebook=f"01_{area}.ipynb", config={"top_operators": 10}
+    )
     nbformat.write(v4.new_notebook(cells=cells), run.folder / "report.ipynb")
     if "verdict" in ending:
         run.conclude(ending["verdict"], ending.get("reasons", ()), ending.get("answer"))
@@ -222,7 +227,7 @@ def write_run(folder: Path, cells: list[Any], *, area: str = "speedup", **ending
 
 
 def write_sample_report(folder: Path) -> Path:
-    theme.enable()
+    theme.enable_theme()
     answer = "The accelerator is 2.4 times faster (90 % interval 2.1 to 2.8)."
     said = report.headline(
         answer=answer, verdict="valid", key_numbers=[("Speedup", 2.41, "×", "n = 22"), ("Failed queries", 0)]
@@ -236,4 +241,4 @@ def write_sample_report(folder: Path) -> Path:
         v4.new_markdown_cell("## Checks"),
         v4.new_code_cell("report.table(factors)", outputs=[shown(report.table(factors(), caption="Factors"))]),
     ]
-    return report.write_report(write_run(folder, notebook, verdict="valid", answer=answer))
+    return page.write_report(write_run(folder, notebook, verdict="valid", answer=answer))

@@ -15,7 +15,11 @@ from nbformat import v4
 
 from tests.browser import pages, samples
 from tests.fakes import eventlogs as made
-from workbench import gallery, report, runs, theme
+from workbench import report
+from workbench.charts import theme
+from workbench.report import gallery
+from workbench.report import page as report_page
+from workbench.runs import run_folder
 
 pytestmark = pytest.mark.browser
 
@@ -56,7 +60,7 @@ def with_hostile_names(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def hostile_run(folder: Path, pieces: dict[str, Any]) -> Path:
     """A run whose every text is hostile: title, answer, key numbers, tables, charts, streams, errors, configuration."""
-    theme.enable()
+    theme.enable_theme()
     frame = pl.DataFrame({"operator": HOSTILE, SCRIPT: HOSTILE, "n": range(len(HOSTILE))})
     said = report.headline(
         answer=" ".join(HOSTILE), verdict="invalid", reasons=HOSTILE, key_numbers=[(SCRIPT, IMAGE, CLOSING, LINK)]
@@ -78,7 +82,7 @@ def hostile_run(folder: Path, pieces: dict[str, Any]) -> Path:
     place = samples.write_run(
         folder, cells, verdict="invalid", reasons=HOSTILE, answer=IMAGE, status="failed", failure=failure
     )
-    run = runs.load(place)
+    run = run_folder.load_run(place)
     run.record |= {"title": SCRIPT + IMAGE, "config": {"event_log": IMAGE, SCRIPT: HOSTILE}, "command": CLOSING}
     run.save()
     return place
@@ -103,7 +107,7 @@ def test_hostile_texts_in_every_place_of_a_report_run_nothing(
     browser: Any, tmp_path: Path, shots: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = hostile_run(tmp_path, with_hostile_names(monkeypatch))
-    path = report.write_report(place)
+    path = report_page.write_report(place)
     with pages.watched(browser) as seen:
         opened(seen, path)
         figures = seen.page.locator("figure.chart").count()
@@ -123,7 +127,7 @@ def test_a_gallery_of_hostile_runs_runs_nothing(
     browser: Any, tmp_path: Path, shots: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = hostile_run(tmp_path / "a b & 'c' \"d\" <i>", {"forest": with_hostile_names(monkeypatch)["forest"]})
-    report.write_report(place)
+    report_page.write_report(place)
     broken = tmp_path / "<img src=x onerror=window.__pwned=1>"
     broken.mkdir()
     (broken / "run.json").write_text('{"format_version": "<script>window.__pwned=1</script>"}')

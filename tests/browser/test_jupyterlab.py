@@ -84,12 +84,12 @@ def another_step(one: Opened) -> None:
 
 NOTEBOOKS = [
     pytest.param("00_start_here.ipynb", 1, another_log, id="00"),
-    pytest.param("01_speedup.ipynb", 3, factor_and_back, id="01"),
-    pytest.param("02_lore.ipynb", 3, another_operator, id="02", marks=pytest.mark.spark),
-    pytest.param("03_sizing.ipynb", 4, slider, id="03"),
-    pytest.param("04_indicators.ipynb", 4, slider, id="04"),
-    pytest.param("05_scaletest.ipynb", 4, another_step, id="05"),
-    pytest.param("06_capacity_plan.ipynb", 3, another_utilisation, id="06"),
+    pytest.param("01_speedup.ipynb", 3, factor_and_back, id="01", marks=pytest.mark.exhaustive),
+    pytest.param("02_lore.ipynb", 3, another_operator, id="02", marks=[pytest.mark.spark, pytest.mark.exhaustive]),
+    pytest.param("03_sizing.ipynb", 4, slider, id="03", marks=pytest.mark.exhaustive),
+    pytest.param("04_indicators.ipynb", 4, slider, id="04", marks=pytest.mark.exhaustive),
+    pytest.param("05_scaletest.ipynb", 4, another_step, id="05", marks=pytest.mark.exhaustive),
+    pytest.param("06_capacity_plan.ipynb", 3, another_utilisation, id="06", marks=pytest.mark.exhaustive),
 ]
 
 

@@ -14,8 +14,9 @@ from playwright.sync_api import Browser
 from tests.browser import labs
 from tests.browser.labs import Lab, Opened
 from tests.live.making import OPERATORS
-from workbench import runs
-from workbench.live import process
+from workbench.core.locks import find_holder
+from workbench.live import run_control
+from workbench.runs import run_folder
 
 pytestmark = [pytest.mark.browser, pytest.mark.notebook, pytest.mark.timeout(1500)]
 EVIL = "<script>top.evil=1</script><img src=x onerror='top.evil=2'>"
@@ -42,7 +43,7 @@ def waiting_notebook(folder: Path) -> None:
 
 def evil_run(out: Path) -> None:
     """A run whose every text is markup that would tell if it ran."""
-    run = runs.start("start_here", out, config={"event_log": EVIL}, command="workbench run start_here")
+    run = run_folder.start_run("start_here", out, config={"event_log": EVIL}, command="workbench run start_here")
     run.write_table(OPERATORS, pl.DataFrame({"operator": [EVIL, "b"], "time_s": [1.0, None]}))
     run.record |= {"verdict": "invalid", "reasons": [EVIL], "answer": EVIL}
     run.report.write_text(f"<!doctype html><title>x</title><p>a report</p>{EVIL}", encoding="utf-8")
@@ -127,13 +128,13 @@ def test_a_run_is_found_again_after_a_restart_of_the_kernel_and_cancelled(lab: L
         # The old kernel's panel looks alike, and does nothing any more; it goes with its cell's output.
         one.page.locator(".wb-panel:not(#of-the-old-kernel)").wait_for()
         one.panel.get_by_text(re.compile(r"cell 4 of 4 · ")).wait_for()
-        (run,) = process.recent(lab.out, ["waits"])
-        assert runs.holder(run.folder)
+        (run,) = run_control.list_recent_runs(lab.out, ["waits"])
+        assert find_holder(run.folder)
         kernel = psutil.Process(int((lab.notebooks / "kernel").read_text()))
         one.panel.get_by_role("button", name="Cancel").click()
         one.panel.get_by_text("Cancelled after").wait_for()
         psutil.wait_procs([kernel], timeout=60)
         assert not kernel.is_running()
-        assert runs.load(run.folder).status == "cancelled"
+        assert run_folder.load_run(run.folder).status == "cancelled"
         one.panel.locator(ROWS, has_text="cancelled").wait_for()
         one.fine()

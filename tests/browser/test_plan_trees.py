@@ -11,7 +11,9 @@ import pytest
 from nbformat import v4
 
 from tests.browser import pages, samples
-from workbench import charts, report, theme
+from workbench import charts
+from workbench.charts import theme
+from workbench.report import page as report_page
 
 pytestmark = pytest.mark.browser
 N_NODES = 60
@@ -40,7 +42,7 @@ def plans() -> pl.DataFrame:
 
 @pytest.fixture(scope="module")
 def page_of_trees(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    theme.enable()
+    theme.enable_theme()
     chart = charts.plan_trees(
         plans(),
         title="Plans",
@@ -55,7 +57,7 @@ def page_of_trees(tmp_path_factory: pytest.TempPathFactory) -> Path:
         v4.new_markdown_cell("# What became of each operator?"),
         v4.new_code_cell("chart", outputs=[samples.shown(chart)]),
     ]
-    return report.write_report(
+    return report_page.write_report(
         samples.write_run(tmp_path_factory.mktemp("runs"), cells, verdict="valid", answer="Two plans.")
     )
 

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from workbench.capacity import needed
+from workbench.capacity import tables as capacity_tables
 from workbench.capacity.config import PlanConfig
-from workbench.capacity.model import Model, Serving, Work
-from workbench.capacity.quantity import Quantity, spread
-from workbench.tables import Table
+from workbench.capacity.model import JobLoad, Model, ServiceLoad
+from workbench.capacity.quantity import Quantity, build_spread
+from workbench.core.tables import Table
 
 SAMPLES = Path(__file__).parents[2] / "data" / "samples" / "capacity"
-ONE = spread("jobs of the day", 1.0)
-USERS_ONE = spread("users of the day", 1.0)
+ONE = build_spread("jobs of the day", 1.0)
+USERS_ONE = build_spread("users of the day", 1.0)
 
 
 def hours(**at: float) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
@@ -28,25 +28,25 @@ def hours(**at: float) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     return values
 
 
-def model(works: list[Work] | None = None, serving: Serving | None = None, **more: Any) -> Model:
+def model(works: list[JobLoad] | None = None, serving: ServiceLoad | None = None, **more: Any) -> Model:
     """A model in which days do not differ."""
     more = {"stack": None, "jobs_factor": ONE, "users_factor": USERS_ONE} | more
     return Model(tuple(works or ()), serving, **more)
 
 
-def work(name: str = "etl", seconds: float = 1800.0, gpus: int = 2, **more: Any) -> Work:
+def work(name: str = "etl", seconds: float = 1800.0, gpus: int = 2, **more: Any) -> JobLoad:
     """Jobs that take half an hour, 7 of them arriving from 9:00 to 10:00."""
     given: dict[str, Any] = {"per_hour": hours(h9=7.0)} | more
     ends = given.pop("ends", (None, None))
     duration = Quantity(f"duration of {name}", seconds, "s", low=ends[0], high=ends[1])
-    return Work(name, given.pop("per_hour"), duration, gpus, **given)
+    return JobLoad(name, given.pop("per_hour"), duration, gpus, **given)
 
 
-def serving(carries: float = 40.0, gpus: int = 2, **more: Any) -> Serving:
+def serving(carries: float = 40.0, gpus: int = 2, **more: Any) -> ServiceLoad:
     """A service with 100 users from 9:00 to 10:00."""
     given: dict[str, Any] = {"load": hours(h9=100.0)} | more
     ends = given.pop("ends", (None, None))
-    return Serving(
+    return ServiceLoad(
         given.pop("load"), Quantity("load per replica", carries, "users", low=ends[0], high=ends[1]), gpus, **given
     )
 
@@ -66,24 +66,29 @@ def run_folder(place: Path, area: str, tables: dict[Table, list[dict[str, Any]]]
 
 def application(name: str = "etl 1", predicted_s: float | None = 1800.0, **more: Any) -> dict[str, Any]:
     """A row of a qualification without an interval."""
-    row = dict.fromkeys(needed.APPLICATIONS.schema()) | {"log": f"logs/{name}.zstd", "app_name": name}
+    row = dict.fromkeys(capacity_tables.INPUT_APPLICATIONS.schema()) | {"log": f"logs/{name}.zstd", "app_name": name}
     return row | {"baseline_s": 3600.0, "predicted_s": predicted_s} | more
 
 
 def speedup_run(place: Path, *rows: dict[str, Any], **record: Any) -> Path:
-    return run_folder(place, "speedup", {needed.APPLICATIONS: list(rows) or [application()]}, **record)
+    return run_folder(place, "speedup", {capacity_tables.INPUT_APPLICATIONS: list(rows) or [application()]}, **record)
 
 
 def sizing_run(
     place: Path, *, steps: bool = True, record: dict[str, Any] | None = None, law: bool = False, **more: Any
 ) -> Path:
     """40 users on two GPUs, without an interval; with `law` a fifth of the work does not spread."""
-    row = dict.fromkeys(needed.ESTIMATES.schema()) | {"target": "runtime p95 <= 2 s", "load_unit": "users"}
+    row = dict.fromkeys(capacity_tables.INPUT_ESTIMATES.schema()) | {
+        "target": "runtime p95 <= 2 s",
+        "load_unit": "users",
+    }
     row |= {"test_gpus": 2, "capacity": 40.0, "binding": True} | more
-    tables = {needed.ESTIMATES: [row]} | ({needed.STEPS: [{"step": 0, "simulated": True}]} if steps else {})
+    tables = {capacity_tables.INPUT_ESTIMATES: [row]} | (
+        {capacity_tables.INPUT_STEPS: [{"step": 0, "simulated": True}]} if steps else {}
+    )
     if law:
         one = {"target": row["target"], "model": "linear", "counts": [1, 2], "contention": 0.0, "coherency": 0.0}
-        tables |= {needed.SCALING: [one, one | {"model": "Amdahl", "contention": 0.2}]}
+        tables |= {capacity_tables.INPUT_SCALING: [one, one | {"model": "Amdahl", "contention": 0.2}]}
     return run_folder(place, "sizing", tables, **(record or {}))
 
 
@@ -93,12 +98,14 @@ def stack_run(place: Path, **more: Any) -> Path:
     new = base | {"stack": "new", "baseline": False, "recommended": True, "ratio": 2.0, "low": 1.8, "high": 2.2} | more
     rows = [one | {"level": 0.95, "predicted": False} for one in (base, new)]
     effects = [{"metric": "Sort", "arm": "new"}]
-    return run_folder(place, "indicators", {needed.RECOMMENDATIONS: rows, needed.EFFECTS: effects})
+    return run_folder(
+        place, "indicators", {capacity_tables.INPUT_RECOMMENDATIONS: rows, capacity_tables.INPUT_EFFECTS: effects}
+    )
 
 
 def scale_run(place: Path, low: float | None = 5.0, **more: Any) -> Path:
     row = {"low_per_s": low, "high_per_s": None, "level": 0.95, "simulated_nodes": True, "reason": "made"} | more
-    return run_folder(place, "scaletest", {needed.SUSTAINED: [row]})
+    return run_folder(place, "scaletest", {capacity_tables.INPUT_SUSTAINED_RATES: [row]})
 
 
 def config(**more: Any) -> PlanConfig:

@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 
 from tests.capacity.making import SAMPLES, sizing_run
-from workbench import cli, runs
+from workbench.cli import app
+from workbench.runs import run_folder
 
 PLAN = "users: ['100 hours=9']\nleast_replicas: 0\nusers_spread: 1.0\ndraws: 100\n"
 
 
 def ran(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
     with pytest.raises(SystemExit) as ended:
-        cli.main(["capacity", *words])
+        app.main(["capacity", *words])
     found = capsys.readouterr()
     return int(ended.value.code or 0), found.out, found.err
 
@@ -30,8 +31,8 @@ def plan(tmp_path: Path) -> str:
 def test_a_plan_of_a_service_alone_is_printed(tmp_path: Path, plan: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = ran(capsys, "plan", "--sizing", str(sizing_run(tmp_path)), "-f", plan)
     assert (code, err) == (0, "")
-    assert out.startswith("6 GPUs on 1 node at the peak hour")
-    assert "note: Not covered: Spark jobs, since no speedup run is given." in out
+    assert out.startswith("The peak hour needs 6 GPUs on 1 node ")
+    assert "note: Not covered: Spark jobs (no speedup run given)." in out
     assert "load per replica" in out
 
 
@@ -64,7 +65,7 @@ def test_a_run_folder_is_written_concluded_and_reads_as_a_run(
     code, out, _ = ran(capsys, "plan", "--sizing", str(sizing_run(tmp_path)), "-f", plan, "--out", str(folder))
     assert code == 0
     assert f"written: {folder}" in out
-    run = runs.load(folder)
+    run = run_folder.load_run(folder)
     assert (run.area, run.status, run.verdict) == ("capacity_plan", "succeeded", "valid")
     assert run.record["config"]["users"] == ["100 hours=9"]
 
@@ -105,4 +106,4 @@ def test_the_samples_answer_from_the_command_line(capsys: pytest.CaptureFixture[
     ]
     code, out, _ = ran(capsys, "plan", *words)
     assert code == 0
-    assert "bound by service replicas; the scheduler keeps up" in out
+    assert "Bound by service replicas; the scheduler keeps up" in out

@@ -20,25 +20,24 @@ from tests.capacity.making import (
     speedup_run,
     stack_run,
 )
-from workbench.capacity import inputs, needed
-from workbench.capacity.day import job_class
-from workbench.capacity.inputs import Law
-from workbench.capacity.opening import open_run
-from workbench.errors import ConfigError, InputError, WorkbenchError
+from workbench.capacity import inputs
+from workbench.capacity import tables as capacity_tables
+from workbench.capacity.config import parse_job_class
+from workbench.capacity.inputs import ScalingLaw, open_input_run
+from workbench.core.errors import ConfigError, InputError, WorkbenchError
+from workbench.core.tables import Table
 from workbench.indicators import tables as indicator_tables
-from workbench.indicators.recommending import tables as recommending_tables
-from workbench.scaletest import result_tables
-from workbench.sizing import scaling
+from workbench.scaletest import tables as scaletest_tables
 from workbench.sizing import tables as sizing_tables
-from workbench.speedup import qualify
-from workbench.tables import Table
+from workbench.sizing.estimation import gpu_estimates
+from workbench.speedup import tables as speedup_tables
 
-ETL = job_class("etl applications='etl*' per_hour=1")
+ETL = parse_job_class("etl applications='etl*' per_hour=1")
 READERS: dict[str, Callable[[str], Any]] = {
-    "speedup": lambda folder: inputs.read_jobs(folder, accept_invalid=False),
-    "sizing": lambda folder: inputs.read_service(folder, accept_invalid=False),
-    "indicators": lambda folder: inputs.read_stack(folder, accept_invalid=False),
-    "scaletest": lambda folder: inputs.read_scheduler(folder, "", accept_invalid=False),
+    "speedup": lambda folder: inputs.load_jobs(folder, accept_invalid=False),
+    "sizing": lambda folder: inputs.load_service(folder, accept_invalid=False),
+    "indicators": lambda folder: inputs.load_stack(folder, accept_invalid=False),
+    "scaletest": lambda folder: inputs.load_scheduler(folder, "", accept_invalid=False),
 }
 MAKERS: dict[str, Callable[[Path], Path]] = {
     "speedup": speedup_run,
@@ -68,49 +67,49 @@ def test_the_mean_of_the_applications_has_the_means_of_their_ends(tmp_path: Path
         application("report", 5.0, predicted_low_s=4.0, predicted_high_s=6.0),
         application("etl 3", None),
     ]
-    jobs = inputs.read_jobs(str(speedup_run(tmp_path, *rows, config={"level": 0.8})), accept_invalid=False)
-    found = jobs.duration(ETL)
+    jobs = inputs.load_jobs(str(speedup_run(tmp_path, *rows, config={"level": 0.8})), accept_invalid=False)
+    found = jobs.build_duration(ETL)
     assert (found.value, found.low, found.high, found.level) == (200.0, 140.0, 290.0, 0.8)
-    assert jobs.of(ETL)["app_name"].to_list() == ["etl 1", "etl 2"]
+    assert jobs.select_class(ETL)["app_name"].to_list() == ["etl 1", "etl 2"]
 
 
 def test_classes_of_the_same_applications_share_one_duration(tmp_path: Path) -> None:
-    jobs = inputs.read_jobs(str(speedup_run(tmp_path, application("etl 1"), application("b"))), accept_invalid=False)
+    jobs = inputs.load_jobs(str(speedup_run(tmp_path, application("etl 1"), application("b"))), accept_invalid=False)
     texts = ("day applications='etl*' per_hour=1", "night applications='etl 1' per_hour=1", "all per_hour=1")
-    found = jobs.durations([job_class(text) for text in texts])
+    found = jobs.build_durations([parse_job_class(text) for text in texts])
     assert [one.name for one in found] == ["duration of day and night"] * 2 + ["duration of all"]
 
 
 def test_an_application_without_an_interval_makes_its_class_a_point(tmp_path: Path) -> None:
     rows = [application("etl 1", 100.0, predicted_low_s=80.0, predicted_high_s=130.0), application("etl 2", 300.0)]
-    jobs = inputs.read_jobs(str(speedup_run(tmp_path, *rows)), accept_invalid=False)
-    assert (jobs.duration(ETL).is_point, jobs.duration(ETL).value) == (True, 200.0)
+    jobs = inputs.load_jobs(str(speedup_run(tmp_path, *rows)), accept_invalid=False)
+    assert (jobs.build_duration(ETL).is_point, jobs.build_duration(ETL).value) == (True, 200.0)
 
 
 def test_a_class_that_matches_nothing_is_told_what_there_is(tmp_path: Path) -> None:
-    jobs = inputs.read_jobs(
+    jobs = inputs.load_jobs(
         str(speedup_run(tmp_path, application("nightly"), application("raw", None))), accept_invalid=False
     )
-    said = told(lambda: jobs.duration(ETL))
+    said = told(lambda: jobs.build_duration(ETL))
     assert "etl*" in said
     assert "nightly, raw" in said
-    assert "judged" in told(lambda: jobs.duration(job_class("a applications=raw per_hour=1")))
+    assert "judged" in told(lambda: jobs.build_duration(parse_job_class("a applications=raw per_hour=1")))
 
 
 def test_applications_go_by_the_file_of_their_log_too(tmp_path: Path) -> None:
-    jobs = inputs.read_jobs(str(speedup_run(tmp_path, application("etl 1") | {"app_name": None})), accept_invalid=False)
-    assert jobs.of(job_class("a applications='etl 1.zstd' per_hour=1")).height == 1
+    jobs = inputs.load_jobs(str(speedup_run(tmp_path, application("etl 1") | {"app_name": None})), accept_invalid=False)
+    assert jobs.select_class(parse_job_class("a applications='etl 1.zstd' per_hour=1")).height == 1
 
 
 def test_the_binding_target_is_the_one_that_is_planned_with(tmp_path: Path) -> None:
-    row = dict.fromkeys(needed.ESTIMATES.schema()) | {"load_unit": "1/s", "test_gpus": 2}
+    row = dict.fromkeys(capacity_tables.INPUT_ESTIMATES.schema()) | {"load_unit": "1/s", "test_gpus": 2}
     rows = [
         row | {"target": "loose", "capacity": 90.0, "binding": False},
         row | {"target": "tight", "capacity": 30.0, "capacity_low": 25.0, "capacity_high": 33.0, "binding": True},
     ]
     steps = [{"step": 0, "simulated": False}]
-    folder = run_folder(tmp_path, "sizing", {needed.ESTIMATES: rows, needed.STEPS: steps})
-    found = inputs.read_service(str(folder), accept_invalid=False)
+    folder = run_folder(tmp_path, "sizing", {capacity_tables.INPUT_ESTIMATES: rows, capacity_tables.INPUT_STEPS: steps})
+    found = inputs.load_service(str(folder), accept_invalid=False)
     assert (found.target, found.carried.value, found.carried.low, found.carried.unit) == (
         "tight",
         30.0,
@@ -124,13 +123,13 @@ def test_the_binding_target_is_the_one_that_is_planned_with(tmp_path: Path) -> N
 def test_a_capacity_with_one_end_gets_the_other_as_far_from_the_value(
     tmp_path: Path, end: str, value: float, ends: tuple[float, float]
 ) -> None:
-    found = inputs.read_service(str(sizing_run(tmp_path, **{f"capacity_{end}": value})), accept_invalid=False)
+    found = inputs.load_service(str(sizing_run(tmp_path, **{f"capacity_{end}": value})), accept_invalid=False)
     assert (found.carried.low, found.carried.high) == pytest.approx(ends)
 
 
 def test_a_sizing_run_without_a_number_says_why(tmp_path: Path) -> None:
     said = told(
-        lambda: inputs.read_service(
+        lambda: inputs.load_service(
             str(sizing_run(tmp_path, capacity=None, reason="the levels do not reach")), accept_invalid=False
         )
     )
@@ -139,28 +138,28 @@ def test_a_sizing_run_without_a_number_says_why(tmp_path: Path) -> None:
 
 
 def test_the_stack_is_the_recommended_one_with_what_it_was_measured_on(tmp_path: Path) -> None:
-    found = inputs.read_stack(str(stack_run(tmp_path)), accept_invalid=False)
+    found = inputs.load_stack(str(stack_run(tmp_path)), accept_invalid=False)
     assert (found.name, found.baseline, found.metrics) == ("new", "old", ("Sort",))
     assert (found.ratio.value, found.ratio.low, found.ratio.high, found.ratio.level) == (2.0, 1.8, 2.2, 0.95)
 
 
 def test_no_recommendation_is_refused_and_the_baseline_is_a_point(tmp_path: Path) -> None:
-    assert "recommends nothing" in told(
-        lambda: inputs.read_stack(str(stack_run(tmp_path / "none", recommended=False)), accept_invalid=False)
+    assert "without a recommendation" in told(
+        lambda: inputs.load_stack(str(stack_run(tmp_path / "none", recommended=False)), accept_invalid=False)
     )
     row = {"baseline": True, "ratio": 1.0, "low": 1.0, "high": 1.0}
-    assert inputs.read_stack(str(stack_run(tmp_path, **row)), accept_invalid=False).ratio.is_point
+    assert inputs.load_stack(str(stack_run(tmp_path, **row)), accept_invalid=False).ratio.is_point
 
 
 def test_the_side_of_a_scale_test_is_chosen_by_name(tmp_path: Path) -> None:
     sample = str(SAMPLES / "scaletest")
-    assert inputs.read_scheduler(sample, "kai-scheduler", accept_invalid=False).side == "kai-scheduler"
-    assert inputs.read_scheduler(sample, "", accept_invalid=False).side == "default-scheduler"
-    said = told(lambda: inputs.read_scheduler(sample, "volcano", accept_invalid=False), ConfigError)
+    assert inputs.load_scheduler(sample, "kai-scheduler", accept_invalid=False).side == "kai-scheduler"
+    assert inputs.load_scheduler(sample, "", accept_invalid=False).side == "default-scheduler"
+    said = told(lambda: inputs.load_scheduler(sample, "volcano", accept_invalid=False), ConfigError)
     assert "default-scheduler, kai-scheduler" in said
     alone = str(scale_run(tmp_path))
-    assert inputs.read_scheduler(alone, "", accept_invalid=False).side == "the scheduler"
-    assert "leave it empty" in told(lambda: inputs.read_scheduler(alone, "kai", accept_invalid=False), ConfigError)
+    assert inputs.load_scheduler(alone, "", accept_invalid=False).side == "the scheduler"
+    assert "leave it empty" in told(lambda: inputs.load_scheduler(alone, "kai", accept_invalid=False), ConfigError)
 
 
 @pytest.mark.parametrize("area", READERS)
@@ -182,7 +181,7 @@ def test_a_run_that_must_not_be_believed_is_refused(
     text = told(lambda: READERS[area](str(folder)))
     assert said in text
     assert "--accept-invalid" in text
-    assert said in open_run(str(folder), area, accept_invalid=True).objection
+    assert said in open_input_run(str(folder), area, accept_invalid=True).objection
 
 
 @pytest.mark.parametrize("area", READERS)
@@ -234,13 +233,13 @@ def test_a_run_of_another_area_or_no_run_at_all_is_refused(tmp_path: Path) -> No
 
 
 DECLARED = {
-    needed.APPLICATIONS: qualify.APPLICATIONS,
-    needed.ESTIMATES: sizing_tables.ESTIMATES,
-    needed.SCALING: sizing_tables.SCALING,
-    needed.STEPS: sizing_tables.STEPS,
-    needed.RECOMMENDATIONS: recommending_tables.RECOMMENDATIONS,
-    needed.EFFECTS: indicator_tables.EFFECTS,
-    needed.SUSTAINED: result_tables.SUSTAINED,
+    capacity_tables.INPUT_APPLICATIONS: speedup_tables.APPLICATIONS,
+    capacity_tables.INPUT_ESTIMATES: sizing_tables.ESTIMATES,
+    capacity_tables.INPUT_SCALING: sizing_tables.SCALING,
+    capacity_tables.INPUT_STEPS: sizing_tables.STEPS,
+    capacity_tables.INPUT_RECOMMENDATIONS: indicator_tables.RECOMMENDATIONS,
+    capacity_tables.INPUT_EFFECTS: indicator_tables.EFFECTS,
+    capacity_tables.INPUT_SUSTAINED_RATES: scaletest_tables.SUSTAINED,
 }
 
 
@@ -253,7 +252,8 @@ def test_what_a_plan_needs_is_what_the_area_declares(table: Table) -> None:
         assert theirs.dtype == mine.dtype
         # Where the area may leave a null, the plan must be ready for it.
         assert mine.nullable or not theirs.nullable
-    assert all(one in dict.fromkeys(DECLARED) for one in vars(needed).values() if isinstance(one, Table))
+    inputs_declared = {name: one for name, one in vars(capacity_tables).items() if name.startswith("INPUT_")}
+    assert list(inputs_declared.values()) == list(DECLARED)
 
 
 @pytest.mark.parametrize(
@@ -274,19 +274,19 @@ def test_a_figure_that_cannot_be_is_refused_in_words(
     path = folder / "tables" / f"{table}.parquet"
     frame = pl.read_parquet(path)
     frame.with_columns(pl.lit(value, dtype=frame.schema[column]).alias(column)).write_parquet(path)
-    told(lambda: READERS[area](str(folder)).duration(ETL) if area == "speedup" else READERS[area](str(folder)))
+    told(lambda: READERS[area](str(folder)).build_duration(ETL) if area == "speedup" else READERS[area](str(folder)))
 
 
 def test_a_rate_that_is_none_is_not_known(tmp_path: Path) -> None:
     for number, low in enumerate((math.nan, -1.0, math.inf)):
-        found = inputs.read_scheduler(str(scale_run(tmp_path / str(number), low=low)), "", accept_invalid=False)
+        found = inputs.load_scheduler(str(scale_run(tmp_path / str(number), low=low)), "", accept_invalid=False)
         assert found.low_per_s is None
 
 
 @pytest.mark.parametrize("level", [None, 0, 1, "high", True])
 def test_a_level_that_is_none_is_the_houses_own(tmp_path: Path, level: object) -> None:
     folder = speedup_run(tmp_path, config={"level": level})
-    assert inputs.read_jobs(str(folder), accept_invalid=False).level == 0.9
+    assert inputs.load_jobs(str(folder), accept_invalid=False).level == 0.9
 
 
 def test_samples_name_nothing_of_the_machine_that_recorded_them() -> None:
@@ -301,8 +301,8 @@ def test_samples_name_nothing_of_the_machine_that_recorded_them() -> None:
 
 
 def test_a_law_carries_what_it_carries_where_it_was_fitted() -> None:
-    law = Law("USL", (1, 2, 4), 0.1, 0.02)
-    assert law.most == scaling.REACH * 4
-    assert [law.times(gpus) for gpus in range(1, 9)] == [
-        scaling.carried((1.0, law.contention, law.coherency), gpus) for gpus in range(1, 9)
+    law = ScalingLaw("USL", (1, 2, 4), 0.1, 0.02)
+    assert law.most == gpu_estimates.MAX_GPU_EXTRAPOLATION * 4
+    assert [law.scale_factor(gpus) for gpus in range(1, 9)] == [
+        gpu_estimates.capacity_by_law((1.0, law.contention, law.coherency), gpus) for gpus in range(1, 9)
     ]

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.capacity.making import hours, model, serving, work
-from workbench.capacity import summing
-from workbench.capacity.model import Outcome, evaluate, remaining
-from workbench.capacity.quantity import Quantity, drawn, spread
-from workbench.errors import ConfigError
+from workbench.capacity import peak
+from workbench.capacity.model import Outcome, evaluate_model, pack_first_fit, remaining_time_fraction
+from workbench.capacity.quantity import Quantity, build_spread, draw_quantities
+from workbench.core.errors import ConfigError
 
 
 def planned(draws: int = 4000, seed: int = 0, **more: Any) -> Outcome:
     made = model(**more)
-    return evaluate(made, drawn(made.quantities, draws, seed))
+    return evaluate_model(made, draw_quantities(made.quantities, draws, seed))
 
 
 def once(**more: Any) -> Outcome:
     made = model(**more)
-    return evaluate(made, made.medians)
+    return evaluate_model(made, made.medians)
 
 
 def span(values: np.ndarray[Any, Any]) -> float:
-    low, _, high = summing.quantiles(values)
+    low, _, high = peak.compute_quantiles(values)
     return float(high - low)
 
 
@@ -73,8 +78,8 @@ def test_a_ratio_multiplies_the_stated_share_and_nothing_else() -> None:
     served = once(serving=serving(stack_share=0.5), stack=twice)
     assert served.replicas is not None
     assert served.replicas[0, 9] == 2
-    assert remaining(1.0, np.array([4.0])).tolist() == [0.25]
-    assert remaining(0.0, np.array([4.0])).tolist() == [1.0]
+    assert remaining_time_fraction(1.0, np.array([4.0])).tolist() == [0.25]
+    assert remaining_time_fraction(0.0, np.array([4.0])).tolist() == [1.0]
 
 
 def test_a_ratio_that_applies_to_nothing_is_not_drawn() -> None:
@@ -147,7 +152,7 @@ def _spans(what: str, factor: float, seed: int) -> tuple[float, float, float]:
             carries, load=rng.uniform(0, 4000, 24), ends=(carries / ends["replica"], carries * ends["replica"])
         ),
         stack=Quantity("stack ratio", 1.5, low=1.5 / ends["ratio"], high=1.5 * ends["ratio"]),
-        users_factor=spread("users of the day", ends["users"]),
+        users_factor=build_spread("users of the day", ends["users"]),
         node_price_per_h=1.0,
     )
     assert found.cost_scaled is not None
@@ -160,8 +165,8 @@ def test_with_one_uncertain_input_every_quantile_moves_outwards(factor: float) -
         planned(serving=serving(ends=(40 / by, 40 * by), load=np.full(24, 5000.0))) for by in (factor, 1.3 * factor)
     )
     for narrow, wide in ((one.gpus, more.gpus), (one.nodes, more.nodes)):
-        low, middle, high = summing.quantiles(narrow)[:, 9]
-        wide_low, wide_middle, wide_high = summing.quantiles(wide)[:, 9]
+        low, middle, high = peak.compute_quantiles(narrow)[:, 9]
+        wide_low, wide_middle, wide_high = peak.compute_quantiles(wide)[:, 9]
         assert wide_low <= low < high <= wide_high
         assert wide_middle == pytest.approx(middle, rel=0.05)
 
@@ -188,16 +193,100 @@ def test_what_is_not_covered_is_null_and_not_zero() -> None:
     assert (alone.spark_gpus, alone.cost_scaled, alone.cost_fixed, alone.cost_by_hour) == (None, None, None, None)
     spark = once(works=[work()])
     assert (spark.service_gpus, spark.replicas) == (None, None)
-    table = summing.hours(model(works=[work()]), spark)
+    table = peak.build_hours(model(works=[work()]), spark)
     assert table["service_gpus_p50"].null_count() == table["load"].null_count() == table["cost_p5"].null_count() == 24
 
 
 def test_the_peak_is_the_hour_with_most_nodes_then_most_gpus() -> None:
     found = once(works=[work(per_hour=hours(h3=7.0, h9=7.1, h15=7.0))])
-    assert summing.peak_hour(found) == 9
-    assert summing.peak_hour(once(works=[work(per_hour=np.zeros(24))])) == 0
+    assert peak.find_peak_hour(found) == 9
+    assert peak.find_peak_hour(once(works=[work(per_hour=np.zeros(24))])) == 0
 
 
 def test_more_than_any_cluster_holds_is_refused() -> None:
-    with pytest.raises(ConfigError, match="than can be planned"):
+    with pytest.raises(ConfigError, match="too many"):
         once(serving=serving(1e-9, load=hours(h9=1e9)))
+
+
+def plain(items: list[int], node: int) -> int:
+    """First fit decreasing, item by item and node by node."""
+    room: list[int] = []
+    for size in sorted(items, reverse=True):
+        place = next((index for index, left in enumerate(room) if left >= size), None)
+        if place is None:
+            room.append(node - size)
+        else:
+            room[place] -= size
+    return len(room)
+
+
+def best(items: tuple[int, ...], node: int) -> int:
+    """The fewest nodes, by trying."""
+
+    @cache
+    def fewest(left: tuple[int, ...]) -> int:
+        if not left:
+            return 0
+        first, rest = left[0], left[1:]
+        found = len(left)
+        for count in range(len(rest) + 1):
+            for chosen in set(itertools.combinations(range(len(rest)), count)):
+                if first + sum(rest[index] for index in chosen) <= node:
+                    found = min(found, 1 + fewest(tuple(x for i, x in enumerate(rest) if i not in chosen)))
+        return found
+
+    return fewest(tuple(sorted(items, reverse=True)))
+
+
+def items_of(counts: list[int], sizes: list[int]) -> list[int]:
+    return [size for size, count in zip(sizes, counts, strict=True) for _ in range(count)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    node=st.integers(1, 16),
+    sizes=st.lists(st.integers(1, 16), min_size=1, max_size=4),
+    cases=st.lists(st.lists(st.integers(0, 30), min_size=4, max_size=4), min_size=1, max_size=8),
+)
+def test_groups_of_nodes_give_what_node_by_node_gives(node: int, sizes: list[int], cases: list[list[int]]) -> None:
+    sizes = [min(size, node) for size in sizes]
+    counts = np.array([case[: len(sizes)] for case in cases])
+    found = pack_first_fit(counts, sizes, node).tolist()
+    assert found == [plain(items_of(case, sizes), node) for case in counts.tolist()]
+
+
+@settings(max_examples=40, deadline=None)
+@given(node=st.integers(3, 10), items=st.lists(st.integers(1, 10), max_size=7))
+def test_it_is_near_the_best_and_never_below_what_the_gpus_need(node: int, items: list[int]) -> None:
+    items = [min(item, node) for item in items]
+    sizes = sorted(set(items)) or [1]
+    found = int(pack_first_fit(np.array([[items.count(size) for size in sizes]]), sizes, node)[0])
+    fewest = best(tuple(items), node)
+    assert math.ceil(sum(items) / node) <= fewest <= found <= 11 / 9 * fewest + 6 / 9
+
+
+def test_a_thousand_nodes_take_no_longer_way_than_ten() -> None:
+    # 3,000,000 shapes of 3 fill 1,500,000 nodes of 8 by two, with room for one of 2 in each.
+    counts = np.array([[3_000_000, 1_500_000], [3_000_000, 1_500_001]])
+    assert pack_first_fit(counts, [3, 2], 8).tolist() == [1_500_000, 1_500_001]
+
+
+def test_counts_too_many_for_one_number_are_told_apart_all_the_same() -> None:
+    large = 2**40
+    counts = np.array([[large, 1], [1, large], [large, 1]])
+    assert pack_first_fit(counts, [8, 8], 8).tolist() == [large + 1] * 3
+
+
+def test_a_shape_larger_than_a_node_is_refused_or_gets_whole_nodes() -> None:
+    counts = np.array([[2, 3], [0, 3]])
+    with pytest.raises(ConfigError, match="larger than a node") as told:
+        pack_first_fit(counts, [12, 2], 8)
+    assert "12 GPUs" in str(told.value)
+    assert "spanning" in str(told.value)
+    # Two of 12 take two nodes each; what is left on them goes to nobody. Three of 2 fit on one.
+    assert pack_first_fit(counts, [12, 2], 8, spanning=True).tolist() == [5, 1]
+
+
+def test_a_large_shape_that_nobody_asks_for_is_no_matter() -> None:
+    assert pack_first_fit(np.array([[0, 4]]), [12, 2], 8).tolist() == [1]
+    assert pack_first_fit(np.zeros((3, 2), dtype=int), [1, 2], 8).tolist() == [0, 0, 0]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import SAMPLES, SHARED
-from workbench.eventlog.reader import Facts, read
+from workbench.eventlog.reader import EventLogFacts, read_event_logs
 
 LOGS = SAMPLES / "eventlogs"
 
@@ -31,9 +31,9 @@ OTHERS = [
 
 
 @pytest.fixture(scope="session")
-def facts_of() -> Callable[[Path], Facts]:
+def facts_of() -> Callable[[Path], EventLogFacts]:
     """Facts of a log, read once per test session."""
-    return cache(read)
+    return cache(read_event_logs)
 
 
 @pytest.fixture

@@ -12,19 +12,21 @@ import pytest
 from tests.eventlog.conftest import LOGS
 from tests.eventlog.reference import Reference, content
 from tests.fakes import codecs
-from workbench.errors import InputError
+from workbench.core.errors import InputError
 from workbench.eventlog import tables
-from workbench.eventlog.codecs import sniff
-from workbench.eventlog.reader import Facts, read
+from workbench.eventlog.codecs import detect_codec
+from workbench.eventlog.reader import EventLogFacts, read_event_logs
 
-Read = Callable[[Path], Facts]
+Read = Callable[[Path], EventLogFacts]
 CODECS = ["plain", "gzip", "zstd", "lz4", "snappy", "lzf"]
 SMALL = sorted((LOGS / "small").iterdir())
 
 
-def digest(facts: Facts) -> dict[str, int]:
+def digest(facts: EventLogFacts) -> dict[str, int]:
     """One number per table of facts: all rows, in their order."""
-    return {table.name: hash(tuple(getattr(facts, table.name).hash_rows(seed=7).to_list())) for table in tables.FACTS}
+    return {
+        table.name: hash(tuple(getattr(facts, table.name).hash_rows(seed=7).to_list())) for table in tables.FACT_TABLES
+    }
 
 
 @pytest.mark.parametrize("path", SMALL, ids=lambda path: path.name)
@@ -43,7 +45,7 @@ def test_the_samples_hold_every_codec(facts_of: Read) -> None:
 def test_file_names_do_not_matter(codec: str, small: Path, tmp_path: Path, facts_of: Read) -> None:
     misnamed = tmp_path / "events.json.lz4.txt"
     misnamed.write_bytes(codecs.ENCODERS[codec](small.read_bytes()))
-    facts = read(misnamed)
+    facts = read_event_logs(misnamed)
     assert facts.logs["codec"].to_list() == [codec]
     assert digest(facts) == digest(facts_of(small))
 
@@ -52,7 +54,7 @@ def test_file_names_do_not_matter(codec: str, small: Path, tmp_path: Path, facts
 def test_blocks_that_are_stored_uncompressed_are_read(codec: str, small: Path, tmp_path: Path, facts_of: Read) -> None:
     path = tmp_path / "log"
     path.write_bytes(codecs.ENCODERS[codec](small.read_bytes(), stored=True))
-    assert digest(read(path)) == digest(facts_of(small))
+    assert digest(read_event_logs(path)) == digest(facts_of(small))
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +64,7 @@ def short() -> bytes:
     return b"".join(lines[:70])
 
 
-def counts(facts: Facts) -> dict[str, int]:
+def counts(facts: EventLogFacts) -> dict[str, int]:
     return {
         "sql": facts.sql_executions.height,
         "stages": facts.stages.height,
@@ -70,11 +72,11 @@ def counts(facts: Facts) -> dict[str, int]:
     }
 
 
-def read_damaged(data: bytes, path: Path) -> Facts | None:
+def read_damaged(data: bytes, path: Path) -> EventLogFacts | None:
     """Facts, or None when nothing could be read and the reason was given; anything else fails the test."""
     path.write_bytes(data)
     try:
-        return read(path)
+        return read_event_logs(path)
     except InputError as caught:
         error = caught
     assert error.facts["do"] or error.facts["found"]
@@ -143,7 +145,7 @@ def test_a_bad_line_is_counted_located_and_shown_and_costs_nothing_else(
     lines.insert(at, b'{"Event":"SparkListenerTaskEnd","Stage ID":oops' + b"x" * 200 + b"}\n")
     path = tmp_path / "log"
     path.write_bytes(b"".join(lines))
-    facts = read(path)
+    facts = read_event_logs(path)
     bad = facts.bad_lines.row(0, named=True)
     assert facts.logs["n_bad_lines"].to_list() == [1]
     assert (bad["line"], bad["byte_offset"]) == (at + 1, len(b"".join(lines[:at])))
@@ -160,7 +162,7 @@ def test_a_rolling_log_with_a_compacted_file_starts_at_it(small: Path, tmp_path:
     (folder / "events_2_app.compact").write_bytes(b"".join(lines[:20]))
     (folder / "events_10_app").write_bytes(b"".join(lines[30:]))
     (folder / "events_9_app.lz4").write_bytes(codecs.ENCODERS["lz4"](b"".join(lines[20:30])))
-    facts = read(folder)
+    facts = read_event_logs(folder)
     assert facts.logs.row(0, named=True)["n_files"] == 3
     expected = Reference(b"".join(lines))
     assert set(facts.stages["stage_id"]) == {stage for stage, _ in expected.stages}
@@ -173,7 +175,7 @@ def test_databricks_parts_are_joined_by_date_and_the_undated_last(small: Path, t
     (folder / "eventlog").write_bytes(b"".join(lines[60:]))
     (folder / "eventlog-2026-01-02--10-00.gz").write_bytes(codecs.ENCODERS["gzip"](b"".join(lines[30:60])))
     (folder / "eventlog-2026-01-01--09-30.gz").write_bytes(codecs.ENCODERS["gzip"](b"".join(lines[:30])))
-    facts = read(folder)
+    facts = read_event_logs(folder)
     assert facts.logs["n_files"].to_list() == [3]
     assert digest(facts) == digest(facts_of(small))
 
@@ -185,16 +187,16 @@ def test_a_log_in_another_store_is_read_through_its_url(small: Path, facts_of: R
     with store.open("/logs/app", "wb") as file:
         file.write((LOGS / "small" / "three_queries.snappy").read_bytes())
     try:
-        assert digest(read("memory://logs/app")) == digest(facts_of(small))
-        assert read("memory://logs").logs["path"][0].endswith("/logs/app")
+        assert digest(read_event_logs("memory://logs/app")) == digest(facts_of(small))
+        assert read_event_logs("memory://logs").logs["path"][0].endswith("/logs/app")
     finally:
         store.rm("/logs", recursive=True)
 
 
 def test_codecs_are_told_by_the_first_bytes() -> None:
-    assert sniff(b'\xef\xbb\xbf {"Event":') == "plain"
-    assert sniff(b"PK\x03\x04") is None
-    assert sniff(b"") is None
+    assert detect_codec(b'\xef\xbb\xbf {"Event":') == "plain"
+    assert detect_codec(b"PK\x03\x04") is None
+    assert detect_codec(b"") is None
 
 
 def test_the_killed_application_is_incomplete_and_its_last_line_is_told(facts_of: Read) -> None:
@@ -213,7 +215,7 @@ def test_the_killed_application_is_incomplete_and_its_last_line_is_told(facts_of
 def test_a_compressed_file_of_something_else_in_a_folder_is_told_and_not_fatal(small: Path, tmp_path: Path) -> None:
     (tmp_path / "a_log").write_bytes(small.read_bytes())
     (tmp_path / "other.gz").write_bytes(codecs.ENCODERS["gzip"](b"no log\n" * 100))
-    facts = read(tmp_path)
+    facts = read_event_logs(tmp_path)
     assert facts.applications.height == 1
     assert facts.logs.filter(pl.col("fault").is_not_null())["fault"].to_list() == ["no event in it"]
 
@@ -227,5 +229,5 @@ def test_an_odd_number_in_a_log_is_passed_over_and_never_a_traceback(value: str,
     )
     path = tmp_path / "log"
     path.write_bytes(small.read_bytes() + odd.encode())
-    facts = read(path)
+    facts = read_event_logs(path)
     assert facts.jobs.filter(pl.col("job_id") == 999)["sql_id"].to_list() == [None]

@@ -14,9 +14,9 @@ import pytest
 
 from tests.eventlog.conftest import LOGS
 from tests.fakes import eventlogs as made
-from workbench import cli
+from workbench.cli import app
+from workbench.core.tables import escape_formulas
 from workbench.eventlog import tables
-from workbench.tables import for_spreadsheets
 
 SMALL = LOGS / "small" / "three_queries.zstd"
 Call = Callable[..., tuple[int, str, str]]
@@ -26,7 +26,7 @@ Call = Callable[..., tuple[int, str, str]]
 def facts(capsys: pytest.CaptureFixture[str]) -> Call:
     def call(*arguments: object) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as ended:
-            cli.main(["eventlog", "facts", *map(str, arguments)])
+            app.main(["eventlog", "facts", *map(str, arguments)])
         printed = capsys.readouterr()
         return int(ended.value.code or 0), printed.out, printed.err
 
@@ -47,7 +47,7 @@ def test_all_tables_and_the_record_are_written(facts: Call, out: Path) -> None:
     assert record["status"] == "succeeded"
     assert record["failure"] is None
     assert record["inputs"][0]["bytes"] == SMALL.stat().st_size
-    assert {entry["name"] for entry in record["tables"]} == {table.name for table in tables.ALL}
+    assert {entry["name"] for entry in record["tables"]} == {table.name for table in tables.ALL_TABLES}
     noted = {entry["name"]: entry for entry in record["tables"]}
     assert noted["stages"]["key"] == list(tables.STAGES.key)
     assert noted["applications"]["units"]["duration_ms"] == "ms"
@@ -61,17 +61,17 @@ def test_json_is_one_document_and_nothing_else_on_stdout(facts: Call, out: Path)
     assert code == 0
     assert document["applications"][0]["status"] == "complete"
     assert document["logs"][0]["n_bad_lines"] == 0
-    for table in tables.ALL:
+    for table in tables.ALL_TABLES:
         entry = document["tables"][table.name]
         assert pl.read_parquet(entry["path"]).height == entry["rows"]
 
 
 def test_csv_files_say_what_the_parquet_files_say(facts: Call, out: Path) -> None:
     assert facts(LOGS / "failing.zstd", "--out", out, "--csv")[0] == 0
-    for table in tables.ALL:
+    for table in tables.ALL_TABLES:
         parquet = pl.read_parquet(out / "tables" / f"{table.name}.parquet")
         lists = [name for name, dtype in parquet.schema.items() if isinstance(dtype, pl.List)]
-        expected = for_spreadsheets(parquet.with_columns(pl.col(lists).cast(pl.List(pl.String)).list.join(" ")))
+        expected = escape_formulas(parquet.with_columns(pl.col(lists).cast(pl.List(pl.String)).list.join(" ")))
         csv = pl.read_csv(out / "tables" / f"{table.name}.csv", schema=expected.schema)
         # A null and an empty text look alike in CSV.
         blank = pl.col(pl.String).fill_null("")

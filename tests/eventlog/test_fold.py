@@ -18,28 +18,28 @@ from hypothesis import strategies as st
 
 from tests.fakes import eventlogs as made
 from workbench.eventlog import tables
-from workbench.eventlog.fold import Chunk, as_integer, fold
-from workbench.eventlog.reader import Facts, read
+from workbench.eventlog.fold import Chunk, fold_chunk, parse_integer
+from workbench.eventlog.reader import EventLogFacts, read_event_logs
 
-Log = Callable[[bytes], Facts]
+Log = Callable[[bytes], EventLogFacts]
 
 
 @pytest.fixture
 def facts(tmp_path: Path) -> Log:
-    def of(content: bytes, **options: Any) -> Facts:
+    def of(content: bytes, **options: Any) -> EventLogFacts:
         path = tmp_path / "log"
         path.write_bytes(content)
-        return read(path, **options)
+        return read_event_logs(path, **options)
 
     return of
 
 
-def tasks_of(facts: Facts, stage_id: int = 0, attempt: int = 0) -> dict[str, Any]:
+def tasks_of(facts: EventLogFacts, stage_id: int = 0, attempt: int = 0) -> dict[str, Any]:
     rows = facts.stage_tasks.filter(facts.stage_tasks["stage_id"] == stage_id)
     return rows.filter(rows["stage_attempt_id"] == attempt).row(0, named=True)
 
 
-def accumulator(facts: Facts, accumulator_id: int = 7) -> dict[str, Any]:
+def accumulator(facts: EventLogFacts, accumulator_id: int = 7) -> dict[str, Any]:
     return facts.accumulators.filter(facts.accumulators["accumulator_id"] == accumulator_id).row(0, named=True)
 
 
@@ -139,8 +139,8 @@ def test_updates_that_are_no_integers_are_counted_and_the_others_kept(facts: Log
 
 
 def test_text_is_read_as_a_number_only_when_it_is_one() -> None:
-    assert [as_integer(text) for text in ("+5", "-0", " 5", "5_0", "٥", "1:02:03.004", "1e3")] == [
-        5, 0, None, None, as_integer("٥"), 3723004, None,
+    assert [parse_integer(text) for text in ("+5", "-0", " 5", "5_0", "٥", "1:02:03.004", "1e3")] == [
+        5, 0, None, None, parse_integer("٥"), 3723004, None,
     ]  # fmt: skip
 
 
@@ -176,7 +176,7 @@ def test_other_layouts_of_the_same_events_give_the_same_facts(
     )
     expected, got = facts(whole), facts(content(whole.splitlines()))
     assert got.logs["n_bad_lines"][0] == 0
-    for table in tables.FACTS:
+    for table in tables.FACT_TABLES:
         assert getattr(got, table.name).equals(getattr(expected, table.name)), table.name
 
 
@@ -237,7 +237,7 @@ def test_a_line_without_an_end_is_read_in_pieces(
     compress: Callable[[bytes], bytes], facts: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("workbench.eventlog.fold.MAX_LINE_BYTES", 1 << 20)
-    monkeypatch.setattr("workbench.eventlog.chunks.MAX_LINE_BYTES", 1 << 20)
+    monkeypatch.setattr("workbench.eventlog.sources.MAX_LINE_BYTES", 1 << 20)
     found = facts(compress(made.small() + b"x" * (5 << 20)), chunk_bytes=1 << 19)
     assert found.applications["app_id"].to_list() == ["app-1"]
     assert 1 <= found.logs["n_bad_lines"][0] <= 16
@@ -247,10 +247,10 @@ def test_a_line_without_an_end_is_read_in_pieces(
 BOMB = """
 import re, sys
 from pathlib import Path
-from workbench.eventlog import chunks, fold
-from workbench.eventlog.reader import read
-chunks.MAX_LINE_BYTES = fold.MAX_LINE_BYTES = 8 << 20
-facts = read(sys.argv[1], jobs=1)
+from workbench.eventlog import fold, sources
+from workbench.eventlog.reader import read_event_logs
+sources.MAX_LINE_BYTES = fold.MAX_LINE_BYTES = 8 << 20
+facts = read_event_logs(sys.argv[1], jobs=1)
 assert facts.applications.height == 1
 assert facts.logs["content_bytes"][0] > 1_000_000_000, facts.logs["content_bytes"][0]
 print(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
@@ -282,10 +282,10 @@ def test_offsets_count_from_the_start_of_the_decoded_file(tmp_path: Path) -> Non
     content = made.small(b"oops") * 3
     path = tmp_path / "log"
     path.write_bytes(content)
-    whole = fold(Chunk(0, 0, 0, len(content), path=str(path)))
+    whole = fold_chunk(Chunk(0, 0, 0, len(content), path=str(path)))
     places = [bad.offset for bad in whole.bad]
     assert [content[place : place + 4] for place in places] == [b"oops"] * 3
-    cut = [fold(Chunk(0, 0, at, at + 100, path=str(path))) for at in range(0, len(content), 100)]
+    cut = [fold_chunk(Chunk(0, 0, at, at + 100, path=str(path))) for at in range(0, len(content), 100)]
     assert [bad.offset for part in cut for bad in part.bad] == places
     assert sum(part.lines for part in cut) == whole.lines
     assert sum(part.bytes for part in cut) == len(content)
@@ -327,6 +327,6 @@ def test_any_interleaving_cut_anywhere_gives_the_tables_of_one_chunk(
 ) -> None:
     path = tmp_path_factory.mktemp("cut") / "log"
     path.write_bytes(made.small(*_application(random.Random(seed))))
-    whole, cut = read(path), read(path, chunk_bytes=chunk_bytes)
-    for name in Facts.__dataclass_fields__:
+    whole, cut = read_event_logs(path), read_event_logs(path, chunk_bytes=chunk_bytes)
+    for name in EventLogFacts.__dataclass_fields__:
         assert getattr(cut, name).equals(getattr(whole, name)), name

@@ -22,7 +22,7 @@ import pytest
 from tests.conftest import SHARED
 from tests.eventlog.conftest import LOGS
 from tests.fakes import peer
-from workbench.eventlog.reader import Facts
+from workbench.eventlog.reader import EventLogFacts
 
 OWN = [LOGS / "tpch_sf0.1.zstd", LOGS / "failing.zstd", LOGS / "small" / "three_queries", *(LOGS / "rolled").iterdir()]
 OTHERS = [
@@ -51,7 +51,7 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return peer.profile([path for path in OWN + OTHERS if path.exists()], tmp_path_factory.mktemp("peer"))
 
 
-def side_by_side(facts: Facts, folder: Path) -> pl.DataFrame:
+def side_by_side(facts: EventLogFacts, folder: Path) -> pl.DataFrame:
     """Full outer join of both by stage and accumulator; the tool adds up the attempts of a stage."""
     ours = (
         facts.accumulators.filter(pl.col("n") > 0)
@@ -71,7 +71,7 @@ def side_by_side(facts: Facts, folder: Path) -> pl.DataFrame:
     return ours.join(their, on=KEY, how="full", coalesce=True)
 
 
-def compared(path: Path, theirs: dict[str, Path], facts_of: Callable[[Path], Facts]) -> pl.DataFrame:
+def compared(path: Path, theirs: dict[str, Path], facts_of: Callable[[Path], EventLogFacts]) -> pl.DataFrame:
     if not path.exists():
         pytest.skip("reference inputs are not on this machine")
     facts = facts_of(path)
@@ -83,7 +83,7 @@ LISTED = [pytest.param(path, id=path.name) for path in OWN + OTHERS]
 
 @pytest.mark.parametrize("path", LISTED)
 def test_both_have_the_same_accumulators_and_min_and_max_are_equal(
-    path: Path, theirs: dict[str, Path], facts_of: Callable[[Path], Facts]
+    path: Path, theirs: dict[str, Path], facts_of: Callable[[Path], EventLogFacts]
 ) -> None:
     rows = compared(path, theirs, facts_of)
     assert rows.height > 20
@@ -93,7 +93,7 @@ def test_both_have_the_same_accumulators_and_min_and_max_are_equal(
 
 @pytest.mark.parametrize("path", LISTED)
 def test_its_total_is_the_drivers_value_or_our_sum(
-    path: Path, theirs: dict[str, Path], facts_of: Callable[[Path], Facts]
+    path: Path, theirs: dict[str, Path], facts_of: Callable[[Path], EventLogFacts]
 ) -> None:
     rows = compared(path, theirs, facts_of).with_columns(
         expected=pl.when(pl.col("name").str.starts_with("gpuMax"))

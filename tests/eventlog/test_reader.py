@@ -10,10 +10,10 @@ import pytest
 
 from tests.eventlog.conftest import LOGS, OTHERS, OWN
 from tests.eventlog.reference import Reference, content
-from workbench.errors import ConfigError, InputError
-from workbench.eventlog.reader import Facts, read
+from workbench.core.errors import ConfigError, InputError
+from workbench.eventlog.reader import EventLogFacts, read_event_logs
 
-Read = Callable[[Path], Facts]
+Read = Callable[[Path], EventLogFacts]
 ALL = OWN + OTHERS
 METRICS = {
     "executor_run_time_ms": "Executor Run Time",
@@ -91,16 +91,16 @@ def test_task_metrics_durations_and_outcomes_equal_the_reference(path: Path, fac
 def test_cutting_a_log_into_chunks_and_using_processes_changes_nothing(facts_of: Read) -> None:
     path = LOGS / "tpch_sf0.1.zstd"
     whole = facts_of(path)
-    for cut in (read(path, chunk_bytes=100_000), read(path, chunk_bytes=700_001)):
-        for name in Facts.__dataclass_fields__:
+    for cut in (read_event_logs(path, chunk_bytes=100_000), read_event_logs(path, chunk_bytes=700_001)):
+        for name in EventLogFacts.__dataclass_fields__:
             assert getattr(cut, name).equals(getattr(whole, name)), name
 
 
 def test_worker_processes_give_the_same_tables(monkeypatch: pytest.MonkeyPatch, facts_of: Read) -> None:
     monkeypatch.setattr("workbench.eventlog.reader.PARALLEL_BYTES", 0)
     path = LOGS / "failing.zstd"
-    side_by_side = read(path, jobs=2, chunk_bytes=100_000)
-    for name in Facts.__dataclass_fields__:
+    side_by_side = read_event_logs(path, jobs=2, chunk_bytes=100_000)
+    for name in EventLogFacts.__dataclass_fields__:
         assert getattr(side_by_side, name).equals(getattr(facts_of(path), name)), name
 
 
@@ -154,7 +154,7 @@ def test_a_query_whose_job_failed_has_failed_before_spark_3_4_too(name: str, sha
 
 
 def test_several_applications_in_a_folder_are_separate_rows() -> None:
-    facts = read(LOGS / "small")
+    facts = read_event_logs(LOGS / "small")
     assert facts.logs.height == 7
     assert facts.applications["log_id"].to_list() == list(range(7))
     assert facts.applications["app_id"].n_unique() == 1
@@ -173,10 +173,10 @@ def test_nonsense_is_refused_with_what_to_do(tmp_path: Path) -> None:
         "absent": "no such file",
     }.items():
         with pytest.raises(InputError, match=words) as caught:
-            read(tmp_path / name)
+            read_event_logs(tmp_path / name)
         assert caught.value.facts["do"]
         assert caught.value.exit_code == 2
     with pytest.raises(ConfigError, match="jobs"):
-        read(LOGS / "failing.zstd", jobs=0)
+        read_event_logs(LOGS / "failing.zstd", jobs=0)
     with pytest.raises(InputError, match=r"cannot be opened|cannot be read"):
-        read("nosuchprotocol://bucket/log")
+        read_event_logs("nosuchprotocol://bucket/log")

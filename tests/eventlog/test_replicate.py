@@ -9,13 +9,13 @@ import polars as pl
 from tests.bench.replicate import replicate
 from tests.eventlog.conftest import LOGS
 from tests.eventlog.reference import content
-from workbench.eventlog.reader import read
+from workbench.eventlog.reader import read_event_logs
 
 
 def test_a_log_repeated_with_more_tasks_is_whole(tmp_path: Path) -> None:
-    once = read(LOGS / "failing.zstd")
+    once = read_event_logs(LOGS / "failing.zstd")
     rounds = replicate(content(LOGS / "failing.zstd"), tmp_path / "large", 2_000_000, tasks=3)
-    many = read(tmp_path / "large")
+    many = read_event_logs(tmp_path / "large")
     assert rounds > 1
     assert many.logs.select("n_bad_lines", "n_late_task_ends", "fault").row(0) == (0, 0, None)
     assert many.applications["status"].to_list() == ["complete"]

@@ -8,9 +8,9 @@ import pytest
 
 from tests.fakes import codecs
 from tests.fakes import eventlogs as made
-from workbench.errors import InputError
-from workbench.eventlog.reader import read
-from workbench.eventlog.sources import find_all, find_logs
+from workbench.core.errors import InputError
+from workbench.eventlog.reader import read_event_logs
+from workbench.eventlog.sources import list_all_logs, list_logs
 
 CONTENT = made.small()
 
@@ -22,7 +22,7 @@ def write(path: Path, content: bytes = CONTENT) -> Path:
 
 
 def names(path: Path) -> list[list[str]]:
-    return [[Path(file.url).name for file in source.files] for source in find_logs(str(path))]
+    return [[Path(file.url).name for file in source.files] for source in list_logs(str(path))]
 
 
 def test_files_of_a_rolling_folder_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_files_of_a_rolling_folder_come_in_the_order_of_their_numbers(tmp_path: 
     write(tmp_path / "eventlog_v2_app" / ".events_1_app.crc", b"crc")
     expected = [[f"events_{number}_app.zstd" for number in (1, 2, 10)]]
     assert names(tmp_path) == names(tmp_path / "eventlog_v2_app") == expected
-    assert not find_logs(str(tmp_path))[0].in_progress
+    assert not list_logs(str(tmp_path))[0].in_progress
 
 
 def test_a_compacted_file_stands_for_itself_and_all_before_it(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_an_application_that_runs_is_known_by_its_status_file_or_suffix(tmp_path
     write(tmp_path / "eventlog_v2_a" / "events_1_a")
     write(tmp_path / "eventlog_v2_a" / "appstatus_a.inprogress", b"")
     write(tmp_path / "local-1.inprogress")
-    assert [source.in_progress for source in find_logs(str(tmp_path))] == [True, True]
+    assert [source.in_progress for source in list_logs(str(tmp_path))] == [True, True]
 
 
 def test_databricks_parts_are_ordered_by_date_with_the_undated_last(tmp_path: Path) -> None:
@@ -76,28 +76,28 @@ def test_in_a_folder_what_is_no_log_is_passed_over(tmp_path: Path) -> None:
 def test_an_empty_part_of_a_rolling_log_is_noted_and_the_others_read(tmp_path: Path) -> None:
     write(tmp_path / "eventlog_v2_app" / "events_1_app")
     write(tmp_path / "eventlog_v2_app" / "events_2_app", b"")
-    (source,) = find_logs(str(tmp_path))
+    (source,) = list_logs(str(tmp_path))
     assert source.notes == ("events_2_app: empty",)
-    assert read(tmp_path).logs["fault"].to_list() == ["events_2_app: empty"]
+    assert read_event_logs(tmp_path).logs["fault"].to_list() == ["events_2_app: empty"]
 
 
 def test_a_rolling_log_of_empty_parts_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "eventlog_v2_app" / "events_1_app", b"")
     with pytest.raises(InputError, match="none of the log's files can be read"):
-        find_logs(str(tmp_path))
+        list_logs(str(tmp_path))
 
 
 def test_leading_blank_lines_do_not_hide_a_log(tmp_path: Path) -> None:
     path = write(tmp_path / "log", b"\n" * 100 + CONTENT)
-    assert find_logs(str(path))[0].codec == "plain"
+    assert list_logs(str(path))[0].codec == "plain"
 
 
 def test_the_same_log_named_twice_is_read_once(tmp_path: Path) -> None:
     path = write(tmp_path / "log")
     (tmp_path / "link").symlink_to(path)
     again = [path, str(path), tmp_path / "link", f"{tmp_path}/../{tmp_path.name}/log", tmp_path]
-    assert len(find_all(again)) == 1
-    assert read(path, path).applications.height == 1
+    assert len(list_all_logs(again)) == 1
+    assert read_event_logs(path, path).applications.height == 1
 
 
 def test_a_file_that_may_not_be_read_is_refused_with_the_reason(
@@ -110,17 +110,17 @@ def test_a_file_that_may_not_be_read_is_refused_with_the_reason(
 
     monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(InputError, match="cannot be read"):
-        find_logs(str(path))
+        list_logs(str(path))
 
 
 def test_names_with_signs_of_urls_and_patterns_are_plain_names(tmp_path: Path) -> None:
     for name in ("a b", "*", "[x]", "50%", "ü", "a#b", "a?b", "{x}"):
         path = write(tmp_path / name / "log")
-        assert read(path).applications.height == 1, name
-        assert read(tmp_path / name).applications.height == 1, name
+        assert read_event_logs(path).applications.height == 1, name
+        assert read_event_logs(tmp_path / name).applications.height == 1, name
 
 
 def test_a_loop_of_links_ends(tmp_path: Path) -> None:
     write(tmp_path / "folder" / "log")
     (tmp_path / "folder" / "loop").symlink_to(tmp_path / "folder", target_is_directory=True)
-    assert read(tmp_path / "folder").applications.height == 1
+    assert read_event_logs(tmp_path / "folder").applications.height == 1

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from workbench import runs
-from workbench.tables import Column, Table
+from workbench.core.tables import Column, Table
+from workbench.runs import run_folder
 
 FACTORS = Table(
     "factors",
@@ -35,9 +35,9 @@ def kept(
     area: str = "speedup",
     verdict: Any = "valid",
     config: Mapping[str, Any] | None = None,
-) -> runs.Run:
+) -> run_folder.Run:
     """A run that has ended, with table FACTORS."""
-    run = runs.start(area, out, title="How fast?", config=config or {"top": 5})
+    run = run_folder.start_run(area, out, title="How fast?", config=config or {"top": 5})
     made = [
         dict(zip(("operator", "factor", "factor_low", "factor_high"), row, strict=True))
         | {"n": 22, "baseline_s": 10.0, "verdict": "FASTER" if row[1] else None}

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from workbench.scaletest import facts
-from workbench.scaletest.analysing import Analysis
+from workbench.scaletest.analysis.run_analysis import Analysis
+from workbench.scaletest.observation import run_conditions
 from workbench.scaletest.tables import BEATS, GAPS, LOAD, NODES, REQUESTS, SCHEDULE, SKEW, SUBMISSIONS, TRANSITIONS
 
 RUN = "st-00000001"
@@ -35,7 +35,7 @@ class Plan:
     nodes: int = 10
     lifetime_s: float | None = None  # how long pods run; for ever without it
     away_s: tuple[float, float] | None = None  # no watch between these times: all is listed anew at the end
-    components: tuple[facts.Component, ...] = ()
+    components: tuple[run_conditions.Component, ...] = ()
     more: dict[str, Any] = field(default_factory=dict)
 
 
@@ -215,7 +215,7 @@ def _gap(begin_s: float, end_s: float) -> dict[str, Any]:
     return {"resource": "pod", "from_s": begin_s, "to_s": end_s, "reason": "expired", "relisted": True, "recovered": 1}
 
 
-def record_of(plan: Plan, **more: Any) -> facts.Test:
+def record_of(plan: Plan, **more: Any) -> run_conditions.RunConditions:
     """The record of the simulated test."""
     given: dict[str, Any] = {
         "run": RUN,
@@ -231,7 +231,7 @@ def record_of(plan: Plan, **more: Any) -> facts.Test:
         "simulated_nodes": True,
         "components": plan.components,
     }
-    return facts.Test(**(given | more))
+    return run_conditions.RunConditions(**(given | more))
 
 
 def analysis(plan: Plan, folder: Any, **more: Any) -> Analysis:
@@ -239,7 +239,7 @@ def analysis(plan: Plan, folder: Any, **more: Any) -> Analysis:
     for name, frame in tables(plan).items():
         _declared(name).write(frame, folder / "tables")
     test = record_of(plan, **more)
-    facts.write(folder, test)
+    run_conditions.write_conditions(folder, test)
     return Analysis(folder, test)
 
 

@@ -16,7 +16,8 @@ def main() -> None:
     import papermill  # noqa: F401
     import scipy.special  # noqa: F401
 
-    from workbench import batch, cli, judging, kernels, outputs, report, sanitizing  # noqa: F401
+    from workbench.cli import app
+    from workbench.report import cells, page, sanitize  # noqa: F401
 
     for line in sys.stdin:
         order = json.loads(line)
@@ -26,7 +27,7 @@ def main() -> None:
             for stream in (1, 2):
                 os.dup2(log, stream)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-            cli.main(order["arguments"])
+            app.main(order["arguments"])
         print(child, flush=True)
         _, status = os.waitpid(child, 0)
         print(os.waitstatus_to_exitcode(status), flush=True)

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from tests.conftest import SAMPLES
 from tests.fuzz.fuzzing import assert_useful
-from workbench.errors import WorkbenchError
+from workbench.core.errors import WorkbenchError
+from workbench.core.tables import read_parquet
 from workbench.scaletest.tables import SUBMISSIONS
-from workbench.tables import read_parquet
 
 SAMPLE = SAMPLES / "scaletest" / "default-and-kai" / "00-default-scheduler" / "tables" / f"{SUBMISSIONS.name}.parquet"
 SMALL = SAMPLES / "speedup" / "tpch-sf1" / "answers.parquet"

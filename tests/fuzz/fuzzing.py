@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 from hypothesis import HealthCheck, Phase, given, settings
 
-from workbench.errors import WorkbenchError
+from workbench.core.errors import WorkbenchError
 
 T = TypeVar("T")
 FACTOR = max(1, int(os.environ.get("WORKBENCH_FUZZ", "1")))

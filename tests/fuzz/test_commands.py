@@ -19,7 +19,7 @@ from tests.fuzz.test_scaletest import TEXTS
 from tests.fuzz.test_sizing import CALC, YAMLS
 from tests.fuzz.test_speedup import FACTORS, MODEL
 from tests.lore.small_dump import write_dump
-from workbench import cli
+from workbench.cli import app
 
 # What moves a cursor, names a window, opens a link or turns the direction of writing.
 STEERS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -33,7 +33,7 @@ class Ran:
     def __init__(self, capsys: pytest.CaptureFixture[str], *words: object) -> None:
         capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
-            cli.main(list(map(str, words)))
+            app.main(list(map(str, words)))
         self.code = ended.value.code or 0
         self.out, self.err = capsys.readouterr()
         said = self.out + self.err

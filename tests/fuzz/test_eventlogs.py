@@ -14,7 +14,7 @@ from tests.fakes import eventlogs as made
 from tests.fuzz.fuzzing import fuzz, harmless, scratch
 from tests.fuzz.mutations import damaged, json_lines
 from workbench.eventlog import reader, tables
-from workbench.eventlog.reader import Facts
+from workbench.eventlog.reader import EventLogFacts
 
 MOST_LINE_CHARS = 7_000
 ENCODERS = {
@@ -47,10 +47,10 @@ MADE = made.small(
 PACKED = {name: encode(MADE, piece_bytes=1024) if name != "plain" else MADE for name, encode in ENCODERS.items()}
 PACKED["lz4 stored"] = codecs.lz4(MADE, stored=True)
 PACKED["lzf stored"] = codecs.lzf(MADE, stored=True)
-ATTRIBUTES = {table.name: table for table in tables.ALL}
+ATTRIBUTES = {table.name: table for table in tables.ALL_TABLES}
 
 
-def assert_sound(facts: Facts) -> None:
+def assert_sound(facts: EventLogFacts) -> None:
     """The tables are as declared, and their figures are numbers."""
     assert facts.logs.height >= 1
     for name, table in ATTRIBUTES.items():
@@ -60,8 +60,8 @@ def assert_sound(facts: Facts) -> None:
         assert not any(frame[column].is_nan().any() for column in floats), name
 
 
-def read(path: Path, **options: Any) -> Facts | None:
-    facts = harmless(lambda: reader.read(path, jobs=1, **options))
+def read(path: Path, **options: Any) -> EventLogFacts | None:
+    facts = harmless(lambda: reader.read_event_logs(path, jobs=1, **options))
     if facts is not None:
         assert_sound(facts)
     return facts

@@ -16,8 +16,13 @@ from tests.browser import samples
 from tests.fuzz.fuzzing import fuzz, harmless, scratch
 from tests.fuzz.mutations import HOSTILE_TEXTS, damaged, json_documents
 from tests.fuzz.test_sizing import YAMLS
-from workbench import gallery, literals, notebooks, parameters, renderer, report, runs, sanitizing, terminal, thresholds
-from workbench.errors import WorkbenchError
+from workbench.charts import renderer
+from workbench.console import terminal
+from workbench.core.errors import WorkbenchError
+from workbench.execution import discovery, parameter_types, parameters
+from workbench.report import gallery, page, sanitize
+from workbench.runs import run_folder as runs_run_folder
+from workbench.runs import thresholds
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("0*.ipynb"))
 CELL = "top: int = 10  # how many\nlog: str | None = None  # a path\nkind: Literal['a', 'b'] = 'a'  # which\n"
@@ -40,15 +45,15 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @fuzz(120, data=st.data())
 def test_a_damaged_record_of_a_run_is_refused_or_shown(data: st.DataObject, run_folder: Path) -> None:
-    record = json.loads((run_folder / runs.RECORD).read_text())
+    record = json.loads((run_folder / runs_run_folder.RECORD_FILE).read_text())
     with scratch() as place:
         folder = place / "area" / "run"
         folder.mkdir(parents=True)
-        (folder / runs.RECORD).write_bytes(data.draw(json_documents([record])))
+        (folder / runs_run_folder.RECORD_FILE).write_bytes(data.draw(json_documents([record])))
         (folder / "report.html").write_text("<h1>a</h1>")
-        harmless(lambda: runs.load(folder))
+        harmless(lambda: runs_run_folder.load_run(folder))
         told: list[WorkbenchError] = []
-        found = harmless(lambda: runs.find(place, unreadable=told.append))
+        found = harmless(lambda: runs_run_folder.list_run_folders(place, unreadable=told.append))
         assert found is not None
         assert len(found) + len(told) == 1
         harmless(lambda: gallery.write_gallery(place), writes=place)
@@ -60,9 +65,9 @@ def test_a_report_is_made_of_any_notebook_that_is_one(data: st.DataObject, run_f
     with scratch() as place:
         folder = place / "run"
         folder.mkdir()
-        (folder / runs.RECORD).write_bytes((run_folder / runs.RECORD).read_bytes())
+        (folder / runs_run_folder.RECORD_FILE).write_bytes((run_folder / runs_run_folder.RECORD_FILE).read_bytes())
         (folder / "report.ipynb").write_bytes(data.draw(json_documents([executed], most=2)))
-        made = harmless(lambda: report.write_report(folder), writes=folder)
+        made = harmless(lambda: page.write_report(folder), writes=folder)
         if made is not None:
             assert "Content-Security-Policy" in made.read_text()
 
@@ -72,9 +77,9 @@ def test_a_damaged_notebook_is_refused_or_has_parameters(content: bytes) -> None
     with scratch() as place:
         path = place / "a.ipynb"
         path.write_bytes(content)
-        notebook = harmless(lambda: notebooks.read(path))
+        notebook = harmless(lambda: discovery.read_notebook(path))
         if notebook is not None:
-            harmless(lambda: parameters.read(notebook, path))
+            harmless(lambda: parameters.read_parameters(notebook, path))
 
 
 @fuzz(
@@ -82,19 +87,19 @@ def test_a_damaged_notebook_is_refused_or_has_parameters(content: bytes) -> None
 )
 def test_a_damaged_cell_of_parameters_is_declared_or_refused(source: bytes) -> None:
     text = source.decode("utf-8", "replace")
-    declared = harmless(lambda: parameters.parse(text))
+    declared = harmless(lambda: parameters.parse_parameters(text))
     assert declared is None or all(item.name.isidentifier() for item in declared)
 
 
 @fuzz(150, content=damaged([*YAMLS, b"top: 5\nlog: a\n"]))
 def test_a_damaged_file_of_parameters_is_values_or_refused(content: bytes) -> None:
-    declared = parameters.parse(CELL)
+    declared = parameters.parse_parameters(CELL)
     with scratch() as place:
         path = place / "p.yaml"
         path.write_bytes(content)
-        given = harmless(lambda: parameters.read_file(path))
+        given = harmless(lambda: parameters.read_values_file(path))
         if given is not None:
-            harmless(lambda: parameters.resolve(declared, given))
+            harmless(lambda: parameters.resolve_values(declared, given))
 
 
 THRESHOLDS = b"speedup:\n- {key: verdict, equals: valid}\n- {table: factors, column: factor, at_least: 1.5}\n"
@@ -105,7 +110,7 @@ def test_damaged_thresholds_are_rules_or_refused(content: bytes) -> None:
     with scratch() as place:
         path = place / "t.yaml"
         path.write_bytes(bytes(content))
-        harmless(lambda: thresholds.read(path))
+        harmless(lambda: thresholds.load_thresholds(path))
 
 
 KINDS = [int, float, bool, str, list[int], int | None, list[str] | None]
@@ -118,7 +123,7 @@ KINDS = [int, float, bool, str, list[int], int | None, list[str] | None]
 )
 def test_a_text_becomes_a_value_of_its_type_or_a_value_error(kind: Any, text: str) -> None:
     try:
-        harmless(lambda: literals.from_text(kind, text))
+        harmless(lambda: parameter_types.parse_value(kind, text))
     except ValueError:
         return  # told with the parameter's name by who asked
 
@@ -159,9 +164,9 @@ def assert_inert(html: str) -> None:
 
 @fuzz(250, html=markup)
 def test_cleaned_html_holds_nothing_that_runs_or_loads(html: str) -> None:
-    harmless(lambda: assert_inert(sanitizing.clean_markdown(html)))
-    harmless(lambda: assert_inert(sanitizing.clean_output(html)[0]))
-    harmless(lambda: assert_inert(sanitizing.ansi_html(html)))
+    harmless(lambda: assert_inert(sanitize.clean_markdown(html)))
+    harmless(lambda: assert_inert(sanitize.clean_output(html)[0]))
+    harmless(lambda: assert_inert(sanitize.render_ansi(html)))
 
 
 @fuzz(
@@ -169,7 +174,7 @@ def test_cleaned_html_holds_nothing_that_runs_or_loads(html: str) -> None:
     value=st.recursive(st.one_of(st.text(), st.integers(), st.none(), markup), lambda one: st.lists(one, max_size=3)),
 )
 def test_json_in_a_page_ends_no_script_and_is_read_as_it_was(value: Any) -> None:
-    text = harmless(lambda: renderer.script_json(value))
+    text = harmless(lambda: renderer.format_script_json(value))
     assert text is not None
     assert "</" not in text.lower()
     assert "<!--" not in text
@@ -178,11 +183,11 @@ def test_json_in_a_page_ends_no_script_and_is_read_as_it_was(value: Any) -> None
 
 @fuzz(150, text=st.one_of(st.text(), st.sampled_from(HOSTILE_TEXTS)))
 def test_nothing_that_is_said_steers_a_terminal(text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    terminal.say(text.encode("utf-8", "replace").decode())
+    terminal.print_text(text.encode("utf-8", "replace").decode())
     said = capsys.readouterr().out
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", said)
 
 
 def test_the_sample_notebook_of_these_tests_is_whole(run_folder: Path) -> None:
     nbformat.validate(nbformat.read(run_folder / "report.ipynb", as_version=4))
-    assert report.write_report(run_folder).is_file()
+    assert page.write_report(run_folder).is_file()

@@ -13,28 +13,26 @@ import zstandard
 
 from tests.fakes import codecs
 from tests.fakes import eventlogs as made
-from workbench import notebooks, parameters, tables
-from workbench.errors import InputError, WorkbenchError
+from workbench.core import tables
+from workbench.core.errors import InputError, WorkbenchError
 from workbench.eventlog import reader
-from workbench.eventlog.chunks import Cutter
-from workbench.eventlog.sources import find_logs
-from workbench.indicators import specification
-from workbench.indicators.exchange import reading
-from workbench.indicators.stacks import pages
-from workbench.scaletest import records
-from workbench.scaletest.upstream import reading as upstream
-from workbench.scaletest.watching import objects
-from workbench.sizing import notebook_config
-from workbench.sizing.calculator import nat_yaml
-from workbench.speedup import model
-from workbench.speedup.recording import store
+from workbench.eventlog.sources import LogCutter, list_logs
+from workbench.execution import discovery, parameters
+from workbench.indicators.compat_thoth import amun_files, amun_specification
+from workbench.indicators.stacks import package_index
+from workbench.scaletest.compat_runai import runai_files as upstream
+from workbench.scaletest.observation import decoded_objects, run_records
+from workbench.sizing import config
+from workbench.sizing.compat_nat import dataset_files
+from workbench.speedup.calibration import factor_model
+from workbench.speedup.recording import answers
 
 
 @pytest.mark.parametrize("chunk_bytes", [60, 32 << 20])
 def test_a_job_that_the_log_holds_twice_is_one_row_wherever_the_log_is_cut(tmp_path: Path, chunk_bytes: int) -> None:
     job = (made.job_start(0, [0]), made.job_end())
     (tmp_path / "log").write_bytes(made.small(*job, *job))
-    facts = reader.read(tmp_path / "log", chunk_bytes=chunk_bytes)
+    facts = reader.read_event_logs(tmp_path / "log", chunk_bytes=chunk_bytes)
     assert facts.jobs["job_id"].to_list() == [0]
 
 
@@ -44,14 +42,14 @@ def test_a_task_that_ended_outside_of_its_stage_is_counted_as_late(tmp_path: Pat
     path = tmp_path / "log"
     path.write_bytes(content)
     cut = content.index(b"SparkListenerStageSubmitted")
-    assert reader.read(path, chunk_bytes=cut - 20).logs["n_late_task_ends"].to_list() == [1]
+    assert reader.read_event_logs(path, chunk_bytes=cut - 20).logs["n_late_task_ends"].to_list() == [1]
 
 
 @pytest.mark.parametrize("chunk_bytes", [60, 32 << 20])
 def test_a_stage_that_the_log_submits_again_after_its_end_is_one_row(tmp_path: Path, chunk_bytes: int) -> None:
     stage = (made.stage_submitted(0, tasks=1), made.task_start(), made.task_end(), made.stage_completed(0))
     (tmp_path / "log").write_bytes(made.small(*stage, made.stage_submitted(0, tasks=1)))
-    facts = reader.read(tmp_path / "log", chunk_bytes=chunk_bytes)
+    facts = reader.read_event_logs(tmp_path / "log", chunk_bytes=chunk_bytes)
     assert facts.stages["stage_id"].to_list() == [0]
 
 
@@ -64,8 +62,8 @@ def test_a_packed_log_is_cut_where_the_plain_one_is_however_large_its_blocks_are
     (tmp_path / "packed").write_bytes(codecs.gzip(content))
 
     def cuts(name: str) -> set[int]:
-        (source,) = find_logs(str(tmp_path / name))
-        return {len(content[: chunk.stop]) for chunk in Cutter(0, source, chunk_bytes).chunks()}
+        (source,) = list_logs(str(tmp_path / name))
+        return {len(content[: chunk.stop]) for chunk in LogCutter(0, source, chunk_bytes).iter_chunks()}
 
     line_ends = {at + 1 for at, byte in enumerate(content) if byte == 10}
     plain = {min(end for end in line_ends if end >= stop) for stop in cuts("plain") if stop <= max(line_ends)}
@@ -88,20 +86,20 @@ def test_json_nested_without_end_is_refused_by_every_reader_that_took_it_for_a_m
     (tmp_path / "abc.json.zst").write_bytes(zstandard.compress(NESTED.encode()))
     (tmp_path / "a.ipynb").write_text(NESTED)
     calls: list[Callable[[], object]] = [
-        lambda: model.read(place / "a.json"),
-        lambda: store.Store(place).index("spark-s1"),
-        lambda: store.Store(place).get("abc"),
-        lambda: upstream.read(place),
-        lambda: notebooks.read(place / "a.ipynb"),
-        lambda: list(records.read(place / "a.json", records.JournalLine)),
+        lambda: factor_model.load_factor_model(place / "a.json"),
+        lambda: answers.AnswerStore(place).read_session_index("spark-s1"),
+        lambda: answers.AnswerStore(place).load_answer("abc"),
+        lambda: upstream.read_files(place),
+        lambda: discovery.read_notebook(place / "a.ipynb"),
+        lambda: list(run_records.read_lines(place / "a.json", run_records.JournalLine)),
     ]
     (place / "a.json").write_text(NESTED + "\n")
     for call in calls:
         with pytest.raises(InputError):
             call()
-    assert notebook_config.assigned([f"a={NESTED}"], where="service") == {"a": NESTED}
+    assert config.parse_assignments([f"a={NESTED}"], where="service") == {"a": NESTED}
     with pytest.raises(msgspec.MsgspecError):
-        objects.Decoding(objects.Pod).line(NESTED.encode())
+        decoded_objects.ObjectDecoder(decoded_objects.Pod).decode_line(NESTED.encode())
 
 
 @pytest.mark.parametrize("value", ["2026-02-30", "9" * 6_000, "[" * 200, "&a [*a]"])
@@ -109,17 +107,17 @@ def test_yaml_whose_values_are_none_is_no_mistake_of_ours(tmp_path: Path, value:
     path = tmp_path / "a.yaml"
     path.write_text(f"top: {value}\n")
     with pytest.raises(WorkbenchError) as refused:
-        parameters.read_file(path)
+        parameters.read_values_file(path)
     assert refused.value.exit_code == 2
     if "*" not in value:
         with pytest.raises(InputError):
-            nat_yaml.load(path)
+            dataset_files.load_nat_yaml(path)
 
 
 def test_a_line_that_is_no_utf_8_is_refused_with_its_number(tmp_path: Path) -> None:
     (tmp_path / "journal.jsonl").write_bytes(b'{"type":"\x80"}\n')
     with pytest.raises(InputError, match="line 1"):
-        list(records.read(tmp_path / "journal.jsonl", records.JournalLine))
+        list(run_records.read_lines(tmp_path / "journal.jsonl", run_records.JournalLine))
 
 
 def test_a_panic_of_polars_is_a_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,15 +131,15 @@ def test_a_panic_of_polars_is_a_refusal(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_a_page_of_an_index_gives_no_link_that_cannot_be_fetched() -> None:
     page = '<a href="javascript:x/a-1-py3-none-any.whl">a</a><a href="b-1-py3-none-any.whl">b</a>'
-    assert [one.url for one in pages.parse(page, "text/html", "https://example.org/b/")] == [
+    assert [one.url for one in package_index.parse_page(page, "text/html", "https://example.org/b/")] == [
         "https://example.org/b/b-1-py3-none-any.whl"
     ]
 
 
 def test_half_of_a_pair_of_code_units_in_a_document_of_amun_is_told_as_a_problem(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"name": "PiMatmul", "framework": "\\ud800", "@result": {"rate": 1}}')
-    problems = reading.Problems()
-    assert list(reading.raw_runs(tmp_path, problems)) == []
+    problems = amun_files.ReadProblems()
+    assert list(amun_files.read_raw_runs(tmp_path, problems)) == []
     assert problems.found
 
 
@@ -150,4 +148,4 @@ def test_a_variable_without_a_name_is_refused(tmp_path: Path, variable: object) 
     path = tmp_path / "order.json"
     path.write_text(json.dumps({"name": "a", "script": "print(1)", "environment": [variable]}))
     with pytest.raises(InputError):
-        specification.read(path)
+        amun_specification.read_specifications(path)

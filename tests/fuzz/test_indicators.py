@@ -15,14 +15,15 @@ from tests.conftest import SAMPLES
 from tests.fuzz.fuzzing import fuzz, harmless, scratch
 from tests.fuzz.mutations import HOSTILE_TEXTS, damaged, json_documents
 from tests.fuzz.test_sizing import YAMLS
-from workbench.indicators import archive, documents, legacy, observations, pipfile, specification
-from workbench.indicators.exchange import amun, pyperf, pyperf_import, reading
-from workbench.indicators.kubernetes import records
-from workbench.indicators.legacy import PiMatmul
-from workbench.indicators.recommending import mix, request, vulnerabilities
-from workbench.indicators.stacks import model, pages, space
-from workbench.indicators.stacks import request as stack_request
-from workbench.indicators.stacks.sources import _uv_document
+from workbench.indicators.analysis import observations
+from workbench.indicators.compat_thoth import amun_files, amun_import, amun_specification, thoth_indicators
+from workbench.indicators.compat_thoth.thoth_indicators import PiMatmul
+from workbench.indicators.contract import documents
+from workbench.indicators.kubernetes import cluster_client
+from workbench.indicators.recommendation import metric_mix, recommendation_request, vulnerabilities
+from workbench.indicators.stacks import package_index, stack_request, stack_sets
+from workbench.indicators.stacks.uv_tool import _read_uv_document
+from workbench.indicators.store import archive, pyperf_suites
 
 SESSION = SAMPLES / "indicators" / "numpy"
 INSPECTION = sorted((SESSION / "inspections").iterdir())[0]
@@ -47,10 +48,10 @@ AUDIT = {"dependencies": [{"name": "numpy", "version": "1.0", "vulns": [{"id": "
 @fuzz(250, content=json_documents([PRINTED, {"name": "A", "@result": {"rate": 1}}]))
 def test_what_a_script_prints_is_a_document_or_has_a_status(content: bytes) -> None:
     try:
-        found = harmless(lambda: documents.decoded(content))
+        found = harmless(lambda: documents.parse_document(content))
         assert found is not None
-        known = harmless(lambda: legacy.model_for(found))
-        documents.checked(found, known[0] if known else PiMatmul)
+        known = harmless(lambda: thoth_indicators.find_model(found))
+        documents.validate_document(found, known[0] if known else PiMatmul)
     except documents.DocumentError:
         return
 
@@ -82,9 +83,9 @@ def test_a_damaged_session_is_observed_or_refused(data: st.DataObject, small_ses
         path.unlink()
         path.write_bytes(data.draw(json_documents([document if damage == "session" else RESULT], most=2)))
         session = harmless(lambda: archive.read_session(folder))
-        harmless(lambda: observations.observed(folder))
+        harmless(lambda: observations.load_observations(folder))
         if session is not None:
-            harmless(lambda: pyperf.export(folder, place / "pyperf"), writes=place)
+            harmless(lambda: pyperf_suites.export_session(folder, place / "pyperf"), writes=place)
 
 
 @fuzz(
@@ -96,9 +97,9 @@ def test_a_damaged_specification_is_refused_or_specified(content: bytes, suffix:
     with scratch() as place:
         path = place / f"order{suffix}"
         path.write_bytes(content)
-        found = harmless(lambda: specification.read(path), writes=place)
+        found = harmless(lambda: amun_specification.read_specifications(path), writes=place)
         for one in found or []:
-            harmless(one.stack)
+            harmless(one.build_stack)
 
 
 @fuzz(
@@ -112,16 +113,16 @@ def test_damaged_documents_of_amun_become_sessions_or_problems(content: bytes, n
         path.parent.mkdir(parents=True)
         path.write_bytes(content)
         out = place / "out"
-        report = harmless(lambda: amun.import_documents([place / "given"], out), writes=out)
-        problems = reading.Problems()
-        harmless(lambda: list(reading.raw_runs(place / "given", problems)))
+        report = harmless(lambda: amun_import.import_documents([place / "given"], out), writes=out)
+        problems = amun_files.ReadProblems()
+        harmless(lambda: list(amun_files.read_raw_runs(place / "given", problems)))
         assert report is None or isinstance(report.problems, list)
 
 
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory: pytest.TempPathFactory, small_session: Path) -> Any:
     out = tmp_path_factory.mktemp("pyperf")
-    pyperf.export(small_session, out)
+    pyperf_suites.export_session(small_session, out)
     return json.loads(sorted(out.glob("*.json"))[0].read_text())
 
 
@@ -130,7 +131,7 @@ def test_a_damaged_suite_of_pyperf_becomes_a_session_or_is_refused(data: st.Data
     with scratch() as place:
         (place / "suite.json").write_bytes(data.draw(json_documents([suite], most=2)))
         out = place / "out"
-        harmless(lambda: pyperf_import.import_suites([place / "suite.json"], out), writes=out)
+        harmless(lambda: pyperf_suites.import_suites([place / "suite.json"], out), writes=out)
 
 
 STACKS = {
@@ -143,7 +144,7 @@ STACKS = {
 def test_a_damaged_file_of_stacks_is_refused_or_holds_its_keys(content: bytes) -> None:
     with scratch() as place:
         (place / "stacks.json").write_bytes(content)
-        harmless(lambda: model.read(place))
+        harmless(lambda: stack_sets.read_stack_set(place))
 
 
 PAGE = b"""<!DOCTYPE html><a href="../../f/numpy-2.0.0-cp311-cp311-manylinux_2_17_x86_64.whl#sha256=00" \
@@ -163,7 +164,9 @@ JSON_PAGE = {
 )
 def test_a_page_of_an_index_lists_wheels_or_is_no_page(content: bytes, kind: str) -> None:
     try:
-        found = harmless(lambda: pages.parse(content.decode("utf-8", "replace"), kind, "https://example.org/simple/a/"))
+        found = harmless(
+            lambda: package_index.parse_page(content.decode("utf-8", "replace"), kind, "https://example.org/simple/a/")
+        )
     except ValueError:
         return  # what callers await and tell with the address
     assert all(one.url.startswith(("http", "file")) for one in found or [])
@@ -179,8 +182,8 @@ def test_damaged_requirements_are_names_and_versions_or_refused(content: bytes) 
     with scratch() as place:
         (place / "requirements.txt").write_bytes(content)
         for line in harmless(lambda: stack_request.read_requirements(place / "requirements.txt")) or ():
-            harmless(lambda line=line: space.requirement(line, "here"))  # type: ignore[misc]
-            harmless(lambda line=line: request.requirement(line))  # type: ignore[misc]
+            harmless(lambda line=line: stack_request.parse_requirement(line, "here"))  # type: ignore[misc]
+            harmless(lambda line=line: recommendation_request.parse_requirement(line))  # type: ignore[misc]
 
 
 words = st.one_of(
@@ -190,10 +193,10 @@ words = st.one_of(
 
 @fuzz(200, text=words)
 def test_texts_of_options_are_values_or_refused(text: str) -> None:
-    harmless(lambda: mix.Mix.read(text, ["sort", "sin", "a"]))
-    harmless(lambda: stack_request.read_moment(text, "here"))
-    harmless(lambda: stack_request.read_day(text, "here"))
-    harmless(lambda: stack_request.size_bytes(text))
+    harmless(lambda: metric_mix.Mix.from_text(text, ["sort", "sin", "a"]))
+    harmless(lambda: stack_request.parse_moment(text, "here"))
+    harmless(lambda: stack_request.parse_day(text, "here"))
+    harmless(lambda: stack_request.parse_size(text))
     if "/" not in text and "\x00" not in text:
         harmless(lambda: stack_request.read_context(text if text.startswith("{") else "{" + text))
 
@@ -202,10 +205,10 @@ def test_texts_of_options_are_values_or_refused(text: str) -> None:
 def test_damaged_vulnerabilities_are_refused_or_known(content: bytes) -> None:
     with scratch() as place:
         (place / "osv.json").write_bytes(content)
-        known = harmless(lambda: vulnerabilities.read(place / "osv.json"))
+        known = harmless(lambda: vulnerabilities.read_vulnerabilities(place / "osv.json"))
         if known is not None:
-            harmless(lambda: list(known.of({"numpy": "1.0"})))
-            harmless(lambda: known.unaudited({"numpy": "1.0"}))
+            harmless(lambda: list(known.find_affecting({"numpy": "1.0"})))
+            harmless(lambda: known.list_without_audit({"numpy": "1.0"}))
 
 
 LOCK = {"_meta": {"requires": {"python_version": "3.11"}}, "default": {"numpy": {"version": "==2.0.0", "hashes": []}}}
@@ -217,7 +220,7 @@ def test_a_damaged_pipfile_lock_is_packages_or_refused(content: bytes) -> None:
         locked = json.loads(content)
     except (ValueError, RecursionError):
         return
-    harmless(lambda: pipfile.packages(locked, "Pipfile.lock"))
+    harmless(lambda: amun_specification.read_lock_packages(locked, "Pipfile.lock"))
 
 
 LINES = [
@@ -231,7 +234,7 @@ LINES = [
 
 @fuzz(100, blocks=st.lists(damaged(LINES), max_size=4))
 def test_logs_of_pods_give_only_documents_that_are_signed(blocks: list[bytes]) -> None:
-    found = harmless(lambda: records.read([blocks], "00" * 32))
+    found = harmless(lambda: cluster_client.read_records([blocks], "00" * 32))
     assert found is not None
     assert not found.documents
 
@@ -246,9 +249,9 @@ def test_uvs_own_settings_in_any_shape_are_read_or_refused(content: bytes) -> No
     except (ValueError, RecursionError):
         return
     if isinstance(document, dict):
-        harmless(lambda: _uv_document(document))
+        harmless(lambda: _read_uv_document(document))
 
 
 def test_the_samples_of_these_tests_are_good_ones() -> None:
-    assert documents.decoded(json.dumps(PRINTED).encode())["name"]
+    assert documents.parse_document(json.dumps(PRINTED).encode())["name"]
     assert archive.read_result(INSPECTION / "results" / "0" / "result")

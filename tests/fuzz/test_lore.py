@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from tests.fuzz.fuzzing import fuzz, harmless, scratch
 from tests.fuzz.mutations import HOSTILE_TEXTS, damaged, json_documents
 from tests.lore.small_dump import contents, java_stream, sidecar_of, write_dump
-from workbench.lore import bundle, inline_records, intact, selection, trust
-from workbench.lore.inspection import inspecting, javastream, layout, metas, planmeta
+from workbench.lore.dump_reader import dump_inspection, meta_files
+from workbench.lore.dump_reader import java_stream as dump_reader_java_stream
+from workbench.lore.dumps import bundles, dump_folder, inline_dump, operator_selection
+from workbench.lore.trust import trust_check
 
 METAS = Path(__file__).parents[1] / "lore" / "inspection" / "samples"
 STREAMS = [path.read_bytes() for path in sorted(METAS.rglob("*.meta")) + sorted(METAS.glob("*.bin"))]
@@ -34,8 +36,8 @@ MEMBERS = [
 
 @fuzz(250, content=damaged(STREAMS))
 def test_a_damaged_java_stream_is_read_or_refused(content: bytes) -> None:
-    harmless(lambda: javastream.read(content))
-    harmless(lambda: javastream.class_names(content))
+    harmless(lambda: dump_reader_java_stream.read_values(content))
+    harmless(lambda: dump_reader_java_stream.list_class_names(content))
 
 
 @fuzz(150, content=st.one_of(damaged(STREAMS), json_documents([{"numPartitions": 3}, {"numBatches": 2}])))
@@ -43,7 +45,7 @@ def test_damaged_metas_are_read_or_refused(content: bytes) -> None:
     with scratch() as place:
         path = place / "a.meta"
         path.write_bytes(content)
-        for read in (metas.rdd_meta, metas.partition_meta, planmeta.plan_meta):
+        for read in (meta_files.read_rdd_meta, meta_files.read_partition_meta, meta_files.read_plan_meta):
             harmless(lambda read=read: read(path))  # type: ignore[misc]
 
 
@@ -52,14 +54,16 @@ def test_a_damaged_plan_json_lets_nothing_through(content: bytes) -> None:
     with scratch() as place:
         folder = write_dump(place / "loreId-3", sign=False)
         (folder / "plan.json").write_bytes(content)
-        harmless(lambda: intact.read_sidecar(folder))
+        harmless(lambda: dump_folder.read_sidecar(folder))
         told: list[str] = []
-        found = harmless(lambda: trust.check(folder, trust=True, report=told.append))
+        found = harmless(lambda: trust_check.check_trust(folder, trust=True, report=told.append))
         # Only a document that still tells these files exactly is let through.
         assert found is None or {name: one.sha256 for name, one in found.files.items()} == {
             name: one["sha256"] for name, one in SIDECAR["files"].items()
         }
-        assert harmless(lambda: trust.check(folder)) is None, "nothing without a signature is let through untrusted"
+        assert harmless(lambda: trust_check.check_trust(folder)) is None, (
+            "nothing without a signature is let through untrusted"
+        )
 
 
 @fuzz(60, name=st.sampled_from(sorted(contents())), data=st.data())
@@ -69,10 +73,10 @@ def test_a_damaged_file_of_a_dump_is_noticed_before_it_is_loaded(name: str, data
         before = (folder / name).read_bytes()
         after = data.draw(damaged([before]))
         (folder / name).write_bytes(after)
-        found = harmless(lambda: trust.check(folder, trust=True, report=lambda text: None))
+        found = harmless(lambda: trust_check.check_trust(folder, trust=True, report=lambda text: None))
         assert (found is None) == (after != before)
-        harmless(lambda: inspecting.inspect(folder))
-        harmless(lambda: layout.layout(folder))
+        harmless(lambda: dump_inspection.inspect_dumps(folder))
+        harmless(lambda: dump_folder.read_layout(folder))
 
 
 def _zip(members: list[tuple[str, bytes, int]], compression: int) -> bytes:
@@ -104,7 +108,7 @@ def test_no_bundle_writes_elsewhere_or_leaves_a_link(
         path = place / "bundle.zip"
         path.write_bytes(data.draw(damaged([_zip(given, compression)], most=2)))
         target = place / "opened"
-        harmless(lambda: bundle.open_bundle(path, target, max_bytes=1 << 20), writes=target)
+        harmless(lambda: bundles.open_bundle(path, target, max_bytes=1 << 20), writes=target)
         assert not [found for found in place.rglob("*") if found.is_symlink()]
         assert sorted(found.name for found in place.iterdir() if found.name != "opened") == ["bundle.zip"]
 
@@ -113,13 +117,13 @@ def test_no_bundle_writes_elsewhere_or_leaves_a_link(
 def test_a_damaged_real_bundle_is_opened_whole_or_not_at_all(data: st.DataObject) -> None:
     with scratch() as place:
         folder = write_dump(place / "made" / "loreId-3")
-        bundle.write_bundle(folder, place / "good.zip")
+        bundles.write_bundle(folder, place / "good.zip")
         path = place / "bad.zip"
         path.write_bytes(data.draw(damaged([(place / "good.zip").read_bytes()], most=2)))
         target = place / "opened"
-        found = harmless(lambda: bundle.open_bundle(path, target, max_bytes=1 << 20), writes=target)
+        found = harmless(lambda: bundles.open_bundle(path, target, max_bytes=1 << 20), writes=target)
         if found is not None:
-            assert harmless(lambda: trust.check(found, trust=True, report=lambda text: None)) or True
+            assert harmless(lambda: trust_check.check_trust(found, trust=True, report=lambda text: None)) or True
 
 
 texts = st.one_of(
@@ -129,16 +133,16 @@ texts = st.one_of(
 
 @fuzz(300, text=texts)
 def test_ids_to_dump_are_told_as_they_were_read(text: str) -> None:
-    found = harmless(lambda: selection.parse(text))
+    found = harmless(lambda: operator_selection.parse_selection(text))
     if found:
-        assert selection.parse(selection.spelled(found)) == found
+        assert operator_selection.parse_selection(operator_selection.format_selection(found)) == found
 
 
 @fuzz(100, content=json_documents([RECORD]))
 def test_a_record_of_the_hooks_is_read_or_an_error_that_is_awaited(content: bytes) -> None:
     """These lines are written by our own jar within the same process; damage must only never pass for a record."""
     try:
-        found: Any = harmless(lambda: inline_records.parse(content.decode("utf-8", "replace")))
+        found: Any = harmless(lambda: inline_dump.parse_record(content.decode("utf-8", "replace")))
     except (ArithmeticError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return
     assert found is None or isinstance(found.lore_id, int)

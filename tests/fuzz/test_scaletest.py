@@ -17,15 +17,15 @@ from tests.fakes.scale_runs import Plan, record_of, tables
 from tests.fuzz.fuzzing import fuzz, harmless, scratch
 from tests.fuzz.mutations import HOSTILE_TEXTS, damaged, json_documents, json_lines, restructured
 from tests.fuzz.test_sizing import YAMLS
-from tests.scaletest.upstream.test_reading import sampled, submitted
-from workbench.scaletest import facts, kubeconfig, records, reducing, scenario, sides
-from workbench.scaletest.driving import journal
-from workbench.scaletest.planning import plans
-from workbench.scaletest.records import Acked, Beat, Begun, Failed, Gap, Intent, Load, Skew, Stopped
+from tests.scaletest.compat_runai.test_runai_files import sampled, submitted
+from workbench.scaletest.analysis import raw_tables, variants
+from workbench.scaletest.cluster_api import kubeconfig
+from workbench.scaletest.compat_runai import runai_files as upstream
+from workbench.scaletest.observation import audit_log, decoded_objects, run_conditions, run_records
+from workbench.scaletest.observation.run_records import Acked, Beat, Begun, Failed, Gap, Intent, Load, Skew, Stopped
+from workbench.scaletest.scenario import manifest_rules, safe_yaml, scenario_file, workload_entries, workload_plan
+from workbench.scaletest.submission import submission_journal
 from workbench.scaletest.tables import SCHEDULE
-from workbench.scaletest.templates import foreign, quantities, reading
-from workbench.scaletest.upstream import reading as upstream
-from workbench.scaletest.watching import audit, objects
 
 SCENARIOS = sorted((SAMPLES / "scaletest" / "scenarios").glob("*.yaml"))
 TEXTS = [path.read_bytes() for path in SCENARIOS]
@@ -39,9 +39,9 @@ RUN = "st-00000001"
 def test_a_damaged_scenario_is_refused_or_the_same_when_written_again(content: bytes) -> None:
     with scratch() as place:
         (place / "scenario.yaml").write_bytes(content)
-        found = harmless(lambda: scenario.load(place / "scenario.yaml"))
+        found = harmless(lambda: scenario_file.load_scenario(place / "scenario.yaml"))
         if found is not None:
-            assert scenario.parse(scenario.canonical(found)) == found
+            assert scenario_file.parse_scenario(scenario_file.format_canonical(found)) == found
 
 
 @fuzz(150, document=restructured(DOCUMENTS))
@@ -50,23 +50,23 @@ def test_a_changed_scenario_is_refused_or_planned_within_its_limits(document: An
         text = yaml.safe_dump(document)
     except (yaml.YAMLError, UnicodeError, RecursionError):
         return
-    found = harmless(lambda: scenario.parse(text.encode("utf-8", "replace"), folder=SCENARIOS[0].parent))
+    found = harmless(lambda: scenario_file.parse_scenario(text.encode("utf-8", "replace"), folder=SCENARIOS[0].parent))
     if found is None:
         return
-    made = harmless(lambda: plans.plan(found, RUN))
+    made = harmless(lambda: workload_plan.draw_plan(found, RUN))
     if made is not None:
         assert made.schedule.height <= found.limits.objects
 
 
 @fuzz(60, content=damaged([b"apiVersion: v1\nkind: Pod\nspec: {containers: [{image: a}]}\n", *YAMLS]))
 def test_a_damaged_template_is_refused_or_checked(content: bytes) -> None:
-    found = harmless(lambda: reading.read_text(bytes(content), "template"))
+    found = harmless(lambda: safe_yaml.parse_yaml(bytes(content), "template"))
     if found is not None and isinstance(found.value, dict):
         try:
-            harmless(lambda: foreign.check(found.value, None, None))
+            harmless(lambda: manifest_rules.check_manifest(found.value, None, None))
         except ValueError:
             return  # becomes a problem of the field when a scenario is checked
-        harmless(lambda: foreign.pods(found.value))
+        harmless(lambda: manifest_rules.list_pod_templates(found.value))
 
 
 @fuzz(
@@ -81,7 +81,7 @@ def test_a_damaged_template_is_refused_or_checked(content: bytes) -> None:
 )
 def test_a_quantity_is_a_number_or_refused(value: object) -> None:
     try:
-        found = harmless(lambda: quantities.number(value))
+        found = harmless(lambda: workload_entries.parse_quantity(value))
     except ValueError:
         return  # becomes a problem of the field when a scenario is checked
     assert found is not None
@@ -96,62 +96,62 @@ HEALTH = [Gap("pod", ORIGIN, ORIGIN + 1, "expired"), Beat(ORIGIN, 1), Skew(ORIGI
 
 
 def _built(record: msgspec.Struct) -> Any:
-    return json.loads(records.line(record))
+    return json.loads(run_records.encode_line(record))
 
 
 @pytest.fixture(scope="module")
 def planned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("planned")
     SCHEDULE.write(tables(Plan([0.0, 1.0, 2.0, 3.0]))["schedule"], folder / "tables")
-    facts.write(folder, record_of(Plan([0.0])))
+    run_conditions.write_conditions(folder, record_of(Plan([0.0])))
     return folder
 
 
 @fuzz(
     100,
     content=json_lines([_built(one) for one in JOURNAL]),
-    name=st.sampled_from([records.JOURNAL, records.OBSERVED, records.HEALTH]),
+    name=st.sampled_from([run_records.JOURNAL, run_records.OBSERVED, run_records.HEALTH]),
 )
 def test_damaged_lines_of_a_run_are_reduced_up_to_the_cut_or_refused(content: bytes, name: str, planned: Path) -> None:
     with scratch() as place:
         (place / "tables").mkdir()
         for path in (planned / "tables").iterdir():
             (place / "tables" / path.name).symlink_to(path)
-        (place / facts.FILE).symlink_to(planned / facts.FILE)
-        good = b"".join(map(records.line, JOURNAL))
-        (place / records.JOURNAL).write_bytes(good)
+        (place / run_conditions.CONDITIONS_FILE).symlink_to(planned / run_conditions.CONDITIONS_FILE)
+        good = b"".join(map(run_records.encode_line, JOURNAL))
+        (place / run_records.JOURNAL).write_bytes(good)
         (place / name).write_bytes(content)
-        harmless(lambda: journal.state(place))
-        harmless(lambda: reducing.reduce(place), writes=place)
-        for kind in (records.JournalLine, records.ObservedLine, records.HealthLine):
-            harmless(lambda kind=kind: list(records.read(place / name, kind)))  # type: ignore[misc]
+        harmless(lambda: submission_journal.read_journal(place))
+        harmless(lambda: raw_tables.write_raw_tables(place), writes=place)
+        for kind in (run_records.JournalLine, run_records.ObservedLine, run_records.HealthLine):
+            harmless(lambda kind=kind: list(run_records.read_lines(place / name, kind)))  # type: ignore[misc]
 
 
 @fuzz(120, content=json_documents([json.loads(record_of(Plan([0.0])).model_dump_json())]))
 def test_a_damaged_record_of_a_test_is_refused_or_the_same_when_written_again(content: bytes) -> None:
     with scratch() as place:
-        (place / facts.FILE).write_bytes(content)
-        found = harmless(lambda: facts.read(place))
+        (place / run_conditions.CONDITIONS_FILE).write_bytes(content)
+        found = harmless(lambda: run_conditions.read_conditions(place))
         if found is not None:
-            facts.write(place, found)
-            assert facts.read(place) == found
+            run_conditions.write_conditions(place, found)
+            assert run_conditions.read_conditions(place) == found
 
 
 @fuzz(80, content=json_documents([{"runs": [{"folder": "00-a", "side": "a"}], "names": ["a", "b"]}]))
 def test_damaged_sides_are_refused(content: bytes) -> None:
     with scratch() as place:
-        (place / sides.FILE).write_bytes(content)
-        harmless(lambda: sides.read_session(place))
-        harmless(lambda: sides.read(place))
+        (place / variants.SESSION_FILE).write_bytes(content)
+        harmless(lambda: variants.read_session(place))
+        harmless(lambda: variants.read_variants(place))
 
 
 @fuzz(80, content=json_documents([{"run": RUN, "scheduler": "default-scheduler", "design_sha256": "0"}]))
 def test_a_damaged_plan_is_refused(content: bytes, planned: Path) -> None:
     with scratch() as place:
         (place / "tables").symlink_to(planned / "tables")
-        (place / plans.RECORD).write_bytes(content)
-        (place / facts.SCENARIO).write_bytes(TEXTS[0])
-        assert harmless(lambda: plans.read(place)) is None
+        (place / workload_plan.PLAN_FILE).write_bytes(content)
+        (place / run_conditions.SCENARIO_FILE).write_bytes(TEXTS[0])
+        assert harmless(lambda: workload_plan.read_plan(place)) is None
 
 
 @fuzz(
@@ -161,7 +161,7 @@ def test_damaged_files_of_the_old_tool_are_refused_or_told(rows: bytes, samples:
     with scratch() as place:
         (place / "submitted.json").write_bytes(rows)
         (place / "sampled.json").write_bytes(samples)
-        found = harmless(lambda: upstream.read(place))
+        found = harmless(lambda: upstream.read_files(place))
         assert found is None or found.submitted or found.odd
 
 
@@ -183,7 +183,7 @@ def test_a_damaged_kubeconfig_is_refused_without_its_secrets(document: Any, raw:
         path = place / "config"
         path.write_bytes(content)
         for context in (None, "c"):
-            harmless(lambda context=context: kubeconfig.target(path, context))  # type: ignore[misc]
+            harmless(lambda context=context: kubeconfig.load_target(path, context))  # type: ignore[misc]
 
 
 POD = {
@@ -203,14 +203,14 @@ POD = {
         "containerStatuses": [{"state": {"running": {"startedAt": "2026-11-22T02:45:31Z"}}}],
     },
 }
-KINDS = (objects.Pod, objects.Thing, objects.Event, objects.Node)
+KINDS = (decoded_objects.Pod, decoded_objects.Thing, decoded_objects.Event, decoded_objects.Node)
 
 
 @fuzz(150, content=json_documents([{"type": "MODIFIED", "object": POD}, {"type": "ERROR", "object": {"code": 410}}]))
 def test_a_watchs_line_is_an_object_or_the_error_that_is_awaited(content: bytes) -> None:
     for kind in KINDS:
         try:
-            harmless(lambda kind=kind: objects.Decoding(kind).line(content))  # type: ignore[misc]
+            harmless(lambda kind=kind: decoded_objects.ObjectDecoder(kind).decode_line(content))  # type: ignore[misc]
         except msgspec.MsgspecError:
             continue
 
@@ -219,7 +219,7 @@ def test_a_watchs_line_is_an_object_or_the_error_that_is_awaited(content: bytes)
 def test_a_lists_page_is_objects_or_the_error_that_is_awaited(content: bytes) -> None:
     for kind in KINDS:
         try:
-            harmless(lambda kind=kind: objects.Decoding(kind).page(content))  # type: ignore[misc]
+            harmless(lambda kind=kind: decoded_objects.ObjectDecoder(kind).decode_page(content))  # type: ignore[misc]
         except msgspec.MsgspecError:
             continue
 
@@ -228,6 +228,6 @@ def test_a_lists_page_is_objects_or_the_error_that_is_awaited(content: bytes) ->
     150, user=st.text(max_size=30), agent=st.one_of(st.text(max_size=60), st.just("a/" * 50_000), st.just("(" * 50_000))
 )
 def test_a_client_has_a_short_name_whatever_it_calls_itself(user: str, agent: str) -> None:
-    name = harmless(lambda: audit.client(user, agent))
+    name = harmless(lambda: audit_log.find_client_name(user, agent))
     assert name is not None
-    assert len(name) <= audit.MOST_CLIENT
+    assert len(name) <= audit_log.MAX_CLIENT_CHARS

@@ -17,13 +17,13 @@ from tests.conftest import SAMPLES
 from tests.fakes import hostile
 from tests.fuzz.fuzzing import fuzz, harmless, scratch
 from tests.fuzz.mutations import HOSTILE_TEXTS, damaged, json_documents, json_lines
-from workbench.sizing import importing, notebook_config
-from workbench.sizing.calculator import calcfile, dataset, dataset_files, nat_yaml
-from workbench.sizing.driving import arrivals, journal, prompts
-from workbench.sizing.driving.lines import Lines
-from workbench.sizing.driving.reply import CutAnswerError, FailedAnswerError, MalformedAnswerError
-from workbench.sizing.driving.targets import http, nat, openai
-from workbench.sizing.importing import sweep
+from workbench.sizing import config as sizing_config
+from workbench.sizing.compat_nat import calc_file, dataset_files, eval_dataset
+from workbench.sizing.load import request_plan, sweep_journal
+from workbench.sizing.load.client_messages import CutAnswerError, FailedAnswerError, MalformedAnswerError
+from workbench.sizing.load.service_targets import json_target, nat_target, openai_target
+from workbench.sizing.load.service_targets.http_target import LineSplitter
+from workbench.sizing.other_tools import imported_sweep, sweep_import
 
 SIZING = SAMPLES / "sizing"
 CALC = json.loads((SIZING / "nat" / "calc_runner_output.json").read_text())
@@ -60,12 +60,12 @@ def test_a_damaged_calculator_file_is_read_or_refused(content: bytes) -> None:
         path = place / "job" / "calc_runner_output.json"
         path.parent.mkdir()
         path.write_bytes(content)
-        found = harmless(lambda: calcfile.read(path))
-        harmless(lambda: calcfile.recorded(place))
-        harmless(lambda: importing.read(path, "nat"))
+        found = harmless(lambda: calc_file.read_calc_file(path))
+        harmless(lambda: calc_file.read_recorded_levels(place))
+        harmless(lambda: sweep_import.read_tool_result(path, "nat"))
         if found is not None and finite(found[0].model_dump()):
-            calcfile.write(place / "again.json", found[0])
-            assert harmless(lambda: calcfile.read(place / "again.json")) is not None
+            calc_file.write_calc_file(place / "again.json", found[0])
+            assert harmless(lambda: calc_file.read_calc_file(place / "again.json")) is not None
 
 
 def _report(content: bytes) -> Any:
@@ -85,10 +85,10 @@ SUMMARY = json.loads(_unpacked("aiperf", "rate", "profile_export_aiperf.json.gz"
 
 
 def check_import(path: Path, tool: str | None) -> None:
-    found = harmless(lambda: importing.read(path, tool))
+    found = harmless(lambda: sweep_import.read_tool_result(path, tool))
     if found is None:
         return
-    frames = harmless(lambda: sweep.frames(found, 1))
+    frames = harmless(lambda: imported_sweep.build_raw_tables(found, 1))
     if frames is not None:
         floats = [frame[name] for frame in frames for name, dtype in frame.schema.items() if dtype.is_float()]
         assert not any(column.is_nan().any() or column.is_infinite().any() for column in floats)
@@ -159,11 +159,11 @@ def test_a_damaged_dataset_gives_rows_or_is_refused(kind: Any, data: st.DataObje
     with scratch() as place:
         (place / f"data.{kind}").write_bytes(content)
         (place / "config.yml").write_bytes(YAML.replace(b"KIND", kind.encode()))
-        found = harmless(lambda: dataset_files.rows(place / f"data.{kind}", kind))
+        found = harmless(lambda: dataset_files.read_dataset_rows(place / f"data.{kind}", kind))
         assert found is None or all(isinstance(row, dict) for row in found[0])
-        whole = harmless(lambda: dataset.read(place / "config.yml"))
+        whole = harmless(lambda: eval_dataset.read_dataset(place / "config.yml"))
         if whole is not None:
-            harmless(lambda: whole.level(2))
+            harmless(lambda: whole.items_for_level(2))
 
 
 BOMB = b"a: &a [x,x,x,x,x,x,x,x,x]\n" + b"".join(
@@ -181,9 +181,9 @@ def test_damaged_yaml_of_the_toolkit_is_a_mapping_or_refused(content: bytes) -> 
     with scratch() as place:
         path = place / "config.yml"
         path.write_bytes(content)
-        found = harmless(lambda: nat_yaml.load(path))
+        found = harmless(lambda: dataset_files.load_nat_yaml(path))
         assert found is None or isinstance(found, dict)
-        harmless(lambda: dataset.read(path))
+        harmless(lambda: eval_dataset.read_dataset(path))
 
 
 @fuzz(150, content=damaged([b"0.0\n1.5 # first\n2.5\n", b"0\n1e3\n"]))
@@ -191,7 +191,7 @@ def test_a_damaged_trace_gives_rising_times_or_is_refused(content: bytes) -> Non
     with scratch() as place:
         path = place / "trace.txt"
         path.write_bytes(content)
-        times = harmless(lambda: arrivals.read_trace(path))
+        times = harmless(lambda: request_plan.read_arrival_trace(path))
         assert times is None or (times == sorted(times) and all(math.isfinite(time) for time in times))
 
 
@@ -201,7 +201,7 @@ def test_damaged_prompts_are_texts_or_refused(kind: str, data: st.DataObject) ->
     with scratch() as place:
         path = place / f"prompts.{kind}"
         path.write_bytes(data.draw(damaged([samples[kind]])))
-        found = harmless(lambda: prompts.read_prompts(path))
+        found = harmless(lambda: request_plan.read_prompts(path))
         assert found is None or all(isinstance(text, str) and text for text in found)
 
 
@@ -219,11 +219,11 @@ cuts = st.lists(st.integers(1, 400), max_size=8)
 
 def fed(content: bytes, sizes: list[int]) -> Any:
     """The lines of a stream that comes in pieces of these sizes, then the rest."""
-    lines, start = Lines(100_000), 0
+    lines, start = LineSplitter(100_000), 0
     for size in [*sizes, len(content)]:
-        yield from lines.feed(content[start : start + size])
+        yield from lines.add_chunk(content[start : start + size])
         start += size
-    yield lines.rest()
+    yield lines.take_rest()
 
 
 @fuzz(150, content=damaged([NAT, CHAT]), sizes=cuts)
@@ -233,11 +233,11 @@ def test_a_torn_stream_gives_the_same_lines_however_it_is_torn(content: bytes, s
 
 @fuzz(200, content=damaged([CHAT, NAT]), sizes=cuts)
 def test_damaged_chat_streams_end_in_a_reply_or_an_error_of_the_answer(content: bytes, sizes: list[int]) -> None:
-    stream = openai.Stream()
+    stream = openai_target.ChatStream()
     try:
         for line in fed(content, sizes):
-            stream.take(line, 1.0)
-        reply = stream.reply(2.0, 200, 0.0)
+            stream.add_line(line, 1.0)
+        reply = stream.build_reply(2.0, 200, 0.0)
     except BAD_ANSWERS:
         return
     assert reply.status == 200
@@ -245,10 +245,10 @@ def test_damaged_chat_streams_end_in_a_reply_or_an_error_of_the_answer(content: 
 
 @fuzz(200, content=damaged([NAT, hostile.event("LLM_END", 1.5, "c", tokens=(1, 2)) + b'data: {"value": 1}\n\n']))
 def test_damaged_events_of_the_toolkit_are_taken_or_an_error_of_the_answer(content: bytes) -> None:
-    times, tokens = nat.ServerTimes(), list[float]()
+    times, tokens = nat_target.ServerTimes(), list[float]()
     try:
         for line in fed(content, []):
-            nat._take(line, times, tokens)
+            nat_target._read_stream_line(line, times, tokens)
     except BAD_ANSWERS:
         pass
     assert times.runtime_s is None or times.runtime_s > 0
@@ -264,7 +264,7 @@ def test_any_path_into_any_answer_gives_a_value_or_nothing(answer: bytes, path: 
         document = json.loads(answer)
     except (ValueError, RecursionError):
         return
-    harmless(lambda: http.value_at(document, path))
+    harmless(lambda: json_target.find_json_value(document, path))
 
 
 @pytest.fixture(scope="module")
@@ -272,18 +272,20 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from workbench.sizing.config import SweepConfig
 
     config = SweepConfig(protocol="openai", url="http://127.0.0.1:9/v1", model="m", users=[1, 2])
-    made = journal.create(config, out=tmp_path_factory.mktemp("sweep"), keep=True, prompts={}, command=None)
+    made = sweep_journal.create_sweep_journal(
+        config, out=tmp_path_factory.mktemp("sweep"), keep=True, prompts={}, command=None
+    )
     assert made.folder is not None
     return made.folder
 
 
 @fuzz(100, data=st.data())
 def test_a_damaged_journal_of_a_sweep_is_refused_or_goes_on(data: st.DataObject, swept: Path) -> None:
-    document = json.loads((swept / journal.JOURNAL).read_text())
+    document = json.loads((swept / sweep_journal.JOURNAL_NAME).read_text())
     with scratch() as place:
         (place / "run.json").write_bytes((swept / "run.json").read_bytes())
-        (place / journal.JOURNAL).write_bytes(data.draw(json_documents([document])))
-        harmless(lambda: journal.resume(place))
+        (place / sweep_journal.JOURNAL_NAME).write_bytes(data.draw(json_documents([document])))
+        harmless(lambda: sweep_journal.load_sweep_journal(place))
 
 
 @fuzz(
@@ -293,5 +295,5 @@ def test_a_damaged_journal_of_a_sweep_is_refused_or_goes_on(data: st.DataObject,
     ),
 )
 def test_settings_as_texts_are_values_or_refused(texts: list[str]) -> None:
-    harmless(lambda: notebook_config.assigned(texts, where="service"))
-    harmless(lambda: notebook_config.assigned(["a=" + "[" * 100_000], where="service"))
+    harmless(lambda: sizing_config.parse_assignments(texts, where="service"))
+    harmless(lambda: sizing_config.parse_assignments(["a=" + "[" * 100_000], where="service"))

@@ -17,11 +17,12 @@ from tests.fuzz.fuzzing import fuzz, harmless, scratch
 from tests.fuzz.mutations import HOSTILE_TEXTS, damaged, json_documents, json_lines
 from tests.fuzz.test_eventlogs import EVENTS
 from workbench.eventlog import reader
-from workbench.speedup import applications, factor_file, measured, model, profile, settings, what_if
-from workbench.speedup.calibrated import calibrate
-from workbench.speedup.recording import journal, store, suite
-from workbench.speedup.seed import expressions, folder, profile_folder, qualification
-from workbench.speedup.seed.expressions import UnreadableTextError
+from workbench.speedup.attribution import application_profile, measured_times, session_settings
+from workbench.speedup.calibration import factor_model, what_if
+from workbench.speedup.calibration.pair_calibration import calibrate_pair
+from workbench.speedup.compat_rapids_tools import operator_texts, profile_folder, qualification_output, seed_factors
+from workbench.speedup.compat_rapids_tools.operator_texts import UnreadableTextError
+from workbench.speedup.recording import answers, query_suite, recording_journal
 
 RECORDING = SAMPLES / "speedup" / "tpch-sf1"
 FACTORS = b"CPUOperator,Score\nFilterExec,2.5\nSortExec,1.5\nAbs,4\nProjectExec,3.0\n"
@@ -34,15 +35,15 @@ PLAN_TEXTS = sorted(
     }
 )
 READERS = (
-    expressions.all_functions,
-    expressions.of_aggregate,
-    expressions.of_window,
-    expressions.of_window_group_limit,
-    expressions.of_take_ordered,
-    expressions.of_sort,
-    expressions.of_equi_join,
-    expressions.of_nested_loop_join,
-    expressions.of_condition,
+    operator_texts.find_all_functions,
+    operator_texts.find_aggregate_functions,
+    operator_texts.find_window_functions,
+    operator_texts.find_ranking_functions,
+    operator_texts.find_top_n_functions,
+    operator_texts.find_sort_functions,
+    operator_texts.find_equi_join_functions,
+    operator_texts.find_nested_loop_join_functions,
+    operator_texts.find_condition_functions,
 )
 PIECES = ["(", ")", "[", "]", ",", " ", "#1", "keys=", "functions=", "parse_url(", "REF", "AND", "OR", "cast(", " AS "]
 PIECES += ["orderBy=", "ASC NULLS FIRST", "Inner", "BuildRight", "ExistenceJoin(", "windowspecdefinition(", "partial_"]
@@ -89,7 +90,7 @@ def test_texts_of_one_piece_repeated_are_read_in_good_time(unit: str) -> None:
     200, text=st.one_of(st.text(max_size=40), st.sampled_from(HOSTILE_TEXTS), st.from_regex(r"-?\d{1,25}[a-zA-Z]{0,3}"))
 )
 def test_a_size_of_spark_is_bytes_or_none(text: str) -> None:
-    value = harmless(lambda: settings.bytes_of(text))
+    value = harmless(lambda: session_settings.parse_size(text))
     assert value is None or isinstance(value, int)
 
 
@@ -114,9 +115,9 @@ def test_settings_of_any_properties_are_told(properties: dict[str, str], version
     with scratch() as place:
         path = place / "log"
         path.write_bytes(made.dump(*events))
-        facts = harmless(lambda: reader.read(path, jobs=1))
+        facts = harmless(lambda: reader.read_event_logs(path, jobs=1))
         assert facts is not None
-        assert harmless(lambda: settings.settings_of(facts)) is not None
+        assert harmless(lambda: session_settings.read_session_settings(facts)) is not None
 
 
 @fuzz(40, content=json_lines(EVENTS, most=3))
@@ -124,14 +125,14 @@ def test_a_changed_log_is_profiled_and_measured_or_refused(content: bytes) -> No
     with scratch() as place:
         path = place / "log"
         path.write_bytes(content)
-        facts = harmless(lambda: reader.read(path, jobs=1))
+        facts = harmless(lambda: reader.read_event_logs(path, jobs=1))
         if facts is None:
             return
-        told = harmless(lambda: profile.profile(facts))
+        told = harmless(lambda: application_profile.build_profile(facts))
         assert told is None or told.verdict in ("valid", "invalid")
-        harmless(lambda: settings.settings_of(facts))
-        harmless(lambda: measured.measure(facts, "spark", "s1"))
-        harmless(lambda: applications.application(facts, "log", None))
+        harmless(lambda: session_settings.read_session_settings(facts))
+        harmless(lambda: measured_times.measure_log_times(facts, "spark", "s1"))
+        harmless(lambda: measured_times.build_application_row(facts, "log", None))
 
 
 @fuzz(30, content=json_lines(EVENTS, most=3))
@@ -139,11 +140,11 @@ def test_the_seed_method_reads_a_changed_log_or_refuses_it(content: bytes) -> No
     with scratch() as place:
         path = place / "log"
         path.write_bytes(content)
-        found = harmless(lambda: qualification.qualify([path], {"FilterExec": 2.0}))
+        found = harmless(lambda: qualification_output.estimate_applications([path], {"FilterExec": 2.0}))
         if found:
             out = place / "out"
-            harmless(lambda: qualification.write(found, out), writes=out)
-        harmless(lambda: profile_folder.write_profile([path], place / "profile"), writes=place)
+            harmless(lambda: qualification_output.write_qualification(found, out), writes=out)
+        harmless(lambda: profile_folder.write_profile_folder([path], place / "profile"), writes=place)
 
 
 @fuzz(150, content=damaged([FACTORS, b"CPUOperator,Score\n", b"\xef\xbb\xbf" + FACTORS]))
@@ -151,11 +152,13 @@ def test_a_damaged_factor_file_gives_factors_above_0_or_is_refused(content: byte
     with scratch() as place:
         path = place / "factors.csv"
         path.write_bytes(content)
-        factors = harmless(lambda: factor_file.read(path))
+        factors = harmless(lambda: seed_factors.read_factor_file(path))
         assert factors is None or all(0 < value < float("inf") for value in factors.values())
 
 
-MODEL = json.loads(calibrate(planted(RICH, 1), BASELINE, CANDIDATE, engines=("spark", "comet")).model.model_dump_json())
+MODEL = json.loads(
+    calibrate_pair(planted(RICH, 1), BASELINE, CANDIDATE, engines=("spark", "comet")).model.model_dump_json()
+)
 
 
 @fuzz(120, content=json_documents([MODEL]))
@@ -163,11 +166,11 @@ def test_a_damaged_factor_model_is_refused_or_can_be_asked(content: bytes) -> No
     with scratch() as place:
         path = place / "factors.json"
         path.write_bytes(content)
-        found = harmless(lambda: model.read(path))
+        found = harmless(lambda: factor_model.load_factor_model(path))
         if found is not None:
-            harmless(found.factors)
+            harmless(found.build_factors)
             assert found.write(place / "again.json")
-            assert model.read(place / "again.json") == found
+            assert factor_model.load_factor_model(place / "again.json") == found
 
 
 @fuzz(150, content=json_documents([json.loads((RECORDING / "recording.json").read_text())]))
@@ -175,17 +178,17 @@ def test_a_damaged_recording_is_refused_or_stays_within_its_folder(content: byte
     with scratch() as place:
         (place / "recording.json").write_bytes(content)
         (place / "logs").symlink_to(RECORDING / "logs")
-        harmless(lambda: journal.load(place))
+        harmless(lambda: recording_journal.load_recording(place))
 
 
 @fuzz(100, content=json_documents([json.loads((RECORDING / "answers" / "spark-s1.json").read_text())]))
 def test_a_damaged_index_of_answers_names_none_elsewhere(content: bytes) -> None:
     with scratch() as place:
         (place / "spark-s1.json").write_bytes(content)
-        kept = store.Store(place)
-        found = harmless(lambda: kept.index("spark-s1"))
+        kept = answers.AnswerStore(place)
+        found = harmless(lambda: kept.read_session_index("spark-s1"))
         for digest in (found or {}).values():
-            harmless(lambda digest=digest: kept.get(digest))  # type: ignore[misc]
+            harmless(lambda digest=digest: kept.load_answer(digest))  # type: ignore[misc]
 
 
 def _answers() -> list[Any]:
@@ -199,7 +202,7 @@ def _answers() -> list[Any]:
 def test_a_damaged_answer_is_refused(content: bytes, packed: bytes, whole: bool) -> None:
     with scratch() as place:
         (place / "abc.json.zst").write_bytes(zstandard.compress(content) if whole else packed)
-        harmless(lambda: store.Store(place).get("abc"))
+        harmless(lambda: answers.AnswerStore(place).load_answer("abc"))
 
 
 SQL = (RECORDING / "queries.sql").read_bytes()
@@ -211,7 +214,7 @@ def test_damaged_queries_are_statements_or_refused(content: bytes) -> None:
     with scratch() as place:
         path = place / "queries.sql"
         path.write_bytes(content)
-        found = harmless(lambda: suite.find(str(path), scale=None))
+        found = harmless(lambda: query_suite.find_suite(str(path), scale=None))
         assert found is None or all(found.queries.values())
 
 
@@ -219,7 +222,7 @@ def _profile(place: Path) -> dict[str, bytes]:
     """The tables that a small log of ours gives."""
     log = place / "log"
     log.write_bytes(b"".join(json.dumps(event).encode() + b"\n" for event in EVENTS))
-    profile_folder.write_profile([log], place / "made")
+    profile_folder.write_profile_folder([log], place / "made")
     return {path.name: path.read_bytes() for path in (place / "made").rglob("*.csv")}
 
 
@@ -237,7 +240,7 @@ def test_a_damaged_profile_folder_is_refused_or_read(
             (place / name).write_bytes(content)
         name = data.draw(st.sampled_from(sorted(tables_of_a_profile)))
         (place / name).write_bytes(data.draw(damaged([tables_of_a_profile[name]])))
-        harmless(lambda: folder.read_folder(place, accelerated=False))
+        harmless(lambda: profile_folder.read_profile_folder(place, accelerated=False))
 
 
 @fuzz(80, content=json_documents([{"factors": {"FilterExec": 2.0, "SortExec": 1.5}}]))
@@ -245,7 +248,7 @@ def test_a_damaged_choice_of_factors_is_forgotten(content: bytes) -> None:
     with scratch() as place:
         path = place / "what_if.json"
         path.write_bytes(content)
-        found = harmless(lambda: what_if._read(path))
+        found = harmless(lambda: what_if._read_state(path))
         assert found is not None
         assert all(0 < value < float("inf") for value in found.values())
 

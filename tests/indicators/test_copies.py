@@ -92,8 +92,8 @@ def halfway(record: ModuleType, monkeypatch: pytest.MonkeyPatch, hog: str) -> An
     monkeypatch.setattr(record, "HOG", hog)
     watcher = record.Halfway(sys.executable)
     assert not watcher.alive()
-    watcher.started(0, 2)
-    watcher.ran("a", "Sort", "ok")
+    watcher.report_start(0, 2)
+    watcher.report_run("a", "Sort", "ok")
     return watcher
 
 

@@ -16,18 +16,17 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from workbench.errors import RunFailedError
+from workbench.core.errors import RunFailedError
+from workbench.indicators.analysis.effects import Comparison, estimate_effects
+from workbench.indicators.analysis.observations import Observations
 from workbench.indicators.config import session_config
-from workbench.indicators.effects import Compared, effects
-from workbench.indicators.observations import Observed
-from workbench.indicators.recommending.recommendation import recommend
-from workbench.indicators.recommending.request import request
-from workbench.indicators.running import starting
-from workbench.indicators.running.process import Launcher
-from workbench.indicators.running.wire import Limits
-from workbench.indicators.stacks.index import Index
-from workbench.indicators.stacks.sources import configured
-from workbench.indicators.stacks.target import target
+from workbench.indicators.measurement import sessions
+from workbench.indicators.measurement.launcher_client import Launcher, RunLimits
+from workbench.indicators.recommendation.recommendation_request import build_request
+from workbench.indicators.recommendation.recommender import recommend
+from workbench.indicators.stacks.package_index import PackageIndex
+from workbench.indicators.stacks.target_platform import build_target
+from workbench.indicators.stacks.uv_tool import load_sources
 
 pytestmark = [pytest.mark.env, pytest.mark.timeout(900)]
 
@@ -39,11 +38,11 @@ AVX512 = {"avx512f", "avx512bw", "avx512dq"}
 
 def needs_index() -> None:
     """Skip where the package index is out of reach; whatever goes wrong after that is a failure."""
-    sources = configured()
+    sources = load_sources()
     if not sources.indexes:
         pytest.skip("no package index is configured")
     try:
-        Index(sources, target()).wheels("numpy")
+        PackageIndex(sources, build_target()).list_wheels("numpy")
     except RunFailedError as error:
         if "the package index cannot be reached" not in str(error):
             raise
@@ -51,7 +50,7 @@ def needs_index() -> None:
 
 
 @pytest.fixture(scope="module")
-def outcome(tmp_path_factory: pytest.TempPathFactory) -> starting.Outcome:
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> sessions.SessionOutcome:
     """Ten rounds of sort, sin and matmul on five versions and the control."""
     needs_index()
     config = session_config(
@@ -60,15 +59,15 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> starting.Outcome:
         rounds=(10,),
         seed=3,
     )
-    return starting.start(config, out=tmp_path_factory.mktemp("out"))
+    return sessions.start_session(config, out=tmp_path_factory.mktemp("out"))
 
 
 @pytest.fixture
-def measured(outcome: starting.Outcome) -> Compared:
+def measured(outcome: sessions.SessionOutcome) -> Comparison:
     return outcome.compared
 
 
-def has_avx512(found: Compared) -> bool:
+def has_avx512(found: Comparison) -> bool:
     return set(found.observed.session.hardware.cpu_flags) >= AVX512
 
 
@@ -77,21 +76,21 @@ def of(found: pl.DataFrame, version: str, metric: str) -> dict[str, object]:
     return found.filter(here).row(0, named=True)
 
 
-def test_every_run_gave_a_valid_document(measured: Compared) -> None:
+def test_every_run_gave_a_valid_document(measured: Comparison) -> None:
     runs = measured.observed.runs
     assert runs.height == 6 * 3 * 10
     assert set(runs["status"]) == {"ok"}
     assert measured.valid, measured.judgement["reasons"].to_list()
 
 
-def test_every_run_was_in_a_network_of_its_own(measured: Compared) -> None:
-    with Launcher(Limits(), [sys.executable]) as launcher:
+def test_every_run_was_in_a_network_of_its_own(measured: Comparison) -> None:
+    with Launcher(RunLimits(), [sys.executable]) as launcher:
         if launcher.isolation["network"] != "isolated":
             pytest.skip(f"no network namespace can be made: {launcher.isolation['network reason']}")
     assert set(measured.observed.runs["network"]) == {"isolated"}
 
 
-def test_sorting_and_the_sine_differ_where_the_processor_has_avx512(measured: Compared) -> None:
+def test_sorting_and_the_sine_differ_where_the_processor_has_avx512(measured: Comparison) -> None:
     if has_avx512(measured):
         assert of(measured.effects, "1.24.4", "Sort")["verdict"] == "SLOWER"
         assert of(measured.effects, "1.24.4", SIN)["verdict"] == "FASTER"
@@ -99,7 +98,7 @@ def test_sorting_and_the_sine_differ_where_the_processor_has_avx512(measured: Co
         return
     found = measured.observed
     first, second = (
-        effects(Observed(found.session, found.runs, found.values.filter(part), found.checks))
+        estimate_effects(Observations(found.session, found.runs, found.values.filter(part), found.checks))
         for part in (pl.col("round") < 5, pl.col("round") >= 5)
     )
     for version in VERSIONS[1:]:
@@ -119,7 +118,7 @@ def kernels(folder: Path) -> dict[str, str | None]:
 
 
 def test_no_version_with_the_same_kernel_multiplies_matrices_faster_or_slower(
-    measured: Compared, outcome: starting.Outcome
+    measured: Comparison, outcome: sessions.SessionOutcome
 ) -> None:
     found = kernels(outcome.folder)
     baseline = found[f"numpy {VERSIONS[0]}"]
@@ -137,8 +136,8 @@ def test_no_version_with_the_same_kernel_multiplies_matrices_faster_or_slower(
     assert control not in ("FASTER", "SLOWER")
 
 
-def test_wrong_sines_are_left_out_with_the_figure_and_the_runs(measured: Compared) -> None:
-    said = recommend(measured, request(mix=f"{SIN}=0.8,matmul=0.2"))
+def test_wrong_sines_are_left_out_with_the_figure_and_the_runs(measured: Comparison) -> None:
+    said = recommend(measured, build_request(mix=f"{SIN}=0.8,matmul=0.2"))
     left_out = dict(said.excluded.select("stack", "reason").iter_rows())
     wrong = {arm for arm, metric in measured.wrong if metric == SIN}
     assert set(left_out) == wrong
@@ -150,7 +149,7 @@ def test_wrong_sines_are_left_out_with_the_figure_and_the_runs(measured: Compare
     assert said.answer.stack not in left_out
 
 
-def test_its_folder_is_one_that_can_be_passed_on(outcome: starting.Outcome) -> None:
+def test_its_folder_is_one_that_can_be_passed_on(outcome: sessions.SessionOutcome) -> None:
     out = outcome.folder
     texts = [path.read_text() for path in out.rglob("*") if path.is_file() and path.name in ("result", "session.json")]
     assert len(texts) == 181

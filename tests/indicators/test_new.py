@@ -13,14 +13,13 @@ from typing import Any, ClassVar
 import pytest
 from typer.testing import CliRunner
 
-from workbench.cli import main
-from workbench.errors import ConfigError, InputError, RunFailedError
+from workbench.cli.app import main
+from workbench.core.errors import ConfigError, InputError, RunFailedError
 from workbench.indicators.command import app
-from workbench.indicators.contract import Indicator, check, parameter, result
-from workbench.indicators.running.process import THREAD_VARIABLES
-from workbench.indicators.shipped.registry import indicator_named
-from workbench.indicators.skeleton import write
-from workbench.indicators.trial import tried
+from workbench.indicators.contract.indicator import Indicator, check, parameter, result
+from workbench.indicators.contract.new_indicator import try_indicator, write_skeleton
+from workbench.indicators.measurement.launcher_client import THREAD_VARIABLES
+from workbench.indicators.shipped.registry import load_indicator
 
 HANG_S = 300
 
@@ -47,21 +46,21 @@ def said(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int,
     ],
 )
 def test_a_name_becomes_a_class_and_files(tmp_path: Path, name: str, stem: str, title: str) -> None:
-    made = write(name, tmp_path / "deep" / "down")
+    made = write_skeleton(name, tmp_path / "deep" / "down")
     assert made.name == title
     assert [path.name for path in made.paths] == [f"{stem}.py", f"{stem}_script.py", f"test_{stem}.py"]
-    assert indicator_named(made.reference).__name__ == title
+    assert load_indicator(made.reference).__name__ == title
 
 
 def test_the_skeleton_runs_as_it_is(tmp_path: Path) -> None:
-    made = write("FftSize", tmp_path)
-    found = tried(indicator_named(made.reference), {"n": 50})
+    made = write_skeleton("FftSize", tmp_path)
+    found = try_indicator(load_indicator(made.reference), {"n": 50})
     assert found.failed_checks == ()
     assert found.results["rate"] == pytest.approx(50 / float(found.results["elapsed_ms"] or 0) * 1e3)
 
 
 def test_the_written_test_passes_as_it_is_and_fails_when_the_work_is_wrong(tmp_path: Path) -> None:
-    made = write("FftSize", tmp_path)
+    made = write_skeleton("FftSize", tmp_path)
     call = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(made.paths[2])]
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
 
@@ -91,7 +90,7 @@ def test_the_command_prints_what_it_wrote_and_what_to_do_next(
     script, test, run = map(shlex.split, steps)
     assert Path(script[1]).is_file()
     assert Path(test[-1]).is_file()
-    assert indicator_named(run[run.index("--indicator") + 1]).__name__ == "Fft"
+    assert load_indicator(run[run.index("--indicator") + 1]).__name__ == "Fft"
 
 
 def test_the_next_steps_are_commands_that_are_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,7 +109,7 @@ def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[st
     (tmp_path / "test_pi_fft.py").write_text("mine")
     code, out, err = said(["fft", "--out", str(tmp_path)], capsys)
     assert (code, out) == (2, "")
-    assert "nothing is overwritten" in err
+    assert "none is overwritten" in err
     assert "test_pi_fft.py" in err
     assert [path.name for path in tmp_path.iterdir()] == ["test_pi_fft.py"]
     assert (tmp_path / "test_pi_fft.py").read_text() == "mine"
@@ -119,28 +118,28 @@ def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize("name", ["", "2fast", "a b", "../up", "a--b", "-", "x" * 41, "größe", "a;b", "a.py"])
 def test_what_is_no_name_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match="not a name for an indicator"):
-        write(name, tmp_path)
+        write_skeleton(name, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["none", "None", "true", "FALSE", "class", "import", "lambda"])
 def test_a_word_of_pythons_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ConfigError, match="a word of Python's") as caught:
-        write(name, tmp_path)
+    with pytest.raises(ConfigError, match="a Python keyword") as caught:
+        write_skeleton(name, tmp_path)
     assert "such as My" in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["sort", "GroupBy", "group-by", "PiMatmul", "pi-matmul"])
 def test_the_name_of_one_that_is_there_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ConfigError, match="an indicator of this name is there already"):
-        write(name, tmp_path)
+    with pytest.raises(ConfigError, match="an indicator of this name exists"):
+        write_skeleton(name, tmp_path)
 
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="cannot write there"):
-        write("fft", tmp_path / "file")
+    with pytest.raises(InputError, match="cannot write the skeleton"):
+        write_skeleton("fft", tmp_path / "file")
 
 
 class Halved(Indicator):
@@ -168,12 +167,12 @@ print("chatter" if fault == "chatter" else "", json.dumps(document))
 
 
 def test_a_class_with_its_script_in_it_is_tried_in_one_call() -> None:
-    found = tried(Halved, {"n": 7})
+    found = try_indicator(Halved, {"n": 7})
     assert (found.results, found.checks, found.failed_checks) == ({"half": 3.5}, {"twice": 7}, ())
 
 
 def test_a_wrong_answer_is_a_document_with_a_sentence() -> None:
-    assert tried(Halved, {"fault": "wrong"}).failed_checks == ("twice is 11, at most 10 is allowed",)
+    assert try_indicator(Halved, {"fault": "wrong"}).failed_checks == ("twice is 11, at most 10 is allowed",)
 
 
 @pytest.mark.parametrize(
@@ -187,18 +186,18 @@ def test_a_wrong_answer_is_a_document_with_a_sentence() -> None:
 )
 def test_what_went_wrong_is_told(given: dict[str, Any], kind: type[Exception], told: list[str]) -> None:
     with pytest.raises(kind) as caught:
-        tried(Halved, given)
+        try_indicator(Halved, given)
     assert all(word in str(caught.value) for word in told)
 
 
 def test_a_script_that_does_not_end_is_ended() -> None:
     with pytest.raises(RunFailedError, match="the script took too long"):
-        tried(Halved, {"fault": "hang"}, timeout_s=1)
+        try_indicator(Halved, {"fault": "hang"}, timeout_s=1)
 
 
 def test_an_interpreter_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(RunFailedError, match="the script cannot be started"):
-        tried(Halved, python=tmp_path / "python")
+        try_indicator(Halved, python=tmp_path / "python")
 
 
 def test_a_script_gets_none_of_the_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,7 +212,7 @@ print(json.dumps({"name": "Surroundings", "@parameters": {}, "@result": {"seen":
 """
         seen: int = result(unit="")
 
-    assert tried(Surroundings).results == {"seen": 0}
+    assert try_indicator(Surroundings).results == {"seen": 0}
 
 
 def test_libraries_are_told_to_use_one_thread() -> None:
@@ -229,4 +228,4 @@ print(json.dumps({{"name": "Threads", "@parameters": {{}}, "@result": results}})
         ones: int = result(unit="")
         others: int = result(unit="")
 
-    assert tried(Threads).results == {"ones": len(THREAD_VARIABLES), "others": 0}
+    assert try_indicator(Threads).results == {"ones": len(THREAD_VARIABLES), "others": 0}

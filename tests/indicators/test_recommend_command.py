@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.indicators.recommending import making
-from tests.indicators.recommending.making import NAMES, NUMPY
-from workbench.cli import main
-from workbench.indicators.recommending.tables import EXCLUDED, JUSTIFICATIONS, PROPOSALS, RECOMMENDATIONS
-from workbench.indicators.stacks import model
+from tests.indicators.recommendation import making
+from tests.indicators.recommendation.making import NAMES, NUMPY
+from workbench.cli.app import main
+from workbench.indicators.stacks import stack_sets
+from workbench.indicators.tables import EXCLUDED, JUSTIFICATIONS, PROPOSALS, RECOMMENDATIONS
 
 BASE, OLD, NEW = NAMES["2.2.6"], NAMES["1.24.4"], NAMES["2.4.6"]
 Said = tuple[int, str, str]
@@ -40,14 +40,14 @@ def folder(tmp_path: Path) -> Path:
     made = making.archive(
         tmp_path / "session", making.numpy_plan(), making.NUMPY_LOGS, failed_checks={(OLD, "Sin"): making.ULP}
     )
-    making.stack_set(list(NUMPY.values())).write(made / model.FILE_NAME)
+    making.stack_set(list(NUMPY.values())).write(made / stack_sets.FILE_NAME)
     return made
 
 
 def test_the_answer_comes_first_and_the_tables_are_written(recommend: Command, folder: Path) -> None:
     code, out, _ = recommend(folder, "--mix", "loop=0.5,matmul=0.5")
     assert code == 0
-    assert out.splitlines()[0].startswith(f"{NEW}: +5.")
+    assert out.splitlines()[0].startswith(f"Use {NEW}: 5.")
     tables = folder / "tables"
     assert RECOMMENDATIONS.read(tables).filter(RECOMMENDATIONS.read(tables)["recommended"])["stack"].to_list() == [NEW]
     assert all(str(table.path(tables)) in out for table in (RECOMMENDATIONS, EXCLUDED, JUSTIFICATIONS, PROPOSALS))
@@ -57,7 +57,7 @@ def test_the_answer_comes_first_and_the_tables_are_written(recommend: Command, f
 def test_what_is_left_out_stands_there_with_its_reason(recommend: Command, folder: Path) -> None:
     code, out, _ = recommend(folder, "--mix", "sin=0.8,matmul=0.2")
     assert code == 0
-    assert out.startswith("no difference that matters: any of ")
+    assert out.startswith("Equivalent within 2 %: keep ")
     assert f"  {OLD}: wrong answers: Sin: {making.ULP} (inspections/inspection-sin-" in out
 
 
@@ -82,7 +82,7 @@ def test_the_recommended_lock_is_written_as_requirements(recommend: Command, fol
 
 
 def test_without_locks_at_hand_it_says_what_to_give(recommend: Command, folder: Path, tmp_path: Path) -> None:
-    (folder / model.FILE_NAME).rename(tmp_path / "elsewhere.json")
+    (folder / stack_sets.FILE_NAME).rename(tmp_path / "elsewhere.json")
     code, _, err = recommend(folder, "--requirements", tmp_path / "r.txt")
     assert code == 2
     assert "give --stacks FILE" in err
@@ -90,24 +90,24 @@ def test_without_locks_at_hand_it_says_what_to_give(recommend: Command, folder: 
     others = making.stack_set([NUMPY["2.0.2"]])
     others.write(tmp_path / "others.json")
     code, _, err = recommend(folder, "--requirements", tmp_path / "r.txt", "--stacks", tmp_path / "others.json")
-    assert (code, "not among the solved ones" in err) == (2, True)
+    assert (code, "not in the stacks file" in err) == (2, True)
 
 
 def test_what_is_proposed_can_be_measured(recommend: Command, folder: Path, tmp_path: Path) -> None:
     more = making.stack({"numpy": "2.4.7"})
-    making.stack_set([*NUMPY.values(), more]).write(folder / model.FILE_NAME)
+    making.stack_set([*NUMPY.values(), more]).write(folder / stack_sets.FILE_NAME)
     path = tmp_path / "next.json"
     code, out, _ = recommend(folder, "--mix", "loop=1", "--predict", "--next", 3, "--next-stacks", path)
     assert code == 0
     assert "Measure next, beside the baseline" in out
-    names = [stack.name for stack in model.read(path).stacks]
+    names = [stack.name for stack in stack_sets.read_stack_set(path).stacks]
     assert names[0] == BASE
     assert names[1:] == PROPOSALS.read(folder / "tables")["stack"].to_list()
     assert more.name in names
 
 
 def test_stacks_that_were_not_measured_are_mentioned(recommend: Command, folder: Path) -> None:
-    making.stack_set([*NUMPY.values(), making.stack({"numpy": "2.4.7"})]).write(folder / model.FILE_NAME)
+    making.stack_set([*NUMPY.values(), making.stack({"numpy": "2.4.7"})]).write(folder / stack_sets.FILE_NAME)
     assert "1 solved stack(s) were not measured: --predict" in recommend(folder)[1]
 
 
@@ -117,7 +117,7 @@ def test_an_invalid_session_recommends_nothing_with_code_1(recommend: Command, t
     path = tmp_path / "r.txt"
     code, out, _ = recommend(folder, "--requirements", path)
     assert code == 1
-    assert out.startswith("nothing is recommended: measured in blocks")
+    assert out.startswith("Nothing is recommended: measured in blocks")
     assert not path.exists()
     code, out, _ = recommend(folder, "--json")
     assert (code, json.loads(out)["recommended"]) == (1, None)
@@ -126,20 +126,20 @@ def test_an_invalid_session_recommends_nothing_with_code_1(recommend: Command, t
 def test_nothing_left_is_code_1_too(recommend: Command, folder: Path) -> None:
     code, out, _ = recommend(folder, "--require", "pandas>=2")
     assert code == 1
-    assert out.startswith("nothing is recommended: no stack is left")
-    assert out.count("pandas is not in it; pandas>=2 is required") == 5
+    assert out.startswith("Nothing is recommended: every stack was excluded")
+    assert out.count("pandas is missing; pandas>=2 is required") == 5
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["--mix", "fft=1"], "no such metric"),
-        (["--type", "fastest"], "type: Input should be 'latest', 'stable'"),
+        (["--type", "fastest"], "where: --type"),
         (["--type", "security"], "give --vulnerabilities FILE"),
         (["--require", "numpy>>2"], "not a requirement"),
-        (["--margin", "2"], "margin: "),
-        (["--next", "-1"], "propose: "),
-        (["--next-stacks", "next.json"], "give --next K, too"),
+        (["--margin", "2"], "where: --margin"),
+        (["--next", "-1"], "where: --next"),
+        (["--next-stacks", "next.json"], "where: --next-stacks"),
         (["--unit", "nope"], "not a unit"),
         (["--session", "1999"], "no such session"),
         (["--predict", "--stacks", "nothing.json"], "cannot read the stacks"),
@@ -157,7 +157,7 @@ def test_wrong_use_is_code_2_with_the_reason(recommend: Command, folder: Path, a
 def test_a_users_unit_takes_part_and_a_broken_one_is_named(recommend: Command, folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(
-        "from workbench.indicators.recommending.units import Step, Stride\n"
+        "from workbench.indicators.recommendation.pipeline_units import Step, Stride\n"
         "class Twos(Stride):\n"
         "    def run(self, stack):\n"
         "        return stack.packages['numpy'].startswith('2.0')\n"
@@ -171,18 +171,18 @@ def test_a_users_unit_takes_part_and_a_broken_one_is_named(recommend: Command, f
     code, _, err = recommend(folder, "--unit", f"{path}:Broken")
     assert code == 2
     assert "unit Broken" in err
-    assert "no number" in err
+    assert "not a number" in err
 
 
 def test_a_users_unit_may_ask_the_database(recommend: Command, folder: Path, tmp_path: Path) -> None:
-    from workbench.indicators.storage.database import open_database
-    from workbench.indicators.storage.sync import sync
+    from workbench.indicators.store.archive_sync import sync_sessions
+    from workbench.indicators.store.sql_database import open_database
 
     path = tmp_path / "indicators.db"
-    sync([folder], open_database(path))
+    sync_sessions([folder], open_database(path))
     unit = tmp_path / "mine.py"
     unit.write_text(
-        "from workbench.indicators.recommending.units import Wrap\n"
+        "from workbench.indicators.recommendation.pipeline_units import Wrap\n"
         "class Named(Wrap):\n"
         "    query = 'sessions'\n"
         "    def run(self, stack):\n"

@@ -10,11 +10,11 @@ import pytest
 
 from tests.conftest import SAMPLES
 from tests.indicators.copies import comparisons, false_share
-from workbench.indicators.archive import CONTROL
-from workbench.indicators.effects import Compared, compared
-from workbench.indicators.observations import observed
-from workbench.indicators.recommending.recommendation import recommend
-from workbench.indicators.recommending.request import request
+from workbench.indicators.analysis.effects import Comparison, compare_session
+from workbench.indicators.analysis.observations import load_observations
+from workbench.indicators.recommendation.recommendation_request import build_request
+from workbench.indicators.recommendation.recommender import recommend
+from workbench.indicators.store.archive import CONTROL
 from workbench.indicators.tables import OBSERVATIONS, RUNS
 
 NUMPY = SAMPLES / "indicators" / "numpy"
@@ -23,17 +23,17 @@ SIN, EXP = "Ufunc[function=sin]", "Ufunc[function=exp]"
 
 
 @pytest.fixture(scope="module")
-def numpy() -> Compared:
-    return compared(observed(NUMPY))
+def numpy() -> Comparison:
+    return compare_session(load_observations(NUMPY))
 
 
-def cell(found: Compared, stack: str, metric: str) -> dict[str, object]:
+def cell(found: Comparison, stack: str, metric: str) -> dict[str, object]:
     return found.effects.filter((pl.col("stack") == stack) & (pl.col("metric") == metric) & ~pl.col("control")).row(
         0, named=True
     )
 
 
-def test_the_session_is_whole_and_valid(numpy: Compared) -> None:
+def test_the_session_is_whole_and_valid(numpy: Comparison) -> None:
     session = numpy.observed.session
     assert numpy.valid
     assert session.arms[0].name == session.baseline == "numpy 2.2.6"
@@ -44,7 +44,7 @@ def test_the_session_is_whole_and_valid(numpy: Compared) -> None:
     assert "avx512f" in session.hardware.cpu_flags
 
 
-def test_sorting_got_faster_with_vector_instructions_and_the_fast_sine_went(numpy: Compared) -> None:
+def test_sorting_got_faster_with_vector_instructions_and_the_fast_sine_went(numpy: Comparison) -> None:
     assert cell(numpy, "numpy 1.24.4", "Sort")["verdict"] == "SLOWER"
     assert cell(numpy, "numpy 1.26.4", "Sort")["verdict"] == "SLOWER"
     sine = cell(numpy, "numpy 1.24.4", SIN)
@@ -53,14 +53,14 @@ def test_sorting_got_faster_with_vector_instructions_and_the_fast_sine_went(nump
     assert cell(numpy, "numpy 1.26.4", SIN)["ratio"] == pytest.approx(1, abs=0.05)
 
 
-def test_no_version_is_faster_or_slower_at_multiplying_matrices(numpy: Compared) -> None:
+def test_no_version_is_faster_or_slower_at_multiplying_matrices(numpy: Comparison) -> None:
     verdicts = numpy.effects.filter(pl.col("metric") == "Matmul")["verdict"].to_list()
     assert len(verdicts) == 5
     assert not {"FASTER", "SLOWER"} & set(verdicts)
 
 
-def test_the_fast_sine_is_left_out_for_its_error_and_the_sentence_says_so(numpy: Compared) -> None:
-    said = recommend(numpy, request(mix=f"{SIN}=0.8,matmul=0.2"))
+def test_the_fast_sine_is_left_out_for_its_error_and_the_sentence_says_so(numpy: Comparison) -> None:
+    said = recommend(numpy, build_request(mix=f"{SIN}=0.8,matmul=0.2"))
     assert "numpy 1.24.4" not in said.table["stack"].to_list()
     row = said.excluded.filter(pl.col("stack") == "numpy 1.24.4").row(0, named=True)
     assert "error_ulp is 3.087 ULP, at most 1 ULP is allowed" in row["reason"]
@@ -70,8 +70,8 @@ def test_the_fast_sine_is_left_out_for_its_error_and_the_sentence_says_so(numpy:
     )
 
 
-def test_every_sentence_leads_to_runs_that_are_there(numpy: Compared) -> None:
-    said = recommend(numpy, request())
+def test_every_sentence_leads_to_runs_that_are_there(numpy: Comparison) -> None:
+    said = recommend(numpy, build_request())
     for runs in said.justifications["runs"].to_list():
         assert runs
         assert all((NUMPY / run).is_file() for run in runs)

@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.indicators.running.test_process import waited
+from tests.indicators.measurement.test_launcher_client import waited
 from tests.indicators.stacks.making import Made, local_index
-from workbench import runs
-from workbench.cli import main
-from workbench.indicators.archive import read_session, results
+from workbench.cli.app import main
+from workbench.indicators.store.archive import read_results, read_session
 from workbench.indicators.tables import EFFECTS, JUDGEMENTS, RUNS
+from workbench.runs import run_folder
 
 Said = tuple[int, str, str]
 Command = Callable[..., Said]
 INDICATOR = """
 from typing import ClassVar
-from workbench.indicators.contract import Indicator, check, parameter, result
+from workbench.indicators.contract.indicator import Indicator, check, parameter, result
 
 class Fixed(Indicator):
     \"\"\"Says the same in every run of a stack.\"\"\"
@@ -92,7 +92,7 @@ def test_two_environments_that_are_there(command: Command, two: list[str], indic
     assert "baseline: one; 5 round(s), 15 runs, 0 without values; ended: decided" in out
     assert f"written: {folder}" in out
     assert "round 5 of at most 6: 3 runs; 0 FASTER, 0 SLOWER, 1 SAME, 0 UNDECIDED" in err
-    run = runs.load(folder)
+    run = run_folder.load_run(folder)
     assert (run.status, run.verdict, run.run_id) == ("succeeded", "valid", read_session(folder).session_id)
     assert run.answer == "Against one, by stack and metric: 1 SAME; 5 rounds."
     assert run.read_table(RUNS).height == 15
@@ -130,7 +130,7 @@ def test_stacks_that_are_solved_on_the_spot(command: Command, indicator: str, tm
     code, out, err = command("--resume", folder)
     assert code == 0, out + err
     assert lost.is_file()
-    assert "15 runs at most, 12 are there already" in err
+    assert "15 runs at most, 12 done already" in err
 
 
 @pytest.mark.usefixtures("index")
@@ -264,11 +264,11 @@ print(json.dumps({"name": "PiHelloWorld", "component": "one", "@parameters": {"H
     folder = folder_of(tmp_path / "out")
     session = read_session(folder)
     assert (session.looks, session.threads, session.memory_bytes) == ((5,), 1, 512 << 20)
-    there = [one for *_, one in results(folder, session)]
-    assert [(one.workbench.status, one.value("elapsed")) for one in there] == [("ok", 0.75)] * 10
+    there = [one for *_, one in read_results(folder, session)]
+    assert [(one.workbench.status, one.metric_value("elapsed")) for one in there] == [("ok", 0.75)] * 10
     next(folder.glob("inspections/*/results/2/result")).unlink()
     assert command("--resume", folder)[0] == 0
-    assert len(list(results(folder, session))) == 10
+    assert len(list(read_results(folder, session))) == 10
 
 
 def test_a_session_in_which_nothing_worked_is_measured_but_says_so(
@@ -279,8 +279,8 @@ def test_a_session_in_which_nothing_worked_is_measured_but_says_so(
     assert code == 1
     assert "6 without values" in out
     assert "one, Fixed: 2 run(s) without values: exit code" in out
-    assert "not run any more after 2 runs" in out
-    assert runs.load(folder_of(tmp_path)).verdict == "invalid"
+    assert "given up after 2 runs" in out
+    assert run_folder.load_run(folder_of(tmp_path)).verdict == "invalid"
 
 
 def test_too_few_rounds_are_measured_but_invalid(
@@ -298,16 +298,16 @@ def test_too_few_rounds_are_measured_but_invalid(
         (["--indicator", "hello", "--stacks", "s.json", "--stack", "x==1"], "not one kind of stacks"),
         (["--indicator", "surprise", "--python", f"a={sys.executable}"], "no indicator of this name"),
         (["--indicator", "hello:surprise=1", "--python", f"a={sys.executable}"], "unknown parameter"),
-        (["--indicator", "hello", "--python", "a=/nowhere"], "not a Python"),
+        (["--indicator", "hello", "--python", "a=/nowhere"], "not a Python that runs"),
         (["--indicator", "hello", "--python", f"a={sys.executable}", "--baseline", "b"], "no such stack"),
         (["--indicator", "hello", "--stacks", "missing.json"], "cannot read the stacks"),
-        (["--indicator", "hello", "--python", "a=x", "--rounds", "ten"], "not numbers of rounds"),
-        (["--indicator", "hello", "--python", "a=x", "--rounds", "20,10"], "the session cannot be like that"),
-        (["--indicator", "hello", "--python", "a=x", "--alpha", "2"], "the session cannot be like that"),
+        (["--indicator", "hello", "--python", "a=x", "--rounds", "ten"], "where: --rounds"),
+        (["--indicator", "hello", "--python", "a=x", "--rounds", "20,10"], "increasing numbers"),
+        (["--indicator", "hello", "--python", "a=x", "--alpha", "2"], "where: --alpha"),
         (["--indicator", "hello", "--python", "a=x", "--memory", "much"], "not a size"),
         (["--indicator", "hello", "--python", "a=x", "--backend", "cloud"], "no such backend"),
         (["--resume", "missing"], "not a run folder"),
-        (["--resume", "missing", "--threads", "2"], "goes on as it was begun"),
+        (["--resume", "missing", "--threads", "2"], "where: --resume"),
         (["--ignore", "base"], "for --specification"),
         (["--specification", "missing.json"], "cannot read the specification"),
         (["--specification", "missing.json", "--stack", "x==1"], "its own lock"),
@@ -325,7 +325,7 @@ def test_wrong_use_is_refused_before_anything_is_made(
 
 
 def test_a_folder_without_a_session_cannot_be_resumed(command: Command, tmp_path: Path) -> None:
-    run = runs.start("indicators", folder=tmp_path)
+    run = run_folder.start_run("indicators", folder=tmp_path)
     code, _, err = command("--resume", run.folder)
     assert (code, "no session.json there" in err) == (2, True)
 
@@ -344,6 +344,6 @@ def test_ctrl_c_keeps_what_is_there_and_says_how_to_go_on(
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
     folder = folder_of(tmp_path)
     assert f"workbench indicators run --resume {folder}" in said.read_text()
-    assert runs.load(folder).status == "cancelled"
+    assert run_folder.load_run(folder).status == "cancelled"
     made = len(list(folder.glob("inspections/*/results/*/result")))
     assert 4 <= made < 120

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from workbench import cli
-from workbench.indicators.stacks.model import Package, StackSet, make_stack
+from workbench.cli import app
+from workbench.indicators.stacks.stack_sets import Package, StackSet, build_stack
 
 
 @pytest.fixture
 def stacks(tmp_path: Path) -> Path:
     """Two stacks that nobody installs."""
     made = [
-        make_stack(
+        build_stack(
             [Package(name="numpy", version=version, hashes=(f"sha256:{digit * 64}",))],
             python="3.11.7",
             platform="linux_x86_64",
@@ -39,7 +39,7 @@ def stacks(tmp_path: Path) -> Path:
 
 def run(*words: str | Path) -> int:
     with pytest.raises(SystemExit) as ended:
-        cli.main(["indicators", "run", *map(str, words)])
+        app.main(["indicators", "run", *map(str, words)])
     return int(ended.value.code or 0)
 
 
@@ -65,8 +65,8 @@ def test_manifests_are_written_and_the_commands_to_go_on_are_printed(
         (["--cluster", "gpus=1"], "for a cluster only"),
         (["--backend", "manifests", "--cluster", "speed=1"], "speed"),
         (["--backend", "manifests", "--network"], "not on a cluster"),
-        (["--backend", "manifests", "--context", "near"], "no cluster is asked"),
-        (["--backend", "manifests", "--confirm-context", "near"], "no cluster is asked"),
+        (["--backend", "manifests", "--context", "near"], "neither reaches a cluster nor resumes"),
+        (["--backend", "manifests", "--confirm-context", "near"], "neither reaches a cluster nor resumes"),
     ],
 )
 def test_what_does_not_fit_is_refused_and_leaves_nothing(
@@ -90,8 +90,8 @@ def test_a_cluster_needs_a_kubeconfig(
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        (["--backend", "manifests"], "nothing is gone on with"),
-        (["--backend", "kubernetes", "--cluster", "gpus=1"], "leave --cluster away"),
+        (["--backend", "manifests"], "where: --backend manifests"),
+        (["--backend", "kubernetes", "--cluster", "gpus=1"], "where: --resume"),
     ],
 )
 def test_what_does_not_fit_a_session_that_goes_on_is_refused(

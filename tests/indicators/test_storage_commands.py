@@ -8,11 +8,11 @@ import pyperf
 import pytest
 from typer.testing import CliRunner, Result
 
-from tests.indicators.storage import making
-from tests.indicators.storage.server import free_port
-from workbench.errors import WorkbenchError
-from workbench.indicators.archive import inspection_id, result_path
+from tests.indicators.store import making
+from tests.indicators.store.server import free_port
+from workbench.core.errors import WorkbenchError
 from workbench.indicators.command import app
+from workbench.indicators.store.archive import inspection_id, result_path
 
 STDOUT = {
     "name": "PiMatmul",
@@ -48,7 +48,7 @@ def test_sync_counts_and_a_second_one_changes_nothing(tmp_path: Path) -> None:
     first, second = call("sync", "a", "--database", "x.db"), call("sync", "a", "--database", "x.db", "--json")
 
     assert (first.exit_code, second.exit_code) == (0, 0)
-    assert "12 documents: 12 brought in, 0 were there, 0 failed" in first.stdout
+    assert "12 documents: 12 inserted, 0 existed, 0 failed" in first.stdout
     told = json.loads(second.stdout)
     assert (told["synced"], told["skipped"], told["failed"]) == (0, 12, 0)
 
@@ -154,8 +154,8 @@ def test_texts_of_others_cannot_steer_the_terminal(tmp_path: Path) -> None:
     ("arguments", "told"),
     [
         (("nothing",), "no such query"),
-        (("runs", "--sql", "SELECT 1"), "two questions at once"),
-        (("runs", "--csv", "--json"), "two forms at once"),
+        (("runs", "--sql", "SELECT 1"), "two queries"),
+        (("runs", "--csv", "--json"), "several output formats"),
         (("--sql", "SELECT 1", "--session", "s-1"), "--sql takes no filters"),
         (("--sql", "DROP TABLE run"), "not a query that can be answered"),
         (("runs", "--session", "nix"), "no such session"),

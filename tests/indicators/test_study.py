@@ -14,20 +14,18 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.indicators.worlds import of_values, on_disk, session
-from workbench import runs
-from workbench.errors import ConfigError, InputError
-from workbench.indicators.archive import CONTROL
+from workbench.core.errors import BrokenInvariantError, ConfigError, InputError
+from workbench.indicators.analysis.effects import compare_session
 from workbench.indicators.command import app
-from workbench.indicators.contract import Indicator, parameter, result
-from workbench.indicators.controls import Controls
-from workbench.indicators.effects import compared
+from workbench.indicators.config import NotebookConfig
+from workbench.indicators.contract.indicator import Indicator, parameter, result
+from workbench.indicators.contract.new_indicator import build_trial_table
 from workbench.indicators.invariants import check_study
-from workbench.indicators.mixing import Mixing
-from workbench.indicators.notebook_config import NotebookConfig
-from workbench.indicators.recommending.recommendation import recommend
-from workbench.indicators.recommending.request import request
-from workbench.indicators.study import Study, study, verdict
-from workbench.indicators.trial_table import tried_table
+from workbench.indicators.recommendation.recommendation_request import build_request
+from workbench.indicators.recommendation.recommender import recommend
+from workbench.indicators.store.archive import CONTROL
+from workbench.indicators.study import LiveMix, MixControls, Study, build_study, decide_verdict
+from workbench.runs import run_folder
 
 CASES = ("Sort", "Sin")
 LOGS = {"fast": (-0.4, 0.3), "slow": (0.5, -0.05)}
@@ -50,16 +48,16 @@ def folder(tmp_path: Path) -> Path:
 
 def made(folder: Path, tmp_path: Path, **settings: object) -> Study:
     config = NotebookConfig(session=str(folder), **settings)
-    return study(config, runs.start("indicators", tmp_path / "out", config=config.model_dump()))
+    return build_study(config, run_folder.start_run("indicators", tmp_path / "out", config=config.model_dump()))
 
 
 def test_a_session_becomes_an_answer_with_its_tables_in_the_run_folder(folder: Path, tmp_path: Path) -> None:
     config = NotebookConfig(session=str(folder), mix="Sort=1")
-    run = runs.start("indicators", tmp_path / "out", config=config.model_dump())
-    found = study(config, run)
-    assert verdict(found) == "valid"
-    assert found.answer.startswith("Fast: +4")
-    assert found.answer.endswith("Over 1 Sort.")
+    run = run_folder.start_run("indicators", tmp_path / "out", config=config.model_dump())
+    found = build_study(config, run)
+    assert decide_verdict(found) == "valid"
+    assert found.answer.startswith("Use fast: 4")
+    assert found.answer.endswith(" Mix: 1 Sort.")
     names = {entry["name"]: entry["rows"] for entry in run.record["tables"]}
     assert names["runs"] == names["observations"] == 80
     assert {"effects", "drift", "judgements", "recommendations", "excluded", "justifications"} <= set(names)
@@ -77,8 +75,8 @@ def test_another_mix_gives_another_stack(folder: Path, tmp_path: Path) -> None:
     assert "on your hardware" in own
     assert made(folder, tmp_path, mix="Sin=1").recommendation.answer.stack == "slow"
     even = made(folder, tmp_path)
-    assert even.answer.endswith("Over equal weights of Sort, Sin.")
-    assert any(step.startswith("Weigh what your work is made of") for step in even.next_steps())
+    assert even.answer.endswith(" Mix: equal weights of Sort, Sin.")
+    assert any(step.startswith("Weigh the metrics as your work does") for step in even.next_steps())
 
 
 def pinning(found: Study) -> list[str]:
@@ -97,7 +95,7 @@ def test_the_command_that_pins_gives_the_stack_that_was_recommended(folder: Path
 
 def test_the_command_that_pins_has_all_that_the_notebook_asked_for(folder: Path, tmp_path: Path) -> None:
     found = made(folder, tmp_path, mix="Sort=1")
-    asked = request(mix="Sort=1", type="stable", require=("numpy<2", "numpy>=1.26"))
+    asked = build_request(mix="Sort=1", type="stable", require=("numpy<2", "numpy>=1.26"))
     words = pinning(replace(found, recommendation=replace(found.recommendation, request=asked)))
     assert words[4:-2] == ["--mix", "Sort=1", "--type", "stable", "--require", "numpy<2", "--require", "numpy>=1.26"]
 
@@ -105,31 +103,33 @@ def test_the_command_that_pins_has_all_that_the_notebook_asked_for(folder: Path,
 def test_a_session_whose_control_is_told_apart_recommends_nothing(tmp_path: Path) -> None:
     plan = session(("base", "fast", "slow"), CASES)
     found = made(on_disk(tmp_path / "s", plan, values(control=0.2)), tmp_path)
-    assert verdict(found) == "invalid"
+    assert decide_verdict(found) == "invalid"
     assert found.recommendation.answer.stack is None
     assert any("control" in reason for reason in found.reasons)
     assert found.answer.startswith("Nothing is recommended")
-    assert found.next_steps()[0].startswith("Choose nothing by this session.")
+    assert found.next_steps()[0].startswith("Choose nothing by this session")
     assert found.check()["holds"].all()
 
 
 def test_an_invariant_that_is_broken_stops_and_is_named() -> None:
-    found = compared(of_values(session(("base", "fast", "slow"), CASES), values()))
-    said = recommend(found, request())
+    found = compare_session(of_values(session(("base", "fast", "slow"), CASES), values()))
+    said = recommend(found, build_request())
     wrong = found.effects.with_columns(
         ratio=pl.when(pl.col("arm") == "fast").then(pl.col("low") * 1.0001).otherwise(pl.col("ratio"))
     )
     broken = type(found)(found.observed, wrong, found.drift, found.judgement)
-    with pytest.raises(InputError, match="an invariant does not hold") as caught:
+    with pytest.raises(BrokenInvariantError, match="an invariant does not hold") as caught:
         check_study(broken, said)
-    assert "ratios that are not those of their rounds" in str(caught.value)
+    assert "ratios that do not follow from their rounds" in str(caught.value)
 
 
 def test_moved_weights_move_the_recommendation_and_the_sentence() -> None:
-    mixing = Mixing(compared(of_values(session(("base", "fast", "slow"), CASES), values())), request(mix="Sort=1"))
+    mixing = LiveMix(
+        compare_session(of_values(session(("base", "fast", "slow"), CASES), values())), build_request(mix="Sort=1")
+    )
     assert mixing.weights == {"Sin": 0.0, "Sort": 1.0}
     assert mixing.recommendation.answer.stack == "fast"
-    controls = Controls(mixing)
+    controls = MixControls(mixing)
     assert "fast" in controls.sentence.value
     controls.sliders["Sin"].value = 1.0
     controls.sliders["Sort"].value = 0.0
@@ -155,15 +155,15 @@ def test_a_session_too_large_to_be_moved_in_the_page_is_drawn_for_a_small_mix_an
     stacks = tuple(f"stack-{number}" for number in range(10))
     rng = np.random.default_rng(1)
     runs_of = {(arm, case): list(5 * np.exp(rng.normal(0, 0.01, 30))) for arm in (*stacks, CONTROL) for case in cases}
-    found = compared(of_values(session(stacks, cases), runs_of))
-    small = Mixing(found, request(mix="case-01=0.7,case-16=0.3"))
+    found = compare_session(of_values(session(stacks, cases), runs_of))
+    small = LiveMix(found, build_request(mix="case-01=0.7,case-16=0.3"))
     told = small.chart().to_dict()
     assert "15 metrics of weight 0 not drawn" in told["title"]["subtitle"]
     assert [one["value"] for one in told["params"] if one["name"].startswith("weight_")] == [0.7, 0.3]
-    whole = Mixing(found, request())
-    assert "takes more than 5,000 measurements" in str(whole.chart())
+    whole = LiveMix(found, build_request())
+    assert "more than 5,000 measurements" in str(whole.chart())
     # What is moved in the page is drawn as soon as it has room.
-    whole.set(dict.fromkeys(cases[1:], 0.0))
+    whole.set_weights(dict.fromkeys(cases[1:], 0.0))
     assert "16 metrics of weight 0 not drawn" in whole.chart(sliders=False).to_dict()["title"]["subtitle"]
 
 
@@ -172,7 +172,7 @@ def test_live_controls_show_sliders_and_the_chart(
 ) -> None:
     shown: list[object] = []
     monkeypatch.setattr("IPython.display.display", lambda thing, **_: shown.append(thing))
-    Controls(made(folder, tmp_path).mixing).show()
+    MixControls(made(folder, tmp_path).mixing).show()
     assert [type(thing).__name__ for thing in shown] == ["VBox", "LayerChart"]
 
 
@@ -180,7 +180,7 @@ def test_a_name_of_a_metric_is_escaped_in_the_sentence() -> None:
     name = "<script>alert(1)</script>"
     plan = session(("base", name), CASES)
     series = {(name if arm == "fast" else arm, case): v for (arm, case), v in values().items() if arm != "slow"}
-    controls = Controls(Mixing(compared(of_values(plan, series)), request(mix="Sort=1")))
+    controls = MixControls(LiveMix(compare_session(of_values(plan, series)), build_request(mix="Sort=1")))
     assert "<script>" not in controls.sentence.value
 
 
@@ -205,7 +205,7 @@ class Square(Indicator):
 
 
 def test_an_indicator_is_tried_in_a_process_of_its_own() -> None:
-    assert tried_table(Square, {"n": 5}).select("field", "role", "value", "unit").rows() == [
+    assert build_trial_table(Square, {"n": 5}).select("field", "role", "value", "unit").rows() == [
         ("n", "parameter", "5", ""),
         ("elapsed_ms", "result", "25", "ms"),
     ]
@@ -216,6 +216,6 @@ def test_a_script_that_prints_something_else_is_refused() -> None:
         script: ClassVar[str] = "print('{}')\n"
 
     with pytest.raises(InputError, match="no document of this indicator"):
-        tried_table(Broken)
+        build_trial_table(Broken)
     with pytest.raises(ConfigError, match="unknown parameter"):
-        tried_table(Square, {"m": 1})
+        build_trial_table(Square, {"m": 1})

@@ -7,20 +7,20 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.indicators.archive import (
+from workbench.indicators.analysis.observations import Observations, build_observations
+from workbench.indicators.store.archive import (
     CONTROL,
     Arm,
     Hardware,
-    Measured,
     PlannedCase,
     PlannedMetric,
     Result,
+    RunDetails,
     Session,
     inspection_id,
     write_result,
     write_session,
 )
-from workbench.indicators.observations import Observed, observed_of
 
 BASELINE = "base"
 HARDWARE = Hardware(key="host-0", cpu_model="simulated", cores=2, memory_bytes=1 << 34)
@@ -92,7 +92,7 @@ def result(
         usage={"ru_utime": 0.1},
         start_datetime="2026-11-21T00:00:00+00:00",
         end_datetime="2026-11-21T00:00:01+00:00",
-        workbench=Measured(
+        workbench=RunDetails(
             session_id=plan.session_id,
             arm=arm,
             case=case,
@@ -111,14 +111,14 @@ def result(
     )
 
 
-def of_values(plan: Session, values: Mapping[tuple[str, str], Sequence[float | None]], **more: object) -> Observed:
+def of_values(plan: Session, values: Mapping[tuple[str, str], Sequence[float | None]], **more: object) -> Observations:
     """A session with these values by arm and case, one a round; null: the run failed."""
     found = []
     for (arm, case), series in values.items():
         for number, value in enumerate(series):
             made = result(plan, arm, case, number, value, status="ok" if value is not None else "timeout", **more)
             found.append((inspection_id(plan.session_id, arm, case), number, made))
-    return observed_of(plan, found)
+    return build_observations(plan, found)
 
 
 def on_disk(folder: Path, plan: Session, values: Mapping[tuple[str, str], Sequence[float | None]]) -> Path:
@@ -142,7 +142,7 @@ def drifting(seed: int, runs: int) -> np.ndarray:
     return host + noise
 
 
-def equal_stacks(seed: int, design: str, rounds: int = 10, cases: Sequence[str] = ("Sort", "Matmul")) -> Observed:
+def equal_stacks(seed: int, design: str, rounds: int = 10, cases: Sequence[str] = ("Sort", "Matmul")) -> Observations:
     """Four copies of one stack on a drifting machine, measured in rounds or as blocks; every difference is made up."""
     plan = session(("base", "one", "two"), cases, looks=(rounds,))
     names = [arm.name for arm in plan.arms]

@@ -8,8 +8,8 @@ from typing import Any
 import polars as pl
 from pydantic import BaseModel, Field
 
-from workbench import runs
-from workbench.tables import Column, Table
+from workbench.core.tables import Column, Table
+from workbench.runs import run_folder as runs_run_folder
 
 OPERATORS = Table(
     "operators",
@@ -26,9 +26,11 @@ class Settings(BaseModel):
     label: str = ""
 
 
-def run_folder(out: Path, *, area: str = "adds", answer: str | None = "3.", **config: Any) -> runs.Run:
+def run_folder(out: Path, *, area: str = "adds", answer: str | None = "3.", **config: Any) -> runs_run_folder.Run:
     """A run that succeeded, with a table and a report."""
-    run = runs.start(area, out, config={"left": 2, "label": "two"} | config, command="workbench run adds")
+    run = runs_run_folder.start_run(
+        area, out, config={"left": 2, "label": "two"} | config, command="workbench run adds"
+    )
     frame = pl.DataFrame({"operator": ["Sort", "Join", "<b>Filter</b>"], "time_s": [10.0, None, 9.0]})
     run.write_table(OPERATORS, frame)
     run.record |= {"verdict": "valid", "answer": answer}

@@ -11,8 +11,8 @@ import pytest
 from tests.conftest import ROOT
 from tests.live.making import Settings, run_folder
 from workbench.live import panel as panels
-from workbench.live import results
-from workbench.live.panel import Panel, notebook_of, panel_of
+from workbench.live import result_widgets
+from workbench.live.panel import Panel, find_notebook, get_panel
 
 NOTEBOOKS = ROOT / "tests" / "fakes" / "notebooks"
 CELL = {"left": 1, "label": "of the cell"}
@@ -42,7 +42,7 @@ def test_a_chosen_run_gives_its_settings_to_the_form_and_shows_what_it_found(not
     run_folder(tmp_path, left=7, label="seven")
     panel = made(notebook, tmp_path)
     panel.grid.selected = 0
-    assert panel.values() == {"left": 7, "label": "seven"}
+    assert panel.read_values() == {"left": 7, "label": "seven"}
     assert "a report" in panel.results.report.value
     (grid,) = panel.results.place.children
     assert [column["label"] for column in grid.table["columns"]] == ["operator", "time (s)"]
@@ -56,17 +56,17 @@ def test_the_last_finished_run_is_offered_after_a_restart(notebook: Path, tmp_pa
     panel = made(notebook, tmp_path)
     assert panel.last.layout.display == ""
     panel.last.click()
-    assert panel.values() == {"left": 7, "label": "seven"}
+    assert panel.read_values() == {"left": 7, "label": "seven"}
     panel.back.click()
-    assert panel.values() == CELL
+    assert panel.read_values() == CELL
 
 
 def test_a_run_of_another_version_gives_what_is_still_known(notebook: Path, tmp_path: Path) -> None:
     run_folder(tmp_path, left=7, gone=1)
     panel = made(notebook, tmp_path)
     panel.grid.selected = 0
-    assert panel.values()["left"] == 7
-    assert "also had gone" in panel.reading.value
+    assert panel.read_values()["left"] == 7
+    assert "no longer has: gone" in panel.reading.value
 
 
 def test_everything_from_a_run_is_escaped(notebook: Path, tmp_path: Path) -> None:
@@ -76,8 +76,8 @@ def test_everything_from_a_run_is_escaped(notebook: Path, tmp_path: Path) -> Non
     run.save()
     panel = made(notebook, tmp_path)
     panel.grid.selected = 0
-    panel.form.set({"label": EVIL})
-    shown = [panel.results.said.value, panel.reading.value, panel.bar.sentence.value]
+    panel.form.set_values({"label": EVIL})
+    shown = [panel.results.heading.value, panel.reading.value, panel.bar.sentence.value]
     assert [text for text in shown if "<script" in text or "<img" in text] == []
     frame = panel.results.report.value
     assert frame.count("<") == 2  # the frame and its end: the page is text within an attribute
@@ -88,7 +88,7 @@ def test_everything_from_a_run_is_escaped(notebook: Path, tmp_path: Path) -> Non
 def test_a_failed_run_says_why_in_place_of_an_answer(tmp_path: Path) -> None:
     run = run_folder(tmp_path, answer=None)
     run.end("failed", {"cell_number": 2, "source": "x", "error_name": "ValueError", "error": EVIL})
-    said = results.headline(run)
+    said = result_widgets.render_run_headline(run)
     assert "ValueError: &lt;script" in said
     assert "failed" in said
 
@@ -96,31 +96,31 @@ def test_a_failed_run_says_why_in_place_of_an_answer(tmp_path: Path) -> None:
 def test_a_table_that_is_no_table_says_so(tmp_path: Path) -> None:
     run = run_folder(tmp_path)
     (run.tables_folder / "broken.parquet").write_text("x")
-    assert [name for name, _ in results.tables_of(run)] == ["broken", "operators"]
-    assert "wb-problem" in results.table_widget(run.tables_folder / "broken.parquet").value
+    assert [name for name, _ in result_widgets.list_run_tables(run)] == ["broken", "operators"]
+    assert "wb-problem" in result_widgets.create_table_widget(run.tables_folder / "broken.parquet").value
 
 
 def test_a_huge_report_is_not_put_into_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "MOST_REPORT_BYTES", 10)
-    assert "iframe" not in results.frame_of(run_folder(tmp_path))
+    monkeypatch.setattr(result_widgets, "MAX_REPORT_BYTES", 10)
+    assert "iframe" not in result_widgets.render_report_frame(run_folder(tmp_path))
 
 
 def test_a_report_that_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
     run = run_folder(tmp_path)
     run.report.unlink()
     os.mkfifo(run.report)
-    assert "not a regular file" in results.frame_of(run)
+    assert "not a regular file" in result_widgets.render_report_frame(run)
 
 
 def test_the_panel_keeps_its_values_until_the_cell_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORKBENCH_OUT", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(panels, "_panels", {})
-    first = panel_of("adds", Settings, CELL)
+    first = get_panel("adds", Settings, CELL)
     first.form.inputs["label"].value = "changed"
-    again = panel_of("adds", Settings, CELL)
-    assert again.values()["label"] == "changed"
-    assert panel_of("adds", Settings, CELL | {"left": 3}).values() == CELL | {"left": 3}
+    again = get_panel("adds", Settings, CELL)
+    assert again.read_values()["label"] == "changed"
+    assert get_panel("adds", Settings, CELL | {"left": 3}).read_values() == CELL | {"left": 3}
 
 
 def test_a_change_after_the_cell_ran_is_told(notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +137,7 @@ def test_the_notebooks_file_is_the_one_that_jupyter_names(tmp_path: Path, monkey
     for name in ("01_adds.ipynb", "01_adds-Copy1.ipynb", "_adds.ipynb"):
         (tmp_path / name).write_text("{}")
     monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
-    assert notebook_of("adds", tmp_path) == tmp_path / "01_adds.ipynb"
+    assert find_notebook("adds", tmp_path) == tmp_path / "01_adds.ipynb"
     monkeypatch.setenv("JPY_SESSION_NAME", "/elsewhere/01_adds-Copy1.ipynb")
-    assert notebook_of("adds", tmp_path) == tmp_path / "01_adds-Copy1.ipynb"
-    assert notebook_of("none", tmp_path / "..") is None
+    assert find_notebook("adds", tmp_path) == tmp_path / "01_adds-Copy1.ipynb"
+    assert find_notebook("none", tmp_path / "..") is None

@@ -143,13 +143,13 @@ def run(
 
 
 def _environment(line: str) -> dict[str, str]:
-    from workbench.spark.java import environment
+    from workbench.spark.jvm import build_spark_environment
 
     pytest.importorskip("pyspark", reason="pyspark is not installed (pip install -r requirements.lock)")
     if line == "3.5":
-        return dict(os.environ) | environment()
+        return dict(os.environ) | build_spark_environment()
     try:
-        return dict(os.environ) | environment() | spark4.environment()
+        return dict(os.environ) | build_spark_environment() | spark4.environment()
     except RuntimeError as error:
         pytest.skip(f"Spark {spark4.VERSION} cannot be had here: {error}")
 

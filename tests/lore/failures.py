@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests import jvm
-from workbench.errors import WorkbenchError
+from workbench.core.errors import WorkbenchError
 from workbench.lore import dump
 
 if TYPE_CHECKING:
@@ -140,8 +140,8 @@ def _failing_leaf(spark: SparkSession) -> DataFrame:
     return spark.createDataFrame(rows, "a int").where("a > 3")
 
 
-def dump_all(folder: Path) -> dict[str, Any]:
-    """Every case dumped: by name its folder and what was said of it, or why not."""
+def dump_all(folder: Path, *, quick: bool = False) -> dict[str, Any]:
+    """Every case dumped: by name its folder and what was said of it, or why not; `quick`: the first case alone."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master(MASTER)
@@ -161,6 +161,10 @@ def dump_all(folder: Path) -> dict[str, Any]:
         ((lore_id, url),) = dumped.folders.items()
         found[name] = {"lore_id": lore_id, "url": url, "said": dumped.warnings[0] if failed else None}
 
+    if quick:
+        keep("udf-on", _udf(spark))
+        spark.stop()
+        return found
     for adaptive in ("on", "off"):
         spark.conf.set("spark.sql.adaptive.enabled", str(adaptive == "on").lower())
         for name, make in FAILING.items():
@@ -184,9 +188,12 @@ def _one_spark() -> Iterator[None]:
     The Java of each took three quarters of its time. As a user runs it, in a process of its own, stands at the end of
     `test_failing_and_bisect`, and in `test_replaying`.
     """
-    from workbench.lore import session
+    from workbench.lore.spark_bridge import replay_session
 
-    with session.fresh(master=MASTER, settings=FAST_START) as spark, pytest.MonkeyPatch.context() as patch:
+    with (
+        replay_session.fresh_session(master=MASTER, settings=FAST_START) as spark,
+        pytest.MonkeyPatch.context() as patch,
+    ):
 
         def shared(
             *, master: str, settings: Mapping[str, str], also_allowed: str
@@ -194,7 +201,7 @@ def _one_spark() -> Iterator[None]:
             assert (master, dict(settings), also_allowed) == (MASTER, {"spark.driver.memory": "4g"}, "")
             return contextlib.nullcontext(spark.newSession())
 
-        patch.setattr(session, "fresh", shared)
+        patch.setattr(replay_session, "fresh_session", shared)
         yield
 
 
@@ -205,17 +212,17 @@ def work_all(folder: Path, dumped: dict[str, Any]) -> dict[str, Any]:
 
 
 def _work_all(folder: Path, dumped: dict[str, Any]) -> dict[str, Any]:
-    from workbench.lore.bisecting import BisectOptions, bisect
-    from workbench.lore.replaying import Options, replay
+    from workbench.lore.bisection.input_bisection import BisectOptions, bisect_dump
+    from workbench.lore.replays.operator_replay import ReplayOptions, replay_dump
 
     def verified(url: str) -> dict[str, Any]:
-        return replay(url, Options(repeat=0, master=MASTER), report=print).model_dump()
+        return replay_dump(url, ReplayOptions(repeat=0, master=MASTER), report=print).model_dump()
 
     def searched(name: str, **options: Any) -> dict[str, Any]:
         path = dumped[name]["url"].removeprefix("file:")
         chosen = BisectOptions(master=MASTER, **options)
         try:
-            return bisect(path, chosen, report=print).model_dump()
+            return bisect_dump(path, chosen, report=print).model_dump()
         except WorkbenchError as error:
             return {"refused": str(error)}
 
@@ -240,6 +247,25 @@ def _work_all(folder: Path, dumped: dict[str, Any]) -> dict[str, Any]:
     return {"checks": checks, "searches": searches, "small": small}
 
 
+def work_quick(folder: Path) -> dict[str, Any]:
+    """One case dumped as it failed, and searched for the rows that its error needs."""
+    from workbench.lore.bisection.input_bisection import BisectOptions, bisect_dump
+
+    dumped = dump_all(folder, quick=True)
+    path = dumped["udf-on"]["url"].removeprefix("file:")
+    with _one_spark():
+        search = bisect_dump(path, BisectOptions(master=MASTER, out=str(folder / "smaller")), report=print)
+    return {"dump": dumped, "search": search.model_dump()}
+
+
+def quick_outcome(folder: Path) -> dict[str, Any]:
+    """What `work_quick` wrote in a process of its own."""
+    pytest.importorskip("pyspark", reason="pyspark is not installed (pip install -r requirements.lock)")
+    _process("quick", folder)
+    found: dict[str, Any] = json.loads((folder / "quick.json").read_text())
+    return found
+
+
 def outcome(folder: Path) -> dict[str, Any]:
     """What both processes wrote, by `dump` and `work`. The tests' config folder must be set."""
     pytest.importorskip("pyspark", reason="pyspark is not installed (pip install -r requirements.lock)")
@@ -251,13 +277,13 @@ def outcome(folder: Path) -> dict[str, Any]:
 
 
 def _process(work: str, folder: Path) -> None:
-    from workbench.spark.java import environment
+    from workbench.spark.jvm import build_spark_environment
 
     with open(folder / f"{work}.log", "wb") as log:
         done = subprocess.run(
             [sys.executable, "-m", "tests.lore.failures", work, str(folder)],
             cwd=ROOT,
-            env=dict(os.environ) | environment() | {"SPARK_LOCAL_IP": "127.0.0.1"},
+            env=dict(os.environ) | build_spark_environment() | {"SPARK_LOCAL_IP": "127.0.0.1"},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -271,7 +297,12 @@ def main() -> None:
     """One of the two processes."""
     jvm.remember_names()
     work, place = sys.argv[1], Path(sys.argv[2])
-    written = dump_all(place) if work == "dump" else work_all(place, json.loads((place / "dump.json").read_text()))
+    if work == "quick":
+        written = work_quick(place)
+    elif work == "dump":
+        written = dump_all(place)
+    else:
+        written = work_all(place, json.loads((place / "dump.json").read_text()))
     (place / f"{work}.json").write_text(json.dumps(written))
 
 

@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 from tests.lore.small_dump import java_stream
-from workbench.lore import session
-from workbench.lore.bridge import bridge
-from workbench.lore.inspection.javastream import class_names
-from workbench.lore.javaclasses import PLAN_SERIAL_FILTER, refused
+from workbench.lore.dump_reader.java_stream import list_class_names
+from workbench.lore.spark_bridge import replay_session
+from workbench.lore.spark_bridge.spark_internals import connect_bridge
+from workbench.lore.trust.allow_lists import PLAN_SERIAL_FILTER, list_refused_classes
 
 GADGETS = {
     "commons-collections": "org.apache.commons.collections.functors.ConstantTransformer",
@@ -69,11 +69,13 @@ def read(found: Any, data: bytes, serial_filter: str | None = None) -> str:
 
 
 def main() -> None:
-    with session.fresh(master="local[2]", settings={"spark.sql.shuffle.partitions": "3"}) as spark:
-        found = bridge(spark)
+    with replay_session.fresh_session(master="local[2]", settings={"spark.sql.shuffle.partitions": "3"}) as spark:
+        found = connect_bridge(spark)
         frame = spark.range(5).selectExpr("id + 1 as a").filter("a > 2")
         operator = frame._jdf.queryExecution().sparkPlan()
-        plan = found.serialize(operator.withNewChildren(found.seq([found.stub(operator.child().output())])))
+        plan = found.serialize(
+            operator.withNewChildren(found.to_scala_seq([found.build_empty_leaf(operator.child().output())]))
+        )
         own = found.serialize(found.jvm.javax.management.BadAttributeValueExpException(None))
         document = {
             "filter": found.jvm.java.lang.System.getProperty("jdk.serialFilter"),
@@ -81,9 +83,9 @@ def main() -> None:
             "error": failure(spark),
             "gadgets": {name: read(found, java_stream(gadget)) for name, gadget in GADGETS.items()},
             "own_gadget": read(found, own),
-            "own_gadget_refused": refused(class_names(own)),
+            "own_gadget_refused": list_refused_classes(list_class_names(own)),
             "plan": read(found, plan, PLAN_SERIAL_FILTER),
-            "plan_refused": refused(class_names(plan)),
+            "plan_refused": list_refused_classes(list_class_names(plan)),
             "rdd_in_plan": read(found, java_stream("org.apache.spark.rdd.MapPartitionsRDD"), PLAN_SERIAL_FILTER),
         }
     print(json.dumps(document))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from workbench.lore.plan import Tree
+    from workbench.lore.spark_bridge.physical_plan import PlanTree
 
 SETTINGS = {
     "spark.sql.shuffle.partitions": "3",
@@ -47,15 +47,16 @@ def main() -> None:
 
 def capture_all(out: Path, adaptive: str) -> Facts:
     """Run every scenario in one session with hooks."""
-    from workbench.lore import inline, session
+    from workbench.lore.jvm import inline_capture
+    from workbench.lore.spark_bridge import replay_session
 
     (out / "events").mkdir()
     logged = {"spark.eventLog.enabled": "true", "spark.eventLog.compress": "false"}
     confs = SETTINGS | logged | {"spark.eventLog.dir": (out / "events").as_uri()}
     confs["spark.sql.adaptive.enabled"] = "true" if adaptive == "on" else "false"
-    settings = inline.enable(confs, say=print)
+    settings = inline_capture.enable_inline(confs, say=print)
     found: Facts = {}
-    with session.fresh(master="local[2]", settings=settings, filtered=False) as spark:
+    with replay_session.fresh_session(master="local[2]", settings=settings, filtered=False) as spark:
         for name, function in _scenarios.items():
             print(name, flush=True)
             found[name] = function(spark, out / name)
@@ -64,20 +65,22 @@ def capture_all(out: Path, adaptive: str) -> Facts:
 
 def verify_all(out: Path) -> Facts:
     """Replay every dump below a folder in a session that never heard of hooks."""
-    from workbench.lore import session, trust, verifying
-    from workbench.lore.bridge import bridge
-    from workbench.lore.rebuild import rebuild
-    from workbench.lore.store import Store
+    from workbench.lore.dumps.dump_store import DumpStore
+    from workbench.lore.replays import output_verification
+    from workbench.lore.spark_bridge import replay_session
+    from workbench.lore.spark_bridge.operator_isolation import rebuild_operator
+    from workbench.lore.spark_bridge.spark_internals import connect_bridge
+    from workbench.lore.trust import trust_check
 
     found: Facts = {}
-    with session.fresh(master="local[2]", settings=SETTINGS, filtered=True) as spark:
+    with replay_session.fresh_session(master="local[2]", settings=SETTINGS, filtered=True) as spark:
         for folder in sorted(out.glob("*/loreId-*")):
-            sidecar = trust.check(folder)
-            session.like_the_dump(spark, sidecar)
-            bridged = bridge(spark)
-            store = Store(bridged, str(folder))
-            rebuilt = rebuild(store, sidecar, (folder / "plan.meta").read_bytes(), bridged)
-            told = verifying.verify(store, sidecar, rebuilt)
+            sidecar = trust_check.check_trust(folder)
+            replay_session.apply_dump_settings(spark, sidecar)
+            bridged = connect_bridge(spark)
+            store = DumpStore(bridged, str(folder))
+            rebuilt = rebuild_operator(store, sidecar, (folder / "plan.meta").read_bytes(), bridged)
+            told = output_verification.verify_replay(store, sidecar, rebuilt)
             found.setdefault(folder.parent.name, {})[sidecar.operator] = {
                 "passed": told.passed,
                 "row_for_row": told.row_for_row,
@@ -88,7 +91,7 @@ def verify_all(out: Path) -> Facts:
     return found
 
 
-def _ids(tree: Tree, **partitions: str) -> str:
+def _ids(tree: PlanTree, **partitions: str) -> str:
     """Operators by name with partitions: the first that has subqueries, else the first."""
     by_name: dict[str, int] = {}
     for lore_id, node in sorted(tree.nodes.items(), key=lambda one: (not one[1].subqueries, one[0])):
@@ -98,24 +101,24 @@ def _ids(tree: Tree, **partitions: str) -> str:
 
 def _captured(frame: DataFrame, path: Path, partitions: dict[str, str], **settings: Any) -> Facts:
     """Tag the query, run it anew with hooks by an ordinary action, and say what came of it."""
-    from workbench.errors import WorkbenchError
-    from workbench.lore.config import settings as settings_of
-    from workbench.lore.failure import failure_of
-    from workbench.lore.inline import Capture, _tree
+    from workbench.core.errors import WorkbenchError
+    from workbench.lore.config import build_dump_settings as settings_of
+    from workbench.lore.jvm.inline_capture import InlineCapture, _final_tree
+    from workbench.lore.spark_bridge.query_runs import describe_failure
 
-    tree = _tree(frame)
+    tree = _final_tree(frame)
     ids = _ids(tree, **partitions)
     again, rows, failure = frame.alias("again"), None, None
-    capture = Capture(tree, settings_of(ids=ids, path=str(path), mode="inline", **settings))
+    capture = InlineCapture(tree, settings_of(ids=ids, path=str(path), mode="inline", **settings))
     with capture:
         try:
             rows = [list(row) for row in again.collect()]
         except Exception as error:  # noqa: BLE001 - what the query dies of is looked at
-            failure = failure_of(error)
+            failure = describe_failure(error)
     plan = str(again._jdf.queryExecution().executedPlan().toString())
     refused = None
     try:
-        capture.finish(failure)
+        capture.write_dumps(failure)
     except WorkbenchError as error:
         refused = str(error)
     left = sorted(one.name for one in path.iterdir()) if path.exists() else []
@@ -239,15 +242,17 @@ def failing(spark: SparkSession, path: Path) -> Facts:
 @scenario
 def another_query(spark: SparkSession, path: Path) -> Facts:
     """Armed for one query, and another is run."""
-    from workbench.errors import WorkbenchError
-    from workbench.lore.config import settings
-    from workbench.lore.inline import Capture, _tree
+    from workbench.core.errors import WorkbenchError
+    from workbench.lore.config import build_dump_settings
+    from workbench.lore.jvm.inline_capture import InlineCapture, _final_tree
 
-    tree = _tree(_join(spark))
-    with Capture(tree, settings(ids=_ids(tree, SortMergeJoin="*"), path=str(path), mode="inline")) as capture:
+    tree = _final_tree(_join(spark))
+    with InlineCapture(
+        tree, build_dump_settings(ids=_ids(tree, SortMergeJoin="*"), path=str(path), mode="inline")
+    ) as capture:
         spark.range(10).count()
     try:
-        capture.finish()
+        capture.write_dumps()
     except WorkbenchError as error:
         return {"refused": str(error), "left": sorted(one.name for one in path.iterdir()) if path.exists() else []}
     return {"refused": None}

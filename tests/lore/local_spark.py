@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from workbench.lore import trust
+from workbench.lore.trust import trust_check
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from workbench.lore.sidecar import Sidecar
-    from workbench.lore.verifying import Verification
+    from workbench.lore.dumps.dump_sidecar import Sidecar
+    from workbench.lore.replays.output_verification import Verification
 
 ROOT = Path(__file__).parents[2]
 SMALL = {
@@ -40,10 +40,10 @@ MARKS = [
 @contextlib.contextmanager
 def local(**settings: str) -> Iterator[SparkSession]:
     """A session on two cores whose queries have three partitions; keys are written with __ for a dot."""
-    from workbench.lore import session
+    from workbench.lore.spark_bridge import replay_session
 
     changed = {key.replace("__", "."): value for key, value in settings.items()}
-    with session.fresh(master="local[2]", filtered=False, settings=SMALL | changed) as spark:
+    with replay_session.fresh_session(master="local[2]", filtered=False, settings=SMALL | changed) as spark:
         left = spark.range(0, 300, 1, 3).selectExpr("id % 40 AS k", "id * 0.5D AS v", "concat('n', id % 7) AS s")
         left.createOrReplaceTempView("a")
         spark.range(0, 30, 1, 2).selectExpr("id AS k", "concat('name', id) AS name").createOrReplaceTempView("b")
@@ -52,13 +52,13 @@ def local(**settings: str) -> Iterator[SparkSession]:
 
 def lore_id(frame: DataFrame, name: str) -> int:
     """The id of the only operator of this name; of the topmost for `root`."""
-    from workbench.lore.plan import Tree
+    from workbench.lore.spark_bridge.physical_plan import PlanTree
 
-    nodes = Tree.of(frame).nodes
+    nodes = PlanTree.from_frame(frame).nodes
     found = [number for number, node in nodes.items() if node.name == name]
     if name == "root":
         return max(nodes)
-    assert len(found) == 1, Tree.of(frame).render()
+    assert len(found) == 1, PlanTree.from_frame(frame).render_text()
     return found[0]
 
 
@@ -73,19 +73,21 @@ def dumped(frame: DataFrame, name: str, path: Path | str, partitions: Any = None
 
 def verified(spark: SparkSession, folder: Path, **options: Any) -> Verification:
     """What `verify` says of a dump, in this session."""
-    from workbench.lore.bridge import bridge
-    from workbench.lore.rebuild import rebuild
-    from workbench.lore.store import Store
-    from workbench.lore.verifying import verify
+    from workbench.lore.dumps.dump_store import DumpStore
+    from workbench.lore.replays.output_verification import verify_replay
+    from workbench.lore.spark_bridge.operator_isolation import rebuild_operator
+    from workbench.lore.spark_bridge.spark_internals import connect_bridge
 
-    sidecar, found = trust.check(folder), bridge(spark)
-    store = Store(found, str(folder))
-    return verify(store, sidecar, rebuild(store, sidecar, (folder / "plan.meta").read_bytes(), found), **options)
+    sidecar, found = trust_check.check_trust(folder), connect_bridge(spark)
+    store = DumpStore(found, str(folder))
+    return verify_replay(
+        store, sidecar, rebuild_operator(store, sidecar, (folder / "plan.meta").read_bytes(), found), **options
+    )
 
 
 def signed_anew(folder: Path, sidecar: Sidecar) -> None:
     """Write a changed plan.json as this user would have."""
-    (folder / "plan.json").write_text(trust.sign(sidecar).model_dump_json(indent=1))
+    (folder / "plan.json").write_text(trust_check.sign_sidecar(sidecar).model_dump_json(indent=1))
 
 
 def lore_command(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:

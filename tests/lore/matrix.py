@@ -24,7 +24,7 @@ from tests.lore import matrix_data, queries
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from workbench.lore.plan import Tree
+    from workbench.lore.spark_bridge.physical_plan import PlanTree
 
 # Small enough that many partitions have several batches.
 BATCH_ROWS = 1_000
@@ -90,7 +90,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def _session(options: argparse.Namespace) -> Iterator[SparkSession]:
-    from workbench.lore import session
+    from workbench.lore.spark_bridge import replay_session
 
     settings = SETTINGS | {"spark.sql.adaptive.enabled": "true" if options.adaptive == "on" else "false"}
     # Thousands of small jobs: what the second compiler of the JVM gains, it never earns back.
@@ -102,7 +102,9 @@ def _session(options: argparse.Namespace) -> Iterator[SparkSession]:
     settings["spark.executor.extraJavaOptions"] = " ".join(java[:2])
     settings["spark.driver.extraJavaOptions"] = " ".join(java)
     # Only a replay loads what files name.
-    with session.fresh(master=options.master, settings=settings, filtered=options.work == "replay") as spark:
+    with replay_session.fresh_session(
+        master=options.master, settings=settings, filtered=options.work == "replay"
+    ) as spark:
         yield spark
 
 
@@ -126,12 +128,12 @@ def _confs(spark: SparkSession, one: queries.Query) -> Iterator[None]:
             spark.conf.unset(key) if value is None else spark.conf.set(key, value)
 
 
-def _tree(spark: SparkSession, one: queries.Query) -> tuple[DataFrame, Tree]:
-    from workbench.lore.running import tagged
+def _tree(spark: SparkSession, one: queries.Query) -> tuple[DataFrame, PlanTree]:
+    from workbench.lore.spark_bridge.query_runs import tag_plan
 
     frame = one.make(spark)
     # Without AQE the plan is final before anything runs.
-    return frame, tagged(frame, run=spark.conf.get("spark.sql.adaptive.enabled") == "true", labels=False)
+    return frame, tag_plan(frame, run=spark.conf.get("spark.sql.adaptive.enabled") == "true", labels=False)
 
 
 def _dump_all(spark: SparkSession, chosen: list[queries.Query], out: Path) -> dict[str, Any]:
@@ -150,8 +152,8 @@ def _dump_all(spark: SparkSession, chosen: list[queries.Query], out: Path) -> di
         begun = time.monotonic()
         with _confs(spark, one):
             frame, tree = _tree(spark, one)
-            record["trees"][one.name] = tree.shape()
-            references = [node.kind for node in tree.root.walk() if node.lore_id is None]
+            record["trees"][one.name] = tree.plan_shape()
+            references = [node.kind for node in tree.root.iter_nodes() if node.lore_id is None]
             record["operators"] += [_record(one, None, kind) for kind in references]
             record["operators"] += [_dumped(tree, lore_id, one, out) for lore_id in sorted(tree.nodes)]
             # The root has the last id.
@@ -162,11 +164,11 @@ def _dump_all(spark: SparkSession, chosen: list[queries.Query], out: Path) -> di
 
 
 def _said_to_a_stream(spark: SparkSession) -> str | None:
-    from workbench.errors import ConfigError
-    from workbench.lore.running import tagged
+    from workbench.core.errors import ConfigError
+    from workbench.lore.spark_bridge.query_runs import tag_plan
 
     try:
-        tagged(spark.readStream.format("rate").load())
+        tag_plan(spark.readStream.format("rate").load())
     except ConfigError as error:
         return str(error)
     return None
@@ -176,31 +178,31 @@ def _record(one: queries.Query, lore_id: int | None, kind: str) -> dict[str, Any
     return {"query": one.name, "lore_id": lore_id, "kind": SAME_CLASS.get(kind, kind), "refused": None, "error": None}
 
 
-def _dumped(tree: Tree, lore_id: int, one: queries.Query, out: Path) -> dict[str, Any]:
+def _dumped(tree: PlanTree, lore_id: int, one: queries.Query, out: Path) -> dict[str, Any]:
     from workbench.lore.config import DumpSettings
-    from workbench.lore.dumping import dump_tree
+    from workbench.lore.dumps.operator_dump import dump_plan
 
     record = _record(one, lore_id, tree.nodes[lore_id].kind)
     settings = DumpSettings(
         ids=f"{lore_id}[*]", path=str(out / one.name), strict=False, batch_rows=BATCH_ROWS, keep_output_rows=0
     )
     try:
-        record["refused"] = dump_tree(tree, settings).refused.get(lore_id)
+        record["refused"] = dump_plan(tree, settings).refused.get(lore_id)
     except Exception as error:  # noqa: BLE001 - what cannot be dumped must not hide the others
         record["error"] = f"{type(error).__name__}: {error}"[:4000]
     return record
 
 
-def _answer(frame: DataFrame, tree: Tree) -> str:
+def _answer(frame: DataFrame, tree: PlanTree) -> str:
     """What the query itself gives, by Spark's own texts of the values: knows nothing of fingerprints."""
     plan = frame._jdf.queryExecution()
-    return _digest(tree.bridge, plan.toRdd(), tree.bridge.listed(plan.executedPlan().output()))
+    return _digest(tree.bridge, plan.toRdd(), tree.bridge.to_list(plan.executedPlan().output()))
 
 
 def _digest(bridge: Any, rdd: Any, attributes: list[Any]) -> str:
-    from workbench.lore import fingerprint
+    from workbench.lore.replays import output_verification
 
-    frame = fingerprint.numbered(bridge.quiet(), rdd, attributes)
+    frame = output_verification.number_columns(bridge.quiet_bridge(), rdd, attributes)
     rows = frame.selectExpr(*(f"cast({name} as string) {name}" for name in frame.columns)).collect()
     lines = sorted(json.dumps(list(row)) for row in rows)
     digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
@@ -213,7 +215,7 @@ def _replay_all(spark: SparkSession, chosen: list[queries.Query], out: Path) -> 
         begun = time.monotonic()
         with _confs(spark, one):
             tree = _tree(spark, one)[1]
-            record["trees"][one.name] = tree.shape()
+            record["trees"][one.name] = tree.plan_shape()
         folders = sorted((out / one.name).glob("loreId-*"), key=lambda path: int(path.name.split("-")[1]))
         for folder in folders:
             is_root = folder.name == f"loreId-{tree.root.lore_id}"
@@ -225,27 +227,28 @@ def _replay_all(spark: SparkSession, chosen: list[queries.Query], out: Path) -> 
 def _replayed(
     spark: SparkSession, one: queries.Query, folder: Path, answers: dict[str, str], *, is_root: bool
 ) -> dict[str, Any]:
-    from workbench.lore import session, trust
-    from workbench.lore.bridge import bridge
-    from workbench.lore.rebuild import rebuild
-    from workbench.lore.store import Store
-    from workbench.lore.verifying import verify
+    from workbench.lore.dumps.dump_store import DumpStore
+    from workbench.lore.replays.output_verification import verify_replay
+    from workbench.lore.spark_bridge import replay_session
+    from workbench.lore.spark_bridge.operator_isolation import rebuild_operator
+    from workbench.lore.spark_bridge.spark_internals import connect_bridge
+    from workbench.lore.trust import trust_check
 
     lore_id = int(folder.name.split("-")[1])
     record = {"query": one.name, "lore_id": lore_id, "passed": False, "row_for_row": False, "said": None}
     try:
-        sidecar = trust.check(folder)
+        sidecar = trust_check.check_trust(folder)
         # Of its own, so that settings of one dump are not those of the next.
         child = spark.newSession()
-        session.like_the_dump(child, sidecar)
-        found = bridge(child)
-        store = Store(found, str(folder))
-        rebuilt = rebuild(store, sidecar, (folder / "plan.meta").read_bytes(), found)
-        verification = verify(store, sidecar, rebuilt)
+        replay_session.apply_dump_settings(child, sidecar)
+        found = connect_bridge(child)
+        store = DumpStore(found, str(folder))
+        rebuilt = rebuild_operator(store, sidecar, (folder / "plan.meta").read_bytes(), found)
+        verification = verify_replay(store, sidecar, rebuilt)
         record |= {"passed": verification.passed, "row_for_row": verification.row_for_row}
         record |= {"said": "; ".join([verification.answer, *verification.note])}
         if is_root and verification.passed:
-            answers[one.name] = _digest(found, rebuilt.rdd(), rebuilt.attributes)
+            answers[one.name] = _digest(found, rebuilt.output_rdd(), rebuilt.attributes)
     except Exception as error:  # noqa: BLE001 - a replay that dies must not hide the others
         record["said"] = f"{type(error).__name__}: {error}"[:4000]
     return record

@@ -9,12 +9,12 @@ from typing import Any
 import polars as pl
 
 from tests.lore.small_dump import FILTER, sidecar_of
-from workbench.lore.inspection import tables as inspected
-from workbench.lore.inspection.inspecting import DumpFound, Inspection
-from workbench.lore.outcome import Outcome
-from workbench.lore.picking import TREE
-from workbench.lore.replaying import Replayed
-from workbench.lore.sidecar import InputEntry, Output, PartitionPrint, Sidecar
+from workbench.lore import tables as inspected
+from workbench.lore.dump_reader.dump_inspection import InspectedDump, Inspection
+from workbench.lore.dumps.dump_sidecar import InputEntry, Output, PartitionPrint, Sidecar
+from workbench.lore.replays.operator_replay import ReplayResult
+from workbench.lore.replays.replay_outcome import ReplayOutcome
+from workbench.lore.tables import PLAN_TREE
 
 ROWS = {0: 30, 2: 10}
 
@@ -44,7 +44,7 @@ def inspection(found: Sidecar | None, rows: dict[int, int] | None = None, *, who
          "rows_share": count / 40, "skew_ratio": count / 20, "note": ""}
         for number, count in rows.items()
     ]  # fmt: skip
-    dump = DumpFound(3, Path("loreId-3"), origin="workbench", sidecar=found, whole=whole)
+    dump = InspectedDump(3, Path("loreId-3"), origin="workbench", sidecar=found, whole=whole)
     return Inspection(
         [dump], inspected.BATCHES.frame(batches), inspected.PARTITIONS.frame(partitions), inspected.COLUMNS.frame([])
     )
@@ -59,7 +59,7 @@ def timings(seconds: dict[str, tuple[float, ...]], scan_s: float = 0.1) -> list[
     ]
 
 
-def replayed(seconds: dict[str, tuple[float, ...]] | None = None, **changed: Any) -> Replayed:
+def replayed(seconds: dict[str, tuple[float, ...]] | None = None, **changed: Any) -> ReplayResult:
     """A replay that passed; with sides A and B, or one called replay."""
     seconds = {"A": (0.4, 0.42, 0.41), "B": (0.8, 0.81, 0.84)} if seconds is None else seconds
     sides = [
@@ -85,20 +85,20 @@ def replayed(seconds: dict[str, tuple[float, ...]] | None = None, **changed: Any
         "comparison": {"equal": True, "n_a": 7, "n_b": 7, "only_a": [], "only_b": []} if len(sides) == 2 else None,
         "plans": {"A": "Filter (a#7L > 2)"},
     }
-    return Replayed(**(values | changed))
+    return ReplayResult(**(values | changed))
 
 
-def outcome(replay: Replayed | None = None, *, refused: str | None = None, **changed: Any) -> Outcome:
+def outcome(replay: ReplayResult | None = None, *, refused: str | None = None, **changed: Any) -> ReplayOutcome:
     """All of it; without a replay one that passed, unless it was refused."""
     found = sidecar()
     replay = replayed() if replay is None and refused is None else replay
     values: dict[str, Any] = {"inspection": inspection(found), "sidecar": found} | changed
-    return Outcome(Path("loreId-3"), values["inspection"], values["sidecar"], replay, refused)
+    return ReplayOutcome(Path("loreId-3"), values["inspection"], values["sidecar"], replay, refused)
 
 
 def plan(*operators: tuple[str, int, int | None, int | None, str | None], fused: int | None = None) -> pl.DataFrame:
     """Table `TREE` of a chain, root first: name, id, rows in, rows out, and why it is refused."""
-    return TREE.frame(
+    return PLAN_TREE.frame(
         [
             {"position": place, "lore_id": lore_id, "parent": place - 1 if place else None, "depth": place,
              "operator": name, "text": f"[loreId={lore_id}] {name} [a#{lore_id}L]", "n_rows": n_rows, "time_ms": None,
@@ -113,7 +113,7 @@ CHAIN = plan(
     ("Filter", 3, 40, 7, None),
     ("SortMergeJoin", 2, 50, 40, None),
     ("Exchange", 1, 50, None, None),
-    ("FileScan parquet", 0, None, 50, "it is a leaf: it has no input but its source"),
+    ("FileScan parquet", 0, None, 50, "it is a leaf: its only input is its source"),
 )
 
 __all__ = ["CHAIN", "FILTER", "inspection", "outcome", "plan", "replayed", "sidecar", "timings"]

@@ -8,8 +8,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench.lore import trust
-from workbench.lore.sidecar import FileEntry, InputColumn, InputEntry, Output, PartitionPrint, Sidecar, Versions
+from workbench.lore.dumps.dump_sidecar import (
+    FileEntry,
+    InputColumn,
+    InputEntry,
+    Output,
+    PartitionPrint,
+    Sidecar,
+    Versions,
+)
+from workbench.lore.trust import trust_check
 
 FILTER = "org.apache.spark.sql.execution.FilterExec"
 COLUMN = InputColumn(name="a", stored_as="a", type="long", nullable=True, expr_id=7)
@@ -87,7 +95,7 @@ def write_dump(folder: Path, files: Mapping[str, bytes] | None = None, /, *, sig
         path.write_bytes(data)
     sidecar = sidecar_of(files, **changed)
     folder.mkdir(parents=True, exist_ok=True)
-    write_sidecar(folder, trust.sign(sidecar) if sign else sidecar)
+    write_sidecar(folder, trust_check.sign_sidecar(sidecar) if sign else sidecar)
     return folder
 
 

@@ -9,10 +9,9 @@ import polars as pl
 import pytest
 
 from tests.lore import outcomes
-from workbench.errors import InputError
-from workbench.lore.charts import chart_partitions, chart_ratios, chart_times
-from workbench.lore.inspection.tables import PARTITIONS
-from workbench.lore.plan_chart import chart_plan
+from workbench.core.errors import InputError
+from workbench.lore.charts import chart_partitions, chart_plan, chart_ratios, chart_times
+from workbench.lore.tables import PARTITIONS
 
 
 def partitions(*n_rows: int | None, lore_ids: tuple[int, ...] = (7,)) -> pl.DataFrame:

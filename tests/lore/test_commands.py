@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 
 from tests.lore.local_spark import MARKS
-from workbench.cli import main
-from workbench.lore import trust
+from workbench.cli.app import main
+from workbench.lore.trust import trust_check
 
 JOIN = "SELECT b.name, count(*) n FROM a JOIN b ON a.k = b.k GROUP BY b.name"
 SMALL = (
@@ -82,7 +82,7 @@ REFUSED = [
     (("dump", "--sql", "SELECT 1", "--ids", "1[*]", "--path", "d", "--mask", "a=zip"), "'hash' or 'null'"),
     (("dump", "--sql", "SELECT 1", "--ids", "1[*]", "--path", "d", "--mode", "zip"), "'post-hoc' or 'inline'"),
     (("dump", "--sql", "SELECT 1", "--ids", "1[*]", "--path", "d", "--max-bytes", "much"), "not a size"),
-    (("dump", "--sql", "SELECT 1", "--ids", "1[*]", "--path", "d", "--tagged", "nowhere"), "--tagged nowhere"),
+    (("dump", "--sql", "SELECT 1", "--ids", "1[*]", "--path", "d", "--tagged", "nowhere"), "where: nowhere"),
     (("dump", "--sql", "SELECT 1", "--failed", "--path", "d", "--ids", "1[*]"), "found: --ids"),
     (("dump", "--sql", "SELECT 1", "--failed", "--path", "d", "--tagged", "nowhere"), "found: --tagged"),
     (("dump", "--sql", "SELECT 1", "--failed", "--path", "d", "--mode", "inline"), "found: --mode inline"),
@@ -135,7 +135,7 @@ class TestInSpark:
         dumped = lore("dump", "--sql", JOIN, *arguments, "--mask", "k=hash")
         assert (dumped.code, dumped.err) == (0, "")
         folder = Path("my dumps/q") / f"loreId-{join['lore_id']}"
-        sidecar = trust.check(folder)
+        sidecar = trust_check.check_trust(folder)
         assert sidecar.operator == "SortMergeJoin"
         assert sidecar.masked is not None
         assert "note: " in dumped.out, "the join compares what is masked"
@@ -144,7 +144,7 @@ class TestInSpark:
 
         other = lore("dump", "--sql", JOIN + " HAVING n > 3", *arguments[:-1], "other")
         assert other.code == 2
-        assert "the plan is another than the one that was tagged" in other.err
+        assert "the plan differs from the tagged one" in other.err
         assert "Filter" in other.err
         assert not Path("other").exists()
 

@@ -6,10 +6,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
-from workbench.errors import ConfigError
-from workbench.lore.config import KEYS, PREFIX, DumpSettings, boolean, from_session, settings, size_bytes
-from workbench.lore.selection import ALL, parse
+from tests.conftest import ROOT
+from workbench.core.errors import ConfigError
+from workbench.execution import parameters
+from workbench.lore.config import (
+    KEYS,
+    PREFIX,
+    DumpSettings,
+    NotebookConfig,
+    build_dump_settings,
+    format_operator_id,
+    parse_boolean,
+    parse_size,
+    settings_from_session,
+)
+from workbench.lore.dumps.operator_selection import ALL_PARTITIONS, parse_selection
+from workbench.report.page import read_executed_notebook
 
 
 def keys(**given: str) -> Any:
@@ -29,14 +43,14 @@ def test_the_keys_are_the_plugins() -> None:
 
 
 def test_a_session_without_keys_dumps_nothing_and_has_the_plugins_defaults() -> None:
-    found = from_session({}.get)
+    found = settings_from_session({}.get)
     assert found == DumpSettings()
     assert (found.ids, found.path, found.strict, found.tag_enabled) == ({}, "", True, True)
     assert (found.skip_plan_dump, found.original_names, found.max_bytes) == (False, True, None)
 
 
 def test_the_keys_of_a_session_are_read() -> None:
-    found = from_session(
+    found = settings_from_session(
         keys(
             idsToDump="1[0 2], 4[*]",
             dumpPath=" dumps/a ",
@@ -46,50 +60,50 @@ def test_the_keys_of_a_session_are_read() -> None:
             parquet__useOriginalSchemaNames="false",
         )
     )
-    assert found.ids == parse("1[0 2], 4[*]")
+    assert found.ids == parse_selection("1[0 2], 4[*]")
     assert (found.path, found.tag_enabled, found.skip_plan_dump) == ("dumps/a", True, True)
     assert (found.strict, found.original_names) == (False, False)
 
 
 def test_arguments_win_over_keys_and_none_leaves_the_key() -> None:
     get = keys(idsToDump="1[*]", dumpPath="a", nonStrictMode__enabled="true")
-    found = from_session(get, ids={2: [0]}, path=None, strict=True)
-    assert (found.ids, found.path, found.strict) == (parse("2[0]"), "a", True)
+    found = settings_from_session(get, ids={2: [0]}, path=None, strict=True)
+    assert (found.ids, found.path, found.strict) == (parse_selection("2[0]"), "a", True)
 
 
 def test_a_key_that_an_argument_replaces_is_not_read() -> None:
-    assert from_session(keys(idsToDump="nonsense", dumpPath="a"), ids="3[*]").ids == {3: ALL}
+    assert settings_from_session(keys(idsToDump="nonsense", dumpPath="a"), ids="3[*]").ids == {3: ALL_PARTITIONS}
 
 
 def test_ids_without_a_path_name_both_ways_to_give_one() -> None:
     for get, given in ((keys(idsToDump="1[*]"), {}), (keys(), {"ids": "1[*]"}), (keys(dumpPath=" "), {"ids": "1[*]"})):
         with pytest.raises(ConfigError) as error:
-            from_session(get, **given)
-        assert "ids are chosen, but not where to dump them" in str(error.value)
+            settings_from_session(get, **given)
+        assert "ids are given without a dump path" in str(error.value)
         assert "spark.rapids.sql.lore.dumpPath" in str(error.value)
         assert "path=" in str(error.value)
 
 
 def test_ids_with_tagging_switched_off_are_a_contradiction() -> None:
-    with pytest.raises(ConfigError, match="ids are switched off"):
-        from_session(keys(idsToDump="1[*]", dumpPath="a", tag__enabled="false"))
-    assert from_session(keys(tag__enabled="false")).tag_enabled is False
+    with pytest.raises(ConfigError, match="tagging is disabled"):
+        settings_from_session(keys(idsToDump="1[*]", dumpPath="a", tag__enabled="false"))
+    assert settings_from_session(keys(tag__enabled="false")).tag_enabled is False
 
 
 @pytest.mark.parametrize("key", [key for key, (_, read) in KEYS.items() if key not in ("idsToDump", "dumpPath")])
 @pytest.mark.parametrize("text", ["yes", "1", "", "on", "truee", "0"])
 def test_a_boolean_that_spark_refuses_is_refused_with_its_key(key: str, text: str) -> None:
     with pytest.raises(ConfigError) as error:
-        from_session({PREFIX + key: text}.get)
+        settings_from_session({PREFIX + key: text}.get)
     assert error.value.facts == {"where": PREFIX + key, "found": repr(text), "allowed": ["true", "false"], "do": None}
 
 
 def test_a_bad_text_of_ids_names_the_key_it_was_given_by() -> None:
     with pytest.raises(ConfigError) as error:
-        from_session(keys(idsToDump="1[0, 2]", dumpPath="a"))
+        settings_from_session(keys(idsToDump="1[0, 2]", dumpPath="a"))
     assert error.value.facts["where"] == "spark.rapids.sql.lore.idsToDump"
     with pytest.raises(ConfigError) as error:
-        from_session(keys(), ids="1", path="a")
+        settings_from_session(keys(), ids="1", path="a")
     assert error.value.facts["where"] == "ids"
 
 
@@ -108,8 +122,8 @@ def test_a_bad_text_of_ids_names_the_key_it_was_given_by() -> None:
     ],
 )
 def test_sizes_are_read_in_powers_of_1024(value: object, n_bytes: int) -> None:
-    assert size_bytes(value) == n_bytes
-    assert settings(max_bytes=value).max_bytes == n_bytes
+    assert parse_size(value) == n_bytes
+    assert build_dump_settings(max_bytes=value).max_bytes == n_bytes
 
 
 @pytest.mark.parametrize(
@@ -117,26 +131,26 @@ def test_sizes_are_read_in_powers_of_1024(value: object, n_bytes: int) -> None:
 )
 def test_what_is_no_size_is_refused(value: object) -> None:
     with pytest.raises(ConfigError) as error:
-        settings(max_bytes=value)
+        build_dump_settings(max_bytes=value)
     assert error.value.facts["where"] == "max_bytes"
 
 
 @pytest.mark.parametrize("value", [1, 0, None, "yes", 1.0])
 def test_what_is_neither_true_nor_false_is_refused(value: object) -> None:
     with pytest.raises(ConfigError):
-        boolean(value, where="x")
+        parse_boolean(value, where="x")
 
 
 def test_an_unknown_setting_lists_those_there_are() -> None:
     with pytest.raises(ConfigError) as error:
-        settings(idz="1[*]")
+        build_dump_settings(idz="1[*]")
     assert error.value.facts["found"] == ["idz"]
     assert next(iter(DumpSettings.model_fields)) in str(error.value.facts["allowed"])
 
 
 def test_all_faults_of_the_arguments_are_said_at_once() -> None:
     with pytest.raises(ConfigError) as error:
-        settings(batch_rows=0, keep_output_rows=-1, mode="online", mask={"a": "blur"}, columns={0: []})
+        build_dump_settings(batch_rows=0, keep_output_rows=-1, mode="online", mask={"a": "blur"}, columns={0: []})
     told = str(error.value)
     assert all(name in told for name in ("batch_rows", "keep_output_rows", "mode", "mask.a", "columns"))
     assert "Traceback" not in told
@@ -157,16 +171,48 @@ def test_all_faults_of_the_arguments_are_said_at_once() -> None:
 )
 def test_values_of_a_wrong_type_or_range_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
-        settings(**given)
+        build_dump_settings(**given)
 
 
 def test_columns_are_of_every_input_or_by_input_and_paths_may_be_objects() -> None:
-    assert settings(columns=["a", "b"]).columns == ["a", "b"]
-    assert settings(columns={1: ["a"]}).columns == {1: ["a"]}
-    assert settings(path=Path("dumps", "x"), ids="1[*]").path == str(Path("dumps", "x"))
+    assert build_dump_settings(columns=["a", "b"]).columns == ["a", "b"]
+    assert build_dump_settings(columns={1: ["a"]}).columns == {1: ["a"]}
+    assert build_dump_settings(path=Path("dumps", "x"), ids="1[*]").path == str(Path("dumps", "x"))
 
 
 def test_settings_do_not_change_once_made() -> None:
-    made = settings(batch_rows=5)
+    made = build_dump_settings(batch_rows=5)
     with pytest.raises(ValueError, match="frozen"):
         made.batch_rows = 6
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"query_file": ""}, "query_file, or dump_folder"),
+    ({"query_file": "q.sql", "ids": "3[0]", "partition": 1}, "not both"),
+    ({"query_file": "q.sql", "dump_folder": "s3a://bucket/dump"}, "on this machine"),
+    ({"query_file": "q.sql", "dump_path": "hdfs://host/dump"}, "on this machine"),
+    ({"query_file": "q.sql", "repeat": -1}, "greater than or equal to 0"),
+    ({"query_file": "q.sql", "engine": "velox"}, "'spark' or 'comet'"),
+    ({"query_file": "q.sql", "level": 1.0}, "less than 1"),
+    ({"query_file": "q.sql", "idz": "1"}, "Extra inputs"),
+]
+
+
+@pytest.mark.parametrize(("given", "reason"), REFUSED)
+def test_what_cannot_be_is_refused_with_the_reason(given: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        NotebookConfig(**given)
+
+
+def test_an_id_alone_means_all_its_partitions_or_the_one_that_is_named() -> None:
+    assert NotebookConfig(query_file="q.sql", ids=" 10 ").selection == "10[*]"
+    assert NotebookConfig(query_file="q.sql", ids="10", partition=3).selection == "10[3]"
+    assert NotebookConfig(query_file="q.sql", ids="10[0 2]").selection == "10[0 2]"
+    assert NotebookConfig(query_file="q.sql").selection == ""
+    assert format_operator_id(4, None) == "4[*]"
+
+
+def test_the_notebook_has_a_parameter_for_every_field_and_no_other() -> None:
+    declared = parameters.read_parameters(read_executed_notebook(ROOT / "notebooks" / "02_lore.ipynb"))
+    assert [one.name for one in declared] == list(NotebookConfig.model_fields)
+    NotebookConfig(**{one.name: one.default for one in declared})

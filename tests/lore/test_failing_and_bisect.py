@@ -15,7 +15,7 @@ import pytest
 
 from tests.lore import failures
 from workbench.lore import bisect
-from workbench.lore.sidecar import Sidecar
+from workbench.lore.dumps.dump_sidecar import Sidecar
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(3000)]
 
@@ -201,7 +201,7 @@ class TestSearchForADifference:
     def test_sides_that_give_the_same_leave_nothing_to_find(self, made: dict[str, Any]) -> None:
         found = made["work"]["searches"]["same"]
         assert (found["reproduced"], found["minimal"], found["inputs"]) == (False, None, [])
-        assert found["answer"] == f"not reproduced: both sides give the same: {failures.N_ROWS} rows"
+        assert found["answer"] == f"not reproduced: both sides give the same output: {failures.N_ROWS} rows"
 
     def test_an_operator_that_neither_fails_nor_is_compared_leaves_nothing_to_find(self, made: dict[str, Any]) -> None:
         found = made["work"]["searches"]["no_question"]

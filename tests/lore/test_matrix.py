@@ -16,7 +16,7 @@ import pytest
 
 from tests.lore import queries
 from tests.lore.configuration import Outcome, run
-from workbench.lore.sidecar import Sidecar
+from workbench.lore.dumps.dump_sidecar import Sidecar
 
 pytestmark = pytest.mark.timeout(1500)
 
@@ -29,8 +29,8 @@ REFUSED = {
     "RangeExec": "it is a leaf",
     "EmptyRelationExec": "it is a leaf",
     "CommandResultExec": "it is a leaf",
-    "AQEShuffleReadExec": "it only says how shuffle partitions are put together",
-    "BroadcastExchangeExec": "it makes the other side's table",
+    "AQEShuffleReadExec": "it only regroups shuffle partitions",
+    "BroadcastExchangeExec": "it builds the table of a join",
     "SubqueryExec": "it only carries a subquery's result",
     "SubqueryBroadcastExec": "it only carries a subquery's result",
     "ReusedSubqueryExec": "it only points to another subquery",

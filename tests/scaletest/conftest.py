@@ -14,18 +14,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from workbench.errors import MissingToolError
-from workbench.scaletest import names
-from workbench.scaletest.connection import Connection, target
-from workbench.scaletest.localcluster import binaries, cluster, guard
-from workbench.scaletest.localcluster.cluster import LocalCluster
-from workbench.scaletest.localcluster.settings import Limit, Pool
+from workbench.core.errors import MissingToolError
+from workbench.scaletest.cluster_api import object_names
+from workbench.scaletest.cluster_api.connection import Connection, load_target
+from workbench.scaletest.local_cluster import cluster_lifecycle, owner_guard, program_providers
+from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
+from workbench.scaletest.local_cluster.cluster_record import ClientLimit, NodePool
 
 PREFIX = "test-"
 # Ten times Kubernetes' own, so that tests wait for nothing that they do not test.
 QUICK = {
-    "kube-controller-manager": Limit(qps=200, burst=400),
-    "kube-scheduler": Limit(qps=500, burst=1000),
+    "kube-controller-manager": ClientLimit(qps=200, burst=400),
+    "kube-scheduler": ClientLimit(qps=500, burst=1000),
 }
 
 
@@ -36,15 +36,15 @@ def need(reason: str) -> None:
     pytest.skip(reason)
 
 
-def programs(*, kai: bool = False) -> binaries.Binaries:
+def programs(*, kai: bool = False) -> program_providers.Binaries:
     """The control plane's programs, or the test is skipped."""
     try:
-        found = binaries.find()
+        found = program_providers.find_binaries()
     except MissingToolError:
-        need(f"no control plane's programs ({binaries.BUILD}, or ${binaries.VARIABLE})")
+        need(f"no control plane's programs ({program_providers.BUILD}, or ${program_providers.VARIABLE})")
         raise
     if kai and found.kai is None:
-        need(f"no programs of KAI ({binaries.BUILD})")
+        need(f"no programs of KAI ({program_providers.BUILD})")
     return found
 
 
@@ -55,17 +55,17 @@ def unique(what: str) -> str:
 
 @pytest.fixture(scope="session")
 def _swept() -> list[str]:
-    return guard.sweep(PREFIX)
+    return owner_guard.stop_orphans(PREFIX)
 
 
 def _session(what: str, **options: object) -> Iterator[LocalCluster]:
     name = unique(what)
-    watcher = guard.watch_over(name)
+    watcher = owner_guard.start_guard(name)
     try:
-        yield cluster.up(name, owner=guard.myself(), timeout_s=300, **options)  # type: ignore[arg-type]
+        yield cluster_lifecycle.start_cluster(name, owner=owner_guard.current_owner(), timeout_s=300, **options)  # type: ignore[arg-type]
     finally:
-        cluster.down(name)
-        guard.released(watcher)
+        cluster_lifecycle.stop_cluster(name)
+        owner_guard.release_guard(watcher)
 
 
 # Of the package, not of the session: a control plane that nobody asks anything still takes a tenth of a core.
@@ -73,14 +73,14 @@ def _session(what: str, **options: object) -> Iterator[LocalCluster]:
 def local_cluster(_swept: list[str]) -> Iterator[LocalCluster]:
     """50 simulated nodes with 8 GPUs each, the stock scheduler, client limits raised."""
     programs()
-    yield from _session("plain", pools=[Pool(nodes=50, gpus=8)], client_limits=QUICK)
+    yield from _session("plain", pools=[NodePool(nodes=50, gpus=8)], client_limits=QUICK)
 
 
 @pytest.fixture(scope="package")
 def kai_cluster(_swept: list[str]) -> Iterator[LocalCluster]:
     """3 nodes with 4 GPUs each, KAI beside the stock scheduler."""
     programs(kai=True)
-    yield from _session("kai", pools=[Pool(nodes=3, gpus=4)], scheduler="kai", client_limits=QUICK)
+    yield from _session("kai", pools=[NodePool(nodes=3, gpus=4)], scheduler="kai", client_limits=QUICK)
 
 
 def fresh_namespace(on: LocalCluster) -> Iterator[str]:
@@ -104,8 +104,8 @@ def kai_namespace(kai_cluster: LocalCluster) -> Iterator[str]:
 
 
 async def _make_namespace(on: LocalCluster, name: str) -> None:
-    labels = {names.ALLOW: "true", names.MANAGED_BY: names.MANAGER}
-    async with Connection(target(on.kubeconfig, on.context)) as api:
+    labels = {object_names.ALLOW: "true", object_names.MANAGED_BY: object_names.MANAGER}
+    async with Connection(load_target(on.kubeconfig, on.context)) as api:
         await api.json("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
         # Pods are refused until the controller has made the namespace's service account.
         path = f"/api/v1/namespaces/{name}/serviceaccounts/default"
@@ -117,5 +117,5 @@ async def _make_namespace(on: LocalCluster, name: str) -> None:
 
 async def _delete_namespace(on: LocalCluster, name: str) -> None:
     """Asked for, not waited for: the controller empties it in its own time, under no other test's name."""
-    async with Connection(target(on.kubeconfig, on.context)) as api:
+    async with Connection(load_target(on.kubeconfig, on.context)) as api:
         await api.request("DELETE", f"/api/v1/namespaces/{name}")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from workbench.scaletest import scenario as scenarios
-from workbench.scaletest.scenario import Scenario
+from workbench.scaletest.scenario import scenario_file as scenarios
+from workbench.scaletest.scenario.scenario_file import Scenario
 
 RUN = "st-0123abcd"
 
@@ -25,7 +25,7 @@ def scenario(*workloads: dict[str, Any], arrival: dict[str, Any] | None = None, 
 def refused(text: str) -> str:
     """What is told of a scenario's text that is wrong."""
     try:
-        scenarios.parse(text)
+        scenarios.parse_scenario(text)
     except scenarios.InputError as error:
         return str(error)
     raise AssertionError("it was taken")

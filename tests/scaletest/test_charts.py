@@ -11,10 +11,11 @@ import polars as pl
 import pytest
 
 from tests.fakes.scale_runs import Plan, analysis, ramp_of
-from workbench.scaletest import charts, live, side_charts
-from workbench.scaletest.analysing import Analysis
-from workbench.scaletest.comparing import compare
-from workbench.scaletest.steps import NAMES
+from workbench.scaletest import charts
+from workbench.scaletest.analysis.run_analysis import Analysis
+from workbench.scaletest.analysis.time_breakdown import STEP_NAMES
+from workbench.scaletest.analysis.variants import compare_variants
+from workbench.scaletest.test_run import live_dashboard
 
 DRAWN = {
     "steps": lambda one: charts.chart_steps(one.quantiles),
@@ -67,7 +68,7 @@ def test_steps_keep_their_order_whatever_their_intervals(tmp_path: Path) -> None
     lossy = analysis(Plan(np.arange(200) / 40, lost=tuple(range(0, 140, 20)), jitter=0.3), tmp_path)
     spec = charts.chart_steps(lossy.quantiles).to_dict()
     (order,) = {tuple(layer["encoding"]["y"]["sort"]) for layer in spec["layer"]}
-    names = [name for name in NAMES if name in order]
+    names = [name for name in STEP_NAMES if name in order]
     assert list(order) == names
 
 
@@ -118,7 +119,7 @@ def test_a_run_without_times_of_ours_is_drawn_by_the_clusters(busy: Analysis) ->
 def spread(*sides: tuple[str, list[float | None]]) -> dict[str, Any]:
     parts = [{"side": side, "run": 1, "duration_s": value} for side, values in sides for value in values]
     schema = {"side": pl.String, "run": pl.Int64, "duration_s": pl.Float64}
-    found: dict[str, Any] = side_charts.chart_spread(pl.DataFrame(parts, schema=schema), "scheduling").to_dict()
+    found: dict[str, Any] = charts.chart_spread(pl.DataFrame(parts, schema=schema), "scheduling").to_dict()
     return found
 
 
@@ -141,8 +142,8 @@ def test_a_step_that_nobody_began_or_ended_is_drawn_empty() -> None:
 
 def test_rows_without_a_ratio_are_counted(busy: Analysis, tmp_path: Path) -> None:
     lossy = analysis(Plan(np.arange(100) / 20, lost=tuple(range(60))), tmp_path)
-    found = compare([busy.quantiles] * 2, [busy.quantiles, lossy.quantiles], names=("default", "kai"))
-    subtitle = side_charts.chart_comparison(found, "default", "kai").to_dict()["title"]["subtitle"]
+    found = compare_variants([busy.quantiles] * 2, [busy.quantiles, lossy.quantiles], names=("default", "kai"))
+    subtitle = charts.chart_comparison(found, "default", "kai").to_dict()["title"]["subtitle"]
     none = found.filter(pl.col("ratio").is_null()).height
     assert none
     assert f"not drawn: {none} rows without a ratio ({none} where kai never got there)" in subtitle
@@ -150,22 +151,24 @@ def test_rows_without_a_ratio_are_counted(busy: Analysis, tmp_path: Path) -> Non
 
 
 def test_a_comparison_is_drawn_with_its_verdicts(busy: Analysis) -> None:
-    found = compare([busy.quantiles] * 2, [busy.quantiles] * 2)
-    spec = side_charts.chart_comparison(found, "default", "kai").to_dict()
+    found = compare_variants([busy.quantiles] * 2, [busy.quantiles] * 2)
+    spec = charts.chart_comparison(found, "default", "kai").to_dict()
     assert spec["title"]["text"] == "In which steps is kai faster than default?"
     assert {row["ratio"] for row in rows(spec)} == {1.0}
 
 
 def test_each_side_has_its_name_in_the_title(busy: Analysis) -> None:
-    both = side_charts.each({"default": busy, "kai": busy}, DRAWN["flow"])
+    both = charts.stack_by_variant({"default": busy, "kai": busy}, DRAWN["flow"])
     assert [chart.to_dict()["title"]["text"].split(":")[0] for chart in both] == ["default", "kai"]
-    (one,) = side_charts.each({"default": busy}, DRAWN["flow"])
+    (one,) = charts.stack_by_variant({"default": busy}, DRAWN["flow"])
     assert not one.to_dict()["title"]["text"].startswith("default")
 
 
 def test_the_live_chart_draws_the_course(tmp_path: Path) -> None:
-    from workbench.scaletest.course import COURSE
+    from workbench.scaletest.test_run.live_dashboard import COURSE
 
     row = {"at_s": 1.0, "accepted": 3, "refused": 0, "made": 2, "scheduled": 1, "running": 0}
-    spec = live.chart_course(COURSE.frame([row | {"scheduled_per_s": 1.0, "p50_s": None, "p95_s": None}])).to_dict()
+    spec = live_dashboard.chart_course(
+        COURSE.frame([row | {"scheduled_per_s": 1.0, "p50_s": None, "p95_s": None}])
+    ).to_dict()
     assert {one["count"] for one in rows(spec)} == {0, 1, 2, 3}

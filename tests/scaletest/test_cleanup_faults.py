@@ -11,13 +11,14 @@ import pytest
 from aiohttp import web
 
 from tests.scaletest.making_scenarios import RUN
-from workbench.errors import ConfigError, InputError
-from workbench.scaletest import cleanup, names
-from workbench.scaletest.cleanup import Cleaned
+from workbench.core.errors import ConfigError, InputError
+from workbench.scaletest.cluster_api import object_names
+from workbench.scaletest.cluster_api.connection import ApiError, Connection, Target
 from workbench.scaletest.commands import cleanup as command
-from workbench.scaletest.connection import ApiError, Connection, Target
-from workbench.scaletest.planning.rights import PODS
-from workbench.scaletest.safety.recording import RECORD, object_name
+from workbench.scaletest.safety import run_cleanup
+from workbench.scaletest.safety.cleanup_record import RECORD_LABEL, build_record_name
+from workbench.scaletest.safety.run_cleanup import CleanupResult
+from workbench.scaletest.scenario.rbac_rules import PODS
 
 SPACE = "tests"
 
@@ -36,8 +37,8 @@ class Scripted:
         """One request."""
         path = request.path
         if path == f"/api/v1/namespaces/{SPACE}":
-            return web.json_response({"metadata": {"name": SPACE, "labels": {names.ALLOW: "true"}}})
-        records = request.query.get("labelSelector") == f"{RECORD}=true"
+            return web.json_response({"metadata": {"name": SPACE, "labels": {object_names.ALLOW: "true"}}})
+        records = request.query.get("labelSelector") == f"{RECORD_LABEL}=true"
         if (key := path + ("?records" if records else "")) in self.answers:
             status, body = self.answers[key]
             return web.json_response(body, status=status)
@@ -47,7 +48,7 @@ class Scripted:
             status = self.faults.pop(0)
             return web.json_response({}, status=status, headers={"Retry-After": "0"})
         query = dict(request.query)
-        assert query["labelSelector"] == names.of_run(RUN)
+        assert query["labelSelector"] == object_names.build_run_selector(RUN)
         self.accepted.add(request.headers["Accept"])
         if request.method == "GET":
             return self._page(query)
@@ -70,17 +71,17 @@ class Scripted:
         return web.json_response({"metadata": about, "items": [{"metadata": {"name": name}} for name in gone]})
 
 
-def cleaned(scripted: Scripted, *spaces: str, **options: Any) -> Cleaned:
+def cleaned(scripted: Scripted, *spaces: str, **options: Any) -> CleanupResult:
     """What a cleanup of pods gives."""
     wanted = spaces or (SPACE,)
     chosen = {"rate_per_s": 1e6} | options
-    return served(scripted, lambda api: cleanup.clean(api, RUN, wanted, [PODS], **chosen))
+    return served(scripted, lambda api: run_cleanup.delete_run_objects(api, RUN, wanted, [PODS], **chosen))
 
 
-def served(scripted: Scripted, work: Callable[[Connection], Awaitable[Cleaned]]) -> Cleaned:
+def served(scripted: Scripted, work: Callable[[Connection], Awaitable[CleanupResult]]) -> CleanupResult:
     """What comes of some work with the scripted server."""
 
-    async def run() -> Cleaned:
+    async def run() -> CleanupResult:
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", scripted.answer)
         runner = web.AppRunner(app)
@@ -101,7 +102,7 @@ def test_no_call_deletes_more_than_a_batch() -> None:
     scripted = Scripted(1234)
     assert cleaned(scripted).complete
     assert len(scripted.deletions) == 13
-    assert {one["limit"] for one in scripted.deletions} == {str(cleanup.BATCH)}
+    assert {one["limit"] for one in scripted.deletions} == {str(run_cleanup.BATCH_SIZE)}
 
 
 def test_a_server_that_deletes_all_at_once_is_fine_too() -> None:
@@ -136,7 +137,7 @@ def test_the_pace_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         slept.append(delay)
         return await real(0)
 
-    monkeypatch.setattr(cleanup.asyncio, "sleep", sleep)
+    monkeypatch.setattr(run_cleanup.asyncio, "sleep", sleep)
     assert cleaned(Scripted(500), rate_per_s=100).complete
     # Five batches of a hundred: a second each, less what the call itself took.
     waits = [one for one in slept if one > 0]
@@ -155,8 +156,9 @@ def test_what_may_not_be_looked_at_is_told_and_the_rest_is_cleaned() -> None:
     found = cleaned(scripted, "closed", SPACE)
     assert scripted.pods == []
     assert (found.left, found.unseen, found.complete) == ({}, ("closed",), False)
-    told = command._text(found)
-    assert "namespace closed may not be looked at: what is left there is NOT KNOWN" in told
+    told = command._format_cleanup(found)
+    assert "namespace closed" in told
+    assert "UNKNOWN" in told
     assert "3 objects" in told
 
 
@@ -170,7 +172,7 @@ def record(run: str, *spaces: str) -> dict[str, Any]:
     """A ConfigMap as a run leaves it."""
     kinds = [["", "v1", "pods"]]
     data = {"run": run, "scenario": "a", "created_at": "2026-01-01", "namespaces": spaces, "kinds": kinds}
-    return {"metadata": {"name": object_name(run), "namespace": SPACE}, "data": {"record.json": json.dumps(data)}}
+    return {"metadata": {"name": build_record_name(run), "namespace": SPACE}, "data": {"record.json": json.dumps(data)}}
 
 
 def test_the_record_of_another_run_that_is_none_is_in_nobodys_way() -> None:
@@ -180,16 +182,16 @@ def test_the_record_of_another_run_that_is_none_is_in_nobodys_way() -> None:
         200,
         {"items": [{"metadata": {"name": "workbench-run-st-00000000"}, "data": {}}]},
     )
-    scripted.answers[f"{path}/{object_name(RUN)}"] = (200, record(RUN, SPACE, "gone"))
-    found = served(scripted, lambda api: cleanup.clean_known(api, RUN, ("other", SPACE)))
+    scripted.answers[f"{path}/{build_record_name(RUN)}"] = (200, record(RUN, SPACE, "gone"))
+    found = served(scripted, lambda api: run_cleanup.delete_recorded_run(api, RUN, ("other", SPACE)))
     assert (found.namespaces, found.gone, found.complete) == ((SPACE, "gone"), ("gone",), True)
     assert scripted.pods == []
 
 
 def test_a_record_under_the_name_of_another_run_is_refused() -> None:
     scripted = Scripted(3)
-    path = f"/api/v1/namespaces/{SPACE}/configmaps/{object_name(RUN)}"
+    path = f"/api/v1/namespaces/{SPACE}/configmaps/{build_record_name(RUN)}"
     scripted.answers[path] = (200, record("st-00000000", SPACE))
     with pytest.raises(InputError, match="not the record of this run"):
-        served(scripted, lambda api: cleanup.clean_known(api, RUN, (SPACE,)))
+        served(scripted, lambda api: run_cleanup.delete_recorded_run(api, RUN, (SPACE,)))
     assert len(scripted.pods) == 3

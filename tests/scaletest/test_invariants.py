@@ -11,12 +11,12 @@ import polars as pl
 import pytest
 
 from tests.fakes.scale_runs import Plan, analysis
-from workbench.errors import InputError
-from workbench.scaletest import facts, invariants
-from workbench.scaletest.analysing import Analysis
-from workbench.scaletest.result_tables import COMPARISON, GPUS
-from workbench.scaletest.sides import Sides
-from workbench.scaletest.tables import GAPS
+from workbench.core.errors import BrokenInvariantError
+from workbench.scaletest import invariants
+from workbench.scaletest.analysis.run_analysis import Analysis
+from workbench.scaletest.analysis.variants import Variants
+from workbench.scaletest.observation import run_conditions
+from workbench.scaletest.tables import COMPARISON, GAPS, GPUS
 
 DUE = np.arange(100) / 20
 
@@ -27,8 +27,8 @@ def run(folder: Path, **more: Any) -> Analysis:
 
 
 def check(*found: Analysis, comparison: pl.DataFrame | None = None) -> pl.DataFrame:
-    sides = Sides(Path(), ("a",), {"a": found})
-    return invariants.check(sides, COMPARISON.frame([]) if comparison is None else comparison)
+    sides = Variants(Path(), ("a",), {"a": found})
+    return invariants.check_variants(sides, COMPARISON.frame([]) if comparison is None else comparison)
 
 
 def test_invariants_hold_for_good_and_for_odd_runs(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_broken_table_is_named(
     found = run(tmp_path)
     assert check(found)["holds"].all()
     found.__dict__.update(breaking(found))
-    with pytest.raises(InputError, match="an invariant does not hold") as error:
+    with pytest.raises(BrokenInvariantError, match="an invariant does not hold") as error:
         check(found)
     assert name in str(error.value)
 
@@ -103,7 +103,7 @@ def test_a_broken_table_is_named(
 def test_an_imported_run_counts_only_what_its_files_tell(tmp_path: Path) -> None:
     found = run(tmp_path)
     found.__dict__["quantiles"] = found.quantiles.filter(pl.col("step") != invariants.TOTAL)
-    imported = Analysis(found.folder, found.test.model_copy(update={"provider": facts.IMPORTED}))
+    imported = Analysis(found.folder, found.test.model_copy(update={"provider": run_conditions.IMPORTED}))
     imported.__dict__.update(found.__dict__ | {"test": imported.test})
     assert check(imported)["holds"].all()
 
@@ -133,7 +133,7 @@ def test_streams_that_are_out_of_order_may_exceed_the_capacity_for_less_than_a_s
     if holds:
         assert check(found)["holds"].all()
         return
-    with pytest.raises(InputError) as error:
+    with pytest.raises(BrokenInvariantError) as error:
         check(found)
     assert "more GPUs allocated than there are" in str(error.value)
 
@@ -141,7 +141,7 @@ def test_streams_that_are_out_of_order_may_exceed_the_capacity_for_less_than_a_s
 def test_while_the_pods_watch_is_away_ends_are_not_seen(tmp_path: Path) -> None:
     gap = {"resource": "pod", "from_s": 4.0, "to_s": 20.0, "reason": "expired", "relisted": True, "recovered": 0}
     assert check(over(tmp_path / "one", 1.0, 10, [gap]))["holds"].all()
-    with pytest.raises(InputError):
+    with pytest.raises(BrokenInvariantError):
         check(over(tmp_path / "two", 1.0, 10, [gap | {"resource": "job"}]))
 
 
@@ -168,6 +168,6 @@ def test_a_claim_needs_an_interval_and_more_than_one_run(comparison: pl.DataFram
     if holds:
         assert check(found, comparison=comparison)["holds"].all()
         return
-    with pytest.raises(InputError, match="an invariant does not hold") as error:
+    with pytest.raises(BrokenInvariantError, match="an invariant does not hold") as error:
         check(found, comparison=comparison)
     assert "claims" in str(error.value)

@@ -14,12 +14,13 @@ import pytest
 import yaml
 
 from tests.scaletest.conftest import fresh_namespace, programs, unique
-from workbench.scaletest import running, scenario
-from workbench.scaletest.analysing import Analysis, analyse
-from workbench.scaletest.limits import CLIENT_LIMIT
-from workbench.scaletest.localcluster import cluster, guard
-from workbench.scaletest.localcluster.cluster import LocalCluster
-from workbench.scaletest.localcluster.settings import DEFAULT_LIMITS, Pool
+from workbench.scaletest import test_run
+from workbench.scaletest.analysis.bottlenecks import CLIENT_LIMIT
+from workbench.scaletest.analysis.run_analysis import Analysis, analyse_run
+from workbench.scaletest.local_cluster import cluster_lifecycle, owner_guard
+from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
+from workbench.scaletest.local_cluster.cluster_record import DEFAULT_LIMITS, NodePool
+from workbench.scaletest.scenario import scenario_file
 
 pytestmark = pytest.mark.cluster
 JOBS, RATE_PER_S = 160, 40
@@ -32,12 +33,14 @@ def default_cluster() -> Iterator[LocalCluster]:
     """20 nodes with 8 GPUs each, as many as there are pods; every client limit is Kubernetes' own."""
     programs()
     name = unique("default")
-    watcher = guard.watch_over(name)
+    watcher = owner_guard.start_guard(name)
     try:
-        yield cluster.up(name, owner=guard.myself(), pools=[Pool(nodes=20, gpus=8)], timeout_s=300)
+        yield cluster_lifecycle.start_cluster(
+            name, owner=owner_guard.current_owner(), pools=[NodePool(nodes=20, gpus=8)], timeout_s=300
+        )
     finally:
-        cluster.down(name)
-        guard.released(watcher)
+        cluster_lifecycle.stop_cluster(name)
+        owner_guard.release_guard(watcher)
 
 
 @pytest.fixture
@@ -55,12 +58,12 @@ def measured(on: LocalCluster, namespace: str, out: Path) -> Analysis:
         "workloads": [{"kind": "Job", "gpus": 1}],
         "limits": {"rate_per_s": 2 * RATE_PER_S},
     }
-    place = running.Place(on.measure_kubeconfig, on.measure_context, on)
+    place = test_run.ClusterAccess(on.measure_kubeconfig, on.measure_context, on)
     # The namespace goes with all that is in it.
-    chosen = running.options(cleanup=False, settle_s=10)
-    found = running.run(scenario.parse(yaml.safe_dump(described)), place, out=out, options=chosen)
+    chosen = test_run.build_options(cleanup=False, settle_s=10)
+    found = test_run.run_test(scenario_file.parse_scenario(yaml.safe_dump(described)), place, out=out, options=chosen)
     assert (found.outcome.acked, found.drained) == (JOBS, "all are done")
-    return analyse(found.folder)
+    return analyse_run(found.folder)
 
 
 def assert_covered(found: Analysis) -> None:

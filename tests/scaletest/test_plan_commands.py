@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.scaletest.test_scenario import SIX_LINES
-from workbench.cli import main
-from workbench.scaletest import planning
-from workbench.scaletest.localcluster.cluster import LocalCluster
+from tests.scaletest.scenario.test_scenario_file import SIX_LINES
+from workbench.cli.app import main
+from workbench.scaletest import scenario as scaletest_scenario
+from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -54,7 +54,7 @@ def test_plan_as_json_is_one_document_and_what_it_writes_is_read_again(
     document = json.loads(text)
     assert code == 0
     assert document["plan"]["objects"] == {"Job": 100}
-    assert document["design_sha256"] == planning.read(tmp_path / "out").design_sha256
+    assert document["design_sha256"] == scaletest_scenario.read_plan(tmp_path / "out").design_sha256
 
 
 def test_rbac_is_yaml_alone(capsys: pytest.CaptureFixture[str], scenario: Path) -> None:
@@ -66,13 +66,13 @@ def test_rbac_is_yaml_alone(capsys: pytest.CaptureFixture[str], scenario: Path) 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("plan",), "which scenario?"),
+        (("plan",), "where: SCENARIO"),
         (("plan", "nowhere.yaml"), "cannot read the file"),
         (("setup", "SCENARIO"), "which cluster?"),
         (("cleanup",), "give a run's id, or --list"),
         (("cleanup", "st-0123abcd"), "which cluster?"),
         (("cleanup", "st-0123abcd", "--cluster", "no-such"), "no such local cluster"),
-        (("cleanup", "st-0123abcd", "--cluster", "a", "--context", "b"), "one cluster, please"),
+        (("cleanup", "st-0123abcd", "--cluster", "a", "--context", "b"), "where: --cluster"),
         (("plan", "SCENARIO", "--scheduler", "a b"), "no name of a scheduler"),
     ],
 )
@@ -124,10 +124,10 @@ def test_a_cluster_that_is_not_ours_must_be_confirmed(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    from workbench.scaletest.localcluster import record
+    from workbench.scaletest.local_cluster import cluster_record
 
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.setattr(record, "names", list)  # as on a machine that did not make it
+    monkeypatch.setattr(cluster_record, "list_cluster_names", list)  # as on a machine that did not make it
     where = ("--kubeconfig", str(local_cluster.kubeconfig), "--context", local_cluster.context)
     code, _, err = run(capsys, "setup", str(scenario), *where)
     assert code == 2

@@ -8,23 +8,24 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from workbench.scaletest import invariants, sides
-from workbench.scaletest.comparing import compare
-from workbench.scaletest.notebook_config import NotebookConfig
-from workbench.scaletest.result_tables import QUANTILES
+from workbench.scaletest import invariants
+from workbench.scaletest.analysis import variants
+from workbench.scaletest.analysis.variants import compare_variants
+from workbench.scaletest.config import NotebookConfig
 from workbench.scaletest.study import Study
+from workbench.scaletest.tables import QUANTILES
 
 SAMPLES = Path(__file__).parents[2] / "data" / "samples" / "scaletest"
 DEFAULT, KAI = "default-scheduler", "kai-scheduler"
 
 
 @pytest.fixture(scope="module")
-def recorded() -> sides.Sides:
-    return sides.read(SAMPLES / "default-and-kai")
+def recorded() -> variants.Variants:
+    return variants.read_variants(SAMPLES / "default-and-kai")
 
 
 @pytest.fixture(scope="module")
-def study(recorded: sides.Sides) -> Study:
+def study(recorded: variants.Variants) -> Study:
     return Study(NotebookConfig(), recorded)
 
 
@@ -37,14 +38,14 @@ def test_ten_runs_of_the_same_are_told_apart_in_at_most_one_step_of_twenty() -> 
         if 0 not in picked:
             continue
         rest = [number for number in range(10) if number not in picked]
-        found = compare([runs[number] for number in picked], [runs[number] for number in rest])
+        found = compare_variants([runs[number] for number in picked], [runs[number] for number in rest])
         claims += found.filter(pl.col("verdict").is_in(["FASTER", "SLOWER"])).height
         rows += found.height
     assert rows > 126 * 10
     assert claims / rows <= 0.05
 
 
-def test_the_runs_are_valid_and_seen_as_a_whole(recorded: sides.Sides) -> None:
+def test_the_runs_are_valid_and_seen_as_a_whole(recorded: variants.Variants) -> None:
     assert recorded.names == (DEFAULT, KAI)
     assert [len(recorded.runs[name]) for name in recorded.names] == [5, 5]
     assert recorded.reasons == ()
@@ -53,13 +54,13 @@ def test_the_runs_are_valid_and_seen_as_a_whole(recorded: sides.Sides) -> None:
         assert run.pods["index"].n_unique() == 650
 
 
-def test_both_sides_had_the_same_plan_but_for_the_scheduler(recorded: sides.Sides) -> None:
+def test_both_sides_had_the_same_plan_but_for_the_scheduler(recorded: variants.Variants) -> None:
     plans = [run.schedule.drop("name", "spec_sha256", "object_bytes") for _, run in recorded.everything]
     assert all(plan.equals(plans[0]) for plan in plans)
     assert {run.test.schedulers for _, run in recorded.everything} == {(DEFAULT,), (KAI,)}
 
 
-def test_the_deadlock_of_the_stock_scheduler_and_its_absence_with_kai(recorded: sides.Sides) -> None:
+def test_the_deadlock_of_the_stock_scheduler_and_its_absence_with_kai(recorded: variants.Variants) -> None:
     for run in recorded.runs[DEFAULT]:
         partial = run.gangs.filter(~pl.col("complete") & (pl.col("scheduled") > 0))
         assert partial.height >= 2
@@ -77,11 +78,11 @@ def test_the_comparison_says_which_one_is_slower_and_where(study: Study) -> None
     assert verdicts["lateness", 0.5] not in ("FASTER", "SLOWER")
 
 
-def test_the_invariants_of_the_sample_hold(recorded: sides.Sides, study: Study) -> None:
-    assert invariants.check(recorded, study.comparison)["holds"].all()
+def test_the_invariants_of_the_sample_hold(recorded: variants.Variants, study: Study) -> None:
+    assert invariants.check_variants(recorded, study.comparison)["holds"].all()
 
 
-def test_nothing_of_the_machine_is_in_it(recorded: sides.Sides) -> None:
+def test_nothing_of_the_machine_is_in_it(recorded: variants.Variants) -> None:
     texts = [path.read_text() for path in (SAMPLES / "default-and-kai").rglob("*.json")]
     texts += [(SAMPLES / "default-and-kai" / "scenario.yaml").read_text()]
     for text in texts:

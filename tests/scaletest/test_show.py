@@ -11,16 +11,16 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.fakes.scale_runs import Plan, analysis
-from tests.scaletest.test_sides import session
-from tests.scaletest.upstream import making
-from workbench import cli
-from workbench.scaletest.analysing import analyse
+from tests.scaletest.analysis.test_variants import session
+from tests.scaletest.compat_runai import making
+from workbench.cli import app as cli_app
+from workbench.scaletest.analysis.run_analysis import analyse_run
 from workbench.scaletest.command import app
 
 
 def told(capsys: pytest.CaptureFixture[str], *words: Any) -> tuple[int, str, str]:
     with pytest.raises(SystemExit) as ended:
-        cli.main(["scaletest", "show", *map(str, words)])
+        cli_app.main(["scaletest", "show", *map(str, words)])
     out = capsys.readouterr()
     return int(ended.value.code or 0), out.out, out.err
 
@@ -32,10 +32,10 @@ def test_a_run_is_told_with_its_steps_and_what_held_it_up(tmp_path: Path, capsys
     (line,) = [line for line in out.splitlines() if line.startswith("  scheduling")]
     assert line.split()[-2:] == ["900", "1"]  # n, and one that never was
     assert "pods scheduled at 40/s" in out
-    assert "It sustains" in out
+    assert "The cluster sustains" in out
     (head,) = [line for line in out.splitlines() if line.startswith("  step")]
     assert head.endswith("not yet")
-    assert "not yet: not by the end of the run" in out
+    assert "not yet: not completed by the end of the run" in out
 
 
 def test_a_run_in_which_all_got_there_has_no_legend(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,10 +56,10 @@ def test_the_report_of_a_run_says_what_it_says_and_where_all_charts_are(tmp_path
     done = CliRunner().invoke(app, ["report", str(folder)])
     assert done.exit_code == 0, done.output
     assert "20 of 20 workloads drawn" in done.stdout
-    assert analyse(folder).answer in done.stdout
+    assert analyse_run(folder).answer in done.stdout
     assert f"workbench run scaletest -p runs={folder}" in done.stdout
     document = json.loads(CliRunner().invoke(app, ["report", str(folder), "--json"]).stdout)
-    assert document["answer"] == analyse(folder).answer
+    assert document["answer"] == analyse_run(folder).answer
     assert Path(document["times"]).is_file()
 
 
@@ -76,7 +76,7 @@ def test_an_invalid_run_ends_with_one_and_says_why(tmp_path: Path, capsys: pytes
     analysis(Plan(np.arange(100) / 20, unseen=(7,)), tmp_path)
     code, out, _ = told(capsys, tmp_path)
     assert code == 1
-    assert "invalid: every workload that was accepted was seen: 1 of 100 were not" in out
+    assert "invalid: 1 of 100 accepted workloads were never seen" in out
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.runs import cache_folder
+from workbench.core.paths import cache_folder
 
 VERSION = "1.9.0"
 # Its documented extra [profiler] lacks langchain-core and aiohttp; `nat serve` does not start without async_endpoints.

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from workbench.sizing.config import Goal, SweepConfig, sweep_config
-from workbench.sizing.gpus import estimates
-from workbench.sizing.points import points
-from workbench.sizing.simulation import virtual
-from workbench.sizing.simulation.service import Service
+from workbench.sizing.config import Goal, SweepConfig, build_sweep_config
+from workbench.sizing.estimation.gpu_estimates import estimate_gpus
+from workbench.sizing.estimation.step_points import assess_steps
+from workbench.sizing.simulation import virtual_time
+from workbench.sizing.simulation.cluster_model import Service
 
 RUNS = 20
 REQUESTS = 3000
@@ -46,7 +46,7 @@ class Scenario:
     def config(self, seed: int) -> SweepConfig:
         """The sweep."""
         levels = list(self.levels) if self.levels else None
-        return sweep_config(
+        return build_sweep_config(
             protocol="function", simulated=True, users=levels, goals=[Goal(limit_s=self.limit_s)], seed=seed
         )
 
@@ -89,23 +89,25 @@ class Found:
 def found(scenario: Scenario, seed: int) -> Found:
     """Sweep and estimate, all as a user's command does it."""
     config = scenario.config(seed)
-    requests, steps = virtual.sweep(scenario.at(scenario.test_gpus), config)
-    table, _ = points(requests, steps)
-    row = estimates(requests, steps, table, config.goals, scenario.users, seed=seed).row(0, named=True)
+    requests, steps = virtual_time.simulate_sweep(scenario.at(scenario.test_gpus), config)
+    table, _ = assess_steps(requests, steps)
+    row = estimate_gpus(requests, steps, table, config.goals, scenario.users, seed=seed).row(0, named=True)
     names = ("gpus", "gpus_high", "recommended", "slope_gpus", "verdict", "reason")
     return Found(*(row[name] for name in names), n_levels=steps.height, n_requests=requests.height)
 
 
 def verified(scenario: Scenario, gpus: int, seed: int) -> pl.DataFrame:
     """All users on the predicted GPUs."""
-    return virtual.verify(scenario.at(1), scenario.config(seed), scenario.users, gpus)
+    return virtual_time.simulate_verification(scenario.at(1), scenario.config(seed), scenario.users, gpus)
 
 
 def p95_s(scenario: Scenario, gpus: int, run: int) -> float:
     """The p95 of one long run, the first requests of all users and half as many more left out."""
-    drive = virtual.Drive(scenario.at(gpus), seed=10_000 + run)
+    drive = virtual_time.VirtualDriver(scenario.at(gpus), seed=10_000 + run)
     wanted = REQUESTS + scenario.users + scenario.users // 2
-    drive.closed(scenario.users, lambda ended: "enough" if len(ended["runtime_s"]) >= wanted else None, most=10**9)
+    drive.run_closed_loop(
+        scenario.users, lambda ended: "enough" if len(ended["runtime_s"]) >= wanted else None, max_requests=10**9
+    )
     runtimes = [(flow.ended_s or 0) - flow.sent_s for flow in drive.sent[scenario.users : drive.kept]]
     return float(np.quantile(runtimes, 0.95))
 

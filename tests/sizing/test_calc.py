@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 import typer
 
-from workbench import cli
-from workbench.sizing.calculator import calculate
-from workbench.sizing.calculator.calc_options import CONCURRENCIES, Options
-from workbench.sizing.calculator.calculate import Calculated, from_levels
-from workbench.sizing.calculator.calculation import Goal
+from workbench.cli import app as cli_app
 from workbench.sizing.command import app
+from workbench.sizing.compat_nat import calculator
+from workbench.sizing.compat_nat.calculation import CONCURRENCIES, CalcGoal, Options
+from workbench.sizing.compat_nat.calculator import CalculationResult, calculate_from_levels
 
 ASKED = ("--target_workflow_runtime", "10", "--target_users", "100", "--test_gpu_count", "8")
 TOOLKITS = (
@@ -58,7 +57,7 @@ def recorded(folder: Path, runtime: dict[int, float] | None = None, *, job: str 
 
 def call(*words: str | Path) -> int:
     with pytest.raises(SystemExit) as ended:
-        cli.main(["sizing", "calc", *map(str, words)])
+        cli_app.main(["sizing", "calc", *map(str, words)])
     return int(ended.value.code or 0)
 
 
@@ -66,12 +65,12 @@ def options_of(monkeypatch: pytest.MonkeyPatch, *words: str | Path) -> Options:
     """What a command line asks for, without doing it."""
     seen: list[Options] = []
 
-    def kept(options: Options, *, report: Any) -> Calculated:
+    def kept(options: Options, *, report: Any) -> CalculationResult:
         del report
         seen.append(options)
-        return from_levels({}, Goal())
+        return calculate_from_levels({}, CalcGoal())
 
-    monkeypatch.setattr(calculate, "run", kept)
+    monkeypatch.setattr(calculator, "run_calculation", kept)
     call(*words)
     return seen[0]
 
@@ -106,7 +105,7 @@ def test_flags_reach_the_options(dashed: bool, monkeypatch: pytest.MonkeyPatch) 
         words = [word.replace("_", "-") if word.startswith("--") else word for word in words]
     assert options_of(monkeypatch, *words) == Options(
         output_dir=Path("out"),
-        goal=Goal(2.5, 9.0, 7, 3),
+        goal=CalcGoal(2.5, 9.0, 7, 3),
         config_file=Path("w.yml"),
         concurrencies=(1, 4, 2),
         num_passes=5,
@@ -131,7 +130,7 @@ def test_the_older_names_mean_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_defaults_are_those_of_the_toolkit(monkeypatch: pytest.MonkeyPatch) -> None:
     found = options_of(monkeypatch, "--config_file", "w.yml")
-    assert (found.num_passes, found.append, found.endpoint_timeout_s, found.goal) == (0, False, 300, Goal())
+    assert (found.num_passes, found.append, found.endpoint_timeout_s, found.goal) == (0, False, 300, CalcGoal())
     assert (found.concurrencies or CONCURRENCIES) == (1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
     assert options_of(monkeypatch, "--config_file", "w.yml", "--keep_order").seed is None
 
@@ -242,8 +241,8 @@ OFFLINE = ("--offline_mode", "--calc_output_dir", "DIR")
         ((*OFFLINE, *ASKED, "--append_calc_outputs"), "only appended online"),
         ((*OFFLINE, *ASKED, "--concurrencies", "1,1"), "levels given twice"),
         ((*OFFLINE, *ASKED, "--concurrencies", "1"), "at least two levels"),
-        ((*OFFLINE, *ASKED, "--concurrencies", "0,1"), "no load"),
-        ((*OFFLINE, *ASKED, "--concurrencies", "-2,1"), "no load"),
+        ((*OFFLINE, *ASKED, "--concurrencies", "0,1"), "not a level"),
+        ((*OFFLINE, *ASKED, "--concurrencies", "-2,1"), "not a level"),
         ((*OFFLINE, *ASKED, "--concurrencies", "1,two"), "whole numbers"),
         ((*OFFLINE, *ASKED, "--concurrencies", "1,2.5"), "whole numbers"),
         ((*OFFLINE, *ASKED, "--num_passes", "-1"), "not a number of passes"),
@@ -253,7 +252,7 @@ OFFLINE = ("--offline_mode", "--calc_output_dir", "DIR")
         ((*OFFLINE, *ASKED), "no folder of recorded jobs"),
         (("--config_file", "none.yml"), "config file cannot be read"),
         (("--config_file", "none.yml", "--endpoint_timeout", "0"), "not a time limit"),
-        (("--config_file", "none.yml", "--header_env", "s3cret"), "not a header and a variable"),
+        (("--config_file", "none.yml", "--header_env", "s3cret"), "where: --header_env"),
     ],
 )
 def test_wrong_use_is_refused_with_exit_code_2_and_one_message(

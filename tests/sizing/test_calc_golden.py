@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import SHARED
-from workbench import cli
+from workbench.cli import app
 
 GOLDEN = SHARED / "golden" / "sizing"
 CASES = sorted(path.name for path in GOLDEN.iterdir()) if GOLDEN.is_dir() else []
@@ -31,7 +31,7 @@ def run(case: str, folder: Path, capsys: pytest.CaptureFixture[str], *extra: str
     argv = json.loads((GOLDEN / case / "expected.json").read_text())["argv"]
     argv = [str(calc_dir) if word == "calc_dir" else word for word in argv]
     with pytest.raises(SystemExit) as ended:
-        cli.main(["sizing", "calc", *argv, *extra])
+        app.main(["sizing", "calc", *argv, *extra])
     said = capsys.readouterr()
     written = list(calc_dir.glob("offline/job_*/calc_runner_output.json"))
     assert len(written) <= 1

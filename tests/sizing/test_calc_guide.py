@@ -9,8 +9,8 @@ import pytest
 
 from tests.conftest import ROOT
 from workbench import sizing
-from workbench.sizing.calculator import calc_table
-from workbench.sizing.calculator.calc_options import Options
+from workbench.sizing.compat_nat import calc_outputs
+from workbench.sizing.compat_nat.calculation import Options
 
 GUIDE = (ROOT / "docs" / "guide" / "sizing-slope.md").read_text()
 ROWS = [
@@ -38,11 +38,11 @@ def test_the_example_is_what_the_command_prints() -> None:
     }
     done = sizing.calculate(levels=levels, target_workflow_runtime_s=10, target_users=100, test_gpu_count=8)
     shown = GUIDE.split("The second prints", 1)[1].split("```\n", 2)[1]
-    assert shown.rstrip("\n") == "\n".join(calc_table.lines(done.calculation))
+    assert shown.rstrip("\n") == "\n".join(calc_outputs.format_calculation(done.calculation))
 
 
 def test_options_named_for_python_are_there() -> None:
     page = (ROOT / "docs" / "guide" / "sizing-python.md").read_text()
     named = set(re.findall(r"`(endpoint|nat_python|seed|plots)`", page))
     assert named == {"endpoint", "nat_python", "seed", "plots"}
-    assert named <= set(Options.__dataclass_fields__)
+    assert named <= set(Options.model_fields)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 import subprocess
 import sys
@@ -17,13 +16,12 @@ from typing import Any
 import pytest
 
 from tests.sizing import fake_nat
-from workbench import cli
-from workbench.errors import ConfigError, RunFailedError
-from workbench.sizing.calculator import calc_online, workflow_local
-from workbench.sizing.calculator.calc_options import Options
-from workbench.sizing.calculator.calculate import Calculated, run
-from workbench.sizing.calculator.calculation import Goal
-from workbench.sizing.calculator.workflow_served import host_of
+from workbench.cli import app
+from workbench.core.errors import ConfigError, RunFailedError
+from workbench.sizing.compat_nat import calculator, workflow_runs
+from workbench.sizing.compat_nat.calculation import CalcGoal, Options
+from workbench.sizing.compat_nat.calculator import CalculationResult, run_calculation
+from workbench.sizing.compat_nat.workflow_runs import endpoint_host
 
 SECRET = "s3cret-value"
 
@@ -42,11 +40,11 @@ def config(folder: Path, questions: list[str], more: str = "") -> Path:
 
 
 def options(folder: Path, questions: list[str], **given: Any) -> Options:
-    given = {"concurrencies": (1, 2, 4), "goal": Goal(0.0, 4.0, 100, 2), "plots": False, "seed": None, **given}
+    given = {"concurrencies": (1, 2, 4), "goal": CalcGoal(0.0, 4.0, 100, 2), "plots": False, "seed": None, **given}
     return Options(config_file=config(folder, questions), output_dir=folder / "out", **given)
 
 
-def document(done: Calculated) -> Any:
+def document(done: CalculationResult) -> Any:
     assert done.folder is not None
     return json.loads((done.folder / "calc_runner_output.json").read_text())
 
@@ -54,7 +52,7 @@ def document(done: Calculated) -> Any:
 @pytest.mark.usefixtures("toolkit")
 def test_a_workflow_is_run_at_each_level_and_written_as_the_toolkit_writes_it(tmp_path: Path) -> None:
     told: list[str] = []
-    done = run(options(tmp_path, ["a", "b", "c", "d"]), report=told.append)
+    done = run_calculation(options(tmp_path, ["a", "b", "c", "d"]), report=told.append)
     levels = document(done)["calc_data"]
     assert list(levels) == ["1", "2", "4"]
     assert [len(level["sizing_metrics"]["per_item_metrics"]) for level in levels.values()] == [4, 4, 4]
@@ -72,14 +70,16 @@ def test_a_workflow_is_run_at_each_level_and_written_as_the_toolkit_writes_it(tm
 
 @pytest.mark.usefixtures("toolkit")
 def test_what_was_measured_online_is_calculated_again_offline(tmp_path: Path) -> None:
-    online = run(options(tmp_path, ["a", "b", "c", "d"]))
-    offline = run(Options(output_dir=tmp_path / "out", goal=Goal(0.0, 4.0, 100, 2), offline=True, plots=False))
+    online = run_calculation(options(tmp_path, ["a", "b", "c", "d"]))
+    offline = run_calculation(
+        Options(output_dir=tmp_path / "out", goal=CalcGoal(0.0, 4.0, 100, 2), offline=True, plots=False)
+    )
     assert document(offline) == document(online)
 
 
 @pytest.mark.usefixtures("toolkit")
 def test_a_failing_run_stops_its_level_and_tags_it_and_has_no_time(tmp_path: Path) -> None:
-    done = run(options(tmp_path, ["a", "fail", "c", "d"], concurrencies=(1, 2), num_passes=4))
+    done = run_calculation(options(tmp_path, ["a", "fail", "c", "d"], concurrencies=(1, 2), num_passes=4))
     level = document(done)["calc_data"]["1"]["sizing_metrics"]
     assert level["alerts"] == {"workflow_interrupted": True}
     assert list(level["per_item_metrics"]) == ["0"]
@@ -94,7 +94,7 @@ def test_a_failing_run_stops_its_level_and_tags_it_and_has_no_time(tmp_path: Pat
 
 @pytest.mark.usefixtures("toolkit")
 def test_a_workflow_without_llm_calls_is_sized_on_its_runtime(tmp_path: Path) -> None:
-    done = run(options(tmp_path, [f"plain {n}" for n in range(4)], goal=Goal(1.0, 4.0, 100, 2)))
+    done = run_calculation(options(tmp_path, [f"plain {n}" for n in range(4)], goal=CalcGoal(1.0, 4.0, 100, 2)))
     assert {answer.metric: answer.gpus is not None for answer in done.calculation.answers} == {
         "wf_runtime": True,
         "llm_latency": False,
@@ -106,7 +106,7 @@ def test_a_workflow_without_llm_calls_is_sized_on_its_runtime(tmp_path: Path) ->
 
 @pytest.mark.usefixtures("toolkit")
 def test_a_workflow_without_events_is_timed_from_outside(tmp_path: Path) -> None:
-    done = run(options(tmp_path, ["silent", "silent"], concurrencies=(1, 2)))
+    done = run_calculation(options(tmp_path, ["silent", "silent"], concurrencies=(1, 2)))
     values = [
         i["workflow_runtime"] for i in document(done)["calc_data"]["1"]["sizing_metrics"]["per_item_metrics"].values()
     ]
@@ -116,7 +116,7 @@ def test_a_workflow_without_events_is_timed_from_outside(tmp_path: Path) -> None
 
 @pytest.mark.usefixtures("toolkit")
 def test_calls_side_by_side_are_told_apart(tmp_path: Path) -> None:
-    done = run(options(tmp_path, ["parallel", "parallel"], concurrencies=(1, 2)))
+    done = run_calculation(options(tmp_path, ["parallel", "parallel"], concurrencies=(1, 2)))
     items = document(done)["calc_data"]["1"]["sizing_metrics"]["per_item_metrics"].values()
     # Calls of 8 s and of 0.25 s: their p95. One slot for both would know the longer one alone.
     assert [item["llm_latency"] for item in items] == [pytest.approx(0.25 + 0.95 * 7.75)] * 2
@@ -128,13 +128,13 @@ def test_evaluators_are_not_run(tmp_path: Path) -> None:
     asked = options(tmp_path, ["a", "b"], concurrencies=(1, 2))
     path = config(tmp_path, ["a", "b"])
     path.write_text(path.read_text() + "  evaluators:\n    judge: {_type: trajectory, llm_name: judge}\n")
-    assert run(asked).facts["failures"] == {}
+    assert run_calculation(asked).facts["failures"] == {}
 
 
 @pytest.mark.usefixtures("toolkit")
 def test_in_a_running_event_loop_it_runs_as_well(tmp_path: Path) -> None:
-    async def cell() -> Calculated:
-        return run(options(tmp_path, ["a", "b"], concurrencies=(1, 2)))
+    async def cell() -> CalculationResult:
+        return run_calculation(options(tmp_path, ["a", "b"], concurrencies=(1, 2)))
 
     assert list(asyncio.run(cell()).output.calc_data) == [1, 2]
 
@@ -144,7 +144,7 @@ def test_a_process_that_dies_leaves_the_levels_before_it(tmp_path: Path) -> None
     # Level 1 has one run of the first question, level 2 one of each.
     asked = options(tmp_path, ["a", "die"], concurrencies=(1, 2), num_passes=1)
     with pytest.raises(RunFailedError, match="died") as died:
-        run(asked)
+        run_calculation(asked)
     assert "last words" in str(died.value)
     assert SECRET not in str(died.value)
     written = next((tmp_path / "out" / "online").glob("job_*/calc_runner_output.json"))
@@ -155,7 +155,7 @@ def test_a_process_that_dies_leaves_the_levels_before_it(tmp_path: Path) -> None
 def test_the_process_ends_in_the_middle_of_a_run_when_whoever_started_it_is_gone(tmp_path: Path) -> None:
     order = {"config_file": str(config(tmp_path, [])), "concurrency": 1, "items": [["a", "one"], ["b", "hang"]]}
     with subprocess.Popen(
-        [sys.executable, str(workflow_local.CHILD)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, str(workflow_runs.CHILD_SCRIPT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as child:
         assert child.stdin is not None
         assert child.stdout is not None
@@ -172,7 +172,7 @@ def test_a_config_that_the_toolkit_refuses_is_told_in_its_words(tmp_path: Path) 
     asked = options(tmp_path, ["a"])
     config(tmp_path, ["a"], more="refuse: true")
     with pytest.raises(ConfigError, match="cannot run this workflow") as refused:
-        run(asked)
+        run_calculation(asked)
     assert "unknown type" in str(refused.value)
     assert SECRET not in str(refused.value)
 
@@ -187,7 +187,7 @@ def test_without_the_toolkit_the_install_command_is_told(
     bare.chmod(0o755)
     path = config(tmp_path, ["a"])
     with pytest.raises(SystemExit) as ended:
-        cli.main(["sizing", "calc", "--config", str(path), "--nat-python", str(bare)])
+        app.main(["sizing", "calc", "--config", str(path), "--nat-python", str(bare)])
     said = capsys.readouterr()
     assert (ended.value.code, said.out) == (2, "")
     assert "pip install 'nvidia-nat[profiler]==1.9.0'" in said.err
@@ -196,7 +196,7 @@ def test_without_the_toolkit_the_install_command_is_told(
 
 def test_a_python_that_is_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be started"):
-        run(options(tmp_path, ["a"], nat_python=str(tmp_path / "none")))
+        run_calculation(options(tmp_path, ["a"], nat_python=str(tmp_path / "none")))
 
 
 def stopped_at(level: int, outcome: str = "ok") -> Any:
@@ -211,17 +211,17 @@ def stopped_at(level: int, outcome: str = "ok") -> Any:
         async def __aexit__(self, *_: object) -> None:
             return None
 
-        async def level(self, concurrency: int, items: list[Any], told: Any) -> list[calc_online.Run]:
+        async def run_level(self, concurrency: int, items: list[Any], told: Any) -> list[calculator.WorkflowRun]:
             if concurrency == level:
                 raise KeyboardInterrupt
-            return [calc_online.Run(item.id, outcome, 1.0 + concurrency, [0.5], 0.0, 1.0) for item in items]
+            return [calculator.WorkflowRun(item.id, outcome, 1.0 + concurrency, [0.5], 0.0, 1.0) for item in items]
 
     return lambda options: Stopped()
 
 
 def test_ctrl_c_keeps_the_levels_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calc_online, "_workflow", stopped_at(4))
-    done = run(options(tmp_path, ["a", "b"], concurrencies=(1, 2, 4, 8)))
+    monkeypatch.setattr(calculator, "_open_workflow", stopped_at(4))
+    done = run_calculation(options(tmp_path, ["a", "b"], concurrencies=(1, 2, 4, 8)))
     assert list(document(done)["calc_data"]) == ["1", "2"]
     assert done.exit_code == 1
     assert "stopped: 2 of 4 levels were measured" in done.notices
@@ -235,15 +235,15 @@ def test_a_job_of_no_use_replaces_no_older_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: int, outcome: str, why: str
 ) -> None:
     asked = options(tmp_path, ["a", "b"], concurrencies=(1, 2), remove_older=True)
-    monkeypatch.setattr(calc_online, "_workflow", stopped_at(99))
-    good = run(asked).folder
-    monkeypatch.setattr(calc_online, "_workflow", stopped_at(level, outcome))
-    poor = run(asked)
+    monkeypatch.setattr(calculator, "_open_workflow", stopped_at(99))
+    good = run_calculation(asked).folder
+    monkeypatch.setattr(calculator, "_open_workflow", stopped_at(level, outcome))
+    poor = run_calculation(asked)
     assert good is not None
     assert good.is_dir()
     assert f"1 older online job(s) kept all the same: this one {why}" in poor.notices
-    monkeypatch.setattr(calc_online, "_workflow", stopped_at(99))
-    last = run(asked).folder
+    monkeypatch.setattr(calculator, "_open_workflow", stopped_at(99))
+    last = run_calculation(asked).folder
     assert list((tmp_path / "out" / "online").iterdir()) == [last]
 
 
@@ -293,7 +293,7 @@ def events(runtime_s: float) -> bytes:
 
 def test_a_served_workflow_is_timed_by_this_clock_and_its_llm_calls_by_the_servers(tmp_path: Path) -> None:
     with served(lambda question: (200, events(0.0625))) as (url, asked):
-        done = run(options(tmp_path, ["a", "b", "c", "d"], endpoint=url))
+        done = run_calculation(options(tmp_path, ["a", "b", "c", "d"], endpoint=url))
     assert len(asked) == 12
     levels = document(done)["calc_data"]
     assert {level["sizing_metrics"]["llm_latency_p95"] for level in levels.values()} == {0.0625}
@@ -306,21 +306,24 @@ def test_a_served_workflow_is_timed_by_this_clock_and_its_llm_calls_by_the_serve
 def test_a_wait_before_the_server_begins_is_told(tmp_path: Path) -> None:
     """Events of a microsecond, in answers that take longer to come."""
     with served(lambda question: (200, events(2**-20))) as (url, _):
-        done = run(options(tmp_path, ["a", "b"], endpoint=url))
+        done = run_calculation(options(tmp_path, ["a", "b"], endpoint=url))
     assert any("waits before the server begins" in notice for notice in done.notices)
     assert set(done.facts["clock_gap_s"]) == {"1", "2", "4"}
 
 
 def test_the_total_is_from_the_first_event_to_the_last() -> None:
-    runs = [calc_online.Run("a", "ok", 2.0, [], 10.0, 12.0), calc_online.Run("b", "ok", 4.0, [], 11.0, 15.0)]
-    level = calc_online.metrics_of([*runs, calc_online.Run("c", "failed")])
+    runs = [
+        calculator.WorkflowRun("a", "ok", 2.0, [], 10.0, 12.0),
+        calculator.WorkflowRun("b", "ok", 4.0, [], 11.0, 15.0),
+    ]
+    level = calculator.level_metrics([*runs, calculator.WorkflowRun("c", "failed")])
     assert level.total_runtime == 5.0
     assert level.workflow_runtime_p95 == pytest.approx(3.9)
 
 
 def test_the_servers_clock_is_taken_when_asked_for(tmp_path: Path) -> None:
     with served(lambda question: (200, events(0.0625))) as (url, _):
-        done = run(options(tmp_path, ["a", "b"], endpoint=url, server_clock=True))
+        done = run_calculation(options(tmp_path, ["a", "b"], endpoint=url, server_clock=True))
     levels = document(done)["calc_data"].values()
     assert {level["sizing_metrics"]["workflow_runtime_p95"] for level in levels} == {0.0625}
     assert done.facts["clock"] == "server events"
@@ -339,7 +342,7 @@ def test_a_failure_of_the_service_is_a_failure_and_never_a_time(
     status: int, body: bytes, kind: str, tmp_path: Path
 ) -> None:
     with served(lambda question: (status, body) if question == "bad" else (200, events(0.01))) as (url, asked):
-        done = run(options(tmp_path, ["a", "bad", "c"], endpoint=url, concurrencies=(1, 3)))
+        done = run_calculation(options(tmp_path, ["a", "bad", "c"], endpoint=url, concurrencies=(1, 3)))
     level = document(done)["calc_data"]["1"]["sizing_metrics"]
     assert level["alerts"]["workflow_interrupted"]
     assert list(level["per_item_metrics"]) == ["0"]
@@ -362,7 +365,7 @@ def test_a_request_that_times_out_is_a_failure_of_its_level_alone(tmp_path: Path
         try:
             asked = options(tmp_path, ["a", "slow"], endpoint=url, concurrencies=(1, 2), endpoint_timeout_s=0.5)
             # A pass of one run at level 1 knows nothing of the slow one.
-            done = run(dataclasses.replace(asked, num_passes=1))
+            done = run_calculation(asked.model_copy(update={"num_passes": 1}))
         finally:
             over.set()
     first, second = (data.sizing_metrics for data in done.output.calc_data.values())
@@ -373,12 +376,12 @@ def test_a_request_that_times_out_is_a_failure_of_its_level_alone(tmp_path: Path
 
 def test_nothing_is_sent_twice(tmp_path: Path) -> None:
     with served(lambda question: (503, b"")) as (url, asked):
-        run(options(tmp_path, ["a"], endpoint=url, concurrencies=(1, 2)))
+        run_calculation(options(tmp_path, ["a"], endpoint=url, concurrencies=(1, 2)))
     assert len(asked) == 3
 
 
 def test_a_service_that_is_not_there_gives_levels_without_a_time(tmp_path: Path) -> None:
-    done = run(options(tmp_path, ["a", "b"], endpoint="http://127.0.0.1:9", concurrencies=(1, 2)))
+    done = run_calculation(options(tmp_path, ["a", "b"], endpoint="http://127.0.0.1:9", concurrencies=(1, 2)))
     levels = document(done)["calc_data"].values()
     assert [level["sizing_metrics"]["workflow_runtime_p95"] for level in levels] == [0.0, 0.0]
     assert done.levels["wf_runtime_p95_s"].to_list() == [None, None]
@@ -391,55 +394,59 @@ def test_a_header_has_its_value_from_the_environment_and_nowhere_else(
 ) -> None:
     monkeypatch.setenv("A_KEY", SECRET)
     with served(lambda question: (200, events(0.01))) as (url, asked):
-        done = run(options(tmp_path, ["a"], endpoint=url, concurrencies=(1, 2), header_env={"X-Key": "A_KEY"}))
+        done = run_calculation(
+            options(tmp_path, ["a"], endpoint=url, concurrencies=(1, 2), header_env={"X-Key": "A_KEY"})
+        )
     assert set(asked) == {"a" + SECRET}
     assert SECRET not in "".join(path.read_text() for path in done.paths)
     with served(lambda question: (401, f"not the key {SECRET}".encode())) as (url, _):
-        done = run(options(tmp_path, ["a"], endpoint=url, concurrencies=(1, 2), header_env={"X-Key": "A_KEY"}))
+        done = run_calculation(
+            options(tmp_path, ["a"], endpoint=url, concurrencies=(1, 2), header_env={"X-Key": "A_KEY"})
+        )
     assert "HTTP 401: not the key [redacted]" in done.facts["failures"]["1"]["first"]
     with pytest.raises(ConfigError, match="variable of a header is not set"):
-        run(options(tmp_path, ["a"], endpoint=url, concurrencies=(1, 2), header_env={"X-Key": "NO_KEY"}))
+        run_calculation(options(tmp_path, ["a"], endpoint=url, concurrencies=(1, 2), header_env={"X-Key": "NO_KEY"}))
 
 
 def test_another_machine_must_be_named_twice(tmp_path: Path) -> None:
     asked = {"endpoint": "https://models.example.org/v1", "concurrencies": (1, 2)}
     with pytest.raises(ConfigError, match=r"add --target_confirm models\.example\.org"):
-        run(options(tmp_path, ["a"], **asked))
+        run_calculation(options(tmp_path, ["a"], **asked))
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("url", ["models.example.org", "ftp://a", "http://", "http://a:x", "http://me:word@a"])
 def test_an_endpoint_that_is_no_url_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="not a URL") as refused:
-        host_of(url)
+        endpoint_host(url)
     assert "word" not in str(refused.value)
 
 
 @pytest.mark.usefixtures("toolkit")
 def test_older_jobs_are_kept_unless_asked_otherwise(tmp_path: Path) -> None:
     asked = options(tmp_path, ["a", "b"])
-    folders = [run(asked).folder for _ in range(2)]
-    third = run(options(tmp_path, ["a", "b"], append=True))
+    folders = [run_calculation(asked).folder for _ in range(2)]
+    third = run_calculation(options(tmp_path, ["a", "b"], append=True))
     assert len({*folders, third.folder}) == 3
     assert all(folder is not None and folder.is_dir() for folder in folders)
     assert any("2 older online job(s) kept" in notice for notice in third.notices)
-    last = run(options(tmp_path, ["a", "b"], remove_older=True))
+    last = run_calculation(options(tmp_path, ["a", "b"], remove_older=True))
     assert list((tmp_path / "out" / "online").iterdir()) == [last.folder]
     assert "removed 3 older online job(s), as asked" in last.notices
 
 
 @pytest.mark.usefixtures("toolkit")
 def test_without_a_goal_it_is_measured_and_not_estimated(tmp_path: Path) -> None:
-    done = run(options(tmp_path, ["a", "b"], goal=Goal()))
+    done = run_calculation(options(tmp_path, ["a", "b"], goal=CalcGoal()))
     assert (done.exit_code, done.calculation.answers) == (0, [])
     assert any("measured, not estimated" in notice for notice in done.notices)
-    part = run(options(tmp_path, ["a", "b"], goal=Goal(0, 4.0, 0, 0)))
+    part = run_calculation(options(tmp_path, ["a", "b"], goal=CalcGoal(0, 4.0, 0, 0)))
     assert "measured, not estimated: --target_users and --test_gpu_count not given" in part.notices
 
 
 @pytest.mark.usefixtures("toolkit")
 def test_without_a_folder_nothing_is_written(tmp_path: Path) -> None:
     path = config(tmp_path, ["a", "b"])
-    done = run(Options(config_file=path, concurrencies=(1, 2)))
+    done = run_calculation(Options(config_file=path, concurrencies=(1, 2)))
     assert (done.folder, done.paths) == (None, [])
     assert len(done.levels) == 2

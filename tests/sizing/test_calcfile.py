@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from workbench import sizing
-from workbench.errors import InputError
-from workbench.sizing.calculator import calcfile, calcjob
-from workbench.sizing.calculator.calcfile import SizingMetrics
+from workbench.core.errors import InputError
+from workbench.sizing.compat_nat import calc_file, calc_outputs
+from workbench.sizing.compat_nat.calc_file import SizingMetrics
 
 
 def document(**levels: Any) -> dict[str, Any]:
@@ -20,7 +20,7 @@ def document(**levels: Any) -> dict[str, Any]:
 
 
 def job(folder: Path, name: str, content: Any, *, age_s: float = 0.0, mode: str = "online") -> Path:
-    path = folder / mode / name / calcfile.NAME
+    path = folder / mode / name / calc_file.CALC_FILE_NAME
     path.parent.mkdir(parents=True)
     path.write_text(content if isinstance(content, str) else json.dumps(content))
     os.utime(path.parent, (1e9 - age_s, 1e9 - age_s))
@@ -32,13 +32,13 @@ def metrics(p95_s: float = 1.0) -> dict[str, Any]:
 
 
 def test_what_is_written_is_read_back_the_same(tmp_path: Path) -> None:
-    output = calcfile.CalcOutput.model_validate(document(c1=metrics(), c2=metrics(2.5)))
-    found, notices = calcfile.read(calcfile.write(tmp_path / calcfile.NAME, output))
+    output = calc_file.CalcOutput.model_validate(document(c1=metrics(), c2=metrics(2.5)))
+    found, notices = calc_file.read_calc_file(calc_file.write_calc_file(tmp_path / calc_file.CALC_FILE_NAME, output))
     assert (found, notices) == (output, [])
 
 
 def test_fields_are_written_in_the_toolkits_order() -> None:
-    output = calcfile.CalcOutput.model_validate(document(c1=metrics()))
+    output = calc_file.CalcOutput.model_validate(document(c1=metrics()))
     written = json.loads(output.text())
     assert list(written) == ["gpu_estimates", "fit_results", "calc_data"]
     assert list(written["calc_data"]["1"]) == ["gpu_estimates", "alerts", "sizing_metrics"]
@@ -54,7 +54,7 @@ def test_fields_are_written_in_the_toolkits_order() -> None:
 def test_texts_and_flags_in_place_of_numbers_are_taken_as_the_toolkit_takes_them(tmp_path: Path) -> None:
     path = tmp_path / "f.json"
     path.write_text(json.dumps(document(c1={"llm_latency_p95": "1.5", "workflow_runtime_p95": True, "more": 1})))
-    level = calcfile.read(path)[0].calc_data[1].sizing_metrics
+    level = calc_file.read_calc_file(path)[0].calc_data[1].sizing_metrics
     assert (level.llm_latency_p95, level.workflow_runtime_p95) == (1.5, 1.0)
 
 
@@ -80,7 +80,7 @@ def test_a_file_that_is_none_is_refused_with_file_and_field(
     path = tmp_path / "f.json"
     path.write_text(content)
     with pytest.raises(InputError) as refused:
-        calcfile.read(path)
+        calc_file.read_calc_file(path)
     assert told in str(refused.value)
     assert str(path) in str(refused.value)
     assert where in str(refused.value)
@@ -91,19 +91,19 @@ def test_a_file_that_is_not_there_not_text_or_too_large_is_refused(
 ) -> None:
     path = tmp_path / "f.json"
     with pytest.raises(InputError, match="cannot be read"):
-        calcfile.read(path)
+        calc_file.read_calc_file(path)
     path.write_bytes(b"\xff\xfe{}")
     with pytest.raises(InputError, match="not UTF-8"):
-        calcfile.read(path)
-    monkeypatch.setattr(calcfile, "LARGEST_BYTES", 2)
+        calc_file.read_calc_file(path)
+    monkeypatch.setattr(calc_file, "MAX_CALC_FILE_BYTES", 2)
     with pytest.raises(InputError, match="too large"):
-        calcfile.read(path)
+        calc_file.read_calc_file(path)
 
 
 def test_the_newest_job_has_the_last_word_on_a_level(tmp_path: Path) -> None:
     job(tmp_path, "job_9", document(c1=metrics(1.0), c2=metrics(2.0)), age_s=60)
     job(tmp_path, "job_1", document(c4=metrics(4.0), c2=metrics(9.0)))
-    found = calcfile.recorded(tmp_path)
+    found = calc_file.read_recorded_levels(tmp_path)
     assert list(found.metrics) == [4, 2, 1]
     assert found.metrics[2].workflow_runtime_p95 == 9.0
     assert found.source == {4: "job_1", 2: "job_1", 1: "job_9"}
@@ -112,14 +112,14 @@ def test_the_newest_job_has_the_last_word_on_a_level(tmp_path: Path) -> None:
 def test_of_jobs_of_the_same_time_the_higher_number_is_the_newer(tmp_path: Path) -> None:
     for name in ("job_2", "job_10", "job_9"):
         job(tmp_path, name, document(c1=metrics(float(name[4:]))))
-    assert calcfile.recorded(tmp_path).metrics[1].workflow_runtime_p95 == 10.0
+    assert calc_file.read_recorded_levels(tmp_path).metrics[1].workflow_runtime_p95 == 10.0
 
 
 def test_a_job_that_cannot_be_read_is_left_out_and_told(tmp_path: Path) -> None:
     job(tmp_path, "job_1", document(c1=metrics()))
     job(tmp_path, "job_2", "no")
     (tmp_path / "online" / "job_3").mkdir()
-    found = calcfile.recorded(tmp_path)
+    found = calc_file.read_recorded_levels(tmp_path)
     assert list(found.metrics) == [1]
     assert sorted(notice.split(" ")[0] for notice in found.notices) == ["job_2", "job_3"]
     assert all("left out" in notice for notice in found.notices)
@@ -127,13 +127,13 @@ def test_a_job_that_cannot_be_read_is_left_out_and_told(tmp_path: Path) -> None:
 
 def test_without_a_job_that_can_be_read_it_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no folder of recorded jobs"):
-        calcfile.recorded(tmp_path)
+        calc_file.read_recorded_levels(tmp_path)
     (tmp_path / "online").mkdir()
     with pytest.raises(InputError, match="no recorded jobs"):
-        calcfile.recorded(tmp_path)
+        calc_file.read_recorded_levels(tmp_path)
     job(tmp_path, "job_1", "no")
     with pytest.raises(InputError, match="not JSON"):
-        calcfile.recorded(tmp_path)
+        calc_file.read_recorded_levels(tmp_path)
 
 
 OLD = {
@@ -146,7 +146,7 @@ OLD = {
 
 
 def test_the_older_schema_is_read_with_a_notice(tmp_path: Path) -> None:
-    found, notices = calcfile.read(job(tmp_path, "job_1", OLD))
+    found, notices = calc_file.read_calc_file(job(tmp_path, "job_1", OLD))
     assert list(found.calc_data) == [1]
     assert found.calc_data[1].sizing_metrics.alerts.workflow_interrupted
     assert found.calc_data[1].sizing_metrics.workflow_runtime_p95 == 3.0
@@ -162,9 +162,9 @@ def test_an_older_schema_that_is_broken_is_told(levels: Any, tmp_path: Path) -> 
     path = job(tmp_path, "job_1", {"per_concurrency_data": levels})
     if isinstance(levels, dict):
         with pytest.raises(InputError, match="another type"):
-            calcfile.read(path)
+            calc_file.read_calc_file(path)
     else:
-        assert "without levels" in calcfile.read(path)[1][0]
+        assert "without levels" in calc_file.read_calc_file(path)[1][0]
 
 
 @pytest.mark.parametrize(
@@ -178,14 +178,14 @@ def test_an_older_schema_that_is_broken_is_told(levels: Any, tmp_path: Path) -> 
     ],
 )
 def test_levels_that_cannot_be_calculated_with_are_named(level: int, values: dict[str, float], why: str | None) -> None:
-    assert calcfile.unusable(level, SizingMetrics.model_validate(values)) == why
+    assert calc_file.find_unusable_reason(level, SizingMetrics.model_validate(values)) == why
 
 
 def test_jobs_of_one_second_never_share_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calcjob.time, "time", lambda: 1_700_000_000.9)
-    names = [calcjob.new_folder(tmp_path, "online").name for _ in range(3)]
+    monkeypatch.setattr(calc_outputs.time, "time", lambda: 1_700_000_000.9)
+    names = [calc_outputs.create_job_folder(tmp_path, "online").name for _ in range(3)]
     assert names == ["job_1700000000", "job_1700000001", "job_1700000002"]
-    appended = {calcjob.new_folder(tmp_path, "online", append=True).name for _ in range(3)}
+    appended = {calc_outputs.create_job_folder(tmp_path, "online", append=True).name for _ in range(3)}
     assert len(appended) == 3
     assert all(len(name) == len("job_") + 36 for name in appended)
 
@@ -193,7 +193,7 @@ def test_jobs_of_one_second_never_share_a_folder(tmp_path: Path, monkeypatch: py
 def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "offline").write_text("in the way")
     with pytest.raises(InputError, match="cannot be written"):
-        calcjob.new_folder(tmp_path, "offline")
+        calc_outputs.create_job_folder(tmp_path, "offline")
 
 
 def test_only_jobs_are_removed_and_never_through_a_link(tmp_path: Path) -> None:
@@ -202,22 +202,22 @@ def test_only_jobs_are_removed_and_never_through_a_link(tmp_path: Path) -> None:
     foreign = tmp_path / "online" / "job_notes"
     foreign.mkdir()
     (tmp_path / "online" / "job_3").symlink_to(old, target_is_directory=True)
-    found = list(calcfile.job_folders(tmp_path / "online"))
-    assert calcjob.remove_older(kept, found) == ["job_2"]
+    found = list(calc_file.list_job_folders(tmp_path / "online"))
+    assert calc_outputs.remove_older_jobs(kept, found) == ["job_2"]
     assert sorted(path.name for path in (tmp_path / "online").iterdir()) == ["job_1", "job_3", "job_notes"]
 
 
 def test_too_many_jobs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calcfile, "MOST_JOBS", 1)
+    monkeypatch.setattr(calc_file, "MAX_JOBS", 1)
     job(tmp_path, "job_1", document())
     job(tmp_path, "job_2", document())
     with pytest.raises(InputError, match="too many jobs"):
-        calcfile.recorded(tmp_path)
+        calc_file.read_recorded_levels(tmp_path)
 
 
 def test_a_load_beyond_all_services_is_left_out_and_told(tmp_path: Path) -> None:
     job(tmp_path, "job_1", {"calc_data": {"1": {}, str(10**23): {}}})
-    found = calcfile.recorded(tmp_path)
+    found = calc_file.read_recorded_levels(tmp_path)
     assert list(found.metrics) == [1]
     assert "no service has that load" in found.notices[0]
     with pytest.raises(InputError, match="no service has that load"):

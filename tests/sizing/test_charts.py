@@ -11,36 +11,41 @@ import pytest
 import vl_convert
 
 from tests.sizing.making import closed, requests, steps
-from workbench.sizing.answering import Answer, answer
-from workbench.sizing.charts import chart_answers, chart_client, chart_goodput, chart_ladder
-from workbench.sizing.comparing import comparison
-from workbench.sizing.config import Goal, sweep_config
-from workbench.sizing.gpus import levels_of
-from workbench.sizing.scaling import Measured, scaling
-from workbench.sizing.scaling_chart import chart_scaling, laws
-from workbench.sizing.simulation import virtual
-from workbench.sizing.simulation.service import Service
-from workbench.sizing.truth import Truth
-from workbench.sizing.what_if import CAPACITIES, WhatIf, capacities, curve
+from workbench.sizing.charts import (
+    build_law_lines,
+    chart_answers,
+    chart_client,
+    chart_goodput,
+    chart_ladder,
+    chart_scaling,
+)
+from workbench.sizing.config import Goal, build_sweep_config
+from workbench.sizing.estimation.gpu_estimates import GpuCapacity, fit_scaling_laws, select_usable_levels
+from workbench.sizing.estimation.gpu_what_if import WhatIf, estimate_capacities, sample_fitted_curve
+from workbench.sizing.estimation.method_comparison import TrueRequirement, compare_methods
+from workbench.sizing.estimation.sizing_answer import SizingAnswer, compute_answer
+from workbench.sizing.simulation import virtual_time
+from workbench.sizing.simulation.cluster_model import Service
+from workbench.sizing.tables import CAPACITIES
 
 GOAL = Goal(limit_s=1.4)
 
 
 @pytest.fixture(scope="module")
 def raw() -> tuple[pl.DataFrame, pl.DataFrame]:
-    config = sweep_config(protocol="function", simulated=True, users=[1, 2, 4, 6, 8, 12], goals=[GOAL])
-    return virtual.sweep(Service(slots=8), config)
+    config = build_sweep_config(protocol="function", simulated=True, users=[1, 2, 4, 6, 8, 12], goals=[GOAL])
+    return virtual_time.simulate_sweep(Service(slots=8), config)
 
 
 @pytest.fixture(scope="module")
-def found(raw: tuple[pl.DataFrame, pl.DataFrame]) -> Answer:
-    return answer(*raw, [GOAL], 100, draws=100)
+def found(raw: tuple[pl.DataFrame, pl.DataFrame]) -> SizingAnswer:
+    return compute_answer(*raw, [GOAL], 100, draws=100)
 
 
 @pytest.fixture(scope="module")
-def what_if(raw: tuple[pl.DataFrame, pl.DataFrame], found: Answer) -> WhatIf:
-    levels = levels_of(*raw, found.points, GOAL)
-    return WhatIf(levels, 1, GOAL, 100, "users", capacities({1: levels}, GOAL, draws=100))
+def what_if(raw: tuple[pl.DataFrame, pl.DataFrame], found: SizingAnswer) -> WhatIf:
+    levels = select_usable_levels(*raw, found.points, GOAL)
+    return WhatIf(levels, 1, GOAL, 100, "users", estimate_capacities({1: levels}, GOAL, draws=100))
 
 
 def drawn(chart: Any) -> tuple[list[dict[str, Any]], str]:
@@ -48,7 +53,7 @@ def drawn(chart: Any) -> tuple[list[dict[str, Any]], str]:
     return [row for data in built["datasets"].values() for row in data], json.dumps(built, ensure_ascii=False)
 
 
-def failing() -> Answer:
+def failing() -> SizingAnswer:
     """Two good levels, one that the client limited, one whose requests all failed."""
     rows = [closed(1, [1.0] * 250), closed(2, [1.1] * 250, step=1), closed(4, [1.2] * 250, step=2)]
     failed = {"outcome": "timeout", "runtime_s": None, "status": None}
@@ -56,10 +61,10 @@ def failing() -> Answer:
         requests([{"sent_s": at / 10, "intended_s": at / 10, "ended_s": at + 30.0, **failed} for at in range(250)], 3)
     )
     held = steps({"users": 1}, {"users": 2}, {"users": 4, "client_cpu_share": 0.99}, {"users": 8})
-    return answer(pl.concat(rows), held, [Goal(limit_s=2)], 100, draws=100)
+    return compute_answer(pl.concat(rows), held, [Goal(limit_s=2)], 100, draws=100)
 
 
-def test_the_ladder_has_a_dot_a_step_and_names_what_is_carried(found: Answer) -> None:
+def test_the_ladder_has_a_dot_a_step_and_names_what_is_carried(found: SizingAnswer) -> None:
     row = found.estimates.row(0, named=True)
     rows, text = drawn(chart_ladder(found.points, found.quantiles, row))
     assert sorted(one["load"] for one in rows if "verdict" in one) == [1, 2, 4, 6, 8, 12]
@@ -68,13 +73,13 @@ def test_the_ladder_has_a_dot_a_step_and_names_what_is_carried(found: Answer) ->
     assert [one["capacity_low"] for one in rows if "capacity_low" in one] == [row["capacity_low"]]
 
 
-def test_the_curve_is_drawn_when_it_is_given(raw: Any, found: Answer) -> None:
+def test_the_curve_is_drawn_when_it_is_given(raw: Any, found: SizingAnswer) -> None:
     row = found.estimates.row(0, named=True)
-    fitted = curve(levels_of(*raw, found.points, GOAL), GOAL, row["method"])
+    fitted = sample_fitted_curve(select_usable_levels(*raw, found.points, GOAL), GOAL, row["method"])
     rows, _ = drawn(chart_ladder(found.points, found.quantiles, row, fitted))
     assert sum(set(one) == {"load", "value_s"} for one in rows) == fitted.height > 6
-    assert curve([], GOAL, "line").height == 0
-    assert curve(levels_of(*raw, found.points, GOAL), GOAL, None).height == 0
+    assert sample_fitted_curve([], GOAL, "line").height == 0
+    assert sample_fitted_curve(select_usable_levels(*raw, found.points, GOAL), GOAL, None).height == 0
 
 
 def test_steps_that_do_not_count_are_marked_and_those_without_a_value_counted() -> None:
@@ -87,8 +92,8 @@ def test_steps_that_do_not_count_are_marked_and_those_without_a_value_counted() 
     assert "1 GPU: which load keeps runtime p95 within 2 s is open" in text
 
 
-def test_the_answers_say_who_deploys_too_few(found: Answer) -> None:
-    table = comparison(found, burst_gpus=10.2, truth=Truth(13, {13: True, 12: False}, 3))
+def test_the_answers_say_who_deploys_too_few(found: SizingAnswer) -> None:
+    table = compare_methods(found, burst_gpus=10.2, truth=TrueRequirement(13, {13: True, 12: False}, 3))
     rows, text = drawn(chart_answers(table))
     said = {one["answer"]: one["said"].strip() for one in rows if "said" in one}
     assert said["line, toolkit's runs"] == "11: 2 too few"
@@ -96,21 +101,21 @@ def test_the_answers_say_who_deploys_too_few(found: Answer) -> None:
     assert "the service needs 13" in text
 
 
-def test_without_a_truth_nobody_is_called_right_or_wrong(found: Answer) -> None:
-    rows, text = drawn(chart_answers(comparison(found)))
+def test_without_a_truth_nobody_is_called_right_or_wrong(found: SizingAnswer) -> None:
+    rows, text = drawn(chart_answers(compare_methods(found)))
     assert "needs" not in text
     assert {one["said"].strip() for one in rows if "said" in one} == {
         str(found.recommended),
-        str(comparison(found)["deployed"][1]),
+        str(compare_methods(found)["deployed"][1]),
     }
 
 
-def test_a_method_without_a_number_is_named(found: Answer) -> None:
-    _, text = drawn(chart_answers(comparison(found, truth=Truth(None, {}, 1))))
+def test_a_method_without_a_number_is_named(found: SizingAnswer) -> None:
+    _, text = drawn(chart_answers(compare_methods(found, truth=TrueRequirement(None, {}, 1))))
     assert "no number: line, toolkit's runs, true need" in text
 
 
-def test_the_load_is_held_to_what_was_asked_by_both_clocks(found: Answer) -> None:
+def test_the_load_is_held_to_what_was_asked_by_both_clocks(found: SizingAnswer) -> None:
     rows, _ = drawn(chart_client(found.points))
     assert {one["seen"] for one in rows} == {"in flight (client)", "in service (server)"}
     assert all(98 <= one["held_percent"] <= 102 for one in rows)
@@ -118,14 +123,14 @@ def test_the_load_is_held_to_what_was_asked_by_both_clocks(found: Answer) -> Non
 
 def test_a_repeated_load_counts_by_its_worst_step() -> None:
     both = [closed(2, [1.0] * 250), closed(2, [1.0] * 250, server=0.5, step=1)]
-    answered = answer(pl.concat(both), steps({"users": 2}, {"users": 2}), [Goal(limit_s=2)], 10, draws=100)
+    answered = compute_answer(pl.concat(both), steps({"users": 2}, {"users": 2}), [Goal(limit_s=2)], 10, draws=100)
     rows, _ = drawn(chart_client(answered.points))
     seen = {one["seen"]: one["held_percent"] for one in rows}
     assert seen["in service (server)"] == pytest.approx(50, abs=2)
     assert len(rows) == 2
 
 
-def test_goodput_parts_from_the_rate_where_requests_are_late(found: Answer) -> None:
+def test_goodput_parts_from_the_rate_where_requests_are_late(found: SizingAnswer) -> None:
     rows, _ = drawn(chart_goodput(found.points, found.goodput))
     by_load = {
         name: {one["load"]: one["requests_per_s"] for one in rows if one["served"] == name}
@@ -175,8 +180,8 @@ def test_a_grid_without_any_capacity_still_draws() -> None:
 
 
 def test_the_laws_are_drawn_to_twice_the_largest_count() -> None:
-    table = scaling("p95", [Measured(1, 10, 9.9, 10.1), Measured(2, 18, 17.8, 18.2)], 30, draws=50)
-    lines = laws(table, "p95")
+    table = fit_scaling_laws("p95", [GpuCapacity(1, 10, 9.9, 10.1), GpuCapacity(2, 18, 17.8, 18.2)], 30, draws=50)
+    lines = build_law_lines(table, "p95")
     assert lines.filter(model="linear")["gpus"].to_list() == [1, 2, 3, 4]
     amdahl = lines.filter(model="Amdahl")["capacity"].to_list()
     assert amdahl[0] == pytest.approx(10)

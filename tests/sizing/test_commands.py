@@ -10,14 +10,14 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from workbench import runs
-from workbench.cli import main
-from workbench.sizing.config import Goal, SweepConfig, sweep_config
-from workbench.sizing.driving import journal
-from workbench.sizing.driving.sweep import run as drive_sweep
-from workbench.sizing.simulation import virtual
-from workbench.sizing.simulation.process import running
-from workbench.sizing.simulation.service import Service
+from workbench.cli.app import main
+from workbench.runs import run_folder
+from workbench.sizing.config import Goal, SweepConfig, build_sweep_config
+from workbench.sizing.load import sweep_journal
+from workbench.sizing.load.sweep_runner import run_sweep as drive_sweep
+from workbench.sizing.simulation import virtual_time
+from workbench.sizing.simulation.cluster_model import Service
+from workbench.sizing.simulation.simulator_process import run_simulator
 from workbench.sizing.tables import ESTIMATES, SCALING, STEPS, VERIFICATION
 
 GOALS = [Goal(limit_s=1.5)]
@@ -27,13 +27,13 @@ Said = tuple[int, str, str]
 def kept(out: Path, gpus: int, **settings: object) -> Path:
     """A sweep in virtual time, in a folder as `run` leaves it."""
     asked = {"url": "http://127.0.0.1:9", "simulated": True, "gpus": gpus, "goals": GOALS}
-    config: SweepConfig = sweep_config(**asked | settings)
-    requests, steps = virtual.sweep(Service(gpus=gpus), config)
-    written = journal.create(config, out=out, keep=True, prompts={}, command=None)
+    config: SweepConfig = build_sweep_config(**asked | settings)
+    requests, steps = virtual_time.simulate_sweep(Service(gpus=gpus), config)
+    written = sweep_journal.create_sweep_journal(config, out=out, keep=True, prompts={}, command=None)
     for step in steps["step"].to_list():
-        note = journal.StepNote(step=step)
-        written.add(requests.filter(pl.col("step") == step), steps.filter(pl.col("step") == step), note)
-    written.finish()
+        note = sweep_journal.StepNote(step=step)
+        written.add_step(requests.filter(pl.col("step") == step), steps.filter(pl.col("step") == step), note)
+    written.mark_complete()
     assert written.folder is not None
     return written.folder
 
@@ -60,7 +60,7 @@ def sizing(capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
 def test_an_estimate_is_told_and_kept_beside_its_sweep(sizing: Callable[..., Said], sweep: Path) -> None:
     code, out, _ = sizing("estimate", sweep, "--target-users", 100, "--gpu-price", 2)
     assert code == 0
-    run = runs.load(sweep)
+    run = run_folder.load_run(sweep)
     row = run.read_table(ESTIMATES).row(0, named=True)
     assert f"{row['recommended']} GPUs serve 100 users at runtime p95 <= 1.5 s" in out
     assert f"cost of the recommended GPUs: {2 * row['recommended']} an hour" in out
@@ -82,7 +82,7 @@ def test_other_goals_can_be_asked_of_the_same_sweep(sizing: Callable[..., Said],
 def test_a_goal_out_of_reach_is_no_answer_and_says_what_to_measure(sizing: Callable[..., Said], sweep: Path) -> None:
     code, out, _ = sizing("estimate", sweep, "--target-users", 100, "--goal", "p95<=60")
     assert code == 1
-    assert "no number of GPUs can be given" in out
+    assert "no GPU count for" in out
     assert "add levels, such as" in out
 
 
@@ -91,7 +91,7 @@ def test_sweeps_of_several_counts_are_put_together(sizing: Callable[..., Said], 
     code, out, _ = sizing("estimate", *folders, "--target-users", 28)
     assert code == 0
     assert "Amdahl over 1, 2 GPUs" in out
-    assert runs.load(folders[0]).read_table(SCALING)["model"].to_list() == ["linear", "Amdahl"]
+    assert run_folder.load_run(folders[0]).read_table(SCALING)["model"].to_list() == ["linear", "Amdahl"]
 
 
 @pytest.mark.parametrize(
@@ -127,10 +127,10 @@ def test_nothing_can_be_verified_before_it_is_estimated(sizing: Callable[..., Sa
 def test_the_whole_load_is_driven_where_the_predicted_gpus_are(sizing: Callable[..., Said], tmp_path: Path) -> None:
     folder = kept(tmp_path, 1, users=[1, 4, 8], goals=[Goal(limit_s=1.2)], least_samples=50, most_samples=50)
     assert sizing("estimate", folder, "--target-users", 12)[0] == 0
-    count = int(runs.load(folder).read_table(ESTIMATES)["recommended"][0])
-    with running(Service(gpus=count), time_scale=0.2) as url:
+    count = int(run_folder.load_run(folder).read_table(ESTIMATES)["recommended"][0])
+    with run_simulator(Service(gpus=count), time_scale=0.2) as url:
         code, out, _ = sizing("verify", folder, "--url", url, "--gpus", count)
-    row = runs.load(folder).read_table(VERIFICATION).row(0, named=True)
+    row = run_folder.load_run(folder).read_table(VERIFICATION).row(0, named=True)
     assert (row["scope"], row["driven_load"], row["gpus"]) == ("whole load", 12.0, count)
     # How the machine fares while tests run side by side is not asked here, only that verdict and code agree.
     assert (code == 0) == (row["verdict"] == "held")
@@ -175,15 +175,15 @@ def test_a_verification_that_is_cut_short_is_invalid(
     settings |= {"users": [1, 4, 8], "goals": [Goal(limit_s=1.2)]}
     folder = kept(tmp_path, 1, **settings)
     assert sizing("estimate", folder, "--target-users", 31)[0] == 0
-    spent = journal.resume(folder)[0].spent().requests
+    spent = sweep_journal.load_sweep_journal(folder)[0].total_usage().requests
     assert spent > 150
     assert sizing("verify", folder, "--max-requests", spent + more)[0] == code
-    table = runs.load(folder).read_table(VERIFICATION)
+    table = run_folder.load_run(folder).read_table(VERIFICATION)
     assert table["verdict"].to_list() == ["invalid"]
     assert table["reason"].to_list() == [f"it ended early: {why.format(spent + more)}"]
-    assert runs.load(folder).verdict == "invalid"
-    driven_ = runs.find(folder / "verification")
-    assert sum(journal.resume(one.folder)[0].spent().requests for one in driven_) <= more
+    assert run_folder.load_run(folder).verdict == "invalid"
+    driven_ = run_folder.list_run_folders(folder / "verification")
+    assert sum(sweep_journal.load_sweep_journal(one.folder)[0].total_usage().requests for one in driven_) <= more
     if more == 380:
         assert [one.read_table(STEPS).height for one in driven_] == [2], "it is the second step that was cut"
 
@@ -191,9 +191,9 @@ def test_a_verification_that_is_cut_short_is_invalid(
 def test_nobody_there_verifies_nothing(sizing: Callable[..., Said], tmp_path: Path) -> None:
     folder = kept(tmp_path, 1, users=[1, 4, 8])
     assert sizing("estimate", folder, "--target-users", 12)[0] == 0
-    before = runs.load(folder).record
+    before = run_folder.load_run(folder).record
     code, _, err = sizing("verify", folder, "--url", "http://127.0.0.1:9")
-    assert (code, runs.load(folder).record) == (2, before)
+    assert (code, run_folder.load_run(folder).record) == (2, before)
     assert "nobody listens at this address" in err
 
 
@@ -205,20 +205,23 @@ def test_a_verification_concludes_the_answer_anew_if_it_is_of_its_count(
     settings = driven(tmp_path, "of_its_count") | {"users": [1, 4, 8], "goals": [Goal(limit_s=1.2)]}
     folder = kept(tmp_path, 1, **settings)
     assert sizing("estimate", folder, "--target-users", 12)[0] == 0
-    count = int(runs.load(folder).read_table(ESTIMATES)["recommended"][0])
+    count = int(run_folder.load_run(folder).read_table(ESTIMATES)["recommended"][0])
     sizing("verify", folder)
-    verified = runs.load(folder)
+    verified = run_folder.load_run(folder)
     said = verified.read_table(VERIFICATION)["verdict"][0]
     # The client may be late on a busy machine; only that all agree is asked here.
     assert (verified.verdict == "valid") == (said == "held")
     assert str(verified.answer).endswith(f"; verification {said} (per-GPU load)")
     # Another count says nothing of the answer.
     sizing("verify", folder, "--predicted", count + 1)
-    assert (runs.load(folder).answer, runs.load(folder).verdict) == (verified.answer, verified.verdict)
+    assert (run_folder.load_run(folder).answer, run_folder.load_run(folder).verdict) == (
+        verified.answer,
+        verified.verdict,
+    )
     path = ESTIMATES.path(verified.tables_folder)
     pl.read_parquet(path).with_columns(limit_s=pl.lit(0.001)).write_parquet(path)
     assert sizing("verify", folder)[0] == 1
-    failed = runs.load(folder)
+    failed = run_folder.load_run(folder)
     assert failed.verdict == "invalid"
     assert str(failed.record["reasons"][0]).startswith("verification of runtime p95 <= 0.001 s: ")
 
@@ -245,12 +248,12 @@ def test_no_verification_sends_a_prompt_that_was_sent_before(
 def test_an_answer_anew_leaves_nothing_of_the_earlier_one(sizing: Callable[..., Said], tmp_path: Path) -> None:
     folders = [kept(tmp_path, gpus) for gpus in (1, 2)]
     sizing("estimate", *folders, "--target-users", 28)
-    run = runs.load(folders[0])
+    run = run_folder.load_run(folders[0])
     zeros = {"int": 1, "float": 1.0, "str": "held", "bool": True}
     row = {column.name: None if column.nullable else zeros[column.dtype] for column in VERIFICATION.columns}
     run.write_table(VERIFICATION, VERIFICATION.frame([row]))
     sizing("estimate", folders[0], "--target-users", 50)
-    names = {entry["name"] for entry in runs.load(folders[0]).record["tables"]}
+    names = {entry["name"] for entry in run_folder.load_run(folders[0]).record["tables"]}
     assert not names & {SCALING.name, VERIFICATION.name}
     assert names == {path.stem for path in run.tables_folder.iterdir()}
 
@@ -258,9 +261,9 @@ def test_an_answer_anew_leaves_nothing_of_the_earlier_one(sizing: Callable[..., 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--verify",), "nothing says what is to be served"),
+        (("--verify",), "--target-users N or --target-rate R"),
         (("--target-users", 5), "no goal"),
-        (("--target-rate", 5, "--goal", "p95<=2"), "another kind than the levels"),
+        (("--target-rate", 5, "--goal", "p95<=2"), "target and levels are of different kinds"),
     ],
 )
 def test_run_refuses_half_a_question_before_it_drives(
@@ -272,7 +275,7 @@ def test_run_refuses_half_a_question_before_it_drives(
 
 
 def test_run_goes_on_to_the_answer(sizing: Callable[..., Said], tmp_path: Path) -> None:
-    with running(Service(), time_scale=0.1) as url:
+    with run_simulator(Service(), time_scale=0.1) as url:
         code, out, _ = sizing(
             *("run", "--url", url, "--users", "1,4,24", "--goal", "p95<=0.15", "--target-users", 50, "--verify"),
             *("--samples", 40, "--most-samples", 40, "--max-step", 10, "--out", tmp_path, "--json"),

@@ -13,8 +13,8 @@ import polars as pl
 import pytest
 import yaml
 
-from workbench.errors import ConfigError, InputError
-from workbench.sizing.calculator import dataset, dataset_files, nat_yaml
+from workbench.core.errors import ConfigError, InputError
+from workbench.sizing.compat_nat import dataset_files, eval_dataset
 
 ROWS = [{"id": number, "question": f"q{number}", "answer": "x"} for number in range(5)]
 
@@ -29,8 +29,8 @@ def config(folder: Path, content: str | bytes | None = None, *, name: str = "d.j
 
 
 def ordered(folder: Path, content: str | bytes, **keys: Any) -> list[tuple[str, str]]:
-    rows = dataset.read(config(folder, content, **keys))
-    return [(item.id, item.prompt) for item in rows.level(1, seed=None)]
+    rows = eval_dataset.read_dataset(config(folder, content, **keys))
+    return [(item.id, item.prompt) for item in rows.items_for_level(1, seed=None)]
 
 
 EXPECTED = [(str(number), f"q{number}") for number in range(5)]
@@ -48,8 +48,8 @@ def test_json_as_columns(tmp_path: Path) -> None:
 
 def test_json_with_trailing_commas_is_read_with_a_notice(tmp_path: Path) -> None:
     text = '[\n{"id": 1, "question": "a,] \\" ,}",},\n]\n'
-    found = dataset.read(config(tmp_path, text))
-    assert [item.prompt for item in found.level(1)] == ['a,] " ,}']
+    found = eval_dataset.read_dataset(config(tmp_path, text))
+    assert [item.prompt for item in found.items_for_level(1)] == ['a,] " ,}']
     assert found.notices == ["d.json: trailing commas passed over"]
 
 
@@ -65,8 +65,8 @@ def test_csv(tmp_path: Path) -> None:
 
 def test_parquet(tmp_path: Path) -> None:
     pl.DataFrame(ROWS).write_parquet(tmp_path / "d.json")
-    found = dataset.read(config(tmp_path, None, _type="parquet"))
-    assert [(item.id, item.prompt) for item in found.level(1, seed=None)] == EXPECTED
+    found = eval_dataset.read_dataset(config(tmp_path, None, _type="parquet"))
+    assert [(item.id, item.prompt) for item in found.items_for_level(1, seed=None)] == EXPECTED
 
 
 def workbook(path: Path, *sheets: list[list[object]]) -> None:
@@ -81,8 +81,8 @@ def workbook(path: Path, *sheets: list[list[object]]) -> None:
 def test_the_first_sheet_of_a_workbook(tmp_path: Path) -> None:
     rows = [["id", "question", None], [7, "one", True], [None, None, None], [8.5, "two", "x"]]
     workbook(tmp_path / "d.xlsx", rows, [["question"], ["other"]])
-    found = dataset.read(config(tmp_path, None, name="d.xlsx", _type="xls"))
-    assert [(item.id, item.prompt) for item in found.level(1, seed=None)] == [("7", "one"), ("8.5", "two")]
+    found = eval_dataset.read_dataset(config(tmp_path, None, name="d.xlsx", _type="xls"))
+    assert [(item.id, item.prompt) for item in found.items_for_level(1, seed=None)] == [("7", "one"), ("8.5", "two")]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_dataset_that_is_none_is_refused_with_its_place(
     kind: str, content: str | bytes, told: str, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match=told) as refused:
-        dataset.read(config(tmp_path, content, _type=kind))
+        eval_dataset.read_dataset(config(tmp_path, content, _type=kind))
     assert "d.json" in str(refused.value)
 
 
@@ -119,7 +119,7 @@ def test_a_workbook_with_broken_parts_is_refused_with_its_place(tmp_path: Path, 
         for name in good.namelist():
             bad.writestr(name, content if name == part else good.read(name))
     with pytest.raises(InputError) as refused:
-        dataset.read(config(tmp_path, None, name="d.xlsx", _type="xls"))
+        eval_dataset.read_dataset(config(tmp_path, None, name="d.xlsx", _type="xls"))
     assert "d.xlsx" in str(refused.value)
 
 
@@ -131,20 +131,20 @@ def test_entities_that_grow_do_not_fill_the_memory(tmp_path: Path) -> None:
         for name in good.namelist():
             bad.writestr(name, text if name == "xl/worksheets/sheet1.xml" else good.read(name))
     with pytest.raises(InputError, match="not a readable xlsx"):
-        dataset.read(config(tmp_path, None, name="d.xlsx", _type="xls"))
+        eval_dataset.read_dataset(config(tmp_path, None, name="d.xlsx", _type="xls"))
 
 
 def test_sizes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     where = config(tmp_path, json.dumps(ROWS))
-    monkeypatch.setattr(dataset, "MOST_ROWS", 4)
+    monkeypatch.setattr(eval_dataset, "MAX_ROWS", 4)
     with pytest.raises(InputError, match="too many rows"):
-        dataset.read(where)
-    monkeypatch.setattr(dataset_files, "LARGEST_BYTES", 10)
+        eval_dataset.read_dataset(where)
+    monkeypatch.setattr(dataset_files, "MAX_DATASET_BYTES", 10)
     with pytest.raises(InputError, match="too large"):
-        dataset.read(where)
-    monkeypatch.setattr(nat_yaml, "LARGEST_BYTES", 10)
+        eval_dataset.read_dataset(where)
+    monkeypatch.setattr(dataset_files, "MAX_YAML_BYTES", 10)
     with pytest.raises(InputError, match="too large"):
-        dataset.read(where)
+        eval_dataset.read_dataset(where)
 
 
 def test_named_keys_are_followed(tmp_path: Path) -> None:
@@ -154,8 +154,8 @@ def test_named_keys_are_followed(tmp_path: Path) -> None:
 
 
 def test_without_structure_the_whole_row_is_sent(tmp_path: Path) -> None:
-    found = dataset.read(config(tmp_path, '[{"id": 1, "x": "é"}]', structure={"disable": True}))
-    assert [json.loads(item.prompt) for item in found.level(2, seed=None)] == [
+    found = eval_dataset.read_dataset(config(tmp_path, '[{"id": 1, "x": "é"}]', structure={"disable": True}))
+    assert [json.loads(item.prompt) for item in found.items_for_level(2, seed=None)] == [
         {"id": "1", "x": "é"},
         {"id": "1_rep1", "x": "é"},
     ]
@@ -167,14 +167,14 @@ def test_questions_that_are_no_text_are_sent_as_json(tmp_path: Path) -> None:
 
 def test_rows_without_a_question_and_repeated_ids_are_left_out(tmp_path: Path) -> None:
     rows = [*ROWS, {"id": 9, "question": None}, {"id": 10}, {"id": 0, "question": "again"}]
-    found = dataset.read(config(tmp_path, json.dumps(rows)))
-    assert [(item.id, item.prompt) for item in found.level(1, seed=None)] == EXPECTED
+    found = eval_dataset.read_dataset(config(tmp_path, json.dumps(rows)))
+    assert [(item.id, item.prompt) for item in found.items_for_level(1, seed=None)] == EXPECTED
     assert found.notices == ["2 row(s) without a question left out"]
 
 
 def test_rows_without_ids_are_numbered(tmp_path: Path) -> None:
-    found = dataset.read(config(tmp_path, '[{"question": "a"}, {"question": "b"}]'))
-    assert [item.id for item in found.level(1, seed=None)] == ["0", "1"]
+    found = eval_dataset.read_dataset(config(tmp_path, '[{"question": "a"}, {"question": "b"}]'))
+    assert [item.id for item in found.items_for_level(1, seed=None)] == ["0", "1"]
     assert found.notices == ["no column id in the dataset: rows are numbered"]
 
 
@@ -198,41 +198,41 @@ def test_filters_keep_and_leave_out(chosen: dict[str, Any], left: list[str], tmp
 def test_a_level_has_as_many_items_as_the_toolkit_gives_it(
     concurrency: int, passes: int, size: int, tmp_path: Path
 ) -> None:
-    rows = dataset.read(config(tmp_path, json.dumps(ROWS)))
+    rows = eval_dataset.read_dataset(config(tmp_path, json.dumps(ROWS)))
     for seed in (None, 0):
-        items = rows.level(concurrency, num_passes=passes, seed=seed)
+        items = rows.items_for_level(concurrency, num_passes=passes, seed=seed)
         assert len(items) == size
         assert len({item.id for item in items}) == size
         assert max(Counter(item.prompt for item in items).values()) == -(-size // len(ROWS))
 
 
 def test_copies_are_numbered_and_in_the_files_order_when_asked_for(tmp_path: Path) -> None:
-    rows = dataset.read(config(tmp_path, json.dumps(ROWS[:2])))
-    assert [item.id for item in rows.level(5, seed=None)] == ["0", "1", "0_rep1", "1_rep1", "0_rep2"]
+    rows = eval_dataset.read_dataset(config(tmp_path, json.dumps(ROWS[:2])))
+    assert [item.id for item in rows.items_for_level(5, seed=None)] == ["0", "1", "0_rep1", "1_rep1", "0_rep2"]
 
 
 def test_ids_of_earlier_copies_are_copied_by_their_first_name(tmp_path: Path) -> None:
     rows = [{"id": "a_rep3", "question": "x"}, {"id": "b", "question": "y"}]
-    found = dataset.read(config(tmp_path, json.dumps(rows)))
-    assert [item.id for item in found.level(4, seed=None)] == ["a", "b", "a_rep1", "b_rep1"]
-    assert [item.id for item in found.level(2, seed=None)] == ["a_rep3", "b"]
-    twice = dataset.read(config(tmp_path, json.dumps([{"id": "a", "question": "x"}, *rows])))
-    assert len({item.id for item in twice.level(6)}) == 6
+    found = eval_dataset.read_dataset(config(tmp_path, json.dumps(rows)))
+    assert [item.id for item in found.items_for_level(4, seed=None)] == ["a", "b", "a_rep1", "b_rep1"]
+    assert [item.id for item in found.items_for_level(2, seed=None)] == ["a_rep3", "b"]
+    twice = eval_dataset.read_dataset(config(tmp_path, json.dumps([{"id": "a", "question": "x"}, *rows])))
+    assert len({item.id for item in twice.items_for_level(6)}) == 6
 
 
 def test_the_mix_is_shuffled_by_seed_and_level(tmp_path: Path) -> None:
-    rows = dataset.read(config(tmp_path, json.dumps([{"id": n, "question": str(n)} for n in range(50)])))
-    one = [item.id for item in rows.level(4, num_passes=2, seed=1)]
-    assert one == [item.id for item in rows.level(4, num_passes=2, seed=1)]
-    assert one != [item.id for item in rows.level(4, num_passes=2, seed=2)]
+    rows = eval_dataset.read_dataset(config(tmp_path, json.dumps([{"id": n, "question": str(n)} for n in range(50)])))
+    one = [item.id for item in rows.items_for_level(4, num_passes=2, seed=1)]
+    assert one == [item.id for item in rows.items_for_level(4, num_passes=2, seed=1)]
+    assert one != [item.id for item in rows.items_for_level(4, num_passes=2, seed=2)]
     assert set(one) != {str(n) for n in range(8)}
-    assert set(one) != {item.id for item in rows.level(8, num_passes=1, seed=1)}
+    assert set(one) != {item.id for item in rows.items_for_level(8, num_passes=1, seed=1)}
 
 
 def test_a_level_of_too_many_runs_is_refused(tmp_path: Path) -> None:
-    rows = dataset.read(config(tmp_path, json.dumps(ROWS)))
+    rows = eval_dataset.read_dataset(config(tmp_path, json.dumps(ROWS)))
     with pytest.raises(ConfigError, match="too many runs"):
-        rows.level(100_000, num_passes=1000)
+        rows.items_for_level(100_000, num_passes=1000)
 
 
 @pytest.mark.parametrize(
@@ -250,13 +250,13 @@ def test_a_level_of_too_many_runs_is_refused(tmp_path: Path) -> None:
 def test_a_config_without_a_usable_dataset_is_refused(document: Any, told: str, tmp_path: Path) -> None:
     (tmp_path / "w.yml").write_text(yaml.safe_dump(document))
     with pytest.raises(ConfigError) as refused:
-        dataset.read(tmp_path / "w.yml")
+        eval_dataset.read_dataset(tmp_path / "w.yml")
     assert told in str(refused.value)
 
 
 def test_a_dataset_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such dataset"):
-        dataset.read(config(tmp_path, None))
+        eval_dataset.read_dataset(config(tmp_path, None))
 
 
 def test_variables_are_put_in_and_base_files_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,30 +266,30 @@ def test_variables_are_put_in_and_base_files_merged(tmp_path: Path, monkeypatch:
         "eval:\n  general:\n    dataset: {_type: json, file_path: '${ROWS_OF}', id_key: '${KEY:-id}'}\n    more: 1\n"
     )
     (tmp_path / "w.yml").write_text("base: base.yml\neval: {general: {more: '${UNSET}x${OTHER:-y}'}}\n")
-    assert nat_yaml.load(tmp_path / "w.yml")["eval"]["general"]["more"] == "xy"
+    assert dataset_files.load_nat_yaml(tmp_path / "w.yml")["eval"]["general"]["more"] == "xy"
     # The file lies beside the YAML, not in the working directory.
-    assert len(dataset.read(tmp_path / "w.yml").rows) == 5
+    assert len(eval_dataset.read_dataset(tmp_path / "w.yml").rows) == 5
 
 
 def test_a_base_that_leads_back_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.yml").write_text("base: b.yml\n")
     (tmp_path / "b.yml").write_text("base: a.yml\n")
     with pytest.raises(ConfigError, match="lead back"):
-        nat_yaml.load(tmp_path / "a.yml")
+        dataset_files.load_nat_yaml(tmp_path / "a.yml")
     (tmp_path / "a.yml").write_text("base: 3\n")
     with pytest.raises(ConfigError, match="not a file name"):
-        nat_yaml.load(tmp_path / "a.yml")
+        dataset_files.load_nat_yaml(tmp_path / "a.yml")
 
 
 def test_a_yaml_error_does_not_repeat_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_KEY", "s3cret-value")
     (tmp_path / "w.yml").write_text("a: 1\nllm: {key: ${SECRET_KEY}: [\n")
     with pytest.raises(InputError, match="not YAML") as refused:
-        nat_yaml.load(tmp_path / "w.yml")
+        dataset_files.load_nat_yaml(tmp_path / "w.yml")
     assert "s3cret" not in str(refused.value)
     assert "line" in str(refused.value)
     (tmp_path / "w.yml").write_bytes(b"\xff")
     with pytest.raises(InputError, match="not UTF-8"):
-        nat_yaml.load(tmp_path / "w.yml")
+        dataset_files.load_nat_yaml(tmp_path / "w.yml")
     with pytest.raises(InputError, match="cannot be read"):
-        nat_yaml.load(tmp_path / "none.yml")
+        dataset_files.load_nat_yaml(tmp_path / "none.yml")

@@ -7,39 +7,39 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from workbench.errors import InputError
-from workbench.sizing.answering import Answer, answer
-from workbench.sizing.config import Goal, sweep_config
+from workbench.core.errors import BrokenInvariantError
+from workbench.sizing.config import Goal, build_sweep_config
+from workbench.sizing.estimation.sizing_answer import SizingAnswer, compute_answer
+from workbench.sizing.estimation.step_points import PointLimits
 from workbench.sizing.invariants import check_answer
-from workbench.sizing.measured import Measured
-from workbench.sizing.points import Limits
-from workbench.sizing.simulation import virtual
-from workbench.sizing.simulation.service import Service
+from workbench.sizing.load.measurement_sources import Measurements
+from workbench.sizing.simulation import virtual_time
+from workbench.sizing.simulation.cluster_model import Service
 
 GOAL = Goal(limit_s=1.4)
 
 
 @pytest.fixture(scope="module")
-def whole() -> tuple[Measured, Answer]:
-    config = sweep_config(
+def whole() -> tuple[Measurements, SizingAnswer]:
+    config = build_sweep_config(
         protocol="function", simulated=True, users=[1, 2, 4, 6, 8, 12], goals=[GOAL], least_samples=40, most_samples=80
     )
     service = Service(slots=8)
-    requests, steps = virtual.sweep(service, config)
-    limits = Limits(fewest=40)
-    measured = Measured(requests, steps, [GOAL], "virtual", limits, service=service, config=config)
-    found = answer(requests, steps, [GOAL], 20, limits=limits, draws=100)
+    requests, steps = virtual_time.simulate_sweep(service, config)
+    limits = PointLimits(min_samples=40)
+    measured = Measurements(requests, steps, [GOAL], "virtual", limits, service=service, config=config)
+    found = compute_answer(requests, steps, [GOAL], 20, limits=limits, draws=100)
     assert found.recommended is not None
-    return measured, found.verified(virtual.verify(service, config, 20, found.recommended))
+    return measured, found.with_verification(virtual_time.simulate_verification(service, config, 20, found.recommended))
 
 
-def test_an_answer_that_follows_from_its_sweep_holds(whole: tuple[Measured, Answer]) -> None:
+def test_an_answer_that_follows_from_its_sweep_holds(whole: tuple[Measurements, SizingAnswer]) -> None:
     checks = check_answer(*whole)
     assert checks["holds"].all()
     assert checks.height == 12
 
 
-def points(found: Answer, **columns: pl.Expr) -> Answer:
+def points(found: SizingAnswer, **columns: pl.Expr) -> SizingAnswer:
     return replace(found, points=found.points.with_columns(**columns))
 
 
@@ -59,7 +59,7 @@ BROKEN = {
     "recommended counts": lambda found: replace(
         found, estimates=found.estimates.with_columns(recommended=pl.lit(1, dtype=pl.Int64))
     ),
-    "called held": lambda found: found.verified(
+    "called held": lambda found: found.with_verification(
         found.verification.with_columns(verdict=pl.lit("held"), limit_s=pl.lit(0.001))
     ),
     "served in time": lambda found: replace(found, goodput=found.goodput.with_columns(within_share=pl.lit(1.5))),
@@ -67,25 +67,25 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("words", BROKEN)
-def test_a_figure_that_does_not_follow_stops(whole: tuple[Measured, Answer], words: str) -> None:
+def test_a_figure_that_does_not_follow_stops(whole: tuple[Measurements, SizingAnswer], words: str) -> None:
     measured, found = whole
-    with pytest.raises(InputError, match=words):
+    with pytest.raises(BrokenInvariantError, match=words):
         check_answer(measured, BROKEN[words](found))
 
 
-def test_requests_out_of_order_and_latencies_of_failures_stop(whole: tuple[Measured, Answer]) -> None:
+def test_requests_out_of_order_and_latencies_of_failures_stop(whole: tuple[Measurements, SizingAnswer]) -> None:
     measured, found = whole
     early = measured.requests.with_columns(ended_s=pl.col("sent_s") - 1)
-    with pytest.raises(InputError, match="before they were sent"):
+    with pytest.raises(BrokenInvariantError, match="before they were sent"):
         check_answer(replace(measured, requests=early), found)
     failed = measured.requests.with_columns(outcome=pl.lit("timeout"))
-    with pytest.raises(InputError, match="failed requests with a latency"):
+    with pytest.raises(BrokenInvariantError, match="failed requests with a latency"):
         check_answer(replace(measured, requests=failed), found)
 
 
-def test_a_simulation_that_does_not_repeat_itself_stops(whole: tuple[Measured, Answer]) -> None:
+def test_a_simulation_that_does_not_repeat_itself_stops(whole: tuple[Measurements, SizingAnswer]) -> None:
     measured, found = whole
     assert measured.service is not None
     other = replace(measured, service=measured.service.model_copy(update={"seed": 9}))
-    with pytest.raises(InputError, match="measured again"):
+    with pytest.raises(BrokenInvariantError, match="measured again"):
         check_answer(other, found)

@@ -2,8 +2,7 @@
 
 import pytest
 
-from workbench.sizing.simulation.model import Call, Cluster, Workflow
-from workbench.sizing.simulation.service import Service
+from workbench.sizing.simulation.cluster_model import Call, Cluster, Service, Workflow
 
 EXACT = {"input_cv": 0, "output_cv": 0, "tool_cv": 0, "input_tokens": 400, "output_tokens": 10, "calls": 1}
 PREFILL_S = 400 / 40_000
@@ -14,7 +13,7 @@ TWO_S = 0.004 + 2 * 0.0003
 def ended(cluster: Cluster, flows: int = 1) -> list[float]:
     found: list[Workflow] = []
     for _ in range(flows):
-        cluster.start(found.append)
+        cluster.start_workflow(found.append)
     cluster.run_while(lambda: True)
     return [round(flow.ended_s or 0, 9) for flow in found]
 
@@ -31,9 +30,9 @@ def test_two_calls_share_every_step_and_wait_for_both_prefills() -> None:
 def test_a_call_that_comes_later_stalls_the_batch_by_its_prefill() -> None:
     cluster = Cluster(Service(**EXACT))
     found: list[Workflow] = []
-    cluster.start(found.append)
+    cluster.start_workflow(found.append)
     begin = PREFILL_S + 4 * ONE_S
-    cluster.at(begin, lambda: cluster.start(found.append) and None)
+    cluster.schedule_at(begin, lambda: cluster.start_workflow(found.append) and None)
     cluster.run_while(lambda: True)
     first = begin + PREFILL_S + 6 * TWO_S
     assert found[0].ended_s == pytest.approx(first)
@@ -57,14 +56,14 @@ def test_tools_and_the_shared_resource_come_between_calls() -> None:
 def test_routers_that_balance_do(router: str, loads: set[int]) -> None:
     cluster = Cluster(Service(**EXACT, gpus=4, router=router))  # type: ignore[arg-type]
     for _ in range(12):
-        cluster.start(lambda _: None)
+        cluster.start_workflow(lambda _: None)
     assert {gpu.load for gpu in cluster.gpus} == loads
 
 
 def test_the_random_router_does_not_balance() -> None:
     cluster = Cluster(Service(**EXACT, gpus=4, router="random"), seed=3)
     for _ in range(40):
-        cluster.start(lambda _: None)
+        cluster.start_workflow(lambda _: None)
     assert len({gpu.load for gpu in cluster.gpus}) > 1
 
 
@@ -72,7 +71,7 @@ def test_what_waits_for_admission_has_not_started() -> None:
     cluster = Cluster(Service(**EXACT, admission=1))
     found: list[Workflow] = []
     for _ in range(2):
-        cluster.start(found.append)
+        cluster.start_workflow(found.append)
     cluster.run_while(lambda: True)
     alone = PREFILL_S + 10 * ONE_S
     assert [flow.started_s for flow in found] == [0.0, pytest.approx(alone)]
@@ -82,7 +81,7 @@ def test_what_waits_for_admission_has_not_started() -> None:
 def test_every_token_is_told_at_its_time() -> None:
     cluster = Cluster(Service(**EXACT))
     told: list[tuple[int, float]] = []
-    cluster.call(lambda _: None, output_tokens=3, token=lambda call, count: told.append((count, cluster.now_s)))
+    cluster.start_call(lambda _: None, output_tokens=3, token=lambda call, count: told.append((count, cluster.now_s)))
     cluster.run_while(lambda: True)
     assert told == [(n, pytest.approx(PREFILL_S + n * ONE_S)) for n in (1, 2, 3)]
 
@@ -90,7 +89,7 @@ def test_every_token_is_told_at_its_time() -> None:
 def test_first_tokens_can_be_timed_alone() -> None:
     cluster = Cluster(Service(**EXACT), marks="first")
     found: list[Call] = []
-    cluster.call(found.append)
+    cluster.start_call(found.append)
     cluster.run_while(lambda: True)
     assert found[0].first_s == pytest.approx(PREFILL_S + ONE_S)
     assert found[0].ended_s == pytest.approx(PREFILL_S + 10 * ONE_S)
@@ -107,7 +106,7 @@ def test_how_closely_it_is_watched_changes_nothing(marks: str) -> None:
 
 def test_lengths_have_the_mean_and_the_spread_that_were_asked_for() -> None:
     cluster = Cluster(Service(slots=100_000, output_tokens=200, output_cv=0.5), seed=1)
-    calls = [cluster.call(lambda _: None) for _ in range(20_000)]
+    calls = [cluster.start_call(lambda _: None) for _ in range(20_000)]
     mean = sum(call.output_tokens for call in calls) / len(calls)
     spread = (sum((call.output_tokens - mean) ** 2 for call in calls) / len(calls)) ** 0.5
     assert mean == pytest.approx(200, rel=0.02)

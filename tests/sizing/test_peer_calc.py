@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 
 from tests.sizing import calc_cases, natenv
-from workbench.errors import InputError
-from workbench.sizing.calculator import calcfile, dataset
-from workbench.sizing.calculator.calc_options import Options
-from workbench.sizing.calculator.calculate import Calculated, from_levels, run
-from workbench.sizing.calculator.calculation import Goal
+from workbench.core.errors import InputError
+from workbench.sizing.compat_nat import calc_file, eval_dataset
+from workbench.sizing.compat_nat.calculation import CalcGoal, Options
+from workbench.sizing.compat_nat.calculator import CalculationResult, calculate_from_levels, run_calculation
 
 SEEDS = range(400)
 REL = 1e-9
@@ -29,12 +28,12 @@ class Pair:
     """One case as both sides saw it; `ours` is the refusal where there was nothing to read."""
 
     seed: int
-    ours: Calculated | InputError
+    ours: CalculationResult | InputError
     theirs: dict[str, Any]
 
 
-def goal_of(asked: dict[str, Any]) -> Goal:
-    return Goal(
+def goal_of(asked: dict[str, Any]) -> CalcGoal:
+    return CalcGoal(
         asked["target_llm_latency"], asked["target_workflow_runtime"], asked["target_users"], asked["test_gpu_count"]
     )
 
@@ -60,10 +59,10 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> list[Pair]:
     return [Pair(seed, mine, other) for seed, mine, other in zip(SEEDS, ours, theirs, strict=True)]
 
 
-def calculated(case: dict[str, Any]) -> Calculated | InputError:
+def calculated(case: dict[str, Any]) -> CalculationResult | InputError:
     options = Options(output_dir=Path(case["folder"]), goal=goal_of(case["goal"]), offline=True, write=False)
     try:
-        return run(options)
+        return run_calculation(options)
     except InputError as error:
         return error
 
@@ -79,7 +78,7 @@ def alike(ours: Any, theirs: Any) -> bool:
     return bool(ours == theirs)
 
 
-def document(done: Calculated) -> Any:
+def document(done: CalculationResult) -> Any:
     return json.loads(done.output.text())
 
 
@@ -96,7 +95,7 @@ def test_every_case_that_the_toolkit_answers_has_the_same_document(pairs: list[P
     different = [
         pair.seed
         for pair in answered
-        if isinstance(pair.ours, Calculated) and not alike(document(pair.ours), pair.theirs["output"])
+        if isinstance(pair.ours, CalculationResult) and not alike(document(pair.ours), pair.theirs["output"])
     ]
     print(Counter(map(kind, pairs)))
     assert different == []
@@ -110,7 +109,7 @@ def test_where_the_toolkit_crashes_all_it_had_found_is_given_with_a_reason(pairs
     assert len(crashed) > len(SEEDS) / 10
     for pair in crashed:
         done, before = pair.ours, pair.theirs
-        assert isinstance(done, Calculated)
+        assert isinstance(done, CalculationResult)
         assert done.exit_code == 2, pair.seed
         ours = document(done)
         fits = {"llm_latency": "llm_latency_fit", "wf_runtime": "wf_runtime_fit"}
@@ -127,7 +126,7 @@ def test_without_llm_calls_only_what_rests_on_runtime_is_added(pairs: list[Pair]
     without = [pair for pair in pairs if kind(pair) == "no LLM calls"]
     assert without
     for pair in without:
-        assert isinstance(pair.ours, Calculated)
+        assert isinstance(pair.ours, CalculationResult)
         ours, theirs = document(pair.ours), pair.theirs["output"]
         assert set(theirs["gpu_estimates"].values()) == {None}
         assert ours["gpu_estimates"]["gpu_estimate_by_llm_latency"] is None
@@ -146,17 +145,17 @@ def test_the_toolkit_reads_our_file_and_prints_our_number(tmp_path: Path) -> Non
     natenv.require()
     drawn = tmp_path / "drawn" / "online" / "job_1"
     metrics = {
-        level: calcfile.SizingMetrics(
+        level: calc_file.SizingMetrics(
             llm_latency_p95=0.3 + 0.0123 * level,
             workflow_runtime_p95=1.7 + 0.0457 * level + 0.01 * (level % 3),
             total_runtime=4.0,
-            alerts=calcfile.MetricAlerts(workflow_interrupted=level == 64),
-            per_item_metrics={"a b": calcfile.ItemMetrics(llm_latency=0.3, workflow_runtime=1.5 + 0.05 * level)},
+            alerts=calc_file.MetricAlerts(workflow_interrupted=level == 64),
+            per_item_metrics={"a b": calc_file.ItemMetrics(llm_latency=0.3, workflow_runtime=1.5 + 0.05 * level)},
         )
         for level in (1, 2, 4, 8, 16, 32, 64)
     }
-    done = from_levels(metrics, Goal(0.5, 2.5, 300, 4))
-    calcfile.write(drawn / calcfile.NAME, done.output)
+    done = calculate_from_levels(metrics, CalcGoal(0.5, 2.5, 300, 4))
+    calc_file.write_calc_file(drawn / calc_file.CALC_FILE_NAME, done.output)
     said = natenv.nat(
         *("sizing", "calc", "--offline_mode", "--calc_output_dir", tmp_path / "drawn"),
         *("--target_llm_latency", "0.5", "--target_workflow_runtime", "2.5", "--target_users", "300"),
@@ -216,7 +215,7 @@ def test_odd_documents_are_taken_or_refused_alike_and_written_alike(tmp_path: Pa
     for text, expected in zip(ODD_DOCUMENTS, theirs, strict=True):
         (tmp_path / "f.json").write_text(text)
         try:
-            ours = calcfile.read(tmp_path / "f.json")[0].text()
+            ours = calc_file.read_calc_file(tmp_path / "f.json")[0].text()
         except InputError:
             ours = None
         assert ours == expected, text
@@ -269,7 +268,9 @@ def test_levels_hold_the_rows_that_the_toolkit_puts_into_them(tmp_path: Path) ->
     theirs = json.loads(done.stdout)
     for case, expected in zip(cases, theirs, strict=True):
         (tmp_path / "w.yml").write_text(json.dumps({"eval": {"general": {"dataset": case["config"]}}}))
-        items = dataset.read(tmp_path / "w.yml").level(case["concurrency"], num_passes=case["passes"], seed=None)
+        items = eval_dataset.read_dataset(tmp_path / "w.yml").items_for_level(
+            case["concurrency"], num_passes=case["passes"], seed=None
+        )
         assert [item.id for item in items] == [identity for identity, _ in expected], case
         assert [plain(item.prompt) for item in items] == [plain(prompt) for _, prompt in expected], case
 
@@ -291,7 +292,7 @@ def workflow(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 LEVELS = (1, 2, 4, 8, 16)
-GOAL = Goal(0.0, 0.5, 100, 1)
+GOAL = CalcGoal(0.0, 0.5, 100, 1)
 
 
 def test_the_toolkits_workflow_is_run_as_the_toolkit_runs_it(
@@ -309,7 +310,7 @@ def test_the_toolkits_workflow_is_run_as_the_toolkit_runs_it(
         nat_python=str(natenv.require()),
         plots=False,
     )
-    done = run(asked)
+    done = run_calculation(asked)
     said = natenv.nat(
         *("sizing", "calc", "--config_file", config, "--calc_output_dir", tmp_path / "theirs"),
         *("--concurrencies", ",".join(map(str, LEVELS)), "--num_passes", "2", "--target_workflow_runtime", "0.5"),
@@ -319,7 +320,7 @@ def test_the_toolkits_workflow_is_run_as_the_toolkit_runs_it(
     )
     assert said.returncode == 0, said.stderr[-2000:]
     written = next((tmp_path / "theirs" / "online").glob("job_*/calc_runner_output.json"))
-    theirs = calcfile.read(written)[0].calc_data
+    theirs = calc_file.read_calc_file(written)[0].calc_data
     ours = done.output.calc_data
     assert list(ours) == list(theirs)
     for level in LEVELS:
@@ -346,8 +347,8 @@ def test_a_served_workflow_shows_its_wait_before_the_server_begins(workflow: tup
     config, plugins = workflow
     with natenv.serving(config, plugins=plugins) as url:
         asked = {"config_file": config, "concurrencies": (2, 32), "num_passes": 3, "goal": GOAL, "endpoint": url}
-        ours = run(Options(**asked))
-        theirs = run(Options(**asked, server_clock=True))
+        ours = run_calculation(Options(**asked))
+        theirs = run_calculation(Options(**asked, server_clock=True))
     assert not any(level.sizing_metrics.alerts.workflow_interrupted for level in ours.output.calc_data.values())
     top = {name: done.output.calc_data[32].sizing_metrics for name, done in (("client", ours), ("server", theirs))}
     # Four calls at once: 32 runs of two calls take at least 8 times 0.1 s, of which the server counts 8 runs' worth.

@@ -10,9 +10,9 @@ import pytest
 
 from tests.sizing import natenv
 from tests.sizing.test_server import stat
-from workbench.sizing.driving.sweep import run
-from workbench.sizing.simulation.process import running
-from workbench.sizing.simulation.service import Service
+from workbench.sizing.load.sweep_runner import run_sweep
+from workbench.sizing.simulation.cluster_model import Service
+from workbench.sizing.simulation.simulator_process import run_simulator
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(1200)]
 
@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_peer_sizes_the_simulated_service(folder: Path) -> None:
     config = natenv.workflow(folder, questions=folder / "questions.json")
-    with running(SERVICE) as url:
+    with run_simulator(SERVICE) as url:
         done = natenv.nat(
             *("sizing", "calc", "--config_file", config, "--endpoint", url, "--calc_output_dir", folder / "calc"),
             *("--concurrencies", ",".join(map(str, LEVELS)), "--num_passes", "2", "--test_gpu_count", "1"),
@@ -67,7 +67,7 @@ def test_the_cap_of_nat_serve_is_found_and_named(folder: Path) -> None:
     # 40 model calls at once are no limit; the eight runs that the server admits at once are.
     config = natenv.workflow(folder, slots=40, calls=1, call_s=0.4)
     with natenv.serving(config, plugins=natenv.plugin(folder)) as url:
-        sweep = run(
+        sweep = run_sweep(
             url=url, users=[4, 24], least_samples=100, most_samples=120, min_step_s=0, timeout_s=60, processes=0
         )
     free, capped = sweep.points.sort("load").iter_rows(named=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import http.client
-import inspect
 import json
 import os
 import signal
@@ -20,15 +19,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from tests.conftest import SAMPLES
-from workbench.cli import main
-from workbench.errors import RunFailedError
-from workbench.sizing.commands.simulate import simulate
-from workbench.sizing.simulation.model import Cluster
-from workbench.sizing.simulation.process import running
-from workbench.sizing.simulation.server import scaled
-from workbench.sizing.simulation.service import Service
+from workbench.cli.app import main
+from workbench.core.errors import RunFailedError
+from workbench.sizing.command import app
+from workbench.sizing.simulation.cluster_model import Cluster, Service
+from workbench.sizing.simulation.simulator_process import run_simulator
+from workbench.sizing.simulation.simulator_server import scale_service_times
 
 HANG_S = 60
 # 20 ms a call and no spread: quick, and the same each time.
@@ -39,7 +38,7 @@ QUICK = Service(
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with running(QUICK) as found:
+    with run_simulator(QUICK) as found:
         yield found
 
 
@@ -120,11 +119,11 @@ def test_a_question_comes_back_as_it_was_whatever_is_in_it(url: str) -> None:
 
 def test_http_and_virtual_time_run_the_same_model() -> None:
     spread = Service(slots=2, output_tokens=8, calls=3, tool_s=0.003, shared_s=0.001, seed=11)
-    with running(spread) as url:
+    with run_simulator(spread) as url:
         answers = [events(ask(url + "/generate/full", {"input_message": "a"})[1]) for _ in range(5)]
     cluster, ended = Cluster(spread), []
     for _ in answers:
-        cluster.start(ended.append)
+        cluster.start_workflow(ended.append)
         cluster.run_while(lambda: ended == [] or ended[-1].ended_s is None or cluster.running > 0)
     for events_, workflow in zip(answers, ended, strict=True):
         real = [event["event_timestamp"] for event in events_ if event["event_type"].startswith("LLM")]
@@ -263,7 +262,7 @@ async def together(url: str, count: int, watch: Callable[[], None]) -> list[byte
 
 def test_what_is_in_flight_is_counted_by_the_server() -> None:
     slow = QUICK.model_copy(update={"slots": 100, "decode_base_s": 0.05})
-    with running(slow) as url:
+    with run_simulator(slow) as url:
         found = asyncio.run(together(url, 64, lambda: until(lambda: stat(url)["in_flight"] == 64)))
         assert all(answer.startswith(b"HTTP/1.1 200") for answer in found)
         counted = stat(url)
@@ -277,7 +276,7 @@ def test_what_is_in_flight_is_counted_by_the_server() -> None:
 
 def test_the_wait_for_admission_is_in_no_event() -> None:
     capped = QUICK.model_copy(update={"admission": 2, "slots": 100, "decode_base_s": 0.01})
-    with running(capped) as url:
+    with run_simulator(capped) as url:
         found = asyncio.run(together(url, 8, lambda: None))
         counted = stat(url)
     assert (counted["peak"], counted["peak_in_service"]) == (8, 2)
@@ -306,7 +305,7 @@ def test_a_client_that_hangs_up_is_counted_and_harms_nobody(url: str) -> None:
 
 
 def test_a_time_scale_multiplies_every_time() -> None:
-    found = scaled(Service(tool_s=1.0, shared_s=0.5), 0.1)
+    found = scale_service_times(Service(tool_s=1.0, shared_s=0.5), 0.1)
     assert found.model_dump() == Service().model_dump() | {
         "prefill_tokens_per_s": 400_000,
         "decode_base_s": 0.0004,
@@ -317,13 +316,14 @@ def test_a_time_scale_multiplies_every_time() -> None:
 
 
 def test_it_ends_with_the_block_and_with_whoever_started_it() -> None:
-    with running(QUICK) as url:
+    with run_simulator(QUICK) as url:
         assert stat(url)["served"] == 0
     with pytest.raises(urllib.error.URLError):
         stat(url)
     script = (
-        "from workbench.sizing.simulation import process, service\n"
-        "with process.running(service.Service()) as url:\n    print(url, flush=True)\n    input()\n"
+        "from workbench.sizing.simulation import cluster_model, simulator_process\n"
+        "with simulator_process.run_simulator(cluster_model.Service()) as url:\n"
+        "    print(url, flush=True)\n    input()\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
@@ -347,12 +347,13 @@ def test_a_port_that_is_taken_is_said_so() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(RunFailedError, match=f"port {port}"), running(QUICK, port=port):
+        with pytest.raises(RunFailedError, match=f"port {port}"), run_simulator(QUICK, port=port):
             pytest.fail("it must not start")
 
 
 def test_the_command_has_an_option_for_every_parameter_with_its_default() -> None:
-    options = inspect.signature(simulate).parameters
+    command = typer.main.get_group(app).commands["simulate"]
+    options = {option.name: option for option in command.params}
     for name, field in Service.model_fields.items():
         assert options[name].default == field.default, name
 

@@ -10,15 +10,19 @@ from typing import Any
 import polars as pl
 import pytest
 
-from workbench import runs
-from workbench.errors import ConfigError, InputError
-from workbench.sizing import keeping
-from workbench.sizing.comparing import BURST, COMPARISON, LINE, OURS, TRUE
-from workbench.sizing.driving import sweep
-from workbench.sizing.notebook_config import NotebookConfig, assigned
-from workbench.sizing.study import Study, study, verdict
-from workbench.sizing.tables import ESTIMATES, SCALING, VERIFICATION
-from workbench.sizing.what_if import CAPACITIES
+from workbench.core.errors import ConfigError, InputError
+from workbench.runs import run_folder
+from workbench.sizing.config import NotebookConfig, parse_assignments
+from workbench.sizing.estimation import sweep_store
+from workbench.sizing.estimation.method_comparison import (
+    OURS_LABEL,
+    SAME_POINTS_LABEL,
+    TOOLKIT_RUNS_LABEL,
+    TRUE_NEED_LABEL,
+)
+from workbench.sizing.load import sweep_runner
+from workbench.sizing.study import Study, build_study, decide_verdict
+from workbench.sizing.tables import CAPACITIES, COMPARISON, ESTIMATES, SCALING, VERIFICATION
 
 # A tenth of the default service's times; small and quick.
 SERVICE = ["slots=8", "output_tokens=20", "calls=1"]
@@ -38,7 +42,7 @@ def config(**changed: Any) -> NotebookConfig:
 
 
 def studied(folder: Path, **changed: Any) -> Study:
-    return study(config(**changed), runs.start("sizing", folder))
+    return build_study(config(**changed), run_folder.start_run("sizing", folder))
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +64,7 @@ def test_in_virtual_time_it_answers_verifies_and_says_that_it_is_simulated(made:
     assert made.notes[0] == "Measured: simulated, virtual time."
     assert made.found.verification is not None
     assert made.found.verification["scope"].to_list() == ["whole load"]
-    assert (verdict(made) == "valid") == (not made.reasons)
+    assert (decide_verdict(made) == "valid") == (not made.reasons)
     assert made.check()["holds"].all()
 
 
@@ -72,10 +76,10 @@ def test_the_same_seed_gives_the_same_figures_and_another_seed_others(made: Stud
 
 
 def test_its_tables_are_in_the_run_folder(tmp_path: Path) -> None:
-    run = runs.start("sizing", tmp_path)
-    found = study(config(truth_runs=0), run)
+    run = run_folder.start_run("sizing", tmp_path)
+    found = build_study(config(truth_runs=0), run)
     assert run.read_table(ESTIMATES).equals(found.found.estimates)
-    assert run.read_table(COMPARISON)["answer"].to_list() == [OURS, LINE]
+    assert run.read_table(COMPARISON)["answer"].to_list() == [OURS_LABEL, SAME_POINTS_LABEL]
     assert run.read_table(CAPACITIES)["limit_ms"].is_sorted()
 
 
@@ -86,10 +90,10 @@ def test_the_answers_stand_beside_the_true_need(made: Study) -> None:
     assert made.truth.tried[need]
     assert made.truth.tried.get(need - 1, need == 1) in (False, need == 1)
     rows = {row["answer"]: row for row in made.comparison.iter_rows(named=True)}
-    assert set(rows) == {OURS, LINE, BURST, TRUE}
-    assert rows[OURS]["off"] == made.found.recommended - need  # type: ignore[operator]
-    assert rows[BURST]["deployed"] == math.ceil(rows[BURST]["gpus"])
-    assert f"is {need} GPUs" in made.notes[-1]
+    assert set(rows) == {OURS_LABEL, SAME_POINTS_LABEL, TOOLKIT_RUNS_LABEL, TRUE_NEED_LABEL}
+    assert rows[OURS_LABEL]["off"] == made.found.recommended - need  # type: ignore[operator]
+    assert rows[TOOLKIT_RUNS_LABEL]["deployed"] == math.ceil(rows[TOOLKIT_RUNS_LABEL]["gpus"])
+    assert f"True need of this service: {need} GPUs" in made.notes[-1]
 
 
 def test_the_grid_has_the_estimate_itself_at_the_limit_that_was_asked_for(made: Study) -> None:
@@ -111,27 +115,27 @@ def test_the_curve_passes_the_limit_at_the_capacity(made: Study) -> None:
 
 def test_a_limit_below_all_latencies_is_invalid_with_its_reason(tmp_path: Path) -> None:
     found = studied(tmp_path, goals=["p95<=0.01"], settings=[*QUICK, "users=[1,2,4]"])
-    assert verdict(found) == "invalid"
+    assert decide_verdict(found) == "invalid"
     assert "above the limit" in found.reasons[0]
     assert (found.truth, found.found.verification) == (None, None)
     assert found.check()["holds"].all()
     assert found.key_numbers()[0][1] is None
     assert found.what_if is None
-    assert "none to vary" in found.no_what_if
+    assert "there is no estimate to vary" in found.no_what_if
 
 
 def test_steps_that_are_left_out_are_told_with_their_reason(tmp_path: Path) -> None:
     found = studied(tmp_path, service=[*SERVICE, "admission=4"], settings=[*QUICK, "users=[1,2,4,8,16]"])
     told = [note for note in found.notes if "left out" in note]
     assert len(told) == 1
-    assert told[0].startswith("2 of 5 steps left out, server-limited: at 8 users server admits about 4")
+    assert told[0].startswith("2 of 5 steps left out as server-limited: at 8 users, server admits about 4")
 
 
 def test_several_gpu_counts_show_how_it_scales(tmp_path: Path) -> None:
     found = studied(tmp_path, gpu_counts=[2, 1], truth_runs=0, users=20)
     assert found.found.scaling["model"].to_list() == ["linear", "Amdahl"]
     assert SCALING in [declared for declared, _ in found.tables()]
-    assert (found.what_if, found.no_what_if.split(":")[0]) == (None, "From several GPU counts the answer follows a law")
+    assert (found.what_if, found.no_what_if.split(":")[0]) == (None, "The what-if needs a single GPU count")
     assert sorted(found.capacities["gpus"].unique().to_list()) == [1, 2]
     assert "gpus" in found.self_check.columns
 
@@ -165,21 +169,21 @@ def test_a_function_of_the_users_own_is_driven_live(tmp_path: Path) -> None:
 
     settings = ["least_samples=40", "most_samples=40", "min_step_s=0", "users=[1,2]"]
     live = config(live=True, settings=settings, goals=["p95<=1"])
-    found = study(live, runs.start("sizing", tmp_path), workflow)
+    found = build_study(live, run_folder.start_run("sizing", tmp_path), workflow)
     assert found.measured.how == "live, real time"
     assert not found.found.simulated
     assert set(found.measured.requests["outcome"].to_list()) == {"ok"}
-    assert verdict(found) == "invalid"  # so fast a function was not brought near its limit
+    assert decide_verdict(found) == "invalid"  # so fast a function was not brought near its limit
     assert "measure" in found.reasons[0] or "add levels" in found.reasons[0]
     with pytest.raises(ConfigError, match="real time"):
-        study(config(), runs.start("sizing", tmp_path), workflow)
+        build_study(config(), run_folder.start_run("sizing", tmp_path), workflow)
 
 
 def test_a_sweep_that_is_there_is_shown_with_its_verification(tmp_path: Path) -> None:
     async def workflow(prompt: str) -> str:
         return prompt
 
-    swept = sweep.run(
+    swept = sweep_runner.run_sweep(
         workflow, out=tmp_path / "sweeps", users=[1, 2], least_samples=40, most_samples=40, min_step_s=0, seed=3
     )
     assert swept.folder is not None
@@ -189,13 +193,13 @@ def test_a_sweep_that_is_there_is_shown_with_its_verification(tmp_path: Path) ->
     assert found.found.verification is None
     assert "concurrent requests" in " ".join(found.notes)
     with pytest.raises(ConfigError, match="another kind of load"):
-        keeping.check_unit(swept.steps, keeping.Load(2, "1/s"))
+        sweep_store.check_load_unit(swept.steps, sweep_store.TargetLoad(2, "1/s"))
 
 
 def test_an_earlier_verification_counts_for_its_own_count_load_and_target_only(tmp_path: Path) -> None:
-    from workbench.sizing.measured import _earlier
+    from workbench.sizing.load.measurement_sources import _stored_verification
 
-    run = runs.start("sizing", tmp_path)
+    run = run_folder.start_run("sizing", tmp_path)
     row = {
         "target": "runtime p95 <= 0.25 s",
         "limit_s": 0.25,
@@ -214,11 +218,11 @@ def test_an_earlier_verification_counts_for_its_own_count_load_and_target_only(t
         "reason": None,
     }
     run.write_table(VERIFICATION, VERIFICATION.frame([row]))
-    assert _earlier(run.folder, config())(4).height == 1
-    assert _earlier(run.folder, config())(5).height == 0
-    assert _earlier(run.folder, config(users=61))(4).height == 0
-    assert _earlier(run.folder, config(goals=["p95<=0.3"]))(4).height == 0
-    assert _earlier(tmp_path / "none", config())(4).height == 0
+    assert _stored_verification(run.folder, config())(4).height == 1
+    assert _stored_verification(run.folder, config())(5).height == 0
+    assert _stored_verification(run.folder, config(users=61))(4).height == 0
+    assert _stored_verification(run.folder, config(goals=["p95<=0.3"]))(4).height == 0
+    assert _stored_verification(tmp_path / "none", config())(4).height == 0
 
 
 def test_a_service_that_is_not_there_is_refused_before_anything_is_counted(tmp_path: Path) -> None:
@@ -238,7 +242,7 @@ def test_a_folder_without_a_sweep_is_refused(tmp_path: Path) -> None:
         ({"url": "http://127.0.0.1:1"}, "live=true"),
         ({"live": True, "sweep": ["x"]}, "one of them"),
         ({"live": True, "url": "http://127.0.0.1:1", "function": "a:b"}, "not both"),
-        ({"live": True, "url": "http://127.0.0.1:1", "gpu_counts": [1, 2]}, "one number of GPUs"),
+        ({"live": True, "url": "http://127.0.0.1:1", "gpu_counts": [1, 2]}, "one GPU count"),
         ({"gpu_counts": [1, 1]}, "twice"),
         ({"users": 0}, "greater than 0"),
         ({"goals": []}, "at least 1"),
@@ -254,9 +258,9 @@ def test_settings_that_contradict_each_other_are_refused(given: dict[str, Any], 
     [
         ({"service": ["slot=8"]}, "not a field of the simulated service"),
         ({"service": ["gpus=8"]}, "not a field of the simulated service"),
-        ({"service": ["slots=none"]}, "slots: Input should be a valid integer"),
-        ({"settings": ["seed=1"]}, "parameter of its own"),
-        ({"settings": ["sample=1"]}, "unknown setting"),
+        ({"service": ["slots=none"]}, "where: service, slots\n"),
+        ({"settings": ["seed=1"]}, "set by another parameter"),
+        ({"settings": ["sample=1"]}, "sample: there is no such field"),
         ({"settings": ["users"]}, "not a setting"),
         ({"goals": ["fast"]}, "not a goal"),
     ],
@@ -268,4 +272,4 @@ def test_a_wrong_setting_is_one_message(tmp_path: Path, given: dict[str, Any], w
 
 def test_a_setting_twice_is_refused() -> None:
     with pytest.raises(ConfigError, match="twice"):
-        assigned(["slots=1", "slots=2"], where="service")
+        parse_assignments(["slots=1", "slots=2"], where="service")

@@ -16,8 +16,9 @@ from tests.conftest import SAMPLES
 from tests.fakes import planted_logs
 from tests.fakes.eventlogs import small
 from tests.speedup.applications import application
-from workbench import cli
-from workbench.speedup import factor_file, model
+from workbench.cli import app
+from workbench.speedup.calibration import factor_model
+from workbench.speedup.compat_rapids_tools import seed_factors
 
 RECORDING = SAMPLES / "speedup/tpch-sf1"
 LOGS = RECORDING / "logs"
@@ -28,7 +29,7 @@ Call = Callable[..., tuple[int, str, str]]
 
 def _run(*arguments: object) -> int:
     with pytest.raises(SystemExit) as ended:
-        cli.main(["speedup", *map(str, arguments)])
+        app.main(["speedup", *map(str, arguments)])
     return int(ended.value.code or 0)
 
 
@@ -50,7 +51,7 @@ def factors(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_generate_writes_a_model_that_says_where_it_comes_from(factors: Path) -> None:
-    found = model.read(factors)
+    found = factor_model.load_factor_model(factors)
     assert (found.baseline, found.candidate) == ("spark", "comet")
     assert (found.baseline_engine, found.candidate_engine) == ("spark", "comet")
     assert len(found.sources) == 10
@@ -66,7 +67,7 @@ def test_generate_from_two_logs_has_factors_without_intervals(speedup: Call, tmp
     assert document["verdict"] == "valid"
     assert {row["factor_low"] for row in document["factors"]} == {None}
     assert {row["verdict"] for row in document["factors"]} == {"UNDECIDED"}
-    assert model.read(output).log_sd is not None
+    assert factor_model.load_factor_model(output).log_sd is not None
 
 
 def test_a_query_that_reads_other_columns_on_the_sides_is_left_out_and_named(speedup: Call, tmp_path: Path) -> None:
@@ -81,7 +82,7 @@ def test_a_query_that_reads_other_columns_on_the_sides_is_left_out_and_named(spe
     document = json.loads(printed)
     assert code == 0
     assert [warning for warning in document["warnings"] if warning.startswith("queries: ")] == [
-        "queries: 12 queries against 12 queries; left out, since the two sides read other tables or columns there: q7"
+        "queries: 12 queries against 12 queries; left out, because the sides read different tables or columns: q7"
     ]
     assert "q7" not in {row["query"] for row in document["pairs"]}
     executions = pl.read_parquet(tmp_path / "run/tables/executions.parquet")
@@ -94,11 +95,11 @@ def test_the_exported_file_is_one_that_the_original_tools_read(speedup: Call, fa
     assert code == 0
     rows = list(csv.reader(output.read_text().splitlines()))
     assert rows[0] == ["CPUOperator", "Score"]
-    scores = factor_file.read(output)
+    scores = seed_factors.read_factor_file(output)
     assert scores["HashAggregateExec"] > 3
-    measured = {term.operator: math.exp(term.log_factor) for term in model.read(factors).terms}
+    measured = {term.operator: math.exp(term.log_factor) for term in factor_model.load_factor_model(factors).terms}
     assert scores["SortMergeJoinExec"] == pytest.approx(measured["SortMergeJoin"], abs=0.005)
-    assert "left out: " in printed
+    assert "left out, unknown to the original tools: " in printed
     assert "idle" in printed
 
 
@@ -123,7 +124,7 @@ def test_qualify_ranks_and_says_why_not(speedup: Call, factors: Path, tmp_path: 
     assert rows[0]["recommendation"] == "recommended"
     assert rows[0]["predicted_low_s"] < rows[0]["predicted_s"] < rows[0]["predicted_high_s"]
     comet = next(row for row in rows if row["app_name"] == "tpch comet s1")
-    assert comet["reason"] == "it ran on comet, the factors are for spark"
+    assert comet["reason"] == "it ran on comet, but the factors are for spark"
     assert comet["predicted_s"] is None
 
 
@@ -200,7 +201,7 @@ def test_any_two_sides_compare_when_they_are_named(speedup: Call, tmp_path: Path
         tmp_path / "f.json",
     )  # fmt: skip
     assert code == 0
-    assert printed.startswith("spark runs 22 queries 0.")
+    assert printed.startswith("Not decided whether spark is faster than comet: 0.")
 
 
 def test_a_log_on_both_sides_is_told(speedup: Call, tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ import pytest
 from tests.conftest import SAMPLES
 from tests.fakes import eventlogs as made
 from tests.speedup.applications import application
-from workbench.eventlog.reader import read
+from workbench.eventlog.reader import read_event_logs
 from workbench.speedup import charts
-from workbench.speedup.profile import Profile, profile
+from workbench.speedup.attribution.application_profile import Profile, build_profile
 
 LOGS = SAMPLES / "eventlogs"
 CHARTS: dict[str, Callable[[Profile], Any]] = {
@@ -33,7 +33,7 @@ def titled(chart: Any) -> tuple[dict[str, Any], str]:
 @pytest.mark.parametrize("kind", CHARTS)
 @pytest.mark.parametrize("name", ["tpch_sf0.1.zstd", "failing.zstd", "killed", "rolled", "small/three_queries.lz4"])
 def test_every_chart_builds_for_every_sample_and_carries_its_rows(kind: str, name: str) -> None:
-    result = profile(read(LOGS / name))
+    result = build_profile(read_event_logs(LOGS / name))
     built, text = titled(CHARTS[kind](result))
     assert '"title"' in text
     rows = [row for data in built["datasets"].values() for row in data]
@@ -58,13 +58,13 @@ def test_every_chart_builds_for_every_sample_and_carries_its_rows(kind: str, nam
 )
 def test_no_row_and_one_row_draw(kind: str, content: bytes, tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(content)
-    built, _ = titled(CHARTS[kind](profile(read(tmp_path / "log"))))
+    built, _ = titled(CHARTS[kind](build_profile(read_event_logs(tmp_path / "log"))))
     assert built["$schema"].startswith("https://vega.github.io/schema/vega-lite/")
 
 
 def test_titles_say_what_is_shown(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(application())
-    result = profile(read(tmp_path / "log"))
+    result = build_profile(read_event_logs(tmp_path / "log"))
     for kind, words in {
         "timeline": "Queries and stages over time",
         "operators": "Time that operators report",
@@ -76,13 +76,13 @@ def test_titles_say_what_is_shown(tmp_path: Path) -> None:
 
 def test_a_failed_query_is_coloured_as_a_failure(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(application())
-    text = titled(CHARTS["timeline"](profile(read(tmp_path / "log"))))[1]
+    text = titled(CHARTS["timeline"](build_profile(read_event_logs(tmp_path / "log"))))[1]
     assert '"outcome": "failed"' in text
 
 
 def test_markup_in_a_description_stays_text(tmp_path: Path) -> None:
     events = made.sql_start(0, description="<script>alert(1)</script>")
     (tmp_path / "log").write_bytes(made.small(events, made.sql_end(0)))
-    built, _ = titled(CHARTS["timeline"](profile(read(tmp_path / "log"))))
+    built, _ = titled(CHARTS["timeline"](build_profile(read_event_logs(tmp_path / "log"))))
     rows = [row for data in built["datasets"].values() for row in data]
     assert any("<script>" in str(row.get("what")) for row in rows), "data is JSON; the page escapes it"

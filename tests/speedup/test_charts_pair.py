@@ -8,12 +8,11 @@ import polars as pl
 import pytest
 
 from tests.browser.pages import expected_marks
-from workbench import renderer, theme
-from workbench.chart_text import datasets
-from workbench.errors import InputError
-from workbench.speedup import calibrated_tables, charts
-from workbench.speedup.qualify import APPLICATIONS, OPERATORS_AT_STAKE
-from workbench.speedup.steps import STEPS
+from workbench.charts import renderer, theme
+from workbench.charts.description import list_datasets
+from workbench.core.errors import InputError
+from workbench.speedup import charts, tables
+from workbench.speedup.tables import APPLICATIONS, OPERATORS_AT_STAKE, STEPS
 from workbench.stats import Interval
 
 SIDES = {"baseline": "cpu", "candidate": "gpu"}
@@ -23,7 +22,7 @@ VERDICTS = ["FASTER", "UNDECIDED", "SLOWER", "UNDECIDED", "UNDECIDED"]
 
 @pytest.fixture(autouse=True)
 def own_theme() -> None:
-    theme.enable()
+    theme.enable_theme()
 
 
 def factors(*, intervals: bool = True) -> pl.DataFrame:
@@ -52,7 +51,7 @@ def factors(*, intervals: bool = True) -> pl.DataFrame:
         }
         for number, (quality, verdict) in enumerate(zip(QUALITIES, VERDICTS, strict=True))
     ]
-    return calibrated_tables.FACTORS.frame(rows)
+    return tables.FACTORS.frame(rows)
 
 
 def pairs(n: int = 3) -> pl.DataFrame:
@@ -71,7 +70,7 @@ def pairs(n: int = 3) -> pl.DataFrame:
         }
         for number in range(n)
     ]
-    return calibrated_tables.PAIRS.frame(rows)
+    return tables.PAIRS.frame(rows)
 
 
 def validation() -> pl.DataFrame:
@@ -93,7 +92,7 @@ def validation() -> pl.DataFrame:
         for predictor in ("calibrated", "constant", "seed")
         for number in range(1, 7)
     ]
-    return calibrated_tables.VALIDATION.frame(rows)
+    return tables.VALIDATION.frame(rows)
 
 
 def one_way(query: str, before_s: float) -> list[dict[str, Any]]:
@@ -119,7 +118,7 @@ def applications() -> pl.DataFrame:
 
 
 def rows_of(spec: dict[str, Any]) -> list[dict[str, Any]]:
-    return max(datasets(spec), key=len)
+    return max(list_datasets(spec), key=len)
 
 
 def test_factors_are_drawn_in_their_verdicts_colours_and_one_sided_operators_are_only_counted() -> None:
@@ -148,7 +147,7 @@ def test_an_overall_ratio_without_interval_is_drawn_as_a_dot() -> None:
     overall = Interval(1.8, None, None, 0.9, 1, "one session")
     spec = charts.chart_pairs(pairs(), overall, "UNDECIDED", **SIDES).to_dict()
     assert list(expected_marks(spec).values()) == [1, 3, 4]
-    assert rows_of(spec)[-1]["told"] is False
+    assert rows_of(spec)[-1]["decided"] is False
 
 
 def test_the_longest_query_is_shown_first_unless_another_is_asked_for() -> None:
@@ -161,8 +160,8 @@ def test_the_longest_query_is_shown_first_unless_another_is_asked_for() -> None:
 
 def test_a_chart_of_changed_factors_says_so() -> None:
     steps = STEPS.frame(one_way("q1", 2.0))
-    assert "2 factors set by hand" in charts.chart_steps(steps, changed=2).to_dict()["title"]["subtitle"]
-    assert "set by hand" not in charts.chart_steps(steps).to_dict()["title"]["subtitle"]
+    assert "2 changed factors" in charts.chart_steps(steps, changed=2).to_dict()["title"]["subtitle"]
+    assert "changed" not in charts.chart_steps(steps).to_dict()["title"]["subtitle"]
 
 
 def test_only_our_predictor_is_seen_at_first_with_its_worst_named() -> None:
@@ -178,8 +177,8 @@ def test_only_our_predictor_is_seen_at_first_with_its_worst_named() -> None:
 def test_applications_of_one_name_are_told_apart_by_their_logs_and_unjudged_ones_are_counted() -> None:
     spec = charts.chart_applications(applications(), top=3).to_dict()
     assert [row["label"] for row in rows_of(spec)] == [f"nightly · log {number}" for number in range(3)]
-    assert "1 more below these · 1 not judged" in spec["title"]["subtitle"]
-    assert [row["told"] for row in rows_of(spec)] == [True, True, False]
+    assert "1 more not shown · 1 not judged" in spec["title"]["subtitle"]
+    assert [row["decided"] for row in rows_of(spec)] == [True, True, False]
 
 
 def test_operators_at_stake_are_ranked_by_their_time() -> None:
@@ -199,4 +198,4 @@ def test_charts_without_rows_draw() -> None:
         charts.chart_applications(applications().clear()),
         charts.chart_at_stake(OPERATORS_AT_STAKE.frame([]), top=3),
     ]
-    assert all(renderer.png(chart.to_dict())[:4] == b"\x89PNG" for chart in none)
+    assert all(renderer.render_png(chart.to_dict())[:4] == b"\x89PNG" for chart in none)

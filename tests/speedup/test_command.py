@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import SAMPLES
 from tests.fakes import eventlogs as made
 from tests.speedup.applications import application
-from workbench import cli
+from workbench.cli import app
 from workbench.speedup import tables
 
 LOGS = SAMPLES / "eventlogs"
@@ -23,7 +23,7 @@ Call = Callable[..., tuple[int, str, str]]
 def profile(capsys: pytest.CaptureFixture[str]) -> Call:
     def call(*arguments: object) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as ended:
-            cli.main(["speedup", "profile", *map(str, arguments)])
+            app.main(["speedup", "profile", *map(str, arguments)])
         printed = capsys.readouterr()
         return int(ended.value.code or 0), printed.out, printed.err
 
@@ -58,7 +58,7 @@ def test_json_is_one_document_with_all_tables(profile: Call, log: Path) -> None:
     assert code == 0
     assert document["verdict"] == "valid"
     assert document["overview"][0]["task_time_s"] == 7.5
-    assert set(document) >= {table.name for table in tables.ALL}
+    assert set(document) >= {table.name for table in tables.PROFILE_TABLES}
 
 
 def test_the_run_folder_holds_the_tables_and_the_verdict(profile: Call, log: Path, tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_the_run_folder_holds_the_tables_and_the_verdict(profile: Call, log: Pat
     record = json.loads((tmp_path / "out" / "run.json").read_text())
     assert (record["verdict"], record["status"]) == ("valid", "succeeded")
     assert record["config"] == {"event_log": str(log), "sql_ids": [0], "top_operators": 3}
-    for table in tables.ALL:
+    for table in tables.PROFILE_TABLES:
         assert pl.read_parquet(tmp_path / "out" / "tables" / f"{table.name}.parquet").columns
     assert record["inputs"][0]["bytes"] == log.stat().st_size
 

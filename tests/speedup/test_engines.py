@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from workbench.speedup import engines
+from workbench.speedup.engines.engine_table import Engine, Operator
 
 
 @pytest.mark.parametrize(
@@ -26,16 +27,30 @@ from workbench.speedup import engines
     ],
 )
 def test_a_node_is_told_by_its_name(node: str, engine: str, operator: str) -> None:
-    found = engines.operator(node)
+    found = engines.classify_operator(node)
     assert (found.engine, found.name) == (engine, operator)
     assert engines.is_accelerated(node) == (engine != "spark")
 
 
 def test_support_is_that_of_the_engines_own_tables() -> None:
-    rapids, comet = engines.supported("rapids"), engines.supported("comet")
+    rapids, comet = engines.get_supported_operators("rapids"), engines.get_supported_operators("comet")
     assert rapids is not None
     assert comet is not None
     assert {"Filter", "HashAggregate", "Exchange", "BroadcastHashJoin", "Scan parquet"} <= rapids & comet
     assert "CartesianProduct" in rapids - comet
-    assert engines.operator("Execute InsertIntoHadoopFsRelationCommand").name in rapids
-    assert engines.supported("spark") is None
+    assert engines.classify_operator("Execute InsertIntoHadoopFsRelationCommand").name in rapids
+    assert engines.get_supported_operators("spark") is None
+
+
+def test_a_table_that_is_listed_classifies_its_own_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    operators = {"FilterExecTransformer": Operator("gluten", "Filter", own_times=("time of filter",))}
+    gluten = Engine("gluten", operators, {}, list_supported=lambda: frozenset({"Filter"}))
+    monkeypatch.setattr(engines, "ENGINES", (gluten, *engines.ENGINES))
+    engines.classify_operator.cache_clear()
+    engines.get_supported_operators.cache_clear()
+    assert engines.classify_operator("FilterExecTransformer (4)").engine == "gluten"
+    assert engines.classify_operator("CometFilter").engine == "comet"
+    assert engines.get_supported_operators("gluten") == frozenset({"Filter"})
+    monkeypatch.undo()
+    engines.classify_operator.cache_clear()
+    engines.get_supported_operators.cache_clear()

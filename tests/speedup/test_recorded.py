@@ -9,16 +9,17 @@ import numpy as np
 import polars as pl
 import pytest
 
-from workbench.speedup import pair, validation
-from workbench.speedup.calibrated import Calibrated, calibrate
+from workbench.speedup.calibration import cross_validation
+from workbench.speedup.calibration.pair_calibration import CalibrationResult, calibrate_pair
+from workbench.speedup.comparison import pair
 
 RECORDING = Path(__file__).parents[2] / "data/samples/speedup/tpch-sf1"
 
 
 @lru_cache(maxsize=2)
-def both(baseline: str, candidate: str) -> tuple[pair.Pair, Calibrated]:
-    found = pair.from_recording(RECORDING, baseline, candidate)
-    return found, calibrate(found.measured, baseline, candidate)
+def both(baseline: str, candidate: str) -> tuple[pair.Pair, CalibrationResult]:
+    found = pair.load_recorded_pair(RECORDING, baseline, candidate)
+    return found, calibrate_pair(found.measured, baseline, candidate)
 
 
 def test_the_pair_is_whole_and_comparable() -> None:
@@ -49,7 +50,7 @@ def test_pieces_of_a_stage_add_up_to_the_time_of_its_tasks() -> None:
 
 def test_left_out_queries_are_predicted_better_than_by_the_constant() -> None:
     _, result = both("spark", "comet")
-    scores = validation.validate(result).scores
+    scores = cross_validation.cross_validate(result).scores
     ours = scores.row(by_predicate=pl.col("predictor") == "calibrated", named=True)
     constant = scores.row(by_predicate=pl.col("predictor") == "constant", named=True)
     assert ours["mean_over_constant"] <= 0.80
@@ -61,7 +62,7 @@ def test_left_out_queries_are_predicted_better_than_by_the_constant() -> None:
 
 def test_the_slower_direction_predicts_slower_wherever_that_was_told_apart() -> None:
     _, result = both("comet", "spark")
-    found = validation.validate(result).validation.filter(pl.col("predictor") == "calibrated")
+    found = cross_validation.cross_validate(result).validation.filter(pl.col("predictor") == "calibrated")
     joined = found.join(result.pairs.select("query", "verdict"), on="query")
     slower = joined.filter(pl.col("verdict") == "SLOWER")
     assert slower.height >= 15

@@ -1,1 +1,1 @@
-"""How many GPUs and nodes do Spark jobs and a service's users need, at what cost, and does the scheduler keep up?"""
+"""Capacity plan: GPUs, nodes and cost of Spark jobs and a service, and whether the scheduler keeps up."""

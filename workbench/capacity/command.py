@@ -1,4 +1,4 @@
-"""`workbench capacity`: what jobs and users need, from the results of runs."""
+"""`workbench capacity`: GPUs, nodes and cost of jobs and users, from the results of runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from workbench.commands import group
+from workbench.console.command_groups import build_group
+from workbench.console.finish import JsonFlag, finish_command
 
 if TYPE_CHECKING:
     from workbench.capacity.study import Study
@@ -17,7 +18,9 @@ FIRST_STEPS = """\
   workbench run capacity_plan           the report, from recorded runs of all areas
 """
 
-app = group("Plan GPUs, nodes and cost of Spark jobs and a service from the results of runs.", first_steps=FIRST_STEPS)
+app = build_group(
+    "Plan GPUs, nodes and cost of Spark jobs and a service from the results of runs.", first_steps=FIRST_STEPS
+)
 
 
 @app.command(
@@ -27,79 +30,73 @@ app = group("Plan GPUs, nodes and cost of Spark jobs and a service from the resu
 )
 def plan(
     speedup: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="Run folder of a speedup qualification; left out: no jobs.")
+        Path | None, typer.Option(metavar="RUN", help="Run folder of a speedup qualification; without it, no jobs.")
     ] = None,
     sizing: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="Run folder of a sizing estimate; left out: no service.")
+        Path | None, typer.Option(metavar="RUN", help="Run folder of a sizing estimate; without it, no service.")
     ] = None,
     indicators: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="Run folder of a recommended stack; left out: no stack.")
+        Path | None, typer.Option(metavar="RUN", help="Run folder of a recommended stack; without it, no stack.")
     ] = None,
     scaletest: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="Run folder of a scale test; left out: the rate is not checked.")
+        Path | None,
+        typer.Option(metavar="RUN", help="Run folder of a scale test; without it, the rate is not checked."),
     ] = None,
     f: Annotated[
         Path | None,
         typer.Option("-f", "--plan-file", metavar="YAML", help="Day, nodes, prices: `workbench capacity settings`."),
     ] = None,
     accept_invalid: Annotated[
-        bool, typer.Option("--accept-invalid", help="Plan with runs that are not valid, too; so is the plan then.")
+        bool, typer.Option("--accept-invalid", help="Also plan with runs that are not valid; the plan is then invalid.")
     ] = False,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write the tables into this run folder.", show_default="nowhere")
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON document on stdout, and nothing else there.")
-    ] = False,
+    as_json: JsonFlag = False,
 ) -> None:
-    """How many GPUs and nodes, at what cost, and does the scheduler keep up?
+    """Plan GPUs, nodes and cost, and check whether the scheduler keeps up.
 
-    Runs are named here or in the file (speedup, sizing, indicators, scaletest); here wins. The report with its charts:
-    workbench run capacity_plan, with the same names as parameters.
+    Give runs here or in the file (speedup, sizing, indicators, scaletest); options override the file. For a report with
+    charts: workbench run capacity_plan, with the same names as parameters.
 
-    Exit code 0 with a plan, 1 when it rests on runs that are not valid, 2 when there can be none.
+    Exit code 0 with a valid plan, 1 when it rests on runs that are not valid, 2 when no plan can be made.
     """
-    from workbench.capacity.planfile import read_plan
-    from workbench.capacity.study import plan as planned
-    from workbench.capacity.study import verdict
+    from workbench.capacity import summary
+    from workbench.capacity.config import read_plan_file
+    from workbench.capacity.study import build_plan
 
     given = {"speedup": speedup, "sizing": sizing, "indicators": indicators, "scaletest": scaletest}
     runs_given = {name: str(path) for name, path in given.items() if path is not None}
-    config = read_plan(f, runs_given | ({"accept_invalid": True} if accept_invalid else {}))
-    made = planned(config)
-    made.check()
+    config = read_plan_file(f, runs_given | ({"accept_invalid": True} if accept_invalid else {}))
+    study = build_plan(config)
+    study.check()
     if out is not None:
-        _write(made, out)
-    _say(made, out, as_json=as_json)
-    raise typer.Exit(1 if verdict(made) == "invalid" else 0)
+        _write_run(study, out)
+    finish_command(
+        lambda: summary.format_plan(study),
+        lambda: summary.build_plan_document(study, out),
+        as_json=as_json,
+        is_valid=study.verdict == "valid",
+        written=[out] if out else [],
+    )
 
 
-def _write(made: Study, out: Path) -> None:
-    """The run folder; made only for a plan that there is."""
-    from workbench import runs
-    from workbench.capacity.study import keep, verdict
+def _write_run(study: Study, out: Path) -> None:
+    from workbench.capacity.study import write_plan
+    from workbench.runs import run_folder
 
-    settings = made.config.model_dump(mode="json")
-    run = runs.start(
+    settings = study.config.model_dump(mode="json")
+    run = run_folder.start_run(
         "capacity_plan", folder=out, title="Capacity plan", config=settings, command="workbench capacity plan"
     )
-    keep(made, run)
-    run.conclude(verdict(made), made.reasons, made.answer)
-
-
-def _say(made: Study, out: Path | None, *, as_json: bool) -> None:
-    import json
-
-    from workbench.capacity import telling
-    from workbench.terminal import say
-
-    say(json.dumps(telling.document(made, out), indent=1) if as_json else telling.text(made, out))
+    write_plan(study, run)
+    run.conclude(study.verdict, study.reasons, study.answer)
 
 
 @app.command()
 def settings() -> None:
-    """Print a plan file with every setting, its default and what it means."""
-    from workbench.capacity.planfile import example
-    from workbench.terminal import say
+    """Print a plan file with every setting, its default and its description."""
+    from workbench.capacity.config import format_example_plan
+    from workbench.console.terminal import print_text
 
-    say(example())
+    print_text(format_example_plan())

@@ -1,14 +1,131 @@
-"""What the user may set: the runs that a plan rests on, a day of jobs and users, nodes, prices, the draws."""
+"""Settings of a plan: input runs, the day's jobs and users, nodes, prices; plan files."""
 
 from __future__ import annotations
 
+import json
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from workbench.capacity.day import JobClass, job_class, load_by_hour
-from workbench.errors import ConfigError
-from workbench.live.choosing import Pick
+from workbench.core.errors import ConfigError
+from workbench.core.schema import StrictModel, validate_model
+from workbench.execution import parameters
+from workbench.live.file_picker import Pick
+
+HOURS = 24
+MAX_LOAD = 1e9
+Jobs = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
+JOB_CLASS_FORM = "NAME applications='etl *' gpus=1 pods=2 per_hour=60 hours=8-18 stack_share=0"
+_JOB_FIELDS = ("applications", "gpus", "pods", "per_hour", "hours", "stack_share")
+
+
+class JobClass(StrictModel):
+    """A class of similar jobs: its applications, GPUs and pods of one job, and arrivals by hour."""
+
+    name: str = Field(min_length=1, max_length=60)
+    applications: str = Field(default="*", max_length=300)
+    gpus: int = Field(default=1, ge=1, le=1024)
+    pods: int = Field(default=1, ge=1, le=10_000)
+    per_hour: list[Jobs] = Field(min_length=HOURS, max_length=HOURS)
+    stack_share: float = Field(default=0.0, ge=0, le=1)
+
+
+def parse_load_by_hour(texts: Sequence[str]) -> list[float]:
+    """Load of a service by hour, from midnight, from texts that add up: `400 hours=9-17`, or 24 numbers with commas.
+
+    Raises
+    ------
+    ConfigError
+        A text is invalid, or a load is below 0 or above 10^9.
+
+    Examples
+    --------
+    >>> parse_load_by_hour(["20", "380 hours=9-11"])[8:12]
+    [20.0, 400.0, 400.0, 20.0]
+    """
+    total = [0.0] * HOURS
+    for text in texts:
+        counts, _, rest = text.strip().partition(" ")
+        key, sign, hours = rest.strip().partition("=")
+        if rest.strip() and (key, sign) != ("hours", "="):
+            raise ConfigError("not a load by hour", where="users", found=text[:80], allowed="400 hours=9-17")
+        values = _parse_counts_by_hour(counts, hours.strip() or "0-24", "users")
+        total = [before + more for before, more in zip(total, values, strict=True)]
+    if not all(0 <= value <= MAX_LOAD for value in total):
+        raise ConfigError("not a load", where="users", found=max(total, key=abs), allowed="0 to 1,000,000,000")
+    return total
+
+
+def parse_job_class(text: str) -> JobClass:
+    """Parse a job class: a name, then NAME=VALUE, values with blanks in quotes.
+
+    `per_hour` is one number, or 24 numbers with commas. With one number, `hours` selects its hours: 8-18 from 8:00 to
+    18:00, 22-4 over midnight, several with commas; all day without it.
+
+    Raises
+    ------
+    ConfigError
+        The text or a value is invalid.
+
+    Examples
+    --------
+    >>> one = parse_job_class("etl applications='etl *' gpus=2 per_hour=60 hours=22-2,12")
+    >>> one.applications, one.gpus, [hour for hour, jobs in enumerate(one.per_hour) if jobs]
+    ('etl *', 2, [0, 1, 12, 22, 23])
+    """
+    try:
+        name, *words = shlex.split(text)
+    except ValueError:
+        raise ConfigError("not a job class", where="jobs", found=text[:80], allowed=JOB_CLASS_FORM) from None
+    given: dict[str, str] = {}
+    for word in words:
+        key, sign, value = word.partition("=")
+        if not sign or key not in _JOB_FIELDS or key in given:
+            what = "not a setting of a job class, or set twice"
+            raise ConfigError(what, where=f"jobs, {name[:60]}", found=word[:60], allowed=_JOB_FIELDS)
+        given[key] = value
+    if "=" in name:
+        raise ConfigError("a job class has no name", where="jobs", found=text[:80], allowed=JOB_CLASS_FORM)
+    if "per_hour" not in given:
+        raise ConfigError("a job class has no per_hour", where=f"jobs, {name[:60]}", allowed=JOB_CLASS_FORM)
+    place = f"jobs, {name[:60]}"
+    counts, hours = given.pop("per_hour"), given.pop("hours", "0-24")
+    values = {"name": name, "per_hour": _parse_counts_by_hour(counts, hours, place), **given}
+    return validate_model(JobClass, values, noun="job class", where=place, error_type=ConfigError)
+
+
+def _parse_counts_by_hour(counts: str, hours: str, place: str) -> list[float]:
+    """One number in the given hours, or a number for each hour."""
+    try:
+        values = [float(part) for part in counts.split(",")]
+    except ValueError:
+        values = []
+    if not values or not all(map(math.isfinite, values)):
+        raise ConfigError("not a number", where=place, found=counts[:60], allowed=f"one number, or {HOURS} with commas")
+    if len(values) == HOURS:
+        return values
+    if len(values) != 1:
+        raise ConfigError(
+            "not one number per hour", where=place, found=f"{len(values)} numbers", allowed=f"one number, or {HOURS}"
+        )
+    chosen = {hour for part in hours.split(",") for hour in _parse_hour_span(part, f"{place}, hours")}
+    return [values[0] if hour in chosen else 0.0 for hour in range(HOURS)]
+
+
+def _parse_hour_span(part: str, where: str) -> list[int]:
+    first, sign, last = part.strip().partition("-")
+    try:
+        begin, end = int(first), int(last) if sign else int(first) + 1
+    except ValueError:
+        begin, end = -1, -1
+    if not (0 <= begin < HOURS and 0 < end <= HOURS) or begin == end:
+        raise ConfigError("not hours of a day", where=where, found=part[:40], allowed="8, 8-18, 22-4")
+    return [hour % HOURS for hour in range(begin, end if end > begin else end + HOURS)]
+
 
 SAMPLES = "../data/samples/capacity"
 _RUN = Pick("run folder", folders=("run.json",))
@@ -21,10 +138,8 @@ JOBS = [
 USERS = ["60 hours=22-6", "400 hours=6-8,18-22", "1000 hours=8-9,12-13,16-18", "1200 hours=9-12,13-16"]
 
 
-class PlanConfig(BaseModel):
-    """The question, the runs that it is answered from, and everything that the plan assumes."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class PlanConfig(StrictModel):
+    """Settings of a plan: input runs, jobs and users of the day, nodes, prices and assumptions."""
 
     speedup: Annotated[str, _RUN] = Field(
         default=f"{SAMPLES}/speedup", description="Run folder of a speedup qualification; empty: no jobs."
@@ -39,47 +154,56 @@ class PlanConfig(BaseModel):
         default=f"{SAMPLES}/scaletest", description="Run folder of a scale test; empty: the rate is not checked."
     )
     scaletest_side: str = Field(default="", description="Side of the scale test; the first when empty.")
-    accept_invalid: bool = Field(default=False, description="Plan with runs that are not valid, too, and say so.")
+    accept_invalid: bool = Field(
+        default=False, description="Also plan with runs that are not valid; the plan is then invalid."
+    )
     jobs: list[str] = Field(
         default=JOBS, max_length=20, description="Job classes: NAME applications= gpus= pods= per_hour= hours=."
     )
     users: list[str] = Field(
         default=USERS, max_length=100, description="Users of the service: N hours=9-17; texts add up, or 24 numbers."
     )
-    utilisation: float = Field(default=0.7, gt=0, le=1, description="Share of the Spark GPUs' time that jobs may fill.")
+    utilisation: float = Field(default=0.7, gt=0, le=1, description="Share of the Spark GPUs' time that jobs may use.")
     gpus_per_replica: int = Field(
-        default=0, ge=0, le=1024, description="GPUs of a replica; 0: as many as the sweep was measured on."
+        default=0, ge=0, le=1024, description="GPUs of a replica; 0: as many as in the sizing run."
     )
-    least_replicas: int = Field(default=1, ge=0, le=10_000, description="Replicas that are always there.")
+    least_replicas: int = Field(default=1, ge=0, le=10_000, description="Replicas that always run.")
     pods_per_replica: int = Field(default=1, ge=1, le=1024, description="Pods of a replica.")
     service_stack_share: Share = Field(
-        default=0.0, description="Share of a request's time that is the work which the stack was measured on."
+        default=0.0, description="Share of a request's time to which the stack's ratio applies."
     )
     gpus_per_node: int = Field(default=8, ge=1, le=1024, description="GPUs of a node.")
-    spanning: bool = Field(default=False, description="Jobs and replicas larger than a node get whole nodes.")
-    price_per_node_h: Price | None = Field(default=20.0, description="Price of a node for an hour, any currency.")
-    price_per_gpu_h: Price | None = Field(default=None, description="The same by GPU of a node; give one of the two.")
+    spanning: bool = Field(
+        default=False, description="Give jobs and replicas larger than a node whole nodes; otherwise they are refused."
+    )
+    price_per_node_h: Price | None = Field(default=20.0, description="Price of a node per hour, any currency.")
+    price_per_gpu_h: Price | None = Field(
+        default=None, description="Price of a GPU of a node per hour; give one of the two."
+    )
     jobs_arrive_within_s: float = Field(
-        default=600.0, gt=0, le=3600, description="Seconds of an hour in which its jobs arrive."
+        default=600.0, gt=0, le=3600, description="Seconds within which the jobs of an hour arrive."
     )
     replicas_start_within_s: float = Field(
-        default=60.0, gt=0, le=3600, description="Seconds in which replicas start or stop when an hour begins."
+        default=60.0, gt=0, le=3600, description="Seconds within which replicas start when an hour begins."
     )
     jobs_spread: float = Field(
-        default=1.1, ge=1, le=100, description="Days differ: 9 of 10 have jobs within this factor of the plan; 1: none."
+        default=1.1,
+        ge=1,
+        le=100,
+        description="Variation of days: 9 of 10 have jobs within this factor of the plan; 1: no variation.",
     )
     users_spread: float = Field(default=1.1, ge=1, le=100, description="The same for users.")
     draws: int = Field(default=10_000, ge=100, le=50_000, description="Draws of the inputs.")
-    seed: int = Field(default=0, ge=0, le=2**32 - 1, description="Start of all random numbers.")
+    seed: int = Field(default=0, ge=0, le=2**32 - 1, description="Seed of all random numbers.")
 
     @model_validator(mode="after")
-    def _fits(self) -> PlanConfig:
+    def _check_inputs(self) -> PlanConfig:
         if not self.speedup and not self.sizing:
-            raise ValueError("nothing to plan for: name a speedup run, a sizing run, or both")
+            raise ValueError("nothing to plan for: give a speedup run, a sizing run, or both")
         if self.price_per_node_h is not None and self.price_per_gpu_h is not None:
             raise ValueError("two prices: give price_per_node_h or price_per_gpu_h, and null for the other")
         if self.speedup and not self.jobs:
-            raise ValueError("a speedup run and no jobs: give a class, or leave the run out")
+            raise ValueError("a speedup run without jobs: give a job class, or leave the run out")
         return self
 
     @property
@@ -89,12 +213,12 @@ class PlanConfig(BaseModel):
         Raises
         ------
         ConfigError
-            One cannot be read, or two have one name.
+            A job class is invalid, or two have the same name.
         """
-        found = tuple(job_class(text) for text in self.jobs) if self.speedup else ()
+        found = tuple(parse_job_class(text) for text in self.jobs) if self.speedup else ()
         names = [one.name for one in found]
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ConfigError("two job classes of one name", where="jobs", found=twice)
+            raise ConfigError("two job classes of the same name", where="jobs", found=twice)
         return found
 
     @property
@@ -104,45 +228,93 @@ class PlanConfig(BaseModel):
         Raises
         ------
         ConfigError
-            They cannot be read.
+            A text is invalid.
         """
-        return load_by_hour(self.users)
+        return parse_load_by_hour(self.users)
 
     @property
     def node_price_per_h(self) -> float | None:
-        """Price of a node for an hour; null without prices."""
+        """Price of a node per hour; null without prices."""
         if self.price_per_gpu_h is not None:
             return self.price_per_gpu_h * self.gpus_per_node
         return self.price_per_node_h
 
 
-def plan_config(given: dict[str, Any], *, where: str) -> PlanConfig:
-    """The settings from names and values, all problems told at once.
+def build_plan_config(given: dict[str, Any], *, where: str) -> PlanConfig:
+    """The settings from names and values; an error lists all problems.
 
     Raises
     ------
     ConfigError
-        An unknown name, or a value that cannot be.
+        A name is unknown, or a value invalid.
 
     Examples
     --------
-    >>> plan_config({"gpus_per_node": 0}, where="plan.yaml")
+    >>> build_plan_config({"gpus_per_node": 0}, where="plan.yaml")
     Traceback (most recent call last):
     ...
-    workbench.errors.ConfigError: the plan cannot be like that
-      where: plan.yaml
-      found: gpus_per_node: Input should be greater than or equal to 1
-      do: workbench capacity settings tells what each setting means
+    workbench.core.errors.ConfigError: not a capacity plan
+      where: plan.yaml, gpus_per_node
+      found: 0
+      allowed: greater than or equal to 1
+      do: workbench capacity settings explains each setting
     """
+    do = "workbench capacity settings explains each setting"
+    return validate_model(PlanConfig, given, noun="capacity plan", where=where, do=do, error_type=ConfigError)
+
+
+MAX_BYTES = 1_000_000
+RUNS = ("speedup", "sizing", "indicators", "scaletest")
+
+
+def read_plan_file(path: Path | None, given: Mapping[str, Any]) -> PlanConfig:
+    """Settings of a plan file (or the defaults), overridden by the given ones; only named runs are used.
+
+    Paths of runs in the file are relative to its folder.
+
+    Raises
+    ------
+    ConfigError
+        The file is not a plan, or a setting is invalid.
+    """
+    values: dict[str, Any] = dict.fromkeys(RUNS, "")
+    if path is not None:
+        values |= _read_values(path)
+    if not any(values.get(name) or given.get(name) for name in ("speedup", "sizing")):
+        raise ConfigError(
+            "nothing to plan for",
+            where="--speedup, --sizing",
+            found="neither",
+            allowed="a run folder of one or both",
+            do="for an example: workbench capacity plan --sizing data/samples/capacity/sizing",
+        )
+    return build_plan_config(values | dict(given), where="the plan" if path is None else str(path))
+
+
+def _read_values(path: Path) -> dict[str, Any]:
     try:
-        return PlanConfig(**given)
-    except ValidationError as error:
-        told = [_problem(one) for one in error.errors(include_url=False, include_input=False, include_context=False)]
-        known = list(PlanConfig.model_fields) if any("Extra inputs" in line for line in told) else None
-        do = "workbench capacity settings tells what each setting means"
-        raise ConfigError("the plan cannot be like that", where=where, found=told, allowed=known, do=do) from None
+        size_bytes = path.stat().st_size
+    except OSError as error:
+        raise ConfigError("cannot read the plan", where=path, found=error.strerror) from error
+    if size_bytes > MAX_BYTES:
+        raise ConfigError("too large for a plan", where=path, found=f"{size_bytes:,} bytes", allowed="up to 1 MB")
+    values = parameters.read_values_file(path)
+    for name in RUNS:
+        if isinstance(values.get(name), str) and values[name]:
+            values[name] = str(path.parent / values[name])
+    return values
 
 
-def _problem(one: Any) -> str:
-    place = ".".join(str(part)[:60] for part in one["loc"])
-    return f"{place}: {one['msg']}" if place else str(one["msg"]).removeprefix("Value error, ")
+def format_example_plan() -> str:
+    """A plan file with all settings at their defaults and their descriptions; runs are empty.
+
+    Examples
+    --------
+    >>> "# GPUs of a node." in format_example_plan()
+    True
+    """
+    lines = []
+    for name, field in PlanConfig.model_fields.items():
+        value = "" if name in RUNS else field.get_default()
+        lines += [f"# {field.description}", f"{name}: {json.dumps(value)}"]
+    return "\n".join(lines)

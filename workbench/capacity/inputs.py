@@ -1,4 +1,4 @@
-"""What other areas found, as the plan takes it: durations of jobs, users per replica, a stack's ratio, a rate."""
+"""Results of other areas' runs that a plan uses: jobs, service, stack, scheduler."""
 
 from __future__ import annotations
 
@@ -6,38 +6,142 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from pathlib import PurePath
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from workbench import stats
-from workbench.capacity import needed
-from workbench.capacity.day import JobClass
-from workbench.capacity.opening import Opened, open_run
+from workbench.capacity import tables
+from workbench.capacity.config import JobClass
 from workbench.capacity.quantity import Quantity
-from workbench.errors import ConfigError, InputError
+from workbench.core.errors import ConfigError, InputError
+from workbench.runs import run_folder
+
+if TYPE_CHECKING:
+    from workbench.core.tables import Table
+
+# Command that makes a usable run of each area.
+RUN_COMMANDS = {
+    "speedup": "workbench run speedup -p mode=fleet -p logs=LOGS",
+    "sizing": "workbench run sizing",
+    "indicators": "workbench run indicators",
+    "scaletest": "workbench run scaletest -p runs=RUN",
+}
+
+
+@dataclass(frozen=True)
+class InputRun:
+    """An input run of a plan.
+
+    Attributes
+    ----------
+    run
+        The run.
+    objection
+        Why it is not valid; empty for a valid run.
+    """
+
+    run: run_folder.Run
+    objection: str
+
+    @property
+    def verdict(self) -> str:
+        """valid, invalid, or the status of a run without a verdict."""
+        return self.run.verdict or (self.run.status if self.run.status != "succeeded" else "no verdict")
+
+    def read_table(self, table: Table, *, more: tuple[str, ...] = ()) -> pl.DataFrame:
+        """A table of the run, checked for the columns that the plan needs, with the optional columns in `more`.
+
+        Raises
+        ------
+        InputError
+            The table or a column is missing or of another type; the error names run, table and columns.
+        """
+        try:
+            found = table.read(self.run.tables_folder)
+        except InputError as error:
+            place = f"run {self.run.run_id} ({self.run.area}), table {table.name}"
+            raise InputError(
+                error.what,
+                where=f"{place}: {error.facts['where']}",
+                found=error.facts["found"],
+                allowed=error.facts["allowed"],
+                do=f"{RUN_COMMANDS[self.run.area]}, and give its folder",
+            ) from error
+        everything = pl.read_parquet(table.path(self.run.tables_folder), glob=False)
+        return found.with_columns(everything[name] for name in more if name in everything.columns)
+
+
+def open_input_run(folder: str, area: str, *, accept_invalid: bool) -> InputRun:
+    """Open a finished, valid run of an area.
+
+    Parameters
+    ----------
+    folder
+        The run folder.
+    area
+        Area that the run must have.
+    accept_invalid
+        Also accept invalid, failed or unfinished runs; the objection then says why.
+
+    Raises
+    ------
+    InputError
+        The folder is not a run folder, of another area or of a newer format, or the run is not valid.
+    """
+    run = run_folder.load_run(Path(folder))
+    if run.area != area:
+        raise InputError(
+            "a run of another area",
+            where=folder,
+            found=run.area,
+            allowed=area,
+            do=f"{RUN_COMMANDS[area]}, and give its folder",
+        )
+    objection = _find_objection(run)
+    if objection and not accept_invalid:
+        raise InputError(
+            "a plan must not rest on this run",
+            where=f"run {run.run_id} ({area}), {folder}",
+            found=objection,
+            allowed="a finished, valid run",
+            do="run it again; or set accept_invalid (--accept-invalid), which makes the plan invalid",
+        )
+    return InputRun(run, objection)
+
+
+def _find_objection(run: run_folder.Run) -> str:
+    if run.status != "succeeded":
+        return {"running": "it is not finished"}.get(run.status, f"it {run.status}")
+    if run.verdict is None:
+        return "it has no verdict"
+    if run.verdict != "valid":
+        reasons = "; ".join(str(reason) for reason in run.record["reasons"])
+        return f"it is invalid: {reasons[:300]}" if reasons else "it is invalid"
+    return ""
 
 
 @dataclass(frozen=True)
 class Jobs:
-    """Applications that a speedup run judged, and what it takes to run each class of them."""
+    """Applications of a speedup run, and the duration of each job class on the candidate."""
 
-    opened: Opened
+    opened: InputRun
     applications: pl.DataFrame
     level: float
 
-    def of(self, one: JobClass) -> pl.DataFrame:
+    def select_class(self, one: JobClass) -> pl.DataFrame:
         """The judged applications of a class.
 
         Raises
         ------
         InputError
-            None matches, or none of those was judged.
+            No application matches, or none that matches was judged.
         """
-        rows = [row for row in self.applications.iter_rows(named=True) if _matches(row, one.applications)]
+        rows = [row for row in self.applications.iter_rows(named=True) if _matches_pattern(row, one.applications)]
         judged = [row for row in rows if row["predicted_s"] is not None]
         if not judged:
-            names = sorted({str(row["app_name"] or _file(row["log"])) for row in self.applications.to_dicts()})
+            names = sorted({str(row["app_name"] or _log_file_name(row["log"])) for row in self.applications.to_dicts()})
             what = "no application of this name" if not rows else "no application of this name was judged"
             raise InputError(
                 what,
@@ -48,29 +152,31 @@ class Jobs:
             )
         return pl.DataFrame(judged, schema=self.applications.schema)
 
-    def durations(self, classes: Sequence[JobClass]) -> list[Quantity]:
-        """What a job of each class takes on the candidate; classes of the same applications share one quantity."""
-        logs = {one.name: frozenset(self.of(one)["log"].to_list()) for one in classes}
+    def build_durations(self, classes: Sequence[JobClass]) -> list[Quantity]:
+        """Duration of a job of each class on the candidate; classes of the same applications share one quantity."""
+        logs = {one.name: frozenset(self.select_class(one)["log"].to_list()) for one in classes}
         alike = {one.name: [other for other in logs if logs[other] == logs[one.name]] for one in classes}
-        return [self.duration(one, " and ".join(alike[one.name])) for one in classes]
+        return [self.build_duration(one, " and ".join(alike[one.name])) for one in classes]
 
-    def duration(self, one: JobClass, name: str = "") -> Quantity:
-        """What a job of the class takes on the candidate: the mean over its applications, in seconds.
+    def build_duration(self, one: JobClass, name: str = "") -> Quantity:
+        """Duration of a job of the class on the candidate: the mean over its applications, in seconds.
 
-        Ends of the mean are means of the ends: the applications were predicted with the same factors, so their errors
-        are taken as common. Where one end is not known of all of them it is mirrored; without any it is a point.
+        The ends of the mean are the means of the ends, because the applications were predicted with the same factors
+        and share their error. An unknown end is mirrored; with neither end it is a point.
         """
-        found = self.of(one)
-        value = _mean(found["predicted_s"])
-        low, high = _mean(found["predicted_low_s"]), _mean(found["predicted_high_s"])
+        found = self.select_class(one)
+        value = _complete_mean(found["predicted_s"])
+        low, high = _complete_mean(found["predicted_low_s"]), _complete_mean(found["predicted_high_s"])
         if value is None:
             raise InputError("an application without a prediction", where=f"jobs, {one.name}")
-        return Quantity(f"duration of {name or one.name}", value, "s", low=low, high=high, level=self.level).whole()
+        return Quantity(
+            f"duration of {name or one.name}", value, "s", low=low, high=high, level=self.level
+        ).fill_missing_end()
 
 
 @dataclass(frozen=True)
-class Law:
-    """How what a service carries grows with its GPUs, as a sizing run on several counts found it."""
+class ScalingLaw:
+    """Scaling of a service's capacity with its GPUs, from a sizing run on several counts."""
 
     model: str
     counts: tuple[int, ...]
@@ -79,20 +185,20 @@ class Law:
 
     @property
     def most(self) -> int:
-        """The largest count that it is believed for: twice the largest that was measured."""
+        """Largest count that the law is used for: twice the largest measured one."""
         return 2 * max(self.counts)
 
     @property
     def name(self) -> str:
-        """The law, and over which counts."""
+        """Name of the law, with its measured counts."""
         return f"{self.model} over {', '.join(map(str, self.counts))} GPUs"
 
-    def times(self, gpus: int) -> float:
-        """How many times as much as one GPU do so many carry (Gunther 2007)?
+    def scale_factor(self, gpus: int) -> float:
+        """Capacity of this many GPUs over that of one GPU (Gunther 2007).
 
         Examples
         --------
-        >>> round(Law("Amdahl", (1, 2), 0.1, 0.0).times(2), 4)
+        >>> round(ScalingLaw("Amdahl", (1, 2), 0.1, 0.0).scale_factor(2), 4)
         1.8182
         """
         return gpus / (1 + self.contention * (gpus - 1) + self.coherency * gpus * (gpus - 1))
@@ -100,27 +206,27 @@ class Law:
 
 @dataclass(frozen=True)
 class Service:
-    """What the GPUs that a sizing run measured carry at its target; `law` is null where it measured one count."""
+    """Capacity of the GPUs of a sizing run at its target; `law` is null if it measured one count."""
 
-    opened: Opened
+    opened: InputRun
     carried: Quantity
     test_gpus: int
     load_unit: str
     target: str
     simulated: bool
-    law: Law | None = None
+    law: ScalingLaw | None = None
 
     @property
     def load_name(self) -> str:
-        """What the service's load is counted in."""
+        """Unit of the service's load."""
         return "users" if self.load_unit == "users" else "requests/s"
 
 
 @dataclass(frozen=True)
 class Stack:
-    """The recommended stack, its ratio to the baseline, and the metrics that this was measured on."""
+    """The recommended stack, its ratio to the baseline, and the metrics behind it."""
 
-    opened: Opened
+    opened: InputRun
     name: str
     baseline: str
     ratio: Quantity
@@ -130,9 +236,9 @@ class Stack:
 
 @dataclass(frozen=True)
 class Scheduler:
-    """The rate of pods that a cluster sustains."""
+    """The pod rate that a cluster sustains."""
 
-    opened: Opened
+    opened: InputRun
     side: str
     low_per_s: float | None
     high_per_s: float | None
@@ -140,97 +246,99 @@ class Scheduler:
     simulated_nodes: bool
 
 
-def read_jobs(folder: str, *, accept_invalid: bool) -> Jobs:
+def load_jobs(folder: str, *, accept_invalid: bool) -> Jobs:
     """The applications of a speedup qualification.
 
     Raises
     ------
     InputError
-        As `open_run`, or it is a run of another mode.
+        As of `open_input_run`, or the run is of another mode.
     """
-    opened = open_run(folder, "speedup", accept_invalid=accept_invalid)
+    opened = open_input_run(folder, "speedup", accept_invalid=accept_invalid)
     level = opened.run.record["config"].get("level")
     good = isinstance(level, int | float) and 0 < level < 1
-    return Jobs(opened, opened.read(needed.APPLICATIONS), float(level) if good and level else stats.LEVEL)
+    return Jobs(opened, opened.read_table(tables.INPUT_APPLICATIONS), float(level) if good and level else stats.LEVEL)
 
 
-def read_service(folder: str, *, accept_invalid: bool) -> Service:
+def load_service(folder: str, *, accept_invalid: bool) -> Service:
     """The capacity at the binding target of a sizing estimate.
 
     Raises
     ------
     InputError
-        As `open_run`, or the run has no number.
+        As of `open_input_run`, or the run has no capacity.
     """
-    opened = open_run(folder, "sizing", accept_invalid=accept_invalid)
-    estimates, steps = opened.read(needed.ESTIMATES), opened.read(needed.STEPS)
+    opened = open_input_run(folder, "sizing", accept_invalid=accept_invalid)
+    estimates, steps = opened.read_table(tables.INPUT_ESTIMATES), opened.read_table(tables.INPUT_STEPS)
     binding = estimates.filter("binding")
     row = (binding if binding.height else estimates).to_dicts()[:1]
     if not row or row[0]["capacity"] is None or row[0]["test_gpus"] < 1:
         raise InputError(
-            "a sizing run without a number",
+            "a sizing run without a capacity",
             where=f"run {opened.run.run_id} (sizing), table estimates, columns capacity, test_gpus",
             found=(row[0]["reason"] or "null") if row else "no rows",
-            do="size again with the levels that its report asks for",
+            do="repeat the sizing with the load levels that its report suggests",
         )
     one = row[0]
     unit = "users" if one["load_unit"] == "users" else "requests/s"
-    carried = Quantity("load per replica", one["capacity"], unit, one["capacity_low"], one["capacity_high"]).whole()
+    carried = Quantity(
+        "load per replica", one["capacity"], unit, one["capacity_low"], one["capacity_high"]
+    ).fill_missing_end()
     simulated = bool(steps["simulated"].any())
     target = str(one["target"])
-    law = _law(opened, target)
+    law = _load_scaling_law(opened, target)
     return Service(opened, carried, int(one["test_gpus"]), str(one["load_unit"]), target, simulated, law)
 
 
-def _law(opened: Opened, target: str) -> Law | None:
-    """The law that the target's answer follows; null where one GPU count was measured."""
-    if not needed.SCALING.path(opened.run.tables_folder).is_file():
+def _load_scaling_law(opened: InputRun, target: str) -> ScalingLaw | None:
+    """The law behind the target's answer; null if one GPU count was measured."""
+    if not tables.INPUT_SCALING.path(opened.run.tables_folder).is_file():
         return None
-    rows = opened.read(needed.SCALING).filter(pl.col("target") == target).to_dicts()
+    rows = opened.read_table(tables.INPUT_SCALING).filter(pl.col("target") == target).to_dicts()
     if not rows:
         return None
     last = rows[-1]
-    return Law(last["model"], tuple(last["counts"]), last["contention"], last["coherency"])
+    return ScalingLaw(last["model"], tuple(last["counts"]), last["contention"], last["coherency"])
 
 
-def read_stack(folder: str, *, accept_invalid: bool) -> Stack:
+def load_stack(folder: str, *, accept_invalid: bool) -> Stack:
     """The recommended stack of an indicator session.
 
     Raises
     ------
     InputError
-        As `open_run`, or nothing was recommended.
+        As of `open_input_run`, or no stack is recommended.
     """
-    opened = open_run(folder, "indicators", accept_invalid=accept_invalid)
-    table, effects = opened.read(needed.RECOMMENDATIONS), opened.read(needed.EFFECTS)
+    opened = open_input_run(folder, "indicators", accept_invalid=accept_invalid)
+    table, effects = opened.read_table(tables.INPUT_RECOMMENDATIONS), opened.read_table(tables.INPUT_EFFECTS)
     rows, bases = table.filter("recommended").to_dicts(), table.filter("baseline")["stack"].to_list()
     if not rows or rows[0]["ratio"] is None:
         raise InputError(
-            "an indicator run that recommends nothing",
+            "an indicator run without a recommendation",
             where=f"run {opened.run.run_id} (indicators), table recommendations",
             found=f"{table.height} stack(s), none recommended with a ratio",
-            do="measure on, or leave the run out",
+            do="measure more rounds, or leave the run out",
         )
     one = rows[0]
-    # The baseline against itself is 1, and not uncertain.
+    # The ratio of the baseline to itself is exactly 1.
     low, high = (None, None) if one["baseline"] else (one["low"], one["high"])
-    ratio = Quantity("stack ratio", one["ratio"], "×", low=low, high=high, level=one["level"]).whole()
+    ratio = Quantity("stack ratio", one["ratio"], "×", low=low, high=high, level=one["level"]).fill_missing_end()
     metrics = tuple(effects["metric"].unique(maintain_order=True).to_list())
     return Stack(opened, one["stack"], bases[0] if bases else "the baseline", ratio, metrics, bool(one["predicted"]))
 
 
-def read_scheduler(folder: str, side: str, *, accept_invalid: bool) -> Scheduler:
+def load_scheduler(folder: str, side: str, *, accept_invalid: bool) -> Scheduler:
     """The sustainable rate of one side of a scale test.
 
     Raises
     ------
     InputError
-        As `open_run`.
+        As of `open_input_run`.
     ConfigError
-        There is no such side.
+        The scale test does not have this side.
     """
-    opened = open_run(folder, "scaletest", accept_invalid=accept_invalid)
-    rows = opened.read(needed.SUSTAINED, more=("side",)).to_dicts()
+    opened = open_input_run(folder, "scaletest", accept_invalid=accept_invalid)
+    rows = opened.read_table(tables.INPUT_SUSTAINED_RATES, more=("side",)).to_dicts()
     sides = [str(row.get("side") or "") for row in rows]
     if not rows:
         raise InputError("a scale test without a rate", where=f"run {opened.run.run_id} (scaletest), table sustained")
@@ -239,33 +347,33 @@ def read_scheduler(folder: str, side: str, *, accept_invalid: bool) -> Scheduler
             "no such side",
             where=f"scaletest_side, run {opened.run.run_id}",
             found=side,
-            allowed=_named(sides),
+            allowed=_format_sides(sides),
         )
     row = rows[sides.index(side)] if side else rows[0]
     name = str(row.get("side") or "the scheduler")
-    low, high = (_rate(row[end]) for end in ("low_per_s", "high_per_s"))
+    low, high = (_known_rate(row[end]) for end in ("low_per_s", "high_per_s"))
     return Scheduler(opened, name, low, high, str(row["reason"]), bool(row["simulated_nodes"]))
 
 
-def _rate(value: float | None) -> float | None:
-    """A rate that is one; else it is not known."""
+def _known_rate(value: float | None) -> float | None:
+    """The rate; null if it is not a finite number of 0 or more."""
     return value if value is not None and math.isfinite(value) and value >= 0 else None
 
 
-def _named(sides: Sequence[str]) -> list[str]:
+def _format_sides(sides: Sequence[str]) -> list[str]:
     return [side for side in sides if side] or ["nothing: the run has one side, leave it empty"]
 
 
-def _matches(row: dict[str, object], pattern: str) -> bool:
-    names = (str(row["app_name"] or ""), _file(str(row["log"])), str(row["log"]))
+def _matches_pattern(row: dict[str, object], pattern: str) -> bool:
+    names = (str(row["app_name"] or ""), _log_file_name(str(row["log"])), str(row["log"]))
     return any(fnmatchcase(name, pattern) for name in names)
 
 
-def _file(log: str) -> str:
+def _log_file_name(log: str) -> str:
     return PurePath(log).name
 
 
-def _mean(column: pl.Series) -> float | None:
-    """The mean; null where a value is missing."""
+def _complete_mean(column: pl.Series) -> float | None:
+    """The mean; null if a value is missing."""
     mean = None if column.null_count() else column.mean()
     return float(mean) if isinstance(mean, int | float) else None

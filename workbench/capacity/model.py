@@ -1,29 +1,146 @@
-"""The plan as a model: from jobs, users and what runs found to GPUs, nodes, pods a second and cost, by hour.
-
-Pure: every figure is an array of shape (draws,) on its way in, and (draws, 24) on its way out.
-"""
+"""Model of a plan: from jobs and users to GPUs, whole nodes, pods per second and cost by hour."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from workbench.capacity.packing import Ints, first_fit
 from workbench.capacity.quantity import Floats, Quantity
-from workbench.errors import ConfigError
+from workbench.core.errors import ConfigError
+
+Ints = NDArray[np.int64]
+
+
+def count_whole_nodes(size: int, node: int) -> int:
+    """Whole nodes that a shape larger than a node takes."""
+    return -(-size // node)
+
+
+def pack_first_fit(counts: Ints, sizes: Sequence[int], node: int, *, spanning: bool = False) -> Ints:
+    """Nodes that the shapes need by first fit, largest shapes first.
+
+    Parameters
+    ----------
+    counts
+        Count of each shape, array of shape (cases, sizes), 0 or more.
+    sizes
+        GPUs of each shape, 1 or more.
+    node
+        GPUs of a node.
+    spanning
+        Give shapes larger than a node whole nodes; otherwise they are refused.
+
+    Returns
+    -------
+    array
+        Nodes of each case, array of shape (cases,).
+
+    Raises
+    ------
+    ConfigError
+        A needed shape is larger than a node.
+
+    Notes
+    -----
+    First fit decreasing needs at most 11/9 of the minimum number of nodes plus 6/9 (Dósa 2007). Nodes with equal room
+    form one group, so the run time does not depend on the number of nodes. It does not model topology, resources other
+    than GPUs, or the placement of pods that come and go.
+
+    Examples
+    --------
+    >>> pack_first_fit(np.array([[1, 2, 2], [0, 0, 0]]), [8, 5, 3], 8).tolist()
+    [3, 0]
+    """
+    merged, sizes = _merge_equal_sizes(np.asarray(counts, dtype=np.int64), sizes)
+    distinct, which = _find_distinct_cases(merged)
+    large = [column for column, size in enumerate(sizes) if size > node]
+    if large and not spanning and distinct[:, large].any():
+        raise ConfigError(
+            "a shape is larger than a node",
+            found=[f"{sizes[column]} GPUs" for column in large],
+            allowed=f"up to {node} GPUs, a node",
+            do="set larger nodes (gpus_per_node), or spanning=true for whole nodes",
+        )
+    nodes = np.zeros(len(distinct), dtype=np.int64)
+    for column in large:
+        nodes += distinct[:, column] * count_whole_nodes(sizes[column], node)
+    fitting = [column for column in range(len(sizes)) if column not in large]
+    nodes += _count_nodes(distinct[:, fitting], [sizes[column] for column in fitting], node)
+    return np.asarray(nodes[which], dtype=np.int64)
+
+
+def _merge_equal_sizes(counts: Ints, sizes: Sequence[int]) -> tuple[Ints, list[int]]:
+    """Merge shapes of the same size."""
+    different = sorted(set(sizes), reverse=True)
+    columns = [
+        sum((counts[:, at] for at, one in enumerate(sizes) if one == size), _zero_counts(counts)) for size in different
+    ]
+    return np.stack(columns, axis=1), different
+
+
+def _zero_counts(counts: Ints) -> Ints:
+    return np.zeros(len(counts), dtype=np.int64)
+
+
+def _find_distinct_cases(counts: Ints) -> tuple[Ints, Ints]:
+    """The distinct cases, and the index of each case among them; cases are compared as one number where they fit."""
+    spans = counts.max(axis=0, initial=0) + 1
+    if counts.shape[1] == 0 or np.log2(spans.astype(np.float64)).sum() >= 62:
+        distinct, which = np.unique(counts, axis=0, return_inverse=True)
+        return distinct, np.asarray(which.reshape(-1), dtype=np.int64)
+    weights = np.append(np.cumprod(spans[:0:-1])[::-1], 1)
+    _, first, which = np.unique(counts @ weights, return_index=True, return_inverse=True)
+    return counts[first], np.asarray(which, dtype=np.int64)
+
+
+def _count_nodes(counts: Ints, sizes: list[int], node: int) -> Ints:
+    """Nodes of each case, for shapes that fit on a node."""
+    cases = len(counts)
+    # Groups of nodes with equal room, in the order of the nodes; at first enough empty nodes.
+    case = np.arange(cases)
+    many, room = counts.sum(axis=1) + 1, np.full(cases, node, dtype=np.int64)
+    for column in sorted(range(len(sizes)), key=lambda one: -sizes[one]):
+        case, many, room = _place_shapes(case, many, room, counts[:, column], sizes[column])
+    used = np.bincount(case, weights=many * (room < node), minlength=cases)
+    return np.asarray(np.rint(used), dtype=np.int64)
+
+
+def _place_shapes(case: Ints, many: Ints, room: Ints, wanted: Ints, size: int) -> tuple[Ints, Ints, Ints]:
+    """The groups after the wanted shapes of one size went to the first nodes with room."""
+    each = room // size
+    fits = many * each
+    taken = np.clip(wanted[case] - _sum_earlier_room(case, fits), 0, fits)
+    full, rest = np.divmod(taken, np.maximum(each, 1))
+    # A group splits into filled nodes, one node with the rest, and unchanged nodes.
+    parts: list[tuple[Any, Any]] = [(full, room - each * size), (rest > 0, room - rest * size)]
+    parts.append((many - full - (rest > 0), room))
+    counted = np.stack([part for part, _ in parts], axis=1).astype(np.int64)
+    left = np.stack([part for _, part in parts], axis=1)
+    kept = counted.reshape(-1) > 0
+    return np.repeat(case, 3)[kept], counted.reshape(-1)[kept], left.reshape(-1)[kept]
+
+
+def _sum_earlier_room(case: Ints, fits: Ints) -> Ints:
+    """Room in the earlier groups of the same case."""
+    total = np.cumsum(fits) - fits
+    first = np.searchsorted(case, case, side="left")
+    return np.asarray(total - total[first], dtype=np.int64)
+
 
 HOUR_S = 3600.0
-# A share of a job or of a replica below this is rounding of floats, not work.
+# A smaller fraction of a job or replica is floating-point rounding.
 ROUNDING = 1e-9
-MOST_AT_ONCE = 10_000_000
+MAX_AT_ONCE = 10_000_000
 
 
 @dataclass(frozen=True)
-class Work:
-    """A class of Spark jobs: how many arrive by hour, shape (24,), what one takes and holds."""
+class JobLoad:
+    """A class of Spark jobs: arrivals by hour, shape (24,), and duration, GPUs and pods of one job."""
 
     name: str
     per_hour: Floats
@@ -34,10 +151,10 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Serving:
-    """A service: its load by hour, shape (24,), and what one replica carries and holds.
+class ServiceLoad:
+    """A service: its load by hour, shape (24,), and capacity, GPUs and pods of one replica.
 
-    `grows` is what 1, 2, … replicas carry together, in that of one, as far as that is known; null: linear.
+    `grows` is the capacity of 1, 2, … replicas relative to one, as far as it is known; null: linear.
     """
 
     load: Floats
@@ -48,24 +165,24 @@ class Serving:
     stack_share: float = 0.0
     grows: tuple[float, ...] | None = None
 
-    def replicas_for(self, parts: Floats) -> Ints:
-        """Whole replicas that carry so many times what one does; linear beyond what is known.
+    def count_replicas(self, parts: Floats) -> Ints:
+        """Whole replicas for a load in units of one replica's capacity; linear beyond the known range.
 
         Examples
         --------
-        >>> one = Serving(np.zeros(24), Quantity("load per replica", 40.0), 1, grows=(1.0, 1.8, 2.4))
-        >>> one.replicas_for(np.array([0.0, 1.0, 1.9, 2.4, 2.5, 9.0])).tolist()
+        >>> one = ServiceLoad(np.zeros(24), Quantity("load per replica", 40.0), 1, grows=(1.0, 1.8, 2.4))
+        >>> one.count_replicas(np.array([0.0, 1.0, 1.9, 2.4, 2.5, 9.0])).tolist()
         [0, 1, 3, 3, 4, 9]
         """
-        linear = _whole(parts)
+        linear = _round_up(parts)
         if self.grows is None:
             return linear
         known = np.searchsorted(self.grows, parts - ROUNDING) + 1
         beyond = np.maximum(linear, len(self.grows) + 1)
         return np.where(linear == 0, 0, np.where(known > len(self.grows), beyond, known))
 
-    def carried_by(self, replicas: Ints) -> Floats:
-        """What so many replicas carry together, in that of one."""
+    def sum_replica_capacity(self, replicas: Ints) -> Floats:
+        """Capacity of this many replicas relative to one."""
         if self.grows is None:
             return replicas.astype(np.float64)
         known = np.array([0.0, *self.grows])
@@ -74,28 +191,28 @@ class Serving:
 
 @dataclass(frozen=True)
 class Model:
-    """Everything that a plan is calculated from; null: not covered.
+    """Everything that a plan is calculated from; null for parts that are not covered.
 
     Attributes
     ----------
     works, serving
         Jobs and service.
     stack
-        Ratio of the chosen stack to the one that the work runs on now.
+        Ratio of the chosen stack to the current one.
     jobs_factor, users_factor
-        How far a day may be from the profile.
+        Variation of a day around the profile.
     utilisation
-        Share of the Spark GPUs' time that jobs may fill.
+        Share of the Spark GPUs' time that jobs may use.
     node_gpus, spanning
         GPUs of a node; larger shapes get whole nodes.
     node_price_per_h
-        Price of a node for an hour; null: no cost.
+        Price of a node per hour; null: no cost.
     jobs_within_s, replicas_within_s
-        How fast the jobs of an hour arrive, and replicas start.
+        Time within which the jobs of an hour arrive, and replicas start.
     """
 
-    works: tuple[Work, ...]
-    serving: Serving | None
+    works: tuple[JobLoad, ...]
+    serving: ServiceLoad | None
     stack: Quantity | None
     jobs_factor: Quantity
     users_factor: Quantity
@@ -108,7 +225,7 @@ class Model:
 
     @cached_property
     def quantities(self) -> list[Quantity]:
-        """What is drawn: everything that enters a figure of the plan, each once."""
+        """Quantities that enter the plan and are drawn, each once."""
         found = list({work.duration.name: work.duration for work in self.works}.values())
         found += [self.jobs_factor] if self.works else []
         found += [self.serving.per_replica, self.users_factor] if self.serving else []
@@ -123,20 +240,20 @@ class Model:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What follows, shapes (draws, 24); null: not covered.
+    """Figures of a plan, arrays of shape (draws, 24); null for parts that are not covered.
 
     Attributes
     ----------
     slots
-        Whole jobs of each class that can run at once, by name.
+        Whole jobs of each class that can run at the same time, by name.
     spark_gpus, service_gpus
-        GPUs of Spark's work over the utilisation target, and of whole replicas.
+        GPUs of the Spark jobs over the utilisation target, and of whole replicas.
     needed, replicas
-        Whole replicas that the load needs, and those that are there: never fewer than the least.
+        Whole replicas that the load needs, and that run: at least `least`.
     nodes
         Nodes by first fit of slots and replicas.
     pods_per_s
-        Pods that arrive a second when it is worst in the hour.
+        Pods per second at the worst time of the hour.
     """
 
     slots: Mapping[str, Ints]
@@ -151,71 +268,76 @@ class Outcome:
 
     @property
     def gpus(self) -> Floats:
-        """GPUs of both."""
+        """GPUs of Spark and service together."""
         parts = [one for one in (self.spark_gpus, self.service_gpus) if one is not None]
         return np.asarray(sum(parts[1:], parts[0]), dtype=np.float64)
 
     @property
     def cost_by_hour(self) -> Floats | None:
-        """Cost of each hour when nodes follow the hour; null without a price."""
+        """Cost of each hour with its own nodes; null without a price."""
         if self.node_price_per_h is None:
             return None
         return np.asarray(self.nodes * self.node_price_per_h, dtype=np.float64)
 
     @property
     def cost_scaled(self) -> Floats | None:
-        """Cost of the day when nodes follow the hour, shape (draws,)."""
+        """Cost of the day with each hour's own nodes, shape (draws,)."""
         return None if self.cost_by_hour is None else self.cost_by_hour.sum(axis=1)
 
     @property
     def cost_fixed(self) -> Floats | None:
-        """Cost of the day when the peak's nodes stay all day, shape (draws,)."""
+        """Cost of the day with the peak's nodes all day, shape (draws,)."""
         if self.node_price_per_h is None:
             return None
         return np.asarray(self.nodes.max(axis=1) * (24 * self.node_price_per_h), dtype=np.float64)
 
 
-def remaining(share: float, ratio: Floats) -> Floats:
-    """The part of a time that is left when a share of it gets so many times faster, and nothing else does (Amdahl).
+def remaining_time_fraction(share: float, ratio: Floats) -> Floats:
+    """Remaining fraction of a time if a share of it gets faster by a ratio (Amdahl).
 
     Examples
     --------
-    >>> remaining(0.2, np.array([2.0, 1.0])).round(6).tolist()
+    >>> remaining_time_fraction(0.2, np.array([2.0, 1.0])).round(6).tolist()
     [0.9, 1.0]
     """
     return np.asarray(share / ratio + (1 - share), dtype=np.float64)
 
 
-def evaluate(model: Model, given: Mapping[str, Floats]) -> Outcome:
+def evaluate_model(model: Model, given: Mapping[str, Floats]) -> Outcome:
     """The plan for each draw of the quantities.
 
     Parameters
     ----------
     model
-        What is planned.
+        The model.
     given
-        Every one of `model.quantities` by name, shapes (draws,).
+        Draws of all `model.quantities` by name, arrays of shape (draws,).
 
     Notes
     -----
-    Little's law (1961): jobs that run at once = arrivals per second times duration. Spark GPUs = their GPUs over the
-    utilisation target; slots are whole jobs of the same, per class. Replicas = load over what one carries, in whole
-    ones, or as many as carry it by the service's law. Hours do not carry over: a job that runs into the next hour
-    counts in its own.
+    Little's law (1961): concurrent jobs = arrivals per second times duration. Spark GPUs = GPUs of the concurrent jobs
+    over the utilisation target; slots round these jobs up per class. Replicas = load over the capacity of one, rounded
+    up, or the number that carries it by the service's law. A job that runs into the next hour counts in the hour of its
+    arrival.
 
     Raises
     ------
     ConfigError
-        A shape fits on no node, or there are more of them than can be planned.
+        A shape is larger than a node, or there are too many jobs or replicas.
     """
     draws = len(next(iter(given.values())))
-    left = {name: remaining(share, given[model.stack.name]) for name, share in _shares(model)} if model.stack else {}
+    left = (
+        {name: remaining_time_fraction(share, given[model.stack.name]) for name, share in _list_stack_shares(model)}
+        if model.stack
+        else {}
+    )
     at_once = {
-        work.name: _at_once(model, work, given) * left.get(work.name, np.ones(draws))[:, None] for work in model.works
+        work.name: _jobs_at_once(model, work, given) * left.get(work.name, np.ones(draws))[:, None]
+        for work in model.works
     }
-    slots = {name: _whole(jobs) for name, jobs in at_once.items()}
+    slots = {name: _round_up(jobs) for name, jobs in at_once.items()}
     spark = sum((at_once[work.name] * work.gpus for work in model.works), np.zeros((draws, 24)))
-    needed = _needed(model, given, left.get("", np.ones(draws)))
+    needed = _replicas_needed_at_load(model, given, left.get("", np.ones(draws)))
     serving = model.serving
     replicas = None if needed is None or serving is None else np.maximum(needed, serving.least)
     return Outcome(
@@ -224,63 +346,63 @@ def evaluate(model: Model, given: Mapping[str, Floats]) -> Outcome:
         None if replicas is None or serving is None else np.asarray(replicas * serving.gpus, dtype=np.float64),
         needed,
         replicas,
-        _nodes(model, slots, replicas, draws),
-        _pods_per_s(model, given, replicas, draws),
+        _nodes_by_hour(model, slots, replicas, draws),
+        _pod_rate(model, given, replicas, draws),
         model.node_gpus,
         model.node_price_per_h,
     )
 
 
-def _shares(model: Model) -> list[tuple[str, float]]:
-    """Shares that the stack applies to; the service goes without a name."""
+def _list_stack_shares(model: Model) -> list[tuple[str, float]]:
+    """Shares that the stack applies to, by job class; the service has an empty name."""
     found = [(work.name, work.stack_share) for work in model.works]
     found += [("", model.serving.stack_share)] if model.serving else []
     return [(name, share) for name, share in found if share]
 
 
-def _at_once(model: Model, work: Work, given: Mapping[str, Floats]) -> Floats:
-    """Jobs of a class that run at once, over the utilisation target."""
+def _jobs_at_once(model: Model, work: JobLoad, given: Mapping[str, Floats]) -> Floats:
+    """Concurrent jobs of a class, over the utilisation target."""
     busy = given[work.duration.name] * given[model.jobs_factor.name] / HOUR_S
     return np.asarray(busy[:, None] * work.per_hour[None, :] / model.utilisation, dtype=np.float64)
 
 
-def _whole(parts: Floats) -> Ints:
-    """Rounded up; refuses what no cluster holds and integers cannot count safely."""
+def _round_up(parts: Floats) -> Ints:
+    """Round up; refuses numbers that no cluster can hold."""
     most = float(parts.max(initial=0.0))
-    if most > MOST_AT_ONCE:
+    if most > MAX_AT_ONCE:
         raise ConfigError(
-            "more jobs or replicas at once than can be planned",
+            "too many concurrent jobs or replicas",
             found=f"{most:.3g}",
-            allowed=f"up to {MOST_AT_ONCE:,}",
-            do="check durations, jobs an hour, and users",
+            allowed=f"up to {MAX_AT_ONCE:,}",
+            do="check durations, jobs per hour and users",
         )
     return np.asarray(np.ceil(parts - ROUNDING), dtype=np.int64)
 
 
-def _needed(model: Model, given: Mapping[str, Floats], left: Floats) -> Ints | None:
+def _replicas_needed_at_load(model: Model, given: Mapping[str, Floats], left: Floats) -> Ints | None:
     serving = model.serving
     if serving is None:
         return None
     carried = given[serving.per_replica.name] / left
     load = given[model.users_factor.name][:, None] * serving.load[None, :]
-    return serving.replicas_for(load / carried[:, None])
+    return serving.count_replicas(load / carried[:, None])
 
 
-def _nodes(model: Model, slots: Mapping[str, Ints], replicas: Ints | None, draws: int) -> Ints:
+def _nodes_by_hour(model: Model, slots: Mapping[str, Ints], replicas: Ints | None, draws: int) -> Ints:
     shapes = [(work.gpus, slots[work.name]) for work in model.works]
     shapes += [(model.serving.gpus, replicas)] if model.serving is not None and replicas is not None else []
     counts = np.stack([count.reshape(-1) for _, count in shapes], axis=1)
-    nodes = first_fit(counts, [size for size, _ in shapes], model.node_gpus, spanning=model.spanning)
+    nodes = pack_first_fit(counts, [size for size, _ in shapes], model.node_gpus, spanning=model.spanning)
     return nodes.reshape(draws, 24)
 
 
-def _pods_per_s(model: Model, given: Mapping[str, Floats], replicas: Ints | None, draws: int) -> Floats:
-    """Pods that arrive a second while an hour's jobs arrive and its replicas start."""
+def _pod_rate(model: Model, given: Mapping[str, Floats], replicas: Ints | None, draws: int) -> Floats:
+    """Pods per second while an hour's jobs arrive and its replicas start."""
     found = np.zeros((draws, 24))
     for work in model.works:
         found += given[model.jobs_factor.name][:, None] * work.per_hour[None, :] * work.pods / model.jobs_within_s
     if replicas is not None and model.serving is not None:
-        # The day comes round: what the first hour adds, it adds to the last.
+        # The day is cyclic: the first hour follows the last.
         more = np.clip(replicas - np.roll(replicas, 1, axis=1), 0, None)
         found += more * model.serving.pods / model.replicas_within_s
     return found

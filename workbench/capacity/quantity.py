@@ -1,4 +1,4 @@
-"""A figure with its interval, and what is drawn from it."""
+"""Quantities with intervals, and draws from them."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.errors import InputError
+from workbench.core.errors import InputError
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """A positive figure; without both ends of its interval it is a point.
+    """A positive value with an interval; without both ends it is a point.
 
     Attributes
     ----------
     name, unit
-        What it is.
+        Name and unit.
     value
-        The estimate; half of all draws lie below it.
+        The estimate, and the median of its draws.
     low, high
         Ends of its interval; null: a point.
     level
         Confidence of the interval, in (0, 1).
     mirrored
-        The end that `whole` put in place of one that is not known, lower or upper; empty for none.
+        The end that `fill_missing_end` assumed, lower or upper; empty for none.
     """
 
     name: str
@@ -43,28 +43,26 @@ class Quantity:
     def __post_init__(self) -> None:
         ends = [one for one in (self.low, self.high) if one is not None]
         if not all(math.isfinite(one) and one > 0 for one in (self.value, *ends)):
-            self._refuse("not a positive figure with a positive interval")
+            self._raise_invalid("not a positive value with a positive interval")
         if not self.is_point and not (self.low or 0.0) <= self.value <= (self.high or 0.0):
-            self._refuse("a figure outside of its own interval")
+            self._raise_invalid("a value outside its own interval")
         if not 0 < self.level < 1:
-            raise InputError("not a confidence", where=self.name, found=self.level, allowed="between 0 and 1")
+            raise InputError("not a confidence level", where=self.name, found=self.level, allowed="between 0 and 1")
 
-    def _refuse(self, what: str) -> None:
+    def _raise_invalid(self, what: str) -> None:
         raise InputError(what, where=self.name, found=f"{self.value} [{self.low}, {self.high}]")
 
     @property
     def is_point(self) -> bool:
-        """It has no interval."""
+        """Whether it has no interval."""
         return self.low is None or self.high is None
 
-    def whole(self) -> Quantity:
-        """With both ends where one is known: the other lies as far from the value, on logarithms.
-
-        Left out, the end that is known would go with it, and nothing would vary.
+    def fill_missing_end(self) -> Quantity:
+        """The same with an unknown end as far from the value as the known one, on the log scale.
 
         Examples
         --------
-        >>> found = Quantity("users per replica", 40.0, low=25.0).whole()
+        >>> found = Quantity("users per replica", 40.0, low=25.0).fill_missing_end()
         >>> found.low, found.high, found.mirrored
         (25.0, 64.0, 'upper')
         """
@@ -74,19 +72,20 @@ class Quantity:
             return replace(self, low=self.value**2 / self.high, mirrored="lower")
         return self
 
-    def at(self, z: Floats) -> Floats:
-        """The figure at standard normal deviates: the value at 0, the ends of the interval at those of its level.
+    def value_at(self, z: Floats) -> Floats:
+        """The quantity at standard normal deviates: its value at 0, the interval's ends at those of its level.
 
         Notes
         -----
-        Lognormal on each side of the value: its logarithm is normal with one spread below and another above, so that
-        value, low and high are matched all three (a split normal, John 1982, on logarithms). An interval that is
-        symmetric on logarithms gives the plain lognormal. Draws fall into the interval as often as the level says.
+        Lognormal on each side of the value: its logarithm is normal with one spread below and another above, which
+        matches value, low and high (a split normal, John 1982, on the log scale). An interval that is symmetric on the
+        log scale gives the plain lognormal. Draws fall into the interval as often as the level says.
 
         Examples
         --------
         >>> one = Quantity("users per replica", 40.0, low=30.0, high=48.0, level=0.9)
-        >>> [round(float(figure), 6) for figure in one.at(np.array([-1.6448536269514722, 0.0, 1.6448536269514722]))]
+        >>> z = 1.6448536269514722
+        >>> one.value_at(np.array([-z, 0.0, z])).round(6).tolist()
         [30.0, 40.0, 48.0]
         """
         if self.low is None or self.high is None:
@@ -98,32 +97,32 @@ class Quantity:
         return np.asarray(self.value * np.exp(np.where(z < 0, below, above) * z), dtype=np.float64)
 
     def quantile(self, share: float) -> float:
-        """The quantile of what is drawn."""
+        """Quantile of the draws."""
         from scipy.special import ndtri
 
-        return float(self.at(np.array([float(ndtri(share))]))[0])
+        return float(self.value_at(np.array([float(ndtri(share))]))[0])
 
-    def times(self, factor: float) -> Quantity:
-        """The same quantity, so many times as large."""
+    def scale_by(self, factor: float) -> Quantity:
+        """The quantity multiplied by a factor."""
         low, high = (None if end is None else end * factor for end in (self.low, self.high))
         return replace(self, value=self.value * factor, low=low, high=high)
 
 
-def spread(name: str, factor: float) -> Quantity:
-    """A factor around 1 that lies within 1/factor and factor in 9 of 10 cases; a point at 1 for a factor of 1."""
+def build_spread(name: str, factor: float) -> Quantity:
+    """A factor around 1, between 1/factor and factor in 9 of 10 cases; a point for a factor of 1."""
     return Quantity(name, 1.0) if factor == 1 else Quantity(name, 1.0, "", 1 / factor, factor, 0.9)
 
 
-def drawn(quantities: list[Quantity], draws: int, seed: int) -> dict[str, Floats]:
+def draw_quantities(quantities: list[Quantity], draws: int, seed: int) -> dict[str, Floats]:
     """Independent draws of each quantity, by its name.
 
-    Each has random numbers of its own, which hang on the seed and its name alone: leaving one input out, or widening
-    it, leaves the draws of the others as they were.
+    The random numbers of each depend on the seed and its name only, so removing or widening one input does not change
+    the draws of the others.
     """
-    return {one.name: one.at(_normal(one.name, draws, seed)) for one in quantities}
+    return {one.name: one.value_at(_draw_normal(one.name, draws, seed)) for one in quantities}
 
 
-def _normal(name: str, draws: int, seed: int) -> Floats:
+def _draw_normal(name: str, draws: int, seed: int) -> Floats:
     import zlib
 
     generator: Any = np.random.default_rng([seed, zlib.crc32(name.encode())])

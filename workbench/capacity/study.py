@@ -1,4 +1,4 @@
-"""A plan: runs read, the model drawn, and what is said about it. The notebook and the command make the same call."""
+"""Capacity study: read the runs, draw the model, and give the answer of notebook and command."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
-from workbench.capacity import binding, invariants, key_numbers, next_steps, summing, tables, varying
+from workbench.capacity import invariants, peak, summary, tables
+from workbench.capacity.break_even import BreakEven, find_break_even
 from workbench.capacity.config import PlanConfig
-from workbench.capacity.evening import BreakEven, break_even
-from workbench.capacity.model import ROUNDING, Model, Outcome, evaluate
-from workbench.capacity.quantity import Floats, drawn
-from workbench.capacity.reading import Found, counted, model_of, read, sources
-from workbench.display import KeyNumber
-from workbench.formats import number
+from workbench.capacity.model import ROUNDING, Model, Outcome, evaluate_model
+from workbench.capacity.model_inputs import PlanInputs, build_model, build_sources, format_count, load_inputs
+from workbench.capacity.quantity import Floats, draw_quantities
+from workbench.core.formats import format_number
+from workbench.report.display import KeyNumber
 
 if TYPE_CHECKING:
-    from workbench.capacity.inputs import Law
-    from workbench.capacity.model import Serving
-    from workbench.runs import Run
-    from workbench.tables import Table
+    from workbench.capacity.inputs import ScalingLaw
+    from workbench.capacity.model import ServiceLoad
+    from workbench.core.tables import Table
+    from workbench.runs.run_folder import Run
 
 
 @dataclass(frozen=True)
 class Study:
-    """A question, the runs that answer it, and what follows.
+    """A capacity plan: its settings, the input runs, the model, and the plan of every draw.
 
     Attributes
     ----------
     config, found, model
-        What was asked, what the runs say, and what is calculated.
+        Settings, results of the input runs, and the model made from them.
     given
-        The draws of every input, by name.
+        Draws of every input, by name.
     outcome
         The plan of every draw.
     """
 
     config: PlanConfig
-    found: Found
+    found: PlanInputs
     model: Model
     given: dict[str, Floats]
     outcome: Outcome
@@ -48,112 +48,126 @@ class Study:
     @cached_property
     def median(self) -> Outcome:
         """The plan with every input at its value."""
-        return evaluate(self.model, self.model.medians)
+        return evaluate_model(self.model, self.model.medians)
 
     @cached_property
     def hours(self) -> pl.DataFrame:
         """Table HOURS_TABLE."""
-        return summing.hours(self.model, self.outcome)
+        return peak.build_hours(self.model, self.outcome)
 
     @cached_property
     def day(self) -> pl.DataFrame:
         """Table DAY."""
-        return summing.day(self.outcome)
+        return peak.build_day(self.outcome)
 
     @cached_property
     def sources(self) -> pl.DataFrame:
         """Table SOURCES."""
-        return sources(self.model, self.config, self.found)
+        return build_sources(self.model, self.config, self.found)
 
     @cached_property
     def constraints(self) -> pl.DataFrame:
         """Table CONSTRAINTS."""
-        return binding.constraints(self.model, self.median, self.peak_hour, self.found.scheduler, self.pods_per_s)
+        return peak.build_constraints(self.model, self.median, self.peak_hour, self.found.scheduler, self.pods_per_s)
 
     @cached_property
     def tornado(self) -> pl.DataFrame:
         """Table TORNADO."""
-        return varying.tornado(self.model)
+        return peak.build_tornado(self.model)
 
     @cached_property
     def what_if(self) -> pl.DataFrame:
         """Table WHAT_IF."""
-        return varying.what_if(self.model)
+        return peak.build_what_if(self.model)
 
     @cached_property
     def break_even(self) -> BreakEven | None:
-        """Where both clusters cost the same; null without prices."""
-        return break_even(self.config, self.model, self.found.jobs, self.given)
+        """Price ratio at which both clusters cost the same; null without prices."""
+        return find_break_even(self.config, self.model, self.found.jobs, self.given)
 
     @property
     def peak_hour(self) -> int:
-        """The hour that asks for most nodes."""
-        return summing.peak_hour(self.outcome)
+        """The hour that needs the most nodes."""
+        return peak.find_peak_hour(self.outcome)
 
     @property
     def pods_per_s(self) -> float:
-        """P95 of the pods a second when it is worst in the day."""
-        return float(self.figure(summing.PODS)["p95"])
+        """P95 of the pods per second at the worst time of the day."""
+        return float(self.get_figure(peak.PODS)["p95"])
 
     @property
     def kept_up(self) -> str:
-        """Does the scheduler keep up: sustained, not sustained, not measured."""
-        return binding.kept_up(self.found.scheduler, self.pods_per_s)
+        """Whether the scheduler keeps up: sustained, not sustained, not measured."""
+        return peak.classify_scheduler_rate(self.found.scheduler, self.pods_per_s)
 
     @property
     def bound_by(self) -> str:
-        """The binding constraint; empty when nothing is asked for."""
+        """The binding constraint; empty if nothing is needed."""
         return next(iter(self.constraints.filter("binding")["constraint"].to_list()), "")
 
-    def figure(self, name: str) -> dict[str, Any]:
+    def get_figure(self, name: str) -> dict[str, Any]:
         """A row of table DAY."""
         return self.day.row(by_predicate=pl.col("figure") == name, named=True)
 
     @property
     def answer(self) -> str:
-        """The result in one sentence."""
-        gpus, nodes = self.figure(summing.GPUS), self.figure(summing.NODES)
-        asked = f"{counted(_up(gpus['p50']), 'GPU')} on {counted(_up(nodes['p50']), 'node')} at the peak hour"
-        spread = f"P50; P5 to P95: {_span(gpus)} GPUs, {_span(nodes)} nodes"
-        priced = self.outcome.cost_scaled is not None
-        cost = f", {number(self.figure(summing.COST_SCALED)['p50'])} a day" if priced else ""
-        bound = f"; bound by {self.bound_by}" if self.bound_by else ""
-        return f"{asked} ({spread}){cost}{bound}; {self._scheduler}."
+        """GPUs, nodes and cost at the peak hour with their intervals, then the constraint and the scheduler."""
+        gpus, nodes = self.get_figure(peak.GPUS), self.get_figure(peak.NODES)
+        n_gpus, n_nodes = _round_up_gpus(gpus["p50"]), _round_up_gpus(nodes["p50"])
+        count = f"{format_count(n_gpus, 'GPU')} on {format_count(n_nodes, 'node')}"
+        interval = f"P5 to P95: {_format_range(gpus)} GPUs, {_format_range(nodes)} nodes"
+        cost = ""
+        if self.outcome.cost_scaled is not None:
+            cost = f", for {format_number(self.get_figure(peak.COST_SCALED)['p50'])} a day"
+        bound = f"Bound by {self.bound_by}; " if self.bound_by else ""
+        scheduler = f"{bound}{self._scheduler}."
+        return f"The peak hour needs {count} ({interval}){cost}. {scheduler[0].upper()}{scheduler[1:]}"
 
     @property
     def _scheduler(self) -> str:
-        one = self.found.scheduler
-        if one is None or one.low_per_s is None:
-            return "whether the scheduler keeps up was not measured"
-        rates = f"{number(self.pods_per_s)} pods/s when it is worst, {number(one.low_per_s)} sustained"
-        return f"the scheduler {'keeps up' if self.kept_up == binding.SUSTAINED else 'does not keep up'} ({rates})"
+        scheduler = self.found.scheduler
+        if scheduler is None or scheduler.low_per_s is None:
+            return "the scheduler was not measured"
+        rates = (
+            f"{format_number(self.pods_per_s)} pods/s at the worst time, {format_number(scheduler.low_per_s)} sustained"
+        )
+        return f"the scheduler {'keeps up' if self.kept_up == peak.SUSTAINED else 'does not keep up'} ({rates})"
+
+    @property
+    def verdict(self) -> Literal["valid", "invalid"]:
+        """Invalid if the plan rests on runs that are invalid or do not reach far enough."""
+        return "invalid" if self.reasons else "valid"
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why the plan is invalid: runs that it should not rest on, or that do not reach as far."""
+        """Why the plan is invalid: input runs that are invalid, or a load beyond their scaling law."""
         objections = [
             f"run {one.run.run_id} ({one.run.area}): {one.objection}" for one in self.found.opened if one.objection
         ]
-        return (*objections, *self._beyond())
+        return (*objections, *self._list_loads_beyond_law())
 
-    def _beyond(self) -> list[str]:
-        """The service's load, where the law of its sizing run does not carry it."""
+    def _list_loads_beyond_law(self) -> list[str]:
+        """The service's load if it exceeds the scaling law of the sizing run."""
         serving, service = self.model.serving, self.found.service
         if serving is None or service is None or service.law is None or serving.grows is None:
             return []
-        # What the load needs: replicas that are there anyhow carry no more than is known of them.
-        if float(summing.quantiles(self.outcome.needed)[2].max()) <= len(serving.grows):
+        # Only replicas that the load needs count; `least_replicas` alone does not exceed the law.
+        if float(peak.compute_quantiles(self.outcome.needed)[2].max()) <= len(serving.grows):
             return []
-        load = f"{number(float(serving.load.max()))} {service.load_name}"
+        load = f"{format_number(float(serving.load.max()))} {service.load_name}"
         return [
             f"run {service.opened.run.run_id} (sizing): its law, {service.law.name}, does not carry {load} (P95): "
-            f"{_reach(service.law, serving)}, and nothing is known of more; measure larger counts, or serve fewer"
+            f"{_format_law_reach(service.law, serving)}; measure larger counts, or serve fewer users"
         ]
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is not covered, what is simulated, and what is assumed."""
-        return tuple(line for line in (*self._left_out(), *self._simulated(), *self._assumed()) if line)
+        """Parts that are not covered or simulated, and assumptions."""
+        return tuple(
+            line
+            for line in (*self._list_uncovered_parts(), *self._list_simulated_parts(), *self._list_assumptions())
+            if line
+        )
 
     @property
     def _no_rate(self) -> bool:
@@ -161,122 +175,127 @@ class Study:
 
     @property
     def uses(self) -> tuple[str, ...]:
-        """How each input is used, and what to know of it."""
+        """How each input is used, with its caveats."""
         return tuple(f"{row['input']}: {row['note']}." for row in self.sources.iter_rows(named=True))
 
-    def _left_out(self) -> list[str]:
+    def _list_uncovered_parts(self) -> list[str]:
         config = self.config
         return [
-            "" if config.speedup else "Not covered: Spark jobs, since no speedup run is given.",
-            "" if config.sizing else "Not covered: a service, since no sizing run is given.",
-            "" if config.indicators else "Not covered: the gain of another library stack; no indicator run is given.",
-            "" if config.scaletest else "Not covered: the scheduler's rate; no scale test is given.",
-            "" if self.outcome.cost_scaled is not None else "Not covered: cost, since no price is given.",
+            "" if config.speedup else "Not covered: Spark jobs (no speedup run given).",
+            "" if config.sizing else "Not covered: a service (no sizing run given).",
+            "" if config.indicators else "Not covered: the gain of another library stack (no indicator run given).",
+            "" if config.scaletest else "Not covered: the scheduler's rate (no scale test given).",
+            "" if self.outcome.cost_scaled is not None else "Not covered: cost (no price given).",
         ]
 
-    def _simulated(self) -> list[str]:
+    def _list_simulated_parts(self) -> list[str]:
         service, scheduler = self.found.service, self.found.scheduler
         return [
-            "Simulated: the service that was sized." if service is not None and service.simulated else "",
+            "Simulated: the service of the sizing run." if service is not None and service.simulated else "",
             "Simulated: the nodes of the scale test." if scheduler is not None and scheduler.simulated_nodes else "",
-            f"The scale test does not say which rate is sustained: {scheduler.reason}."
-            if self._no_rate and scheduler
-            else "",
+            f"The scale test has no sustained rate: {scheduler.reason}." if self._no_rate and scheduler else "",
         ]
 
-    def _assumed(self) -> list[str]:
+    def _list_assumptions(self) -> list[str]:
         points = [one.name for one in self.model.quantities if one.is_point]
-        said = f"Without an interval, and so never varied: {', '.join(points)}." if points else ""
+        fixed = f"Fixed, because they have no interval: {', '.join(points)}." if points else ""
         open_ends = [f"{one.name} ({one.mirrored})" for one in self.model.quantities if one.mirrored]
-        ends = f"An end is not known, and taken as far from the value as the other: {', '.join(open_ends)}."
-        draws = f"{number(self.config.draws)} draws, each input from its own interval, independent of the others."
+        ends = f"An unknown end is assumed as far from the value as the known one: {', '.join(open_ends)}."
+        draws = f"{format_number(self.config.draws)} draws, each input independently from its own interval."
         even = self.break_even
-        return [draws, said, ends if open_ends else "", self._scaling, even.text if even is not None else ""]
+        return [draws, fixed, ends if open_ends else "", self._scaling, even.text if even is not None else ""]
 
     @property
     def _scaling(self) -> str:
-        """How what the service carries grows with its replicas."""
+        """How the capacity of the service grows with its replicas."""
         service, serving, replicas = self.found.service, self.model.serving, self.outcome.replicas
         if service is None or serving is None or replicas is None:
             return ""
         if service.law is not None:
-            said = f"The service scales by {service.law.name}: {_reach(service.law, serving)} {service.load_name}"
-            return f"{said}. Beyond that figures are linear and too small; the law's own interval is not drawn."
+            reach = f"{_format_law_reach(service.law, serving)} {service.load_name}"
+            return (
+                f"The service scales by {service.law.name}: {reach}."
+                " Beyond that, figures are linear and too small; the law's own interval is not drawn."
+            )
         if int(replicas.max()) <= 1 and serving.gpus == service.test_gpus:
             return ""
-        measured = counted(service.test_gpus, "GPU")
-        return (
-            f"Linear scaling assumed: so many replicas, so many times the load; the service was measured on {measured}."
-        )
+        measured = format_count(service.test_gpus, "GPU")
+        return f"Linear scaling assumed: each replica carries the same load; the service was measured on {measured}."
 
     def key_numbers(self) -> list[KeyNumber]:
-        """What stands below the answer."""
-        return key_numbers.of_plan(self)
+        """Key numbers below the answer."""
+        return summary.list_key_numbers(self)
 
     def next_steps(self) -> list[str]:
         """What to do next."""
-        return next_steps.of_plan(self)
+        return summary.list_next_steps(self)
 
     def tables(self) -> list[tuple[Table, pl.DataFrame]]:
-        """What goes into the run folder."""
-        made = (self.sources, self.hours, self.day, self.constraints, self.tornado, self.what_if)
-        return list(zip(tables.ALL, made, strict=True))
+        """Tables for the run folder."""
+        frames = (self.sources, self.hours, self.day, self.constraints, self.tornado, self.what_if)
+        return list(zip(tables.PLAN_TABLES, frames, strict=True))
 
     def check(self) -> pl.DataFrame:
-        """The invariants; raises when one is broken."""
-        return invariants.check(self)
+        """The invariants, one row each.
+
+        Raises
+        ------
+        BrokenInvariantError
+            An invariant does not hold.
+        """
+        return invariants.check_plan(self)
 
 
-def plan(config: PlanConfig) -> Study:
-    """The plan, from the runs that the settings name.
-
-    Raises
-    ------
-    InputError, ConfigError
-        A run cannot be used, a job class matches nothing, a shape fits on no node.
-    """
-    found = read(config)
-    model = model_of(config, found)
-    given = drawn(model.quantities, config.draws, config.seed)
-    return Study(config, found, model, given, evaluate(model, given))
-
-
-def study(config: PlanConfig, run: Run) -> Study:
-    """The plan, kept in a run folder.
+def build_plan(config: PlanConfig) -> Study:
+    """Make the plan from the runs that the settings name.
 
     Raises
     ------
     InputError, ConfigError
-        As `plan`.
+        A run cannot be used, a job class matches no application, or a shape is larger than a node.
     """
-    made = plan(config)
-    keep(made, run)
-    return made
+    found = load_inputs(config)
+    model = build_model(config, found)
+    given = draw_quantities(model.quantities, config.draws, config.seed)
+    return Study(config, found, model, given, evaluate_model(model, given))
 
 
-def keep(made: Study, run: Run) -> None:
-    """Write a plan's tables into a run folder, and note the runs that it rests on."""
-    for one in made.found.opened:
+def build_study(config: PlanConfig, run: Run) -> Study:
+    """Make the plan and write it into a run folder.
+
+    Raises
+    ------
+    InputError, ConfigError
+        As of `build_plan`.
+    """
+    study = build_plan(config)
+    write_plan(study, run)
+    return study
+
+
+def write_plan(plan_study: Study, run: Run) -> None:
+    """Write a plan's tables into a run folder, and register its input runs."""
+    for one in plan_study.found.opened:
         run.add_input(one.run.folder)
-    for table, frame in made.tables():
+    for table, frame in plan_study.tables():
         run.write_table(table, frame)
 
 
-def verdict(study: Study) -> Literal["valid", "invalid"]:
-    """Is the plan valid?"""
-    return "invalid" if study.reasons else "valid"
+def decide_verdict(study: Study) -> Literal["valid", "invalid"]:
+    """The study's verdict, for notebooks that still call this function."""
+    return study.verdict
 
 
-def _up(value: float) -> int:
+def _round_up_gpus(value: float) -> int:
     return math.ceil(value - ROUNDING)
 
 
-def _span(row: dict[str, Any]) -> str:
-    low, high = number(_up(row["p5"])), number(_up(row["p95"]))
+def _format_range(row: dict[str, Any]) -> str:
+    low, high = format_number(_round_up_gpus(row["p5"])), format_number(_round_up_gpus(row["p95"]))
     return low if low == high else f"{low} to {high}"
 
 
-def _reach(law: Law, serving: Serving) -> str:
-    """What the law of a sizing run carries at most, in words."""
+def _format_law_reach(law: ScalingLaw, serving: ServiceLoad) -> str:
+    """Largest load that the law of a sizing run carries, as text."""
     most = serving.per_replica.value * max(serving.grows or (0.0,))
-    return f"up to {law.most} GPUs, twice the largest count, it carries {number(most)}"
+    return f"up to {law.most} GPUs, twice the largest measured count, it carries {format_number(most)}"

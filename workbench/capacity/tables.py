@@ -1,11 +1,11 @@
-"""The tables of a plan. Quantiles are over the draws; what is not covered is null, never 0."""
+"""Declared tables of a plan, and the columns that it needs of other areas' tables (INPUT_...)."""
 
 from __future__ import annotations
 
-from workbench.tables import Column, Table
+from workbench.core.tables import Column, Table
 
 
-def _quantiles(name: str, meaning: str, unit: str) -> tuple[Column, ...]:
+def _quantile_columns(name: str, meaning: str, unit: str) -> tuple[Column, ...]:
     return tuple(
         Column(f"{name}_p{share}", "float", f"{meaning}, P{share}.", unit, nullable=True) for share in (5, 50, 95)
     )
@@ -13,38 +13,38 @@ def _quantiles(name: str, meaning: str, unit: str) -> tuple[Column, ...]:
 
 SOURCES = Table(
     "sources",
-    "One row per input: its value, its interval, and where it comes from.",
+    "One row per input: its value, its interval and its source.",
     ("input",),
     (
-        Column("input", "str", "What it is."),
-        Column("value", "float", "Its value; the median of its draws.", nullable=True),
-        Column("low", "float", "Low end of its interval; null: a point.", nullable=True),
-        Column("high", "float", "High end.", nullable=True),
+        Column("input", "str", "Input."),
+        Column("value", "float", "Its value, the median of its draws.", nullable=True),
+        Column("low", "float", "Lower end of its interval; null: a point.", nullable=True),
+        Column("high", "float", "Upper end.", nullable=True),
         Column("level", "float", "Confidence of the interval.", unit="share", nullable=True),
         Column("unit", "str", "Unit of value and ends."),
         Column("area", "str", "Area that measured it."),
         Column("run", "str", "Its run."),
         Column("verdict", "str", "Verdict of that run."),
-        Column("note", "str", "How it is used, and what to know of it."),
+        Column("note", "str", "How it is used, and its caveats."),
     ),
 )
 
 HOURS_TABLE = Table(
     "hours",
-    "One row per hour: what comes in, and what it takes.",
+    "One row per hour: load, GPUs, nodes and cost.",
     ("hour",),
     (
-        Column("hour", "int", "The hour that begins then.", unit="h"),
-        Column("jobs", "float", "Jobs that arrive, as planned.", nullable=True),
-        Column("load", "float", "Load of the service, as planned.", nullable=True),
-        *_quantiles("spark_gpus", "GPUs of Spark's work", "GPUs"),
-        *_quantiles("replicas", "Replicas", ""),
-        *_quantiles("service_gpus", "GPUs of the replicas", "GPUs"),
-        *_quantiles("gpus", "GPUs of both", "GPUs"),
-        *_quantiles("nodes", "Nodes", "nodes"),
+        Column("hour", "int", "Start of the hour.", unit="h"),
+        Column("jobs", "float", "Planned job arrivals.", nullable=True),
+        Column("load", "float", "Planned load of the service.", nullable=True),
+        *_quantile_columns("spark_gpus", "GPUs of Spark's work", "GPUs"),
+        *_quantile_columns("replicas", "Replicas", ""),
+        *_quantile_columns("service_gpus", "GPUs of the replicas", "GPUs"),
+        *_quantile_columns("gpus", "GPUs of both", "GPUs"),
+        *_quantile_columns("nodes", "Nodes", "nodes"),
         Column("capacity_gpus", "float", "GPUs of the nodes, P50.", unit="GPUs"),
-        *_quantiles("cost", "Cost of the hour, nodes following it", "currency"),
-        Column("pods_per_s_p95", "float", "Pods that arrive a second when it is worst, P95.", unit="pods/s"),
+        *_quantile_columns("cost", "Cost of the hour with its own nodes", "currency"),
+        Column("pods_per_s_p95", "float", "Pods per second at the worst time, P95.", unit="pods/s"),
     ),
 )
 
@@ -53,7 +53,7 @@ DAY = Table(
     "One row per figure of the day.",
     ("figure",),
     (
-        Column("figure", "str", "What it is."),
+        Column("figure", "str", "Figure."),
         Column("unit", "str", "Its unit."),
         Column("p5", "float", "5 % of the draws are at or below it."),
         Column("p50", "float", "Half of them."),
@@ -63,32 +63,32 @@ DAY = Table(
 
 CONSTRAINTS = Table(
     "constraints",
-    "One row per constraint at the peak hour: what it asks for, and what there would be without it.",
+    "One row per constraint at the peak hour: its demand, and the nodes without it.",
     ("constraint",),
     (
         Column("constraint", "str", "Spark work, service replicas, packing, or the scheduler's rate."),
-        Column("figure", "float", "What it asks for.", nullable=True),
+        Column("figure", "float", "Its demand.", nullable=True),
         Column("unit", "str", "Unit of the figure."),
-        Column("nodes_without", "int", "Nodes at that hour if it were not there.", nullable=True),
-        Column("nodes_saved", "int", "How many fewer that is.", nullable=True),
-        Column("binding", "bool", "It is the one that decides."),
-        Column("relief", "str", "What would relax it."),
+        Column("nodes_without", "int", "Nodes at that hour without it.", nullable=True),
+        Column("nodes_saved", "int", "Nodes saved without it.", nullable=True),
+        Column("binding", "bool", "It is the binding constraint."),
+        Column("relief", "str", "How to relax it."),
     ),
 )
 
 TORNADO = Table(
     "tornado",
-    "One row per input: the plan with it at its own P5 and P95, all others at their medians; largest swing first.",
+    "One row per input: the plan with it at its P5 and P95, all others at their medians; largest swing first.",
     ("input",),
     (
-        Column("input", "str", "The input that moves."),
-        Column("input_p5", "float", "Where it is at P5."),
-        Column("input_p95", "float", "Where it is at P95."),
+        Column("input", "str", "The varied input."),
+        Column("input_p5", "float", "Its P5."),
+        Column("input_p95", "float", "Its P95."),
         Column("unit", "str", "Its unit."),
-        Column("gpus_at_p5", "float", "GPUs at the peak then.", unit="GPUs"),
+        Column("gpus_at_p5", "float", "GPUs at the peak with it at P5.", unit="GPUs"),
         Column("gpus_median", "float", "GPUs at the peak with everything at its median.", unit="GPUs"),
         Column("gpus_at_p95", "float", "GPUs at the peak with it at P95.", unit="GPUs"),
-        Column("nodes_at_p5", "int", "Nodes at the peak.", unit="nodes"),
+        Column("nodes_at_p5", "int", "Nodes at the peak with it at P5.", unit="nodes"),
         Column("nodes_at_p95", "int", "The same at P95.", unit="nodes"),
         Column("cost_at_p5", "float", "Cost of the day, scaled by the hour.", nullable=True),
         Column("cost_at_p95", "float", "The same at P95.", nullable=True),
@@ -101,8 +101,8 @@ WHAT_IF = Table(
     "One row per hour, share of the jobs and share of the users: GPUs and nodes with every input at its median.",
     ("jobs_percent", "users_percent", "hour"),
     (
-        Column("jobs_percent", "int", "Jobs, of those that are planned.", unit="%"),
-        Column("users_percent", "int", "Users, of those that are planned.", unit="%"),
+        Column("jobs_percent", "int", "Jobs as a share of the planned ones.", unit="%"),
+        Column("users_percent", "int", "Users as a share of the planned ones.", unit="%"),
         Column("hour", "int", "The hour.", unit="h"),
         Column("gpus", "float", "GPUs of both.", unit="GPUs"),
         Column("nodes", "int", "Nodes.", unit="nodes"),
@@ -110,4 +110,97 @@ WHAT_IF = Table(
     ),
 )
 
-ALL = (SOURCES, HOURS_TABLE, DAY, CONSTRAINTS, TORNADO, WHAT_IF)
+PLAN_TABLES = (SOURCES, HOURS_TABLE, DAY, CONSTRAINTS, TORNADO, WHAT_IF)
+
+
+def _figure_column(name: str, meaning: str, unit: str = "") -> Column:
+    return Column(name, "float", meaning, unit, nullable=True)
+
+
+INPUT_APPLICATIONS = Table(
+    "applications",
+    "Of a speedup qualification: predicted time of each application on the candidate.",
+    ("log",),
+    (
+        Column("log", "str", "Event log."),
+        Column("app_name", "str", "Name of the application.", nullable=True),
+        _figure_column("baseline_s", "Measured time.", "s"),
+        _figure_column("predicted_s", "Predicted time; null: not judged.", "s"),
+        _figure_column("predicted_low_s", "Lower end of the prediction interval.", "s"),
+        _figure_column("predicted_high_s", "Upper end.", "s"),
+        _figure_column("baseline_cost", "Cost on the baseline; null without prices.", "currency"),
+        _figure_column("predicted_cost", "Cost on the candidate.", "currency"),
+    ),
+)
+
+INPUT_ESTIMATES = Table(
+    "estimates",
+    "Of a sizing estimate: capacity of the test GPUs within each target.",
+    ("target",),
+    (
+        Column("target", "str", "Name of the target."),
+        Column("load_unit", "str", "users or 1/s."),
+        Column("test_gpus", "int", "GPUs that the sweep ran on."),
+        _figure_column("capacity", "Largest load within the target."),
+        _figure_column("capacity_low", "Lower end of its interval."),
+        _figure_column("capacity_high", "Upper end."),
+        Column("binding", "bool", "The target that needs the most GPUs."),
+        Column("reason", "str", "Why there is no capacity.", nullable=True),
+    ),
+)
+
+INPUT_SCALING = Table(
+    "scaling",
+    "Of a sizing estimate on several GPU counts: scaling of the capacity.",
+    ("target", "model"),
+    (
+        Column("target", "str", "Name of the target."),
+        Column("model", "str", "linear, Amdahl or USL; the answer of a target uses the last one."),
+        Column("counts", "list[int]", "Measured GPU counts."),
+        Column("contention", "float", "Serial share of the work."),
+        Column("coherency", "float", "Cost of each pair of GPUs."),
+    ),
+)
+
+INPUT_STEPS = Table(
+    "steps",
+    "Of a sizing estimate: its steps.",
+    ("step",),
+    (Column("step", "int", "Number of the step."), Column("simulated", "bool", "The service was a simulator.")),
+)
+
+INPUT_RECOMMENDATIONS = Table(
+    "recommendations",
+    "Of an indicator recommendation: ratio of each stack to the baseline, over the mix.",
+    ("stack",),
+    (
+        Column("stack", "str", "Name of the stack."),
+        Column("baseline", "bool", "It is the baseline."),
+        Column("recommended", "bool", "It is recommended."),
+        _figure_column("ratio", "Ratio to the baseline."),
+        _figure_column("low", "Lower end of the interval."),
+        _figure_column("high", "Upper end."),
+        Column("level", "float", "Confidence of the interval."),
+        Column("predicted", "bool", "Predicted from other stacks, without own runs."),
+    ),
+)
+
+INPUT_EFFECTS = Table(
+    "effects",
+    "Of an indicator recommendation: measured metrics.",
+    ("metric", "arm"),
+    (Column("metric", "str", "Metric."), Column("arm", "str", "The side.")),
+)
+
+INPUT_SUSTAINED_RATES = Table(
+    "sustained",
+    "Of a scale test: sustained rate of the cluster, by side if there are several.",
+    (),
+    (
+        _figure_column("low_per_s", "Lower end of the rate; null: not decided.", "pods/s"),
+        _figure_column("high_per_s", "Upper end; null: never reached.", "pods/s"),
+        Column("level", "float", "Confidence."),
+        Column("simulated_nodes", "bool", "The nodes exist in the API only."),
+        Column("reason", "str", "Basis of the rate."),
+    ),
+)

@@ -1,42 +1,163 @@
-"""The facts of one log, put together from its chunks in order, and handed on as rows as soon as they are final.
-
-What is kept in memory is what is still open: running jobs, stages and SQL executions.
-"""
+"""Assemble the rows of one log from its folded chunks, in order."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from workbench.eventlog import tables
-from workbench.eventlog.application import Application
 from workbench.eventlog.fold import MAX_BAD_LINES, BadLine, ChunkFacts
-from workbench.eventlog.queries import Queries
-from workbench.eventlog.redact import Redactor
-from workbench.eventlog.rows import Rows
-from workbench.eventlog.sink import Sink
+from workbench.eventlog.listener_events import (
+    ApplicationEnd,
+    ApplicationStart,
+    Environment,
+    ExecutorAdded,
+    ExecutorRemoved,
+    LogStart,
+)
+from workbench.eventlog.log_redaction import Redactor
+from workbench.eventlog.secret_removal import remove_secrets
 from workbench.eventlog.sources import LogSource
-from workbench.eventlog.work import Work
+from workbench.eventlog.spark_jobs import JobAssembler
+from workbench.eventlog.sql_executions import SqlAssembler
+from workbench.eventlog.table_sink import RowWriter, TableSink
+
+RAPIDS_PLUGIN, COMET_PLUGIN = "com.nvidia.spark.SQLPlugin", "org.apache.spark.CometPlugin"
+
+
+class ApplicationAssembler:
+    """Collects the events of one application; `write_rows` writes its rows."""
+
+    def __init__(self, rows: RowWriter) -> None:
+        self.rows = rows
+        self.version = LogStart()
+        self.start: ApplicationStart | None = None
+        self.end: ApplicationEnd | None = None
+        self.properties: dict[str, str] = {}
+        self.environment: dict[tuple[str, str], str] = {}
+        self.executors: dict[str, dict[str, Any]] = {}
+        self.handlers: dict[type, Callable[[Any], None]] = {
+            LogStart: self._take_log_start,
+            ApplicationStart: self._take_application_start,
+            ApplicationEnd: self._take_application_end,
+            Environment: self._update_environment,
+            ExecutorAdded: self._add_executor,
+            ExecutorRemoved: self._remove_executor,
+        }
+
+    def _take_log_start(self, event: LogStart) -> None:
+        self.version = event
+
+    def _take_application_start(self, event: ApplicationStart) -> None:
+        self.start = event
+        self.rows.redactor.learn_names(event.user)
+        self.rows.note_time(event.time_ms)
+
+    def _take_application_end(self, event: ApplicationEnd) -> None:
+        self.end = event
+        self.rows.note_time(event.time_ms)
+
+    def _update_environment(self, event: Environment) -> None:
+        """Keep the last update; added jars send another one."""
+        self.properties = _parse_property_pairs(event.spark)
+        self.rows.redactor.learn_names(self.properties.get("spark.driver.host"))
+        self.environment = {
+            (section, self.rows.redactor.redact_property_name(name)): self.rows.redactor.redact_property(name, value)
+            for section, pairs in (("spark", self.properties), ("jvm", _parse_property_pairs(event.jvm)))
+            for name, value in pairs.items()
+        }
+
+    def _add_executor(self, event: ExecutorAdded) -> None:
+        info = event.info
+        self.rows.redactor.learn_names(info.host if info else None)
+        executor_id = self.rows.redactor.redact_label(event.id) or ""
+        self.executors[executor_id] = {
+            "executor_id": executor_id,
+            "host": self.rows.redactor.redact_name(info.host) if info else None,
+            "total_cores": info.cores if info else None,
+            "resource_profile_id": info.profile_id if info else None,
+            "added_time_ms": self.rows.note_time(event.time_ms),
+            "removed_time_ms": None,
+            "removed_reason": None,
+        }
+
+    def _remove_executor(self, event: ExecutorRemoved) -> None:
+        blank = dict.fromkeys(("host", "total_cores", "resource_profile_id", "added_time_ms"))
+        executor_id = self.rows.redactor.redact_label(event.id) or ""
+        executor = self.executors.setdefault(executor_id, {"executor_id": executor_id, **blank})
+        executor["removed_time_ms"] = self.rows.note_time(event.time_ms)
+        executor["removed_reason"] = self.rows.redactor.redact_message(event.reason or "")
+        self.rows.add_failure(
+            "executor", executor_id=executor_id, time_ms=event.time_ms, reason="removed", message=event.reason
+        )
+
+    def _detect_engine(self) -> str:
+        plugins = self.properties.get("spark.plugins", "")
+        if RAPIDS_PLUGIN in plugins and self.properties.get("spark.rapids.sql.enabled", "true") != "false":
+            return "rapids"
+        if COMET_PLUGIN in plugins and self.properties.get("spark.comet.enabled", "true") != "false":
+            return "comet"
+        return "spark"
+
+    def write_rows(self, faults: list[str]) -> None:
+        """Write the application, its environment and its executors."""
+        for (section, name), value in sorted(self.environment.items()):
+            self.rows.add_row(tables.ENVIRONMENT.name, section=section, name=name, value=value)
+        for _, executor in sorted(self.executors.items()):
+            self.rows.add_row(tables.EXECUTORS.name, **executor)
+        self._write_application(faults)
+
+    def _write_application(self, faults: list[str]) -> None:
+        start = self.start or ApplicationStart()
+        end_ms = self.end.time_ms if self.end else None
+        complete = end_ms is not None and start.time_ms is not None and not faults
+        self.rows.add_row(
+            tables.APPLICATIONS.name,
+            app_id=self.rows.redactor.redact_label(start.id),
+            attempt_id=self.rows.redactor.redact_label(start.attempt_id),
+            app_name=self.rows.redactor.redact_text(start.name) or None,
+            user=self.rows.redactor.redact_name(start.user),
+            spark_version=remove_secrets(self.version.version) or None,
+            engine=self._detect_engine(),
+            start_time_ms=start.time_ms,
+            end_time_ms=end_ms,
+            last_event_time_ms=self.rows.last_ms or None,
+            duration_ms=end_ms - start.time_ms if complete else None,  # type: ignore[operator]
+            status="complete" if complete else "incomplete",
+        )
+
+
+def _parse_property_pairs(properties: object) -> dict[str, str]:
+    """Properties as written by Spark 3 (an object) or earlier (a list of pairs)."""
+    if isinstance(properties, dict):
+        return {str(name): str(value) for name, value in properties.items()}
+    if isinstance(properties, list):
+        return {str(pair[0]): str(pair[1]) for pair in properties if isinstance(pair, list) and len(pair) == 2}
+    return {}
+
 
 NO_EVENT = "no event in it"
 
 
-class Assembler:
-    """Takes the chunks of one log in order (`take`), then its end (`finish`); rows go to the sink."""
+class LogAssembler:
+    """Takes the chunks of one log in order, then its end; rows go to the sink."""
 
-    def __init__(self, log_id: int, source: LogSource, sink: Sink, redactor: Redactor) -> None:
+    def __init__(self, log_id: int, source: LogSource, sink: TableSink, redactor: Redactor) -> None:
         self.source = source
-        self.rows = Rows(log_id, sink, redactor)
-        self.application = Application(self.rows)
-        self.queries = Queries(self.rows)
-        self.work = Work(self.rows, self.queries)
+        self.rows = RowWriter(log_id, sink, redactor)
+        self.application = ApplicationAssembler(self.rows)
+        self.queries = SqlAssembler(self.rows)
+        self.work = JobAssembler(self.rows, self.queries)
         self.handlers = self.application.handlers | self.queries.handlers | self.work.handlers
         self.lines = self.bytes = self.events = self.bad = 0
         self.file, self.file_lines = -1, 0
 
-    def take(self, facts: ChunkFacts) -> None:
-        """Take in the next chunk of the log."""
+    def take_chunk(self, facts: ChunkFacts) -> None:
+        """Add the next chunk of the log."""
         if facts.file != self.file:
             self.file, self.file_lines = facts.file, 0
         for bad in facts.bad:
-            self._bad_line(bad)
+            self._write_bad_line(bad)
         self.bad += facts.n_bad
         self.rows.late += facts.late_task_ends
         for event in facts.events:
@@ -44,39 +165,39 @@ class Assembler:
         for stage in facts.closed:
             self.work.close_stage(stage)
         for key, tasks in facts.open.items():
-            self.work.merge(key, tasks)
-        self.work.write_finished()
-        self.queries.write_finished()
+            self.work.merge_stage(key, tasks)
+        self.work.write_closed_jobs()
+        self.queries.write_closed_executions()
         self.lines += facts.lines
         self.file_lines += facts.lines
         self.bytes += facts.bytes
         self.events += facts.decoded
 
     def finish(self, faults: list[str]) -> None:
-        """The log is at its end: write what is still open, as it stands."""
-        self.work.finish()
-        self.queries.finish()
+        """End of the log: write everything that is still open."""
+        self.work.write_remaining()
+        self.queries.write_remaining()
         if self.events:
-            self.application.finish(faults)
+            self.application.write_rows(faults)
         self._write_log(faults)
 
-    def _bad_line(self, bad: BadLine) -> None:
+    def _write_bad_line(self, bad: BadLine) -> None:
         if self.bad < MAX_BAD_LINES:
-            self.rows.add(
+            self.rows.add_row(
                 tables.BAD_LINES.name,
-                file=self.rows.redact.path(self.source.files[self.file].url),
+                file=self.rows.redactor.redact_path(self.source.files[self.file].url),
                 line=self.file_lines + bad.line + 1,
                 byte_offset=bad.offset,
                 reason=bad.reason,
-                text="" if self.rows.redact.strict else bad.text,
+                text="" if self.rows.redactor.strict else bad.text,
             )
 
     def _write_log(self, faults: list[str]) -> None:
         if not self.events:
             faults = [*faults, NO_EVENT]
-        self.rows.add(
+        self.rows.add_row(
             tables.LOGS.name,
-            path=self.rows.redact.path(self.source.path),
+            path=self.rows.redactor.redact_path(self.source.path),
             codec=self.source.codec,
             n_files=len(self.source.files),
             input_bytes=self.source.size_bytes,
@@ -85,5 +206,5 @@ class Assembler:
             n_events=self.events,
             n_bad_lines=self.bad,
             n_late_task_ends=self.rows.late,
-            fault="; ".join(map(self.rows.redact.fault, faults)) or None,
+            fault="; ".join(map(self.rows.redactor.redact_fault, faults)) or None,
         )

@@ -1,8 +1,8 @@
-"""Which codec a log file is written in, told by its first bytes, and its bytes decoded block by block.
+"""Detect the codec of a log file by its first bytes, and decode it block by block.
 
 Spark's lz4, snappy and lzf files are not the standard frame formats but block formats of the Java libraries that Spark
 uses (lz4-java's LZ4BlockOutputStream, snappy-java's SnappyOutputStream, compress-lzf's LZFOutputStream), so the blocks
-are read here and the decompression of one block is left to a library. File names are not looked at: they lie.
+are read here, and a library decompresses each block. File names are ignored.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ MAGIC: tuple[tuple[bytes, Codec], ...] = (
 )
 HEAD_BYTES = 16
 
-# Small enough that damage costs little of what was decoded before it, large enough to be quick.
+# Small enough to lose little before damage, large enough to be fast.
 READ_BYTES = 128 << 10
-# Spark writes blocks of 32 KiB to 64 KiB; a length beyond this is a damaged header, not data.
+# Spark writes blocks of 32 KiB to 64 KiB; larger lengths are damaged headers.
 MAX_BLOCK_BYTES = 64 << 20
 
 
 class CodecFaultError(Exception):
-    """The bytes are damaged or end too early; what was decoded before stands."""
+    """The data are damaged or end too early; blocks before the fault are good."""
 
 
-def sniff(head: bytes) -> Codec | None:
-    """Name the codec of a file from its first 16 bytes; None when no event log can begin so.
+def detect_codec(head: bytes) -> Codec | None:
+    """Codec of a file from its first 16 bytes; None when it is no event log.
 
     Examples
     --------
-    >>> sniff(b'{"Event":"SparkL'), sniff(b"LZ4Block%......."), sniff(b"PK..............")
+    >>> detect_codec(b'{"Event":"SparkL'), detect_codec(b"LZ4Block%......."), detect_codec(b"PK..............")
     ('plain', 'lz4', None)
     """
     for magic, codec in MAGIC:
         if head.startswith(magic):
             return codec
-    # Lenient about white space and a byte order mark, which hand-edited logs have.
+    # Edited logs may begin with white space or a byte order mark.
     return "plain" if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") else None
 
 
-def decode(file: IO[bytes], codec: Codec) -> Iterator[bytes]:
+def decode_blocks(file: IO[bytes], codec: Codec) -> Iterator[bytes]:
     """Decode a file object into blocks of bytes; the blocks given before a fault are good.
 
     Raises
@@ -62,13 +62,13 @@ def decode(file: IO[bytes], codec: Codec) -> Iterator[bytes]:
     return _READERS[codec](file)
 
 
-def _plain(file: IO[bytes]) -> Iterator[bytes]:
+def _decode_plain(file: IO[bytes]) -> Iterator[bytes]:
     while block := file.read(READ_BYTES):
         yield block
 
 
-def _gzip(file: IO[bytes]) -> Iterator[bytes]:
-    # read1, because read() would drop what it had collected when the fault comes.
+def _decode_gzip(file: IO[bytes]) -> Iterator[bytes]:
+    # read1: at a fault, read() would lose collected data.
     reader = gzip.GzipFile(fileobj=file)
     try:
         while block := reader.read1(READ_BYTES):
@@ -77,36 +77,36 @@ def _gzip(file: IO[bytes]) -> Iterator[bytes]:
         raise CodecFaultError(f"damaged or cut gzip data ({error})") from error
 
 
-def _zstd(file: IO[bytes]) -> Iterator[bytes]:
+def _decode_zstd(file: IO[bytes]) -> Iterator[bytes]:
     import zstandard
 
     given = 0
     try:
-        for block in _zstd_blocks(file, READ_BYTES):
+        for block in _decode_zstd_blocks(file, READ_BYTES):
             given += len(block)
             yield block
     except (zstandard.ZstdError, MemoryError) as error:
-        # The failed call has dropped what it had decoded before the damage: go there again in small steps.
+        # The failed call lost the data before the damage: read them again in small steps.
         file.seek(0)
         with contextlib.suppress(zstandard.ZstdError, MemoryError):
-            for block in _zstd_blocks(file, 512):
+            for block in _decode_zstd_blocks(file, 512):
                 if given < len(block):
                     yield block[given:]
                 given = max(0, given - len(block))
         raise CodecFaultError(f"damaged zstd data ({error})") from error
 
 
-def _zstd_blocks(file: IO[bytes], size: int) -> Iterator[bytes]:
+def _decode_zstd_blocks(file: IO[bytes], size: int) -> Iterator[bytes]:
     import zstandard
 
-    # Spark's zstd logs are several frames one after the other. A cut file just ends here: the missing
-    # end of the application tells it.
+    # Spark's zstd logs have several frames. A cut file just ends here: the missing
+    # end of the application shows it.
     reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True, closefd=False)
     while block := reader.read(size):
         yield block
 
 
-def _exactly(file: IO[bytes], count: int, what: str) -> bytes:
+def _read_exactly(file: IO[bytes], count: int, what: str) -> bytes:
     data = file.read(count)
     while data and len(data) < count and (more := file.read(count - len(data))):
         data += more
@@ -115,71 +115,71 @@ def _exactly(file: IO[bytes], count: int, what: str) -> bytes:
     return data
 
 
-def _length(value: int, what: str) -> int:
+def _check_length(value: int, what: str) -> int:
     if not 0 <= value <= MAX_BLOCK_BYTES:
         raise CodecFaultError(f"{what} says it is {value:,} bytes long")
     return value
 
 
-def _lz4(file: IO[bytes]) -> Iterator[bytes]:
+def _decode_lz4(file: IO[bytes]) -> Iterator[bytes]:
     """lz4-java: "LZ4Block", a token, compressed and decompressed length, checksum (all little-endian), data."""
     import xxhash
     from cramjam import lz4
 
     while magic := file.read(1):
-        header = magic + _exactly(file, 20, "an lz4 block header")
+        header = magic + _read_exactly(file, 20, "an lz4 block header")
         if not header.startswith(b"LZ4Block"):
             raise CodecFaultError("no lz4 block where one should begin")
         method = header[8] & 0xF0
         stored, size, checksum = struct.unpack("<iii", header[9:])
-        data = _exactly(file, _length(stored, "an lz4 block"), "an lz4 block")
-        _length(size, "a decoded lz4 block")
+        data = _read_exactly(file, _check_length(stored, "an lz4 block"), "an lz4 block")
+        _check_length(size, "a decoded lz4 block")
         if size == 0:  # end mark; a further stream may follow
             continue
         block = data
         if method != 0x10:
-            block = _decompressed("lz4", lambda: bytes(lz4.decompress_block(data, output_len=size)))  # noqa: B023
+            block = _decompress_block("lz4", lambda: bytes(lz4.decompress_block(data, output_len=size)))  # noqa: B023
         # lz4-java keeps 28 bits of the checksum.
         if len(block) != size or xxhash.xxh32_intdigest(block, 0x9747B28C) & 0x0FFFFFFF != checksum & 0xFFFFFFFF:
             raise CodecFaultError("an lz4 block does not match its checksum")
         yield block
 
 
-def _snappy(file: IO[bytes]) -> Iterator[bytes]:
+def _decode_snappy(file: IO[bytes]) -> Iterator[bytes]:
     """snappy-java: a 16-byte header, then blocks of big-endian length and raw snappy; a header may come again."""
     from cramjam import snappy
 
     while word := file.read(1):
-        word += _exactly(file, 3, "a snappy block length")
+        word += _read_exactly(file, 3, "a snappy block length")
         if word == b"\x82SNA":
-            if _exactly(file, 12, "a snappy header")[:4] != b"PPY\x00":
+            if _read_exactly(file, 12, "a snappy header")[:4] != b"PPY\x00":
                 raise CodecFaultError("damaged snappy header")
             continue
-        data = _exactly(file, _length(struct.unpack(">i", word)[0], "a snappy block"), "a snappy block")
+        data = _read_exactly(file, _check_length(struct.unpack(">i", word)[0], "a snappy block"), "a snappy block")
         if data:
-            size = _decompressed("snappy", lambda: snappy.decompress_raw_len(data))  # noqa: B023
-            _length(size, "a decoded snappy block")
-            yield _decompressed("snappy", lambda: bytes(snappy.decompress_raw(data)))  # noqa: B023
+            size = _decompress_block("snappy", lambda: snappy.decompress_raw_len(data))  # noqa: B023
+            _check_length(size, "a decoded snappy block")
+            yield _decompress_block("snappy", lambda: bytes(snappy.decompress_raw(data)))  # noqa: B023
 
 
-def _lzf(file: IO[bytes]) -> Iterator[bytes]:
+def _decode_lzf(file: IO[bytes]) -> Iterator[bytes]:
     """compress-lzf: chunks "ZV", 0 (stored) or 1 (compressed), big-endian 16-bit lengths, data."""
     while magic := file.read(1):
-        header = magic + _exactly(file, 4, "an lzf chunk header")
+        header = magic + _read_exactly(file, 4, "an lzf chunk header")
         kind, stored = header[2], struct.unpack(">H", header[3:])[0]
         if header[:2] != b"ZV" or kind > 1:
             raise CodecFaultError("no lzf chunk where one should begin")
         if kind == 0:
-            yield _exactly(file, stored, "an lzf chunk")
+            yield _read_exactly(file, stored, "an lzf chunk")
         else:
-            size = struct.unpack(">H", _exactly(file, 2, "an lzf chunk header"))[0]
-            yield _lzf_chunk(_exactly(file, stored, "an lzf chunk"), size)
+            size = struct.unpack(">H", _read_exactly(file, 2, "an lzf chunk header"))[0]
+            yield _decode_lzf_chunk(_read_exactly(file, stored, "an lzf chunk"), size)
 
 
-def _lzf_chunk(data: bytes, size: int) -> bytes:
+def _decode_lzf_chunk(data: bytes, size: int) -> bytes:
     """Decode one compressed chunk: literal runs (control byte < 32) and back references.
 
-    Our own, since the packages that do it are either unkept or 26 MB large; a chunk is at most 64 KiB.
+    Existing packages are unmaintained or 26 MB large; a chunk is at most 64 KiB.
     """
     out = bytearray()
     at, end = 0, len(data)
@@ -200,7 +200,7 @@ def _lzf_chunk(data: bytes, size: int) -> bytes:
             length += 2
             if start < 0 or len(out) + length > size:
                 raise CodecFaultError("damaged lzf chunk")
-            # A reference may reach into what it is itself writing: then the piece repeats.
+            # A reference may overlap its own output: then the piece repeats.
             piece = out[start : start + length]
             while len(piece) < length:
                 piece += piece[: length - len(piece)]
@@ -208,11 +208,11 @@ def _lzf_chunk(data: bytes, size: int) -> bytes:
     except IndexError as error:
         raise CodecFaultError("damaged lzf chunk") from error
     if len(out) != size:
-        raise CodecFaultError("an lzf chunk has not the length that it says")
+        raise CodecFaultError("an lzf chunk has another length than its header")
     return bytes(out)
 
 
-def _decompressed(codec: Codec, call: Callable[[], Any]) -> Any:
+def _decompress_block(codec: Codec, call: Callable[[], Any]) -> Any:
     import cramjam
 
     try:
@@ -222,10 +222,10 @@ def _decompressed(codec: Codec, call: Callable[[], Any]) -> Any:
 
 
 _READERS: dict[Codec, Callable[[IO[bytes]], Iterator[bytes]]] = {
-    "plain": _plain,
-    "gzip": _gzip,
-    "zstd": _zstd,
-    "lz4": _lz4,
-    "snappy": _snappy,
-    "lzf": _lzf,
+    "plain": _decode_plain,
+    "gzip": _decode_gzip,
+    "zstd": _decode_zstd,
+    "lz4": _decode_lz4,
+    "snappy": _decode_snappy,
+    "lzf": _decode_lzf,
 }

@@ -1,4 +1,4 @@
-"""`workbench eventlog facts`: event logs in, Parquet tables and a short summary out."""
+"""`workbench eventlog facts`: write event logs as Parquet tables, with a short summary."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from workbench.commands import group
+from workbench.console.command_groups import build_group
+from workbench.console.finish import JsonFlag, finish_command
 
 if TYPE_CHECKING:
-    from workbench.eventlog.reader import Written
-    from workbench.runs import Run
+    from workbench.eventlog.reader import WriteResult
+    from workbench.runs.run_folder import Run
 
-app = group(
+app = build_group(
     "Read Spark event logs into tables.",
     first_steps="  workbench eventlog facts data/samples/eventlogs/failing.zstd --out facts --csv",
 )
@@ -35,56 +36,58 @@ def facts(
     jobs: Annotated[int | None, typer.Option(help="Processes; the machine's cores by default.", min=1)] = None,
     redact: Annotated[
         bool,
-        typer.Option("--redact", help="Also hash users, hosts, paths and SQL literals (secrets are taken out always)."),
+        typer.Option("--redact", help="Also hash users, hosts, paths and SQL literals (secrets are always removed)."),
     ] = False,
     digest: Annotated[
-        bool, typer.Option("--hash/--no-hash", help="Note the sha256 of the logs in run.json (0.6 s per GB).")
+        bool, typer.Option("--hash/--no-hash", help="Record the sha256 of the logs in run.json (0.6 s per GB).")
     ] = True,
-    csv: Annotated[bool, typer.Option("--csv", help="Write every table as CSV, too.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")
-    ] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Also write every table as CSV.")] = False,
+    as_json: JsonFlag = False,
 ) -> None:
-    """Write what an application did: queries, plans, stages, exact metric statistics, failures.
+    """Write the queries, plans, stages, exact metric statistics and failures of applications as tables.
 
-    Codecs are told by the first bytes (plain, gzip, zstd, lz4, snappy, lzf); cut and damaged logs are read up to the
-    damage and marked incomplete. Exit code 2 when a path holds no event log.
+    The codec is detected by the first bytes (plain, gzip, zstd, lz4, snappy, lzf). Cut and damaged logs are read up to
+    the damage and marked incomplete. Exit code 2 when a path has no event log.
 
     Example: workbench eventlog facts data/samples/eventlogs --out facts && ls facts/tables
     """
-    from workbench import records, runs
     from workbench.eventlog import tables
-    from workbench.eventlog.reader import write
-    from workbench.eventlog.sources import find_all
+    from workbench.eventlog.reader import write_tables
+    from workbench.eventlog.sources import list_all_logs
+    from workbench.runs import run_folder, run_record
 
-    find_all(log)  # before anything is written
+    list_all_logs(log)  # before anything is written
     config = {"jobs": jobs, "redact": redact, "csv": csv, "hash": digest}
-    run = runs.start(
+    run = run_folder.start_run(
         "eventlog", folder=out, title="Facts of event logs", config=config, command="workbench eventlog facts"
     )
-    # Hashing a large log takes a third as long as reading it, so both are done at once.
+    # Hashing takes a third of the time of reading, so both run concurrently.
     inputs = [partial(_add_input, run, path, redact, digest) for path in log]
-    with _ended(run, redact), _Bar() as bar:
-        written = write(log, run.tables_folder, jobs=jobs, redact=redact, csv=csv, progress=bar.show, meanwhile=inputs)
-        declared = {table.name: table for table in tables.ALL}
-        run.record["tables"] = [records.table_entry(declared[name], rows) for name, rows in written.rows.items()]
-    if as_json:
-        import json
-
-        typer.echo(json.dumps(_document(written, out), indent=2))
-    else:
-        _print(written, out)
+    with _close_run(run, redact), _ProgressBar() as bar:
+        written = write_tables(
+            log, run.tables_folder, jobs=jobs, redact=redact, csv=csv, progress=bar.show, meanwhile=inputs
+        )
+        declared = {table.name: table for table in tables.ALL_TABLES}
+        run.record["tables"] = [
+            run_record.build_table_entry(declared[name], rows) for name, rows in written.rows.items()
+        ]
+    finish_command(
+        lambda: _format_summary(written),
+        lambda: _build_document(written, out),
+        as_json=as_json,
+        written=[out / "tables"],
+    )
 
 
 @contextlib.contextmanager
-def _ended(run: Run, redact: bool) -> Iterator[None]:
-    """Close the run's record whatever happens; of an error, its text too, unless that may hold paths."""
-    from workbench.eventlog.scrub import scrub
+def _close_run(run: Run, redact: bool) -> Iterator[None]:
+    """Close the run's record, on errors with the message, unless it may have paths."""
+    from workbench.eventlog.secret_removal import remove_secrets
 
     try:
         yield
     except BaseException as error:
-        text = None if redact else scrub(str(error))
+        text = None if redact else remove_secrets(str(error))
         failure = {"cell_number": None, "source": None, "error_name": type(error).__name__, "error": text}
         run.end("cancelled" if isinstance(error, KeyboardInterrupt) else "failed", failure)
         raise
@@ -92,24 +95,24 @@ def _ended(run: Run, redact: bool) -> Iterator[None]:
 
 
 def _add_input(run: Run, path: str, redact: bool, digest: bool) -> None:
-    """Note what was read; with `--redact` by size and sha256 alone, since a log's own path is personal."""
-    from workbench import files
-    from workbench.eventlog.scrub import REDACTED, scrub
+    """Record an input; with `--redact` only size and sha256, since paths are personal data."""
+    from workbench.core import files
+    from workbench.eventlog.secret_removal import REDACTED, remove_secrets
 
     if not redact:
-        run.add_input(scrub(path) if "://" in path else path, digest=digest)
+        run.add_input(remove_secrets(path) if "://" in path else path, digest=digest)
         return
     file = Path(path)
     known = "://" not in path and file.is_file()
     size_bytes = file.stat().st_size if known else None
-    found = files.sha256(file) if known and digest else None
+    found = files.hash_file(file) if known and digest else None
     run.record["inputs"] = [*run.record["inputs"], {"path": REDACTED, "bytes": size_bytes, "sha256": found}]
 
 
-class _Bar:
-    """Progress on stderr, only where a person looks at it: most logs are read before a bar would be drawn."""
+class _ProgressBar:
+    """Progress on stderr, only in a terminal."""
 
-    def __enter__(self) -> _Bar:
+    def __enter__(self) -> _ProgressBar:
         self.live = sys.stderr.isatty()
         return self
 
@@ -122,7 +125,7 @@ class _Bar:
             print("\r\033[K", end="", file=sys.stderr, flush=True)  # noqa: T201
 
 
-def _document(written: Written, out: Path) -> dict[str, Any]:
+def _build_document(written: WriteResult, out: Path) -> dict[str, Any]:
     return {
         "out": str(out),
         "logs": written.logs.to_dicts(),
@@ -131,25 +134,23 @@ def _document(written: Written, out: Path) -> dict[str, Any]:
     }
 
 
-def _print(written: Written, out: Path) -> None:
+def _format_summary(written: WriteResult) -> str:
+    from workbench.console.tables import format_table
+
     names = dict(zip(written.applications["log_id"], written.applications.iter_rows(named=True), strict=True))
-    typer.echo(f"{'application':<42} {'status':<10} {'engine':<7} {'duration':>10} {'content':>10} {'bad lines':>9}")
-    for log in written.logs.iter_rows(named=True):
-        application = names.get(log["log_id"])
-        label = (application["app_id"] or application["app_name"] or "?") if application else Path(log["path"]).name
-        duration = application["duration_ms"] if application else None
-        typer.echo(
-            f"{_printable(label)[:42]:<42} {application['status'] if application else 'unread':<10} "
-            f"{application['engine'] if application else '–':<7} "
-            f"{f'{duration / 1000:,.1f} s' if duration is not None else '–':>10} "
-            f"{log['content_bytes'] / 1e6:>7,.1f} MB {log['n_bad_lines']:>9,}"
-        )
-        if log["fault"]:
-            typer.echo(f"  fault: {_printable(log['fault'])}")
-    counts = ", ".join(f"{name} {rows:,}" for name, rows in written.rows.items() if rows)
-    typer.echo(f"rows: {counts}\nwritten: {out / 'tables'}")
+    rows = [_build_summary_row(log, names.get(log["log_id"])) for log in written.logs.iter_rows(named=True)]
+    headers = ["application", "status", "engine", "duration", "content", "bad lines"]
+    lines = format_table(rows, headers, right=["duration", "content", "bad lines"])
+    faults = zip(rows, written.logs["fault"], strict=True)
+    lines += [f"fault: {row[0]}: {fault}" for row, fault in faults if fault]
+    counts = ", ".join(f"{name} {n_rows:,}" for name, n_rows in written.rows.items() if n_rows)
+    return "\n".join([*lines, f"rows: {counts}"])
 
 
-def _printable(text: str) -> str:
-    """A log's text must not steer the terminal."""
-    return "".join(char if char.isprintable() else "�" for char in text)
+def _build_summary_row(log: dict[str, Any], application: dict[str, Any] | None) -> list[object]:
+    content = f"{log['content_bytes'] / 1e6:,.1f} MB"
+    if application is None:
+        return [Path(log["path"]).name, "unread", None, None, content, log["n_bad_lines"]]
+    duration = None if application["duration_ms"] is None else f"{application['duration_ms'] / 1000:,.1f} s"
+    label = application["app_id"] or application["app_name"] or "?"
+    return [label, application["status"], application["engine"], duration, content, log["n_bad_lines"]]

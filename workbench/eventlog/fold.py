@@ -1,6 +1,6 @@
-"""One piece of a log, folded: its tasks added up by stage, its other events decoded, its bad lines located.
+"""Fold one chunk of a log: add up tasks by stage, decode other events, locate bad lines.
 
-This is the work that runs side by side in processes of its own, so the module imports only what it needs.
+It runs in parallel worker processes, so the module imports only what it needs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import IO, Any
 
 import msgspec
 
-from workbench.eventlog.events import (
+from workbench.eventlog.listener_events import (
     ANY_TASK_END,
     DECODERS,
     FAILED_TASK_END,
@@ -26,16 +26,22 @@ from workbench.eventlog.events import (
     StageInfo,
     TaskEnd,
 )
-from workbench.eventlog.plans import graph, pack
-from workbench.eventlog.scrub import scrub_line
-from workbench.eventlog.stages import MAX_FAILURES_PER_STAGE, StageFacts, StageKey, StageTasks, close
+from workbench.eventlog.plan_graph import build_graph, pack_nodes
+from workbench.eventlog.secret_removal import format_bad_line
+from workbench.eventlog.stage_statistics import (
+    MAX_FAILURES_PER_STAGE,
+    StageFacts,
+    StageKey,
+    StageTasks,
+    summarize_stage,
+)
 
 TASK_END_HEAD = b'{"Event":"SparkListenerTaskEnd"'
 TASK_START_HEAD = b'{"Event":"SparkListenerTaskStart","Stage ID":'
 EVENT_HEAD = b'{"Event":"'
 STAGE_AND_ATTEMPT = re.compile(rb'(\d{1,18})(?:,"Stage Attempt ID":(\d{1,18}))?')
 INTEGER = re.compile(r"[+-]?\d{1,19}")
-# A longer line is no event but damage (or an attack); it is read in pieces, which are bad lines.
+# Longer lines are damage or an attack; they are read in pieces, as bad lines.
 MAX_LINE_BYTES = 512 << 20
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 MAX_ID = 2**62
@@ -47,9 +53,9 @@ MESSAGE_CHARS = 2000
 
 @dataclass(frozen=True)
 class Chunk:
-    """A piece of one file's decoded content: either its bytes (whole lines) or a range of a local plain file.
+    """A part of the decoded content of a file: its bytes (whole lines), or a range of a local plain file.
 
-    Of a range, the lines that begin in [start, stop) belong to the chunk.
+    Lines that begin in [start, stop) of a range belong to the chunk.
     """
 
     log: int
@@ -60,11 +66,11 @@ class Chunk:
     path: str | None = None
 
     def open(self) -> tuple[IO[bytes], int]:
-        """The file object at the chunk's first line, and that line's offset in the decoded file."""
+        """File object at the first line of the chunk, and the offset of that line in the decoded file."""
         if self.data is not None:
             return io.BytesIO(self.data), self.start
         assert self.path is not None
-        # A buffer that stays in the processor's cache: reading the whole chunk at once took 1.7 times as long.
+        # A buffer that fits the CPU cache: reading the whole chunk took 1.7 times as long.
         file = open(self.path, "rb", buffering=BUFFER_BYTES)  # noqa: SIM115 - the caller closes it
         if not self.start:
             return file, 0
@@ -82,7 +88,7 @@ class BadLine:
 
 @dataclass
 class ChunkFacts:
-    """What one chunk says. `events` are in the order of the log; `open` holds the stages not known to be finished."""
+    """Facts of one chunk: `events` in the order of the log, `open` stages that may not be finished."""
 
     log: int
     file: int
@@ -108,8 +114,8 @@ class StageCompleted:
     scopes: tuple[str, ...]
 
 
-class _Folder:
-    """The state while a chunk is read."""
+class _ChunkFolder:
+    """State of folding one chunk."""
 
     def __init__(self, chunk: Chunk) -> None:
         self.chunk = chunk
@@ -118,9 +124,9 @@ class _Folder:
         self.starts: dict[bytes, int] = {}
         self.closed: set[StageKey] = set()
 
-    def run(self) -> ChunkFacts:
-        facts, starts, other = self.facts, self.starts, self.other
-        task_end, decode, fold = TASK_END_HEAD, TASK_END.decode, self.task
+    def fold_lines(self) -> ChunkFacts:
+        facts, starts, other = self.facts, self.starts, self.add_event
+        task_end, decode, fold = TASK_END_HEAD, TASK_END.decode, self.add_task
         task_start, cut = TASK_START_HEAD, len(TASK_START_HEAD)
         file, first = self.chunk.open()
         number, offset, stop = 0, first, self.chunk.stop
@@ -131,7 +137,7 @@ class _Folder:
                 if line.startswith(task_end):
                     fold(decode(line), line)
                 elif line.startswith(task_start):
-                    # Only counted: how many tasks are running tells when a stage is really over.
+                    # Only counted: the number of running tasks tells when a stage is over.
                     key = line[cut : line.index(b',"Task', cut)]
                     if key in starts:
                         starts[key] += 1
@@ -142,8 +148,8 @@ class _Folder:
                 else:
                     other(line)
             except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as error:
-                if not self.again(line, error):
-                    self.bad(number, offset, line, error)
+                if not self.retry_task(line, error):
+                    self.add_bad_line(number, offset, line, error)
             number += 1
             offset += len(line)
         file.close()
@@ -151,7 +157,7 @@ class _Folder:
         facts.lines, facts.bytes = number, offset - first
         return facts
 
-    def stage(self, key: StageKey) -> StageTasks:
+    def open_stage(self, key: StageKey) -> StageTasks:
         tasks = self.open.get(key)
         if tasks is None:
             if max(map(abs, key)) > MAX_ID:
@@ -159,14 +165,14 @@ class _Folder:
             tasks = self.open[key] = StageTasks(key)
         return tasks
 
-    def task(self, task: TaskEnd, line: bytes) -> None:
+    def add_task(self, task: TaskEnd, line: bytes) -> None:
         key = (task.stage_id, task.attempt_id)
         tasks = self.open.get(key)
         if tasks is None:
             if key in self.closed:
                 self.facts.late_task_ends += 1
                 return
-            tasks = self.stage(key)
+            tasks = self.open_stage(key)
         self.facts.decoded += 1
         values = tasks.values
         for update in task.info.updates:
@@ -174,34 +180,34 @@ class _Folder:
             try:
                 values[update.id].append(value)  # type: ignore[arg-type]
             except KeyError:
-                self.meet(tasks, line)
+                self.learn_accumulators(tasks, line)
                 if value is not None:
                     values[update.id].append(value)
             except OverflowError:
                 tasks.not_integer[update.id] = tasks.not_integer.get(update.id, 0) + 1
             except TypeError:  # no update given
                 pass
-        tasks.add(task)
+        tasks.add_task(task)
         if task.info.failed or task.info.killed:
-            self.failure(tasks, line)
+            self.add_failure(tasks, line)
         if tasks.completed:
-            self.close_if_finished(tasks)
+            self.close_stage_if_over(tasks)
 
-    def meet(self, tasks: StageTasks, line: bytes) -> None:
-        """A task brings an accumulator that this stage has not met: take the names of all that it brings."""
+    def learn_accumulators(self, tasks: StageTasks, line: bytes) -> None:
+        """Learn the names of all accumulators of a task, when one is new to its stage."""
         for update in NAMED_TASK_END.decode(line).info.updates:
             if abs(update.id) > MAX_ID:
                 raise ValueError("a number too large for an accumulator")
             tasks.names.setdefault(update.id, update.name or "")
             tasks.values.setdefault(update.id, array("q"))
 
-    def failure(self, tasks: StageTasks, line: bytes) -> None:
+    def add_failure(self, tasks: StageTasks, line: bytes) -> None:
         if len(tasks.failures) >= MAX_FAILURES_PER_STAGE:
             return
         try:
             event = FAILED_TASK_END.decode(line)
         except msgspec.DecodeError:
-            return  # the task is counted; only why it failed cannot be read
+            return  # the task is counted, only its reason is unreadable
         reason = str(event.end.get("Reason", "unknown"))
         parts = [
             str(event.end[name])
@@ -218,50 +224,50 @@ class _Folder:
             )
         )
 
-    def again(self, line: bytes, error: Exception) -> bool:
-        """A task whose updates are not all integers is rare and decoded in a second, slower way."""
+    def retry_task(self, line: bytes, error: Exception) -> bool:
+        """Decode a task with non-integer updates, which are rare, in a slower way."""
         if not isinstance(error, msgspec.ValidationError) or b"SparkListenerTaskEnd" not in line:
             return False
         try:
-            self.any_task(line)
+            self.add_any_task(line)
         except (msgspec.DecodeError, ValueError, OverflowError):
             return False
         return True
 
-    def any_task(self, line: bytes) -> None:
+    def add_any_task(self, line: bytes) -> None:
         task = ANY_TASK_END.decode(line)
-        tasks = self.stage((task.stage_id, task.attempt_id))
-        self.meet(tasks, line)
+        tasks = self.open_stage((task.stage_id, task.attempt_id))
+        self.learn_accumulators(tasks, line)
         integers = []
         for update in task.info.updates:
-            value = as_integer(update.update)
+            value = parse_integer(update.update)
             if value is not None:
                 integers.append(type(update)(update.id, value))
             elif update.update is not None:
                 tasks.not_integer[update.id] = tasks.not_integer.get(update.id, 0) + 1
         task.info.updates = integers
-        self.task(task, line)
+        self.add_task(task, line)
 
-    def other(self, line: bytes) -> None:
+    def add_event(self, line: bytes) -> None:
         line = line.removeprefix(BYTE_ORDER_MARK)
         head = line
         if not head.startswith(EVENT_HEAD):
-            head = _normal_head(line)
+            head = _normalize_line_head(line)
             if not head:
                 return
         name = head[10 : head.index(b'"', 10)]
         if name == b"SparkListenerStageSubmitted":
-            self.submitted(STAGE_EVENT.decode(line).info)
+            self.submit_stage(STAGE_EVENT.decode(line).info)
         elif name == b"SparkListenerStageCompleted":
-            self.completed(STAGE_EVENT.decode(line).info)
+            self.complete_stage(STAGE_EVENT.decode(line).info)
         elif name == b"SparkListenerTaskEnd":
-            self.task(TASK_END.decode(line), line)
+            self.add_task(TASK_END.decode(line), line)
             return
         elif (decoder := DECODERS.get(name)) is not None:
             event = decoder.decode(line)
             if isinstance(event, SqlStart | SqlUpdate) and event.plan is not None:
-                # The graph is made here, side by side, and packed: plans are large and slow to hand on as objects.
-                event.nodes, event.plan = pack(graph(event.plan)), None
+                # The graph is built here in parallel, and packed, since plans are slow to pickle as objects.
+                event.nodes, event.plan = pack_nodes(build_graph(event.plan)), None
             self.facts.events.append(event)
         elif not line.rstrip().endswith(b"}"):
             raise ValueError("the line ends in the middle of an event")
@@ -269,32 +275,32 @@ class _Folder:
             return
         self.facts.decoded += 1
 
-    def submitted(self, info: StageInfo) -> None:
-        tasks = self.stage((info.stage_id, info.attempt_id))
+    def submit_stage(self, info: StageInfo) -> None:
+        tasks = self.open_stage((info.stage_id, info.attempt_id))
         tasks.submitted, tasks.planned_tasks = True, info.tasks
         info.rdds, info.values = [], []
         self.facts.events.append(StageSubmitted(info))
 
-    def completed(self, info: StageInfo) -> None:
-        tasks = self.stage((info.stage_id, info.attempt_id))
+    def complete_stage(self, info: StageInfo) -> None:
+        tasks = self.open_stage((info.stage_id, info.attempt_id))
         tasks.completed, tasks.stage_failed = True, info.failure is not None
         if tasks.planned_tasks is None:
             tasks.planned_tasks = info.tasks
-        scopes = tuple(sorted({name for rdd in info.rdds if (name := scope_name(rdd.scope))}))
+        scopes = tuple(sorted({name for rdd in info.rdds if (name := parse_scope_name(rdd.scope))}))
         tasks.values_at_end = {
-            found.id: value for found in info.values if (value := as_integer(found.value)) is not None
+            found.id: value for found in info.values if (value := parse_integer(found.value)) is not None
         }
         info.rdds, info.values = [], []
         self.facts.events.append(StageCompleted(info, scopes))
-        self.close_if_finished(tasks)
+        self.close_stage_if_over(tasks)
 
-    def close_if_finished(self, tasks: StageTasks) -> None:
-        # Only a stage that began in this chunk is known whole; the others are closed by who has all chunks.
+    def close_stage_if_over(self, tasks: StageTasks) -> None:
+        # Only stages that began in this chunk are complete; the assembler closes the others.
         if tasks.submitted:
             self.count_starts()
             if tasks.finished and tasks.ended == tasks.started:
                 self.closed.add(tasks.key)
-                self.facts.closed.append(close(self.open.pop(tasks.key)))
+                self.facts.closed.append(summarize_stage(self.open.pop(tasks.key)))
 
     def count_starts(self) -> None:
         for head, count in self.starts.items():
@@ -302,30 +308,30 @@ class _Folder:
             assert match is not None, "checked when it was counted"
             key = (int(match[1]), int(match[2] or 0))
             if key not in self.closed:
-                self.stage(key).started += count
+                self.open_stage(key).started += count
         self.starts.clear()
 
-    def bad(self, number: int, offset: int, line: bytes, error: Exception) -> None:
+    def add_bad_line(self, number: int, offset: int, line: bytes, error: Exception) -> None:
         self.facts.n_bad += 1
         if len(self.facts.bad) < MAX_BAD_LINES:
             cut = not line.endswith(b"\n")
             reason = "cut off at the end of the file" if cut else str(error)[:200]
-            self.facts.bad.append(BadLine(number, offset, reason, scrub_line(line)))
+            self.facts.bad.append(BadLine(number, offset, reason, format_bad_line(line)))
 
 
-def fold(chunk: Chunk) -> ChunkFacts:
-    """Fold one chunk; never raises for what the log holds."""
-    return _Folder(chunk).run()
+def fold_chunk(chunk: Chunk) -> ChunkFacts:
+    """Fold one chunk; never raises for damaged logs."""
+    return _ChunkFolder(chunk).fold_lines()
 
 
-def as_integer(value: object) -> int | None:
-    """The integer that an update is, or None: for arrays, texts, fractions, and what 64 bits cannot hold.
+def parse_integer(value: object) -> int | None:
+    """The integer of an update; None for arrays, texts, fractions and values beyond 64 bits.
 
     RAPIDS writes the times of its GPU task metrics as HH:MM:SS.mmm; those become milliseconds.
 
     Examples
     --------
-    >>> as_integer("17"), as_integer("00:01:02.345"), as_integer("1.5"), as_integer([1])
+    >>> parse_integer("17"), parse_integer("00:01:02.345"), parse_integer("1.5"), parse_integer([1])
     (17, 62345, None, None)
     """
     if isinstance(value, str):
@@ -340,8 +346,8 @@ def as_integer(value: object) -> int | None:
 
 
 @lru_cache(maxsize=4096)
-def scope_name(scope: str | None) -> str | None:
-    """The operator that an RDD was made for: Spark writes its scope as JSON inside the JSON."""
+def parse_scope_name(scope: str | None) -> str | None:
+    """Operator of an RDD, from its scope, which is JSON inside the JSON."""
     if not scope:
         return None
     try:
@@ -351,8 +357,8 @@ def scope_name(scope: str | None) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def _normal_head(line: bytes) -> bytes:
-    """The head of a line that is not laid out as Spark does it (blanks, another first key); empty for a blank line."""
+def _normalize_line_head(line: bytes) -> bytes:
+    """Normalized head of a line in another layout than Spark's (blanks, another first key); empty for a blank line."""
     if not line.strip():
         return b""
     event = msgspec.json.decode(line)

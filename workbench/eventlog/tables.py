@@ -1,35 +1,35 @@
-"""The tables that an event log is read into. `log_id` numbers the logs of one reading, from 0.
+"""Tables of an event log; `log_id` numbers the logs of one call, from 0.
 
 Times are epoch milliseconds and durations integers in the log's own units (ms, ns), so that nothing is rounded.
 """
 
 from __future__ import annotations
 
-from workbench.tables import Column, Dtype, Table
+from workbench.core.tables import Column, Dtype, Table
 
 
-def _log(*columns: Column) -> tuple[Column, ...]:
+def _log_columns(*columns: Column) -> tuple[Column, ...]:
     return (Column("log_id", "int", "Number of the log within this reading, from 0."), *columns)
 
 
-def _id(name: str, meaning: str, *, nullable: bool = False) -> Column:
+def _id_column(name: str, meaning: str, *, nullable: bool = False) -> Column:
     return Column(name, "int", meaning, nullable=nullable)
 
 
-def _text(name: str, meaning: str, *, nullable: bool = True) -> Column:
+def _text_column(name: str, meaning: str, *, nullable: bool = True) -> Column:
     return Column(name, "str", meaning, nullable=nullable)
 
 
-def _ms(name: str, meaning: str, *, nullable: bool = True) -> Column:
+def _ms_column(name: str, meaning: str, *, nullable: bool = True) -> Column:
     return Column(name, "int", meaning, unit="ms", nullable=nullable)
 
 
-_SQL_ID = _id("sql_id", "SQL execution (Spark's executionId).")
-_STAGE = (_id("stage_id", "Stage."), _id("stage_attempt_id", "Attempt of the stage, from 0."))
-_MAYBE_SQL = _id("sql_id", "SQL execution that it ran for; null outside SQL.", nullable=True)
+_SQL_ID = _id_column("sql_id", "SQL execution (Spark's executionId).")
+_STAGE = (_id_column("stage_id", "Stage."), _id_column("stage_attempt_id", "Attempt of the stage, from 0."))
+_MAYBE_SQL = _id_column("sql_id", "SQL execution that it ran for; null outside SQL.", nullable=True)
 
 
-def _statistics(what: str, unit: str = "", dtype: Dtype = "int") -> tuple[Column, ...]:
+def _statistics_columns(what: str, unit: str = "", dtype: Dtype = "int") -> tuple[Column, ...]:
     """n, min, median, p95, max, total: exact over tasks; null except n and total when n is 0."""
     return (
         Column("n", "int", f"Tasks that reported {what}."),
@@ -49,112 +49,116 @@ def _statistics(what: str, unit: str = "", dtype: Dtype = "int") -> tuple[Column
 
 LOGS = Table(
     "logs",
-    "What was read: one row per log.",
+    "One row per log that was read.",
     ("log_id",),
-    _log(
-        _text("path", "Path or URL.", nullable=False),
-        _text("codec", "Codec(s), told by the first bytes.", nullable=False),
-        _id("n_files", "Files that make up the log."),
+    _log_columns(
+        _text_column("path", "Path or URL.", nullable=False),
+        _text_column("codec", "Codecs, detected by the first bytes.", nullable=False),
+        _id_column("n_files", "Files that make up the log."),
         Column("input_bytes", "int", "Size of the files as stored.", "bytes"),
         Column("content_bytes", "int", "Size after decoding.", "bytes"),
-        _id("n_lines", "Lines."),
-        _id("n_events", "Events decoded; the others carry no facts."),
-        _id("n_bad_lines", "Lines that could not be decoded."),
-        _id(
+        _id_column("n_lines", "Lines."),
+        _id_column("n_events", "Events decoded; the others carry no facts."),
+        _id_column("n_bad_lines", "Lines that could not be decoded."),
+        _id_column(
             "n_late_task_ends",
             "Tasks that ended after their stage was closed: missing from the facts (Spark had dropped their start).",
         ),
-        _text("fault", "What is damaged or missing in the files; null when nothing."),
+        _text_column("fault", "Damage and missing parts of the files; null without any."),
     ),
 )
 BAD_LINES = Table(
     "bad_lines",
     "Lines that could not be decoded (at most 1,000 per log are kept; logs.n_bad_lines counts all).",
     ("log_id", "file", "line"),
-    _log(
-        _text("file", "File.", nullable=False),
-        _id("line", "Line number, from 1."),
+    _log_columns(
+        _text_column("file", "File.", nullable=False),
+        _id_column("line", "Line number, from 1."),
         Column("byte_offset", "int", "Offset of the line in the decoded file.", "bytes"),
-        _text("reason", "Why it could not be decoded.", nullable=False),
-        _text("text", "Its first 80 characters, without secrets.", nullable=False),
+        _text_column("reason", "Why it could not be decoded.", nullable=False),
+        _text_column("text", "Its first 80 characters, without secrets.", nullable=False),
     ),
 )
 APPLICATIONS = Table(
     "applications",
     "One row per log: each holds one attempt of one application.",
     ("log_id",),
-    _log(
-        _text("app_id", "Application id."),
-        _text("attempt_id", "Attempt of the application, where the cluster manager numbers them."),
-        _text("app_name", "Name."),
-        _text("user", "User."),
-        _text("spark_version", "Spark's version."),
-        _text("engine", "spark, rapids or comet: the accelerator plugin that was on.", nullable=False),
-        _ms("start_time_ms", "Start, epoch."),
-        _ms("end_time_ms", "End, epoch; null when the log does not say."),
-        _ms("last_event_time_ms", "Latest time stamp in the log, epoch."),
-        _ms("duration_ms", "End minus start; null when incomplete."),
-        _text("status", "complete, or incomplete: the log does not hold the application's end.", nullable=False),
+    _log_columns(
+        _text_column("app_id", "Application id."),
+        _text_column("attempt_id", "Attempt of the application, where the cluster manager numbers them."),
+        _text_column("app_name", "Name."),
+        _text_column("user", "User."),
+        _text_column("spark_version", "Spark's version."),
+        _text_column("engine", "spark, rapids or comet: the accelerator plugin that was on.", nullable=False),
+        _ms_column("start_time_ms", "Start, epoch."),
+        _ms_column("end_time_ms", "End, epoch; null when the log does not say."),
+        _ms_column("last_event_time_ms", "Latest time stamp in the log, epoch."),
+        _ms_column("duration_ms", "End minus start; null when incomplete."),
+        _text_column("status", "complete, or incomplete: the log does not hold the application's end.", nullable=False),
     ),
 )
 ENVIRONMENT = Table(
     "environment",
     "Spark properties and facts of the Java machine; secrets are redacted.",
     ("log_id", "section", "name"),
-    _log(
-        _text("section", "spark or jvm.", nullable=False),
-        _text("name", "Property.", nullable=False),
-        _text("value", "Value.", nullable=False),
+    _log_columns(
+        _text_column("section", "spark or jvm.", nullable=False),
+        _text_column("name", "Property.", nullable=False),
+        _text_column("value", "Value.", nullable=False),
     ),
 )
 EXECUTORS = Table(
     "executors",
     "Executors that registered.",
     ("log_id", "executor_id"),
-    _log(
-        _text("executor_id", "Executor (driver in local mode).", nullable=False),
-        _text("host", "Host."),
-        _id("total_cores", "Task slots.", nullable=True),
-        _id("resource_profile_id", "Resource profile.", nullable=True),
-        _ms("added_time_ms", "Registered, epoch."),
-        _ms("removed_time_ms", "Removed, epoch; null while it lived to the end."),
-        _text("removed_reason", "Why it was removed."),
+    _log_columns(
+        _text_column("executor_id", "Executor (driver in local mode).", nullable=False),
+        _text_column("host", "Host."),
+        _id_column("total_cores", "Task slots.", nullable=True),
+        _id_column("resource_profile_id", "Resource profile.", nullable=True),
+        _ms_column("added_time_ms", "Registered, epoch."),
+        _ms_column("removed_time_ms", "Removed, epoch; null while it lived to the end."),
+        _text_column("removed_reason", "Why it was removed."),
     ),
 )
 SQL_EXECUTIONS = Table(
     "sql_executions",
     "SQL executions.",
     ("log_id", "sql_id"),
-    _log(
+    _log_columns(
         _SQL_ID,
-        _id("root_sql_id", "Execution that started it (itself when none); null before Spark 3.4.", nullable=True),
-        _text("description", "Job description, or the call site."),
-        _ms("start_time_ms", "Start, epoch."),
-        _ms("end_time_ms", "End, epoch; null when the log does not say."),
-        _ms("duration_ms", "End minus start."),
-        _text("status", "succeeded, failed or running; before Spark 3.4, failed when a job of it did.", nullable=False),
-        _text("error", "Error message of a failed one (before Spark 3.4, of its first job that failed)."),
-        _id("n_plan_versions", "Versions of its plan: 1 and one more per adaptive change."),
+        _id_column(
+            "root_sql_id", "Execution that started it (itself when none); null before Spark 3.4.", nullable=True
+        ),
+        _text_column("description", "Job description, or the call site."),
+        _ms_column("start_time_ms", "Start, epoch."),
+        _ms_column("end_time_ms", "End, epoch; null when the log does not say."),
+        _ms_column("duration_ms", "End minus start."),
+        _text_column(
+            "status", "succeeded, failed or running; before Spark 3.4, failed when a job of it did.", nullable=False
+        ),
+        _text_column("error", "Error message of a failed one (before Spark 3.4, of its first job that failed)."),
+        _id_column("n_plan_versions", "Versions of its plan: 1 and one more per adaptive change."),
     ),
 )
 PLAN_NODES = Table(
     "plan_nodes",
     "Nodes of every version of every plan, numbered as in Spark's UI.",
     ("log_id", "sql_id", "plan_version", "node_id"),
-    _log(
+    _log_columns(
         _SQL_ID,
-        _id("plan_version", "Version of the plan, from 0."),
+        _id_column("plan_version", "Version of the plan, from 0."),
         Column("is_final", "bool", "Is this the last version?"),
-        _id("node_id", "Number of the node in this version."),
+        _id_column("node_id", "Number of the node in this version."),
         Column("parent_ids", "list[int]", "Nodes that it feeds; several for a reused exchange."),
-        _id("codegen_id", "Node of the whole-stage-codegen span that it is fused into.", nullable=True),
-        _id("depth", "Distance from the root."),
-        _text("node_name", "Operator.", nullable=False),
-        _text("simple_string", "Operator with its arguments (first 4,000 characters)."),
+        _id_column("codegen_id", "Node of the whole-stage-codegen span that it is fused into.", nullable=True),
+        _id_column("depth", "Distance from the root."),
+        _text_column("node_name", "Operator.", nullable=False),
+        _text_column("simple_string", "Operator with its arguments (first 4,000 characters)."),
         Column(
             "accumulator_ids", "list[int]", "Accumulators of its metrics: the same in every version (see node_metrics)."
         ),
-        _text("metadata", "Spark's metadata of scans, as JSON."),
+        _text_column("metadata", "Spark's metadata of scans, as JSON."),
     ),
 )
 NODE_METRICS = Table(
@@ -162,17 +166,17 @@ NODE_METRICS = Table(
     "What each node's metrics came to, over all tasks of the stages that ran for the execution (a table cached earlier "
     "counts where it was made), at the last plan version that has them.",
     ("log_id", "sql_id", "node_id", "plan_version", "accumulator_id"),
-    _log(
+    _log_columns(
         _SQL_ID,
-        _id("plan_version", "Last plan version with this accumulator."),
-        _id("node_id", "Node in that version; null for metrics of adaptive subplans.", nullable=True),
-        _text("node_name", "Operator."),
-        _id("accumulator_id", "Accumulator."),
-        _text("metric_name", "Metric.", nullable=False),
-        _text(
+        _id_column("plan_version", "Last plan version with this accumulator."),
+        _id_column("node_id", "Node in that version; null for metrics of adaptive subplans.", nullable=True),
+        _text_column("node_name", "Operator."),
+        _id_column("accumulator_id", "Accumulator."),
+        _text_column("metric_name", "Metric.", nullable=False),
+        _text_column(
             "metric_type", "sum, size, timing (ms), nsTiming (ns) or average: the unit of the values.", nullable=False
         ),
-        *_statistics("the metric"),
+        *_statistics_columns("the metric"),
         Column(
             "driver_value",
             "int",
@@ -186,34 +190,34 @@ JOBS = Table(
     "jobs",
     "Jobs.",
     ("log_id", "job_id"),
-    _log(
-        _id("job_id", "Job."),
+    _log_columns(
+        _id_column("job_id", "Job."),
         _MAYBE_SQL,
-        _ms("submission_time_ms", "Start, epoch; null when its start is missing from the log."),
-        _ms("completion_time_ms", "End, epoch."),
-        _ms("duration_ms", "End minus start."),
-        _text("status", "succeeded, failed or running.", nullable=False),
-        _text("error", "Exception of a failed one."),
+        _ms_column("submission_time_ms", "Start, epoch; null when its start is missing from the log."),
+        _ms_column("completion_time_ms", "End, epoch."),
+        _ms_column("duration_ms", "End minus start."),
+        _text_column("status", "succeeded, failed or running.", nullable=False),
+        _text_column("error", "Exception of a failed one."),
         Column("stage_ids", "list[int]", "Its stages, those skipped too."),
-        _text("job_group", "Job group."),
-        _text("description", "Job description."),
+        _text_column("job_group", "Job group."),
+        _text_column("description", "Job description."),
     ),
 )
 STAGES = Table(
     "stages",
     "Stage attempts that were submitted or ended; a stage of a job that is not here was skipped.",
     ("log_id", "stage_id", "stage_attempt_id"),
-    _log(
+    _log_columns(
         *_STAGE,
         _MAYBE_SQL,
         Column("job_ids", "list[int]", "Jobs that list it."),
-        _text("name", "Call site."),
-        _id("n_planned_tasks", "Partitions to work on.", nullable=True),
-        _ms("submission_time_ms", "Start, epoch."),
-        _ms("completion_time_ms", "End, epoch."),
-        _ms("duration_ms", "End minus start."),
-        _text("status", "succeeded, failed or running.", nullable=False),
-        _text("failure_reason", "Why it failed."),
+        _text_column("name", "Call site."),
+        _id_column("n_planned_tasks", "Partitions to work on.", nullable=True),
+        _ms_column("submission_time_ms", "Start, epoch."),
+        _ms_column("completion_time_ms", "End, epoch."),
+        _ms_column("duration_ms", "End minus start."),
+        _text_column("status", "succeeded, failed or running.", nullable=False),
+        _text_column("failure_reason", "Why it failed."),
         Column("parent_ids", "list[int]", "Stages whose output it reads."),
         Column("scopes", "list[str]", "Operators that its RDDs were made for."),
     ),
@@ -222,46 +226,48 @@ STAGE_TASKS = Table(
     "stage_tasks",
     "What the ended tasks of a stage attempt add up to: all of them, failed ones too, which are counted beside.",
     ("log_id", "stage_id", "stage_attempt_id"),
-    _log(
+    _log_columns(
         *_STAGE,
-        _id("n_tasks", "Tasks that ended."),
-        _id("n_succeeded", "Of those, succeeded."),
-        _id("n_failed", "Of those, failed."),
-        _id("n_killed", "Of those, killed (speculation, cancelled stages)."),
-        _id("n_speculative", "Of those, speculative copies."),
-        _id("n_with_metrics", "Of those, with task metrics: the population of all totals below except durations."),
-        _ms("first_launch_time_ms", "Earliest launch, epoch."),
-        _ms("last_finish_time_ms", "Latest finish, epoch."),
-        _ms("task_duration_min_ms", "Shortest task."),
+        _id_column("n_tasks", "Tasks that ended."),
+        _id_column("n_succeeded", "Of those, succeeded."),
+        _id_column("n_failed", "Of those, failed."),
+        _id_column("n_killed", "Of those, killed (speculation, cancelled stages)."),
+        _id_column("n_speculative", "Of those, speculative copies."),
+        _id_column(
+            "n_with_metrics", "Of those, with task metrics: the population of all totals below except durations."
+        ),
+        _ms_column("first_launch_time_ms", "Earliest launch, epoch."),
+        _ms_column("last_finish_time_ms", "Latest finish, epoch."),
+        _ms_column("task_duration_min_ms", "Shortest task."),
         Column("task_duration_median_ms", "float", "Median task.", "ms", nullable=True),
         Column("task_duration_p95_ms", "float", "95th percentile.", "ms", nullable=True),
-        _ms("task_duration_max_ms", "Longest task."),
-        _ms("task_duration_total_ms", "Sum of finish minus launch."),
-        _ms("failed_task_duration_total_ms", "Of that, in failed or killed tasks.", nullable=False),
-        _ms("executor_run_time_ms", "Sum of executor run time.", nullable=False),
+        _ms_column("task_duration_max_ms", "Longest task."),
+        _ms_column("task_duration_total_ms", "Sum of finish minus launch."),
+        _ms_column("failed_task_duration_total_ms", "Of that, in failed or killed tasks.", nullable=False),
+        _ms_column("executor_run_time_ms", "Sum of executor run time.", nullable=False),
         Column("executor_cpu_time_ns", "int", "Sum of executor CPU time.", "ns"),
-        _ms("executor_deserialize_time_ms", "Sum of deserialization time.", nullable=False),
+        _ms_column("executor_deserialize_time_ms", "Sum of deserialization time.", nullable=False),
         Column("executor_deserialize_cpu_time_ns", "int", "Sum of deserialization CPU time.", "ns"),
         Column("result_size_bytes", "int", "Sum of result sizes.", "bytes"),
-        _ms("jvm_gc_time_ms", "Sum of garbage collection time.", nullable=False),
-        _ms("result_serialization_time_ms", "Sum of result serialization time.", nullable=False),
+        _ms_column("jvm_gc_time_ms", "Sum of garbage collection time.", nullable=False),
+        _ms_column("result_serialization_time_ms", "Sum of result serialization time.", nullable=False),
         Column("memory_spilled_bytes", "int", "Sum of memory spilled.", "bytes"),
         Column("disk_spilled_bytes", "int", "Sum of spill on disk.", "bytes"),
         Column("input_bytes", "int", "Read from storage.", "bytes"),
-        _id("input_records", "Records read."),
+        _id_column("input_records", "Records read."),
         Column("output_bytes", "int", "Written to storage.", "bytes"),
-        _id("output_records", "Records written."),
-        _id("shuffle_read_remote_blocks", "Shuffle blocks fetched from other executors."),
-        _id("shuffle_read_local_blocks", "Shuffle blocks read locally."),
-        _ms("shuffle_read_fetch_wait_time_ms", "Time tasks waited for shuffle blocks.", nullable=False),
+        _id_column("output_records", "Records written."),
+        _id_column("shuffle_read_remote_blocks", "Shuffle blocks fetched from other executors."),
+        _id_column("shuffle_read_local_blocks", "Shuffle blocks read locally."),
+        _ms_column("shuffle_read_fetch_wait_time_ms", "Time tasks waited for shuffle blocks.", nullable=False),
         Column("shuffle_read_remote_bytes", "int", "Shuffle bytes from other executors.", "bytes"),
         Column("shuffle_read_remote_bytes_to_disk", "int", "Of those, fetched to disk.", "bytes"),
         Column("shuffle_read_local_bytes", "int", "Shuffle bytes read locally.", "bytes"),
-        _id("shuffle_read_records", "Shuffle records read."),
+        _id_column("shuffle_read_records", "Shuffle records read."),
         Column("shuffle_write_bytes", "int", "Shuffle bytes written.", "bytes"),
-        _id("shuffle_write_records", "Shuffle records written."),
+        _id_column("shuffle_write_records", "Shuffle records written."),
         Column("shuffle_write_time_ns", "int", "Time writing shuffle blocks.", "ns"),
-        _ms("getting_result_time_ms", "Time the driver took to fetch large results.", nullable=False),
+        _ms_column("getting_result_time_ms", "Time the driver took to fetch large results.", nullable=False),
         Column("peak_execution_memory_max_bytes", "int", "Largest peak of a task.", "bytes"),
         Column("result_size_max_bytes", "int", "Largest result of a task.", "bytes"),
     ),
@@ -271,13 +277,13 @@ ACCUMULATORS = Table(
     "Exact statistics of every accumulator's updates in every stage attempt (updates that are no integers are counted "
     "only).",
     ("log_id", "stage_id", "stage_attempt_id", "accumulator_id"),
-    _log(
+    _log_columns(
         *_STAGE,
-        _id("accumulator_id", "Accumulator."),
-        _text("name", "Its name.", nullable=False),
-        *_statistics("an update"),
-        _id("n_not_integer", "Updates that are no integer."),
-        _id(
+        _id_column("accumulator_id", "Accumulator."),
+        _text_column("name", "Its name.", nullable=False),
+        *_statistics_columns("an update"),
+        _id_column("n_not_integer", "Updates that are no integer."),
+        _id_column(
             "value_at_stage_end",
             "What Spark's driver had counted when the stage ended: with earlier stages, where several share the "
             "accumulator.",
@@ -290,22 +296,22 @@ FAILURES = Table(
     "What failed: tasks (at most 20 per stage attempt; stage_tasks counts all), stages, jobs, SQL executions, "
     "executors.",
     (),
-    _log(
-        _text("kind", "task, stage, job, sql or executor.", nullable=False),
+    _log_columns(
+        _text_column("kind", "task, stage, job, sql or executor.", nullable=False),
         _MAYBE_SQL,
-        _id("job_id", "Job.", nullable=True),
-        _id("stage_id", "Stage.", nullable=True),
-        _id("stage_attempt_id", "Attempt.", nullable=True),
-        _id("task_id", "Task.", nullable=True),
-        _text("executor_id", "Executor."),
-        _ms("time_ms", "When, epoch."),
-        _text("reason", "Kind of failure."),
-        _text("message", "First 2,000 characters of what was said."),
+        _id_column("job_id", "Job.", nullable=True),
+        _id_column("stage_id", "Stage.", nullable=True),
+        _id_column("stage_attempt_id", "Attempt.", nullable=True),
+        _id_column("task_id", "Task.", nullable=True),
+        _text_column("executor_id", "Executor."),
+        _ms_column("time_ms", "When, epoch."),
+        _text_column("reason", "Kind of failure."),
+        _text_column("message", "First 2,000 characters of what was said."),
     ),
 )
 
-# What the facts are, without how they were stored: equal for the same application in every codec.
-FACTS = (
+# Tables that do not depend on the codec.
+FACT_TABLES = (
     APPLICATIONS,
     ENVIRONMENT,
     EXECUTORS,
@@ -318,4 +324,4 @@ FACTS = (
     ACCUMULATORS,
     FAILURES,
 )
-ALL = (LOGS, BAD_LINES, *FACTS)
+ALL_TABLES = (LOGS, BAD_LINES, *FACT_TABLES)

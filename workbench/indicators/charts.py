@@ -1,25 +1,35 @@
-"""Charts of a session: each draws its tables and computes nothing new."""
+"""Charts of a session: forests, heatmap, drift, and the ranking over a mix of metrics."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import math
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from workbench.chart_data import at_most, first_appearance, sentences
-from workbench.chart_text import table_text
-from workbench.indicators.observations import Observed
+from workbench.charts.data import check_row_count, join_sentences, list_categories
+from workbench.charts.description import describe_table
+from workbench.charts.theme import (
+    CATEGORIES,
+    COLOURS,
+    ROW_PX,
+    encode_rows,
+    encode_tooltip,
+    finish_chart,
+    short_number_expression,
+)
+from workbench.indicators.analysis.observations import Observations
 from workbench.indicators.tables import DRIFT, EFFECTS
-from workbench.pieces.encodings import ROW_PX, finish, rows, short, tooltip
-from workbench.theme import CATEGORIES, COLOURS
 
 if TYPE_CHECKING:
     import altair as alt
 
+    from workbench.indicators.analysis.effects import Comparison
+
 LIMIT_CELLS = 1_500
 LIMIT_POINTS = 5_000
-MOST_METRICS = 40
+MAX_METRICS = 40
 LONG = 14
 PANEL_PX = 270
 CONTROL_LABEL = "control"
@@ -31,18 +41,18 @@ _SHADES = {
     "UNDECIDED": COLOURS["neutral"],
 }
 FULL_COLOUR = 2.0
-"""Ratio at which a cell of the heat map has its full colour; beyond it only the printed figure tells."""
+"""Ratio at which a cell of the heat map reaches its full colour."""
 
 
 def chart_forests(effects: pl.DataFrame, *, first: Collection[str] = ()) -> alt.FacetChart:
-    """By each metric, which stacks differ from the baseline? A small forest per metric, each with an axis of its own.
+    """Draw a small forest plot per metric: which stacks differ from the baseline?
 
     Parameters
     ----------
     effects
         Table EFFECTS of one session. The control is drawn among the stacks.
     first
-        Metrics that are drawn before others, where there are more than 40: those of the mix.
+        Metrics to draw if there are more than 40: those of the mix.
 
     Raises
     ------
@@ -51,20 +61,20 @@ def chart_forests(effects: pl.DataFrame, *, first: Collection[str] = ()) -> alt.
 
     Notes
     -----
-    Does not show how stacks differ from each other, only from the baseline.
+    Shows how stacks differ from the baseline, not from each other.
     """
     import altair as alt
 
     table = EFFECTS.check(effects)
     label = pl.when(pl.col("control")).then(pl.lit(CONTROL_LABEL)).otherwise(pl.col("stack")).alias("label")
-    names, left_out = _drawn(first_appearance(table, "metric"), first, MOST_METRICS)
+    names, left_out = _select_metrics(list_categories(table, "metric"), first, MAX_METRICS)
     shown = ("metric", "ratio", "low", "high", "n", "failed", "verdict", "rounds_needed", "reason")
     frame = table.filter(pl.col("ratio").is_not_null() & pl.col("metric").is_in(names)).select(label, *shown)
     claims = [name for name in VERDICTS if name in set(frame["verdict"])]
     shades = alt.Scale(domain=claims, range=[_SHADES[name] for name in claims])
     legend = alt.Legend(orient="top", symbolType="stroke", symbolStrokeWidth=4, symbolSize=200)
     shade = alt.Color("verdict", type="nominal", title=None, scale=shades, legend=legend)
-    base = alt.Chart().encode(y=rows("label"), color=shade, tooltip=tooltip(frame))
+    base = alt.Chart().encode(y=encode_rows("label"), color=shade, tooltip=encode_tooltip(frame))
     axis = alt.Axis(tickCount=5, format=".3~g", labelOverlap=True)
     x = alt.X("ratio", type="quantitative", title=None, scale=alt.Scale(type="log", nice=False, padding=12), axis=axis)
     apart = "datum.verdict == 'FASTER' || datum.verdict == 'SLOWER'"
@@ -75,9 +85,9 @@ def chart_forests(effects: pl.DataFrame, *, first: Collection[str] = ()) -> alt.
             x=x, shape=alt.condition(apart, alt.value("circle"), alt.value("diamond"))
         ),
     ]
-    stacks = first_appearance(frame, "label")
+    stacks = list_categories(frame, "label")
     level, baseline = (table["level"][0], table["baseline"][0]) if table.height else (0.0, "")
-    told = sentences(
+    subtitle = join_sentences(
         f"times better than {baseline}",
         f"{100 * level:.3g} % intervals within rounds",
         "each panel has its own axis",
@@ -88,35 +98,39 @@ def chart_forests(effects: pl.DataFrame, *, first: Collection[str] = ()) -> alt.
     panels = inner.facet(facet=alt.Facet("metric", type="nominal", sort=names, header=header), columns=2, spacing=18)
     title = "Which stacks differ from the baseline?"
     return panels.resolve_scale(x="independent").properties(
-        title=alt.TitleParams(text=title, subtitle=told), description=table_text(title, frame, subtitle=told)
+        title=alt.TitleParams(text=title, subtitle=subtitle),
+        description=describe_table(title, frame, subtitle=subtitle),
     )
 
 
 def chart_heatmap(effects: pl.DataFrame, *, first: Collection[str] = ()) -> alt.LayerChart:
-    """Which stack is how much better at what? One cell per stack and metric.
+    """Draw the ratio of each stack and metric as a cell: which stack is better at what?
 
     Parameters
     ----------
     effects
         Table EFFECTS of one session.
     first
-        Metrics that are drawn before others, where not all have room.
+        Metrics to draw if not all fit: those of the mix.
 
     Notes
     -----
-    Colours end at twice and half; the figure in the cell goes on. A figure in brackets is not told apart. Does not
-    show intervals.
+    Colours saturate at ratios of 2 and 1/2. A number in brackets is undecided. Intervals are not shown.
     """
     import altair as alt
 
     table = EFFECTS.check(effects).filter(~pl.col("control"))
     room = LIMIT_CELLS // max(1, table["stack"].n_unique())
-    names, left_out = _drawn(first_appearance(table, "metric"), first, room)
+    names, left_out = _select_metrics(list_categories(table, "metric"), first, room)
     cells_of = table.select("metric", "stack", "ratio", "low", "high", "n", "verdict", "passed")
-    frame = at_most(cells_of.filter(pl.col("metric").is_in(names)), "heatmap", LIMIT_CELLS, "compare fewer stacks")
+    frame = check_row_count(
+        cells_of.filter(pl.col("metric").is_in(names)), "heatmap", LIMIT_CELLS, "compare fewer stacks"
+    )
     axis = alt.Axis(labelAngle=-30 if len(names) > 6 or max(map(len, names), default=0) > LONG else 0, labelLimit=180)
     base = alt.Chart(frame).encode(
-        x=alt.X("metric", type="nominal", sort=None, title=None, axis=axis), y=rows("stack"), tooltip=tooltip(frame)
+        x=alt.X("metric", type="nominal", sort=None, title=None, axis=axis),
+        y=encode_rows("stack"),
+        tooltip=encode_tooltip(frame),
     )
     scale = alt.Scale(
         type="log",
@@ -130,46 +144,50 @@ def chart_heatmap(effects: pl.DataFrame, *, first: Collection[str] = ()) -> alt.
         color=alt.Color("ratio", type="quantitative", scale=scale, legend=legend),
         opacity=alt.condition("datum.verdict == 'FASTER' || datum.verdict == 'SLOWER'", alt.value(1), alt.value(0.28)),
     )
-    figure = short("datum.ratio")
+    figure = short_number_expression("datum.ratio")
     open_ = "datum.verdict == 'UNDECIDED'"
     text = f"!isValid(datum.ratio) ? '–' : ({open_} ? '(' : '') + ({figure}) + ({open_} ? ')' : '')"
     texts = base.mark_text(text=alt.ExprRef(text), fontWeight=500)
-    stacks = first_appearance(frame, "stack")
-    told = sentences("figures: times better than the baseline", "brackets: undecided", "pale: not told apart", left_out)
+    stacks = list_categories(frame, "stack")
+    subtitle = join_sentences(
+        "figures: times better than the baseline", "brackets: undecided", "pale: neither faster nor slower", left_out
+    )
     title = "Which stack is better at what?"
-    return finish(alt.layer(cells, texts), title, told, frame, height=max(80, (ROW_PX + 6) * len(stacks)))
+    return finish_chart(alt.layer(cells, texts), title, subtitle, frame, height=max(80, (ROW_PX + 6) * len(stacks)))
 
 
-def relative(found: Observed) -> pl.DataFrame:
-    """The baseline's values over their median, by round: `metric, round, factor`, the unit gone."""
-    own = found.values.filter(pl.col("arm") == found.session.baseline)
+def build_baseline_factors(observations: Observations) -> pl.DataFrame:
+    """The baseline's values over their median, by round: columns `metric, round, factor`."""
+    own = observations.values.filter(pl.col("arm") == observations.session.baseline)
     over = pl.col("value") / pl.col("value").median().over("metric")
     return own.select("metric", "round", over.alias("factor")).sort("metric", "round")
 
 
-def chart_drift(found: Observed, drift: pl.DataFrame, *, first: Collection[str] = ()) -> alt.LayerChart:
-    """Was the machine left alone? The baseline's values round by round, over their median.
+def chart_drift(observations: Observations, drift: pl.DataFrame, *, first: Collection[str] = ()) -> alt.LayerChart:
+    """Draw the baseline's values over their median, round by round: did the machine change?
 
     Parameters
     ----------
-    found
+    observations
         A session's tables.
     drift
-        Table DRIFT: a mark stands where a change was told apart.
+        Table DRIFT: significant changes are marked.
     first
-        Metrics that are drawn before others, where not all have room.
+        Metrics to draw if not all fit: those of the mix.
 
     Notes
     -----
-    A level that moves is no error: ratios are taken within rounds. It shows why absolute values should not be
-    compared with another day's.
+    A changing level does not bias ratios, which are taken within rounds. It shows why absolute values of different
+    days cannot be compared.
     """
     import altair as alt
 
-    everything = relative(found)
+    everything = build_baseline_factors(observations)
     room = LIMIT_POINTS // max(1, everything["round"].n_unique())
-    names, left_out = _drawn(first_appearance(everything, "metric"), first, room)
-    lines = at_most(everything.filter(pl.col("metric").is_in(names)), "drift", LIMIT_POINTS, "show fewer rounds")
+    names, left_out = _select_metrics(list_categories(everything, "metric"), first, room)
+    lines = check_row_count(
+        everything.filter(pl.col("metric").is_in(names)), "drift", LIMIT_POINTS, "show fewer rounds"
+    )
     axis = alt.Axis(tickMinStep=1, format="d", grid=False)
     x = alt.X("round", type="quantitative", title="round", axis=axis, scale=alt.Scale(nice=False, padding=8))
     y = alt.Y(
@@ -182,27 +200,224 @@ def chart_drift(found: Observed, drift: pl.DataFrame, *, first: Collection[str] 
     shades = [CATEGORIES[place % len(CATEGORIES)] for place in range(len(names))]
     legend = alt.Legend(title=None, symbolType="stroke", symbolStrokeWidth=3, columns=4, labelLimit=220)
     shade = alt.Color("metric", type="nominal", scale=alt.Scale(domain=names, range=shades), legend=legend)
-    base = alt.Chart(lines).encode(x=x, y=y, color=shade, tooltip=tooltip(lines))
+    base = alt.Chart(lines).encode(x=x, y=y, color=shade, tooltip=encode_tooltip(lines))
     layers: list[Any] = [base.mark_line(strokeWidth=1.6), base.mark_point(size=18, filled=True, opacity=1)]
     changed = DRIFT.check(drift).filter(pl.col("changed")).select("metric", "change_at", "factor", "adjusted_p_value")
     if changed.height:
         marks = alt.Chart(changed.rename({"factor": "times_before"})).encode(
-            x=alt.X("change_at", type="quantitative"), tooltip=tooltip(changed.rename({"factor": "times_before"}))
+            x=alt.X("change_at", type="quantitative"),
+            tooltip=encode_tooltip(changed.rename({"factor": "times_before"})),
         )
         layers.append(marks.mark_rule(color=COLOURS["failure"], strokeDash=[5, 4]))
-    told = sentences(
-        f"the baseline, {found.session.baseline}",
+    subtitle = join_sentences(
+        f"the baseline, {observations.session.baseline}",
         f"dashed: the machine changed ({', '.join(changed['metric'].to_list())})"
         if changed.height
-        else "no change seen",
+        else "no change found",
         left_out,
     )
-    return finish(alt.layer(*layers), "Was the machine left alone?", told, lines, height=240)
+    return finish_chart(alt.layer(*layers), "Did the machine change?", subtitle, lines, height=240)
 
 
-def _drawn(metrics: list[str], first: Collection[str], most: int) -> tuple[list[str], str]:
-    """The metrics that have room, in their own order; and what to say of the others, nothing without any."""
-    if len(metrics) <= most:
+def _select_metrics(metrics: list[str], first: Collection[str], max_metrics: int) -> tuple[list[str], str]:
+    """The metrics to draw, in their own order, and a note on the others (empty without any)."""
+    if len(metrics) <= max_metrics:
         return metrics, ""
-    kept = {*[*filter(first.__contains__, metrics), *(name for name in metrics if name not in first)][:most]}
-    return [name for name in metrics if name in kept], f"{len(metrics) - most:,} more metrics not drawn"
+    kept = {*[*filter(first.__contains__, metrics), *(name for name in metrics if name not in first)][:max_metrics]}
+    return [name for name in metrics if name in kept], f"{len(metrics) - max_metrics:,} more metrics not drawn"
+
+
+LIMIT_ROWS = 5_000
+MAX_SLIDERS = 12
+STEP = 0.05
+
+
+def build_round_log_ratios(comparison: Comparison) -> pl.DataFrame:
+    """Log ratios to the baseline by round: columns `stack, metric, round, log_ratio, wrong`; above 0 is better.
+
+    The baseline's rows are all 0; the control has none. `wrong` is 1 for stacks with a failed check.
+    """
+    session, values = comparison.observed.session, comparison.observed.values
+    baseline = session.baseline
+    arms = {arm.name: arm.stack for arm in session.arms if not arm.copy_number}
+    sign = pl.when(pl.col("better") == "lower").then(-1.0).otherwise(1.0)
+    logs = values.filter((pl.col("value") > 0) & pl.col("arm").is_in(list(arms))).select(
+        "arm", "metric", "round", (sign * pl.col("value").log()).alias("log")
+    )
+    base = logs.filter(pl.col("arm") == baseline).select("metric", "round", pl.col("log").alias("base"))
+    ratios = logs.join(base, on=["metric", "round"]).with_columns(log_ratio=pl.col("log") - pl.col("base"))
+    failed = pl.DataFrame(
+        [(arm, metric, 1) for arm, metric in sorted(comparison.wrong)],
+        schema={"arm": pl.String, "metric": pl.String, "wrong": pl.Int64},
+        orient="row",
+    )
+    marked = ratios.join(failed, on=["arm", "metric"], how="left").with_columns(pl.col("wrong").fill_null(0))
+    named = marked.with_columns(stack=pl.col("arm").replace_strict(arms, return_dtype=pl.String))
+    return named.select("stack", "metric", "round", "log_ratio", "wrong").sort("stack", "metric", "round")
+
+
+def chart_mix(
+    logs: pl.DataFrame,
+    weights: Mapping[str, float],
+    baseline: str,
+    *,
+    margin: float,
+    level: float,
+    sliders: bool,
+    left_out: int = 0,
+) -> alt.LayerChart:
+    """Draw each stack's ratio over the mix with its interval: which stack is best for this mix?
+
+    Parameters
+    ----------
+    logs
+        Table of `build_round_log_ratios`.
+    weights
+        Metric to weight, the initial position of the sliders; other metrics have weight 0.
+    baseline
+        The stack with ratio 1.
+    margin, level
+        Practical margin as a share, drawn as a band; confidence level of the intervals.
+    sliders
+        Whether to add sliders to the page, which need no kernel.
+    left_out
+        Number of metrics missing in `logs`; noted in the subtitle.
+
+    Notes
+    -----
+    A round counts for a stack if the stack has values of all metrics with a weight. A stack with wrong answers in any
+    of them is never the best. Chances and verdicts are in the recommendation.
+    """
+    import altair as alt
+
+    frame = check_row_count(logs, "mix", LIMIT_ROWS, "fewer rounds or metrics").with_columns(
+        parameter=pl.col("metric").replace_strict(
+            name_slider_parameters(list_categories(logs, "metric")), return_dtype=pl.String
+        )
+    )
+    names, stacks = list_categories(frame, "metric"), list_categories(frame, "stack")
+    base = _aggregate_mix(alt.Chart(frame), names, baseline, frame["round"].n_unique(), level)
+    subtitle = join_sentences(
+        f"{100 * level:g} % intervals within rounds",
+        f"band: the {100 * margin:.2g} % margin",
+        "the sliders change the weights" if sliders else "",
+        f"{left_out:,} metrics of weight 0 not drawn" if left_out else "",
+    )
+    chart = alt.layer(*_build_mix_layers(base, margin)).add_params(
+        *_build_slider_params(names, weights, sliders=sliders)
+    )
+    height = (ROW_PX + 16) * len(stacks) + 20
+    return finish_chart(chart, "Which stack is best for this mix?", subtitle, frame, height=height)
+
+
+def _aggregate_mix(chart: Any, names: Sequence[str], baseline: str, rounds: int, level: float) -> Any:
+    """Compute ratio and interval of each stack over the mix in the page, from the sliders' parameters."""
+    picked = " + ".join(
+        f"(datum.metric == {_quote_text(name)} ? {parameter} : 0)"
+        for name, parameter in name_slider_parameters(names).items()
+    )
+    wanted = " + ".join(f"({parameter} > 0 ? 1 : 0)" for parameter in name_slider_parameters(names).values())
+    return (
+        chart.transform_calculate(weight=picked)
+        .transform_filter("datum.weight > 0")
+        .transform_calculate(part="datum.weight * datum.log_ratio")
+        .transform_aggregate(
+            total="sum(part)", whole="sum(weight)", wrong="max(wrong)", parts="count()", groupby=["stack", "round"]
+        )
+        .transform_filter(f"datum.parts == ({wanted})")
+        .transform_calculate(score="datum.total / datum.whole")
+        .transform_aggregate(
+            mean="mean(score)", spread="stdev(score)", n="count()", wrong="max(wrong)", groupby=["stack"]
+        )
+        .transform_calculate(
+            half=f"datum.n > 1 ? ({_t_factors_expression(rounds, level)})[datum.n] * datum.spread / sqrt(datum.n) : NaN"
+        )
+        .transform_calculate(ratio="exp(datum.mean)")
+        .transform_calculate(low="exp(datum.mean - datum.half)")
+        .transform_calculate(high="exp(datum.mean + datum.half)")
+        .transform_calculate(right="datum.wrong ? 0 : datum.ratio")
+        .transform_joinaggregate(best="max(right)")
+        .transform_calculate(first="datum.right >= datum.best")
+        .transform_calculate(said=_tooltip_expression(baseline))
+    )
+
+
+def _build_mix_layers(base: Any, margin: float) -> list[Any]:
+    import altair as alt
+
+    x = alt.X(
+        "ratio",
+        type="quantitative",
+        title="times better than the baseline",
+        scale=alt.Scale(type="log", nice=False, padding=20),
+    )
+    y = encode_rows("stack")
+    tips = [
+        alt.Tooltip("stack", type="nominal"),
+        *(alt.Tooltip(name, type="quantitative", format=".4~g") for name in ("ratio", "low", "high", "n")),
+    ]
+    colour = {
+        "condition": [
+            {"test": "datum.wrong", "value": COLOURS["failure"]},
+            {"test": "datum.first", "value": COLOURS["accelerator"]},
+        ],
+        "value": COLOURS["neutral"],
+    }
+    spans = base.transform_filter("isValid(datum.half)").mark_rule(strokeWidth=8, opacity=0.35)
+    return [
+        _chart_margin_band(margin),
+        spans.encode(x=alt.X("low", type="quantitative"), x2=alt.X2("high"), y=y, color=colour),
+        base.mark_point(size=90, filled=True, opacity=1).encode(x=x, y=y, color=colour, tooltip=tips),
+        # At the edge, since long texts beside the dots would be cut off.
+        base.mark_text(align="right", dy=-11).encode(x=alt.value("width"), y=y, text=alt.Text("said", type="nominal")),
+    ]
+
+
+def name_slider_parameters(names: Sequence[str]) -> dict[str, str]:
+    """The name of each metric's parameter in the page."""
+    return {name: f"weight_{place}" for place, name in enumerate(names)}
+
+
+def _build_slider_params(names: Sequence[str], weights: Mapping[str, float], *, sliders: bool) -> list[Any]:
+    import altair as alt
+
+    params = []
+    for place, (name, parameter) in enumerate(name_slider_parameters(names).items()):
+        bind = alt.binding_range(min=0, max=1, step=STEP, name=f"{name} ")
+        shown = bind if sliders and place < MAX_SLIDERS else alt.Undefined
+        params.append(alt.param(name=parameter, value=float(weights.get(name, 0)), bind=shown))
+    return params
+
+
+def _chart_margin_band(margin: float) -> Any:
+    import altair as alt
+
+    frame = pl.DataFrame({"from": [1 / (1 + margin)], "to": [1 + margin], "one": [1.0]})
+    band = alt.Chart(frame).mark_rect(opacity=0.16, color=COLOURS["neutral"])
+    line = alt.Chart(frame).mark_rule(color=COLOURS["neutral"], strokeDash=[4, 3])
+    return alt.layer(
+        band.encode(x=alt.X("from", type="quantitative"), x2=alt.X2("to")),
+        line.encode(x=alt.X("one", type="quantitative")),
+    )
+
+
+def _tooltip_expression(baseline: str) -> str:
+    low, high = (f"format(datum.{name}, '.3f')" for name in ("low", "high"))
+    ends = f"isValid(datum.half) ? ' [' + {low} + ', ' + {high} + ']' : ' (one round)'"
+    figure = f"datum.stack == {_quote_text(baseline)} ? 'baseline' : format(datum.ratio, '.3f') + ({ends})"
+    return f"({figure}) + (datum.wrong ? ', wrong answers' : '')"
+
+
+def _t_factors_expression(rounds: int, level: float) -> str:
+    """Factors of the t interval by number of rounds, as a list expression."""
+    from scipy.special import stdtrit
+
+    factors = [0.0, 0.0, *(float(stdtrit(n - 1, (1 + level) / 2)) for n in range(2, rounds + 1))]
+    return "[" + ",".join(f"{factor:.6f}" if math.isfinite(factor) else "0" for factor in factors) + "]"
+
+
+def _quote_text(name: str) -> str:
+    """Quote a text for a Vega expression; names come from scripts."""
+    import json
+
+    return json.dumps(name)

@@ -1,8 +1,9 @@
-"""`workbench indicators`: the commands of the area, gathered."""
+"""`workbench indicators`: the command group of the area."""
 
 from __future__ import annotations
 
-from workbench.commands import group
+from workbench.console.command_groups import build_group
+from workbench.console.options import ModelCommand
 from workbench.indicators.commands.collect import collect
 from workbench.indicators.commands.export import export
 from workbench.indicators.commands.import_ import import_
@@ -19,12 +20,14 @@ FIRST_STEPS = """\
   workbench run indicators              the report, of a recorded session
 """
 
-app = group("Measure library stacks against each other, and recommend one with evidence.", first_steps=FIRST_STEPS)
+app = build_group(
+    "Measure library stacks against each other, and recommend one with evidence.", first_steps=FIRST_STEPS
+)
 
-app.command()(stacks)
-app.command()(run)
+app.command(cls=ModelCommand)(stacks)
+app.command(cls=ModelCommand)(run)
 app.command()(collect)
-app.command()(recommend)
+app.command(cls=ModelCommand)(recommend)
 app.command()(new)
 app.command()(sync)
 app.command()(show)

@@ -1,73 +1,134 @@
-"""What a session is asked to be: checked before anything is installed or run, and kept in run.json."""
+"""Settings of a session and of the notebook, validated before anything is installed or run."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from workbench.errors import ConfigError
+from workbench.core.errors import ConfigError
+from workbench.core.schema import FiniteModel, StrictModel, validate_model
+from workbench.indicators.recommendation.pipeline_units import RecommendationType
+from workbench.indicators.recommendation.recommendation_request import RecommendationRequest, build_request
+from workbench.live.file_picker import Pick
 
-MOST_ROUNDS = 1000
-MOST_MEMORY_BYTES = 8 << 30
+MAX_ROUNDS = 1000
+MAX_MEMORY_BYTES = 8 << 30
 
 
-class SessionConfig(BaseModel):
-    """A session of `workbench indicators run`, by the names of its options.
+class SessionConfig(FiniteModel):
+    """Settings of a session, as the options of `workbench indicators run` name them.
 
-    Times are in seconds, sizes in bytes. What is null is chosen: the seed at random, the memory as 8 GiB or three
-    quarters of the machine's, whichever is less.
+    Times are in seconds, sizes in bytes. Settings that are null are chosen: a random seed, and as memory 8 GiB or
+    three quarters of the machine's, whichever is less.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-    indicators: Annotated[tuple[str, ...], Field(description="Indicators with their parameters, NAME:p=v,p=v.")] = ()
-    stacks: Annotated[str | None, Field(description="File of stacks.")] = None
-    stack: Annotated[tuple[str, ...], Field(description="Requirements, a stack each.")] = ()
-    python: Annotated[tuple[str, ...], Field(description="Environments that are there, NAME=PATH.")] = ()
-    specification: Annotated[str | None, Field(description="An Amun specification.")] = None
-    ignore: Annotated[tuple[str, ...], Field(description="Fields of it that are left out.")] = ()
-    baseline: Annotated[str | None, Field(description="The stack that others are compared with.")] = None
-    rounds: Annotated[tuple[int, ...], Field(description="Looks: rounds after which it may stop.")] = (10, 20, 30)
-    alpha: Annotated[float, Field(gt=0, lt=0.5, description="False claims that are accepted, as a share.")] = 0.05
-    threads: Annotated[int, Field(ge=1, le=1024, description="Threads that libraries may use.")] = 1
-    timeout_s: Annotated[float, Field(gt=0, le=86_400, description="Time limit of a run.")] = 60.0
-    memory_bytes: Annotated[int | None, Field(ge=64 << 20, description="Memory limit of a run.")] = None
-    processes: Annotated[int, Field(ge=1, le=100_000, description="Processes and threads of a run at most.")] = 512
-    network: Annotated[bool, Field(description="Runs may reach the network.")] = False
-    seed: Annotated[int | None, Field(ge=0, lt=2**63, description="Start of the random order.")] = None
-    design: Annotated[Literal["rounds", "blocks"], Field(description="Blocks only to show what they do.")] = "rounds"
-    max_download_bytes: Annotated[int, Field(ge=0, description="Largest download of a stack.")] = 2_000_000_000
+    indicators: tuple[str, ...] = Field(
+        (),
+        description="What to measure: a shipped indicator, module:Class, or file.py:Class (its code runs). Repeatable.",
+    )
+    stacks: str | None = Field(None, description="Stacks file, as `workbench indicators stacks` writes it.")
+    stack: tuple[str, ...] = Field((), description="A stack to solve now, such as numpy==2.2.6. Repeatable.")
+    python: tuple[str, ...] = Field((), description="An existing environment: its Python or folder. Repeatable.")
+    specification: str | None = Field(None, description="An Amun specification: script, lock, environment, files.")
+    ignore: tuple[str, ...] = Field((), description="Ignore a field of the specification, such as base. Repeatable.")
+    baseline: str | None = Field(None, description="The stack that the others are compared with.")
+    rounds: tuple[int, ...] = Field(
+        (10, 20, 30), description="Rounds after which to look and stop early; the last ends it."
+    )
+    alpha: float = Field(0.05, gt=0, lt=0.5, description="Accepted rate of false claims, split over the looks.")
+    threads: int = Field(1, ge=1, le=1024, description="Threads that libraries may use.")
+    timeout_s: float = Field(60.0, gt=0, le=86_400, description="Time limit of a run, in seconds.")
+    memory_bytes: int | None = Field(None, ge=64 << 20, description="Memory limit of a run.")
+    processes: int = Field(512, ge=1, le=100_000, description="Limit of processes and threads of a run.")
+    network: bool = Field(False, description="Let runs reach the network.")
+    seed: int | None = Field(None, ge=0, lt=2**63, description="Seed of the random order.")
+    design: Literal["rounds", "blocks"] = Field("rounds", description="Blocks exist to demonstrate their bias.")
+    max_download_bytes: int = Field(2_000_000_000, ge=0, description="Refuse stacks with a larger download.")
 
     @model_validator(mode="after")
-    def _looks(self) -> Self:
+    def _check_looks(self) -> Self:
         if not self.rounds or list(self.rounds) != sorted(set(self.rounds)) or self.rounds[0] < 1:
-            raise ValueError("rounds: numbers that grow, each at least 1, like 10,20,30")
-        if self.rounds[-1] > MOST_ROUNDS:
-            raise ValueError(f"rounds: at most {MOST_ROUNDS}")
+            raise ValueError("rounds: increasing numbers from 1 on, like 10,20,30")
+        if self.rounds[-1] > MAX_ROUNDS:
+            raise ValueError(f"rounds: at most {MAX_ROUNDS}")
         return self
 
-    def memory(self, machine_bytes: int | None) -> int:
-        """The memory limit of a run, in bytes; null: nobody knows what the machine has."""
-        most = MOST_MEMORY_BYTES if machine_bytes is None else min(MOST_MEMORY_BYTES, machine_bytes * 3 // 4)
-        return self.memory_bytes or most
+    def memory_limit_bytes(self, machine_bytes: int | None) -> int:
+        """The memory limit of a run, in bytes, on a machine with this much memory (null: unknown)."""
+        limit = MAX_MEMORY_BYTES if machine_bytes is None else min(MAX_MEMORY_BYTES, machine_bytes * 3 // 4)
+        return self.memory_bytes or limit
 
 
-def session_config(**given: Any) -> SessionConfig:
-    """The configuration of these settings; those that are null are left to their defaults.
+def session_config(**settings: Any) -> SessionConfig:
+    """Build a session's configuration; settings that are null keep their defaults.
 
     Raises
     ------
     ConfigError
-        A name is unknown, or a value out of bounds: all of them in one error.
+        Unknown names or values out of bounds, all in one error.
 
     Examples
     --------
     >>> session_config(threads=2, seed=None).rounds
     (10, 20, 30)
     """
-    try:
-        return SessionConfig(**{name: value for name, value in given.items() if value is not None})
-    except ValidationError as error:
-        found = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}".removeprefix(": ") for one in error.errors()]
-        raise ConfigError("the session cannot be like that", found=[text[:200] for text in found[:10]]) from None
+    values = {name: value for name, value in settings.items() if value is not None}
+    return validate_model(SessionConfig, values, noun="valid session", error_type=ConfigError)
+
+
+SAMPLE = "../data/samples/indicators/numpy"
+_SESSION = Pick("session", folders=("session.json",))
+
+
+class NotebookConfig(StrictModel):
+    """Parameters of the notebook: the session to read or to measure, and the question."""
+
+    session: Annotated[str, _SESSION] = Field(default=SAMPLE, description="Folder of a recorded session.")
+    live: bool = Field(default=False, description="Measure now, instead of reading a session.")
+    stacks: list[str] = Field(default=[], description="Live: requirements, one stack each; the first is the baseline.")
+    indicators: list[str] = Field(default=[], description="Live: indicators to measure, NAME:p=v,p=v.")
+    rounds: list[int] = Field(default=[10, 20, 30], description="Live: rounds after which to look and stop early.")
+    threads: int = Field(default=1, ge=1, le=1024, description="Live: threads that libraries may use.")
+    mix: str = Field(default="", description="metric=weight,…; empty: equal weights.")
+    recommendation: RecommendationType = Field(default="performance", description="How to choose among stacks.")
+    require: list[str] = Field(default=[], description="Requirements that a stack must meet, such as numpy>=2.")
+    seed: int = Field(default=0, ge=0, description="Seed of all random numbers.")
+
+    @model_validator(mode="after")
+    def _check_source(self) -> NotebookConfig:
+        if self.live and len(self.stacks) < 1:
+            raise ValueError("live needs stacks, such as ['numpy==2.2.6', 'numpy==2.4.6']")
+        if not self.live and not self.session:
+            raise ValueError("without live, session must name a folder")
+        return self
+
+    @property
+    def request(self) -> RecommendationRequest:
+        """The settings of the recommendation.
+
+        Raises
+        ------
+        ConfigError
+            A setting is invalid.
+        """
+        return build_request(
+            mix=self.mix or None, type=self.recommendation, require=tuple(self.require), seed=self.seed
+        )
+
+    @property
+    def measured(self) -> SessionConfig:
+        """The configuration of the session that is measured live.
+
+        Raises
+        ------
+        ConfigError
+            A setting is invalid.
+        """
+        return session_config(
+            stack=tuple(self.stacks),
+            indicators=tuple(self.indicators),
+            rounds=tuple(self.rounds),
+            threads=self.threads,
+            seed=self.seed,
+        )

@@ -1,144 +1,249 @@
-"""What the notebook shows: a session, how its stacks differ, which one to use, and whether that may be believed."""
+"""The notebook's study: a session, its effects, the recommended stack, and a mix with adjustable weights."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
-from workbench.display import KeyNumber
-from workbench.indicators import next_steps
-from workbench.indicators.contract import Case, Indicator
-from workbench.indicators.effects import Compared, compared
+from workbench.indicators import summary
+from workbench.indicators.analysis.effects import Comparison, compare_session
+from workbench.indicators.analysis.observations import load_observations
+from workbench.indicators.charts import LIMIT_ROWS, build_round_log_ratios, chart_mix
+from workbench.indicators.config import NotebookConfig
+from workbench.indicators.contract.indicator import Case, Indicator
 from workbench.indicators.invariants import check_study
-from workbench.indicators.key_numbers import of_recommendation
-from workbench.indicators.mixing import Mixing
-from workbench.indicators.notebook_config import NotebookConfig
-from workbench.indicators.observations import observed
-from workbench.indicators.recommending.recommendation import recommend
-from workbench.indicators.recommending.result import Recommendation
-from workbench.indicators.recommending.tables import EXCLUDED, JUSTIFICATIONS, RECOMMENDATIONS
-from workbench.indicators.tables import CHECKS, DRIFT, EFFECTS, JUDGEMENTS, OBSERVATIONS, RUNS
+from workbench.indicators.recommendation.conclusion import Recommendation
+from workbench.indicators.recommendation.metric_mix import Mix
+from workbench.indicators.recommendation.recommendation_request import RecommendationRequest
+from workbench.indicators.recommendation.recommender import recommend
+from workbench.indicators.tables import (
+    CHECKS,
+    DRIFT,
+    EFFECTS,
+    EXCLUDED,
+    JUDGEMENTS,
+    JUSTIFICATIONS,
+    OBSERVATIONS,
+    RECOMMENDATIONS,
+    RUNS,
+)
+from workbench.live.result_widgets import WhatIfControls, slider_options
+from workbench.report.display import CellDisplay, KeyNumber, bullets
 
 if TYPE_CHECKING:
-    from workbench.runs import Run
-    from workbench.tables import Table
+    import altair as alt
+
+    from workbench.core.tables import Table
+    from workbench.runs.run_folder import Run
+
+_TOO_LARGE = (
+    f"Not drawn: the ranking over this mix needs more than {LIMIT_ROWS:,} measurements. "
+    "See the recommendation's table, or choose a mix of fewer metrics."
+)
+
+
+class LiveMix:
+    """A session with weights that can be changed.
+
+    Attributes
+    ----------
+    comparison, request
+        The session, and the settings of the recommendation.
+    weights
+        Weight of every metric; at least one is above 0.
+    """
+
+    def __init__(self, comparison: Comparison, request: RecommendationRequest) -> None:
+        self.comparison, self.request = comparison, request
+        planned = [metric.name for case in comparison.observed.session.cases for metric in case.metrics]
+        self.metrics: list[str] = sorted(planned)
+        values = set(comparison.observed.values["metric"])
+        known = [name for name in self.metrics if name in values] or self.metrics
+        mix = Mix.equal_weights(known) if request.mix is None else Mix.from_text(request.mix, self.metrics)
+        self.weights: dict[str, float] = {name: round(mix.weights.get(name, 0.0), 2) for name in self.metrics}
+
+    def set_weights(self, weights: Mapping[str, float]) -> None:
+        """Change weights; metrics that are not named keep theirs. Setting all to 0 changes nothing."""
+        merged = {**self.weights, **weights}
+        if any(weight > 0 for weight in merged.values()):
+            self.weights = merged
+
+    @property
+    def recommendation(self) -> Recommendation:
+        """The recommendation for these weights."""
+        text = ",".join(f"{name}={weight:g}" for name, weight in self.weights.items() if weight > 0)
+        return recommend(self.comparison, self.request.model_copy(update={"mix": text}))
+
+    @cached_property
+    def logs(self) -> pl.DataFrame:
+        """Data of the chart, the same for all weights."""
+        return build_round_log_ratios(self.comparison)
+
+    def chart(self, *, sliders: bool = True) -> alt.LayerChart | CellDisplay:
+        """Draw the ranking over the mix, with sliders in the page unless live controls replace them.
+
+        If the session has more measurements than a page can handle, only metrics with a weight are drawn; if these
+        are too many as well, a sentence says so.
+        """
+        session, logs = self.comparison.observed.session, self.logs
+        if logs.height > LIMIT_ROWS:
+            logs = logs.filter(pl.col("metric").is_in([name for name, weight in self.weights.items() if weight > 0]))
+            if not 0 < logs.height <= LIMIT_ROWS:
+                return bullets([_TOO_LARGE])
+        left_out = self.logs["metric"].n_unique() - logs["metric"].n_unique()
+        baseline, margin = session.get_arm(session.baseline).stack, self.recommendation.margin
+        return chart_mix(
+            logs, self.weights, baseline, margin=margin, level=session.level, sliders=sliders, left_out=left_out
+        )
+
+    def show(self) -> None:
+        """Show sliders with the sentence and the chart that they change; headless, the chart with its own sliders."""
+        from workbench.charts import renderer
+
+        if renderer.is_headless():
+            from IPython.display import display
+
+            display(self.chart())  # type: ignore[no-untyped-call]
+            return
+
+        MixControls(self).show()
 
 
 @dataclass(frozen=True)
 class Study:
-    """A question, the session that answers it, and what follows.
+    """The notebook's result; implements `workbench.report.study.Study`.
 
     Attributes
     ----------
     config
-        What was asked for.
-    found
+        The notebook's parameters.
+    comparison
         The session with effects, drift and judgement.
     recommendation
-        The stack to use, with all that justifies it.
+        The recommended stack, with its justification.
     """
 
     config: NotebookConfig
-    found: Compared
+    comparison: Comparison
     recommendation: Recommendation
 
     @property
+    def found(self) -> Comparison:
+        """Older name of `comparison`, for kept notebooks."""
+        return self.comparison
+
+    @property
     def answer(self) -> str:
-        """The result in one sentence."""
-        said = self.recommendation.answer.sentence
-        return f"{said[:1].upper()}{said[1:]}. Over {self.mix}."
+        """The recommendation in one sentence, and the mix that it holds for."""
+        return f"{self.recommendation.answer.sentence}. Mix: {self.mix}."
 
     @property
     def mix(self) -> str:
-        """The weights in words."""
+        """The weights as text."""
         return str(self.recommendation.mix)
 
     @property
     def weighed(self) -> tuple[str, ...]:
-        """The metrics of the mix: where a chart has not room for all, it shows these."""
+        """Metrics of the mix; charts without room for all metrics show these first."""
         return tuple(self.recommendation.mix.weights)
 
     @property
+    def verdict(self) -> Literal["valid", "invalid"]:
+        """Whether conclusions may be drawn from the session."""
+        return "valid" if self.comparison.valid else "invalid"
+
+    @property
     def reasons(self) -> tuple[str, ...]:
-        """Why nothing may be concluded; empty when something may."""
-        return () if self.found.valid else tuple(self.found.judgement["reasons"][0])
+        """Why the session is invalid; empty for a valid one."""
+        return () if self.comparison.valid else tuple(self.comparison.judgement["reasons"][0])
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader should know of the session."""
-        session = self.found.observed.session
-        judged = self.found.judgement.row(0, named=True)
-        runs = f"{judged['runs']} runs in {judged['rounds']} rounds, {judged['failed']} without values"
+        """How the session was measured, with its notes and warnings."""
+        session = self.comparison.observed.session
+        judgement = self.comparison.judgement.row(0, named=True)
+        runs = f"{judgement['runs']} runs in {judgement['rounds']} rounds, {judgement['failed']} without values"
         where = f"{session.hardware.cpu_model}, {session.threads} thread(s), {session.created_at[:10]}"
         ended = f"; ended: {session.stop_reason}" if session.stop_reason else ""
-        own = tuple(judged["reasons"]) if self.found.valid else ()
-        return (f"Measured: {runs}, on {where}{ended}.", *session.notes, *own)
+        warnings = tuple(judgement["reasons"]) if self.comparison.valid else ()
+        return (f"Measured: {runs}, on {where}{ended}.", *session.notes, *warnings)
 
     @property
     def ranking(self) -> pl.DataFrame:
-        """The recommendation as it is shown."""
+        """The columns of the recommendation that the notebook shows."""
         names = ("rank", "stack", "ratio", "low", "high", "p_best", "p_near", "regret_pct", "verdict", "n")
         return self.recommendation.table.select(*names)
 
     @property
     def excluded(self) -> pl.DataFrame:
-        """The stacks that were left out, and why."""
+        """The excluded stacks, with the unit and reason that excluded each."""
         return self.recommendation.excluded.select("stack", "unit", "reason")
 
     @property
     def justification(self) -> pl.DataFrame:
-        """The sentences, with how many runs stand behind each."""
+        """The sentences of the justification, with the number of runs behind each."""
         table = self.recommendation.justifications
         return table.select("type", "message", pl.col("runs").list.len().cast(pl.Int64).alias("n_runs"), "link")
 
     @property
-    def mixing(self) -> Mixing:
-        """The mix to be varied."""
-        return Mixing(self.found, self.config.request)
+    def mixing(self) -> LiveMix:
+        """The mix, with weights that can be changed."""
+        return LiveMix(self.comparison, self.config.request)
 
     def key_numbers(self) -> list[KeyNumber]:
-        """What stands below the answer."""
-        return of_recommendation(self.found, self.recommendation)
+        """The key numbers below the answer."""
+        return summary.list_key_numbers(self.comparison, self.recommendation)
 
     def next_steps(self) -> list[str]:
-        """What to do next."""
+        """At most three sentences on what to do next."""
         folder = "RUN/session" if self.config.live else "SESSION"
-        return next_steps.of_recommendation(self.found, self.recommendation, folder, live=self.config.live)
+        return summary.list_next_steps(self.comparison, self.recommendation, folder, live=self.config.live)
 
     def tables(self) -> list[tuple[Table, pl.DataFrame]]:
-        """What goes into the run folder."""
-        raw, found, said = self.found.observed, self.found, self.recommendation
-        tables = [(RUNS, raw.runs), (OBSERVATIONS, raw.values), (CHECKS, raw.checks)]
-        tables += [(EFFECTS, found.effects), (DRIFT, found.drift), (JUDGEMENTS, found.judgement)]
+        """The tables of the run folder."""
+        comparison, recommendation = self.comparison, self.recommendation
         return [
-            *tables,
-            (RECOMMENDATIONS, said.table),
-            (EXCLUDED, said.excluded),
-            (JUSTIFICATIONS, said.justifications),
+            (RUNS, comparison.observed.runs),
+            (OBSERVATIONS, comparison.observed.values),
+            (CHECKS, comparison.observed.checks),
+            (EFFECTS, comparison.effects),
+            (DRIFT, comparison.drift),
+            (JUDGEMENTS, comparison.judgement),
+            (RECOMMENDATIONS, recommendation.table),
+            (EXCLUDED, recommendation.excluded),
+            (JUSTIFICATIONS, recommendation.justifications),
         ]
 
     def check(self) -> pl.DataFrame:
-        """The invariants; raises when one is broken."""
-        return check_study(self.found, self.recommendation)
+        """Check the invariants.
+
+        Raises
+        ------
+        BrokenInvariantError
+            An invariant does not hold.
+        """
+        return check_study(self.comparison, self.recommendation)
 
 
-def verdict(study: Study) -> Literal["valid", "invalid"]:
-    """Is the run valid?"""
-    return "valid" if study.found.valid else "invalid"
+def decide_verdict(study: Study) -> Literal["valid", "invalid"]:
+    """The verdict of a study; older notebooks call this."""
+    return study.verdict
 
 
-def study(config: NotebookConfig, run: Run, own: type[Indicator] | None = None) -> Study:
-    """Measure or read a session, compare, recommend, and write the tables into the run folder.
+def build_study(config: NotebookConfig, run: Run, own: type[Indicator] | None = None) -> Study:
+    """Measure or read a session, compare its stacks, recommend one, and write the tables into the run folder.
 
     Parameters
     ----------
     config, run
-        What is asked for, and where it is kept.
+        The notebook's parameters, and its run folder.
     own
-        An indicator of the user's, measured beside those that are named; only live.
+        An indicator to measure beside the configured ones; only live.
 
     Raises
     ------
@@ -148,26 +253,62 @@ def study(config: NotebookConfig, run: Run, own: type[Indicator] | None = None) 
         A stack cannot be installed.
     """
     request = config.request
-    found = _measured(config, run, own) if config.live else _read(config, run)
-    made = Study(config, found, recommend(found, request))
-    for table, frame in made.tables():
+    comparison = _measure_live_session(config, run, own) if config.live else _read_session(config, run)
+    study = Study(config, comparison, recommend(comparison, request))
+    for table, frame in study.tables():
         run.write_table(table, frame)
-    return made
+    return study
 
 
-def _read(config: NotebookConfig, run: Run) -> Compared:
+def _read_session(config: NotebookConfig, run: Run) -> Comparison:
     folder = Path(config.session)
-    found = compared(observed(folder))  # First: it says best what is no session.
+    comparison = compare_session(load_observations(folder))  # Before add_input: its error for a wrong folder is better.
     run.add_input(folder / "session.json")
-    return found
+    return comparison
 
 
-def _measured(config: NotebookConfig, run: Run, own: type[Indicator] | None) -> Compared:
-    from workbench.indicators.running import starting
-    from workbench.indicators.running.progress import watcher
-    from workbench.indicators.shipped.registry import case_of
+def _measure_live_session(config: NotebookConfig, run: Run, own: type[Indicator] | None) -> Comparison:
+    from workbench.indicators.measurement import sessions
+    from workbench.indicators.measurement.session_progress import select_watcher
+    from workbench.indicators.shipped.registry import parse_case
 
-    cases = [case_of(text) for text in config.indicators] + ([Case.of(own)] if own is not None else [])
-    with watcher() as told:
-        outcome = starting.start(config.measured, cases=cases, out=run.folder / "session", watcher=told)
+    cases = [parse_case(text) for text in config.indicators] + ([Case.from_parameters(own)] if own is not None else [])
+    with select_watcher() as watcher:
+        outcome = sessions.start_session(config.measured, cases=cases, out=run.folder / "session", watcher=watcher)
     return outcome.compared
+
+
+class MixControls(WhatIfControls):
+    """Sliders, a sentence and a chart, bound to one `LiveMix`; works without a front end, too."""
+
+    def __init__(self, mixing: LiveMix) -> None:
+        import ipywidgets
+
+        super().__init__()
+        self.mixing = mixing
+        shared = slider_options(190, 480, ".2f")
+        self.sliders = {
+            name: ipywidgets.FloatSlider(
+                value=weight, min=0.0, max=1.0, step=0.05, description=name, tooltip=name, **shared
+            )
+            for name, weight in mixing.weights.items()
+        }
+        for name, slider in self.sliders.items():
+            slider.observe(lambda change, name=name: self._apply_move(name, change["new"]), "value")
+        self.update_answer()
+
+    def format_answer(self) -> str:
+        """The recommendation for the current weights."""
+        return self.mixing.recommendation.answer.sentence
+
+    def build_chart(self) -> Any:
+        """The ranking over the current mix, without the chart's own sliders."""
+        return self.mixing.chart(sliders=False)
+
+    def list_controls(self) -> list[Any]:
+        """The sliders, one below the other."""
+        return list(self.sliders.values())
+
+    def _apply_move(self, name: str, weight: float) -> None:
+        self.mixing.set_weights({name: weight})
+        self.redraw()

@@ -1,13 +1,9 @@
-"""The tables of the area. `runs` and `observations` are raw, read from the archive; the others follow from them alone.
-
-A run that failed has no values: its row in `runs` says why, and it has none in `observations`. Ratios are baseline over
-stack in time (stack over baseline where higher is better): above 1 is better, always.
-"""
+"""Tables of the area: runs, effects and judgements, recommendations, and answers of the database."""
 
 from __future__ import annotations
 
-from workbench.indicators.contract import USAGE
-from workbench.tables import Column, Table
+from workbench.core.tables import Column, Table
+from workbench.indicators.contract.indicator import USAGE
 
 _USAGE_UNITS = {"ru_utime": "s", "ru_stime": "s", "ru_maxrss": "KiB"}
 _RUN = (
@@ -17,7 +13,7 @@ _RUN = (
 )
 _WHAT = (
     Column("round", "int", "The round: all arms of a case were run in it, in random order."),
-    Column("arm", "str", "The side: a stack, or the control."),
+    Column("arm", "str", "The arm: a stack, or the control."),
     Column("case", "str", "The indicator, with parameters that differ from their defaults."),
 )
 
@@ -91,7 +87,7 @@ EFFECTS = Table(
     (
         Column("session_id", "str", "The session."),
         Column("metric", "str", "What is compared."),
-        Column("arm", "str", "The side that is compared with the baseline."),
+        Column("arm", "str", "The arm that is compared with the baseline."),
         Column("stack", "str", "Name of its stack."),
         Column("baseline", "str", "The arm it is compared with."),
         Column("control", "bool", "The arm is the baseline's stack once more: any difference is made up."),
@@ -141,5 +137,207 @@ JUDGEMENTS = Table(
         Column("runs", "int", "Runs that were done."),
         Column("failed", "int", "Runs without values."),
         Column("hosts_changed", "bool", "A change of the machine was seen on the baseline."),
+    ),
+)
+
+
+_SESSION_COLUMN = Column("session_id", "str", "The session.")
+_STACK_COLUMN = Column("stack", "str", "Name of the stack.")
+_KEY_COLUMN = Column("stack_key", "str", "Hash of its lock, Python and platform.")
+
+RECOMMENDATIONS = Table(
+    "recommendations",
+    "One row per stack that no constraint left out, the best score first.",
+    ("session_id", "stack"),
+    (
+        _SESSION_COLUMN,
+        Column("rank", "int", "Place by score, from 1."),
+        _STACK_COLUMN,
+        _KEY_COLUMN,
+        Column("arm", "str", "Its arm of the session; null if it was not measured.", nullable=True),
+        Column("baseline", "bool", "It is the baseline."),
+        Column("recommended", "bool", "It is the answer."),
+        Column("score", "float", "Sum of the scores of all steps, as logarithms."),
+        Column("ratio", "float", "How many times better than the baseline over the mix.", nullable=True),
+        Column("low", "float", "Low end of the interval.", nullable=True),
+        Column("high", "float", "High end of the interval.", nullable=True),
+        Column("level", "float", "Confidence of the interval.", unit="share"),
+        Column("n", "int", "Rounds in which it and the baseline have all values of the mix.", unit="rounds"),
+        Column("p_best", "float", "Chance that its score is the highest.", unit="share", nullable=True),
+        Column("p_near", "float", "Chance that it is within the margin of the highest.", unit="share", nullable=True),
+        Column("regret_pct", "float", "Expected loss against the highest.", unit="%", nullable=True),
+        Column("verdict", "str", "FASTER, SLOWER, SAME or UNDECIDED over the mix; BASELINE."),
+        Column("rounds_needed", "int", "UNDECIDED: rounds that would likely decide.", nullable=True),
+        Column("predicted", "bool", "From stacks that share its versions, not from runs of its own."),
+    ),
+)
+
+EXCLUDED = Table(
+    "excluded",
+    "One row per stack that was left out, and why.",
+    ("session_id", "stack"),
+    (
+        _SESSION_COLUMN,
+        _STACK_COLUMN,
+        _KEY_COLUMN,
+        Column("unit", "str", "The unit that left it out."),
+        Column("reason", "str", "Why, as a sentence."),
+        Column("link", "str", "Where to see it.", nullable=True),
+        Column("runs", "list[str]", "The runs behind it, as paths below the session's folder."),
+    ),
+)
+
+JUSTIFICATIONS = Table(
+    "justifications",
+    "One row per sentence of the justification.",
+    ("session_id", "number"),
+    (
+        _SESSION_COLUMN,
+        Column("number", "int", "Place, from 1."),
+        Column("stack", "str", "The stack it is about; null for the session.", nullable=True),
+        Column("type", "str", "INFO, WARNING or ERROR."),
+        Column("message", "str", "The sentence."),
+        Column("link", "str", "Where to see it: a path below the session's folder, or an address.", nullable=True),
+        Column("package_name", "str", "The package it is about.", nullable=True),
+        Column("version_range", "str", "Its versions.", nullable=True),
+        Column("metric", "str", "The metric it is about; `mix` for all of them.", nullable=True),
+        Column("effect_pct", "float", "How much better than the baseline.", unit="%", nullable=True),
+        Column("low_pct", "float", "Low end of its interval.", unit="%", nullable=True),
+        Column("high_pct", "float", "High end of its interval.", unit="%", nullable=True),
+        Column("n_rounds", "int", "Rounds behind it.", unit="rounds", nullable=True),
+        Column("runs", "list[str]", "The runs behind it, as paths below the session's folder."),
+        Column("hardware", "str", "The machine they were measured on.", nullable=True),
+    ),
+)
+
+PROPOSALS = Table(
+    "proposals",
+    "One row per stack that is worth measuring next.",
+    ("session_id", "stack"),
+    (
+        _SESSION_COLUMN,
+        Column("place", "int", "Order in which they were drawn, from 1."),
+        _STACK_COLUMN,
+        _KEY_COLUMN,
+        Column("ratio", "float", "Predicted ratio to the baseline."),
+        Column("low", "float", "Low end of its interval."),
+        Column("high", "float", "High end of its interval."),
+        Column("n", "int", "Rounds it was measured in so far.", unit="rounds"),
+    ),
+)
+
+
+_STORED_SESSION_COLUMN = Column("session_id", "str", "The session.")
+_STORED_RUNS_COLUMN = Column("runs", "int", "Runs that are kept.")
+_STORED_FAILED_COLUMN = Column("failed", "int", "Of these, runs without values.")
+
+SESSIONS = Table(
+    "sessions",
+    "One row per session.",
+    ("session_id",),
+    (
+        _STORED_SESSION_COLUMN,
+        Column("created_at", "str", "When it was planned, UTC."),
+        Column("backend", "str", "process, kubernetes, imported or simulated."),
+        Column("design", "str", "rounds (arms in turn), or blocks: no pairs, so no verdicts."),
+        Column("baseline", "str", "The arm that others are compared with."),
+        Column("arms", "int", "Stacks, the control among them."),
+        Column("cases", "int", "Indicators with their parameters."),
+        _STORED_RUNS_COLUMN,
+        _STORED_FAILED_COLUMN,
+        Column("rounds_done", "int", "Rounds that were done.", unit="rounds"),
+        Column("cpu_model", "str", "The machine's processor."),
+        Column("ended_at", "str", "End, UTC; null while it goes on.", nullable=True),
+        Column("stop_reason", "str", "Why it ended.", nullable=True),
+    ),
+)
+
+STACKS = Table(
+    "stacks",
+    "One row per session and arm.",
+    ("session_id", "arm"),
+    (
+        _STORED_SESSION_COLUMN,
+        Column("arm", "str", "The arm: a stack, or the control."),
+        Column("stack", "str", "Name of the stack."),
+        Column("stack_key", "str", "Hash of its lock, Python and platform."),
+        Column("copy_number", "int", "0; above, another environment of the same lock."),
+        Column("python", "str", "Version of Python."),
+        Column("platform", "str", "Platform, where it was told.", nullable=True),
+        Column("packages", "int", "Packages in the lock."),
+        _STORED_RUNS_COLUMN,
+        _STORED_FAILED_COLUMN,
+    ),
+)
+
+INDICATORS = Table(
+    "indicators",
+    "One row per version of an indicator; versions are never compared.",
+    ("indicator", "indicator_version"),
+    (
+        Column("indicator", "str", "Its name."),
+        Column("indicator_version", "str", "Hash of declaration and script."),
+        Column("table_name", "str", "Its typed table; null where no session declared it.", nullable=True),
+        Column("sessions", "int", "Sessions with runs of it."),
+        _STORED_RUNS_COLUMN,
+        _STORED_FAILED_COLUMN,
+    ),
+)
+
+FAILURES = Table(
+    "failures",
+    "One row per run that has no values, or that did not pass its own checks.",
+    ("inspection_id", "run"),
+    (
+        _STORED_SESSION_COLUMN,
+        Column("inspection_id", "str", "One arm and one case of it."),
+        Column("run", "int", "Number of the run in its inspection."),
+        Column("arm", "str", "The arm."),
+        Column("case", "str", "The indicator with its parameters."),
+        Column("status", "str", "ok (with failed checks), or why there are no values."),
+        Column("reason", "str", "More about that.", nullable=True),
+        Column("failed_checks", "list[str]", "The checks that did not pass, in words."),
+        Column("exit_code", "int", "Exit code; null when a signal ended it.", nullable=True),
+        Column("signal", "int", "Signal that ended it.", nullable=True),
+        Column("started_at", "str", "Start, UTC."),
+    ),
+)
+
+PACKAGES = Table(
+    "packages",
+    "One row per package of a stack.",
+    ("stack_key", "package"),
+    (
+        Column("stack_key", "str", "Hash of the stack's lock, Python and platform."),
+        Column("package", "str", "Name of the package."),
+        Column("version", "str", "Its version."),
+    ),
+)
+
+STACK_PACKAGES = Table(
+    "packages",
+    "One row per package of each stack, measured or not.",
+    ("stack", "package"),
+    (
+        Column("stack", "str", "Name of the stack."),
+        Column("stack_key", "str", "Hash of its lock, Python and platform."),
+        Column("arm", "str", "Its arm of the session; null if it was not measured.", nullable=True),
+        Column("package", "str", "Name of the package."),
+        Column("version", "str", "Its version."),
+        Column("newest_upload", "str", "Upload time of its newest file.", nullable=True),
+        Column("yanked", "bool", "Whether a file was yanked; null if the index does not say.", nullable=True),
+    ),
+)
+
+TRIED = Table(
+    "tried",
+    "One row per field of the document of a single run.",
+    ("field",),
+    (
+        Column("field", "str", "Name of the field."),
+        Column("role", "str", "parameter, result or check."),
+        Column("value", "str", "Its value.", nullable=True),
+        Column("unit", "str", "Its unit."),
+        Column("about", "str", "Its description."),
     ),
 )

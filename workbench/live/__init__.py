@@ -1,6 +1,6 @@
-"""Notebooks live: a panel with settings, runs and results over `workbench run`; the run folder is its only store.
+"""Live notebooks in JupyterLab: settings, run button, runs and results around `workbench run`.
 
-Headless nothing of it is imported but this file: `configured` then checks the parameters, and that is all.
+Headless, `configure_notebook` only validates the parameters, and the panel is not imported.
 """
 
 from __future__ import annotations
@@ -15,41 +15,41 @@ if TYPE_CHECKING:
 
 
 def is_live() -> bool:
-    """May somebody look at this cell now? By the same test that charts are drawn by."""
-    from workbench.renderer import in_kernel, is_headless
+    """Whether the notebook is live; the same test as for charts."""
+    from workbench.charts.renderer import is_headless, is_in_kernel
 
-    return not is_headless() and in_kernel()
+    return not is_headless() and is_in_kernel()
 
 
-def configured(area: str, model: type[Config], given: Mapping[str, Any]) -> Config:
-    """The notebook's settings, checked; live, below a panel that shows them, changes them and runs the notebook.
+def configure_notebook(area: str, model: type[Config], given: Mapping[str, Any]) -> Config:
+    """Validate the settings of a notebook; live, show a panel to change them and to run the notebook.
 
     Parameters
     ----------
     area
-        Name of the notebook's runs, as in `runs.current`.
+        Area of the runs, as in `current_run`.
     model
-        What may be set; each field is a parameter of the notebook.
+        Pydantic model of the settings; each field is a parameter of the notebook.
     given
-        The notebook's `globals()`, which hold the parameters.
+        The notebook's `globals()`, with the parameters.
 
     Returns
     -------
-    An instance of `model`: headless from `given`; live what the panel shows now. The panel keeps its changes when the
-    cell is run again, until the parameters cell itself changes.
+    An instance of `model`: headless from `given`, live from the panel. The panel keeps its values when the cell runs
+    again, until the parameters cell changes.
 
     Raises
     ------
     ConfigError
         A parameter is missing, or the model refuses a value.
     """
-    from workbench.live.checking import checked, taken
+    from workbench.live.form import select_values, validate_values
 
-    values = taken(model, given)
+    values = select_values(model, given)
     if not is_live():
-        return checked(model, values, area)
-    from workbench.live.panel import panel_of
+        return validate_values(model, values, area)
+    from workbench.live.panel import get_panel
 
-    panel = panel_of(area, model, values)
+    panel = get_panel(area, model, values)
     panel.show()
-    return checked(model, panel.values(), area)
+    return validate_values(model, panel.read_values(), area)

@@ -1,29 +1,234 @@
-"""The form: an input for each field of a notebook's model, its meaning beside it, what is wrong beneath it."""
+"""Form of a notebook's settings: fields from its model, inputs, validation of their values."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin
 
-from workbench.formats import escape
-from workbench.live import fields
-from workbench.live.checking import WHOLE
-from workbench.live.fields import Field
-from workbench.live.picker import Picker
+from workbench.core.errors import ConfigError, WorkbenchError
+from workbench.core.formats import escape_html
+from workbench.live.file_picker import FilePicker, Pick
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from pydantic.fields import FieldInfo
+
+    from workbench.execution.parameters import Parameter
+
+    Config = TypeVar("Config", bound=BaseModel)
+
+WHOLE_MODEL = ""
+"""Key of a problem that belongs to no single field."""
+_MAX_VALUE_CHARS = 80
+
+
+def select_values(model: type[BaseModel], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Select the values of a model's fields from a notebook's names.
+
+    Raises
+    ------
+    ConfigError
+        A name is missing.
+    """
+    if missing := [name for name in model.model_fields if name not in given]:
+        do = "run the parameters cell first, or add them to it"
+        raise ConfigError("the notebook lacks parameters", where="parameters cell", found=missing, do=do)
+    return {name: given[name] for name in model.model_fields}
+
+
+def validate_values(model: type[Config], values: Mapping[str, Any], where: str) -> Config:
+    """Validate values by a model.
+
+    Raises
+    ------
+    ConfigError
+        A value is invalid; the error lists all problems.
+    """
+    config, problems = check_values(model, values)
+    if config is None:
+        lines = "\n".join(f"{name}: {text}" if name else text for name, text in problems.items())
+        raise ConfigError(
+            lines, where=f"parameters of {where}", do="change them in the panel, or in the parameters cell"
+        )
+    return config
+
+
+def check_values(model: type[Config], values: Mapping[str, Any]) -> tuple[Config | None, dict[str, str]]:
+    """The validated model, or the problems by field (`WHOLE_MODEL` for those of no single field).
+
+    Examples
+    --------
+    >>> import pydantic
+    >>> class Settings(pydantic.BaseModel):
+    ...     rows: int = pydantic.Field(ge=1)
+    >>> check_values(Settings, {"rows": 0})
+    (None, {'rows': 'must be greater than or equal to 1; found 0'})
+    """
+    from pydantic import ValidationError
+
+    try:
+        return model(**values), {}
+    except ValidationError as error:
+        problems: dict[str, str] = {}
+        for detail in error.errors(include_url=False):
+            name = str(detail["loc"][0]) if detail["loc"] else WHOLE_MODEL
+            text = _format_finding(detail)
+            problems[name] = f"{problems[name]}; {text}" if name in problems else text
+        return None, problems
+    except WorkbenchError as error:
+        # Validators may raise these, which pydantic does not catch.
+        return None, {WHOLE_MODEL: str(error)}
+
+
+def _format_finding(detail: Any) -> str:
+    """An error of pydantic in our wording."""
+    text = str(detail["msg"])
+    if detail["type"] == "value_error":
+        return text.removeprefix("Value error, ")
+    text = text.replace("Input should be", "must be").replace("String should have", "must have")
+    text = text.replace("List should have", "must have")
+    place = "".join(f", entry {part + 1}" for part in detail["loc"][1:] if isinstance(part, int))
+    found = repr(detail.get("input"))
+    found = found if len(found) <= _MAX_VALUE_CHARS else found[: _MAX_VALUE_CHARS - 1] + "…"
+    return f"{text[:1].lower()}{text[1:]}; found {found}{place}"
+
+
+Kind = Literal["choice", "truth", "whole", "number", "text", "list"]
+_KIND_OF_TYPE: dict[Any, Kind] = {bool: "truth", int: "whole", float: "number", str: "text"}
+
+
+@dataclass(frozen=True)
+class Field:
+    """One line of the form.
+
+    Attributes
+    ----------
+    kind
+        choice (of `choices`), truth, whole, number, text, or list (of `item`, one per line).
+    optional
+        Whether it may be empty, for null.
+    low, high
+        Inclusive bounds; null for none. Exclusive bounds of the model count as inclusive here.
+    """
+
+    name: str
+    kind: Kind
+    help: str
+    optional: bool = False
+    choices: tuple[Any, ...] = ()
+    low: float | None = None
+    high: float | None = None
+    item: Any = str
+    pick: Pick | None = None
+
+
+def list_fields(model: type[BaseModel], declared: Iterable[Parameter] = ()) -> tuple[Field, ...]:
+    """Fields of the form in the model's order, with the comment of the parameters cell or the model's description."""
+    comments: Mapping[str, str] = {item.name: item.comment for item in declared if item.comment}
+    return tuple(
+        _build_field(name, info, comments.get(name) or info.description or "")
+        for name, info in model.model_fields.items()
+    )
+
+
+def _build_field(name: str, info: FieldInfo, words: str) -> Field:
+    kind, optional = _split_optional(info.annotation)
+    low, high = _read_bounds(info.metadata)
+    pick = next((one for one in info.metadata if isinstance(one, Pick)), None)
+    if get_origin(kind) is Literal:
+        return Field(name, "choice", words, optional, choices=get_args(kind))
+    if get_origin(kind) is list:
+        (item,) = get_args(kind)
+        return Field(name, "list", words, optional, item=_strip_annotation(item), pick=pick)
+    return Field(name, _KIND_OF_TYPE.get(kind, "text"), words, optional, low=low, high=high, pick=pick)
+
+
+def _strip_annotation(kind: Any) -> Any:
+    """The type inside of `Annotated`."""
+    return get_args(kind)[0] if get_origin(kind) is typing.Annotated else kind
+
+
+def _split_optional(kind: Any) -> tuple[Any, bool]:
+    if get_origin(kind) not in (Union, UnionType):
+        return kind, False
+    others = [one for one in get_args(kind) if one is not type(None)]
+    return _strip_annotation(others[0]), len(others) < len(get_args(kind))
+
+
+def _read_bounds(metadata: Iterable[Any]) -> tuple[float | None, float | None]:
+    low = high = None
+    for one in metadata:
+        low = next((bound for bound in (getattr(one, "ge", None), getattr(one, "gt", None)) if bound is not None), low)
+        high = next(
+            (bound for bound in (getattr(one, "le", None), getattr(one, "lt", None)) if bound is not None), high
+        )
+    return low, high
+
+
+def format_field_value(field: Field, value: Any) -> Any:
+    """A value as its input widget has it: text, empty for null, a line per list item.
+
+    Examples
+    --------
+    >>> format_field_value(Field("a", "list", ""), ["x", "y"]), format_field_value(Field("b", "number", ""), None)
+    ('x\\ny', '')
+    """
+    if field.kind == "list":
+        # The cell or an older run may have another type.
+        return "\n".join(map(str, value if isinstance(value, list | tuple) else [] if value is None else [value]))
+    if field.kind in ("choice", "truth"):
+        return value
+    return "" if value is None else str(value)
+
+
+def parse_field_value(field: Field, input_value: Any) -> Any:
+    """The value of an input widget; text that cannot be parsed is returned as text, for the model to refuse.
+
+    Examples
+    --------
+    >>> parse_field_value(Field("a", "list", "", item=int), "1\\n\\n2")
+    [1, 2]
+    >>> parse_field_value(Field("b", "number", "", optional=True), " ") is None
+    True
+    >>> parse_field_value(Field("c", "whole", ""), "many")
+    'many'
+    """
+    if field.kind == "list":
+        return [_parse_typed_text(field.item, line.strip()) for line in str(input_value).splitlines() if line.strip()]
+    if field.kind == "choice" or isinstance(input_value, bool):
+        return input_value
+    if field.optional and not str(input_value).strip():
+        return None
+    return _parse_typed_text({"whole": int, "number": float}.get(field.kind, str), str(input_value))
+
+
+def _parse_typed_text(kind: Any, text: str) -> Any:
+    from workbench.execution import parameter_types
+
+    if kind is str:
+        return text
+    try:
+        return parameter_types.parse_value(kind, text)
+    except (ValueError, TypeError):
+        return text
+
 
 LABEL_PX = 165
-_MOST_LINES = 6
+_MAX_LINES = 6
 
 
 class Form:
-    """Inputs for fields; nothing here needs a front end: without one they are objects that nobody types into.
+    """Input widgets of the fields; works without a front end.
 
     Attributes
     ----------
     inputs
-        The widget of each field, by name.
+        Widgets by field name.
     """
 
     def __init__(self, plan: Sequence[Field], values: Mapping[str, Any], base: Path) -> None:
@@ -31,85 +236,85 @@ class Form:
 
         self.plan = {field.name: field for field in plan}
         self.base = base
-        self.inputs: dict[str, Any] = {field.name: _input(field, values[field.name]) for field in plan}
+        self.inputs: dict[str, Any] = {field.name: _create_input(field, values[field.name]) for field in plan}
         self.problems: dict[str, Any] = {name: ipywidgets.HTML() for name in self.plan}
         self.whole = ipywidgets.HTML()
         self._changed: Callable[[], None] | None = None
         self._quiet = False
         for widget in self.inputs.values():
-            widget.observe(lambda _: self._tell(), "value")
+            widget.observe(lambda _: self._notify_change(), "value")
 
     def on_change(self, call: Callable[[], None]) -> None:
-        """Call this when somebody changed a field."""
+        """Register a callback for changes."""
         self._changed = call
 
-    def values(self) -> dict[str, Any]:
-        """What the inputs hold, by field; not checked."""
-        return {name: fields.read(field, self.inputs[name].value) for name, field in self.plan.items()}
+    def read_values(self) -> dict[str, Any]:
+        """Values by field, not validated."""
+        return {name: parse_field_value(field, self.inputs[name].value) for name, field in self.plan.items()}
 
-    def set(self, values: Mapping[str, Any]) -> list[str]:
-        """Put values into the inputs; names without an input are left out. Told once.
+    def set_values(self, values: Mapping[str, Any]) -> list[str]:
+        """Set the values of inputs; notifies once, ignores unknown names.
 
-        Gives the names whose inputs cannot hold the value: a choice that is no longer offered, a number out of bounds.
+        Returns the names whose inputs cannot have the value: an unknown choice, a number out of bounds.
         """
         known = {name: value for name, value in values.items() if name in self.inputs}
-        with self._silently():
+        with self._pause_notifications():
             for name, value in known.items():
-                _put(self.inputs[name], self.plan[name], value)
-        self._tell()
-        held = self.values()
-        return [name for name, value in known.items() if held[name] != value]
+                _set_input_value(self.inputs[name], self.plan[name], value)
+        self._notify_change()
+        current = self.read_values()
+        return [name for name, value in known.items() if current[name] != value]
 
-    def say(self, problems: Mapping[str, str]) -> None:
-        """Show what is wrong, each beneath its field."""
+    def show_problems(self, problems: Mapping[str, str]) -> None:
+        """Show each problem below its field."""
         for name, place in self.problems.items():
-            place.value = _problem(problems.get(name, ""))
-        self.whole.value = _problem(problems.get(WHOLE, ""))
+            place.value = _render_problem(problems.get(name, ""))
+        self.whole.value = _render_problem(problems.get(WHOLE_MODEL, ""))
 
     def box(self) -> Any:
-        """The form, in as many columns as there is room for."""
+        """The form as a widget with as many columns as fit."""
         import ipywidgets
 
         grid = ipywidgets.GridBox(
-            [self._line(field) for field in self.plan.values()],
+            [self._build_line(field) for field in self.plan.values()],
             layout=ipywidgets.Layout(
                 grid_template_columns="repeat(auto-fill, minmax(min(420px, 100%), 1fr))", grid_gap="2px 28px"
             ),
         )
         return ipywidgets.VBox([grid, self.whole])
 
-    def _line(self, field: Field) -> Any:
+    def _build_line(self, field: Field) -> Any:
         import ipywidgets
 
         widget = self.inputs[field.name]
         parts = [widget]
         if field.pick:
-            picker = Picker(
-                field.pick, self.base, lambda: self._picked_from(field), lambda text: self._pick(field, text)
+            picker = FilePicker(
+                field.pick, self.base, lambda: self._read_path_text(field), lambda text: self._set_path(field, text)
             )
             parts = [ipywidgets.HBox([widget, picker.button]), picker.place]
-        words = ipywidgets.HTML(f'<div class="wb-help">{escape(field.help)}</div>')
+        words = ipywidgets.HTML(f'<div class="wb-help">{escape_html(field.help)}</div>')
         line = ipywidgets.VBox([*parts, words, self.problems[field.name]])
         line.add_class("wb-line")
         return line
 
-    def _picked_from(self, field: Field) -> str:
+    def _read_path_text(self, field: Field) -> str:
         lines = str(self.inputs[field.name].value).splitlines()
         return lines[-1] if lines else ""
 
-    def _pick(self, field: Field, text: str) -> None:
+    def _set_path(self, field: Field, text: str) -> None:
         widget = self.inputs[field.name]
         if field.kind == "list":
             old = [line for line in widget.value.splitlines() if line.strip()]
             text = "\n".join([*old, *([text] if text not in old else [])])
         widget.value = text
 
-    def _tell(self) -> None:
+    def _notify_change(self) -> None:
         if self._changed and not self._quiet:
             self._changed()
 
     @contextlib.contextmanager
-    def _silently(self) -> Iterator[None]:
+    def _pause_notifications(self) -> Iterator[None]:
         self._quiet = True
         try:
             yield
@@ -117,12 +322,12 @@ class Form:
             self._quiet = False
 
 
-def _problem(text: str) -> str:
-    # The role makes screen readers say it when it appears.
-    return f'<div class="wb-problem" role="alert">{escape(text)}</div>' if text else ""
+def _render_problem(text: str) -> str:
+    # The role makes screen readers announce it.
+    return f'<div class="wb-problem" role="alert">{escape_html(text)}</div>' if text else ""
 
 
-def _input(field: Field, value: Any) -> Any:
+def _create_input(field: Field, value: Any) -> Any:
     import ipywidgets
 
     shared: dict[str, Any] = {
@@ -131,7 +336,7 @@ def _input(field: Field, value: Any) -> Any:
         "style": {"description_width": f"{LABEL_PX}px"},
         "layout": ipywidgets.Layout(width="auto", flex="1 1 auto", min_width="0"),
     }
-    # What a bounded input or a list of choices cannot hold is shown as it stands in the cell, for the model to refuse.
+    # Values that a bounded input cannot have are shown as text, for the model to refuse.
     if field.kind == "truth" and isinstance(value, bool):
         return ipywidgets.Checkbox(value=value, indent=True, **shared)
     if field.kind == "choice":
@@ -140,20 +345,22 @@ def _input(field: Field, value: Any) -> Any:
         options = [("" if one is None else str(one), one) for one in choices]
         return ipywidgets.Dropdown(options=options, value=value, **shared)
     if field.kind == "list":
-        text = fields.shown(field, value)
-        lines = max(1, min(_MOST_LINES, len(text.splitlines())))
+        text = format_field_value(field, value)
+        lines = max(1, min(_MAX_LINES, len(text.splitlines())))
         placeholder = "one a line"
         return ipywidgets.Textarea(value=text, rows=lines, placeholder=placeholder, continuous_update=False, **shared)
-    if (bounded := _bounded(field, value)) is not None:
+    if (bounded := _create_bounded_input(field, value)) is not None:
         kind, limits = bounded
         return kind(value=value, **limits, **shared)
-    # Told when it is left or Enter is pressed: half a path would be checked at every key.
+    # Updated on Enter or blur, not at each key, so that unfinished paths are not validated.
     placeholder = "empty: none" if field.optional else ""
-    return ipywidgets.Text(value=fields.shown(field, value), placeholder=placeholder, continuous_update=False, **shared)
+    return ipywidgets.Text(
+        value=format_field_value(field, value), placeholder=placeholder, continuous_update=False, **shared
+    )
 
 
-def _bounded(field: Field, value: Any) -> tuple[Any, dict[str, Any]] | None:
-    """A number's input with bounds; null where one of them is missing, or the value is not within."""
+def _create_bounded_input(field: Field, value: Any) -> tuple[Any, dict[str, Any]] | None:
+    """A bounded number input and its limits; null without both bounds, or when the value is outside."""
     import ipywidgets
 
     kinds = (int,) if field.kind == "whole" else (int, float)
@@ -166,10 +373,10 @@ def _bounded(field: Field, value: Any) -> tuple[Any, dict[str, Any]] | None:
     return (ipywidgets.BoundedFloatText, {"min": field.low, "max": field.high}) if field.kind == "number" else None
 
 
-def _put(widget: Any, field: Field, value: Any) -> None:
-    held = fields.shown(field, value)
+def _set_input_value(widget: Any, field: Field, value: Any) -> None:
+    content = format_field_value(field, value)
     if isinstance(widget.value, int | float) and not isinstance(widget.value, bool) and field.kind != "choice":
-        held = value if isinstance(value, int | float) else widget.value
-    # A choice that this version does not know is not offered.
+        content = value if isinstance(value, int | float) else widget.value
+    # Unknown choices are refused by the widget.
     with contextlib.suppress(Exception):
-        widget.value = held
+        widget.value = content

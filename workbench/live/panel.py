@@ -1,52 +1,111 @@
-"""The panel of a notebook: its settings as a form, a run button, its runs, and what one of them found.
-
-It keeps nothing of its own: runs, their settings and their progress are read from run folders, so that a kernel that is
-restarted shows the same.
-"""
+"""Panel of a notebook: settings, run button, table of runs, results of the chosen run."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench import notebooks, parameters, runs
-from workbench.errors import WorkbenchError
-from workbench.formats import escape, moment
-from workbench.live import fields, grid, past, process
-from workbench.live.checking import examined
-from workbench.live.form import Form
-from workbench.live.results import Results
-from workbench.live.running import RunBar
+from workbench.core.errors import WorkbenchError
+from workbench.core.formats import escape_html, format_duration, format_moment
+from workbench.core.paths import default_out
+from workbench.execution import discovery, parameters
+from workbench.live import form, result_widgets, run_control
+from workbench.live.form import Form, check_values
+from workbench.live.result_widgets import ResultsView
+from workbench.live.run_control import RunBar
+from workbench.runs import run_folder
 
 if TYPE_CHECKING:
+    import polars as pl
     from pydantic import BaseModel
+
+ANSWER_CHARS = 300
+
+
+def build_run_table(found: Sequence[run_folder.Run]) -> pl.DataFrame:
+    """Table of runs, newest first: `when`, `status`, `verdict` (nullable), `took`, `answer` (nullable), `run`."""
+    import polars as pl
+
+    names = ("when", "status", "verdict", "took", "answer", "run")
+    rows = [
+        (
+            format_moment(str(run.record["started_at"])),
+            run.state + (", by hand" if run.record.get("command") == "live" else ""),
+            run.verdict,
+            format_duration(_read_duration_s(run)),
+            (run.answer or _format_failure(run) or "")[:ANSWER_CHARS] or None,
+            run.run_id,
+        )
+        for run in found
+    ]
+    return pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String()), orient="row")
+
+
+def _read_duration_s(run: run_folder.Run) -> float | None:
+    took = run.record.get("duration_s")
+    return took if isinstance(took, int | float) and not isinstance(took, bool) else None
+
+
+def _format_failure(run: run_folder.Run) -> str | None:
+    failure = run.record.get("failure")
+    return f"{failure.get('error_name')}: {failure.get('error')}".split("\n")[0] if isinstance(failure, dict) else None
+
+
+def read_run_settings(run: run_folder.Run, known: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """Settings of a run whose names are in `known`, and its other names."""
+    config = run.record.get("config")
+    config = config if isinstance(config, dict) else {}
+    return {name: config[name] for name in known if name in config}, sorted({*config} - {*known})
+
+
+def build_run_command(notebook: Path, defaults: Mapping[str, Any], values: Mapping[str, Any]) -> str:
+    """The command line that runs the notebook with these values.
+
+    Examples
+    --------
+    >>> build_run_command(Path("notebooks/01_speedup.ipynb"), {"top": 12, "mode": "pair"}, {"top": 5, "mode": "pair"})
+    'workbench run 01_speedup -p top=5'
+    """
+    given = select_changes(defaults, values)
+    return discovery.RunPlan(notebook, None, parameters.ResolvedValues(dict(values), given)).command
+
+
+def select_changes(defaults: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that differ from the defaults."""
+    return {name: value for name, value in values.items() if name not in defaults or defaults[name] != value}
+
+
+def find_last_finished_run(found: Sequence[run_folder.Run]) -> run_folder.Run | None:
+    """The newest run that succeeded."""
+    return next((run for run in found if run.status == "succeeded"), None)
+
 
 _panels: dict[str, Panel] = {}
 _NOTEBOOK_VARIABLE = "JPY_SESSION_NAME"
 
 
-def panel_of(area: str, model: type[BaseModel], values: Mapping[str, Any]) -> Panel:
-    """This kernel's panel of an area; a new one when the parameters cell, or the model, is no longer what it was."""
+def get_panel(area: str, model: type[BaseModel], values: Mapping[str, Any]) -> Panel:
+    """The panel of an area in this kernel; a new one after a change of the parameters cell or of the model."""
     panel = _panels.get(area)
     if panel is None or panel.model is not model or panel.cell != dict(values):
-        panel = _panels[area] = Panel(area, model, values, notebook=notebook_of(area))
+        panel = _panels[area] = Panel(area, model, values, notebook=find_notebook(area))
     return panel
 
 
-def notebook_of(area: str, folder: Path | None = None) -> Path | None:
-    """The file of the notebook that this kernel belongs to: the one that Jupyter names, else the area's in its folder.
+def find_notebook(area: str, folder: Path | None = None) -> Path | None:
+    """File of this kernel's notebook: by Jupyter's session name, else the area's notebook in the folder.
 
-    Null when there is none: then nothing can be run from the panel.
+    Null when there is none; the panel then cannot start runs.
     """
     folder = folder or Path.cwd()
     if named := os.environ.get(_NOTEBOOK_VARIABLE):
         path = folder / Path(named).name
         if path.suffix == ".ipynb" and path.is_file():
             return path
-    found = sorted(path for path in folder.glob("*.ipynb") if notebooks.area_of(path).lstrip("_") == area)
+    found = sorted(path for path in folder.glob("*.ipynb") if discovery.area_from_path(path).lstrip("_") == area)
     return found[0] if found else None
 
 
@@ -56,15 +115,15 @@ class Panel:
     Parameters
     ----------
     area
-        Name of its runs.
+        Area of the runs.
     model
-        What may be set.
+        Pydantic model of the settings.
     values
-        What the parameters cell holds.
+        Values of the parameters cell.
     notebook
-        Its file; null where it is not known.
+        File of the notebook; null when unknown.
     out
-        Where runs lie; `runs.default_out()` without it.
+        Folder of the runs; by default `default_out()`.
     """
 
     def __init__(
@@ -79,145 +138,146 @@ class Panel:
         import ipywidgets
 
         self.model, self.cell, self.notebook = model, dict(values), notebook
-        self.out = out or runs.default_out()
-        # `workbench run` files a run under the name of the notebook's file, which a copy has changed.
-        self.areas = tuple(dict.fromkeys([area, *([notebooks.area_of(notebook)] if notebook else [])]))
-        declared = _declared(notebook)
+        self.out = out or default_out()
+        # `workbench run` uses the file name as area, which differs for a copy of the notebook.
+        self.areas = tuple(dict.fromkeys([area, *([discovery.area_from_path(notebook)] if notebook else [])]))
+        declared = _read_declared_parameters(notebook)
         self.defaults = {item.name: item.default for item in declared}
-        self.form = Form(fields.fields(model, declared), values, notebook.parent if notebook else Path.cwd())
-        self.bar = RunBar(notebook or Path(), self.areas, self.out, self._ended)
-        self.results = Results()
-        self.found: list[runs.Run] = []
-        self.grid = grid.grid(past.table([]), caption="", selectable=True)
-        self.command = grid.copied("")
+        self.form = Form(form.list_fields(model, declared), values, notebook.parent if notebook else Path.cwd())
+        self.bar = RunBar(notebook or Path(), self.areas, self.out, self._on_run_end)
+        self.results = ResultsView()
+        self.found: list[run_folder.Run] = []
+        self.grid = result_widgets.create_grid(build_run_table([]), caption="", selectable=True)
+        self.command = result_widgets.create_copy_widget("")
         self.reading = ipywidgets.HTML()
         auto = ipywidgets.Layout(width="auto")
         self.back = ipywidgets.Button(description="Back to the cell's values", layout=auto)
         self.last = ipywidgets.Button(description="Last run's settings: use", layout=auto)
-        self.refresh = ipywidgets.Button(description="Look again", tooltip="Read the runs anew", layout=auto)
+        self.refresh = ipywidgets.Button(description="Look again", tooltip="Read the runs again", layout=auto)
         self._used: dict[str, Any] | None = None
-        self._wire()
-        self.look()
-        self._changed()
+        self._connect_widgets()
+        self.refresh_runs()
+        self._on_form_change()
 
-    def values(self) -> dict[str, Any]:
-        """What the form holds now."""
-        return self.form.values()
+    def read_values(self) -> dict[str, Any]:
+        """Current values of the form."""
+        return self.form.read_values()
 
     def show(self) -> None:
-        """Show the panel below the cell that runs now; a run that goes on is followed."""
+        """Show the panel below the current cell, and follow a run in progress."""
         from IPython.display import display
 
-        self._used = self.values()
-        self.look()
-        self._changed()
+        self._used = self.read_values()
+        self.refresh_runs()
+        self._on_form_change()
         if self.notebook is not None:
-            self.bar.find()
+            self.bar.resume_run()
         display(self.box())  # type: ignore[no-untyped-call]
 
     def box(self) -> Any:
-        """All of it."""
+        """The panel as one widget."""
         import ipywidgets
 
         row = ipywidgets.Layout(flex_flow="row wrap", align_items="center")
         title = ipywidgets.HTML('<div class="wb-title">Settings</div>')
         settings = [title, self.form.box(), self.reading, ipywidgets.HBox([self.back, self.last], layout=row)]
-        run = [self.bar.box(), self.command] if self.notebook else [ipywidgets.HTML(_NO_FILE)]
+        run = [self.bar.box(), self.command] if self.notebook else [ipywidgets.HTML(_NO_FILE_HTML)]
         heading = ipywidgets.HTML('<div class="wb-title">Runs</div>')
         past_runs = [ipywidgets.HBox([heading, self.refresh], layout=row), self.grid, self.results.box]
-        panel = ipywidgets.VBox([ipywidgets.HTML(grid.style()), *settings, *run, *past_runs])
+        panel = ipywidgets.VBox([ipywidgets.HTML(result_widgets.read_style()), *settings, *run, *past_runs])
         panel.add_class("wb-panel")
         return panel
 
-    def look(self) -> None:
-        """Read the runs anew; the chosen one stays chosen."""
+    def refresh_runs(self) -> None:
+        """Read the runs again; keeps the selection."""
         chosen = self.results.run.run_id if self.results.run else None
-        self.found = process.recent(self.out, self.areas)
+        self.found = run_control.list_recent_runs(self.out, self.areas)
         ids = [run.run_id for run in self.found]
         with self.grid.hold_sync():
-            self.grid.table = grid.content(
-                past.table(self.found), caption="Of this notebook, newest first; the chosen one's settings stand above"
+            self.grid.table = result_widgets.build_grid_content(
+                build_run_table(self.found),
+                caption="Runs of this notebook, newest first; select one to load its settings",
             )
             self.grid.selected = ids.index(chosen) if chosen in ids else None
-        last = past.last_finished(self.found)
+        last = find_last_finished_run(self.found)
         self.last.layout.display = "none" if last is None else ""
         if last is not None:
-            self.last.tooltip = f"{moment(str(last.record['started_at']))}: {last.answer or 'no answer'}"[:300]
+            self.last.tooltip = f"{format_moment(str(last.record['started_at']))}: {last.answer or 'no answer'}"[:300]
 
-    def choose(self, run: runs.Run) -> None:
-        """Put a run's settings into the form, and show what it found."""
-        known, unknown = past.settings(run, list(self.form.plan))
-        refused = self.form.set(known)
+    def choose_run(self, run: run_folder.Run) -> None:
+        """Load the settings of a run into the form, and show its results."""
+        known, unknown = read_run_settings(run, list(self.form.plan))
+        refused = self.form.set_values(known)
         self.results.show(run)
         notes = []
         if unknown:
-            notes.append(f"This run also had {', '.join(unknown)[:200]}, which the notebook does not know now.")
+            notes.append(f"Settings of this run that the notebook no longer has: {', '.join(unknown)[:200]}.")
         if refused:
-            told = ", ".join(f"{name} = {known[name]!r}"[:80] for name in refused)
-            notes.append(f"This run had {told[:300]}, which cannot be set now.")
+            values = ", ".join(f"{name} = {known[name]!r}"[:80] for name in refused)
+            notes.append(f"Settings of this run that are no longer possible: {values[:300]}.")
         if notes:
-            self._say(notes)
+            self._show_notes(notes)
 
-    def _wire(self) -> None:
-        self.form.on_change(self._changed)
-        self.back.on_click(lambda _: self.form.set(self.cell))
-        self.last.on_click(lambda _: self._use_last())
-        self.refresh.on_click(lambda _: self.look())
-        self.bar.run.on_click(lambda _: self._run())
-        self.grid.observe(lambda change: self._chosen(change["new"]), "selected")
+    def _connect_widgets(self) -> None:
+        self.form.on_change(self._on_form_change)
+        self.back.on_click(lambda _: self.form.set_values(self.cell))
+        self.last.on_click(lambda _: self._use_last_settings())
+        self.refresh.on_click(lambda _: self.refresh_runs())
+        self.bar.run.on_click(lambda _: self._start_run())
+        self.grid.observe(lambda change: self._on_row_choice(change["new"]), "selected")
 
-    def _run(self) -> None:
-        config, problems = examined(self.model, self.values())
-        self.form.say(problems)
+    def _start_run(self) -> None:
+        config, problems = check_values(self.model, self.read_values())
+        self.form.show_problems(problems)
         if config is not None:
-            self.bar.start(past.changed(self.defaults, self.values()))
+            self.bar.start_run(select_changes(self.defaults, self.read_values()))
 
-    def _ended(self, run: runs.Run) -> None:
+    def _on_run_end(self, run: run_folder.Run) -> None:
         self.results.show(run)
-        self.look()
+        self.refresh_runs()
 
-    def _chosen(self, index: int | None) -> None:
+    def _on_row_choice(self, index: int | None) -> None:
         if index is None or not 0 <= index < len(self.found):
             return
         run = self.found[index]
-        # `look` marks the run that is shown already.
+        # `refresh_runs` selects the run that is already shown.
         if self.results.run is None or run.run_id != self.results.run.run_id:
-            self.choose(run)
+            self.choose_run(run)
 
-    def _use_last(self) -> None:
-        if (last := past.last_finished(self.found)) is not None:
-            self.form.set(past.settings(last, list(self.form.plan))[0])
+    def _use_last_settings(self) -> None:
+        if (last := find_last_finished_run(self.found)) is not None:
+            self.form.set_values(read_run_settings(last, list(self.form.plan))[0])
 
-    def _changed(self) -> None:
-        values = self.values()
-        config, problems = examined(self.model, values)
-        self.form.say(problems)
-        self.bar.allow(config is not None)
+    def _on_form_change(self) -> None:
+        values = self.read_values()
+        config, problems = check_values(self.model, values)
+        self.form.show_problems(problems)
+        self.bar.enable_start(config is not None)
         notes = []
         if config is not None:
             if self.notebook is not None:
-                self.command.text = past.command(self.notebook, self.defaults, values)
+                self.command.text = build_run_command(self.notebook, self.defaults, values)
             read = {name: value for name, value in config.model_dump().items() if values.get(name, value) != value}
-            notes += [f"Understood as {name} = {value}." for name, value in read.items()]
+            notes += [f"Read as {name} = {value}." for name, value in read.items()]
         if self._used is not None and values != self._used:
-            changed = ", ".join(past.changed(self._used, values))
-            notes.append(f"Changed since this cell ran: {changed}. Run it and the cells below again to see them there.")
+            changed = ", ".join(select_changes(self._used, values))
+            notes.append(f"Changed since this cell ran: {changed}. Run it and the cells below again.")
         self.back.disabled = values == self.cell
-        self._say(notes)
+        self._show_notes(notes)
 
-    def _say(self, notes: list[str]) -> None:
-        self.reading.value = "".join(f'<div class="wb-help" role="status">{escape(note)}</div>' for note in notes)
+    def _show_notes(self, notes: list[str]) -> None:
+        self.reading.value = "".join(f'<div class="wb-help" role="status">{escape_html(note)}</div>' for note in notes)
 
 
-_NO_FILE = (
+_NO_FILE_HTML = (
     '<p class="wb-help">This notebook has no file in the kernel\'s folder: save it there to run it from here.</p>'
 )
 
 
-def _declared(notebook: Path | None) -> tuple[parameters.Parameter, ...]:
-    """The parameters of the notebook's file; none where it cannot be read."""
+def _read_declared_parameters(notebook: Path | None) -> tuple[parameters.Parameter, ...]:
+    """Parameters of the notebook's file; empty when it cannot be read."""
     if notebook is None:
         return ()
     with contextlib.suppress(WorkbenchError):
-        return parameters.read(notebooks.read(notebook), notebook.name)
+        return parameters.read_parameters(discovery.read_notebook(notebook), notebook.name)
     return ()

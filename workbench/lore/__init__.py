@@ -1,4 +1,4 @@
-"""Why is this operator slow or wrong? Dump its inputs, replay it alone, verify it bit for bit.
+"""Dump the inputs of a Spark operator, replay it alone, verify its output bit for bit.
 
 >>> from workbench import lore
 >>> tree = lore.tag(df)                                    # doctest: +SKIP
@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from workbench.lore.bisecting import Bisected
+    from workbench.lore.bisection.input_bisection import BisectionResult
     from workbench.lore.config import DumpSettings
-    from workbench.lore.dumping import Dumped
-    from workbench.lore.plan import Tree
-    from workbench.lore.replaying import Replayed
-    from workbench.lore.watching import Watch
+    from workbench.lore.dumps.operator_dump import DumpResult
+    from workbench.lore.dumps.query_dumps import SessionWatch
+    from workbench.lore.replays.operator_replay import ReplayResult
+    from workbench.lore.spark_bridge.physical_plan import PlanTree
 
 
-def tag(df: DataFrame, *, run: bool = True, labels: bool = True) -> Tree:
-    """The plan of a DataFrame with LORE ids; `.render()` shows it. See `running.tagged`."""
-    from workbench.lore.running import tagged
+def tag(df: DataFrame, *, run: bool = True, labels: bool = True) -> PlanTree:
+    """Tag the plan of a DataFrame with LORE ids; `.render_text()` shows it. See `query_runs.tag_plan`."""
+    from workbench.lore.spark_bridge.query_runs import tag_plan
 
-    return tagged(df, run=run, labels=labels)
+    return tag_plan(df, run=run, labels=labels)
 
 
 def dump(
@@ -35,67 +35,68 @@ def dump(
     ids: str | Mapping[int, Iterable[int] | None] | None = None,
     path: str | Path | None = None,
     *,
-    tree: Tree | None = None,
+    tree: PlanTree | None = None,
     failed: bool = False,
     **settings: Any,
-) -> Dumped:
-    """Write the inputs of chosen operators of a query.
+) -> DumpResult:
+    """Dump the inputs of chosen operators of a query.
 
     Parameters
     ----------
     df
-        The query; it is run when AQE has not settled its plan. What this DataFrame shuffled before is used again.
+        The query; it runs when AQE has not finished its plan. Shuffle files of its earlier runs are reused.
     ids, path
-        Which operators and partitions, and where to: `1[0 2 5-9], 4[*]` or partitions by id. Left out, the session's
-        keys spark.rapids.sql.lore.idsToDump and dumpPath hold.
+        Operators and partitions (`1[0 2 5-9], 4[*]`, or partitions by id), and the folder to write to. The default are
+        the session's keys spark.rapids.sql.lore.idsToDump and dumpPath.
     tree
-        What `tag` gave: refused when the plan is another now.
+        Result of `tag`; the dump is refused when the plan has changed since.
     failed
-        The query fails: find the operator that does, and dump its inputs; without ids, tree and mode="inline".
+        For a query that fails: find the failing operator and dump its inputs. Not with ids, tree or mode="inline".
     **settings
-        Further fields of `config.DumpSettings`, such as mask or max_bytes.
+        Other fields of `config.DumpSettings`, such as mask or max_bytes.
 
     Returns
     -------
-    Dumped
-        Folders by id, what was left out and why (non-strict mode), warnings.
+    DumpResult
+        Folders by id, refused ids with the reason (non-strict mode), warnings.
 
     Raises
     ------
     ConfigError
-        Nothing chosen, or something beside `failed`; an unknown id, an operator that cannot be dumped, a path with
-        something in it.
+        No operator is chosen, or one beside `failed`; an unknown id, an operator that cannot be dumped, a path that is
+        not empty.
     """
-    from workbench.lore import config, failing
+    from workbench.lore import config
+    from workbench.lore.dumps import query_dumps
 
     if failed:
-        failing.require_unchosen(ids=ids, tagged=tree)
+        query_dumps.check_nothing_chosen(ids=ids, tagged=tree)
     spark = df.sparkSession
-    chosen = config.from_session(
+    chosen = config.settings_from_session(
         lambda key, default: spark.conf.get(key, default),
         ids=ids,
         path=str(path) if path is not None else None,
         **settings,
     )
-    expected = {"shape": tree.shape()} if tree is not None else None
-    return dump_with(df, chosen, tagged=expected, failed=failed)
+    expected = {"shape": tree.plan_shape()} if tree is not None else None
+    return dump_with_settings(df, chosen, tagged=expected, failed=failed)
 
 
-def dump_with(
+def dump_with_settings(
     df: DataFrame, settings: DumpSettings, *, tagged: Mapping[str, Any] | None = None, failed: bool = False
-) -> Dumped:
-    """`dump` with settings that are made already; `tagged` is the document of `running.document`."""
-    from workbench.lore.dumping import dump_frame
+) -> DumpResult:
+    """`dump` with ready settings; `tagged` is the document of `query_runs.build_plan_document`."""
+    from workbench.lore.dumps.query_dumps import dump_query
 
-    return dump_frame(df, settings, tagged=tagged, failed=failed)
+    return dump_query(df, settings, tagged=tagged, failed=failed)
 
 
-def enable(spark: SparkSession) -> Watch:
-    """Dump ordinary actions as the session's keys say, without a change to any query.
+def enable(spark: SparkSession) -> SessionWatch:
+    """Dump the actions of a session as its keys say, without changes to queries.
 
-    Set spark.rapids.sql.lore.idsToDump and spark.rapids.sql.lore.dumpPath, then run an action. Dumps are made after
-    the action has ended; `wait()` returns when they are there, and so does the end of a `with` block. The keys are read
-    when Spark tells of the action's end: wait before you change them.
+    Set spark.rapids.sql.lore.idsToDump and spark.rapids.sql.lore.dumpPath, then run an action. Dumps are written after
+    the action has ended; `wait_for_dumps()` and the end of a `with` block wait for them. The keys are read when Spark
+    reports the end of the action: wait before you change them.
 
     Examples
     --------
@@ -105,44 +106,44 @@ def enable(spark: SparkSession) -> Watch:
     ...     df.collect()
     >>> watch.dumped[0].folders                                                    # doctest: +SKIP
     """
-    from workbench.lore.watching import Watch
+    from workbench.lore.dumps.query_dumps import SessionWatch
 
-    return Watch(spark)
+    return SessionWatch(spark)
 
 
-def replay(folder: str | Path, **options: Any) -> Replayed:
-    """Replay a dump in a fresh process, whatever runs in this one; options are those of `replaying.Options`.
+def replay(folder: str | Path, **options: Any) -> ReplayResult:
+    """Replay a dump in a fresh process; options are the fields of `operator_replay.ReplayOptions`.
 
     Raises
     ------
     WorkbenchError
-        What the process refused, in its own words.
+        The process refused the dump; its message is included.
     """
-    from workbench.lore.processes import replayed
+    from workbench.lore.replays.replay_outcome import replay_in_process
 
-    return replayed(str(folder), **options)
+    return replay_in_process(str(folder), **options)
 
 
-def verify(folder: str | Path, **options: Any) -> Replayed:
+def verify(folder: str | Path, **options: Any) -> ReplayResult:
     """`replay` without timed runs."""
     return replay(folder, **{**options, "repeat": 0})
 
 
-def bisect(folder: str | Path, **options: Any) -> Bisected:
-    """The smallest input with which a dumped operator fails as it did, or two sides differ; in a fresh process.
+def bisect(folder: str | Path, **options: Any) -> BisectionResult:
+    """Find the smallest input with which a dumped operator fails as it did, or two variants differ; in a fresh process.
 
     Parameters
     ----------
     folder
         loreId-N, a bundle, or a URL.
     **options
-        Those of `bisecting.BisectOptions`: confs_a and confs_b, engine, out, max_steps.
+        Fields of `input_bisection.BisectOptions`: confs_a and confs_b, engine, out, max_steps.
 
     Raises
     ------
     WorkbenchError
-        What the process refused, in its own words.
+        The process refused the dump; its message is included.
     """
-    from workbench.lore.processes import bisected
+    from workbench.lore.replays.replay_outcome import bisect_in_process
 
-    return bisected(str(folder), **options)
+    return bisect_in_process(str(folder), **options)

@@ -1,8 +1,9 @@
-"""`workbench lore`: the commands of the area, gathered."""
+"""Command group `workbench lore`."""
 
 from __future__ import annotations
 
-from workbench.commands import group
+from workbench.console.command_groups import build_group
+from workbench.console.options import ModelCommand
 from workbench.lore.commands.bisect import bisect
 from workbench.lore.commands.bundle import bundle
 from workbench.lore.commands.dump import dump
@@ -15,12 +16,12 @@ FIRST_STEPS = """\
   workbench run lore                    a dump, its replay and the report
 """
 
-app = group("Dump the inputs of an operator, replay it alone, verify it bit for bit.", first_steps=FIRST_STEPS)
+app = build_group("Dump the inputs of an operator, replay it alone, verify it bit for bit.", first_steps=FIRST_STEPS)
 
 app.command()(tag)
-app.command()(dump)
-app.command()(replay)
-app.command()(verify)
+app.command(cls=ModelCommand)(dump)
+app.command(cls=ModelCommand)(replay)
+app.command(cls=ModelCommand)(verify)
 app.command()(inspect)
 app.command()(bundle)
-app.command()(bisect)
+app.command(cls=ModelCommand)(bisect)

@@ -1,4 +1,4 @@
-"""Do a dump, its replay and their tables agree? Each invariant with what was found; a broken one stops."""
+"""Invariants of a dump, its replay and their tables; a broken one stops the notebook."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from workbench.checks import held
+from workbench.report.invariants import check_invariants
 
 if TYPE_CHECKING:
-    from workbench.lore.outcome import Outcome
+    from workbench.lore.replays.replay_outcome import ReplayOutcome
 
 ROUNDING_S = 1e-9
 
 
-def check_outcome(found: Outcome, repeat: int, plan: pl.DataFrame | None = None) -> pl.DataFrame:
-    """Is everything that was dumped there, was every run timed, does every figure follow from its table?
+def check_outcome(found: ReplayOutcome, repeat: int, plan: pl.DataFrame | None = None) -> pl.DataFrame:
+    """Check that the dump is complete, every run was timed, and every figure follows from its table.
 
-    That a replay gives other rows than the original is a result and no broken invariant: it makes the verdict.
+    Different rows of a replay are a result, which makes the verdict, and not a broken invariant.
 
     Parameters
     ----------
     found
         The dump and its replay.
     repeat
-        Timed runs of each side that were asked for.
+        Requested timed runs of each side.
     plan
-        Table `picking.TREE`; null leaves its invariants out.
+        Table `tables.PLAN_TREE`; without it, its invariants are skipped.
 
     Returns
     -------
@@ -35,33 +35,33 @@ def check_outcome(found: Outcome, repeat: int, plan: pl.DataFrame | None = None)
 
     Raises
     ------
-    InputError
-        An invariant does not hold; the message names it with both figures.
+    BrokenInvariantError
+        An invariant does not hold; the message has both figures.
     """
-    return held([*_of_plan(plan, found), *_of_dump(found), *_of_replay(found, repeat)])
+    return check_invariants([*_check_plan(plan, found), *_check_dump(found), *_check_replay(found, repeat)])
 
 
-def _of_plan(plan: pl.DataFrame | None, found: Outcome) -> list[tuple[str, float]]:
+def _check_plan(plan: pl.DataFrame | None, found: ReplayOutcome) -> list[tuple[str, float]]:
     if plan is None:
         return []
     ids = plan["lore_id"].drop_nulls().to_list()
     known = plan.filter(lore_id=found.lore_id)
     named = found.inspection.dumps[0].operator
     return [
-        ("ids from 0 on that are missing or stand twice", int(sorted(ids) != list(range(len(ids))))),
-        ("operators with an id that is not larger than those of all below", _not_post_order(plan)),
-        ("dumped operators that the plan names otherwise", int(known["operator"].to_list() != [named])),
+        ("ids from 0 on that are missing or duplicate", int(sorted(ids) != list(range(len(ids))))),
+        ("operators with an id that is not larger than those of all below", _count_not_post_order(plan)),
+        ("dumped operators with another name in the plan", int(known["operator"].to_list() != [named])),
     ]
 
 
-def _not_post_order(plan: pl.DataFrame) -> int:
+def _count_not_post_order(plan: pl.DataFrame) -> int:
     above = plan.select(parent="position", above="lore_id")
     both = plan.drop_nulls("lore_id").join(above, on="parent", how="inner")
     return both.filter(pl.col("lore_id") >= pl.col("above")).height
 
 
-def _of_dump(found: Outcome) -> list[tuple[str, float]]:
-    """Of a dump of ours; one of the plugin's promises nothing to hold it against."""
+def _check_dump(found: ReplayOutcome) -> list[tuple[str, float]]:
+    """Invariants of a dump with plan.json; dumps of the plugin have none."""
     if found.sidecar is None or found.replayed is None:
         return []
     by_input = {f"input-{entry.index}": entry for entry in found.sidecar.inputs}
@@ -70,42 +70,49 @@ def _of_dump(found: Outcome) -> list[tuple[str, float]]:
     off = sum(abs(rows.get(name, 0) - entry.n_rows) for name, entry in by_input.items())
     return [
         ("files of the dump that are missing or whose checksum differs", 0 if found.inspection.dumps[0].whole else 1),
-        ("rows of inputs that plan.json and the files count differently", off),
-        ("batches that plan.json promises and that are not there, or the other way round", found.batches_off()),
+        ("rows of inputs, difference of plan.json and the files", off),
+        (
+            "batches that only plan.json or only the folder has",
+            found.count_missing_batches(),
+        ),
     ]
 
 
-def _of_replay(found: Outcome, repeat: int) -> list[tuple[str, float]]:
+def _check_replay(found: ReplayOutcome, repeat: int) -> list[tuple[str, float]]:
     if found.replayed is None:
         return []
     timings, sides = found.timings, found.sides
     seen = found.replayed.verification
     rows: list[tuple[str, float]] = [
-        ("runs that were asked for and not timed, or too many", abs(timings.height - repeat * sides.height)),
-        ("runs whose operator time is not total minus scan", _off_difference(timings)),
-        ("sides whose figure lies outside of its own interval", _outside(sides, "operator_s", "low_s", "high_s")),
-        ("ratios outside of their own interval", _outside(found.ratios, "speed_ratio", "low_ratio", "high_ratio")),
+        ("requested runs that were not timed, or extra ones", abs(timings.height - repeat * sides.height)),
+        ("runs whose operator time is not total minus scan", _count_wrong_differences(timings)),
+        (
+            "sides whose figure lies outside of its own interval",
+            _count_outside_interval(sides, "operator_s", "low_s", "high_s"),
+        ),
+        (
+            "ratios outside of their own interval",
+            _count_outside_interval(found.ratios, "speed_ratio", "low_ratio", "high_ratio"),
+        ),
         ("PASS with another number of rows", int(seen["passed"] and seen["n_expected"] != seen["n_found"])),
     ]
     if found.sidecar is not None and seen["n_expected"] is not None:
         expected = sum(one.n_rows for one in found.sidecar.output.fingerprint.values())
         whole = seen["n_expected"] <= expected
-        rows.append(
-            ("rows compared beyond those that the dump promises", 0 if whole else seen["n_expected"] - expected)
-        )
+        rows.append(("rows compared beyond those of the dump", 0 if whole else seen["n_expected"] - expected))
     if (compared := found.replayed.comparison) is not None:
         broken = bool(compared["equal"]) and compared["n_a"] != compared["n_b"]
         rows.append(("A and B called equal with different numbers of rows", int(broken)))
     return rows
 
 
-def _off_difference(timings: pl.DataFrame) -> int:
+def _count_wrong_differences(timings: pl.DataFrame) -> int:
     off = (pl.col("total_s") - pl.col("scan_s") - pl.col("operator_s")).abs() > ROUNDING_S
     return timings.filter(off).height
 
 
-def _outside(frame: pl.DataFrame, value: str, low: str, high: str) -> int:
-    """Rows with an interval whose figure is outside of it."""
+def _count_outside_interval(frame: pl.DataFrame, value: str, low: str, high: str) -> int:
+    """Number of rows whose figure is outside its interval."""
     slack = 1e-9
     inside = pl.col(value).is_between(pl.col(low) - slack, pl.col(high) + slack)
     return frame.drop_nulls([low, high]).filter(~inside).height

@@ -1,4 +1,4 @@
-"""What the notebook shows: a query tagged, one operator dumped, replayed in a fresh process, and held to account."""
+"""Study of one operator: tag a query, dump, replay in a fresh process, check; with live controls."""
 
 from __future__ import annotations
 
@@ -8,45 +8,48 @@ from typing import Any, Literal
 
 import polars as pl
 
-from workbench import renderer
-from workbench.display import KeyNumber
-from workbench.lore import key_numbers, next_steps
-from workbench.lore.commands.options import pairs
+from workbench.charts import renderer
+from workbench.core.errors import ConfigError, WorkbenchError
+from workbench.core.formats import escape_html, format_number
+from workbench.core.tables import Table
+from workbench.lore import summary
+from workbench.lore.charts import chart_partitions, chart_ratios, chart_times
+from workbench.lore.config import NotebookConfig, format_operator_id, parse_settings
 from workbench.lore.invariants import check_outcome
-from workbench.lore.notebook_config import NotebookConfig, spelled
-from workbench.lore.open_query import OpenQuery, files_of
-from workbench.lore.outcome import Outcome, outcome
-from workbench.lore.picking import TREE, pick, plan_table
-from workbench.lore.telling import Say, live_line
-from workbench.runs import Run
-from workbench.tables import Table
+from workbench.lore.replays.replay_outcome import ReplayOutcome, inspect_and_replay
+from workbench.lore.spark_bridge.query_runs import build_plan_table, choose_operator
+from workbench.lore.spark_bridge.query_sources import OpenQuery, list_query_files
+from workbench.lore.summary import SetStatus, find_differing_settings, format_answer, live_status_line
+from workbench.lore.tables import PLAN_TREE
+from workbench.report.display import CellDisplay, KeyNumber, headline, table
+from workbench.runs.run_folder import Run
 
-DUMP = "dump"
+DUMP_FOLDER = "dump"
 
 
 @dataclass(frozen=True)
 class Study:
-    """One operator of a query, or one dump that was there already.
+    """Study of one operator of a query, or of one existing dump.
 
     Attributes
     ----------
     config, run
-        What was asked for, and where it is kept.
+        Settings, and the run folder.
     result
         The dump and its replay.
     plan
-        Table `picking.TREE`; null without a query, or when the query failed.
+        Table `tables.PLAN_TREE`; null without a query, or when the query failed.
     why
-        Why this operator.
+        Reason for the choice of the operator.
     warnings
-        What the dump wants to be known.
+        Warnings of the dump.
     query
-        The open session, live; null when it has ended.
+        The open session in a live notebook; null when it has ended.
     """
 
     config: NotebookConfig
     run: Run
-    result: Outcome
+    result: ReplayOutcome
     plan: pl.DataFrame | None
     why: str
     warnings: tuple[str, ...] = ()
@@ -54,48 +57,57 @@ class Study:
 
     @property
     def answer(self) -> str:
-        """The result in one sentence."""
-        return key_numbers.answer(self.result)
+        """Verification, time and comparison, in one sentence or two."""
+        return summary.format_answer(self.result)
+
+    @property
+    def verdict(self) -> Literal["valid", "invalid"]:
+        """Valid when the replay gave the original output, on both sides of a comparison."""
+        return self.result.verdict
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why the result is invalid; empty when it is valid."""
+        """Reasons of an invalid result."""
         return self.result.reasons
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Why this operator, and what dump and replay want to be known."""
+        """Reason for the operator, warnings of the dump, notes of the replay."""
         replayed = self.result.replayed
         return (f"Chosen: {self.why}", *self.warnings, *(replayed.notes if replayed is not None else ()))
 
     def key_numbers(self) -> list[KeyNumber]:
-        """What stands below the answer."""
-        return key_numbers.of_outcome(self.result)
+        """Key numbers below the answer."""
+        return summary.build_key_numbers(self.result)
 
     def next_steps(self) -> list[str]:
-        """What to do next."""
-        return next_steps.of_outcome(self.result)
+        """What to do next, at most two steps."""
+        return summary.list_next_steps(self.result)
 
     def tables(self) -> list[tuple[Table, pl.DataFrame]]:
-        """What goes into the run folder."""
-        return [*([(TREE, self.plan)] if self.plan is not None else []), *self.result.tables()]
+        """Declared tables with their rows, for the run folder."""
+        return [*([(PLAN_TREE, self.plan)] if self.plan is not None else []), *self.result.tables()]
 
     def check(self) -> pl.DataFrame:
-        """The invariants; raises when one is broken."""
+        """Check the invariants.
+
+        Raises
+        ------
+        BrokenInvariantError
+            An invariant does not hold.
+        """
         return check_outcome(self.result, self.config.repeat, self.plan)
 
-    def picker(self) -> Any:
-        """The operators to pick from: controls live, a table otherwise."""
-        from workbench.lore.controls import Controls, operators
-
+    def build_picker(self) -> Any:
+        """Operators to pick from: controls in a live notebook, a table otherwise; null without a plan."""
         if self.plan is None:
             return None
         if self.query is None:
-            return operators(self.plan)
-        return Controls(self)
+            return render_operators(self.plan)
+        return OperatorControls(self)
 
-    def other(self, lore_id: int, partition: int | None, say: Say = lambda _: None) -> Outcome:
-        """Dump and replay another operator of the same query; its tables stay with the caller.
+    def replay_operator(self, lore_id: int, partition: int | None, say: SetStatus = lambda _: None) -> ReplayOutcome:
+        """Dump and replay another operator of the same query; its tables are not written.
 
         Raises
         ------
@@ -103,91 +115,228 @@ class Study:
             The session has ended, no such operator or partition, or it cannot be dumped.
         """
         if self.query is None:
-            from workbench.errors import ConfigError
-
             raise ConfigError("the query's session has ended", do="run the notebook's first code cells again")
         say(f"dumping loreId {lore_id} …")
-        folder, _ = self.query.dump(spelled(lore_id, partition), dump_path(self.config, self.run))
+        folder, _ = self.query.dump_operator(
+            format_operator_id(lore_id, partition), dump_location(self.config, self.run)
+        )
         say(f"replaying loreId {lore_id} in a fresh process …")
-        return _outcome(folder, self.config)
+        return _replay_place(folder, self.config)
 
 
-def verdict(study: Study) -> Literal["valid", "invalid"]:
-    """Is the run valid?"""
-    return "invalid" if study.reasons else "valid"
+def decide_verdict(study: Study) -> Literal["valid", "invalid"]:
+    """`study.verdict`, for notebooks of earlier versions."""
+    return study.verdict
 
 
-def study(config: NotebookConfig, run: Run) -> Study:
+def build_study(config: NotebookConfig, run: Run) -> Study:
     """Tag, dump and replay as configured, and write the tables into the run folder.
 
     Raises
     ------
     InputError, ConfigError
-        An input is not there or is none, no such operator, a setting that is none.
+        An input is missing or unusable, no such operator, an invalid setting.
     RunFailedError
         The fresh process died.
     """
-    _sides(config)  # A setting that is none is told before Spark starts.
-    with live_line() as say:
-        found = _of_dump(config, run, say) if config.dump_source else _of_query(config, run, say)
-    for declared, frame in found.tables():
+    _parse_variant_settings(config)  # Refuses invalid settings before Spark starts.
+    with live_status_line() as say:
+        study = _study_dump(config, run, say) if config.dump_source else _study_query(config, run, say)
+    for declared, frame in study.tables():
         run.write_table(declared, frame)
-    return found
+    return study
 
 
-def dump_path(config: NotebookConfig, run: Run) -> Path:
-    """Where dumps go."""
-    return Path(config.dump_path) if config.dump_path else run.folder / DUMP
+def dump_location(config: NotebookConfig, run: Run) -> Path:
+    """Folder of the dumps: `dump_path`, or below the run folder."""
+    return Path(config.dump_path) if config.dump_path else run.folder / DUMP_FOLDER
 
 
-def _of_dump(config: NotebookConfig, run: Run, say: Say) -> Study:
+def _study_dump(config: NotebookConfig, run: Run, say: SetStatus) -> Study:
     place = Path(config.dump_folder)
     run.add_input(place, digest=False)
     say("replaying the dump in a fresh process …")
-    return Study(config, run, _outcome(place, config, config.partition), None, "the dump that was named")
+    return Study(config, run, _replay_place(place, config, config.partition), None, "the dump in dump_folder")
 
 
-def _of_query(config: NotebookConfig, run: Run, say: Say) -> Study:
-    for path in files_of(config):
+def _study_query(config: NotebookConfig, run: Run, say: SetStatus) -> Study:
+    for path in list_query_files(config):
         run.add_input(path)
     say("starting Spark and running the query …")
     opened = OpenQuery(config)
     try:
-        plan = plan_table(opened.tree) if opened.tree is not None else None
-        ids, why = _chosen(config, plan, opened)
+        plan = build_plan_table(opened.tree) if opened.tree is not None else None
+        ids, why = _choose_ids(config, plan, opened)
         say(f"dumping {ids or 'the operator that fails'} …")
-        folder, notes = opened.dump(ids, dump_path(config, run))
+        folder, notes = opened.dump_operator(ids, dump_location(config, run))
         if renderer.is_headless():
-            # Its memory and its cores belong to the replay.
+            # Frees memory and cores for the replay.
             opened.close()
         say("replaying it in a fresh process …")
-        result = _outcome(folder, config)
+        result = _replay_place(folder, config)
     except BaseException:
         opened.close()
         raise
     return Study(config, run, result, plan, why, tuple(notes), None if renderer.is_headless() else opened)
 
 
-def _chosen(config: NotebookConfig, plan: pl.DataFrame | None, opened: OpenQuery) -> tuple[str, str]:
+def _choose_ids(config: NotebookConfig, plan: pl.DataFrame | None, opened: OpenQuery) -> tuple[str, str]:
     if plan is None:
         return "", f"the query failed in it: {opened.failure}"
     if config.selection:
-        return config.selection, "the parameter ids names it"
-    picked = pick(plan)
-    return spelled(picked.lore_id, config.partition), picked.reason
+        return config.selection, "named by the parameter ids"
+    picked = choose_operator(plan)
+    return format_operator_id(picked.lore_id, config.partition), picked.reason
 
 
-def _outcome(place: Path, config: NotebookConfig, partition: int | None = None) -> Outcome:
-    return outcome(
+def _replay_place(place: Path, config: NotebookConfig, partition: int | None = None) -> ReplayOutcome:
+    return inspect_and_replay(
         place,
         level=config.level,
         partition=partition,
         repeat=config.repeat,
         engine=config.engine,
         trust=config.trust,
-        **_sides(config),
+        **_parse_variant_settings(config),
     )
 
 
-def _sides(config: NotebookConfig) -> dict[str, dict[str, str]]:
-    return {name: pairs(getattr(config, name), where=name) for name in ("confs_a", "confs_b")}
+def _parse_variant_settings(config: NotebookConfig) -> dict[str, dict[str, str]]:
+    return {name: parse_settings(getattr(config, name), where=name) for name in ("confs_a", "confs_b")}
+
+
+MAX_OPERATORS = 150
+LABEL_CHARS = 60
+INDENT_PX, MAX_INDENT_PX = 14, 280
+REASON_CHARS = 90
+# Answer, times, ratios, partitions.
+N_PLACES = 4
+NOTHING = CellDisplay("", "")
+
+
+def render_operators(plan: pl.DataFrame) -> CellDisplay:
+    """The operators of `tables.PLAN_TREE` for display; those that cannot be dumped with their reason."""
+    shown = plan.select("lore_id", "operator", "rows_in", "n_rows", "time_ms", "span_ms", "refused")
+    return table(shown, PLAN_TREE, caption="Operators; choose another one with ids", limit=MAX_OPERATORS)
+
+
+class OperatorControls:
+    """Live controls of a study: the plan as buttons, a field for the partition, and the last result.
+
+    They work without a front end, for tests.
+    """
+
+    def __init__(self, study: Study) -> None:
+        import ipywidgets
+
+        self.study = study
+        self.plan = study.plan if study.plan is not None else PLAN_TREE.frame([])
+        self.picked = study.result.lore_id
+        self.result: ReplayOutcome = study.result
+        self.buttons: dict[int, Any] = {}
+        self.lines = [self._build_operator_line(row) for row in self.plan.head(MAX_OPERATORS).rows(named=True)]
+        self.partition = ipywidgets.Text(
+            placeholder="all of them",
+            description="Partition",
+            style={"description_width": "initial"},
+            layout=ipywidgets.Layout(width="200px"),
+        )
+        self.go = ipywidgets.Button(
+            description="Dump and replay", button_style="primary", layout=ipywidgets.Layout(width="auto")
+        )
+        self.sentence = ipywidgets.HTML()
+        self.go.on_click(lambda _: self.replay_operator())
+        self._shown: list[Any] = []
+        self.pick_operator(self.picked)
+
+    def pick_operator(self, lore_id: int) -> None:
+        """Mark the operator to dump next."""
+        self.picked = lore_id
+        for number, button in self.buttons.items():
+            button.button_style = "info" if number == lore_id else ""
+        self._show_status(f"loreId {lore_id} is selected.")
+
+    def replay_operator(self) -> None:
+        """Dump the selected operator, replay it and draw the result; an error is shown and changes nothing."""
+        self.go.disabled = True
+        try:
+            self.result = self.study.replay_operator(self.picked, self._parse_partition(), self._show_status)
+        except (WorkbenchError, ValueError) as error:
+            self._show_status(str(error))
+        else:
+            self._show_status("")
+            self._redraw()
+        finally:
+            self.go.disabled = False
+
+    def build_box(self) -> Any:
+        """All controls, stacked vertically."""
+        import ipywidgets
+
+        left_out = self.plan.height - len(self.lines)
+        more = [ipywidgets.HTML(f"<p>{left_out} more operators; use ids</p>")] if left_out > 0 else []
+        tree = ipywidgets.VBox(self.lines + more, layout=ipywidgets.Layout(overflow="auto", max_height="520px"))
+        bar = ipywidgets.Box([self.partition, self.go], layout=ipywidgets.Layout(flex_flow="row wrap"))
+        return ipywidgets.VBox([tree, bar, self.sentence])
+
+    def _ipython_display_(self) -> None:
+        """Show the controls, and below them the last result."""
+        from IPython.display import display
+
+        display(self.build_box())  # type: ignore[no-untyped-call]
+        # Empty outputs that the first replay fills.
+        self._shown = [display(NOTHING, display_id=True) for _ in range(N_PLACES)]  # type: ignore[no-untyped-call]
+
+    def _redraw(self) -> None:
+        for handle, view in zip(self._shown, self._build_views(), strict=False):
+            handle.update(view)
+
+    def _build_views(self) -> list[Any]:
+        """Answer, times, ratios, partitions; empty views where there is no data."""
+        found = self.result
+        answer = headline(answer=format_answer(found), verdict=found.verdict, reasons=found.reasons)
+        return [
+            # Without the headline's data, which the report would lift to its top.
+            CellDisplay(answer.html, answer.text),
+            chart_times(found.timings, found.times) if found.timings.height else NOTHING,
+            chart_outcome_ratios(found) or NOTHING,
+            chart_partitions(found.partitions),
+        ]
+
+    def _parse_partition(self) -> int | None:
+        text = self.partition.value.strip()
+        if text and not (text.isascii() and text.isdigit()):
+            raise ValueError("The partition must be a whole number; leave it empty for all of them.")
+        return int(text) if text else None
+
+    def _build_operator_line(self, row: dict[str, Any]) -> Any:
+        import ipywidgets
+
+        lore_id, reason = row["lore_id"], row["refused"]
+        label = f"{'reused' if lore_id is None else lore_id} · {row['operator']}"
+        button = ipywidgets.Button(
+            description=label[:LABEL_CHARS],
+            tooltip=(reason or row["text"])[:300],
+            disabled=reason is not None,
+            layout=ipywidgets.Layout(
+                width="auto", margin=f"1px 0 1px {min(INDENT_PX * row['depth'], MAX_INDENT_PX)}px"
+            ),
+        )
+        if reason is None and lore_id is not None:
+            self.buttons[lore_id] = button
+            button.on_click(lambda _: self.pick_operator(lore_id))
+        facts = [f"{format_number(row['n_rows'])} rows"] if row["n_rows"] is not None else []
+        facts += [reason[:REASON_CHARS]] if reason else []
+        label = ipywidgets.HTML(f'<span style="opacity:.75">{escape_html(" · ".join(facts))}</span>')
+        return ipywidgets.HBox([button, label], layout=ipywidgets.Layout(flex="0 0 auto", align_items="center"))
+
+    def _show_status(self, text: str) -> None:
+        self.sentence.value = f"<p>{escape_html(text)}</p>" if text else ""
+
+
+def chart_outcome_ratios(found: ReplayOutcome) -> Any:
+    """A/B chart of a replay; null without timed runs of two sides."""
+    if not found.ratios.height:
+        return None
+    settings_a, settings_b = find_differing_settings(found)
+    return chart_ratios(found.ratios, settings_a=settings_a, settings_b=settings_b)

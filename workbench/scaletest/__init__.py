@@ -1,1 +1,1 @@
-"""How many workloads per second does my cluster schedule, and where does the time go?"""
+"""Measure how many workloads per second a cluster schedules, and where the time goes."""

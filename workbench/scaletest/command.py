@@ -1,21 +1,24 @@
-"""`workbench scaletest`: the commands of the area, gathered."""
+"""Command group `workbench scaletest`."""
 
 from __future__ import annotations
 
-from workbench.commands import group
+from workbench.console.command_groups import build_group
+from workbench.console.options import ModelCommand
 from workbench.scaletest.commands import cluster
 from workbench.scaletest.commands.cleanup import cleanup
 from workbench.scaletest.commands.compare import compare
-from workbench.scaletest.commands.export_upstream import export_upstream
-from workbench.scaletest.commands.import_upstream import import_upstream
 from workbench.scaletest.commands.plan import plan
 from workbench.scaletest.commands.report import report
 from workbench.scaletest.commands.run import run
-from workbench.scaletest.commands.sample import sample
+from workbench.scaletest.commands.runai_commands import (
+    export_upstream,
+    import_upstream,
+    sample,
+    simulated_runai,
+    submit,
+)
 from workbench.scaletest.commands.setup import setup
 from workbench.scaletest.commands.show import show
-from workbench.scaletest.commands.simulated_runai import simulated_runai
-from workbench.scaletest.commands.submit import submit
 
 FIRST_STEPS = """\
   workbench scaletest plan data/samples/scaletest/scenarios/first-test.yaml
@@ -24,17 +27,19 @@ FIRST_STEPS = """\
   workbench run scaletest               the report, of recorded runs
 """
 
-app = group("How many workloads per second a cluster schedules, and where the time goes.", first_steps=FIRST_STEPS)
+app = build_group(
+    "How many workloads per second a cluster schedules, and where the time goes.", first_steps=FIRST_STEPS
+)
 
 app.command()(plan)
 app.command()(setup)
-app.command()(run)
+app.command(cls=ModelCommand)(run)
 app.command()(show)
 app.command()(compare)
 app.command()(cleanup)
 app.command()(import_upstream)
 app.command()(export_upstream)
-app.command()(submit)
+app.command(cls=ModelCommand)(submit)
 app.command()(sample)
 app.command()(report)
 app.command()(simulated_runai)

@@ -1,6 +1,6 @@
-"""Do the tables of a run agree with each other? Each invariant with what was found; a broken one stops.
+"""Invariants of a scale-test study: checks that the tables of its runs agree with each other.
 
-Each compares what two different ways through the tables say of the same thing, so that each can fail.
+Each compares two independent computations of the same quantity, so that each can fail.
 """
 
 from __future__ import annotations
@@ -10,26 +10,25 @@ import math
 import numpy as np
 import polars as pl
 
-from workbench.checks import held
-from workbench.scaletest.analysing import Analysis
-from workbench.scaletest.shares import SEGMENTS, segments
-from workbench.scaletest.sides import Sides
-from workbench.scaletest.steps import STEPS_OF_A_WORKLOAD
+from workbench.report.invariants import check_invariants
+from workbench.scaletest.analysis.run_analysis import Analysis
+from workbench.scaletest.analysis.time_breakdown import SEGMENTS, WORKLOAD_STEPS, build_segments
+from workbench.scaletest.analysis.variants import Variants
 from workbench.scaletest.tables import GAPS
 
 ROUNDING_S = 1e-6
 TOTAL = "due to scheduled"
-# Bindings and ends come by several streams, which are out of order by moments.
+# Bindings and ends arrive on several streams, which are slightly out of order.
 SHORT_EXCESS_S = 1.0
 SHORT_EXCESS_MOMENTS = 2
-# After a watch was away, what happened meanwhile comes within so much.
+# After an absence of a watch, the changes during it arrive within this time.
 GRACE_S = 0.1
-# Both ends of these come from one watch. Those of the others may arrive in any order.
-_ORDERED = [step.name for step in STEPS_OF_A_WORKLOAD if step.expected]
+# Steps whose two ends come from one watch; the ends of others may arrive in any order.
+_ORDERED = [step.name for step in WORKLOAD_STEPS if step.expected]
 
 
-def check(found: Sides, comparison: pl.DataFrame) -> pl.DataFrame:
-    """Is every workload counted once, does nothing end before it began, do the shares add up, is nothing over-claimed?
+def check_variants(found: Variants, comparison: pl.DataFrame) -> pl.DataFrame:
+    """Check that workloads count once, times are ordered, shares add up, and verdicts have intervals.
 
     Returns
     -------
@@ -38,37 +37,37 @@ def check(found: Sides, comparison: pl.DataFrame) -> pl.DataFrame:
 
     Raises
     ------
-    InputError
-        An invariant does not hold; the message names it with both figures.
+    BrokenInvariantError
+        An invariant does not hold; the error names it with both figures.
     """
     totals: dict[str, int] = {}
     for _, one in found.everything:
-        for name, count in _of_run(one):
+        for name, count in _check_run(one):
             totals[name] = totals.get(name, 0) + count
-    totals |= dict(_of_comparison(comparison))
-    return held(totals.items())
+    totals |= dict(_check_comparison(comparison))
+    return check_invariants(totals.items())
 
 
-def _of_run(one: Analysis) -> list[tuple[str, int]]:
+def _check_run(one: Analysis) -> list[tuple[str, int]]:
     client = one.steps.filter((pl.col("clock") == "client") & pl.col("step").is_in(_ORDERED))
     backwards = one.pods.filter(
         (pl.col("running_s") < pl.col("scheduled_s")) | (pl.col("scheduled_s") < pl.col("created_s"))
     )
     left = one.pods.filter(pl.col("scheduled_s").is_not_null() & pl.col("ended_s").is_null()).height
     return [
-        ("workloads that are counted twice or not at all", _miscounted(one)),
+        ("workloads that are counted twice or not at all", _count_miscounts(one)),
         ("steps that end before they begin, by one clock", client.filter(pl.col("duration_s") < -ROUNDING_S).height),
         ("pods that run before they are scheduled", backwards.height),
         ("more pods bound at the end than the plan has", max(0, left - int(one.schedule["pods"].sum()))),
-        ("moments with more GPUs allocated than there are", _excess(one.gpus, one.raw(GAPS))),
-        ("gangs that count as complete and never were", _claimed_gangs(one)),
-        ("segments that do not add up to the time from due to the end", _gone(one)),
-        ("shares that do not add up to one", sum(_not_one(one.shares[name]) for name in ("share", "tail_share"))),
+        ("moments with more GPUs allocated than there are", _count_excess_moments(one.gpus, one.read_raw_table(GAPS))),
+        ("gangs that count as complete and never were", _count_wrong_gangs(one)),
+        ("segments that do not add up to the time from due to the end", _count_share_mismatches(one)),
+        ("shares that do not add up to one", sum(_is_not_one(one.shares[name]) for name in ("share", "tail_share"))),
     ]
 
 
-def _miscounted(one: Analysis) -> int:
-    """The total's quantiles must count each accepted workload once, scheduled or not."""
+def _count_miscounts(one: Analysis) -> int:
+    """Accepted workloads that the total's quantiles count twice or not at all."""
     if one.imported:
         return 0
     accepted = one.submissions.filter(pl.col("status").is_in(["created", "known"])).height
@@ -77,8 +76,8 @@ def _miscounted(one: Analysis) -> int:
     return abs(best - accepted)
 
 
-def _excess(gpus: pl.DataFrame, gaps: pl.DataFrame) -> int:
-    """Moments of every excess that is no matter of streams that are out of order, or of a watch that was away."""
+def _count_excess_moments(gpus: pl.DataFrame, gaps: pl.DataFrame) -> int:
+    """Moments with an excess that neither streams out of order nor an absent watch explain."""
     at = gpus["at_s"].to_numpy()
     over = (gpus["allocated"] > gpus["capacity"] + 1e-6).to_numpy().copy()
     for begin, end in gaps.filter(pl.col("resource") == "pod").select("from_s", "to_s").iter_rows():
@@ -91,12 +90,12 @@ def _excess(gpus: pl.DataFrame, gaps: pl.DataFrame) -> int:
     return found
 
 
-def _claimed_gangs(one: Analysis) -> int:
-    """Complete is a gang only if all its pods are bound at the moment that is given for it."""
+def _count_wrong_gangs(one: Analysis) -> int:
+    """Gangs marked complete whose pods are not all bound at the given moment."""
     claimed = one.gangs.filter(pl.col("complete")).select("index", pl.col("pods").alias("needed"), "complete_s")
     bound = one.pods.join(claimed, on="index", how="inner").filter(
         (pl.col("scheduled_s") <= pl.col("complete_s"))
-        & (pl.col("ended_s").is_null() | (pl.col("ended_s") > pl.col("complete_s")) | _at_once())
+        & (pl.col("ended_s").is_null() | (pl.col("ended_s") > pl.col("complete_s")) | _ended_at_binding_expr())
     )
     level = bound.group_by("index").agg(pl.col("uid").n_unique().alias("level"))
     short = claimed.join(level, on="index", how="left").filter(pl.col("level").fill_null(0) < pl.col("needed"))
@@ -106,16 +105,16 @@ def _claimed_gangs(one: Analysis) -> int:
     return short.height + more.height
 
 
-def _at_once() -> pl.Expr:
-    """Found bound and ended in one list, at the moment that is asked for."""
+def _ended_at_binding_expr() -> pl.Expr:
+    """Bound and ended within one list, at the moment in question."""
     return (pl.col("scheduled_s") == pl.col("complete_s")) & (pl.col("ended_s") <= pl.col("scheduled_s"))
 
 
-def _gone(one: Analysis) -> int:
-    """The means of the segments against the latest of their ends, taken from the milestones of the same workloads."""
+def _count_share_mismatches(one: Analysis) -> int:
+    """Whether the means of the segments differ from the latest of their ends, for the same workloads."""
     if not one.shares.height:
         return 0
-    cut = segments(one.milestones)
+    cut = build_segments(one.milestones)
     ends = [milestone for milestone, segment in SEGMENTS.items() if segment in cut.columns]
     own = one.milestones.join(cut, on="index", how="semi")
     due = own.filter(pl.col("milestone") == "due").select("index", pl.col("client_s").alias("due_s"))
@@ -129,13 +128,13 @@ def _gone(one: Analysis) -> int:
     return int(took is None or abs(parts - took) > ROUNDING_S * max(1.0, took))
 
 
-def _not_one(shares: pl.Series) -> bool:
+def _is_not_one(shares: pl.Series) -> bool:
     known = shares.drop_nulls()
     return len(known) > 0 and abs(float(known.sum()) - 1) > 1e-6
 
 
-def _of_comparison(comparison: pl.DataFrame) -> list[tuple[str, int]]:
-    """A claim without an interval is one too many, too."""
+def _check_comparison(comparison: pl.DataFrame) -> list[tuple[str, int]]:
+    """Verdicts FASTER or SLOWER whose interval includes 1 or is missing, or that rest on a single run."""
     claims = comparison.filter(pl.col("verdict").is_in(["FASTER", "SLOWER"]))
     faster = claims.filter((pl.col("verdict") == "FASTER") & (pl.col("low").fill_null(0.0) <= 1))
     slower = claims.filter((pl.col("verdict") == "SLOWER") & (pl.col("high").fill_null(math.inf) >= 1))

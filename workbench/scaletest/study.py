@@ -1,4 +1,4 @@
-"""What the notebook shows: runs by side, how they compare, and whether that may be believed."""
+"""Study of the scale-test notebook: runs by variant, their comparison, and the answer."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
-from workbench.display import KeyNumber
-from workbench.formats import number, seconds
-from workbench.scaletest import invariants, key_numbers, next_steps, sides
-from workbench.scaletest.analysing import Analysis
-from workbench.scaletest.notebook_config import NotebookConfig
-from workbench.scaletest.result_tables import COMPARISON, GANGS, LIMITS, QUANTILES, RAMP, SUSTAINED, VALIDITY
+from workbench.core.formats import format_number, format_seconds
+from workbench.report.display import KeyNumber
+from workbench.scaletest import invariants, summary
+from workbench.scaletest.analysis import variants
+from workbench.scaletest.analysis.run_analysis import Analysis
+from workbench.scaletest.config import NotebookConfig
+from workbench.scaletest.tables import COMPARISON, GANGS, LIMITS, QUANTILES, RAMP, SUSTAINED, VALIDITY
 
 if TYPE_CHECKING:
-    from workbench.runs import Run
-    from workbench.tables import Table
+    from workbench.core.tables import Table
+    from workbench.runs.run_folder import Run
 
-_KEPT = (
+_WRITTEN_TABLES = (
     (QUANTILES, "quantiles"),
     (RAMP, "ramp"),
     (SUSTAINED, "sustained"),
@@ -32,181 +33,200 @@ _KEPT = (
 
 @dataclass(frozen=True)
 class Study:
-    """A question, the runs that answer it, and what follows."""
+    """The runs of each variant, their comparison, and the answer; implements `report.study.Study`."""
 
     config: NotebookConfig
-    found: sides.Sides
+    found: variants.Variants
 
     @cached_property
     def comparison(self) -> pl.DataFrame:
-        """Table COMPARISON; without rows for one side."""
+        """Table COMPARISON; empty for a single variant."""
         return self.found.comparison()
 
     @property
     def first(self) -> dict[str, Analysis]:
-        """The first run of each side, whose course is drawn."""
+        """The first run of each variant; its timeline is drawn."""
         return {name: self.found.runs[name][0] for name in self.found.names}
 
     @property
     def step(self) -> str:
-        """The step whose spread is drawn: the one that was asked for, where the runs have it."""
-        asked = self.config.step
-        there = any(asked in set(one.steps["step"]) for _, one in self.found.everything)
-        return asked if there else self.found.total[0]
+        """The step whose distribution is drawn: the configured one, or the total if no run has it."""
+        wanted = self.config.step
+        return wanted if any(wanted in set(run.steps["step"]) for _, run in self.found.everything) else self._total
 
     @property
-    def answer(self) -> str:
-        """The result in a few sentences: the rates, then how the sides compare."""
-        if len(self.found.names) < 2:
-            return self._of_one()
-        return f"{self._sustained()}{self._compared()}"
+    def _total(self) -> str:
+        return self.found.total[0]
 
-    def _sustained(self) -> str:
-        """Which rate each of the two sides sustains, by its first run; nothing where neither's is decided."""
-        words = {name: self.first[name].sustainable.words for name in self.found.names[:2]}
-        if not any(words.values()):
-            return ""
-        rates = ", ".join(f"{one or 'a rate not decided'} with {name}" for name, one in words.items())
-        several = any(len(self.found.runs[name]) > 1 for name in words)
-        return f"Sustained: {rates}{' (first run of each)' if several else ''}. "
-
-    def _compared(self) -> str:
-        """Whose pods are scheduled sooner; of imported runs decided, which may also be: not now."""
-        a, b = self.found.names[:2]
-        rows = self.comparison.filter(pl.col("step") == self.found.total[0]).sort("quantile").to_dicts()
-        if not rows or rows[0]["ratio"] is None:
-            why = rows[0]["reason"] if rows else self._nothing()
-            return f"The medians of {a} and {b} cannot be compared: {why}.{self._gangs(a, b)}"
-        one, tail = rows[0], rows[-1]
-        times = f"{seconds(one['a_s'])} with {a} and {seconds(one['b_s'])} with {b}"
-        waited = f"the median from {self.found.total[0]} is {times} ({_ratio(one, a, b)})"
-        what = "Deciding (scheduled or told unschedulable)" if self.found.imported else "Scheduling"
-        told = {
-            "FASTER": f"{what} is faster with {b}: {waited}",
-            "SLOWER": f"{what} is slower with {b}: {waited}",
-            "SAME": f"The medians of {a} and {b} differ by less than 5 %: {waited}",
-            "UNDECIDED": f"Whether {a} or {b} is faster is not decided: {waited}; {one['reason']}",
-        }[one["verdict"]]
-        lost = f" At p95 nothing is claimed: {tail['reason']}." if tail["a_never"] or tail["b_never"] else ""
-        return f"{told}.{lost}{self._gangs(a, b)}"
-
-    def _of_one(self) -> str:
-        """Of the first run, when there are several of one side."""
-        runs = self.found.runs[self.found.names[0]]
-        more = "" if len(runs) == 1 else f" (Of {len(runs)} runs, the first.)"
-        return f"{runs[0].answer}{more}"
-
-    def _nothing(self) -> str:
-        """Why there is no row of the whole way."""
-        if not self.found.pairs:
-            return "no turn has a run of both"
-        empty = [name for name in self.found.names[:2] if not any(one.steps.height for one in self.found.runs[name])]
-        return f"nothing of {' and '.join(empty)} was accepted" if empty else "the runs have no step in common"
-
-    def _gangs(self, a: str, b: str) -> str:
-        gangs = {name: pl.concat([one.gangs for one in self.found.runs[name]]) for name in (a, b)}
-        if not all(table.height for table in gangs.values()):
-            return ""
-        told = [f"{int(table['complete'].sum())} of {table.height} with {name}" for name, table in gangs.items()]
-        return f" Whole gangs: {', '.join(told)}."
+    @property
+    def verdict(self) -> Literal["valid", "invalid"]:
+        """Invalid if any run is invalid."""
+        return "invalid" if self.reasons else "valid"
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why nothing may be concluded; empty when something may."""
+        """Why runs are invalid; empty when all are valid."""
         return self.found.reasons
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        """What a reader should know of the runs."""
-        runs = ", ".join(f"{len(self.found.runs[name])} of {name}" for name in self.found.names)
-        warnings = [line for name in self.found.names for line in self._warnings(name)]
-        aside = [f"{name} was measured, too; only the first two sides are compared." for name in self.found.names[2:]]
-        notes = {note: None for _, one in self.found.everything for note in one.test.notes}
-        return (f"Measured: runs: {runs}; {self._where}", *aside, *notes, *warnings)
+    def answer(self) -> str:
+        """The comparison of the first two variants and what qualifies it; for one variant, its rate."""
+        if len(self.found.names) < 2:
+            runs = self.found.runs[self.found.names[0]]
+            return runs[0].answer + ("" if len(runs) == 1 else f" (First of {len(runs)} runs.)")
+        a, b = self.found.names[:2]
+        caveat = self._describe_gangs(a, b) or self._describe_lost_tail() or self._describe_rates()
+        return f"{self._describe_comparison(a, b)}.{f' {caveat}.' if caveat else ''}"
 
-    def _warnings(self, name: str) -> list[str]:
-        """Each condition that did not hold once, by the first run in which it did not, with how many there were."""
-        runs = self.found.runs[name]
-        told: dict[str, list[str]] = {}
-        for one in runs:
-            for line in one.warnings:
-                told.setdefault(line.partition(":")[0], []).append(line)
-        of = f" of {len(runs)} runs" if len(runs) > 1 else ""
-        return [f"{name}: {lines[0]}" + (f" (so in {len(lines)}{of})" if of else "") for lines in told.values()]
+    def _find_total_rows(self) -> list[dict[str, Any]]:
+        return self.comparison.filter(pl.col("step") == self._total).sort("quantile").to_dicts()
+
+    def _describe_comparison(self, a: str, b: str) -> str:
+        rows = self._find_total_rows()
+        if not rows or rows[0]["ratio"] is None:
+            reason = rows[0]["reason"] if rows else self._explain_no_comparison()
+            return f"The medians of {a} and {b} cannot be compared: {reason}"
+        row = rows[0]
+        verb = "decides (scheduled or unschedulable)" if self.found.imported else "schedules"
+        if row["verdict"] in ("FASTER", "SLOWER"):
+            fast, slow = (b, a) if row["verdict"] == "FASTER" else (a, b)
+            times = [format_seconds(row["b_s" if name == b else "a_s"]) for name in (fast, slow)]
+            ratio, interval = _format_ratio(row, above=slow == a)
+            result = f"{fast} {verb} {ratio}x faster than {slow} at the median{interval}"
+            return f"{result}: {' against '.join(times)} from {self._total}"
+        times = [f"{format_seconds(row['a_s'])} with {a}", f"{format_seconds(row['b_s'])} with {b}"]
+        medians = f"the median from {self._total} is {' and '.join(times)}"
+        if row["verdict"] == "SAME":
+            return f"{a} and {b} are equivalent within {100 * variants.EQUIVALENCE_MARGIN:g} %: {medians}"
+        return f"Not decided whether {a} or {b} is faster: {medians}; {row['reason']}"
+
+    def _describe_lost_tail(self) -> str:
+        rows = self._find_total_rows()
+        if not rows or rows[0]["ratio"] is None or not (rows[-1]["a_never"] or rows[-1]["b_never"]):
+            return ""
+        return f"There is no verdict at p95: {rows[-1]['reason']}"
+
+    def _describe_gangs(self, a: str, b: str) -> str:
+        gangs = {name: pl.concat([run.gangs for run in self.found.runs[name]]) for name in (a, b)}
+        if not all(table.height for table in gangs.values()):
+            return ""
+        counts = [f"{int(table['complete'].sum())} of {table.height} with {name}" for name, table in gangs.items()]
+        return f"Complete gangs: {', '.join(counts)}"
+
+    def _describe_rates(self) -> str:
+        """Sustained rates of the first runs; empty if none is decided."""
+        rates = {name: self.first[name].sustainable.words for name in self.found.names[:2]}
+        if not any(rates.values()):
+            return ""
+        texts = ", ".join(f"{rate or 'not decided'} with {name}" for name, rate in rates.items())
+        several = any(len(self.found.runs[name]) > 1 for name in rates)
+        return f"Sustained rate: {texts}{' (first run of each)' if several else ''}"
+
+    def _explain_no_comparison(self) -> str:
+        if not self.found.pairs:
+            return "no turn has a run of both"
+        empty = [name for name in self.found.names[:2] if not any(run.steps.height for run in self.found.runs[name])]
+        return f"no workload of {' and '.join(empty)} was accepted" if empty else "the runs have no step in common"
 
     @property
-    def _where(self) -> str:
-        """The plan and the cluster, as far as they are known."""
+    def notes(self) -> tuple[str, ...]:
+        """Where and how often it was measured, notes of the runs, and warnings with how many runs have them."""
+        runs = ", ".join(f"{len(self.found.runs[name])} of {name}" for name in self.found.names)
+        ignored = [
+            f"{name} was also measured; only the first two variants are compared." for name in self.found.names[2:]
+        ]
+        notes = {note: None for _, run in self.found.everything for note in run.test.notes}
+        warnings = [line for name in self.found.names for line in self._list_warnings(name)]
+        return (f"Runs: {runs}; {self._describe_cluster()}", *ignored, *notes, *warnings)
+
+    def _list_warnings(self, name: str) -> list[str]:
+        """Each condition that did not hold, by the first run where it did not, with the number of such runs."""
+        runs, by_condition = self.found.runs[name], dict[str, list[str]]()
+        for run in runs:
+            broken = run.validity.filter(~pl.col("holds") & ~pl.col("grave"))
+            for condition, reason in broken.select("condition", "reason").iter_rows():
+                by_condition.setdefault(condition, []).append(reason)
+        return [
+            f"warning: {reasons[0]} ({name}{f', in {len(reasons)} of {len(runs)} runs' if len(runs) > 1 else ''})."
+            for reasons in by_condition.values()
+        ]
+
+    def _describe_cluster(self) -> str:
         test = self.first[self.found.names[0]].test
         if self.found.imported:
-            return "written by another tool, in whole seconds; neither plan nor cluster are known."
-        nodes = "simulated: nothing after the binding is a real node's time" if test.simulated_nodes else "real"
-        where = f"Kubernetes {test.server_version}, {test.provider or 'a cluster of yours'}; its nodes are {nodes}."
+            return "imported from another tool, in whole seconds; plan and cluster are unknown."
+        nodes = "simulated, so steps after the binding are simulated too" if test.simulated_nodes else "real"
+        where = f"Kubernetes {test.server_version}, {test.provider or 'your cluster'}; its nodes are {nodes}."
         return f"plan {test.scenario_name}; {where}"
 
     @property
     def limits(self) -> list[str]:
-        """What held the runs up, each sentence once, with the side."""
-        lines = [(name, line) for name, one in self.first.items() for line in one.limits["sentence"].to_list()]
-        return [f"{name}: {line}" for name, line in lines]
+        """Bottlenecks of each variant's first run, in sentences."""
+        return [f"{name}: {line}" for name, run in self.first.items() for line in run.limits["sentence"].to_list()]
 
     def by_side(self, chosen: str) -> pl.DataFrame:
-        """A table (a property of `Analysis`) of each side's first run, with the side in front."""
-        side = [(pl.lit(name).alias("side"), getattr(one, chosen)) for name, one in self.first.items()]
-        tables: list[pl.DataFrame] = [table.select(name, pl.all()) for name, table in side]
+        """A table of each variant's first run (a property of `Analysis`), with the variant as first column."""
+        named = [(pl.lit(name).alias("side"), getattr(run, chosen)) for name, run in self.first.items()]
+        tables: list[pl.DataFrame] = [table.select(name, pl.all()) for name, table in named]
         return pl.concat(tables)
 
     def key_numbers(self) -> list[KeyNumber]:
-        """What stands below the answer."""
-        return key_numbers.of_sides(self.found, self.comparison)
+        """Figures below the answer."""
+        return summary.build_key_numbers(self.found, self.comparison)
 
     def next_steps(self) -> list[str]:
-        """What to do next."""
-        return next_steps.of_sides(self.found, self.comparison)
+        """What to decide or run next."""
+        return summary.list_next_steps(self.found, self.comparison)
 
     def check(self) -> pl.DataFrame:
-        """The invariants; raises when one is broken."""
-        return invariants.check(self.found, self.comparison)
+        """The invariants, one row each.
+
+        Raises
+        ------
+        BrokenInvariantError
+            An invariant does not hold.
+        """
+        return invariants.check_variants(self.found, self.comparison)
 
 
-def _ratio(row: dict[str, Any], a: str, b: str) -> str:
-    """How many times as long the slower side takes, with its interval."""
-    slower, figures = (a, row) if row["ratio"] >= 1 else (b, {"ratio": 1 / row["ratio"]})
-    if slower == b and row["low"] is not None:
-        figures |= {"low": 1 / row["high"], "high": 1 / row["low"]}
-    ends = "" if row["low"] is None else f" [{number(figures['low'])}, {number(figures['high'])}]"
-    return f"{number(figures['ratio'])} times as long with {slower}{ends}"
+def _format_ratio(row: dict[str, Any], *, above: bool) -> tuple[str, str]:
+    """The ratio and its interval, inverted unless it is `above` 1."""
+    figures = [row["ratio"], row["low"], row["high"]]
+    if not above:
+        figures = [None if value is None else 1 / value for value in (row["ratio"], row["high"], row["low"])]
+    ratio, low, high = (None if value is None else format_number(value) for value in figures)
+    return str(ratio), f" ({100 * row['level']:g} % interval {low} to {high})" if low is not None else ""
 
 
-def study(config: NotebookConfig, run: Run) -> Study:
-    """Read the runs (or make them), compare, and write the tables of the first run of each side.
+def build_study(config: NotebookConfig, run: Run) -> Study:
+    """Read the runs, or measure them, compare them, and write the tables of each variant's first run.
 
     Raises
     ------
     InputError, ConfigError
-        The folder holds no scale test, or the live test cannot be made like that.
+        The folder holds no scale test, or the live test cannot run with these settings.
     """
-    place = Path(config.runs)
+    folder = Path(config.runs)
     if config.live:
-        from workbench.scaletest.live import measured
+        from workbench.scaletest.test_run.live_dashboard import run_live_test
 
-        place = measured(config, run.folder)
-    found = Study(config, sides.read(place))
-    run.add_input(place, digest=False)
-    run.write_table(COMPARISON, found.comparison)
-    for table, name in _KEPT:
-        run.write_table(with_side(table), found.by_side(name))
-    return found
-
-
-def with_side(table: Table) -> Table:
-    """A result table with the side in front of its columns and key."""
-    from workbench.tables import Column, Table
-
-    side = Column("side", "str", "Whose first run.")
-    return Table(table.name, table.meaning, ("side", *table.key), (side, *table.columns))
+        folder = run_live_test(config, run.folder)
+    study = Study(config, variants.read_variants(folder))
+    run.add_input(folder, digest=False)
+    run.write_table(COMPARISON, study.comparison)
+    for table, name in _WRITTEN_TABLES:
+        run.write_table(add_variant_column(table), study.by_side(name))
+    return study
 
 
-def verdict(study: Study) -> Literal["valid", "invalid"]:
-    """Is the study valid?"""
-    return "invalid" if study.reasons else "valid"
+def add_variant_column(table: Table) -> Table:
+    """A result table with the variant (`side`) in front of its columns and key."""
+    from workbench.core.tables import Column, Table
+
+    variant = Column("side", "str", "Whose first run.")
+    return Table(table.name, table.meaning, ("side", *table.key), (variant, *table.columns))
+
+
+def decide_verdict(study: Study) -> Literal["valid", "invalid"]:
+    """The study's verdict; for notebooks of earlier versions."""
+    return study.verdict

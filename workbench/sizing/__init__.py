@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from workbench.sizing.calculator.calcfile import SizingMetrics
-    from workbench.sizing.calculator.calculate import Calculated
+    from workbench.sizing.compat_nat.calc_file import SizingMetrics
+    from workbench.sizing.compat_nat.calculator import CalculationResult
 
 
 def calculate(
@@ -28,7 +28,7 @@ def calculate(
     test_gpu_count: int = 0,
     concurrencies: Iterable[int] | None = None,
     **options: Any,
-) -> Calculated:
+) -> CalculationResult:
     """How many GPUs by a line through p95 values? `workbench sizing calc` from Python.
 
     Parameters
@@ -62,18 +62,17 @@ def calculate(
     InputError
         A file or a level that cannot be used.
     """
-    from workbench.sizing.calculator import calc_options
-    from workbench.sizing.calculator import calculate as calculate_
-    from workbench.sizing.calculator.calculation import Goal
+    from workbench.sizing.compat_nat import calculation, calculator
+    from workbench.sizing.compat_nat.calculation import CalcGoal
 
-    goal = Goal(target_llm_latency_s, target_workflow_runtime_s, target_users, test_gpu_count)
-    asked = calc_options.options(
+    goal = CalcGoal(target_llm_latency_s, target_workflow_runtime_s, target_users, test_gpu_count)
+    chosen = calculation.build_options(
         output_dir=output_dir,
         goal=goal,
         concurrencies=None if concurrencies is None else tuple(concurrencies),
         **options,
     )
     if levels is not None:
-        calc_options.refuse_beside_levels(asked)
-        return calculate_.from_levels(levels, goal, asked.rules)
-    return calculate_.run(asked)
+        calculation.check_options_with_levels(chosen)
+        return calculator.calculate_from_levels(levels, goal, chosen.rules)
+    return calculator.run_calculation(chosen)

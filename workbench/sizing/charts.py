@@ -1,4 +1,4 @@
-"""Charts of sweeps and answers: each draws its tables and computes nothing new."""
+"""Charts of sweeps, scaling laws and answers, drawn from their tables without new computation."""
 
 from __future__ import annotations
 
@@ -8,18 +8,26 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from workbench import charts
-from workbench.chart_data import at_most, sentences
-from workbench.formats import number
-from workbench.pieces.encodings import ROW_PX, finish, limit_line, rows, tooltip
-from workbench.sizing.comparing import COMPARISON, TRUE
-from workbench.sizing.gpus import USABLE
-from workbench.sizing.tables import GOODPUT, POINTS, QUANTILES
-from workbench.theme import COLOURS
+from workbench.charts.data import check_row_count, join_sentences
+from workbench.charts.theme import (
+    CATEGORIES,
+    COLOURS,
+    ROW_PX,
+    build_limit_line,
+    encode_rows,
+    encode_tooltip,
+    finish_chart,
+)
+from workbench.core.formats import format_number
+from workbench.sizing.estimation.gpu_estimates import MAX_GPU_EXTRAPOLATION, capacity_by_law
+from workbench.sizing.estimation.method_comparison import TRUE_NEED_LABEL
+from workbench.sizing.estimation.metrics import format_quantile
+from workbench.sizing.tables import COMPARISON, GOODPUT, POINTS, QUANTILES, SCALING, USABLE_VERDICTS
 
 if TYPE_CHECKING:
     import altair as alt
 
-LIMIT_POINTS = 1_000
+MAX_CHART_POINTS = 1_000
 USED, LEFT_OUT = "used", "left out"
 
 
@@ -52,46 +60,50 @@ def chart_ladder(
     wanted = (
         QUANTILES.check(quantiles).filter(metric=estimate["metric"]).filter((pl.col("q") - estimate["q"]).abs() < 1e-9)
     )
-    use = pl.when(pl.col("verdict").is_in(USABLE)).then(pl.lit(USED)).otherwise(pl.lit(LEFT_OUT)).alias("use")
+    use = pl.when(pl.col("verdict").is_in(USABLE_VERDICTS)).then(pl.lit(USED)).otherwise(pl.lit(LEFT_OUT)).alias("use")
     frame = steps.select("step", "load", "verdict", "reason", "n_kept", use).join(
         wanted.select("step", "value_s", "low_s", "high_s"), on="step", how="left"
     )
-    drawn = at_most(
-        frame.filter(pl.col("value_s").is_not_null()).sort("load"), "ladder", LIMIT_POINTS, "draw one sweep"
+    drawn = check_row_count(
+        frame.filter(pl.col("value_s").is_not_null()).sort("load"), "ladder", MAX_CHART_POINTS, "draw one sweep"
     )
-    layers = [*_capacity(estimate), *_curve(curve, drawn, estimate), *_steps(drawn, estimate)]
-    layers += limit_line(estimate["limit_s"], "value_s", axis="y")
+    layers = [*_capacity_layers(estimate), *_curve_layers(curve, drawn, estimate), *_step_layers(drawn, estimate)]
+    layers += build_limit_line(estimate["limit_s"], "value_s", axis="y")
     unvalued = frame.height - drawn.height
-    told = sentences(
+    told = join_sentences(
         "dots: steps with their 90 % intervals",
-        _carried(estimate),
+        _describe_capacity_interval(estimate),
         f"{unvalued} steps whose quantile lies among failures not drawn" if unvalued else "",
     )
-    return finish(alt.layer(*layers), _title(estimate), told, frame, height=320)
+    return finish_chart(alt.layer(*layers), _capacity_title(estimate), told, frame, height=320)
 
 
-def _gpus(count: int) -> str:
+def _format_gpus(count: int) -> str:
     return f"{count} GPU{'' if count == 1 else 's'}"
 
 
-def _title(estimate: dict[str, Any]) -> str:
+def _capacity_title(estimate: dict[str, Any]) -> str:
     """What was found, in a few words."""
-    what = f"{estimate['metric']} p{100 * estimate['q']:g}"
+    what = format_quantile(estimate["metric"], estimate["q"])
     if estimate["capacity"] is None:
-        return f"{_gpus(estimate['test_gpus'])}: which load keeps {what} within {estimate['limit_s']:g} s is open"
-    load = f"{number(estimate['capacity'])} {'users' if estimate['load_unit'] == 'users' else 'requests a second'}"
+        return (
+            f"{_format_gpus(estimate['test_gpus'])}: which load keeps {what} within {estimate['limit_s']:g} s is open"
+        )
+    load = (
+        f"{format_number(estimate['capacity'])} {'users' if estimate['load_unit'] == 'users' else 'requests a second'}"
+    )
     carry = "carries" if estimate["test_gpus"] == 1 else "carry"
-    return f"{_gpus(estimate['test_gpus'])} {carry} {load} with {what} within {estimate['limit_s']:g} s"
+    return f"{_format_gpus(estimate['test_gpus'])} {carry} {load} with {what} within {estimate['limit_s']:g} s"
 
 
-def _carried(estimate: dict[str, Any]) -> str:
+def _describe_capacity_interval(estimate: dict[str, Any]) -> str:
     if estimate["capacity_low"] is None or estimate["capacity_high"] is None:
         return "" if estimate["capacity"] is None else "the capacity has no whole interval"
-    ends = f"{number(estimate['capacity_low'])} to {number(estimate['capacity_high'])}"
+    ends = f"{format_number(estimate['capacity_low'])} to {format_number(estimate['capacity_high'])}"
     return f"band: 90 % interval of what they carry, {ends}"
 
 
-def _x(frame: pl.DataFrame, estimate: dict[str, Any], name: str = "load") -> Any:
+def _load_axis(frame: pl.DataFrame, estimate: dict[str, Any], name: str = "load") -> Any:
     import altair as alt
 
     loads = frame["load"].to_list()
@@ -100,18 +112,20 @@ def _x(frame: pl.DataFrame, estimate: dict[str, Any], name: str = "load") -> Any
         alt.Scale(type="log", base=2, nice=False, padding=14) if log else alt.Scale(zero=False, nice=False, padding=14)
     )
     title = "users with a request in flight" if estimate["load_unit"] == "users" else "arrivals per s"
-    axis = alt.Axis(format=",~g", labelOverlap="greedy", **({"values": _doublings(loads)} if log else {"tickCount": 8}))
+    axis = alt.Axis(
+        format=",~g", labelOverlap="greedy", **({"values": _list_doublings(loads)} if log else {"tickCount": 8})
+    )
     return alt.X(name, type="quantitative", title=title, scale=scale, axis=axis)
 
 
-def _doublings(loads: list[float]) -> list[float]:
+def _list_doublings(loads: list[float]) -> list[float]:
     at = [min(loads)]
     while at[-1] * 2 <= max(loads):
         at.append(at[-1] * 2)
     return at
 
 
-def _y(frame: pl.DataFrame, limit_s: float) -> Any:
+def _latency_axis(frame: pl.DataFrame, limit_s: float) -> Any:
     import altair as alt
 
     highest = [value for name in ("value_s", "high_s") for value in frame[name].drop_nulls().to_list()]
@@ -119,14 +133,14 @@ def _y(frame: pl.DataFrame, limit_s: float) -> Any:
     return alt.Y("value_s", type="quantitative", title="latency (s)", scale=scale, axis=alt.Axis(tickCount=6))
 
 
-def _capacity(estimate: dict[str, Any]) -> list[Any]:
+def _capacity_layers(estimate: dict[str, Any]) -> list[Any]:
     import altair as alt
 
     if estimate["capacity"] is None:
         return []
     row = {name: estimate[name] for name in ("capacity", "capacity_low", "capacity_high")}
     frame = pl.DataFrame([row], schema=dict.fromkeys(row, pl.Float64))
-    base = alt.Chart(frame).encode(tooltip=tooltip(frame))
+    base = alt.Chart(frame).encode(tooltip=encode_tooltip(frame))
     x = alt.X("capacity", type="quantitative")
     layers = [base.mark_rule(color=COLOURS["accelerator"], strokeWidth=1.5).encode(x=x)]
     if None not in row.values():
@@ -135,21 +149,21 @@ def _capacity(estimate: dict[str, Any]) -> list[Any]:
     return layers
 
 
-def _curve(curve: pl.DataFrame | None, drawn: pl.DataFrame, estimate: dict[str, Any]) -> list[Any]:
+def _curve_layers(curve: pl.DataFrame | None, drawn: pl.DataFrame, estimate: dict[str, Any]) -> list[Any]:
     import altair as alt
 
     if curve is None or not curve.height or not drawn.height:
         return []
     line = alt.Chart(curve).mark_line(strokeWidth=2, opacity=0.7, color=COLOURS["accent"])
-    return [line.encode(x=_x(drawn, estimate), y=_y(drawn, estimate["limit_s"]))]
+    return [line.encode(x=_load_axis(drawn, estimate), y=_latency_axis(drawn, estimate["limit_s"]))]
 
 
-def _steps(drawn: pl.DataFrame, estimate: dict[str, Any]) -> list[Any]:
+def _step_layers(drawn: pl.DataFrame, estimate: dict[str, Any]) -> list[Any]:
     import altair as alt
 
     if not drawn.height:
         return []
-    x, y = _x(drawn, estimate), _y(drawn, estimate["limit_s"])
+    x, y = _load_axis(drawn, estimate), _latency_axis(drawn, estimate["limit_s"])
     names = [name for name in (USED, LEFT_OUT) if name in drawn["use"].to_list()]
     scale = alt.Scale(
         domain=names, range=[{USED: COLOURS["accent"], LEFT_OUT: COLOURS["failure"]}[name] for name in names]
@@ -157,7 +171,7 @@ def _steps(drawn: pl.DataFrame, estimate: dict[str, Any]) -> list[Any]:
     # With every step in use there is nothing to tell apart.
     legend = alt.Legend(title=None) if LEFT_OUT in names else None
     shade = {"color": alt.Color("use", type="nominal", title=None, scale=scale, legend=legend)}
-    base = alt.Chart(drawn).encode(x=x, tooltip=tooltip(drawn), **shade)
+    base = alt.Chart(drawn).encode(x=x, tooltip=encode_tooltip(drawn), **shade)
     known = base.transform_filter("isValid(datum.low_s) && isValid(datum.high_s)")
     spans = known.mark_rule(strokeWidth=6, strokeCap="round", opacity=0.35)
     return [
@@ -186,11 +200,15 @@ def chart_answers(comparison: pl.DataFrame) -> alt.Chart:
     import altair as alt
 
     frame = COMPARISON.check(comparison)
-    need = frame.filter(answer=TRUE)["gpus"].to_list()
+    need = frame.filter(answer=TRUE_NEED_LABEL)["gpus"].to_list()
     known = need[0] if need else None
-    drawn = frame.filter((pl.col("answer") != TRUE) & pl.col("gpus").is_not_null()).with_columns(said=_said())
-    x = alt.X("gpus", type="quantitative", title="GPUs", scale=_around(frame), axis=alt.Axis(tickMinStep=1, format="d"))
-    base = alt.Chart(drawn).encode(y=rows("answer"), tooltip=tooltip(drawn, leave_out=("said",)))
+    drawn = frame.filter((pl.col("answer") != TRUE_NEED_LABEL) & pl.col("gpus").is_not_null()).with_columns(
+        said=_deployment_text_expr()
+    )
+    x = alt.X(
+        "gpus", type="quantitative", title="GPUs", scale=_gpu_scale(frame), axis=alt.Axis(tickMinStep=1, format="d")
+    )
+    base = alt.Chart(drawn).encode(y=encode_rows("answer"), tooltip=encode_tooltip(drawn, leave_out=("said",)))
     whole = base.transform_filter("isValid(datum.gpus_low) && isValid(datum.gpus_high)")
     spans = whole.mark_rule(strokeWidth=7, opacity=0.35, strokeCap="round", color=COLOURS["accent"])
     layers = [
@@ -201,20 +219,22 @@ def chart_answers(comparison: pl.DataFrame) -> alt.Chart:
     if known is not None:
         true = pl.DataFrame({"gpus": [float(known)]})
         layers.append(
-            alt.Chart(true).mark_rule(color=COLOURS["failure"], strokeDash=[6, 3]).encode(x=x, tooltip=tooltip(true))
+            alt.Chart(true)
+            .mark_rule(color=COLOURS["failure"], strokeDash=[6, 3])
+            .encode(x=x, tooltip=encode_tooltip(true))
         )
     missing = frame.filter(pl.col("gpus").is_null())["answer"].to_list()
-    told = sentences(
+    told = join_sentences(
         "dots: figures before they are rounded up",
         "bar: 90 % interval",
         "" if known is None else "dashed: the true need",
         f"no number: {', '.join(missing)}" if missing else "",
     )
-    title = "GPUs by each method" if known is None else f"GPUs by each method; the service needs {number(known)}"
-    return finish(alt.layer(*layers), title, told, drawn.drop("said"), height=alt.Step(ROW_PX * 1.3))
+    title = "GPUs by each method" if known is None else f"GPUs by each method; the service needs {format_number(known)}"
+    return finish_chart(alt.layer(*layers), title, told, drawn.drop("said"), height=alt.Step(ROW_PX * 1.3))
 
 
-def _said() -> pl.Expr:
+def _deployment_text_expr() -> pl.Expr:
     """What one would deploy, and what comes of it."""
     off = pl.col("off")
     outcome = (
@@ -229,7 +249,7 @@ def _said() -> pl.Expr:
     return pl.format("  {}{}", "deployed", outcome)
 
 
-def _around(frame: pl.DataFrame) -> Any:
+def _gpu_scale(frame: pl.DataFrame) -> Any:
     import altair as alt
 
     columns = ("gpus", "gpus_low", "gpus_high")
@@ -293,3 +313,75 @@ def chart_goodput(points: pl.DataFrame, goodput: pl.DataFrame) -> alt.Chart:
         subtitle="where the lines part, requests are late",
     )
     return chart.properties(height=220)
+
+
+MAX_SCALING_POINTS = 200
+
+
+def build_law_lines(scaling: pl.DataFrame, target: str) -> pl.DataFrame:
+    """The laws of one target as lines: `model, gpus, capacity`, up to twice the largest measured count."""
+    rows: list[dict[str, Any]] = []
+    for row in SCALING.check(scaling).filter(target=target).iter_rows(named=True):
+        most = MAX_GPU_EXTRAPOLATION * max(row["counts"])
+        law = (row["per_gpu"], row["contention"], row["coherency"])
+        step = max(1, most // MAX_SCALING_POINTS)
+        rows += [
+            {"model": row["model"], "gpus": n, "capacity": capacity_by_law(law, n)} for n in range(1, most + 1, step)
+        ]
+    return pl.DataFrame(rows, schema={"model": pl.String, "gpus": pl.Int64, "capacity": pl.Float64})
+
+
+def chart_scaling(
+    scaling: pl.DataFrame, capacities: pl.DataFrame, target: str, load: float, limit_ms: int
+) -> alt.Chart:
+    """Do twice the GPUs carry twice the load?
+
+    Parameters
+    ----------
+    scaling
+        Table `scaling`.
+    capacities
+        Table `what_if.CAPACITIES`; its rows at `limit_ms` are drawn.
+    target, load, limit_ms
+        The target, what is to be served, the limit in ms.
+
+    Notes
+    -----
+    Does not show whether a law holds beyond twice the largest measured count: there it is not drawn.
+    """
+    import altair as alt
+
+    lines = build_law_lines(scaling, target)
+    dots = capacities.filter(pl.col("limit_ms") == limit_ms).drop_nulls("capacity")
+    served = pl.DataFrame({"capacity": [float(load)], "words": [f"to be served: {load:g}"]})
+    x = alt.X(
+        "gpus",
+        type="quantitative",
+        title="GPUs",
+        scale=alt.Scale(zero=True, nice=False),
+        axis=alt.Axis(tickCount=8, format="d"),
+    )
+    highest = max([float(load), *lines["capacity"].to_list()])
+    scale = alt.Scale(zero=True, nice=False, domainMax=1.1 * highest)
+    y = alt.Y("capacity", type="quantitative", title="load within the limit", scale=scale, axis=alt.Axis(tickCount=6))
+    names = lines["model"].unique(maintain_order=True).to_list()
+    # A line has no fill that a legend could show.
+    legend = alt.Legend(title=None, symbolType="stroke", symbolStrokeWidth=3, symbolSize=200)
+    # Straight is the reference; the law that answers stands out.
+    shades = alt.Scale(domain=names, range=[COLOURS["neutral"], CATEGORIES[1]][: len(names)])
+    shade = alt.Color("model", type="nominal", title=None, scale=shades, legend=legend)
+    base = alt.Chart(dots).encode(x=x, tooltip=encode_tooltip(dots))
+    whole = base.transform_filter("isValid(datum.capacity_low) && isValid(datum.capacity_high)")
+    spans = whole.mark_rule(strokeWidth=6, opacity=0.4, strokeCap="round", color=COLOURS["accent"])
+    rule = alt.Chart(served).encode(y=y)
+    layers = [
+        alt.Chart(lines).mark_line(strokeWidth=2).encode(x=x, y=y, color=shade),
+        spans.encode(y=alt.Y("capacity_low", type="quantitative"), y2=alt.Y2("capacity_high")),
+        base.mark_point(size=60, filled=True, opacity=1, color=COLOURS["accent"]).encode(y=y),
+        rule.mark_rule(strokeDash=[6, 3], color=COLOURS["failure"]),
+        rule.mark_text(align="left", dx=6, dy=-9, color=COLOURS["failure"]).encode(
+            x=alt.value(0), text=alt.Text("words", type="nominal")
+        ),
+    ]
+    told = join_sentences("dots: measured, with 90 % intervals", "lines: laws, up to twice the largest count")
+    return finish_chart(alt.layer(*layers), "Do twice the GPUs carry twice the load?", told, dots, height=280)

@@ -1,132 +1,161 @@
-"""What the user may set for a sweep: from the command line, from Python, from a notebook."""
+"""Settings of a sweep and of the notebook: goals, target, load levels, limits."""
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from workbench import redaction
-from workbench.errors import ConfigError
-from workbench.host import is_loopback
-from workbench.sizing.ladder import Ladder
+from workbench.core import redaction
+from workbench.core.errors import ConfigError
+from workbench.core.host import is_loopback
+from workbench.core.schema import StrictModel, validate_model
+from workbench.live.file_picker import Pick
+from workbench.sizing.estimation import metrics
+from workbench.sizing.load.level_ladder import Ladder
+from workbench.sizing.simulation.cluster_model import Service
 
-HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+HEADER_PATTERN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+VARIABLE_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 Users = Annotated[int, Field(ge=1, le=1_000_000)]
 Rate = Annotated[float, Field(gt=0, le=1_000_000)]
 
 
-GOAL = re.compile(
-    r"\s*(?:(runtime|llm|ttft|itl)[ :_]?)?p(\d{1,2}(?:\.\d+)?)\s*(?:<=?|=|:)\s*(\d+(?:\.\d+)?)\s*(ms|s)?\s*"
+GOAL_PATTERN = re.compile(
+    rf"\s*(?:({'|'.join(metrics.METRICS)})[ :_]?)?p(\d{{1,2}}(?:\.\d+)?)\s*(?:<=?|=|:)\s*(\d+(?:\.\d+)?)\s*(ms|s)?\s*"
 )
 
 
-class Goal(BaseModel):
-    """A quantile of a metric that must not be larger than a limit.
+class Goal(StrictModel):
+    """A quantile of a metric and its largest allowed value.
 
     Examples
     --------
     >>> Goal.read("ttft p99<=300ms"), Goal.read("p95<=2").name
     (Goal(metric='ttft', q=0.99, limit_s=0.3), 'runtime p95 <= 2 s')
+    >>> Goal.read("ttft p99.9<=2").q
+    0.999
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    metric: str = Field(metrics.DEFAULT_METRIC, description=f"Metric: {metrics.METRIC_NAMES_TEXT}.")
+    q: float = Field(metrics.DEFAULT_QUANTILE, gt=0, lt=1, description="Quantile, such as 0.95.")
+    limit_s: float = Field(gt=0, description="Largest allowed value, in seconds.")
 
-    metric: Literal["runtime", "llm", "ttft", "itl"] = Field("runtime", description="What it is set on.")
-    q: float = Field(0.95, gt=0, lt=1, description="The quantile.")
-    limit_s: float = Field(gt=0, description="The largest value allowed.")
+    @field_validator("metric")
+    @classmethod
+    def _check_metric(cls, name: str) -> str:
+        if name not in metrics.METRICS:
+            raise ValueError(f"must be {metrics.METRIC_NAMES_TEXT}")
+        return name
 
     @property
     def name(self) -> str:
-        """Metric, quantile, limit."""
-        return f"{self.metric} p{round(100 * self.q, 6):g} <= {self.limit_s:g} s"
+        """Metric, quantile and limit."""
+        return f"{metrics.format_quantile(self.metric, self.q)} <= {self.limit_s:g} s"
 
     @classmethod
     def read(cls, text: str) -> Goal:
-        """A goal as people write it: `p95<=2`, `ttft p99<=300ms`.
+        """Parse a goal such as `p95<=2` or `ttft p99<=300ms`.
 
         Raises
         ------
         ConfigError
-            It is none.
+            The text is not a goal.
         """
-        found = GOAL.fullmatch(text)
+        found = GOAL_PATTERN.fullmatch(text)
         if found is None or not 0 < float(found[2]) < 100 or float(found[3]) == 0:
             raise ConfigError("not a goal", where="--goal", found=text[:60], allowed="like p95<=2 or 'ttft p99<=300ms'")
         limit_s = float(found[3]) / (1000 if found[4] == "ms" else 1)
-        return cls(metric=found[1] or "runtime", q=round(float(found[2]) / 100, 8), limit_s=limit_s)  # type: ignore[arg-type]
+        return cls(metric=found[1] or metrics.DEFAULT_METRIC, q=round(float(found[2]) / 100, 8), limit_s=limit_s)
 
 
-class SweepConfig(BaseModel):
-    """One sweep: what is driven, by which loads, until when, what it may use up."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class SweepConfig(StrictModel):
+    """Settings of a sweep: target, load levels, stop rule, limits, prompts."""
 
     protocol: Literal["nat", "openai", "http", "function"] = Field(
-        "nat", description="nat: POST /generate/full; openai: chat completions streamed; http: a template; function."
+        "nat",
+        description="nat: POST /generate/full; openai: chat completions; http: JSON by template; function.",
     )
-    url: str = Field("", description="Where the service is; with http the whole address, {prompt} replaced in it.")
-    function: str = Field("", description="module:function, an async callable that takes a prompt.")
-    target_confirm: str = Field("", description="The host of the URL once more, unless it is this machine's loopback.")
-    header_env: dict[str, str] = Field({}, description="Header to the environment variable that holds its value.")
-    simulated: bool = Field(False, description="The service is a simulator; everything measured says so.")
+    url: str = Field("", description="URL of the service; with http the whole address, {prompt} replaced in it.")
+    function: str = Field("", description="MODULE:NAME of an async callable to drive instead of a URL.")
+    target_confirm: str = Field("", description="Host of the URL again; required unless it is this machine.")
+    header_env: dict[str, str] = Field({}, description="Header, and the environment variable of its value. Repeatable.")
+    simulated: bool = Field(False, description="Mark the results as simulated.")
     gpus: int = Field(1, ge=1, le=100_000, description="GPUs that serve it.")
 
     model: str = Field("", description="Name of the model (openai).")
     output_tokens: int | None = Field(None, ge=1, description="Longest answer, in tokens (openai).")
     extra_body: dict[str, Any] = Field({}, description="More fields of the request (openai).")
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] = Field("POST", description="HTTP method (http).")
-    body: Any = Field(None, description="JSON with {prompt} in its texts (http).")
+    body: Any = Field(None, description="JSON body with {prompt} in its texts (http).")
     answer_at: str | None = Field(None, description="Path of the answer, such as choices.0.text (http).")
-    input_tokens_at: str | None = Field(None, description="Path of the prompt's tokens (http).")
-    output_tokens_at: str | None = Field(None, description="Path of the answer's tokens (http).")
+    input_tokens_at: str | None = Field(None, description="Path of the number of prompt tokens (http).")
+    output_tokens_at: str | None = Field(None, description="Path of the number of answer tokens (http).")
     max_answer_bytes: int = Field(8 << 20, ge=1024, le=1 << 30, description="Longest line of a stream, in bytes.")
 
-    users: list[Users] | None = Field(None, min_length=1, description="Levels of a closed loop; chosen when null.")
-    rates: list[Rate] | None = Field(None, min_length=1, description="Levels of an open loop, arrivals a second.")
-    goals: list[Goal] = Field([], description="What chosen levels close in on.")
-    ladder: Ladder = Field(
-        default_factory=lambda: Ladder.model_validate({}), description="How levels are chosen when none are given."
+    users: list[Users] | None = Field(
+        None, min_length=1, description="Levels: concurrent requests, or users with --think-time. Default: adaptive."
     )
-    arrivals: Literal["users", "poisson", "constant", "trace"] = Field("users", description="How requests come.")
-    trace: Path | None = Field(None, description="Times of arrivals, a number a line in seconds.")
-    think_time_s: float = Field(0.0, ge=0, le=86_400, description="Mean think time of a user; exponential.")
-    ramp_s: float | None = Field(None, ge=0, le=3600, description="Time over which users begin; chosen when null.")
-    max_in_flight: int = Field(4096, ge=1, le=1_000_000, description="Requests in flight at most, in open loops.")
+    rates: list[Rate] | None = Field(
+        None, min_length=1, description="Levels of an open loop: arrivals per second, with --arrivals."
+    )
+    goals: list[Goal] = Field([], description="Goals; adaptive levels close in on their limits.")
+    ladder: Ladder = Field(default_factory=lambda: Ladder.model_validate({}), description="Choice of adaptive levels.")
+    arrivals: Literal["users", "poisson", "constant", "trace"] = Field(
+        "users", description="users (closed loop); or an open loop: poisson, constant, trace."
+    )
+    trace: Path | None = Field(None, description="File of arrival times, one number per line, in seconds.")
+    think_time_s: float = Field(
+        0.0, ge=0, le=86_400, description="Mean think time of a user between requests (exponential), in seconds."
+    )
+    ramp_s: float | None = Field(
+        None, ge=0, le=3600, description="Time over which users start, in seconds. Default: about one runtime."
+    )
+    max_in_flight: int = Field(4096, ge=1, le=1_000_000, description="Most requests in flight in open loops.")
 
-    least_samples: int = Field(200, ge=20, description="Kept requests that a step needs.")
-    most_samples: int = Field(1000, ge=20, description="Kept requests after which a step ends anyway.")
-    tight: float = Field(0.05, gt=0, le=1, description="A step ends when its p95 is known to this share.")
-    min_step_s: float = Field(1.0, ge=0, le=3600, description="Shortest step.")
-    max_step_s: float = Field(120.0, gt=0, le=86_400, description="Longest step, its tail not counted.")
-    timeout_s: float = Field(300.0, gt=0, le=86_400, description="Time limit of a request.")
-    max_error_ratio: float = Field(0.01, ge=0, le=1, description="Share of failures from which a point is invalid.")
+    least_samples: int = Field(200, ge=20, description="Minimum number of requests per step, after warm-up.")
+    most_samples: int = Field(1000, ge=20, description="Requests after which a step ends in any case.")
+    tight: float = Field(
+        0.05, gt=0, le=1, description="Relative half-width of the goal quantile's 90 % interval at which a step ends."
+    )
+    min_step_s: float = Field(1.0, ge=0, le=3600, description="Shortest step, in seconds.")
+    max_step_s: float = Field(120.0, gt=0, le=86_400, description="Longest step, in seconds, without its tail.")
+    timeout_s: float = Field(300.0, gt=0, le=86_400, description="Time limit of a request, in seconds.")
+    max_error_ratio: float = Field(0.01, ge=0, le=1, description="Fraction of failures above which a point is invalid.")
     retries: int = Field(0, ge=0, le=10, description="How often a failed request is sent again.")
     processes: int = Field(1, ge=0, le=64, description="Client processes that share the load; 0: this one.")
 
-    max_requests: int | None = Field(None, ge=1, description="Requests of the sweep at most.")
-    max_duration_s: float | None = Field(None, gt=0, description="Time of the sweep at most.")
-    max_tokens: int | None = Field(None, ge=1, description="Tokens of the sweep at most, prompts and answers.")
-    max_cost: float | None = Field(None, gt=0, description="Cost of the sweep at most, in the prices' currency.")
-    price_request: float = Field(0.0, ge=0, description="Price of a request.")
-    price_million_input: float = Field(0.0, ge=0, description="Price of a million prompt tokens.")
-    price_million_output: float = Field(0.0, ge=0, description="Price of a million answer tokens.")
+    max_requests: int | None = Field(None, ge=1, description="Most requests of the sweep.")
+    max_duration_s: float | None = Field(None, gt=0, description="Longest time of the sweep, in seconds.")
+    max_tokens: int | None = Field(None, ge=1, description="Most tokens of the sweep, prompts and answers.")
+    max_cost: float | None = Field(None, gt=0, description="Highest cost of the sweep, in the prices' currency.")
+    price_request: float = Field(0.0, ge=0, description="Price per request.")
+    price_million_input: float = Field(0.0, ge=0, description="Price per million prompt tokens.")
+    price_million_output: float = Field(0.0, ge=0, description="Price per million answer tokens.")
 
-    prompts: Path | None = Field(None, description=".txt, .jsonl, .json or .csv; without it prompts are made.")
-    prompt_key: str | None = Field(None, description="Field or column that holds the prompt.")
-    input_tokens: float = Field(400.0, ge=1, le=1_000_000, description="Mean length of made prompts, about, in tokens.")
-    input_cv: float = Field(0.0, ge=0, le=10, description="Spread of their lengths over the mean (lognormal).")
-    unique_prefix: bool = Field(False, description="Begin each prompt differently, to defeat prefix caches.")
-    seed: int = Field(0, ge=0, le=2**63 - 1, description="Start of all random numbers.")
+    prompts: Path | None = Field(None, description="Prompts: .txt, .jsonl, .json or .csv. Default: generated.")
+    prompt_key: str | None = Field(None, description="Field or column with the prompt.")
+    input_tokens: float = Field(400.0, ge=1, le=1_000_000, description="Mean length of generated prompts, in tokens.")
+    input_cv: float = Field(0.0, ge=0, le=10, description="Coefficient of variation of that length (lognormal).")
+    unique_prefix: bool = Field(False, description="Start each prompt differently, to defeat prefix caches.")
+    seed: int = Field(0, ge=0, le=2**63 - 1, description="Random seed.")
 
     @property
     def is_open(self) -> bool:
-        """Do requests come at a rate, whatever the service does?"""
+        """Whether requests arrive at a rate that does not depend on the service."""
         return self.arrivals != "users"
+
+    @property
+    def max_samples(self) -> int:
+        """`most_samples`; where that is not given, at least what the interval of the highest goal's quantile needs."""
+        if "most_samples" in self.model_fields_set:
+            return self.most_samples
+        return max(self.most_samples, *(metrics.min_samples_for(goal.q) for goal in self.goals), 0)
 
     @property
     def host(self) -> str:
@@ -135,7 +164,7 @@ class SweepConfig(BaseModel):
 
     @property
     def load_means(self) -> str:
-        """What a level counts, in words."""
+        """Meaning of a level, in words."""
         if self.is_open:
             return f"arrivals a second ({self.arrivals}), whatever the service does"
         if self.think_time_s:
@@ -143,7 +172,7 @@ class SweepConfig(BaseModel):
         return "concurrent requests (users without think time)"
 
     @model_validator(mode="after")
-    def _fits(self) -> SweepConfig:
+    def _check_combinations(self) -> SweepConfig:
         self._check_target()
         self._check_load()
         if self.most_samples < self.least_samples:
@@ -158,105 +187,197 @@ class SweepConfig(BaseModel):
     def _check_target(self) -> None:
         if self.protocol == "function":
             if self.url:
-                raise ValueError("a function has no url")
+                raise ValueError("url and protocol function exclude each other")
             return
         if self.function:
-            raise ValueError(f"function is given, but the protocol is {self.protocol}")
-        _check_url(self.url)
+            raise ValueError(f"function needs protocol function, not {self.protocol}")
+        _check_url_without_credentials(self.url)
         if self.protocol == "openai" and not self.model:
             raise ValueError("openai needs the name of a model")
         if self.protocol == "http" and "{prompt}" not in self.url + repr(self.body):
-            raise ValueError("there is no {prompt} in the url or the body: every request would be the same")
+            raise ValueError("neither url nor body has {prompt}: every request would be the same")
         for name, value in (("extra_body", self.extra_body), ("body", self.body)):
-            if (key := _secret_key(value)) is not None:
-                raise ValueError(f"{name} holds a secret ({key}), and is written down; give it by --header-env")
+            if (key := _find_secret_key(value)) is not None:
+                raise ValueError(f"{name} holds a secret ({key}) and is written to disk; use --header-env")
         for header, variable in self.header_env.items():
-            if not HEADER.fullmatch(header) or not VARIABLE.fullmatch(variable):
+            if not HEADER_PATTERN.fullmatch(header) or not VARIABLE_PATTERN.fullmatch(variable):
                 raise ValueError("header_env is HEADER=VARIABLE, the name of an environment variable, not a value")
 
     def _check_load(self) -> None:
         if self.is_open and self.users is not None:
-            raise ValueError(f"users are levels of a closed loop; arrivals are {self.arrivals}: give rates")
+            raise ValueError(f"users are levels of a closed loop; with arrivals {self.arrivals} set rates")
         if not self.is_open and self.rates is not None:
             raise ValueError("rates need arrivals: poisson, constant or trace")
         if self.is_open and self.think_time_s:
-            raise ValueError("only users think between requests; arrivals of an open loop wait for nobody")
+            raise ValueError("think_time_s is for users; arrivals of an open loop do not wait")
         if self.users is None and self.rates is None and not self.goals:
-            raise ValueError("neither levels nor a goal: give users (or rates), or goals such as p95<=2")
+            raise ValueError("neither levels nor a goal: set users, rates or goals such as p95<=2")
         if (self.arrivals == "trace") != (self.trace is not None):
-            raise ValueError("arrivals trace and a file in trace belong together")
+            raise ValueError("arrivals=trace needs a file in trace, and the file needs arrivals=trace")
 
 
-def _check_url(url: str) -> None:
+def _check_url_without_credentials(url: str) -> None:
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise ValueError("url is not one") from error
-    if redaction.holds_user_info(url) or parts.username is not None:
-        raise ValueError("url holds a user or password; give a header by --header-env Authorization=VARIABLE")
+        raise ValueError("url does not parse") from error
+    if redaction.has_user_info(url) or parts.username is not None:
+        raise ValueError("url holds a user or password; use --header-env Authorization=VARIABLE")
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
-        raise ValueError("url is not like http://HOST:PORT")
-    if named := [name for name in _query_names(parts.query) if redaction.names_a_secret(name)]:
-        raise ValueError(f"url holds a secret ({named[0]}) in its query; give it as a header by --header-env")
+        raise ValueError("url must be like http://HOST:PORT")
+    if named := [name for name in _list_query_names(parts.query) if redaction.is_secret_name(name)]:
+        raise ValueError(f"url holds a secret ({named[0]}) in its query; use --header-env")
 
 
-def _secret_key(value: Any) -> str | None:
-    """A key anywhere in a JSON value that is named like a secret."""
+def _find_secret_key(value: Any) -> str | None:
+    """First key in a JSON value whose name is that of a secret."""
     if isinstance(value, dict):
         for key, item in value.items():
-            if redaction.names_a_secret(str(key)):
+            if redaction.is_secret_name(str(key)):
                 return str(key)
-            if (found := _secret_key(item)) is not None:
+            if (found := _find_secret_key(item)) is not None:
                 return found
     elif isinstance(value, list):
-        return next((found for item in value if (found := _secret_key(item)) is not None), None)
+        return next((found for item in value if (found := _find_secret_key(item)) is not None), None)
     return None
 
 
-def _query_names(query: str) -> list[str]:
+def _list_query_names(query: str) -> list[str]:
     return [pair.partition("=")[0] for pair in query.split("&")]
 
 
 def confirm_target(config: SweepConfig) -> None:
-    """Refuse to load a host that the user did not name twice.
+    """Refuse to load another machine unless `target_confirm` repeats its name.
 
     Raises
     ------
     ConfigError
-        It is not this machine, and `target_confirm` is not its name.
+        The host is not this machine, and `target_confirm` is not its name.
     """
     if config.protocol == "function" or is_loopback(config.host):
         return
     if config.target_confirm.lower() != config.host:
         raise ConfigError(
-            "the target is not this machine: a load test can take a service down, and may cost money",
+            "the target is another machine: a load test can take a service down and may cost money",
             where="--url",
             found=config.host,
             do=f"add --target-confirm {config.host} if you may load it",
         )
 
 
-def sweep_config(**values: Any) -> SweepConfig:
-    """`SweepConfig`, with all that is wrong as one ConfigError; the values themselves are not repeated.
+def build_sweep_config(**values: Any) -> SweepConfig:
+    """Build and check the settings of a sweep; errors do not repeat the values.
 
     Raises
     ------
     ConfigError
-        Unknown names (with those there are), wrong types, values out of range, settings that contradict each other.
+        Unknown names, wrong types, values out of range, or settings that contradict each other.
     """
-    if unknown := sorted(set(values) - set(SweepConfig.model_fields)):
-        raise ConfigError("unknown setting", found=unknown, allowed=sorted(SweepConfig.model_fields))
-    try:
-        return SweepConfig(**values)
-    except ValidationError as error:
-        raise ConfigError("settings of the sweep are wrong", found=_problems(error)) from error
+    return validate_model(SweepConfig, values, noun="sweep's setting", error_type=ConfigError, show_values=False)
 
 
-def _problems(error: ValidationError) -> list[str]:
-    listed = []
-    for one in error.errors(include_url=False):
-        where = ".".join(map(str, one["loc"]))
-        message = one["msg"].removeprefix("Value error, ")
-        listed.append((f"{where}: {message}" if where else message)[:200])
-    return listed
+_SWEEP = Pick("sweep", folders=("sweep.json",))
+Gpus = Annotated[int, Field(ge=1, le=4096)]
+# Set by other parameters of the notebook.
+SERVICE_FIELDS = ("protocol", "url", "function", "target_confirm", "header_env", "gpus", "goals", "seed")
+
+
+class NotebookConfig(StrictModel):
+    """Parameters of the notebook: the question, and the source of the measurements."""
+
+    users: float = Field(gt=0, description="Load to serve: users, or arrivals per second in open loops.")
+    goals: list[str] = Field(min_length=1, description="Goals that must all hold: p95<=6, 'ttft p99<=300ms'.")
+    gpu_counts: list[Gpus] = Field(default=[1], min_length=1, description="GPU counts to measure, each once.")
+    service: list[str] = Field(default=[], description="Fields of the simulated service, NAME=VALUE each.")
+    live: bool = Field(default=False, description="Measure over HTTP in real time instead of in virtual time.")
+    url: str = Field(default="", description="Live: URL of the service; by default the simulator.")
+    protocol: Literal["nat", "openai", "http"] = Field(default="nat", description="Live: protocol of the url.")
+    function: str = Field(default="", description="Live: module:function, an async callable that takes a prompt.")
+    target_confirm: str = Field(default="", description="Live: host of the url again, unless it is this machine.")
+    header_env: list[str] = Field(default=[], description="Live: HEADER=VARIABLE, an environment variable each.")
+    settings: list[str] = Field(default=[], description="More fields of SweepConfig, NAME=VALUE each.")
+    time_scale: float = Field(default=0.05, gt=0, le=10, description="Live simulator: factor on its times and limits.")
+    sweep: Annotated[list[str], _SWEEP] = Field(
+        default=[], description="Folders of stored sweeps; nothing is measured."
+    )
+    gpu_price_per_h: float | None = Field(default=None, ge=0, description="Price of a GPU per hour.")
+    truth_runs: int = Field(default=3, ge=0, le=100, description="Virtual time: long runs per GPU count tried.")
+    seed: int = Field(default=0, ge=0, description="Random seed.")
+
+    @model_validator(mode="after")
+    def _check_combinations(self) -> NotebookConfig:
+        if not self.live and (named := [name for name in ("url", "function") if getattr(self, name)]):
+            raise ValueError(f"{named[0]} needs live=true")
+        if self.live and self.sweep:
+            raise ValueError("sweep reads stored results, live measures: set one of them")
+        if self.url and self.function:
+            raise ValueError("set url or function, not both")
+        if len(set(self.gpu_counts)) < len(self.gpu_counts):
+            raise ValueError("gpu_counts has a count twice")
+        if (self.url or self.function) and len(self.gpu_counts) > 1:
+            raise ValueError("a running service has one GPU count: run one sweep for each count and list them in sweep")
+        return self
+
+    @property
+    def parsed_goals(self) -> list[Goal]:
+        """`goals`, parsed."""
+        return [Goal.read(text) for text in self.goals]
+
+    @property
+    def simulated_service(self) -> Service:
+        """The simulated service on the first GPU count.
+
+        Raises
+        ------
+        ConfigError
+            An unknown field, or a value that is not allowed.
+        """
+        given = parse_assignments(self.service, where="service")
+        allowed = [name for name in Service.model_fields if name != "gpus"]  # gpus has a parameter of its own
+        if unknown := sorted({*given} - {*allowed}):
+            raise ConfigError("not a field of the simulated service", where="service", found=unknown, allowed=allowed)
+        values = {"gpus": self.gpu_counts[0], "seed": self.seed, **given}
+        return validate_model(Service, values, noun="simulated service", where="service", error_type=ConfigError)
+
+    @property
+    def sweep_settings(self) -> dict[str, Any]:
+        """More fields of `SweepConfig`.
+
+        Raises
+        ------
+        ConfigError
+            One of them is another parameter of the notebook.
+        """
+        given = parse_assignments(self.settings, where="settings")
+        if own := sorted({*given} & {*SERVICE_FIELDS}):
+            raise ConfigError("set by another parameter of the notebook", where="settings", found=own)
+        return given
+
+
+def parse_assignments(texts: Sequence[str], *, where: str) -> dict[str, Any]:
+    """Parse NAME=VALUE texts; values that are JSON are decoded, others stay texts.
+
+    Raises
+    ------
+    ConfigError
+        No `=`, no name, or a name twice.
+
+    Examples
+    --------
+    >>> parse_assignments(["slots=8", "router=random", "users=[1, 2]"], where="service")
+    {'slots': 8, 'router': 'random', 'users': [1, 2]}
+    """
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        name = name.strip()
+        if not sign or not name or name in found:
+            raise ConfigError(
+                "not a setting, or set twice", where=where, found=text[:60], allowed="NAME=VALUE, each once"
+            )
+        try:
+            found[name] = json.loads(value)
+        except (ValueError, RecursionError):
+            found[name] = value.strip()
+    return found

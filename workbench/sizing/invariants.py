@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from workbench.checks import held
+from workbench.report.invariants import check_invariants
+from workbench.sizing.tables import USABLE_VERDICTS
 
 if TYPE_CHECKING:
-    from workbench.sizing.answering import Answer
-    from workbench.sizing.measured import Measured
+    from workbench.sizing.estimation.sizing_answer import SizingAnswer
+    from workbench.sizing.load.measurement_sources import Measurements
 
-HELD_SHARE = 0.02
+MAX_UNHELD_FRACTION = 0.02
 """How far the requests in flight of a valid point may be from the users in virtual time."""
-VALID = ("valid", "few samples", "saturated")
-LEAST_HELD = 0.9
+MIN_HELD_FRACTION = 0.9
 
 
-def check_answer(measured: Measured, found: Answer) -> pl.DataFrame:
+def check_answer(measured: Measurements, found: SizingAnswer) -> pl.DataFrame:
     """Is every request counted once, was the load held, does every figure lie in its interval?
 
     Returns
@@ -28,13 +28,20 @@ def check_answer(measured: Measured, found: Answer) -> pl.DataFrame:
 
     Raises
     ------
-    InputError
-        An invariant does not hold; the message names it with both figures.
+    BrokenInvariantError
+        An invariant does not hold; the error names it with the value found and the limit.
     """
-    return held([*_of_points(measured, found), *_of_intervals(found), *_of_goodput(found), *_repeated(measured)])
+    return check_invariants(
+        [
+            *_check_points(measured, found),
+            *_check_intervals(found),
+            *_check_goodput(found),
+            *_check_reproducibility(measured),
+        ]
+    )
 
 
-def _of_points(measured: Measured, found: Answer) -> list[tuple[str, float]]:
+def _check_points(measured: Measurements, found: SizingAnswer) -> list[tuple[str, float]]:
     points = found.points
     tails = measured.requests.group_by("step").agg(n_sent=pl.len(), n_tail=pl.col("tail").sum())
     counted = points.join(tails, on="step", how="left")
@@ -55,27 +62,33 @@ def _of_points(measured: Measured, found: Answer) -> list[tuple[str, float]]:
         ),
         ("requests sent before their time, or ended before they were sent", late.height),
         ("failed requests with a latency", timed.height),
-        ("valid steps with another number in flight than users", _not_held(measured, points)),
+        ("valid steps with another number in flight than users", _count_steps_below_load(measured, points)),
     ]
 
 
-def _not_held(measured: Measured, points: pl.DataFrame) -> int:
+def _count_steps_below_load(measured: Measurements, points: pl.DataFrame) -> int:
     """Closed loops without think time: users are requests in flight."""
     closed = measured.steps.filter((pl.col("loop") == "closed") & (pl.col("think_s") == 0)).select("step", "clock")
-    both = points.filter(pl.col("verdict").is_in(VALID)).join(closed, on="step")
+    both = points.filter(pl.col("verdict").is_in(USABLE_VERDICTS)).join(closed, on="step")
     share = pl.col("in_flight") / pl.col("load")
-    least = pl.when(pl.col("clock") == "virtual").then(1 - HELD_SHARE).otherwise(LEAST_HELD)
-    return both.filter((share < least) | (share > 1 + HELD_SHARE)).height
+    least = pl.when(pl.col("clock") == "virtual").then(1 - MAX_UNHELD_FRACTION).otherwise(MIN_HELD_FRACTION)
+    return both.filter((share < least) | (share > 1 + MAX_UNHELD_FRACTION)).height
 
 
-def _of_intervals(found: Answer) -> list[tuple[str, float]]:
+def _check_intervals(found: SizingAnswer) -> list[tuple[str, float]]:
     by_metric = ["step", "metric"]
     values = found.quantiles.with_columns(at=pl.col("value_s").fill_null(float("inf"))).sort("step", "metric", "q")
     falling = values.filter(pl.col("at") < pl.col("at").shift(1).over(by_metric))
     rows: list[tuple[str, float]] = [
         ("quantiles that fall as q rises", falling.height),
-        ("quantiles outside of their own interval", _outside(found.quantiles, "value_s", "low_s", "high_s")),
-        ("estimates outside of their own interval", _outside(found.estimates, "gpus", "gpus_low", "gpus_high")),
+        (
+            "quantiles outside of their own interval",
+            _count_outside_interval(found.quantiles, "value_s", "low_s", "high_s"),
+        ),
+        (
+            "estimates outside of their own interval",
+            _count_outside_interval(found.estimates, "gpus", "gpus_low", "gpus_high"),
+        ),
     ]
     short = found.estimates.filter(pl.col("recommended") < pl.col("gpus_high") - 1e-6)
     rows.append(("recommended counts below the end of the interval", short.height))
@@ -86,27 +99,29 @@ def _of_intervals(found: Answer) -> list[tuple[str, float]]:
     return rows
 
 
-def _of_goodput(found: Answer) -> list[tuple[str, float]]:
+def _check_goodput(found: SizingAnswer) -> list[tuple[str, float]]:
     both = found.goodput.join(found.points.select("step", "rate_per_s"), on="step")
     more = both.filter((pl.col("within_share") > 1) | (pl.col("goodput_per_s") > pl.col("rate_per_s") + 1e-9))
     return [("steps with more served in time than served", more.height)]
 
 
-def _repeated(measured: Measured) -> list[tuple[str, float]]:
+def _check_reproducibility(measured: Measurements) -> list[tuple[str, float]]:
     """Virtual time: the first step once more."""
     if measured.service is None or measured.config is None or not measured.steps.height:
         return []
-    from workbench.sizing.simulation import virtual
+    from workbench.sizing.simulation import virtual_time
 
     first = measured.steps.row(0, named=True)
     service = measured.service.model_copy(update={"gpus": first["gpus"]})
     load = first["rate_per_s"] if measured.config.is_open else first["users"]
-    again, _ = virtual.step(service, measured.config.model_copy(update={"gpus": first["gpus"]}), float(load), number=0)
+    again, _ = virtual_time.simulate_step(
+        service, measured.config.model_copy(update={"gpus": first["gpus"]}), float(load), number=0
+    )
     same = again.equals(measured.requests.filter(pl.col("step") == 0))
     return [("first step measured again with another result", int(not same))]
 
 
-def _outside(frame: pl.DataFrame, value: str, low: str, high: str) -> int:
+def _count_outside_interval(frame: pl.DataFrame, value: str, low: str, high: str) -> int:
     """Rows whose figure is outside of the ends of its interval that are known."""
     below = pl.col(value) < pl.col(low) - 1e-9
     above = pl.col(value) > pl.col(high) + 1e-9

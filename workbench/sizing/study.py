@@ -1,4 +1,4 @@
-"""What the notebook shows: a sweep, the GPUs that follow from it, and whether they are enough."""
+"""Study of the sizing notebook: measure, estimate GPUs, verify the answer."""
 
 from __future__ import annotations
 
@@ -9,59 +9,85 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
-from workbench.display import KeyNumber
-from workbench.sizing import key_numbers, next_steps
-from workbench.sizing import measured as measuring
-from workbench.sizing.answering import Answer, answer
-from workbench.sizing.comparing import COMPARISON, comparison
-from workbench.sizing.config import Goal
-from workbench.sizing.estimate import Level
-from workbench.sizing.gpus import USABLE
+from workbench.report.display import KeyNumber
+from workbench.sizing import summary
+from workbench.sizing.config import Goal, NotebookConfig
+from workbench.sizing.estimation.capacity_fit import Level
+from workbench.sizing.estimation.gpu_what_if import (
+    WhatIf,
+    estimate_capacities,
+    list_levels_by_gpus,
+    sample_fitted_curve,
+)
+from workbench.sizing.estimation.method_comparison import (
+    TrueRequirement,
+    compare_methods,
+    estimate_like_toolkit,
+    find_required_gpus,
+)
+from workbench.sizing.estimation.sizing_answer import SizingAnswer, compute_answer
 from workbench.sizing.invariants import check_answer
-from workbench.sizing.measured import Measured
-from workbench.sizing.notebook_config import NotebookConfig
-from workbench.sizing.tables import ESTIMATES, GOODPUT, POINTS, QUANTILES, REQUESTS, SCALING, STEPS, VERIFICATION
-from workbench.sizing.telling import watching
-from workbench.sizing.truth import Truth, truth, two_passes
-from workbench.sizing.what_if import CAPACITIES, CURVE, WhatIf, capacities, curve, levels_by_count
+from workbench.sizing.load.measurement_sources import Measurements, open_measurements
+from workbench.sizing.load.sweep_report import notebook_watcher
+from workbench.sizing.tables import (
+    CAPACITIES,
+    COMPARISON,
+    CURVE,
+    ESTIMATES,
+    GOODPUT,
+    POINTS,
+    QUANTILES,
+    REQUESTS,
+    SCALING,
+    STEPS,
+    USABLE_VERDICTS,
+    VERIFICATION,
+)
 
 if TYPE_CHECKING:
-    from workbench.runs import Run
-    from workbench.sizing.driving.targets.function import Workflow
-    from workbench.tables import Table
+    from workbench.core.tables import Table
+    from workbench.runs.run_folder import Run
+    from workbench.sizing.load.service_targets.function_target import Workflow
 
 
 @dataclass(frozen=True)
 class Study:
-    """A question, what was measured for it, and what follows.
+    """Result of the notebook; implements `workbench.report.study.Study`.
 
     Attributes
     ----------
     config
-        What was asked for.
+        Settings of the notebook.
     measured
-        The raw tables, and where they come from.
+        Raw tables and their source.
     found
-        The answer with its tables, verified where something could be driven.
+        The answer with its tables, verified where a service could be driven.
     comparison, capacities, curve
-        Tables `COMPARISON`, `CAPACITIES`, `CURVE`.
+        The tables of those names.
     truth
-        What the simulated service needs; null where that cannot be known.
+        GPUs that the simulated service needs; None where that is unknown.
+    levels
+        Usable levels by GPU count.
     """
 
     config: NotebookConfig
-    measured: Measured
-    found: Answer
+    measured: Measurements
+    found: SizingAnswer
     comparison: pl.DataFrame
     capacities: pl.DataFrame
     curve: pl.DataFrame
-    truth: Truth | None = None
+    truth: TrueRequirement | None = None
     levels: dict[int, list[Level]] = field(default_factory=dict, repr=False)
 
     @property
     def answer(self) -> str:
-        """The result in one sentence."""
+        """GPUs with their interval, and what the figure assumes."""
         return f"{self.found.sentence}."
+
+    @property
+    def verdict(self) -> Literal["valid", "invalid"]:
+        """Invalid where there is a reason against the answer."""
+        return "invalid" if self.reasons else "valid"
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -70,13 +96,13 @@ class Study:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader should know of where the figures come from."""
-        left_out = _left_out(self.found.points)
-        return (f"Measured: {self.measured.how}.", *self.measured.notes, *left_out, *_truth_note(self.truth))
+        """Source of the figures, steps that were left out, the true requirement."""
+        left_out = _note_unused_steps(self.found.points)
+        return (f"Measured: {self.measured.how}.", *self.measured.notes, *left_out, *_note_truth(self.truth))
 
     @property
     def shown(self) -> dict[str, Any]:
-        """The estimate that is drawn: the binding one, else the first."""
+        """The estimate in the charts: the binding one, else the first."""
         return self.found.binding or self.found.estimates.row(0, named=True)
 
     @property
@@ -86,12 +112,12 @@ class Study:
 
     @property
     def answers(self) -> pl.DataFrame:
-        """The comparison as it is shown: columns that nobody has a value for are left out."""
-        return _known(self.comparison)
+        """The comparison without empty columns."""
+        return _drop_empty_columns(self.comparison)
 
     @property
     def self_check(self) -> pl.DataFrame:
-        """How each step was held, and what the client has to say of itself."""
+        """Per step: how well the load was held, and how busy the client was."""
         points = self.found.points.sort("gpus", "load")
         several = points["gpus"].n_unique() > 1
         shown = points.select(
@@ -107,11 +133,11 @@ class Study:
             "verdict",
             "reason",
         )
-        return _known(shown)
+        return _drop_empty_columns(shown)
 
     @property
     def what_if(self) -> WhatIf | None:
-        """Other users, another limit; null where `no_what_if` says why."""
+        """Answers for other loads and limits; None where `no_what_if` gives a reason."""
         if self.no_what_if:
             return None
         ((gpus, levels),) = self.levels.items()
@@ -120,14 +146,14 @@ class Study:
 
     @property
     def no_what_if(self) -> str:
-        """Why there is no what-if; empty when there is one."""
+        """Why there is no what-if; empty where there is one."""
         if len(self.levels) != 1:
-            return "From several GPU counts the answer follows a law: give one of them for the what-if."
-        return "" if self.shown["gpus"] is not None else "Without a number for the question there is none to vary."
+            return "The what-if needs a single GPU count: set gpu_counts to one of them."
+        return "" if self.shown["gpus"] is not None else "No what-if: there is no estimate to vary."
 
     @property
     def verification(self) -> pl.DataFrame | None:
-        """The verification as it is shown; null when there is none."""
+        """The verification's main columns; None without a verification."""
         if self.found.verification is None:
             return None
         names = ("target", "verdict", "gpus", "driven_load", "scope", "n", "value_s", "low_s", "high_s", "limit_s")
@@ -135,15 +161,15 @@ class Study:
         return self.found.verification.select(*names, *(["reason"] if wrong else []))
 
     def key_numbers(self) -> list[KeyNumber]:
-        """What stands below the answer."""
-        return key_numbers.of_answer(self.found)
+        """GPUs, capacity, verified quantile, goodput, cost."""
+        return summary.build_key_numbers(self.found)
 
     def next_steps(self) -> list[str]:
-        """What to do next."""
-        return next_steps.of_answer(self.found)
+        """What to decide, and the command to run next."""
+        return summary.list_next_steps(self.found)
 
     def tables(self) -> list[tuple[Table, pl.DataFrame]]:
-        """What goes into the run folder."""
+        """Tables for the run folder."""
         found = self.found
         tables = [(REQUESTS, self.measured.requests), (STEPS, self.measured.steps), (POINTS, found.points)]
         tables += [(QUANTILES, found.quantiles), (ESTIMATES, found.estimates), (GOODPUT, found.goodput)]
@@ -152,28 +178,34 @@ class Study:
         return tables + ([(VERIFICATION, found.verification)] if found.verification is not None else [])
 
     def check(self) -> pl.DataFrame:
-        """The invariants; raises when one is broken."""
+        """The invariants, one row each.
+
+        Raises
+        ------
+        BrokenInvariantError
+            An invariant does not hold.
+        """
         return check_answer(self.measured, self.found)
 
 
-def _known(frame: pl.DataFrame) -> pl.DataFrame:
+def _drop_empty_columns(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.drop([name for name in frame.columns if frame[name].null_count() == frame.height])
 
 
-def verdict(study: Study) -> Literal["valid", "invalid"]:
-    """Is the run valid?"""
-    return "invalid" if study.reasons else "valid"
+def decide_verdict(study: Study) -> Literal["valid", "invalid"]:
+    """`study.verdict`; older notebooks call it."""
+    return study.verdict
 
 
-def study(config: NotebookConfig, run: Run, workflow: Workflow | None = None) -> Study:
+def build_study(config: NotebookConfig, run: Run, workflow: Workflow | None = None) -> Study:
     """Measure, estimate and verify as configured, and write the tables into the run folder.
 
     Parameters
     ----------
     config, run
-        What is asked for, and where it is kept.
+        Settings, and the run folder.
     workflow
-        An async callable that takes a prompt, driven instead of a service; needs `live`.
+        Async callable that takes a prompt, driven instead of a service; needs `live`.
 
     Raises
     ------
@@ -184,77 +216,80 @@ def study(config: NotebookConfig, run: Run, workflow: Workflow | None = None) ->
     """
     for folder in config.sweep:
         run.add_input(folder, digest=False)
-    with watching() as watcher, measuring.measured(config, workflow, watcher) as one:
-        found = answer(
-            one.requests,
-            one.steps,
-            one.goals,
+    with notebook_watcher() as watcher, open_measurements(config, workflow, watcher) as measured:
+        found = compute_answer(
+            measured.requests,
+            measured.steps,
+            measured.goals,
             config.users,
-            limits=one.limits,
+            limits=measured.limits,
             gpu_price_per_hour=config.gpu_price_per_h,
             seed=config.seed,
         )
-        if one.verify is not None and found.recommended is not None:
-            table = one.verify(found.recommended)
-            found = found.verified(table) if table.height else found
-    made = _with_more(config, one, found)
-    for declared, frame in made.tables():
+        if measured.verify is not None and found.recommended is not None:
+            table = measured.verify(found.recommended)
+            found = found.with_verification(table) if table.height else found
+    study = _add_comparisons(config, measured, found)
+    for declared, frame in study.tables():
         run.write_table(declared, frame)
-    return made
+    return study
 
 
-def _with_more(config: NotebookConfig, one: Measured, found: Answer) -> Study:
-    """The answer beside others, and what the charts need."""
+def _add_comparisons(config: NotebookConfig, measured: Measurements, found: SizingAnswer) -> Study:
+    """The answer beside those of other methods, and the tables of the charts."""
     row = found.binding or found.estimates.row(0, named=True)
-    goal = next(goal for goal in one.goals if goal.name == row["target"])
-    levels = levels_by_count(one.requests, one.steps, found.points, goal)
-    needed = _truth(config, one, found)
-    burst = _burst(config, one, goal, found.points["load"].to_list()) if needed is not None else None
+    goal = next(goal for goal in measured.goals if goal.name == row["target"])
+    levels = list_levels_by_gpus(measured.requests, measured.steps, found.points, goal)
+    truth = _find_truth(config, measured, found)
+    loads = found.points["load"].to_list()
+    burst = _estimate_gpus_like_toolkit(config, measured, goal, loads) if truth is not None else None
     return Study(
         config,
-        one,
+        measured,
         found,
-        comparison(found, burst_gpus=burst, truth=needed),
-        capacities(levels, goal, seed=config.seed),
-        curve(levels[row["test_gpus"]], goal, row["method"]),
-        needed,
+        compare_methods(found, burst_gpus=burst, truth=truth),
+        estimate_capacities(levels, goal, seed=config.seed),
+        sample_fitted_curve(levels[row["test_gpus"]], goal, row["method"]),
+        truth,
         levels,
     )
 
 
-def _truth(config: NotebookConfig, one: Measured, found: Answer) -> Truth | None:
-    """Only where the service is simulated in virtual time and each user has one request in flight."""
-    if one.service is None or one.config is None or found.recommended is None or not config.truth_runs:
+def _find_truth(config: NotebookConfig, measured: Measurements, found: SizingAnswer) -> TrueRequirement | None:
+    """Only in virtual time, and where each user has one request in flight."""
+    if measured.service is None or measured.config is None or found.recommended is None or not config.truth_runs:
         return None
-    if one.config.is_open or one.config.think_time_s:
+    if measured.config.is_open or measured.config.think_time_s:
         return None
-    # From the estimate on, since it lies near: each count that is tried takes a second.
+    # The estimate is close to the truth, and each further count takes a second.
     start = max(math.ceil(row["gpus"]) for row in found.estimates.iter_rows(named=True))
-    return truth(one.service, one.goals, int(config.users), start, runs=config.truth_runs)
+    return find_required_gpus(measured.service, measured.goals, int(config.users), start, runs=config.truth_runs)
 
 
-def _burst(config: NotebookConfig, one: Measured, goal: Goal, loads: Sequence[float]) -> float | None:
-    if one.service is None:
+def _estimate_gpus_like_toolkit(
+    config: NotebookConfig, measured: Measurements, goal: Goal, loads: Sequence[float]
+) -> float | None:
+    if measured.service is None:
         return None
-    largest = one.service.model_copy(update={"gpus": max(config.gpu_counts)})
-    return two_passes(largest, goal, config.users, loads, seed=config.seed)
+    largest = measured.service.model_copy(update={"gpus": max(config.gpu_counts)})
+    return estimate_like_toolkit(largest, goal, config.users, loads, seed=config.seed)
 
 
-def _left_out(points: pl.DataFrame) -> list[str]:
-    """Steps that no estimate rests on, by verdict, with the reason of the lowest load."""
+def _note_unused_steps(points: pl.DataFrame) -> list[str]:
+    """Steps that no estimate uses, by verdict, with the reason at the lowest load."""
     notes = []
-    unused = points.filter(~pl.col("verdict").is_in(USABLE)).sort("load")
+    unused = points.filter(~pl.col("verdict").is_in(USABLE_VERDICTS)).sort("load")
     for (kind,), rows in unused.group_by(["verdict"], maintain_order=True):
         first = rows.row(0, named=True)
         unit = "users" if first["load_unit"] == "users" else "a second"
-        loads = f"{rows.height} of {points.height} steps left out, {kind}"
-        notes.append(f"{loads}: at {first['load']:g} {unit} {first['reason']}.")
+        counted = f"{rows.height} of {points.height} steps left out as {kind}"
+        notes.append(f"{counted}: at {first['load']:g} {unit}, {first['reason']}.")
     return notes
 
 
-def _truth_note(found: Truth | None) -> list[str]:
+def _note_truth(found: TrueRequirement | None) -> list[str]:
     if found is None:
         return []
     tried = ", ".join(f"{gpus} {'yes' if met else 'no'}" for gpus, met in sorted(found.tried.items()))
-    need = f"{found.gpus} GPUs" if found.gpus is not None else "no number of GPUs that was tried"
-    return [f"The need of this service is {need}: does the mean of {found.runs} long runs meet the target? {tried}."]
+    need = "none of the GPU counts tried is enough" if found.gpus is None else f"{found.gpus} GPUs"
+    return [f"True need of this service: {need}. Targets met in the mean of {found.runs} long runs: {tried}."]

@@ -1,32 +1,33 @@
-"""The tables of the area. `requests` and `steps` are raw, whoever drove the load (HTTP, a callable, virtual time, an
-imported file); `points`, `quantiles`, `estimates` and `scaling` follow from them by pure functions.
+"""Tables of the area. `requests` and `steps` are raw data from HTTP, a callable, virtual time or an imported file; the
+other tables follow from them by pure functions.
 
-A request that failed has no latency: null, never 0. In quantiles over attempts it counts as infinitely slow.
+The latency of a failed request is null, never 0. In quantiles over attempts it counts as infinitely slow.
 """
 
 from __future__ import annotations
 
-from workbench.tables import Column, Table
+from workbench.core.tables import Column, Table
+from workbench.sizing.estimation.metrics import METRIC_NAMES_TEXT
 
 OUTCOMES = ("ok", "timeout", "refused", "http_error", "malformed", "cut", "failed")
 """How a request ended: a timeout is censored at its time limit; `refused` never got a connection; `http_error` is any
 status outside 200-299; `malformed` an answer that does not parse; `cut` a stream that ended before its end; `failed` an
 error that the workflow reported (an exception of a callable, an error event)."""
 
-METRICS = ("runtime", "llm", "ttft", "itl")
-"""What a target may be set on: the whole request, each LLM call in it, time to first token, time between tokens."""
+USABLE_VERDICTS = ("valid", "few samples", "saturated")
+"""Verdicts of points that estimates use."""
 
 REQUESTS = Table(
     "requests",
-    "One row per request that was sent; retries belong to their request.",
+    "One row per request; retries belong to their request.",
     ("step", "request"),
     (
         Column("step", "int", "The step of the sweep, from 0."),
         Column("request", "int", "Number of the request in its step, from 0, in the order of intended times."),
         Column("item", "int", "The prompt that was sent: its row; each its own number where all begin differently."),
-        Column("intended_s", "float", "When it was to be sent, since the step began.", unit="s"),
-        Column("sent_s", "float", "When it was sent, since the step began.", unit="s"),
-        Column("ended_s", "float", "When its last byte came or it failed, since the step began.", unit="s"),
+        Column("intended_s", "float", "Intended send time, since the start of the step.", unit="s"),
+        Column("sent_s", "float", "Send time, since the start of the step.", unit="s"),
+        Column("ended_s", "float", "Time of the last byte or of the failure, since the start of the step.", unit="s"),
         Column("outcome", "str", "ok, or the kind of failure (OUTCOMES)."),
         Column("status", "int", "HTTP status; null without an answer or without HTTP.", nullable=True),
         Column("retries", "int", "How often it was sent again before this outcome."),
@@ -37,19 +38,19 @@ REQUESTS = Table(
         Column("server_runtime_s", "float", "Runtime by the server's own clock.", unit="s", nullable=True),
         Column("input_tokens", "int", "Tokens of the prompt.", nullable=True),
         Column("output_tokens", "int", "Tokens that were produced.", nullable=True),
-        Column("tail", "bool", "Sent only to keep the load on while the last kept requests ran; never kept."),
+        Column("tail", "bool", "Sent only to keep the load up while the last kept requests ran; never kept."),
     ),
 )
 
 STEPS = Table(
     "steps",
-    "One row per step: a load that was held, how well it was held, by what client.",
+    "One row per step: the load, and how the client held it.",
     ("step",),
     (
         Column("step", "int", "Number of the step, from 0."),
         Column("loop", "str", "closed (a fixed number of users) or open (arrivals at a rate)."),
         Column("users", "int", "Users that send one request after the other; null for open loops.", nullable=True),
-        Column("rate_per_s", "float", "Asked arrivals a second; null for closed loops.", unit="1/s", nullable=True),
+        Column("rate_per_s", "float", "Requested arrivals; null for closed loops.", unit="1/s", nullable=True),
         Column("think_s", "float", "Mean think time of a user between requests.", unit="s"),
         Column("arrivals", "str", "users, poisson, constant or trace."),
         Column("gpus", "int", "GPUs that served it."),
@@ -109,7 +110,7 @@ QUANTILES = Table(
     (
         Column("step", "int", "Number of the step."),
         Column("load", "float", "The load of the step."),
-        Column("metric", "str", "runtime, llm, ttft or itl."),
+        Column("metric", "str", f"{METRIC_NAMES_TEXT}."),
         Column("q", "float", "The quantile, 0.95 for p95."),
         Column("n", "int", "Values: attempts, or LLM calls for llm."),
         Column("value_s", "float", "The quantile; null when it lies among failures.", unit="s", nullable=True),
@@ -128,7 +129,7 @@ ESTIMATES = Table(
     ("target",),
     (
         Column("target", "str", "Name of the target: metric, quantile, limit."),
-        Column("metric", "str", "runtime, llm, ttft or itl."),
+        Column("metric", "str", f"{METRIC_NAMES_TEXT}."),
         Column("q", "float", "The quantile."),
         Column("limit_s", "float", "The largest value allowed.", unit="s"),
         Column("load", "float", "Load to be served: users or arrivals a second."),
@@ -181,15 +182,15 @@ SCALING = Table(
 
 VERIFICATION = Table(
     "verification",
-    "One row per target: was it met when the predicted load was driven?",
+    "One row per target: whether it was met at the predicted load.",
     ("target",),
     (
         Column("target", "str", "Name of the target."),
         Column("limit_s", "float", "The largest value allowed.", unit="s"),
-        Column("predicted_gpus", "int", "The answer that is verified."),
-        Column("load", "float", "The load that it is for."),
+        Column("predicted_gpus", "int", "GPU count that is verified."),
+        Column("load", "float", "Load that the answer is for."),
         Column("gpus", "int", "GPUs that were driven."),
-        Column("driven_load", "float", "The load that they got."),
+        Column("driven_load", "float", "Load that was driven."),
         Column("load_unit", "str", "users or 1/s."),
         Column("scope", "str", "whole load, or per-GPU load: the share of the test GPUs."),
         Column("simulated", "bool", "The service was a simulator."),
@@ -204,7 +205,7 @@ VERIFICATION = Table(
 
 GOODPUT = Table(
     "goodput",
-    "One row per step: what was served within all targets, and what a GPU gave.",
+    "One row per step: requests served within all targets, and throughput per GPU.",
     ("step",),
     (
         Column("step", "int", "Number of the step."),
@@ -219,5 +220,50 @@ GOODPUT = Table(
         Column("goodput_per_gpu", "float", "The same for one GPU.", unit="1/s", nullable=True),
         Column("tokens_per_s_per_gpu", "float", "Output tokens a second of one GPU.", unit="1/s", nullable=True),
         Column("cost_per_1000", "float", "Price of 1,000 requests within the limits.", nullable=True),
+    ),
+)
+
+CAPACITIES = Table(
+    "capacities",
+    "One row per GPU count and limit: the load that the count carries within it.",
+    ("gpus", "limit_ms"),
+    (
+        Column("gpus", "int", "GPUs that were measured."),
+        Column("limit_ms", "int", "The largest value allowed.", unit="ms"),
+        Column(
+            "capacity", "float", "Largest load within it; null where the measured loads cannot tell.", nullable=True
+        ),
+        Column("capacity_low", "float", "Low end of its 90 % interval.", nullable=True),
+        Column("capacity_high", "float", "High end.", nullable=True),
+    ),
+)
+
+CURVE = Table(
+    "curve",
+    "The fitted curve of the binding target on the largest measured GPU count.",
+    ("load",),
+    (
+        Column("load", "float", "The load."),
+        Column("value_s", "float", "The quantile by the curve.", unit="s"),
+    ),
+)
+
+COMPARISON = Table(
+    "comparison",
+    "One row per method: its answer.",
+    ("answer",),
+    (
+        Column("answer", "str", "Method."),
+        Column("gpus", "float", "GPUs, not rounded; null without an answer.", nullable=True),
+        Column("gpus_low", "float", "Low end of the 90 % interval.", nullable=True),
+        Column("gpus_high", "float", "High end.", nullable=True),
+        Column(
+            "deployed",
+            "int",
+            "GPUs to deploy: the high end, or the estimate, rounded up.",
+            nullable=True,
+        ),
+        Column("off", "int", "Deployed minus the true need: below 0 the target is missed.", nullable=True),
+        Column("basis", "str", "Data behind the answer."),
     ),
 )

@@ -1,1 +1,1 @@
-"""What areas that start a Spark share: its Java, its engines, their jars."""
+"""Spark shared by areas: the JVM, engines and their jars."""

@@ -1,4 +1,4 @@
-"""Charts of a profile, a pair and a fleet: each draws one analysed table and computes nothing new."""
+"""Charts of a profile, a pair and a fleet, each drawn from one analysed table."""
 
 from __future__ import annotations
 
@@ -7,23 +7,25 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from workbench import charts
-from workbench.chart_data import sentences
+from workbench.charts.data import join_sentences
 from workbench.stats import Interval
 
 if TYPE_CHECKING:
     import altair as alt
 
+    from workbench.speedup.comparison.plan_alignment import PlanAlignment
+
 
 def chart_timeline(queries: pl.DataFrame, stage_spans: pl.DataFrame) -> alt.VConcatChart:
-    """Which queries and stages ran when, and which at the same time? Those that overlap are stacked."""
+    """Queries and stages over time; overlapping ones are stacked."""
     columns = ("lane", "what", "start_s", "end_s", "outcome", "task_time_s", "n_tasks")
-    of_queries = queries.with_columns(lane=pl.lit("queries"), what="query", outcome=_outcome("query"))
+    of_queries = queries.with_columns(lane=pl.lit("queries"), what="query", outcome=_outcome_expr("query"))
     of_stages = stage_spans.with_columns(
-        lane=pl.lit("stages"), what=pl.format("{}, {}", "stage", "query"), outcome=_outcome("stage")
+        lane=pl.lit("stages"), what=pl.format("{}, {}", "stage", "query"), outcome=_outcome_expr("stage")
     )
     return charts.timeline(
         pl.concat([of_queries.select(columns), of_stages.select(columns)]),
-        title="Queries and stages over time; brush the overview to look closer",
+        title="Queries and stages over time; brush the overview to zoom in",
         start="start_s",
         end="end_s",
         lane="lane",
@@ -32,13 +34,13 @@ def chart_timeline(queries: pl.DataFrame, stage_spans: pl.DataFrame) -> alt.VCon
     )
 
 
-def _outcome(kind: str) -> pl.Expr:
+def _outcome_expr(kind: str) -> pl.Expr:
     return pl.when(pl.col("status") == "failed").then(pl.lit("failed")).otherwise(pl.lit(kind))
 
 
 def chart_operator_times(operator_times: pl.DataFrame, *, top: int) -> alt.Chart:
-    """Which operator times are largest? Bars by operator and metric; they nest and must not be added."""
-    labelled = operator_times.with_columns(label=pl.format("{} · {}", "operator", "metric") + _where())
+    """The largest operator times, by operator and metric; they nest, so bars must not be added."""
+    labelled = operator_times.with_columns(label=pl.format("{} · {}", "operator", "metric") + _where_expr())
     return charts.bars(
         labelled,
         title="Time that operators report, summed over tasks",
@@ -46,57 +48,56 @@ def chart_operator_times(operator_times: pl.DataFrame, *, top: int) -> alt.Chart
         value="total_s",
         category="where",
         top=top,
-        subtitle="times nest: a codegen span holds its operators",
+        subtitle="times nest: a codegen span includes its operators",
     )
 
 
-def _where() -> pl.Expr:
+def _where_expr() -> pl.Expr:
     return pl.when(pl.col("where") == "driver").then(pl.lit(" (driver)")).otherwise(pl.lit(""))
 
 
 def chart_coverage(coverage: pl.DataFrame) -> alt.Chart:
-    """How much of the task time can the log explain?"""
+    """Task time by what the log says about it."""
     return charts.bars(
         coverage, title="What the log says about the task time", label="part", value="task_time_s", top=coverage.height
     )
 
 
 def chart_skew(stage_spans: pl.DataFrame) -> alt.Chart:
-    """In which stages did one task take much longer than the others?"""
+    """Stages in which one task took much longer than the median."""
     uneven = stage_spans.filter(pl.col("skew_cost_s").is_not_null()).with_columns(
         label=pl.format("{} · {}", "stage", "query")
     )
     return charts.bars(
         uneven,
-        title="Longest minus median task, by stage: what an even cut could save at most",
+        title="Longest minus median task by stage: the most that an even split could save",
         label="label",
         value="skew_cost_s",
         top=10,
     )
 
 
-TOLD = ["FASTER", "SLOWER", "SAME"]
+VERDICT_ORDER = ["FASTER", "SLOWER", "SAME"]
 
 
 def chart_factors(factors: pl.DataFrame, *, baseline: str, candidate: str) -> alt.Chart:
-    """Which operators gain on the candidate, and which lose? Those on one side only have no ratio to draw."""
+    """Factor of each operator with its interval; operators on one side only have no ratio and are counted."""
     both = factors.filter(~pl.col("quality").is_in(["baseline only", "candidate only"]))
     one_sided = factors.height - both.height
     drawn = both.with_columns(
         factor_ratio=pl.col("factor"),
         weak=pl.col("quality") == "weak",
-        told=pl.col("verdict").is_in(TOLD),
-        n=_sessions(),
+        decided=pl.col("verdict").is_in(VERDICT_ORDER),
+        n=_sessions_expr(),
     )
-    gain = f"How many times faster is each operator on {candidate} than on {baseline}?"
     return charts.forest(
         drawn,
-        title=gain,
+        title=f"How many times faster is each operator on {candidate} than on {baseline}?",
         label="operator",
         estimate="factor_ratio",
         low="factor_low",
         high="factor_high",
-        told_apart="told",
+        told_apart="decided",
         category="verdict",
         faint="weak",
         details=("quality", "n", "n_queries", "baseline_s", "baseline_share", "note"),
@@ -104,19 +105,19 @@ def chart_factors(factors: pl.DataFrame, *, baseline: str, candidate: str) -> al
     )
 
 
-def _sessions() -> pl.Expr:
-    """How much stands behind a factor, in words: sessions of each side, and passes where they are known."""
+def _sessions_expr() -> pl.Expr:
+    """Sessions and passes behind a factor, as text."""
     return pl.format("{} and {} sessions x {} passes", "n_baseline_sessions", "n_candidate_sessions", "n_passes")
 
 
 def chart_pairs(pairs: pl.DataFrame, overall: Interval, verdict: str, *, baseline: str, candidate: str) -> alt.Chart:
-    """Which queries gain on the candidate? The geometric mean of all stands last."""
+    """Ratio of each query with its interval; the geometric mean is the last row."""
     row = {"query": "all queries", "ratio": overall.estimate, "ratio_low": overall.low, "ratio_high": overall.high}
     last = pl.DataFrame(
         [row | {"verdict": verdict}], schema_overrides={"ratio_low": pl.Float64, "ratio_high": pl.Float64}
     )
     drawn = pl.concat([pairs, last], how="diagonal_relaxed").with_columns(
-        speedup_ratio=pl.col("ratio"), told=pl.col("verdict").is_in(TOLD)
+        speedup_ratio=pl.col("ratio"), decided=pl.col("verdict").is_in(VERDICT_ORDER)
     )
     return charts.forest(
         drawn,
@@ -125,7 +126,7 @@ def chart_pairs(pairs: pl.DataFrame, overall: Interval, verdict: str, *, baselin
         estimate="speedup_ratio",
         low="ratio_low",
         high="ratio_high",
-        told_apart="told",
+        told_apart="decided",
         category="verdict",
         details=("baseline_s", "candidate_s", "n_baseline_sessions", "n_candidate_sessions"),
         subtitle="last row: geometric mean",
@@ -133,12 +134,12 @@ def chart_pairs(pairs: pl.DataFrame, overall: Interval, verdict: str, *, baselin
 
 
 def chart_steps(steps: pl.DataFrame, *, query: str = "", changed: int = 0) -> alt.Chart:
-    """Where does a query's time go on its way from the baseline to the candidate?
+    """Waterfall of a query from its time on the baseline to the predicted one.
 
-    `query` is shown first; without it, the one that takes longest on the baseline.
+    `query` is shown first; without it, the query that takes longest on the baseline.
     """
     longest = steps.filter(pl.col("kind") == "baseline").sort("time_s", descending=True)["query"].head(1).to_list()
-    by_hand = f"{changed} factor{'s' if changed != 1 else ''} set by hand" if changed else ""
+    changes = f"{changed} changed factor{'s' if changed != 1 else ''}" if changed else ""
     return charts.waterfall(
         steps,
         title="From the baseline's time to the predicted one, operator by operator",
@@ -152,12 +153,12 @@ def chart_steps(steps: pl.DataFrame, *, query: str = "", changed: int = 0) -> al
         low="low_s",
         high="high_s",
         details=("before_s", "factor"),
-        subtitle=by_hand or "this query is among those that the factors come from",
+        subtitle=changes or "the factors come from queries that include this one",
     )
 
 
 def chart_validation(validation: pl.DataFrame, *, level: float) -> alt.Chart:
-    """How far are predictions of left-out queries from what was measured? The worst three are named."""
+    """Predicted over measured time of left-out queries; the worst three are labelled."""
     worst = pl.col("log_error").abs().rank("ordinal", descending=True).over("predictor") <= 3
     first = validation["predictor"].head(1).to_list()
     others = tuple(name for name in validation["predictor"].unique(maintain_order=True) if name not in first)
@@ -178,12 +179,12 @@ def chart_validation(validation: pl.DataFrame, *, level: float) -> alt.Chart:
 
 
 def chart_applications(applications: pl.DataFrame, *, top: int = 30) -> alt.Chart:
-    """Which applications gain most, and how sure is that? Most time saved on top; those not judged are counted."""
+    """Predicted savings of each application with their interval, largest first; those not judged are counted."""
     name = pl.col("app_name").fill_null(pl.col("app_id")).fill_null(pl.col("log"))
     judged = applications.filter(pl.col("saved_s").is_not_null())
     drawn = judged.head(top).with_columns(
         label=pl.when(name.is_duplicated()).then(pl.format("{} · {}", name, "log")).otherwise(name),
-        told=(pl.col("saved_low_s") > 0) | (pl.col("saved_high_s") < 0),
+        decided=(pl.col("saved_low_s") > 0) | (pl.col("saved_high_s") < 0),
     )
     not_judged, below = applications.height - judged.height, judged.height - drawn.height
     return charts.forest(
@@ -193,20 +194,20 @@ def chart_applications(applications: pl.DataFrame, *, top: int = 30) -> alt.Char
         estimate="saved_s",
         low="saved_low_s",
         high="saved_high_s",
-        told_apart="told",
+        told_apart="decided",
         category="recommendation",
         reference=0.0,
         log=False,
         details=("baseline_s", "predicted_s", "ratio", "unsupported_share", "reason"),
-        subtitle=sentences(
-            f"{below} more below these" if below else "",
+        subtitle=join_sentences(
+            f"{below} more not shown" if below else "",
             f"{not_judged} not judged: see the table" if not_judged else "",
         ),
     )
 
 
 def chart_at_stake(operators: pl.DataFrame, *, top: int) -> alt.Chart:
-    """Which operators that stay on the CPU, or have no factor, hold most time?"""
+    """Time in operators that stay on the CPU or have no factor."""
     return charts.bars(
         operators,
         title="Time in operators that are left on the CPU or have no factor",
@@ -214,4 +215,20 @@ def chart_at_stake(operators: pl.DataFrame, *, top: int) -> alt.Chart:
         value="baseline_s",
         category="kind",
         top=top,
+    )
+
+
+def chart_plan_alignment(name: str, alignment: PlanAlignment) -> alt.HConcatChart:
+    """Both plans of a query as trees, with matched operators side by side, coloured by wall time."""
+    return charts.plan_trees(
+        alignment.sides,
+        title=f"{name}: operators of both plans",
+        side="side",
+        node="node_id",
+        parent="parent_id",
+        pair="row",
+        label="name",
+        value="wall_s",
+        details=("change", "rows"),
+        subtitle=f"{alignment.baseline_s:,.3f} s and {alignment.candidate_s:,.3f} s",
     )

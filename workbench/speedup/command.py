@@ -1,8 +1,9 @@
-"""`workbench speedup`: the commands of the area, gathered."""
+"""`workbench speedup`: the command group of the area."""
 
 from __future__ import annotations
 
-from workbench.commands import group
+from workbench.console.command_groups import build_group
+from workbench.console.options import ModelCommand
 from workbench.speedup.commands.compare import compare
 from workbench.speedup.commands.explain import explain
 from workbench.speedup.commands.export import export
@@ -19,10 +20,10 @@ FIRST_STEPS = """\
   workbench run speedup                 the report
 """
 
-app = group("Measure and predict what an accelerator gains, operator by operator.", first_steps=FIRST_STEPS)
+app = build_group("Measure and predict the speedup of an accelerator, operator by operator.", first_steps=FIRST_STEPS)
 
-app.command()(profile)
-app.command()(record)
+app.command(cls=ModelCommand)(profile)
+app.command(cls=ModelCommand)(record)
 app.command()(generate)
 app.command()(qualify)
 app.command()(validate)

@@ -1,48 +1,46 @@
-"""What the user may set: for the profile of one application, and for the notebook."""
+"""Settings of a profile, of the notebook and of a recording."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
-from workbench.eventlog.notebook_config import EVENT_LOG, EVENT_LOGS
-from workbench.live.choosing import Pick
+from workbench.core.schema import StrictModel
+from workbench.eventlog.config import EVENT_LOG, EVENT_LOGS
+from workbench.live.file_picker import Pick
 
 _RECORDING = Pick("recording", folders=("recording.json",))
 _FACTORS = Pick("factor model", files=("*.json",))
 
 
-class ProfileConfig(BaseModel):
-    """Which log, which of its queries, how much to show."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class ProfileConfig(StrictModel):
+    """Settings of `workbench speedup profile`."""
 
     event_log: str = Field(
         min_length=1, description="Event log: a file, a rolling folder or a URL; the first application in it."
     )
-    sql_ids: list[int] = Field(default=[], description="SQL executions to look at; all of them when empty.")
+    sql_ids: list[int] = Field(default=[], description="SQL executions to include; all when empty.")
     top_operators: int = Field(
         default=12, ge=1, le=100, description="Rows of the operator table and bars of its chart."
     )
 
 
-class NotebookConfig(BaseModel):
-    """What the notebook shows: a pair and its factors, a fleet ranked by them, or the profile of one log."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class NotebookConfig(StrictModel):
+    """Settings of the notebook: a pair and its factors, a fleet ranked with factors, or the profile of one log."""
 
     mode: Literal["pair", "fleet", "profile"] = Field(
         default="pair",
-        description="What to show. Where it is left at pair, `event_log` means profile, and `logs` mean fleet.",
+        description="What to show; with the default pair, `event_log` selects profile and `logs` select fleet.",
     )
     recording_folder: Annotated[str, _RECORDING] = Field(
-        min_length=1, description="Folder of `workbench speedup record`; also makes the factors."
+        min_length=1, description="Folder of `workbench speedup record`; the source of the factors."
     )
-    baseline: str = Field(default="", description="Side that the factors start from; the recording's first if empty.")
-    candidate: str = Field(default="", description="Side that they lead to; the recording's second if empty.")
+    baseline: str = Field(default="", description="Baseline side; the recording's first if empty.")
+    candidate: str = Field(default="", description="Candidate side; the recording's second if empty.")
     query: str = Field(default="", description="Query whose steps are shown first; the longest if empty.")
-    set_factors: list[str] = Field(default=[], description="Factors set by hand, Operator=1.5 each.")
+    set_factors: list[str] = Field(default=[], description="What-if factors, Operator=1.5 each.")
     logs: Annotated[list[str], EVENT_LOGS] = Field(default=[], description="Fleet: event logs, folders or URLs.")
     factors_file: Annotated[str, _FACTORS] = Field(
         default="", description="Fleet: factor model, a JSON file; that of the recording if empty."
@@ -52,14 +50,16 @@ class NotebookConfig(BaseModel):
     event_log: Annotated[str, EVENT_LOG] = Field(
         default="", description="Profile: event log, a file, a rolling folder or a URL."
     )
-    sql_ids: list[int] = Field(default=[], description="Profile: SQL executions to look at; all when empty.")
-    top_operators: int = Field(default=12, ge=1, le=100, description="Rows of operator tables, bars of charts.")
-    level: float = Field(default=0.9, gt=0.5, lt=1, description="Confidence of the intervals.")
+    sql_ids: list[int] = Field(default=[], description="Profile: SQL executions to include; all when empty.")
+    top_operators: int = Field(
+        default=12, ge=1, le=100, description="Rows of operator tables and bars of their charts."
+    )
+    level: float = Field(default=0.9, gt=0.5, lt=1, description="Confidence level of the intervals.")
 
     @model_validator(mode="before")
     @classmethod
     def _mode_by_input(cls, given: Any) -> Any:
-        """An event log alone says what is wanted; so do logs."""
+        """The mode that the inputs imply, where none was chosen."""
         if not isinstance(given, dict) or given.get("mode", "pair") != "pair":
             return given
         mode = "profile" if given.get("event_log") else "fleet" if given.get("logs") else "pair"
@@ -72,3 +72,46 @@ class NotebookConfig(BaseModel):
         if self.mode == "fleet" and not self.logs:
             raise ValueError("mode fleet needs logs")
         return self
+
+
+MEMORY = r"^[1-9]\d{0,6}[kmgt]$"
+
+
+class RecordConfig(StrictModel):
+    """Which queries to record, on which sides, how often, and where to."""
+
+    out: Path = Field(description="Folder of the recording; an unfinished one is completed.")
+    engines: list[str] = Field(default=[], description="spark or comet: a side under this name; repeat for a pair.")
+    labels: list[str] = Field(default=[], description="Name in place of the engine's; one for each engine.")
+    sides: list[str] = Field(default=[], description="A side with settings of its own; repeatable.")
+    conf: list[str] = Field(default=[], description="Spark setting of all sides, key=value; repeatable.")
+    queries: str = Field(
+        default="tpch",
+        min_length=1,
+        description="tpch; FILE.sql, also an NDS power-run stream; FILE.py or a module with QUERIES.",
+    )
+    data: str | None = Field(
+        default=None, description="Folder or URL of Parquet tables, one view each; without it TPC-H is generated."
+    )
+    scale: float = Field(default=1.0, gt=0, le=1000, description="TPC-H scale factor (1 is 350 MB).")
+    sessions: int = Field(default=5, ge=1, le=100, description="Sessions per side, each a fresh JVM.")
+    passes: int = Field(default=3, ge=1, le=100, description="Passes over the queries per session; the first is cold.")
+    seed: int = Field(default=0, ge=0, description="Seed of the order of sessions and queries.")
+    master: str = Field(default="local[*]", min_length=1, description="Spark master.")
+    driver_memory: Annotated[str, StringConstraints(to_lower=True, pattern=MEMORY)] = Field(
+        default="4g", description="Heap of the driver, such as 4g."
+    )
+    shuffle_partitions: int | None = Field(
+        default=None, ge=1, le=1_000_000, description="4 on a local master by default, otherwise Spark's own."
+    )
+    comet_jar: Path | None = Field(
+        default=None, description="Jar of Comet; without it Spark's Ivy or mvn downloads it into your cache."
+    )
+    scrub: bool = Field(default=False, description="Remove paths, host and user of this machine from the logs.")
+    session_timeout_s: float = Field(default=7200.0, gt=0, description="A session that takes longer is killed.")
+    fresh: bool = Field(default=False, description="Require an empty folder; never complete an earlier recording.")
+
+    @property
+    def local(self) -> bool:
+        """Whether Spark runs inside this machine's driver."""
+        return self.master.startswith("local") and not self.master.startswith("local-cluster")

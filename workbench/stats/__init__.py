@@ -1,48 +1,47 @@
-"""The few estimators that all areas share: each gives an `Interval`, says where it comes from and what it hides.
+"""Statistical estimators that all areas share; each returns an `Interval` with its method.
 
-Missing is null: too little data gives no interval, with the reason. Verdicts are worded here, for all areas alike.
-Of scipy only `special` and `optimize` are used, and inside the functions: `scipy.stats` takes seconds to import.
+Too little data gives null ends with the reason. Verdicts have the same words in all areas. Of scipy only `special` and
+`optimize` are imported, inside of functions: `scipy.stats` takes seconds to import.
 """
 
 from __future__ import annotations
 
-from workbench.stats.interval import LEVEL, Interval
-from workbench.stats.inversion import isotonic_inversion
+from workbench.stats.intervals import LEVEL, Interval, isotonic_inversion
+from workbench.stats.quantiles import MIN_CLUSTERS, cluster_bootstrap, quantile_interval, session_t
 from workbench.stats.ratios import log_error, log_interval, paired_log_ratio, welch_log_ratio
-from workbench.stats.spread import FEWEST_CLUSTERS, cluster_bootstrap, quantile_interval, session_t
 from workbench.stats.verdicts import (
     MARGIN,
-    MOST_PAIRS,
+    MAX_PAIRS,
     Decision,
     Verdict,
-    decide,
+    adjust_holm,
+    count_required_pairs,
     decide_beyond,
-    holm,
+    decide_verdicts,
     p_beyond,
-    pairs_needed,
-    verdict,
+    ratio_verdict,
 )
 
 __all__ = [
-    "FEWEST_CLUSTERS",
     "LEVEL",
     "MARGIN",
-    "MOST_PAIRS",
+    "MAX_PAIRS",
+    "MIN_CLUSTERS",
     "Decision",
     "Interval",
     "Verdict",
+    "adjust_holm",
     "cluster_bootstrap",
-    "decide",
+    "count_required_pairs",
     "decide_beyond",
-    "holm",
+    "decide_verdicts",
     "isotonic_inversion",
     "log_error",
     "log_interval",
     "p_beyond",
     "paired_log_ratio",
-    "pairs_needed",
     "quantile_interval",
+    "ratio_verdict",
     "session_t",
-    "verdict",
     "welch_log_ratio",
 ]

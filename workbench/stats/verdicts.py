@@ -1,4 +1,4 @@
-"""Faster, slower, the same or undecided: worded here, for all areas alike."""
+"""Verdicts on ratios: FASTER, SLOWER, SAME or UNDECIDED, adjusted for multiple comparisons."""
 
 from __future__ import annotations
 
@@ -8,35 +8,39 @@ from typing import Literal
 
 import numpy as np
 
-from workbench.errors import InputError
-from workbench.stats.interval import Interval, listed
+from workbench.core.errors import InputError
+from workbench.stats.intervals import Interval, format_items
 from workbench.stats.ratios import log_error
 
 MARGIN = 0.02
-MOST_PAIRS = 1000
+MAX_PAIRS = 1000
 Verdict = Literal["FASTER", "SLOWER", "SAME", "UNDECIDED"]
+FASTER: Verdict = "FASTER"
+SLOWER: Verdict = "SLOWER"
+SAME: Verdict = "SAME"
+UNDECIDED: Verdict = "UNDECIDED"
 
 
 @dataclass(frozen=True)
 class Decision:
-    """A verdict and the p value, adjusted for its family, that it rests on (null where there was none)."""
+    """A verdict and its p value, adjusted for the family; null where there was none."""
 
     verdict: Verdict
     adjusted_p_value: float | None
 
 
-def verdict(ratio: float | None, low: float | None, high: float | None, *, margin: float = MARGIN) -> Verdict:
-    """Is the candidate faster, slower or the same, or is that not decided?
+def ratio_verdict(ratio: float | None, low: float | None, high: float | None, *, margin: float = MARGIN) -> Verdict:
+    """Verdict on one ratio baseline / candidate with its interval.
 
-    With ratio = baseline / candidate and the practical margin m, in this order:
+    With the practical margin m, in this order:
 
-    - SAME: the whole interval lies within 1 / (1 + m) and 1 + m, also when 1 is outside it: a difference that is
-      proven but too small to matter is none.
-    - FASTER: the low end is above 1 (told apart) and the ratio above 1 + m (large enough to matter).
-    - SLOWER: the mirror image: the high end below 1 and the ratio below 1 / (1 + m).
-    - UNDECIDED: everything else, and whenever a value is missing.
+    - SAME: the whole interval lies within 1 / (1 + m) and 1 + m, even when it excludes 1.
+    - FASTER: the low end is above 1, and the ratio above 1 + m.
+    - SLOWER: the high end is below 1, and the ratio below 1 / (1 + m).
+    - UNDECIDED: everything else, and when a value is missing.
 
-    Swapping baseline and candidate swaps FASTER and SLOWER. Does not correct for many comparisons: see `decide`.
+    Swapping baseline and candidate swaps FASTER and SLOWER. Not corrected for multiple comparisons: see
+    `decide_verdicts`.
 
     Raises
     ------
@@ -45,38 +49,37 @@ def verdict(ratio: float | None, low: float | None, high: float | None, *, margi
 
     Examples
     --------
-    >>> verdict(1.5, 1.2, 1.9), verdict(1.01, 1.005, 1.015), verdict(1.2, 0.9, 1.6), verdict(1.2, None, None)
-    ('FASTER', 'SAME', 'UNDECIDED', 'UNDECIDED')
+    >>> ratio_verdict(1.5, 1.2, 1.9), ratio_verdict(1.01, 1.005, 1.015), ratio_verdict(1.2, 0.9, 1.6)
+    ('FASTER', 'SAME', 'UNDECIDED')
     """
     if ratio is None or low is None or high is None:
-        return "UNDECIDED"
+        return UNDECIDED
     if not 0 < low <= ratio <= high:
         raise InputError(
             "not a ratio in its interval", found=f"{ratio} in [{low}, {high}]", allowed="0 < low <= ratio <= high"
         )
-    least = 1 + margin
-    if 1 / least <= low and high <= least:
-        return "SAME"
-    if low > 1 and ratio > least:
-        return "FASTER"
-    if high < 1 and ratio < 1 / least:
-        return "SLOWER"
-    return "UNDECIDED"
+    most = 1 + margin
+    if 1 / most <= low and high <= most:
+        return SAME
+    if low > 1 and ratio > most:
+        return FASTER
+    if high < 1 and ratio < 1 / most:
+        return SLOWER
+    return UNDECIDED
 
 
-def decide(family: Sequence[Interval], *, margin: float = MARGIN) -> list[Decision]:
-    """Verdicts over rows that are read together, such as the queries of one comparison.
+def decide_verdicts(family: Sequence[Interval], *, margin: float = MARGIN) -> list[Decision]:
+    """Verdicts over a family of rows, such as the queries of one comparison.
 
-    Each row gets its `verdict`; FASTER and SLOWER stand only if the row's p value, adjusted by `holm` over the
-    family, is at most 1 - level, and become UNDECIDED if not, or if the row has no p value. SAME is judged for each
-    row by itself: over many rows, some SAME may be wrong.
+    Each row gets its `ratio_verdict`; FASTER and SLOWER need a p value, adjusted by Holm over the family, of at most
+    1 - level, and become UNDECIDED otherwise. SAME is not adjusted: over many rows, some may be wrong.
 
     Parameters
     ----------
     family
         Intervals of ratios with p values against 1, all of one level: results of `paired_log_ratio`.
     margin
-        Practical margin, as a share (0.02).
+        Practical margin, as a fraction (0.02).
 
     Raises
     ------
@@ -88,37 +91,37 @@ def decide(family: Sequence[Interval], *, margin: float = MARGIN) -> list[Decisi
     >>> from workbench.stats import paired_log_ratio
     >>> clear = paired_log_ratio([4.0, 4.1, 4.2], [2.0, 2.1, 2.0])
     >>> single = paired_log_ratio([4.0], [2.0])
-    >>> [decision.verdict for decision in decide([clear, single])]
+    >>> [decision.verdict for decision in decide_verdicts([clear, single])]
     ['FASTER', 'UNDECIDED']
     """
     if len(levels := {row.level for row in family}) > 1:
         raise InputError("rows of different confidence in one family", found=sorted(levels), allowed="one level")
     decisions: list[Decision] = []
-    for row, adjusted in zip(family, holm([row.p_value for row in family]), strict=True):
-        own = verdict(row.estimate, row.low, row.high, margin=margin)
-        # The rounding of 1 - level must not decide: 1 - 0.9 is a little less than 0.1.
-        told_apart = adjusted is not None and adjusted <= 1 - row.level + 1e-12
-        decisions.append(Decision(own if own == "SAME" or told_apart else "UNDECIDED", adjusted))
+    for row, adjusted in zip(family, adjust_holm([row.p_value for row in family]), strict=True):
+        own = ratio_verdict(row.estimate, row.low, row.high, margin=margin)
+        # 1 - 0.9 is a little less than 0.1; rounding must not decide.
+        is_significant = adjusted is not None and adjusted <= 1 - row.level + 1e-12
+        decisions.append(Decision(own if own == SAME or is_significant else UNDECIDED, adjusted))
     return decisions
 
 
 def decide_beyond(family: Sequence[Interval], margins: Sequence[float]) -> list[Decision]:
-    """Verdicts that demand more than `decide`: the whole interval must lie beyond the margin.
+    """Stricter verdicts than `decide_verdicts`: the whole interval must lie beyond the margin.
 
-    - FASTER, SLOWER: the interval lies beyond 1 + m, or below 1 / (1 + m), still so when the p value against that
-      margin is adjusted by `holm` over the family.
+    - FASTER, SLOWER: the interval lies above 1 + m, or below 1 / (1 + m), also with the p value against that margin
+      adjusted by Holm over the family.
     - SAME: the whole interval lies within the margins.
-    - UNDECIDED: everything else; more observations can decide it, unless the ratio is at the margin itself.
+    - UNDECIDED: everything else; more observations can decide it, unless the ratio is at the margin.
 
-    The rule for pairs that nobody knows to differ, such as stacks of libraries: a claim means that it matters, and
-    copies of one thing are hardly ever told apart (simulated in `tests/indicators`).
+    For pairs without a known difference, such as stacks of libraries: a claim means a relevant difference, and
+    identical stacks rarely get one (simulated in `tests/indicators`).
 
     Parameters
     ----------
     family
         Intervals of ratios of `paired_log_ratio`, all of one level.
     margins
-        The practical margin of each, as a share.
+        Practical margin of each, as a fraction.
 
     Raises
     ------
@@ -139,26 +142,27 @@ def decide_beyond(family: Sequence[Interval], margins: Sequence[float]) -> list[
         raise InputError("rows and margins are not pairs", found=f"{len(family)} and {len(margins)}")
     p_values = [p_beyond(row, margin) for row, margin in zip(family, margins, strict=True)]
     decisions: list[Decision] = []
-    for row, margin, adjusted in zip(family, margins, holm(p_values), strict=True):
-        claim: Verdict = "UNDECIDED"
+    for row, margin, adjusted in zip(family, margins, adjust_holm(p_values), strict=True):
+        claim = UNDECIDED
         if row.estimate is not None and row.low is not None and row.high is not None:
             within = 1 / (1 + margin) <= row.low and row.high <= 1 + margin
-            apart = adjusted is not None and adjusted <= 1 - row.level + 1e-12
-            claim = "SAME" if within else ("FASTER" if row.estimate > 1 else "SLOWER") if apart else "UNDECIDED"
+            is_significant = adjusted is not None and adjusted <= 1 - row.level + 1e-12
+            direction = FASTER if row.estimate > 1 else SLOWER
+            claim = SAME if within else direction if is_significant else UNDECIDED
         decisions.append(Decision(claim, adjusted))
     return decisions
 
 
-def pairs_needed(row: Interval, margin: float, family: int = 1) -> int | None:
-    """How many pairs would likely decide this ratio by `decide_beyond`, at its spread? Null beyond 1,000, or unknown.
+def count_required_pairs(row: Interval, margin: float, family: int = 1) -> int | None:
+    """Estimated number of pairs that decide this ratio by `decide_beyond`; null above 1,000 or when unknown.
 
-    A rough plan, half of whose claims come later: it takes ratio and spread for the true ones. A claim is planned by
-    Holm at its worst, as if every other row of the `family` were less clear.
+    Takes ratio and spread as the true ones, so about half of the cases need more. Uses Holm's worst case, as if all
+    other rows of the `family` were less clear.
 
     Examples
     --------
     >>> from workbench.stats import paired_log_ratio
-    >>> pairs_needed(paired_log_ratio([1.05, 1.08, 1.02, 1.06], [1.0] * 4), 0.02)
+    >>> count_required_pairs(paired_log_ratio([1.05, 1.08, 1.02, 1.06], [1.0] * 4), 0.02)
     5
     """
     error = log_error(row)
@@ -169,16 +173,16 @@ def pairs_needed(row: Interval, margin: float, family: int = 1) -> int | None:
     spread = error * np.sqrt(row.n)
     away = float(abs(np.log(row.estimate)) - np.log1p(margin))
     alpha = (1 - row.level) / (family if away > 0 else 1)
-    counts = np.arange(2, MOST_PAIRS + 1)
+    counts = np.arange(2, MAX_PAIRS + 1)
     enough = stdtrit(counts - 1, 1 - alpha / 2) * spread / np.sqrt(counts) <= abs(away)
     return max(int(counts[int(np.argmax(enough))]), row.n + 1) if enough.any() else None
 
 
 def p_beyond(row: Interval, margin: float) -> float | None:
-    """Two-sided p value against the margin on the estimate's own side of 1; null without an interval.
+    """Two-sided p value against the margin on the estimate's side of 1; null without an interval.
 
-    At most 1 - level exactly where the whole interval lies beyond the margin. For t intervals on logarithms, as
-    `paired_log_ratio` gives them: the standard error is read off the interval.
+    At most 1 - level exactly where the whole interval lies beyond the margin. For t intervals on logarithms, as of
+    `paired_log_ratio`.
     """
     error = log_error(row)
     if row.estimate is None or error is None:
@@ -191,11 +195,11 @@ def p_beyond(row: Interval, margin: float) -> float | None:
     return float(2 * stdtr(row.n - 1, -past / error)) if error else 0.0
 
 
-def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """P values adjusted for being looked at together, so that all claims at once err with the level of one.
+def adjust_holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """P values adjusted for multiple comparisons (family-wise error).
 
-    Missing values stay null and do not count: a test that could not be made is no test. The adjusted value is the
-    smallest family-wise error at which the row would be claimed. Does not show how large a difference is.
+    Missing values stay null and do not count. The adjusted value is the smallest family-wise error at which the row
+    would be claimed. Does not show the size of a difference.
     Source: Holm, A simple sequentially rejective multiple test procedure (1979).
 
     Raises
@@ -205,12 +209,14 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 
     Examples
     --------
-    >>> [round(p, 3) for p in holm([0.01, 0.04, 0.03, 0.005])]
+    >>> [round(p, 3) for p in adjust_holm([0.01, 0.04, 0.03, 0.005])]
     [0.03, 0.06, 0.06, 0.02]
     """
     known = {position: value for position, value in enumerate(p_values) if value is not None}
     if wrong := {position: value for position, value in known.items() if not 0 <= value <= 1}:
-        raise InputError("p values outside [0, 1]", where=f"position(s) {listed(wrong)}", found=listed(wrong.values()))
+        raise InputError(
+            "p values outside [0, 1]", where=f"position(s) {format_items(wrong)}", found=format_items(wrong.values())
+        )
     adjusted: list[float | None] = [None] * len(p_values)
     largest = 0.0
     for rank, position in enumerate(sorted(known, key=lambda position: known[position])):

@@ -1,9 +1,8 @@
 """Record the run folders of this folder: python data/samples/capacity/record.py [AREA …]
 
-Each is a run of a command of the house on this project's samples or on its simulator, from which the tables that a plan
-reads are kept, with columns as they were. `indicators` measures two stacks and needs a package index the first time;
-the others read samples. Names and paths of the machine are taken out of run.json; of inputs only those below the
-checkout are named.
+Each is a run of a workbench command on this project's samples or on its simulator; only the tables that a plan reads
+are kept, unchanged. `indicators` measures two stacks and needs a package index the first time; the others read samples.
+Names and paths of the machine are removed from run.json.
 """
 
 from __future__ import annotations
@@ -30,20 +29,20 @@ LOGS = [f"../data/samples/speedup/tpch-sf1/logs/spark-s{number}.zstd" for number
 
 
 def notebook(area: str, out: Path, *parameters: str) -> Path:
-    """Run a notebook; its run folder."""
-    given = [word for text in parameters for word in ("-p", text)]
-    told = house("run", area, *given, "--out", str(out), "--json")
-    return Path(json.loads(told)["runs"][0]["folder"])
+    """Run a notebook, and return its run folder."""
+    options = [word for text in parameters for word in ("-p", text)]
+    document = call_workbench("run", area, *options, "--out", str(out), "--json")
+    return Path(json.loads(document)["runs"][0]["folder"])
 
 
-def house(*words: str) -> str:
-    """What a command of the house prints."""
+def call_workbench(*words: str) -> str:
+    """Run a workbench command, and return its output."""
     command = [sys.executable, "-m", "workbench", *words]
     return subprocess.run(command, cwd=ROOT / "notebooks", check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def speedup(out: Path) -> Path:
-    """Five applications, the sessions of the recorded pair on plain Spark, with made-up prices."""
+    """Five applications, the sessions of the recorded pair on plain Spark, with invented prices."""
     logs = "logs=[" + ", ".join(LOGS) + "]"
     return notebook("speedup", out, "mode=fleet", logs, "price_baseline_per_h=1.2", "price_candidate_per_h=1.8")
 
@@ -54,11 +53,11 @@ def sizing(out: Path) -> Path:
 
 
 def indicators(out: Path) -> Path:
-    """numpy 2.4.6 against 1.26.4 at sorting."""
+    """Sorting with numpy 2.4.6 compared with 1.26.4."""
     words = ("--stack", "numpy==1.26.4", "--stack", "numpy==2.4.6", "--indicator", "sort", "--indicator", "argsort")
-    house("indicators", "run", *words, "--rounds", "20", "--seed", "1", "--out", str(out))
+    call_workbench("indicators", "run", *words, "--rounds", "20", "--seed", "1", "--out", str(out))
     (folder,) = (out / "indicators").iterdir()
-    house("indicators", "recommend", str(folder))
+    call_workbench("indicators", "recommend", str(folder))
     return folder
 
 
@@ -68,7 +67,7 @@ def scaletest(out: Path) -> Path:
 
 
 def keep(made: Path, area: str) -> None:
-    """The record and the tables that a plan needs."""
+    """Keep the record and the tables that a plan needs."""
     target = HERE / area
     shutil.rmtree(target, ignore_errors=True)
     (target / "tables").mkdir(parents=True)
@@ -82,13 +81,13 @@ def keep(made: Path, area: str) -> None:
 
 
 def scrubbed(record: dict[str, Any], area: str) -> dict[str, Any]:
-    """The record without what is of the machine: its system, its load, paths."""
+    """The record without the machine's system, load and paths."""
     host = record["host"]
     record["host"] = {name: host[name] for name in ("cpu_model", "cores", "memory_bytes", "accelerators")}
     record["tables"] = [one for one in record["tables"] if one["name"] in KEPT[area]]
     record["git_commit"] = record["git_commit"] and record["git_commit"].removesuffix("-dirty")
-    told = json.dumps(record).replace(f"{ROOT}/", "").replace(str(Path(tempfile.gettempdir())), "OUT")
-    found: dict[str, Any] = json.loads(told)
+    text = json.dumps(record).replace(f"{ROOT}/", "").replace(str(Path(tempfile.gettempdir())), "OUT")
+    found: dict[str, Any] = json.loads(text)
     found["command"] = (
         f"workbench {'run ' if area != 'indicators' else ''}{area}{' run' if area == 'indicators' else ''}"
     )
@@ -96,7 +95,7 @@ def scrubbed(record: dict[str, Any], area: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Record the areas that are named, or all."""
+    """Record the given areas, or all."""
     for area in sys.argv[1:] or KEPT:
         with tempfile.TemporaryDirectory() as folder:
             keep(globals()[area](Path(folder)), area)

@@ -1,10 +1,10 @@
-"""Nothing of the recording machine stays in a kept log: the workbench's own scrubbing, under the names used here.
+"""Scrubbing of sample logs: the workbench's own functions.
 
-`findings` reads the result with other eyes (patterns, decoded fields); `record.py` keeps no log that it objects to.
+`list_machine_traces` checks the result independently (patterns, decoded fields); `record.py` keeps no log with traces.
 """
 
 from __future__ import annotations
 
-from workbench.speedup.recording.scrub import findings, scrub
+from workbench.speedup.recording.session_log import list_machine_traces, scrub_line
 
-__all__ = ["findings", "scrub"]
+__all__ = ["list_machine_traces", "scrub_line"]

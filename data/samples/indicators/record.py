@@ -21,21 +21,21 @@ from typing import ClassVar
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[2]))
 
-from workbench.errors import RunFailedError  # noqa: E402
-from workbench.indicators.archive import CONTROL, Session  # noqa: E402
+from workbench.core.errors import RunFailedError  # noqa: E402
+from workbench.indicators.analysis.effects import compare_session  # noqa: E402
+from workbench.indicators.analysis.observations import load_observations  # noqa: E402
 from workbench.indicators.config import session_config  # noqa: E402
-from workbench.indicators.contract import Case, Indicator, check, parameter, result  # noqa: E402
-from workbench.indicators.effects import compared  # noqa: E402
-from workbench.indicators.observations import observed  # noqa: E402
-from workbench.indicators.running.planning import planned  # noqa: E402
-from workbench.indicators.running.progress import Silent  # noqa: E402
-from workbench.indicators.running.session import measure  # noqa: E402
-from workbench.indicators.running.sides import Side, of_stacks  # noqa: E402
-from workbench.indicators.shipped.registry import case_of  # noqa: E402
-from workbench.indicators.stacks.environments import environment  # noqa: E402
-from workbench.indicators.stacks.making import make  # noqa: E402
-from workbench.indicators.stacks.model import Stack  # noqa: E402
-from workbench.indicators.stacks.request import checked  # noqa: E402
+from workbench.indicators.contract.indicator import Case, Indicator, check, parameter, result  # noqa: E402
+from workbench.indicators.measurement.rounds import measure_session  # noqa: E402
+from workbench.indicators.measurement.session_plan import build_session_plan  # noqa: E402
+from workbench.indicators.measurement.session_progress import SilentWatcher  # noqa: E402
+from workbench.indicators.measurement.stack_variants import Variant, install_variants  # noqa: E402
+from workbench.indicators.shipped.registry import parse_case  # noqa: E402
+from workbench.indicators.stacks.environments import ensure_environment  # noqa: E402
+from workbench.indicators.stacks.stack_request import build_stack_request  # noqa: E402
+from workbench.indicators.stacks.stack_sets import Stack  # noqa: E402
+from workbench.indicators.stacks.stack_solver import solve_request  # noqa: E402
+from workbench.indicators.store.archive import CONTROL, Session  # noqa: E402
 from workbench.indicators.tables import OBSERVATIONS, RUNS  # noqa: E402
 
 
@@ -77,23 +77,23 @@ while True:
 
 def stacks() -> list[Stack]:
     """One lock a version, the baseline first."""
-    found = [make(checked(requirements=(f"numpy=={version}",))).stacks[0] for version in VERSIONS]
+    found = [solve_request(build_stack_request(requirements=(f"numpy=={version}",))).stacks[0] for version in VERSIONS]
     named = [stack.model_copy(update={"name": f"numpy {stack.versions['numpy']}"}) for stack in found]
     return sorted(named, key=lambda stack: stack.name != BASELINE)
 
 
-class Halfway(Silent):
+class Halfway(SilentWatcher):
     """Takes the machine's memory bandwidth from the middle of the session on."""
 
     def __init__(self, python: str) -> None:
         self.python, self.left = python, 0
         self.hog: subprocess.Popen[bytes] | None = None
 
-    def started(self, done: int, total: int) -> None:
+    def report_start(self, done: int, total: int) -> None:
         """So many runs are to come."""
         self.left = (total - done) // 2
 
-    def ran(self, arm: str, case: str, status: str) -> None:
+    def report_run(self, arm: str, case: str, status: str) -> None:
         """One less; at half, the other process begins."""
         del arm, case, status
         self.left -= 1
@@ -113,24 +113,24 @@ class Halfway(Silent):
 
 def numpy_versions(out: Path) -> Session:
     """The session of five versions."""
-    sides = of_stacks(stacks(), BASELINE, max_download_bytes=2_000_000_000)
-    cases = [case_of(text) for text in CASES]
-    plan = planned(session_id(), session_config(rounds=(10,), seed=1), sides, cases)
-    return measure(out, plan, sides, cases)
+    sides = install_variants(stacks(), BASELINE, max_download_bytes=2_000_000_000)
+    cases = [parse_case(text) for text in CASES]
+    plan = build_session_plan(session_id(), session_config(rounds=(10,), seed=1), sides, cases)
+    return measure_session(out, plan, sides, cases)
 
 
 def copies(out: Path, design: str, *, rounds: int = 30, seed: int = 1, hog: bool = True) -> Session:
     """Four environments of one lock, all alike."""
     (stack,) = [one for one in stacks() if one.name == BASELINE]
-    base, control = of_stacks([stack], max_download_bytes=2_000_000_000)
+    base, control = install_variants([stack], max_download_bytes=2_000_000_000)
     more = [_copy(base, stack, number) for number in (2, 3)]
-    cases = [*(case_of(text) for text in CASES if "exp" not in text), Case.of(AddLarge)]
-    plan = planned(
+    cases = [*(parse_case(text) for text in CASES if "exp" not in text), Case.from_parameters(AddLarge)]
+    plan = build_session_plan(
         session_id(), session_config(rounds=(rounds,), seed=seed, design=design), [base, *more, control], cases
     )
     watcher = Halfway(base.python)
     try:
-        session = measure(out, plan, [base, *more, control], cases, watcher=watcher if hog else None)
+        session = measure_session(out, plan, [base, *more, control], cases, watcher=watcher if hog else None)
         if hog and not watcher.alive():
             raise RunFailedError("the process that takes the memory bandwidth did not live to the end")
         return session
@@ -138,9 +138,9 @@ def copies(out: Path, design: str, *, rounds: int = 30, seed: int = 1, hog: bool
         watcher.end()
 
 
-def _copy(side: Side, stack: Stack, number: int) -> Side:
+def _copy(side: Variant, stack: Stack, number: int) -> Variant:
     arm = side.arm.model_copy(update={"name": f"copy {number}"})
-    return replace(side, arm=arm, python=str(environment(stack, copy=number).python))
+    return replace(side, arm=arm, python=str(ensure_environment(stack, copy=number).python))
 
 
 def session_id() -> str:
@@ -153,12 +153,12 @@ def main() -> None:
     what, out = sys.argv[1], Path(sys.argv[2])
     if what == "numpy":
         numpy_versions(out)
-        print(compared(observed(out)).effects)
+        print(compare_session(load_observations(out)).effects)
         return
     for design in ("rounds", "blocks"):
         with tempfile.TemporaryDirectory() as folder:
             copies(Path(folder), design)
-            found = observed(Path(folder))
+            found = load_observations(Path(folder))
         for table, frame in ((RUNS, found.runs), (OBSERVATIONS, found.values)):
             table.write(frame, out / design)
         assert CONTROL in found.runs["arm"].to_list()

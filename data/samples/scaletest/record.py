@@ -16,22 +16,23 @@ import sys
 from pathlib import Path
 from typing import Any, Literal
 
-from workbench.scaletest import facts, running, sides
-from workbench.scaletest.analysing import analyse
-from workbench.scaletest.localcluster import kai
-from workbench.scaletest.localcluster.cluster import down, up
-from workbench.scaletest.localcluster.settings import Limit, Pool
-from workbench.scaletest.result_tables import QUANTILES
-from workbench.scaletest.running.ab import interleaved
-from workbench.scaletest.running.progress import watcher
-from workbench.scaletest.tables import RAW
+from workbench.scaletest import test_run
+from workbench.scaletest.analysis import variants
+from workbench.scaletest.analysis.run_analysis import analyse_run
+from workbench.scaletest.local_cluster import kai_scheduler
+from workbench.scaletest.local_cluster.cluster_lifecycle import start_cluster, stop_cluster
+from workbench.scaletest.local_cluster.cluster_record import ClientLimit, NodePool
+from workbench.scaletest.observation import run_conditions
+from workbench.scaletest.tables import QUANTILES, RAW_TABLES
+from workbench.scaletest.test_run.run_console import open_watcher
+from workbench.scaletest.test_run.variant_turns import run_variants
 
 HERE = Path(__file__).parent
 SCENARIO = HERE / "scenarios" / "jobs-and-gangs.yaml"
 COPIED = HERE / "scenarios" / "copies.yaml"
 CLUSTER = "sample"
 # So that schedulers are compared, and not the limits that clients put on themselves.
-RAISED = Limit(qps=400, burst=800)
+RAISED = ClientLimit(qps=400, burst=800)
 
 
 def main() -> int:
@@ -41,27 +42,27 @@ def main() -> int:
     parser.add_argument("out", type=Path)
     parser.add_argument("--repeat", type=int)
     given = parser.parse_args()
-    limits = dict.fromkeys(("kube-controller-manager", "kube-scheduler", *kai.NAMES), RAISED)
+    limits = dict.fromkeys(("kube-controller-manager", "kube-scheduler", *kai_scheduler.KAI_PROCESSES), RAISED)
     if given.what == "copies":
-        limits = {name: limit for name, limit in limits.items() if name not in kai.NAMES}
+        limits = {name: limit for name, limit in limits.items() if name not in kai_scheduler.KAI_PROCESSES}
     scheduler: Literal["default", "kai"] = "kai" if given.what == "sides" else "default"
-    up(CLUSTER, pools=[Pool(nodes=24, gpus=8)], scheduler=scheduler, client_limits=limits)
+    start_cluster(CLUSTER, pools=[NodePool(nodes=24, gpus=8)], scheduler=scheduler, client_limits=limits)
     try:
-        with watcher() as told:
+        with open_watcher() as told:
             if given.what == "sides":
                 _sides(given.out, given.repeat or 3, told)
             else:
                 _copies(given.out, given.repeat or 10, told)
     finally:
-        down(CLUSTER)
+        stop_cluster(CLUSTER)
     return 0
 
 
 def _sides(out: Path, repeat: int, told: Any) -> None:
     schedulers = ["default-scheduler", "kai-scheduler"]
-    options = running.options(settle_s=10)
-    place = running.place(cluster=CLUSTER)
-    found = interleaved(SCENARIO, place, schedulers, repeat=repeat, options=options, out=out / "work", watcher=told)
+    options = test_run.build_options(settle_s=10)
+    place = test_run.find_cluster_access(cluster=CLUSTER)
+    found = run_variants(SCENARIO, place, schedulers, repeat=repeat, options=options, out=out / "work", watcher=told)
     keep(found.folder, out / "default-and-kai")
 
 
@@ -69,10 +70,10 @@ def _copies(out: Path, repeat: int, told: Any) -> None:
     goal = out / "copies"
     goal.mkdir(parents=True, exist_ok=True)
     for number in range(repeat):
-        options = running.options(settle_s=5)
-        place = running.place(cluster=CLUSTER)
-        found = running.run(COPIED, place, options=options, out=out / "work", watcher=told)
-        quantiles = analyse(found.folder).quantiles
+        options = test_run.build_options(settle_s=5)
+        place = test_run.find_cluster_access(cluster=CLUSTER)
+        found = test_run.run_test(COPIED, place, options=options, out=out / "work", watcher=told)
+        quantiles = analyse_run(found.folder).quantiles
         QUANTILES.check(quantiles).write_parquet(goal / f"run-{number}.parquet", compression="zstd")
 
 
@@ -80,15 +81,15 @@ def keep(session: Path, goal: Path) -> None:
     """What of a session is shipped."""
     shutil.rmtree(goal, ignore_errors=True)
     goal.mkdir(parents=True)
-    shutil.copy(session / sides.FILE, goal)
+    shutil.copy(session / variants.SESSION_FILE, goal)
     shutil.copy(session / "scenario.yaml", goal)
-    for one in sides.read_session(session).runs:
+    for one in variants.read_session(session).runs:
         run = goal / one.folder
         (run / "tables").mkdir(parents=True)
-        test = facts.read(session / one.folder)
+        test = run_conditions.read_conditions(session / one.folder)
         # The context is named after the machine's cluster; nobody needs it.
-        facts.write(run, test.model_copy(update={"context": "local"}))
-        for table in RAW:
+        run_conditions.write_conditions(run, test.model_copy(update={"context": "local"}))
+        for table in RAW_TABLES:
             table.write(table.read(session / one.folder / "tables"), run / "tables")
 
 

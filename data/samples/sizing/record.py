@@ -22,9 +22,9 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[2]))
 
-from workbench.sizing.simulation.server import Simulator, scaled  # noqa: E402
-from workbench.sizing.simulation.service import Service  # noqa: E402
-from workbench.sizing.simulation.wire import Exchange  # noqa: E402
+from workbench.sizing.simulation.cluster_model import Service  # noqa: E402
+from workbench.sizing.simulation.http_connection import Exchange  # noqa: E402
+from workbench.sizing.simulation.simulator_server import Simulator, scale_service_times  # noqa: E402
 
 SERVICE = Service(slots=6, output_tokens=16, output_cv=0.4, input_tokens=120)
 LEVELS = (2, 8)
@@ -72,14 +72,14 @@ class Failing(Simulator):
 
     calls = 0
 
-    def handle(self, exchange: Exchange) -> None:
+    def handle_request(self, exchange: Exchange) -> None:
         """Refuse every 25th call of the model."""
         if exchange.path == "/v1/chat/completions":
             self.calls += 1
             if self.calls % 25 == 0:
-                exchange.answer(503, b'{"error":{"message":"overloaded","code":503}}')
+                exchange.send_answer(503, b'{"error":{"message":"overloaded","code":503}}')
                 return
-        super().handle(exchange)
+        super().handle_request(exchange)
 
 
 @contextlib.contextmanager
@@ -88,8 +88,8 @@ def serving(*, failing: bool) -> Iterator[str]:
     ready, loop, ports = threading.Event(), asyncio.new_event_loop(), list[int]()
 
     async def start() -> None:
-        simulator = Failing(scaled(SERVICE, 1.0)) if failing else Simulator(SERVICE)
-        server = await loop.create_server(simulator.connection, "127.0.0.1", 0)
+        simulator = Failing(scale_service_times(SERVICE, 1.0)) if failing else Simulator(SERVICE)
+        server = await loop.create_server(simulator.create_connection, "127.0.0.1", 0)
         ports.append(server.sockets[0].getsockname()[1])
         ready.set()
 

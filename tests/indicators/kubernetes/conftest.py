@@ -10,7 +10,7 @@ from tests.indicators.kubernetes.making import Good, Pod, log_of, planned
 
 # The control plane that the scale tests start for themselves serves here, too.
 from tests.scaletest.conftest import _swept, local_cluster
-from workbench.indicators.contract import Case
+from workbench.indicators.contract.indicator import Case
 
 __all__ = ["_swept", "local_cluster", "logs"]
 
@@ -19,6 +19,6 @@ __all__ = ["_swept", "local_cluster", "logs"]
 def logs(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
     """What the pods of both rounds printed."""
     folder: Path = tmp_path_factory.mktemp("logs")
-    session = planned(folder, [Case.of(Good)])
-    pod = Pod(folder / "pod", session, [Case.of(Good)])
+    session = planned(folder, [Case.from_parameters(Good)])
+    pod = Pod(folder / "pod", session, [Case.from_parameters(Good)])
     return [log_of(pod.round(number)) for number in range(2)]

@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from workbench.indicators.archive import Session
 from workbench.indicators.config import session_config
-from workbench.indicators.contract import Case, Indicator, check, parameter, result
-from workbench.indicators.kubernetes.bundle import contents
-from workbench.indicators.kubernetes.options import ClusterOptions, cluster_options
-from workbench.indicators.kubernetes.planning import plan_session
+from workbench.indicators.contract.indicator import Case, Indicator, check, parameter, result
+from workbench.indicators.kubernetes.cluster_plan import plan_session
 from workbench.indicators.kubernetes.pod import INDEX_VARIABLE, KEY_VARIABLE
-from workbench.indicators.stacks.model import Package, Stack, make_stack
+from workbench.indicators.kubernetes.pod_inputs import ClusterOptions, build_pod_files, cluster_options
+from workbench.indicators.stacks.stack_sets import Package, Stack, build_stack
+from workbench.indicators.store.archive import Session
 
 KEY = "0f" * 32
 PYTHON = f"3.{sys.version_info.minor}"
@@ -57,7 +56,7 @@ def indicator(name: str, script: str, **files: str) -> type[Indicator]:
 
 def stack(name: str = "six", version: str = "1.17.0", **changed: Any) -> Stack:
     package = Package(name=name, version=version, hashes=(HASH,), download_bytes=11_000)
-    return make_stack(
+    return build_stack(
         [package], **{"python": PYTHON, "platform": "linux_x86_64", "name": f"{name}-{version}"} | changed
     )
 
@@ -67,7 +66,7 @@ STACKS = (stack(), stack(version="1.16.0"))
 
 def planned(
     folder: Path,
-    cases: Sequence[Case] = (Case.of(Good),),
+    cases: Sequence[Case] = (Case.from_parameters(Good),),
     *,
     stacks: Sequence[Stack] = STACKS,
     options: ClusterOptions | None = None,
@@ -91,7 +90,7 @@ class Pod:
         self.bundle, self.environments, self.scratch = (root / name for name in ("bundle", "environments", "scratch"))
         for folder in (self.bundle, self.environments, self.scratch):
             folder.mkdir(parents=True)
-        files = contents(session, stacks, cases, cluster_options(), rounds=range(max(session.looks)))
+        files = build_pod_files(session, stacks, cases, cluster_options(), rounds=range(max(session.looks)))
         if plan:
             files["plan.json"] = json.dumps(json.loads(files["plan.json"]) | plan)
         for name, text in files.items():

@@ -15,14 +15,13 @@ from pathlib import Path
 import pytest
 
 from tests.indicators.kubernetes.making import GOOD, KEY, PYTHON, STACKS, Good, Pod, indicator, log_of, planned
-from workbench.indicators import archive
-from workbench.indicators.archive import result_path
-from workbench.indicators.contract import Case
+from workbench.indicators.contract.indicator import Case
 from workbench.indicators.kubernetes import pod, pod_install
-from workbench.indicators.kubernetes.collecting import collect
-from workbench.indicators.kubernetes.records import read
-from workbench.indicators.running.process import run_once
-from workbench.indicators.running.wire import Command, Limits
+from workbench.indicators.kubernetes.cluster_client import read_records
+from workbench.indicators.kubernetes.result_collection import collect_results
+from workbench.indicators.measurement.launcher_client import RunCommand, RunLimits, run_once
+from workbench.indicators.store import archive
+from workbench.indicators.store.archive import result_path
 
 ENDINGS = {
     "Fine": (
@@ -46,10 +45,10 @@ ENDINGS = {
 def endings(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
     """A session folder, and the log of a round in which every script ends in its own way."""
     folder = tmp_path_factory.mktemp("endings")
-    cases = [Case.of(indicator(name, script)) for name, (_, script) in ENDINGS.items()]
+    cases = [Case.from_parameters(indicator(name, script)) for name, (_, script) in ENDINGS.items()]
     session = planned(folder, cases, rounds=(1,), timeout_s=3.0, stacks=STACKS[:1])
     log = log_of(Pod(folder / "pod", session, cases, stacks=STACKS[:1]).round(0))
-    collect(folder, cases, [[log]], key=KEY)
+    collect_results(folder, cases, [[log]], key=KEY)
     return folder, log
 
 
@@ -57,18 +56,18 @@ def endings(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
 def test_every_ending_has_the_status_that_a_process_of_this_machine_has(endings: tuple[Path, bytes], name: str) -> None:
     folder, _ = endings
     session = archive.read_session(folder)
-    found = [one for _, _, one in archive.results(folder, session) if one.workbench.case == name]
+    found = [one for _, _, one in archive.read_results(folder, session) if one.workbench.case == name]
     assert [one.workbench.status for one in found] == [ENDINGS[name][0]] * 2
-    command = Command(sys.executable, {"script.py": ENDINGS[name][1]}, timeout_s=3.0)
+    command = RunCommand(sys.executable, {"script.py": ENDINGS[name][1]}, timeout_s=3.0)
     if ENDINGS[name][0] in ("exit code", "too long", "timeout", "killed", "out of memory"):
-        assert run_once(command, Limits(memory_bytes=1 << 30)).outcome == ENDINGS[name][0]
+        assert run_once(command, RunLimits(memory_bytes=1 << 30)).outcome == ENDINGS[name][0]
 
 
 def test_a_run_is_told_with_all_that_a_process_of_this_machine_tells(endings: tuple[Path, bytes]) -> None:
     folder, _ = endings
     session = archive.read_session(folder)
-    fine = next(one for _, _, one in archive.results(folder, session) if one.workbench.case == "Fine")
-    raises = next(one for _, _, one in archive.results(folder, session) if one.workbench.case == "Raises")
+    fine = next(one for _, _, one in archive.read_results(folder, session) if one.workbench.case == "Fine")
+    raises = next(one for _, _, one in archive.read_results(folder, session) if one.workbench.case == "Raises")
     assert len(fine.usage) == 16
     assert fine.workbench.duration_s > 0
     assert fine.hostname == ""
@@ -94,12 +93,12 @@ def test_what_a_run_leaves_behind_is_dead_before_the_next_begins(tmp_path: Path)
         "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True)\n"
         "print(json.dumps({'name': 'Leaves', '@parameters': {}, '@result': {'elapsed_ms': 1.0}}))\n"
     )
-    cases = [Case.of(indicator("Leaves", script))]
+    cases = [Case.from_parameters(indicator("Leaves", script))]
     session = planned(tmp_path, cases, rounds=(1,))
     log = log_of(Pod(tmp_path / "pod", session, cases).round(0))
-    found = collect(tmp_path, cases, [[log]], key=KEY)
+    found = collect_results(tmp_path, cases, [[log]], key=KEY)
     assert found.statuses == {"ok": 3}
-    results = [one for _, _, one in archive.results(tmp_path, found.session)]
+    results = [one for _, _, one in archive.read_results(tmp_path, found.session)]
     assert {one.workbench.isolation["left behind"] for one in results} == {"1 process(es), killed"}
     assert list((tmp_path / "pod" / "scratch").iterdir()) == []
 
@@ -112,10 +111,10 @@ def test_folders_a_thousand_deep_do_not_stop_the_round(tmp_path: Path) -> None:
         "    os.chdir('d')\n"
         "print(json.dumps({'name': 'Deep', '@parameters': {}, '@result': {'elapsed_ms': 1.0}}))\n"
     )
-    cases = [Case.of(indicator("Deep", script))]
+    cases = [Case.from_parameters(indicator("Deep", script))]
     session = planned(tmp_path, cases, rounds=(1,), stacks=STACKS[:1])
     log = log_of(Pod(tmp_path / "pod", session, cases, stacks=STACKS[:1]).round(0))
-    assert collect(tmp_path, cases, [[log]], key=KEY).statuses == {"ok": 2}
+    assert collect_results(tmp_path, cases, [[log]], key=KEY).statuses == {"ok": 2}
     assert list((tmp_path / "pod" / "scratch").iterdir()) == []
 
 
@@ -128,12 +127,12 @@ def test_a_script_sees_its_parameters_its_files_and_nothing_of_the_runner(tmp_pa
         "                                   'home': os.listdir(os.environ['HOME']),\n"
         "                                   'threads': os.environ['OMP_NUM_THREADS']}}))\n"
     )
-    cases = [Case.of(indicator("Sees", script, **{"helper.py": "VALUE = 2.5\n"}))]
+    cases = [Case.from_parameters(indicator("Sees", script, **{"helper.py": "VALUE = 2.5\n"}))]
     session = planned(tmp_path, cases, rounds=(1,), threads=2)
     log = log_of(Pod(tmp_path / "pod", session, cases).round(0))
-    found = collect(tmp_path, cases, [[log]], key=KEY)
-    one = next(one for _, _, one in archive.results(tmp_path, found.session))
-    assert one.value("elapsed_ms") == 2.5
+    found = collect_results(tmp_path, cases, [[log]], key=KEY)
+    one = next(one for _, _, one in archive.read_results(tmp_path, found.session))
+    assert one.metric_value("elapsed_ms") == 2.5
     assert one.stdout["x_build_info"] == {
         "seen": [],
         "cwd": ["helper.py", "script.py"],
@@ -188,7 +187,7 @@ def unprivileged(folder: Path) -> tuple[int | None, str]:
 
 def test_a_script_cannot_forge_a_result_nor_look_into_the_runner(tmp_path: Path, reachable: Path) -> None:
     user, python = unprivileged(reachable)
-    cases = [Case.of(indicator("Forges", FORGER))]
+    cases = [Case.from_parameters(indicator("Forges", FORGER))]
     session = planned(tmp_path, cases, rounds=(1,))
     made = Pod(reachable / "pod", session, cases)
     made.scratch.chmod(0o777)
@@ -197,11 +196,11 @@ def test_a_script_cannot_forge_a_result_nor_look_into_the_runner(tmp_path: Path,
         link.symlink_to(python)
     log = log_of(made.round(0, user=user, python=python))
     # The lies stand only inside of what was signed: none is a line of the log.
-    records = read([[log]], KEY)
+    records = read_records([[log]], KEY)
     assert (records.damaged, records.torn) == (0, set())
-    found = collect(tmp_path, cases, [[log]], key=KEY)
-    results = [one for _, _, one in archive.results(tmp_path, found.session)]
-    assert [one.value("elapsed_ms") for one in results] == [7.0] * 3
+    found = collect_results(tmp_path, cases, [[log]], key=KEY)
+    results = [one for _, _, one in archive.read_results(tmp_path, found.session)]
+    assert [one.metric_value("elapsed_ms") for one in results] == [7.0] * 3
     assert [one.stdout["x_build_info"] for one in results] == [[]] * 3
 
 
@@ -228,19 +227,19 @@ def test_without_its_protection_a_script_could_look_into_the_runner(reachable: P
 
 
 def test_a_stack_that_has_no_interpreter_is_not_started_and_the_others_go_on(tmp_path: Path) -> None:
-    cases = [Case.of(Good)]
+    cases = [Case.from_parameters(Good)]
     session = planned(tmp_path, cases, rounds=(1,))
     made = Pod(tmp_path / "pod", session, cases)
     (made.environments / "1" / "bin" / "python").unlink()
-    found = collect(tmp_path, cases, [[log_of(made.round(0))]], key=KEY)
+    found = collect_results(tmp_path, cases, [[log_of(made.round(0))]], key=KEY)
     assert found.statuses == {"not started": 1, "ok": 2}
 
 
 def test_an_index_stands_for_the_round_that_the_plan_names(tmp_path: Path) -> None:
-    cases = [Case.of(Good)]
+    cases = [Case.from_parameters(Good)]
     session = planned(tmp_path, cases, rounds=(4,))
     log = log_of(Pod(tmp_path / "pod", session, cases, rounds=[3, 1]).round(0))
-    found = collect(tmp_path, cases, [[log]], key=KEY)
+    found = collect_results(tmp_path, cases, [[log]], key=KEY)
     assert {slot.round for slot, _ in found.new} == {3}
     assert found.absent == [0, 1, 2]
     inspection = archive.inspection_id(session.session_id, "control", "Good")

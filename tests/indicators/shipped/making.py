@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench.indicators.contract import Indicator
-from workbench.indicators.documents import Document
-from workbench.indicators.trial import tried
+from workbench.indicators.contract.documents import Document
+from workbench.indicators.contract.indicator import Indicator
+from workbench.indicators.contract.new_indicator import try_indicator
 
 HANG_S = 300
 # Small inputs and few calls: these tests ask whether answers are right.
@@ -32,7 +32,7 @@ sys.path.insert(0, folder)
 
 @functools.cache
 def _document(indicator: type[Indicator], given: tuple[tuple[str, Any], ...], python: str) -> Document:
-    return tried(indicator, dict(given), python=python, timeout_s=HANG_S)
+    return try_indicator(indicator, dict(given), python=python, timeout_s=HANG_S)
 
 
 def document(

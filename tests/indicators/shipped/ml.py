@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from workbench.runs import cache_folder
+from workbench.core.paths import cache_folder
 
 REQUIREMENTS = {"jax": "jax==0.10.2", "tensorflow": "tensorflow-cpu==2.21.0"}
 INSTALL_TIMEOUT_S = 900

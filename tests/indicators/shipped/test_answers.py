@@ -14,10 +14,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.indicators.shipped.making import document, spoiled
-from workbench.indicators.contract import Indicator
-from workbench.indicators.shipped.arrays import Argsort, Conv1d, Conv2d, Matmul, Sort, Ufunc
-from workbench.indicators.shipped.frames import GroupBy, Join, ReadCsv, ReadParquet
-from workbench.indicators.shipped.interpreter import Hello, ScalarLoop
+from workbench.indicators.contract.indicator import Indicator
+from workbench.indicators.shipped.indicator_classes import (
+    Argsort,
+    Conv1d,
+    Conv2d,
+    GroupBy,
+    Hello,
+    Join,
+    Matmul,
+    ReadCsv,
+    ReadParquet,
+    ScalarLoop,
+    Sort,
+    Ufunc,
+)
 
 SCRIPTS = "workbench.indicators.shipped.scripts"
 _conv, _errors, _measure, _ordering, _parquet, matmul = (

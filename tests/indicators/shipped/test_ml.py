@@ -9,10 +9,18 @@ import pytest
 
 from tests.indicators.shipped import ml
 from tests.indicators.shipped.making import document
-from workbench.errors import RunFailedError
-from workbench.indicators.contract import Indicator
-from workbench.indicators.shipped.arrays import Argsort, Conv1d, Conv2d, Matmul, Sort, Ufunc
-from workbench.indicators.shipped.interpreter import Hello, ImportTime
+from workbench.core.errors import RunFailedError
+from workbench.indicators.contract.indicator import Indicator
+from workbench.indicators.shipped.indicator_classes import (
+    Argsort,
+    Conv1d,
+    Conv2d,
+    Hello,
+    ImportTime,
+    Matmul,
+    Sort,
+    Ufunc,
+)
 
 pytestmark = [pytest.mark.ml, pytest.mark.timeout(1_200)]
 

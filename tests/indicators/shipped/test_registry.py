@@ -7,17 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from workbench.errors import ConfigError
-from workbench.indicators import legacy
-from workbench.indicators.shipped.arrays import Matmul, Sort
-from workbench.indicators.shipped.frames import GroupBy, ReadParquet
-from workbench.indicators.shipped.interpreter import ScalarLoop
-from workbench.indicators.shipped.registry import case_of, indicator_named, shipped
+from workbench.core.errors import ConfigError
+from workbench.indicators.compat_thoth import thoth_indicators
+from workbench.indicators.shipped.indicator_classes import GroupBy, Matmul, ReadParquet, ScalarLoop, Sort
+from workbench.indicators.shipped.registry import list_shipped_indicators, load_indicator, parse_case
 
 OWN = '''
 """Mine."""
 from __future__ import annotations
-from workbench.indicators.contract import Indicator, parameter, result
+from workbench.indicators.contract.indicator import Indicator, parameter, result
 from helper_of_mine import DEFAULT
 
 class Mine(Indicator):
@@ -36,33 +34,33 @@ def own(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", ["GroupBy", "groupby", "group-by", "group_by", "GROUPBY"])
 def test_a_shipped_one_is_found_in_any_spelling(name: str) -> None:
-    assert indicator_named(name) is GroupBy
+    assert load_indicator(name) is GroupBy
 
 
-@pytest.mark.parametrize("model", legacy.MODELS, ids=lambda model: model.__name__)
+@pytest.mark.parametrize("model", thoth_indicators.MODELS, ids=lambda model: model.__name__)
 def test_those_of_the_old_contract_are_found_by_their_names(model: type) -> None:
-    assert indicator_named(model.__name__) is model
-    assert indicator_named(model.__name__.lower()) is model
+    assert load_indicator(model.__name__) is model
+    assert load_indicator(model.__name__.lower()) is model
 
 
 def test_an_unknown_name_is_answered_with_all_there_are() -> None:
     with pytest.raises(ConfigError, match="no indicator of this name") as caught:
-        indicator_named("matmull")
+        load_indicator("matmull")
     told = str(caught.value)
-    assert all(one.__name__ in told for one in (*shipped(), *legacy.MODELS))
+    assert all(one.__name__ in told for one in (*list_shipped_indicators(), *thoth_indicators.MODELS))
     assert "file.py:Class" in told
 
 
 def test_one_of_a_module_is_found_by_module_and_class() -> None:
-    assert indicator_named("workbench.indicators.shipped.arrays:Matmul") is Matmul
+    assert load_indicator("workbench.indicators.shipped.indicator_classes:Matmul") is Matmul
 
 
 def test_one_of_a_file_is_found_by_path_and_class(own: Path) -> None:
     before = list(sys.path)
-    found = indicator_named(f"{own}:Mine")
+    found = load_indicator(f"{own}:Mine")
     assert found.parameters() == {"n": 7}
     # A file that declares one needs no class named.
-    assert indicator_named(str(own)).__name__ == "Mine"
+    assert load_indicator(str(own)).__name__ == "Mine"
     assert sys.path == before
 
 
@@ -86,24 +84,24 @@ def test_what_is_not_there_is_told(own: Path, name: str, sentence: str) -> None:
     broken.write_text("raise RuntimeError('not\\n' * 500)")
     several.write_text(OWN + OWN[OWN.index("class") :].replace("Mine", "Other"))
     with pytest.raises(ConfigError, match=sentence) as caught:
-        indicator_named(name.format(own=own, folder=own.parent, broken=broken, several=several))
+        load_indicator(name.format(own=own, folder=own.parent, broken=broken, several=several))
     assert len(str(caught.value)) < 1_000
     assert caught.value.exit_code == 2
 
 
 def test_a_case_is_read_with_the_types_of_its_parameters() -> None:
-    case = case_of("matmul:framework=torch, n=256")
+    case = parse_case("matmul:framework=torch, n=256")
     assert case.indicator is Matmul
     assert case.parameters["n"] == 256
     assert case.label == "Matmul[framework=torch,n=256]"
-    assert case_of("sort").label == "Sort"
-    assert case_of("sort:n=100000").label == "Sort"
-    assert case_of("ufunc:most_ulp=4").parameters["most_ulp"] == 4.0
+    assert parse_case("sort").label == "Sort"
+    assert parse_case("sort:n=100000").label == "Sort"
+    assert parse_case("ufunc:most_ulp=4").parameters["most_ulp"] == 4.0
 
 
 def test_a_case_of_a_file_is_read(own: Path) -> None:
-    assert case_of(f"{own}:Mine:n=3").parameters == {"n": 3}
-    assert case_of(f"{own}:n=3").parameters == {"n": 3}
+    assert parse_case(f"{own}:Mine:n=3").parameters == {"n": 3}
+    assert parse_case(f"{own}:n=3").parameters == {"n": 3}
 
 
 @pytest.mark.parametrize(
@@ -124,7 +122,7 @@ def test_a_case_of_a_file_is_read(own: Path) -> None:
 )
 def test_what_is_no_case_is_told(text: str, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
-        case_of(text)
+        parse_case(text)
 
 
 @pytest.mark.parametrize(
@@ -142,17 +140,17 @@ def test_what_is_no_case_is_told(text: str, sentence: str) -> None:
     ],
 )
 def test_a_stack_must_have_what_is_measured(text: str, packages: set[str], lacks: tuple[str, ...]) -> None:
-    case = case_of(text)
+    case = parse_case(text)
     assert case.indicator.lacks(case.parameters, packages) == lacks
 
 
 def test_versions_differ_between_indicators_and_stay_the_same() -> None:
-    versions = [one.version() for one in shipped()]
+    versions = [one.version() for one in list_shipped_indicators()]
     assert len(set(versions)) == len(versions) == 13
-    assert versions == [one.version() for one in shipped()]
+    assert versions == [one.version() for one in list_shipped_indicators()]
 
 
 def test_there_are_no_two_of_one_name() -> None:
-    names = [one.__name__.lower() for one in (*shipped(), *legacy.MODELS)]
+    names = [one.__name__.lower() for one in (*list_shipped_indicators(), *thoth_indicators.MODELS)]
     assert len(set(names)) == len(names)
-    assert {Sort, ReadParquet, ScalarLoop} <= set(shipped())
+    assert {Sort, ReadParquet, ScalarLoop} <= set(list_shipped_indicators())

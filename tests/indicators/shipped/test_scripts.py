@@ -11,18 +11,16 @@ from pathlib import Path
 import pytest
 
 from tests.indicators.shipped.making import document, ended
-from workbench.indicators.contract import Indicator, extra_of
-from workbench.indicators.documents import MOST_STDOUT_BYTES, checked, decoded
-from workbench.indicators.shipped.arrays import Matmul, Sort, Ufunc
-from workbench.indicators.shipped.interpreter import Hello, ImportTime, ScalarLoop
-from workbench.indicators.shipped.pieces import SCRIPTS
-from workbench.indicators.shipped.registry import shipped
+from workbench.indicators.contract.documents import MAX_STDOUT_BYTES, parse_document, validate_document
+from workbench.indicators.contract.indicator import Indicator, field_metadata
+from workbench.indicators.shipped.indicator_classes import SCRIPTS, Hello, ImportTime, Matmul, ScalarLoop, Sort, Ufunc
+from workbench.indicators.shipped.registry import list_shipped_indicators
 
 FRAMEWORKS = {"numpy", "pandas", "polars", "python"}
 """Those that the development environment has."""
 CASES = [
     (indicator, framework)
-    for indicator in shipped()
+    for indicator in list_shipped_indicators()
     for framework in ("numpy", "pandas", "polars", "python", "pyarrow", "scipy")
     if framework in indicator.model_fields["framework"].annotation.__args__
 ]
@@ -43,26 +41,26 @@ def test_a_run_gives_a_valid_document_whose_checks_pass(indicator: type[Indicato
     assert build["threads"] == 1
 
 
-@pytest.mark.parametrize("indicator", shipped(), ids=case_name)
+@pytest.mark.parametrize("indicator", list_shipped_indicators(), ids=case_name)
 def test_a_scripts_own_defaults_are_those_of_its_class(indicator: type[Indicator]) -> None:
     done = ended(indicator, {})
     assert done.returncode == 0, done.stderr
-    found = checked(decoded(done.stdout.encode()), indicator)
+    found = validate_document(parse_document(done.stdout.encode()), indicator)
     assert dict(found.parameters) == indicator.parameters()
-    assert len(done.stdout) < MOST_STDOUT_BYTES / 20
+    assert len(done.stdout) < MAX_STDOUT_BYTES / 20
 
 
-@pytest.mark.parametrize("indicator", shipped(), ids=case_name)
+@pytest.mark.parametrize("indicator", list_shipped_indicators(), ids=case_name)
 def test_every_field_says_what_it_is_and_the_time_is_what_is_compared(indicator: type[Indicator]) -> None:
     assert [metric.field for metric in indicator.metrics()] == ["elapsed_ms"]
     assert (indicator.__doc__ or "").split("\n")[0].endswith("?")
     assert "Does not show" in (indicator.__doc__ or "") + "".join(base.__doc__ or "" for base in indicator.__mro__[1:3])
     for name, field in indicator.model_fields.items():
         assert field.description, name
-        assert extra_of(field)["role"]
+        assert field_metadata(field)["role"]
 
 
-@pytest.mark.parametrize("indicator", shipped(), ids=case_name)
+@pytest.mark.parametrize("indicator", list_shipped_indicators(), ids=case_name)
 def test_a_timed_script_tells_each_call_on_the_clock(indicator: type[Indicator]) -> None:
     if "reps" not in indicator.fields_of("parameter"):
         assert document(indicator).samples == {}
@@ -149,7 +147,7 @@ def test_scripts_run_on_python_3_9_and_import_only_what_every_stack_has(path: Pa
 
 
 def test_the_files_beside_a_script_are_those_it_imports() -> None:
-    for indicator in shipped():
+    for indicator in list_shipped_indicators():
         sources = indicator.sources()
         named = {
             name
@@ -240,7 +238,7 @@ def test_every_call_on_a_gpu_is_waited_for_and_gradients_are_off() -> None:
     assert done.returncode == 0, done.stderr
     told = ast.literal_eval(done.stderr)
     assert told == {"synchronized": 5, "gradients": False, "threads": 1, "place": "cuda"}
-    found = checked(decoded(done.stdout.encode()), Matmul)
+    found = validate_document(parse_document(done.stdout.encode()), Matmul)
     assert found.failed_checks == ()
     assert found.build_info == {"torch_buildinfo": {"version": "0.0", "config": "made of NumPy", "threads": 1}}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.indicators.stacks.making import SMALL, Served, local_index, served
-from workbench.indicators.stacks.sources import Sources
+from workbench.indicators.stacks.uv_tool import Sources
 
 
 @pytest.fixture(autouse=True)

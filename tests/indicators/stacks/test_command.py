@@ -12,10 +12,10 @@ import pytest
 import typer
 
 from tests.indicators.stacks.making import SMALL, Made, Served
-from workbench.errors import WorkbenchError
+from workbench.core.errors import WorkbenchError
 from workbench.indicators.command import app
-from workbench.indicators.stacks import environments, making, model
-from workbench.indicators.stacks.sources import Sources
+from workbench.indicators.stacks import environments, stack_sets, stack_solver
+from workbench.indicators.stacks.uv_tool import Sources
 
 Serve = Callable[..., Served]
 
@@ -63,7 +63,7 @@ def test_a_table_tells_stacks_sizes_keys_reasons_and_how_to_ask_again(stacks: Ru
     assert (said.code, said.err) == (0, "")
     assert lines[0].startswith("3 stacks by grid, for Python 3.")
     assert lines[2].split() == ["stack", "packages", "download", "key", "also", "differs", "in"]
-    made = model.read("stacks.json")
+    made = stack_sets.read_stack_set("stacks.json")
     assert [line.split("  ")[0] for line in lines[3:6]] == [stack.name for stack in made.stacks]
     assert [made.stacks[number].key[:12] in line for number, line in enumerate(lines[3:6])] == [True] * 3
     assert lines[3].endswith("ccc 1.0")
@@ -117,7 +117,7 @@ def test_the_old_tools_options_work(stacks: Run, small: Sources) -> None:
         "--limit-latest-versions", -1,
     )  # fmt: skip
     assert said.code == 0
-    made = model.read("stacks.json")
+    made = stack_sets.read_stack_set("stacks.json")
     assert (made.seed, made.context, made.requirements) == (5654, {"base": "fedora:32"}, ("ccc",))
     for number, stack in enumerate(made.stacks):
         assert (Path("out") / str(number) / "requirements.txt").read_text() == stack.lock
@@ -131,7 +131,7 @@ def test_the_old_tools_options_work(stacks: Run, small: Sources) -> None:
 
 def test_all_is_the_old_name_of_the_grid(stacks: Run, small: Sources) -> None:
     assert stacks(*BOTH, "--decision-type", "all", "--limit-latest-versions", 1).code == 0
-    assert [stack.name for stack in model.read("stacks.json").stacks] == ["aaa 2.0, bbb 2.0"]
+    assert [stack.name for stack in stack_sets.read_stack_set("stacks.json").stacks] == ["aaa 2.0, bbb 2.0"]
 
 
 def test_locks_go_to_stdout_and_everything_else_elsewhere(stacks: Run, small: Sources) -> None:
@@ -143,7 +143,7 @@ def test_locks_go_to_stdout_and_everything_else_elsewhere(stacks: Run, small: So
 def test_a_dry_run_lists_the_points_and_solves_nothing(
     stacks: Run, small: Sources, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(making, "solve", None)
+    monkeypatch.setattr(stack_solver, "solve_stack_plan", None)
     said = stacks(*BOTH, "--dry-run")
     assert said.code == 0
     assert said.out.splitlines()[:5] == [
@@ -184,7 +184,7 @@ def test_stacks_of_a_file_are_checked_before_they_are_installed(stacks: Run, sma
     said = stacks("--in", "stacks.json", "--install")
     assert (said.code, said.out) == (2, "")
     assert "the lock is not the one of its packages" in said.err
-    assert not environments.default_root().exists()
+    assert not environments.default_environment_root().exists()
 
 
 def test_when_every_point_is_rejected_the_code_is_1(stacks: Run, small: Sources) -> None:
@@ -230,7 +230,7 @@ def test_unknown_sizes_are_said(stacks: Run, serve: Serve) -> None:
         (("--free", "aaa=1"), "not a requirement"),
         (("--free", "nope"), "no such package on the index: nope"),
         (("--free", "aaa>9"), "no version of aaa fits"),
-        (("--free", "aaa", "--decision", "best"), "decision: Input should be 'grid', 'random'"),
+        (("--free", "aaa", "--decision", "best"), "where: --decision"),
         (("--free", "aaa", "--decision-type", "grid"), "allowed: all, random"),
         (("--free", "aaa", "--decision-type", "all", "--decision", "random"), "two decisions"),
         (("--free", "aaa", "--step", "patch", "--most", "2"), "3 points are too many"),

@@ -14,19 +14,19 @@ from typing import Any
 import pytest
 
 from tests.indicators.stacks.making import SMALL, Made, Served
-from workbench.errors import ConfigError, MissingToolError, RunFailedError, WorkbenchError
-from workbench.indicators.stacks import environments, filling, inside, making, tool
-from workbench.indicators.stacks.environments import environment, install_all
-from workbench.indicators.stacks.model import Stack, make_stack
-from workbench.indicators.stacks.request import checked
-from workbench.indicators.stacks.sources import Sources
+from workbench.core.errors import ConfigError, MissingToolError, RunFailedError, WorkbenchError
+from workbench.indicators.stacks import environment_files, environments, stack_solver, uv_tool
+from workbench.indicators.stacks.environments import ensure_environment, install_environments
+from workbench.indicators.stacks.stack_request import build_stack_request
+from workbench.indicators.stacks.stack_sets import Stack, build_stack
+from workbench.indicators.stacks.uv_tool import Sources
 
 Serve = Callable[..., Served]
 ROOT = Path(__file__).parents[3]
 
 
 def stacks(*free: str) -> tuple[Stack, ...]:
-    return making.make(checked(free=free, step="patch", no_limit=True)).stacks
+    return stack_solver.solve_request(build_stack_request(free=free, step="patch", no_limit=True)).stacks
 
 
 @pytest.fixture
@@ -39,55 +39,55 @@ def says(made: environments.Environment, code: str) -> str:
 
 
 def test_a_stack_is_installed_once_and_found_again(stack: Stack, tmp_path: Path) -> None:
-    made = environment(stack, tmp_path / "root")
+    made = ensure_environment(stack, tmp_path / "root")
     assert made.folder == tmp_path / "root" / stack.key
     assert made.installed == stack.versions == {"aaa": "2.0", "bbb": "2.0", "ccc": "1.0"}
     assert made.python_version == stack.python
     assert says(made, "import aaa, bbb; print(aaa.VERSION, bbb.VERSION)") == "2.0 2.0"
-    again = environment(stack, tmp_path / "root")
+    again = ensure_environment(stack, tmp_path / "root")
     assert (made.made, again.made) == (True, False)
     assert (again.record_sha256, again.make_s) == (made.record_sha256, made.make_s)
 
 
 def test_it_lies_in_the_users_cache_and_holds_its_lock(stack: Stack) -> None:
-    made = environment(stack)
+    made = ensure_environment(stack)
     assert made.folder.parent == Path(os.environ["XDG_CACHE_HOME"]) / "workbench" / "indicators" / "environments"
     assert (made.folder / environments.LOCK).read_text() == stack.lock
 
 
 def test_a_copy_is_an_environment_of_its_own_with_the_same_packages(stack: Stack, tmp_path: Path) -> None:
-    own, copy = environment(stack, tmp_path), environment(stack, tmp_path, copy=1)
+    own, copy = ensure_environment(stack, tmp_path), ensure_environment(stack, tmp_path, copy=1)
     assert (own.folder.name, copy.folder.name) == (stack.key, f"{stack.key}.1")
     assert own.record_sha256 == copy.record_sha256
     assert says(copy, "import sys; print(sys.prefix)") == str(copy.folder)
 
 
 def test_other_packages_have_another_digest(small: Sources, tmp_path: Path) -> None:
-    made = install_all([(one, 0) for one in stacks("aaa")], tmp_path)
+    made = install_environments([(one, 0) for one in stacks("aaa")], tmp_path)
     assert len({one.record_sha256 for one in made}) == len(made) == 3
 
 
 def test_bytecode_is_written_before_any_run(stack: Stack, tmp_path: Path) -> None:
-    made = environment(stack, tmp_path)
+    made = ensure_environment(stack, tmp_path)
     assert says(made, "import aaa, os; print(os.path.isfile(aaa.__cached__))") == "True"
-    assert inside.altered(made.folder) == []
+    assert environment_files.find_altered_files(made.folder) == []
 
 
 def test_bytecode_that_a_wheel_ships_may_be_compiled_anew(serve: Serve, tmp_path: Path) -> None:
     serve([Made("aaa", "1.0", ships_bytecode=True)])
     (stack,) = stacks("aaa")
-    made = environment(stack, tmp_path)
+    made = ensure_environment(stack, tmp_path)
     (shipped,) = made.folder.glob("lib/python*/site-packages/aaa/__pycache__/__init__.*.pyc")
     assert shipped.read_bytes() != b"old"
-    assert inside.altered(made.folder) == []
-    assert not environment(stack, tmp_path).made
+    assert environment_files.find_altered_files(made.folder) == []
+    assert not ensure_environment(stack, tmp_path).made
 
 
 def test_installing_runs_nothing_of_a_package(serve: Serve, tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     serve([Made("aaa", "1.0", body=f"open({str(trace)!r}, 'w')\n", runs_at_start=f"open({str(trace)!r}, 'w')")])
     (stack,) = stacks("aaa")
-    made = environment(stack, tmp_path)
+    made = ensure_environment(stack, tmp_path)
     assert not trace.exists()
     says(made, "pass")
     assert trace.exists()
@@ -96,14 +96,14 @@ def test_installing_runs_nothing_of_a_package(serve: Serve, tmp_path: Path) -> N
 def test_all_are_installed_in_the_order_of_asking_and_counted(small: Sources, tmp_path: Path) -> None:
     wanted = [(one, copy) for one in stacks("aaa") for copy in (0, 1)]
     told: list[tuple[int, int]] = []
-    made = install_all(wanted, tmp_path, progress=lambda done, total: told.append((done, total)))
+    made = install_environments(wanted, tmp_path, progress=lambda done, total: told.append((done, total)))
     assert [(one.key, one.copy) for one in made] == [(stack.key, copy) for stack, copy in wanted]
     assert told == [(number, 6) for number in range(1, 7)]
 
 
 def test_a_download_above_the_limit_is_refused_by_name_before_anything_is_made(stack: Stack, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=rf"where: {stack.name}: .* KB\n  allowed: up to 10 bytes"):
-        install_all([(stack, 0)], tmp_path / "root", max_download_bytes=10)
+        install_environments([(stack, 0)], tmp_path / "root", max_download_bytes=10)
     assert not (tmp_path / "root").exists()
 
 
@@ -112,7 +112,7 @@ def test_a_file_that_was_replaced_on_the_index_is_not_installed(serve: Serve, tm
     (stack,) = stacks("ccc")
     served.wheels[:] = [Made("ccc", "1.0", body="EVIL = True\n")]
     with pytest.raises(RunFailedError, match="cannot install the stack") as caught:
-        environment(stack, tmp_path)
+        ensure_environment(stack, tmp_path)
     assert "hash" in str(caught.value).lower()
     assert served.url.split("/")[2] not in str(caught.value)
     assert list(tmp_path.glob(f"{stack.key}*")) == []
@@ -121,12 +121,12 @@ def test_a_file_that_was_replaced_on_the_index_is_not_installed(serve: Serve, tm
 def test_without_the_index_a_stack_is_made_from_the_cache(serve: Serve, tmp_path: Path) -> None:
     served = serve(SMALL)
     first, second = stacks("aaa>=1.1")
-    environment(first, tmp_path)
+    ensure_environment(first, tmp_path)
     before = len(served.asked)
-    assert environment(first, tmp_path, copy=1, offline=True).made
+    assert ensure_environment(first, tmp_path, copy=1, offline=True).made
     assert len(served.asked) == before
     with pytest.raises(RunFailedError, match="install once without --offline"):
-        environment(second, tmp_path, offline=True)
+        ensure_environment(second, tmp_path, offline=True)
 
 
 def damage_marker(folder: Path) -> None:
@@ -151,7 +151,7 @@ def damage_record(folder: Path) -> None:
 
 
 def damage_python(folder: Path) -> None:
-    inside.python(folder).unlink()
+    environment_files.interpreter_path(folder).unlink()
 
 
 def unfinished(folder: Path) -> None:
@@ -164,10 +164,10 @@ def unfinished(folder: Path) -> None:
 def test_what_is_damaged_or_unfinished_is_made_anew(
     stack: Stack, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
-    first = environment(stack, tmp_path)
+    first = ensure_environment(stack, tmp_path)
     (first.folder / "left behind").touch()
     damage(first.folder)
-    again = environment(stack, tmp_path)
+    again = ensure_environment(stack, tmp_path)
     assert (again.made, again.record_sha256) == (True, first.record_sha256)
     assert not (again.folder / "left behind").exists()
 
@@ -176,18 +176,18 @@ def test_a_link_in_the_place_of_an_environment_is_not_followed(stack: Stack, tmp
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("keep me")
     (tmp_path / stack.key).symlink_to(tmp_path / "mine")
-    assert environment(stack, tmp_path).made
+    assert ensure_environment(stack, tmp_path).made
     assert (tmp_path / "mine" / "letter.txt").read_text() == "keep me"
 
 
 def test_changed_files_are_named(stack: Stack, tmp_path: Path) -> None:
-    made = environment(stack, tmp_path)
+    made = ensure_environment(stack, tmp_path)
     path = next(made.folder.glob("lib/python*/site-packages/aaa/__init__.py"))
     same_size = path.read_text().replace("2.0", "9.9")
     path.unlink()
     path.write_text(same_size)
-    assert inside.altered(made.folder) == ["aaa/__init__.py"]
-    assert inside.altered(made.folder, deep=False) == []
+    assert environment_files.find_altered_files(made.folder) == ["aaa/__init__.py"]
+    assert environment_files.find_altered_files(made.folder, deep=False) == []
 
 
 def test_a_failure_leaves_nothing_that_looks_finished(
@@ -196,37 +196,37 @@ def test_a_failure_leaves_nothing_that_looks_finished(
     def broken(folder: Path) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(filling, "compile_all", broken)
+    monkeypatch.setattr(environment_files, "compile_bytecode", broken)
     with pytest.raises(KeyboardInterrupt):
-        environment(stack, tmp_path)
+        ensure_environment(stack, tmp_path)
     assert list(tmp_path.glob(f"{stack.key}*")) == []
 
 
 def test_other_packages_than_the_locks_are_refused(
     stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inside, "versions", lambda folder: {"aaa": "6.6"})
+    monkeypatch.setattr(environment_files, "list_installed_versions", lambda folder: {"aaa": "6.6"})
     with pytest.raises(RunFailedError, match=r"something else was installed.*\n.*\n  found: aaa 6.6"):
-        environment(stack, tmp_path)
+        ensure_environment(stack, tmp_path)
 
 
 def test_a_stack_for_another_platform_is_refused(stack: Stack, tmp_path: Path) -> None:
-    other = make_stack(stack.packages, python=stack.python, platform="win_amd64", name="other")
+    other = build_stack(stack.packages, python=stack.python, platform="win_amd64", name="other")
     with pytest.raises(ConfigError, match="a stack for another platform"):
-        environment(other, tmp_path)
+        ensure_environment(other, tmp_path)
 
 
 def test_a_python_that_is_not_here_is_told_with_the_command_that_brings_it(stack: Stack, tmp_path: Path) -> None:
-    other = make_stack(stack.packages, python="3.8.1", platform=stack.platform, name="other")
+    other = build_stack(stack.packages, python="3.8.1", platform=stack.platform, name="other")
     with pytest.raises(MissingToolError, match=r"uv python install 3\.8\.1") as caught:
-        environment(other, tmp_path)
+        ensure_environment(other, tmp_path)
     assert caught.value.exit_code == 3
 
 
 def test_a_root_that_cannot_be_made_is_told(stack: Stack, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="XDG_CACHE_HOME"):
-        environment(stack, tmp_path / "file" / "root")
+        ensure_environment(stack, tmp_path / "file" / "root")
 
 
 MAKER = """
@@ -269,11 +269,11 @@ def test_a_maker_that_is_killed_in_the_middle_leaves_work_for_the_next(
         assert killed.stdout.readline() == "installed\n"
         killed.send_signal(signal.SIGKILL)
     folder = tmp_path / "root" / stack.key
-    assert inside.python(folder).exists()
+    assert environment_files.interpreter_path(folder).exists()
     assert not (folder / environments.MARKER).exists()
-    made = environment(stack, tmp_path / "root")
+    made = ensure_environment(stack, tmp_path / "root")
     assert made.made
-    assert inside.altered(made.folder) == []
+    assert environment_files.find_altered_files(made.folder) == []
 
 
 def test_of_two_makers_at_once_one_makes_and_the_other_finds(maker: Callable[..., subprocess.Popen[str]]) -> None:
@@ -297,7 +297,7 @@ def test_the_lock_lasts_as_long_as_uv_does_even_when_its_starter_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in = tmp_path / "uv"
-    monkeypatch.setattr(tool, "find", lambda: str(stand_in))
+    monkeypatch.setattr(uv_tool, "find_uv", lambda: str(stand_in))
     with open(tmp_path / "held.lock", "w") as held:
         # It counts its open files that are the held one.
         stand_in.write_text(
@@ -306,8 +306,8 @@ def test_the_lock_lasts_as_long_as_uv_does_even_when_its_starter_is_gone(
             "    except OSError:\n        pass\nprint(found)\n"
         )
         stand_in.chmod(0o755)
-        assert tool.run(["x"], sources=None).out == "0\n"
-        assert tool.run(["x"], sources=None, holding=held.fileno()).out == "1\n"
+        assert uv_tool.run_uv(["x"], sources=None).out == "0\n"
+        assert uv_tool.run_uv(["x"], sources=None, lock_descriptor=held.fileno()).out == "1\n"
 
 
 def test_errors_of_several_installs_are_told_once(serve: Serve, tmp_path: Path) -> None:
@@ -315,4 +315,4 @@ def test_errors_of_several_installs_are_told_once(serve: Serve, tmp_path: Path) 
     wanted = [(one, 0) for one in stacks("aaa")]
     served.wheels.clear()
     with pytest.raises(WorkbenchError, match="cannot install the stack"):
-        install_all(wanted, tmp_path)
+        install_environments(wanted, tmp_path)

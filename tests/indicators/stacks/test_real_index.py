@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from workbench.indicators.stacks import inside, making
-from workbench.indicators.stacks.environments import environment
-from workbench.indicators.stacks.model import as_json
-from workbench.indicators.stacks.request import checked, read_moment
-from workbench.indicators.stacks.sources import configured
+from workbench.indicators.stacks import environment_files, stack_solver
+from workbench.indicators.stacks.environments import ensure_environment
+from workbench.indicators.stacks.stack_request import build_stack_request, parse_moment
+from workbench.indicators.stacks.stack_sets import format_stack_set
+from workbench.indicators.stacks.uv_tool import load_sources
 
 pytestmark = [pytest.mark.env, pytest.mark.timeout(900)]
-BEFORE = read_moment("2025-06-30", "")
+BEFORE = parse_moment("2025-06-30", "")
 
 
 @pytest.fixture(autouse=True)
 def _reachable() -> None:
-    found = configured()
+    found = load_sources()
     if not found.indexes:
         pytest.skip("no package index is configured")
     try:
@@ -31,28 +31,28 @@ def _reachable() -> None:
 
 
 def test_five_minors_of_numpy_are_five_locks_and_the_same_bytes_again() -> None:
-    request = checked(free=("numpy>=1.24",), latest=5, before=BEFORE)
-    found = making.make(request)
+    request = build_stack_request(free=("numpy>=1.24",), latest=5, before=BEFORE)
+    found = stack_solver.solve_request(request)
     assert len(found.stacks) == 5
     assert found.rejected == ()
-    assert as_json(found) == as_json(making.make(request))
+    assert format_stack_set(found) == format_stack_set(stack_solver.solve_request(request))
 
 
 def test_a_grid_of_pandas_and_numpy_keeps_what_cannot_be_with_uvs_reason() -> None:
-    request = checked(free=("pandas>=2.1,<2.3", "numpy>=1.26,<2.1"), before=BEFORE)
-    found = making.make(request)
+    request = build_stack_request(free=("pandas>=2.1,<2.3", "numpy>=1.26,<2.1"), before=BEFORE)
+    found = stack_solver.solve_request(request)
     assert {one.point for one in found.rejected} == {"pandas 2.1.4, numpy 2.0.2"}
     assert "depends on numpy" in found.rejected[0].reason
     assert len(found.stacks) == 3
-    assert as_json(found) == as_json(making.make(request))
+    assert format_stack_set(found) == format_stack_set(stack_solver.solve_request(request))
 
 
 def test_numpy_is_installed_with_its_hashes_checked_and_runs(tmp_path: Path) -> None:
-    (stack,) = making.make(checked(free=("numpy==2.2.6",), before=BEFORE)).stacks
-    made = environment(stack, tmp_path)
-    again = environment(stack, tmp_path, copy=1)
+    (stack,) = stack_solver.solve_request(build_stack_request(free=("numpy==2.2.6",), before=BEFORE)).stacks
+    made = ensure_environment(stack, tmp_path)
+    again = ensure_environment(stack, tmp_path, copy=1)
     assert made.installed == again.installed == {"numpy": "2.2.6"}
     assert made.record_sha256 == again.record_sha256
-    assert inside.altered(made.folder) == []
+    assert environment_files.find_altered_files(made.folder) == []
     code = "import numpy; print(numpy.__version__)"
     assert subprocess.run([made.python, "-I", "-c", code], capture_output=True, text=True).stdout == "2.2.6\n"

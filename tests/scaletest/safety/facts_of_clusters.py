@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from workbench.scaletest import names
-from workbench.scaletest.safety.looking import NodeFacts, TargetFacts
+from workbench.scaletest.cluster_api import object_names
+from workbench.scaletest.safety.cluster_facts import ClusterFacts, NodeFacts
 
 
 def node(name: str = "sim-0", *, simulated: bool = True, labelled: bool = True, gpus: int = 8) -> NodeFacts:
     """A ready node."""
-    labels = {names.SIMULATED: "true"} if labelled else {}
+    labels = {object_names.SIMULATED: "true"} if labelled else {}
     return NodeFacts(name, simulated, True, gpus, 64, 512 << 30, 110, labels, ())
 
 
-def cluster(*nodes: NodeFacts, **more: Any) -> TargetFacts:
+def cluster(*nodes: NodeFacts, **more: Any) -> ClusterFacts:
     """A cluster of somebody else's, as seen by an ordinary identity."""
     known: dict[str, Any] = {
         "context": "lab",
@@ -27,4 +27,4 @@ def cluster(*nodes: NodeFacts, **more: Any) -> TargetFacts:
         "nodes": nodes or (node(),),
         "other_pods": 12,
     }
-    return TargetFacts(**(known | more))
+    return ClusterFacts(**(known | more))

@@ -12,15 +12,23 @@ import orjson
 import pytest
 
 from tests.scaletest.making_scenarios import scenario
-from workbench.errors import ConfigError
-from workbench.scaletest import names, planning
-from workbench.scaletest.connection import ApiError, Connection, target
-from workbench.scaletest.localcluster.cluster import LocalCluster
-from workbench.scaletest.planning import Plan
-from workbench.scaletest.planning.rights import namespaced, rules
-from workbench.scaletest.safety import Finding, confirm, look, preflight, record_run, setup
-from workbench.scaletest.safety.manifests import as_yaml
-from workbench.scaletest.safety.recording import known_runs
+from workbench.core.errors import ConfigError
+from workbench.scaletest import scenario as scaletest_scenario
+from workbench.scaletest.cluster_api import object_names
+from workbench.scaletest.cluster_api.connection import ApiError, Connection, load_target
+from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
+from workbench.scaletest.safety import (
+    Finding,
+    confirm_cluster,
+    inspect_cluster,
+    run_preflight,
+    set_up_cluster,
+    write_run_record,
+)
+from workbench.scaletest.safety.cleanup_record import list_run_records
+from workbench.scaletest.safety.cluster_setup import format_setup_yaml
+from workbench.scaletest.scenario import Plan
+from workbench.scaletest.scenario.rbac_rules import list_rules, select_namespace_rules
 
 pytestmark = pytest.mark.cluster
 T = TypeVar("T")
@@ -30,18 +38,18 @@ MIX: list[dict[str, Any]] = [{"kind": "Job", "lifetime": 5}, {"kind": "Gang", "p
 def plan(namespace: str, *entries: dict[str, Any], **more: Any) -> Plan:
     """Twenty workloads in a namespace."""
     limits = {"rate_per_s": 100}
-    return planning.plan(scenario(*(entries or MIX), namespace=namespace, **({"limits": limits} | more)))
+    return scaletest_scenario.draw_plan(scenario(*(entries or MIX), namespace=namespace, **({"limits": limits} | more)))
 
 
 def on(cluster: LocalCluster, work: Callable[[Connection], Awaitable[T]], *, admin: bool = False) -> T:
     """Work under the measuring identity, or the administrator's."""
     if admin:
-        who = target(cluster.kubeconfig, cluster.context)
+        who = load_target(cluster.kubeconfig, cluster.context)
     else:
-        who = target(cluster.measure_kubeconfig, cluster.measure_context)
+        who = load_target(cluster.measure_kubeconfig, cluster.measure_context)
 
     async def run() -> T:
-        async with Connection(who, most=16) as api:
+        async with Connection(who, max_connections=16) as api:
             return await work(api)
 
     return asyncio.run(run())
@@ -51,7 +59,7 @@ def looked_at(cluster: LocalCluster, made: Plan, *, sets_up: bool = False) -> di
     """Findings of the preflight by what was checked."""
 
     async def work(api: Connection) -> list[Finding]:
-        return await preflight(api, made, await look(api), sets_up=sets_up)
+        return await run_preflight(api, made, await inspect_cluster(api), sets_up=sets_up)
 
     found: dict[str, list[Finding]] = {}
     for one in on(cluster, work):
@@ -72,8 +80,8 @@ def test_after_setup_the_measuring_identity_may_do_all_it_needs_and_nothing_more
     local_cluster: LocalCluster, namespace: str
 ) -> None:
     made = plan(namespace)
-    first = on(local_cluster, lambda api: setup(api, made), admin=True)
-    assert on(local_cluster, lambda api: setup(api, made), admin=True) == first  # again is no harm
+    first = on(local_cluster, lambda api: set_up_cluster(api, made), admin=True)
+    assert on(local_cluster, lambda api: set_up_cluster(api, made), admin=True) == first  # again is no harm
     findings = looked_at(local_cluster, made)
     assert {one.level for some in findings.values() for one in some} == {"ok"}, findings
     assert {"identity", "fence", "namespace", "rights", "limits", "priority", "dry run", "capacity"} <= set(findings)
@@ -99,7 +107,7 @@ def test_after_setup_the_measuring_identity_may_do_all_it_needs_and_nothing_more
     here, elsewhere = on(local_cluster, both)
     wanted = {
         (rule.group, resource, verb)
-        for rule in namespaced(rules(made.scenario))
+        for rule in select_namespace_rules(list_rules(made.scenario))
         for resource in rule.resources
         for verb in rule.verbs
     }
@@ -117,7 +125,9 @@ def test_kubectl_takes_the_printed_yaml(local_cluster: LocalCluster, namespace: 
     if local_cluster.kubectl is None:
         pytest.skip("no kubectl")
     command = [str(local_cluster.kubectl), "--kubeconfig", str(local_cluster.kubeconfig), "apply", "-f", "-"]
-    done = subprocess.run(command, input=as_yaml(plan(namespace)), capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        command, input=format_setup_yaml(plan(namespace)), capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
     assert f"namespace/{namespace} " in done.stdout
     assert "role.rbac.authorization.k8s.io/workbench-measure" in done.stdout
@@ -132,15 +142,15 @@ def test_without_setup_every_reason_is_told(local_cluster: LocalCluster, namespa
 
 def test_a_namespace_that_nobody_labelled_is_left_alone(local_cluster: LocalCluster, namespace: str) -> None:
     async def unlabel(api: Connection) -> None:
-        change = {"metadata": {"labels": {names.ALLOW: None, names.MANAGED_BY: None}}}
+        change = {"metadata": {"labels": {object_names.ALLOW: None, object_names.MANAGED_BY: None}}}
         path = f"/api/v1/namespaces/{namespace}"
         await api.json("PATCH", path, change, content_type="application/merge-patch+json")
 
     made = plan(namespace)
-    on(local_cluster, lambda api: setup(api, made), admin=True)
+    on(local_cluster, lambda api: set_up_cluster(api, made), admin=True)
     on(local_cluster, unlabel, admin=True)
     with pytest.raises(ConfigError, match="was not made for tests"):
-        on(local_cluster, lambda api: setup(api, made), admin=True)
+        on(local_cluster, lambda api: set_up_cluster(api, made), admin=True)
     found = looked_at(local_cluster, made)["namespace"][0]
     assert found.level == "refused"
     assert f"kubectl label namespace {namespace} workbench.local/allow=true" in str(found.do)
@@ -148,14 +158,14 @@ def test_a_namespace_that_nobody_labelled_is_left_alone(local_cluster: LocalClus
 
 def test_the_server_itself_ends_what_goes_beyond_the_plan(local_cluster: LocalCluster, namespace: str) -> None:
     small = plan(namespace, {"kind": "Pod"}, arrival={"process": "constant", "rate_per_s": 10, "n": 1})
-    on(local_cluster, lambda api: setup(api, small), admin=True)
+    on(local_cluster, lambda api: set_up_cluster(api, small), admin=True)
     larger = plan(namespace, {"kind": "Pod"}, arrival={"process": "constant", "rate_per_s": 10, "n": 50})
     found = looked_at(local_cluster, larger)["limits"][0]
     assert found.level == "refused"
     assert "count/pods: 12 free, 50 needed" in found.text
 
     async def flood(api: Connection) -> list[int]:
-        wanted = [request for one in larger.planned() for request in one.requests()]
+        wanted = [request for one in larger.iterate_workloads() for request in one.requests()]
         answers = [await api.request("POST", one.path, body=one.body) for one in wanted]
         return [answer.status for answer in answers]
 
@@ -168,7 +178,7 @@ def test_pods_that_reach_for_their_node_are_refused_by_the_server_too(
     local_cluster: LocalCluster, namespace: str
 ) -> None:
     made = plan(namespace)
-    on(local_cluster, lambda api: setup(api, made), admin=True)
+    on(local_cluster, lambda api: set_up_cluster(api, made), admin=True)
 
     async def reach(api: Connection) -> int:
         spec = {"containers": [{"name": "a", "image": "b"}], "hostNetwork": True}
@@ -185,7 +195,7 @@ def test_pods_that_reach_for_their_node_are_refused_by_the_server_too(
 def test_a_kind_that_the_cluster_does_not_know_is_told(local_cluster: LocalCluster, namespace: str) -> None:
     box = {"kind": "Template", "template": {"apiVersion": "x.example.org/v1", "kind": "Box", "spec": {}}}
     made = plan(namespace, box)
-    on(local_cluster, lambda api: setup(api, made), admin=True)
+    on(local_cluster, lambda api: set_up_cluster(api, made), admin=True)
     (found,) = looked_at(local_cluster, made)["dry run"]
     assert found.level == "refused"
     assert "does not know boxs" in found.text
@@ -194,7 +204,7 @@ def test_a_kind_that_the_cluster_does_not_know_is_told(local_cluster: LocalClust
 def test_a_field_that_the_server_refuses_is_told_in_its_words(local_cluster: LocalCluster, namespace: str) -> None:
     pod = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "a", "imaje": "b"}]}}
     made = plan(namespace, {"kind": "Template", "template": pod, "name": "typo"})
-    on(local_cluster, lambda api: setup(api, made), admin=True)
+    on(local_cluster, lambda api: set_up_cluster(api, made), admin=True)
     (found,) = looked_at(local_cluster, made)["dry run"]
     assert found.level == "refused"
     assert found.text.startswith("typo: the server refuses it: 4")
@@ -202,7 +212,7 @@ def test_a_field_that_the_server_refuses_is_told_in_its_words(local_cluster: Loc
 
 
 def test_the_cluster_is_looked_at_as_it_is(local_cluster: LocalCluster, namespace: str) -> None:
-    found = on(local_cluster, lambda api: confirm(api, api.target, scenario(namespace=namespace)))
+    found = on(local_cluster, lambda api: confirm_cluster(api, api.target, scenario(namespace=namespace)))
     assert found.own == local_cluster.name
     assert len(found.nodes) == local_cluster.nodes
     assert found.real_nodes == 0
@@ -214,10 +224,10 @@ def test_the_cluster_is_looked_at_as_it_is(local_cluster: LocalCluster, namespac
 
 def test_the_record_of_a_run_is_read_back_and_written_once(local_cluster: LocalCluster, namespace: str) -> None:
     made = plan(namespace)
-    on(local_cluster, lambda api: setup(api, made), admin=True)
-    on(local_cluster, lambda api: record_run(api, made))
-    on(local_cluster, lambda api: record_run(api, made))
-    (found,) = on(local_cluster, lambda api: known_runs(api, (namespace,)))
+    on(local_cluster, lambda api: set_up_cluster(api, made), admin=True)
+    on(local_cluster, lambda api: write_run_record(api, made))
+    on(local_cluster, lambda api: write_run_record(api, made))
+    (found,) = on(local_cluster, lambda api: list_run_records(api, (namespace,)))
     assert (found.run, found.scenario, found.namespaces) == (made.run, "tested", (namespace,))
     assert [str(kind) for kind in found.kinds] == ["v1/pods", "batch/v1/jobs"]
 
@@ -225,8 +235,10 @@ def test_the_record_of_a_run_is_read_back_and_written_once(local_cluster: LocalC
 def test_after_setup_a_pod_that_asks_for_no_gpu_gets_none(local_cluster: LocalCluster, namespace: str) -> None:
     """The server takes a LimitRange's maximum for the default of containers that name none."""
     made = plan(namespace, {"kind": "Pod", "gpus": 4}, {"kind": "Pod", "name": "small", "gpus": 0})
-    on(local_cluster, lambda api: setup(api, made), admin=True)
-    request = next(one.requests()[0] for one in made.planned() if b"nvidia.com/gpu" not in one.requests()[0].body)
+    on(local_cluster, lambda api: set_up_cluster(api, made), admin=True)
+    request = next(
+        one.requests()[0] for one in made.iterate_workloads() if b"nvidia.com/gpu" not in one.requests()[0].body
+    )
 
     async def tried(api: Connection) -> dict[str, Any]:
         made: dict[str, Any] = await api.json("POST", request.path, orjson.loads(request.body), query={"dryRun": "All"})
@@ -237,7 +249,7 @@ def test_after_setup_a_pod_that_asks_for_no_gpu_gets_none(local_cluster: LocalCl
 
     # Nothing is known of a template's containers: limits of an earlier scenario do not stay.
     box = {"kind": "Template", "template": {"apiVersion": "x.example.org/v1", "kind": "Box", "spec": {}}}
-    on(local_cluster, lambda api: setup(api, plan(namespace, box)), admin=True)
+    on(local_cluster, lambda api: set_up_cluster(api, plan(namespace, box)), admin=True)
     path = f"/api/v1/namespaces/{namespace}/limitranges"
     assert on(local_cluster, lambda api: api.json("GET", path), admin=True)["items"] == []
     assert looked_at(local_cluster, plan(namespace, box))["limits"][0].level == "ok"
@@ -249,15 +261,15 @@ def test_before_a_command_all_is_looked_at_but_what_only_the_api_could_make(
     made = plan(namespace)
 
     async def checks(api: Connection) -> dict[str, str]:
-        found = await look(api)
+        found = await inspect_cluster(api)
         real = dataclasses.replace(found.nodes[0], simulated=False, labels={})
         beside = dataclasses.replace(found, nodes=(*found.nodes, real))
-        return {one.check: one.level for one in await preflight(api, made, beside, by_command=True)}
+        return {one.check: one.level for one in await run_preflight(api, made, beside, by_command=True)}
 
     # Neither rights nor the fence: what the command makes could go anywhere.
     told = on(local_cluster, checks)
     assert (told["rights"], told["fence"]) == ("refused", "refused")
-    on(local_cluster, lambda api: setup(api, made), admin=True)
+    on(local_cluster, lambda api: set_up_cluster(api, made), admin=True)
     told = on(local_cluster, checks)
     assert (told["rights"], told["namespace"], told["fence"]) == ("ok", "ok", "refused")
     assert "dry run" not in told

@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 
 from tests.scaletest.making_scenarios import RUN, scenario
-from workbench.scaletest import planning
-from workbench.scaletest.safety.findings import Finding
-from workbench.scaletest.safety.preflight import _room
+from workbench.scaletest import scenario as scaletest_scenario
+from workbench.scaletest.safety.cluster_facts import Finding
+from workbench.scaletest.safety.preflight import _check_quota_fit
 
 ROOM = {"count/pods": "100", "count/jobs.batch": "100"}
 
 
 def room(gpus: str, used: str = "0", **entry: Any) -> Finding:
     """What is found of a quota of GPUs for 20 Jobs in two seconds, of 2 GPUs each."""
-    plan = planning.plan(scenario({"kind": "Job", "gpus": 2, **entry}), RUN)
+    plan = scaletest_scenario.draw_plan(scenario({"kind": "Job", "gpus": 2, **entry}), RUN)
     quota = {"spec": {"hard": ROOM | {"requests.nvidia.com/gpu": gpus}}}
     quota["status"] = {"used": {"requests.nvidia.com/gpu": used}}
-    return _room(plan, plan.namespaces[0], [quota], [{}])
+    return _check_quota_fit(plan, plan.namespaces[0], [quota], [{}])
 
 
 @pytest.mark.parametrize(
@@ -43,6 +43,6 @@ def test_the_quota_of_gpus_is_held_against_what_pods_ask_for(
 
 def test_a_share_of_a_gpu_is_no_request_of_one() -> None:
     entry = {"kind": "Job", "fraction": 0.5}
-    plan = planning.plan(scenario(entry, schedulers=["kai"]), RUN)
+    plan = scaletest_scenario.draw_plan(scenario(entry, schedulers=["kai"]), RUN)
     quota = {"spec": {"hard": ROOM | {"requests.nvidia.com/gpu": "0"}}}
-    assert _room(plan, plan.namespaces[0], [quota], [{}]).level == "ok"
+    assert _check_quota_fit(plan, plan.namespaces[0], [quota], [{}]).level == "ok"

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from workbench.scaletest import names
-from workbench.scaletest.connection import Connection, target
-from workbench.scaletest.localcluster.cluster import LocalCluster
-from workbench.scaletest.simulated_runai import process
-from workbench.scaletest.simulated_runai.definitions import Kind
+from workbench.scaletest.cluster_api import object_names
+from workbench.scaletest.cluster_api.connection import Connection, load_target
+from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
+from workbench.scaletest.simulated_runai import stand_in_process
+from workbench.scaletest.simulated_runai.runai_objects import RunaiKind
 
 LIMIT_S = 120
 Json = dict[str, Any]
@@ -24,7 +24,7 @@ Json = dict[str, Any]
 @pytest.fixture(scope="module")
 def runai_cluster(local_cluster: LocalCluster) -> Iterator[LocalCluster]:
     """The shared cluster, with simulated-runai running beside it."""
-    with process.running(local_cluster.kubeconfig, local_cluster.context):
+    with stand_in_process.run_simulated_runai(local_cluster.kubeconfig, local_cluster.context):
         yield local_cluster
 
 
@@ -39,7 +39,10 @@ def project(local_cluster: LocalCluster) -> Iterator[str]:
 
 async def _make(on: LocalCluster, namespace: str) -> None:
     async with admin(on) as api:
-        metadata = {"name": namespace, "labels": {names.ALLOW: "true", names.MANAGED_BY: names.MANAGER}}
+        metadata = {
+            "name": namespace,
+            "labels": {object_names.ALLOW: "true", object_names.MANAGED_BY: object_names.MANAGER},
+        }
         await api.json("POST", "/api/v1/namespaces", {"metadata": metadata})
         await until(api, f"/api/v1/namespaces/{namespace}/serviceaccounts", lambda items: bool(items))
 
@@ -56,7 +59,7 @@ def workload(name: str, project: str, kind: str = "TrainingWorkload", **spec: An
     return {"apiVersion": "run.ai/v2alpha1", "kind": kind, "metadata": metadata, "spec": shaped, "status": {}}
 
 
-async def make(api: Connection, kind: Kind, *bodies: Json) -> None:
+async def make(api: Connection, kind: RunaiKind, *bodies: Json) -> None:
     for body in bodies:
         await api.json("POST", kind.path(body["metadata"]["namespace"]), body)
 
@@ -71,7 +74,7 @@ def pods(project: str) -> str:
 
 @asynccontextmanager
 async def admin(on: LocalCluster) -> AsyncIterator[Connection]:
-    async with Connection(target(on.kubeconfig, on.context)) as api:
+    async with Connection(load_target(on.kubeconfig, on.context)) as api:
         yield api
 
 

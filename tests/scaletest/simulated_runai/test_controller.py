@@ -1,12 +1,17 @@
+""""""
+
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from tests.scaletest.simulated_runai.conftest import Json, admin, make, pods, running, until, workload
-from workbench.scaletest.localcluster.cluster import LocalCluster
-from workbench.scaletest.simulated_runai.definitions import DISTRIBUTED, POD_GROUP, PYTORCH_JOB, RUNAI_JOB, TRAINING
+from workbench.scaletest.cluster_api.connection import ApiError, UnreachableError
+from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
+from workbench.scaletest.simulated_runai.controller import LaterError, WorkQueue
+from workbench.scaletest.simulated_runai.runai_objects import DISTRIBUTED, POD_GROUP, PYTORCH_JOB, RUNAI_JOB, TRAINING
 
 pytestmark = pytest.mark.cluster
 Objects = list[Json]
@@ -112,3 +117,62 @@ def test_a_workload_that_cannot_be_understood_says_why(runai_cluster: LocalClust
 
     found = asyncio.run(go())
     assert found[0]["status"] == {"phase": "Failed", "message": "spec.gpu.value is no number of GPUs: 'a lot'"}
+
+
+LIMIT_S = 60
+
+
+def worked(add: Callable[[WorkQueue, asyncio.Event], None]) -> WorkQueue:
+    """The work, once the event that it is given is set."""
+
+    async def go() -> WorkQueue:
+        work, done = WorkQueue(), asyncio.Event()
+        running = asyncio.create_task(work.run())
+        add(work, done)
+        await asyncio.wait_for(done.wait(), LIMIT_S)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return work
+
+    return asyncio.run(go())
+
+
+def failing(errors: list[Exception], done: asyncio.Event) -> Callable[[], Awaitable[None]]:
+    async def task() -> None:
+        if errors:
+            raise errors.pop(0)
+        done.set()
+
+    return task
+
+
+def test_what_fails_for_now_is_done_again() -> None:
+    errors = [UnreachableError("gone"), LaterError(), ApiError("busy", status=429), ApiError("ill", status=500)]
+    worked(lambda work, done: work.add("a", failing(errors, done)))
+    assert not errors
+
+
+def test_what_is_refused_for_good_is_counted_and_left() -> None:
+    errors: list[Exception] = [ApiError("no", status=403, reason="Forbidden")]
+    left: list[Exception] = []
+
+    def add(work: WorkQueue, done: asyncio.Event) -> None:
+        work.add("a", failing(errors, asyncio.Event()))
+        work.add("b", failing(left, done))
+
+    assert worked(add).refused == {"403 Forbidden": 1}
+
+
+def test_what_waits_already_is_not_added_again() -> None:
+    calls: list[int] = []
+
+    def add(work: WorkQueue, done: asyncio.Event) -> None:
+        async def count() -> None:
+            calls.append(1)
+
+        for _ in range(5):
+            work.add("a", count)
+        work.add("b", failing([], done))
+
+    worked(add)
+    assert len(calls) == 1

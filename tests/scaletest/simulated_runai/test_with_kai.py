@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.scaletest.simulated_runai.conftest import Json, admin, make, pods, running, until, workload
-from workbench.scaletest import names
-from workbench.scaletest.localcluster.cluster import LocalCluster
-from workbench.scaletest.simulated_runai import process
-from workbench.scaletest.simulated_runai.definitions import POD_GROUP, TRAINING
-from workbench.scaletest.upstream import sampling
+from workbench.scaletest.cluster_api import object_names
+from workbench.scaletest.compat_runai import runai_sampler
+from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
+from workbench.scaletest.simulated_runai import stand_in_process
+from workbench.scaletest.simulated_runai.runai_objects import POD_GROUP, TRAINING
 
 pytestmark = pytest.mark.cluster
 
@@ -22,9 +22,9 @@ def test_kai_places_the_pods_and_makes_their_groups(kai_cluster: LocalCluster, t
     project = f"p{secrets.token_hex(4)}"
     space = f"runai-{project}"
 
-    async def go() -> tuple[list[Json], int, sampling.Sample]:
+    async def go() -> tuple[list[Json], int, runai_sampler.SampleResult]:
         async with admin(kai_cluster) as api:
-            labels = {names.ALLOW: "true", names.MANAGED_BY: names.MANAGER}
+            labels = {object_names.ALLOW: "true", object_names.MANAGED_BY: object_names.MANAGER}
             await api.json("POST", "/api/v1/namespaces", {"metadata": {"name": space, "labels": labels}})
             await until(api, f"/api/v1/namespaces/{space}/serviceaccounts", bool)
             await make(api, TRAINING, *(workload(f"j-00000{i}", project) for i in range(2)))
@@ -32,11 +32,11 @@ def test_kai_places_the_pods_and_makes_their_groups(kai_cluster: LocalCluster, t
             old = await api.request("GET", POD_GROUP.path(space))
             path = f"/apis/scheduling.run.ai/v2alpha2/namespaces/{space}/podgroups"
             await until(api, path, lambda items: len(items) == 2)
-            found = await sampling.once(api, tmp_path, "training", space)
+            found = await runai_sampler.sample_once(api, tmp_path, "training", space)
             await api.request("DELETE", f"/api/v1/namespaces/{space}")
             return made, old.status, found
 
-    with process.running(kai_cluster.kubeconfig, kai_cluster.context):
+    with stand_in_process.run_simulated_runai(kai_cluster.kubeconfig, kai_cluster.context):
         made, old, found = asyncio.run(go())
     assert {one["spec"]["schedulerName"] for one in made} == {"kai-scheduler"}
     # What the old tool's sampler asks for is not there; ours takes the version that is.

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from workbench.speedup.recording import child, session
-from workbench.speedup.recording.config import RecordConfig
+from workbench.speedup.config import RecordConfig
+from workbench.speedup.recording import query_session, session_process
 
 QUERIES = "-- name: a\nSELECT 1;\n-- name: b\nSELECT 2;\n-- name: c\nSELECT 3;"
 LOG = '{"Event":"SparkListenerLogStart","Spark Version":"3.5.9"}\n'
@@ -29,18 +29,18 @@ class FakeSessions:
     def __init__(self, answering: Answering = sevens) -> None:
         self.answering = answering
         self.asked: list[str] = []
-        self.plans: list[session.Plan] = []
-        # Called with the name before a session is "run": may raise, or give a reason to die of.
+        self.plans: list[query_session.SessionPlan] = []
+        # Called with the name before a session "runs": may raise, or return the error that it fails with.
         self.before: Callable[[str], str | None] = lambda name: None
 
     def __call__(
-        self, plan: session.Plan, *, timeout_s: float, told: Callable[[Row], None], local: bool
-    ) -> child.Ended:
+        self, plan: query_session.SessionPlan, *, timeout_s: float, on_execution: Callable[[Row], None], local: bool
+    ) -> session_process.SessionEnd:
         folder = Path(plan.folder)
         self.asked.append(folder.name)
         self.plans.append(plan)
         if error := self.before(folder.name):
-            return child.Ended([], None, error)
+            return session_process.SessionEnd([], None, error)
         label, _, number = folder.name.rpartition("-s")
         rows, lines = [], []
         for pass_number, order in enumerate(plan.orders, 1):
@@ -55,11 +55,11 @@ class FakeSessions:
                         columns = [["n", "int"]]
                         lines.append({"query": query, "columns": columns, "limit": None, "keys": None, "rows": answer})
                 rows.append(row)
-                told(row)
-        (folder / session.EVENTS).mkdir()
-        (folder / session.EVENTS / "local-1").write_text(LOG)
-        (folder / session.ANSWERS).write_text("".join(json.dumps(line) + "\n" for line in lines))
-        return child.Ended(rows, FACTS, None)
+                on_execution(row)
+        (folder / query_session.EVENTS).mkdir()
+        (folder / query_session.EVENTS / "local-1").write_text(LOG)
+        (folder / query_session.ANSWERS).write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return session_process.SessionEnd(rows, FACTS, None)
 
 
 def config(folder: Path, **changed: Any) -> RecordConfig:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.speedup.recording.answers import Answer, compare
+from workbench.speedup.recording.answers import Answer, compare_answers
 
 NAN, INF = float("nan"), float("inf")
 
@@ -19,7 +19,7 @@ def answer(rows: list[list[Any]], *kinds: str, limit: int | None = None, keys: t
 
 
 def verdict(one: list[list[Any]], two: list[list[Any]], *kinds: str, **limit: Any) -> str:
-    return compare(answer(one, *kinds, **limit), answer(two, *kinds, **limit)).verdict
+    return compare_answers(answer(one, *kinds, **limit), answer(two, *kinds, **limit)).verdict
 
 
 def test_order_does_not_matter_but_how_often_a_row_comes_does() -> None:
@@ -81,14 +81,16 @@ def test_rounding_may_turn_the_order_of_rows_that_differ_in_another_column() -> 
 
 
 def test_other_types_of_columns_are_wrong_even_when_the_values_look_alike() -> None:
-    result = compare(answer([["1.0"]], "decimal(10,1)"), answer([["1.0"]], "string"))
+    result = compare_answers(answer([["1.0"]], "decimal(10,1)"), answer([["1.0"]], "string"))
     assert result.verdict == "wrong answer"
-    assert result.difference == "columns string in place of decimal(10,1)"
+    assert result.difference == "columns string instead of decimal(10,1)"
 
 
 def test_the_difference_says_how_many_rows_and_shows_one() -> None:
-    result = compare(answer([["a", 1], ["b", 2]], "string", "int"), answer([["a", 1], ["b", 3]], "string", "int"))
-    assert result.difference == '1 of 2 rows; ["b", 3] for ["b", 2]'
+    result = compare_answers(
+        answer([["a", 1], ["b", 2]], "string", "int"), answer([["a", 1], ["b", 3]], "string", "int")
+    )
+    assert result.difference == '1 of 2 rows; ["b", 3] instead of ["b", 2]'
 
 
 TOP = {"limit": 3, "keys": (1,)}

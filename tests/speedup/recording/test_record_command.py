@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.speedup.recording.recordings import FakeSessions, config
-from workbench import cli
-from workbench.speedup.recording import child, load, recorder
+from workbench.cli import app
+from workbench.speedup.recording import load_recording, recorder, session_process
 
 pytest.importorskip("pyspark", reason="pyspark is not installed (pip install -r requirements.lock)")
 Call = Callable[..., tuple[int, str, str]]
@@ -18,8 +18,8 @@ Call = Callable[..., tuple[int, str, str]]
 @pytest.fixture
 def sessions(monkeypatch: pytest.MonkeyPatch) -> FakeSessions:
     fake = FakeSessions()
-    monkeypatch.setattr(child, "run", fake)
-    monkeypatch.setattr(recorder, "busy_share", lambda: 0.0)
+    monkeypatch.setattr(session_process, "run_session", fake)
+    monkeypatch.setattr(recorder, "measure_busy_share", lambda: 0.0)
     return fake
 
 
@@ -30,7 +30,7 @@ def record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Call:
     def call(*arguments: object) -> tuple[int, str, str]:
         given = ["--queries", asked.queries, "--data", asked.data, "--sessions", 2, "--passes", 2, *arguments]
         with pytest.raises(SystemExit) as ended:
-            cli.main(["speedup", "record", "--out", str(asked.out), *map(str, given)])
+            app.main(["speedup", "record", "--out", str(asked.out), *map(str, given)])
         printed = capsys.readouterr()
         return int(ended.value.code or 0), printed.out, printed.err
 
@@ -41,7 +41,7 @@ def test_equal_answers_are_exit_code_0_with_the_path_last(sessions: FakeSessions
     code, printed, errors = record("--side", "a", "--side", "b,spark.sql.adaptive.enabled=false")
     assert code == 0
     assert printed.startswith("4 sessions x 2 passes of 3 queries")
-    assert "all answers are those of the first side" in printed
+    assert "all answers equal those of the first side" in printed
     assert printed.splitlines()[-1] == str(tmp_path / "out" / "recording.json")
     assert "session 4 of 4" in errors
     assert "left" in errors
@@ -51,14 +51,14 @@ def test_a_wrong_answer_is_exit_code_1_and_named(sessions: FakeSessions, record:
     sessions.answering = lambda label, number, query: [[8 if (label, query) == ("b", "a") else 7]]
     code, printed, _ = record("--side", "a", "--side", "b")
     assert code == 1
-    assert "not good: b a: wrong answer" in printed
+    assert "failed: b a: wrong answer" in printed
 
 
 def test_a_session_that_failed_is_exit_code_1(sessions: FakeSessions, record: Call) -> None:
     sessions.before = lambda name: "died" if name == "a-s2" else None
     code, printed, errors = record("--side", "a")
     assert code == 1
-    assert "not good: a session 2: died" in printed
+    assert "failed: a session 2: died" in printed
     assert "failed: died" in errors
 
 
@@ -66,7 +66,7 @@ def test_a_side_that_cannot_live_is_exit_code_3(sessions: FakeSessions, record: 
     sessions.before = lambda name: "no such class"
     code, printed, errors = record("--side", "a")
     assert (code, printed) == (3, "")
-    assert "Error: the session died" in errors
+    assert "Error: the first session of a side failed" in errors
     assert "no such class" in errors
 
 
@@ -114,4 +114,4 @@ def test_a_dry_run_prints_the_plan_and_runs_nothing(sessions: FakeSessions, reco
 
 def test_the_recording_loads(sessions: FakeSessions, record: Call, tmp_path: Path) -> None:
     record("--side", "a")
-    assert load(tmp_path / "out").complete
+    assert load_recording(tmp_path / "out").complete

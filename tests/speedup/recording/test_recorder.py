@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.speedup.recording.recordings import FakeSessions, config
-from workbench.errors import ConfigError, RunFailedError
-from workbench.speedup.recording import child, load, recorder
+from workbench.core.errors import ConfigError, RunFailedError
+from workbench.speedup.recording import load_recording, recorder, session_process
 
 pytest.importorskip("pyspark", reason="pyspark is not installed (pip install -r requirements.lock)")
 
@@ -22,13 +22,13 @@ def silent(_: str) -> None:
 @pytest.fixture
 def sessions(monkeypatch: pytest.MonkeyPatch) -> FakeSessions:
     fake = FakeSessions()
-    monkeypatch.setattr(child, "run", fake)
-    monkeypatch.setattr(recorder, "busy_share", lambda: 0.0)
+    monkeypatch.setattr(session_process, "run_session", fake)
+    monkeypatch.setattr(recorder, "measure_busy_share", lambda: 0.0)
     return fake
 
 
-def record(folder: Path, **changed: Any) -> recorder.Outcome:
-    return recorder.record(config(folder, **changed), say=silent)
+def record(folder: Path, **changed: Any) -> recorder.RecordingOutcome:
+    return recorder.record_suite(config(folder, **changed), say=silent)
 
 
 def test_every_side_has_its_sessions_in_rounds_and_the_tables_say_so(sessions: FakeSessions, tmp_path: Path) -> None:
@@ -38,18 +38,18 @@ def test_every_side_has_its_sessions_in_rounds_and_the_tables_say_so(sessions: F
         frozenset({"base-s1", "other-s1"}),
         frozenset({"base-s2", "other-s2"}),
     }
-    found = load(tmp_path / "out")
+    found = load_recording(tmp_path / "out")
     assert found.complete
-    assert [(label, number, path.name) for label, number, path in found.logs()] == [
+    assert [(label, number, path.name) for label, number, path in found.iterate_logs()] == [
         ("base", 1, "base-s1.zstd"),
         ("base", 2, "base-s2.zstd"),
         ("other", 1, "other-s1.zstd"),
         ("other", 2, "other-s2.zstd"),
     ]
-    assert found.executions().height == 2 * 2 * 2 * 3
-    assert found.answers()["verdict"].to_list() == ["reference", "equal"] * 3
+    assert found.read_executions().height == 2 * 2 * 2 * 3
+    assert found.read_answers()["verdict"].to_list() == ["reference", "equal"] * 3
     assert found.excluded == {}
-    assert found.side("other").settings == {"spark.sql.adaptive.enabled": "false"}
+    assert found.find_side("other").settings == {"spark.sql.adaptive.enabled": "false"}
 
 
 def test_both_sides_run_the_same_order_in_a_session_and_another_in_the_next_pass(
@@ -87,15 +87,15 @@ def test_a_stopped_recording_goes_on_where_it_was(sessions: FakeSessions, tmp_pa
     sessions.before = stop_at_third
     with pytest.raises(KeyboardInterrupt):
         record(tmp_path)
-    stopped_in, before = sessions.asked[2], load(tmp_path / "out")
-    assert len(list(before.logs())) == 2
-    assert not (tmp_path / "out" / recorder.WORK).exists()
+    stopped_in, before = sessions.asked[2], load_recording(tmp_path / "out")
+    assert len(list(before.iterate_logs())) == 2
+    assert not (tmp_path / "out" / recorder.WORK_FOLDER).exists()
     sessions.asked.clear()
     outcome = record(tmp_path)
     assert sessions.asked[0] == stopped_in
     assert len(sessions.asked) == 2
     assert outcome.recording.complete
-    assert outcome.recording.executions().height == 24
+    assert outcome.recording.read_executions().height == 24
 
 
 def test_a_whole_recording_runs_nothing_again_and_may_get_more_sessions(sessions: FakeSessions, tmp_path: Path) -> None:
@@ -134,17 +134,17 @@ def test_other_settings_are_refused_by_name(
 
 def test_other_data_are_refused(sessions: FakeSessions, tmp_path: Path) -> None:
     asked = config(tmp_path)
-    recorder.record(asked, say=silent)
+    recorder.record_suite(asked, say=silent)
     (tmp_path / "data" / "t.parquet").write_bytes(b"more")
     with pytest.raises(ConfigError, match=r"data\.fingerprint"):
-        recorder.record(asked, say=silent)
+        recorder.record_suite(asked, say=silent)
 
 
 def test_only_an_empty_folder_or_a_recording_is_written_to(sessions: FakeSessions, tmp_path: Path) -> None:
     record(tmp_path)
     with pytest.raises(ConfigError, match="the folder is not empty"):
         record(tmp_path, fresh=True)
-    with pytest.raises(ConfigError, match="holds something else"):
+    with pytest.raises(ConfigError, match="holds other files"):
         record(tmp_path, out=tmp_path / "data")
     with pytest.raises(ConfigError, match="not a folder"):
         record(tmp_path, out=tmp_path / "queries.sql")
@@ -158,10 +158,10 @@ def test_two_recorders_do_not_share_a_folder(sessions: FakeSessions, tmp_path: P
     def again(name: str) -> None:
         sessions.before = lambda name: None
         with pytest.raises(ConfigError, match="another process records into this folder"):
-            recorder.record(asked, say=silent)
+            recorder.record_suite(asked, say=silent)
 
     sessions.before = again
-    assert recorder.record(asked, say=silent).recording.complete
+    assert recorder.record_suite(asked, say=silent).recording.complete
 
 
 def test_a_session_that_dies_leaves_nothing_but_its_reason_and_is_run_again(
@@ -172,15 +172,15 @@ def test_a_session_that_dies_leaves_nothing_but_its_reason_and_is_run_again(
     assert outcome.reasons == ["other session 2: out of memory"]
     assert not outcome.recording.complete
     assert not (tmp_path / "out" / "logs" / "other-s2.zstd").exists()
-    assert load(tmp_path / "out").executions().height == 18
+    assert load_recording(tmp_path / "out").read_executions().height == 18
     sessions.before = lambda name: None
     assert record(tmp_path).reasons == []
-    assert len(load(tmp_path / "out").sessions) == 4
+    assert len(load_recording(tmp_path / "out").sessions) == 4
 
 
 def test_a_side_whose_first_session_dies_ends_the_recording(sessions: FakeSessions, tmp_path: Path) -> None:
     sessions.before = lambda name: "no such class" if name.startswith("other") else None
-    with pytest.raises(RunFailedError, match="the session died") as error:
+    with pytest.raises(RunFailedError, match="the first session of a side failed") as error:
         record(tmp_path)
     assert "no such class" in str(error.value)
     assert len([name for name in sessions.asked if name.startswith("other")]) == 1
@@ -189,8 +189,8 @@ def test_a_side_whose_first_session_dies_ends_the_recording(sessions: FakeSessio
 def test_a_wrong_answer_of_any_session_excludes_the_query_for_its_side(sessions: FakeSessions, tmp_path: Path) -> None:
     sessions.answering = lambda label, number, query: [[8 if (label, number, query) == ("other", 2, "b") else 7]]
     outcome = record(tmp_path)
-    assert outcome.reasons == ["other b: wrong answer: session 2 against base-s1: 1 of 1 rows; [8] for [7]"]
-    assert load(tmp_path / "out").bad_queries() == {"b"}
+    assert outcome.reasons == ["other b: wrong answer: session 2 against base-s1: 1 of 1 rows; [8] instead of [7]"]
+    assert load_recording(tmp_path / "out").list_bad_queries() == {"b"}
 
 
 def test_the_first_side_is_held_to_its_own_first_answer(sessions: FakeSessions, tmp_path: Path) -> None:
@@ -205,17 +205,17 @@ def test_a_query_that_fails_is_named_and_the_others_count(sessions: FakeSessions
     outcome = record(tmp_path)
     assert outcome.recording.complete
     assert outcome.recording.excluded == {"base": {"c": "failed: 4 executions failed; session 1: Error: planned"}}
-    table = load(tmp_path / "out").answers()
+    table = load_recording(tmp_path / "out").read_answers()
     # The other side's answer is then the reference, held against itself.
     assert table.filter(table["query"] == "c")["verdict"].to_list() == ["failed", "reference"]
     assert {one.n_failed for one in outcome.recording.sessions if one.label == "base"} == {2}
 
 
 def test_a_busy_machine_is_said(sessions: FakeSessions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder, "busy_share", lambda: 0.8)
+    monkeypatch.setattr(recorder, "measure_busy_share", lambda: 0.8)
     outcome = record(tmp_path)
     assert outcome.reasons == []
-    assert all("80% of its processors" in one.warnings[0] for one in outcome.recording.sessions)
+    assert all("80% of its CPU" in one.warnings[0] for one in outcome.recording.sessions)
 
 
 def test_rows_of_a_session_that_was_never_noted_do_not_count(sessions: FakeSessions, tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_rows_of_a_session_that_was_never_noted_do_not_count(sessions: FakeSessi
     record_json = json.loads(path.read_text())
     record_json["sessions"] = [one for one in record_json["sessions"] if one["label"] == "base"]
     path.write_text(json.dumps(record_json))
-    assert load(tmp_path / "out").executions()["label"].unique().to_list() == ["base"]
+    assert load_recording(tmp_path / "out").read_executions()["label"].unique().to_list() == ["base"]
 
 
 def test_values_of_secrets_are_not_written_down(sessions: FakeSessions, tmp_path: Path) -> None:

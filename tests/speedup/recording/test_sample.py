@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from tests.conftest import SAMPLES
-from workbench.spark.engines import COMET
-from workbench.speedup.recording import load, tpch
-from workbench.speedup.recording.answers import Answer
-from workbench.speedup.recording.store import Store
-from workbench.speedup.recording.suite import Suite
+from workbench.spark.engine_jars import COMET
+from workbench.speedup.recording import load_recording, tpch_queries
+from workbench.speedup.recording.answers import Answer, AnswerStore
+from workbench.speedup.recording.query_suite import Suite
 
 PAIR = SAMPLES / "speedup" / "tpch-sf1"
 # Rows, and the beginning of the first one, of the answers that the benchmark publishes for scale factor 1.
@@ -43,29 +42,29 @@ PUBLISHED: dict[str, tuple[int, list[Any]]] = {
 
 @pytest.fixture(scope="module")
 def answers() -> dict[str, Answer]:
-    store = Store(PAIR / "answers")
-    return {query: store.get(digest) for query, digest in store.index("spark-s1").items()}
+    store = AnswerStore(PAIR / "answers")
+    return {query: store.load_answer(digest) for query, digest in store.read_session_index("spark-s1").items()}
 
 
 def test_the_pair_is_whole_and_every_query_counts() -> None:
-    recording = load(PAIR)
+    recording = load_recording(PAIR)
     assert recording.labels == ["spark", "comet"]
-    assert len(list(recording.logs())) == 10
+    assert len(list(recording.iterate_logs())) == 10
     assert (recording.n_passes, recording.data.scale, recording.excluded) == (3, 1.0, {})
-    assert recording.executions().height == 10 * 3 * 22
-    assert set(recording.executions()["status"]) == {"ok"}
-    assert recording.side("comet").jar_sha256 == COMET.sha256
+    assert recording.read_executions().height == 10 * 3 * 22
+    assert set(recording.read_executions()["status"]) == {"ok"}
+    assert recording.find_side("comet").jar_sha256 == COMET.sha256
 
 
 def test_the_pair_is_small_and_scrubbed() -> None:
-    recording = load(PAIR)
+    recording = load_recording(PAIR)
     assert sum(path.stat().st_size for path in PAIR.rglob("*")) < 6_000_000
     assert recording.scrubbed
     assert [text for one in recording.sessions for text in one.warnings if "tells about this machine" in text] == []
 
 
 def test_its_queries_are_those_of_today() -> None:
-    assert load(PAIR).suite.sha256 == Suite("tpch", tpch.queries(1)).sha256
+    assert load_recording(PAIR).suite.sha256 == Suite("tpch", tpch_queries.build_tpch_queries(1)).sha256
 
 
 @pytest.mark.parametrize("query", PUBLISHED)

@@ -16,12 +16,12 @@ import polars as pl
 import psutil
 import pytest
 
-from workbench.errors import MissingToolError
-from workbench.eventlog.reader import read
-from workbench.spark import jars
-from workbench.spark.engines import COMET
-from workbench.speedup.recording import load, recorder
-from workbench.speedup.recording.config import RecordConfig
+from workbench.core.errors import MissingToolError
+from workbench.eventlog.reader import read_event_logs
+from workbench.spark import engine_jars
+from workbench.spark.engine_jars import COMET
+from workbench.speedup.config import RecordConfig
+from workbench.speedup.recording import load_recording, recorder
 
 QUERIES = """
 -- name: by_city
@@ -73,12 +73,12 @@ def asked(tmp_path: Path, data: Path, queries: str = QUERIES, **changed: Any) ->
     return RecordConfig(**(settings | changed))
 
 
-def record(config: RecordConfig) -> recorder.Outcome:
-    return recorder.record(config, say=lambda _: None)
+def record(config: RecordConfig) -> recorder.RecordingOutcome:
+    return recorder.record_suite(config, say=lambda _: None)
 
 
 def executions_of(log: Path) -> dict[str, int]:
-    descriptions = read(str(log)).sql_executions["description"].value_counts()
+    descriptions = read_event_logs(str(log)).sql_executions["description"].value_counts()
     return dict(descriptions.iter_rows())
 
 
@@ -88,13 +88,13 @@ def test_one_side_that_fails_a_query_still_measures_the_others(tmp_path: Path, d
     (reason,) = outcome.reasons
     assert reason.startswith("base broken: failed: 2 executions failed; session 1: AnalysisException")
     assert "\n" not in reason
-    recording = load(tmp_path / "out")
+    recording = load_recording(tmp_path / "out")
     (session,) = recording.sessions
     assert (session.n_passes, session.n_failed) == (2, 2)
     assert (session.spark_version or "").startswith("3.5.")
     assert [text for text in session.warnings if "tells about this machine" in text] == []
-    ((_, _, log),) = recording.logs()
-    facts = read(str(log))
+    ((_, _, log),) = recording.iterate_logs()
+    facts = read_event_logs(str(log))
     assert facts.applications["status"].to_list() == ["complete"]
     counts = executions_of(log)
     assert {name: counts.get(name) for name in recording.suite.queries} == {
@@ -105,15 +105,15 @@ def test_one_side_that_fails_a_query_still_measures_the_others(tmp_path: Path, d
         # It failed while it was analysed, before it was an execution.
         "broken": None,
     }
-    answers = {row["query"]: row["n_rows"] for row in recording.answers().iter_rows(named=True)}
+    answers = {row["query"]: row["n_rows"] for row in recording.read_answers().iter_rows(named=True)}
     assert answers == {"by_city": 3, "top": 3, "top_hidden": 3, "joined": 1, "broken": None}
 
 
 @pytest.mark.spark
 def test_limits_are_read_from_the_plan(tmp_path: Path, data: Path) -> None:
     record(asked(tmp_path, data, sides=["base"], sessions=1, passes=1))
-    store = recorder.Store(tmp_path / "out" / "answers")
-    found = {query: store.get(digest) for query, digest in store.index("base-s1").items()}
+    store = recorder.AnswerStore(tmp_path / "out" / "answers")
+    found = {query: store.load_answer(digest) for query, digest in store.read_session_index("base-s1").items()}
     assert {query: (answer.limit, answer.keys) for query, answer in found.items()} == {
         "by_city": (None, None),
         "top": (3, (1,)),
@@ -173,14 +173,14 @@ def test_a_stopped_recorder_leaves_no_process_and_no_half_session(
     code = slow_recorder.wait(timeout=60)
     assert code == (-number if number == signal.SIGKILL else 130)
     assert gone(children)
-    assert list(load(tmp_path / "out").logs()) == []
+    assert list(load_recording(tmp_path / "out").iterate_logs()) == []
     assert not (tmp_path / "out" / "logs").exists()
 
 
 @pytest.mark.spark
 def test_a_session_that_hangs_is_killed_and_said(tmp_path: Path, data: Path) -> None:
     others = java_below(os.getpid())
-    with pytest.raises(recorder.RunFailedError, match="the session died") as error:
+    with pytest.raises(recorder.RunFailedError, match="the first session of a side failed") as error:
         record(asked(tmp_path, data, SLOW, sides=["base"], session_timeout_s=15))
     assert "took longer than 15 s" in str(error.value)
     assert [one for one in java_below(os.getpid()) if one not in others] == []
@@ -189,18 +189,18 @@ def test_a_session_that_hangs_is_killed_and_said(tmp_path: Path, data: Path) -> 
 @pytest.mark.comet
 def test_two_engines_answer_alike_and_their_logs_show_which_is_which(tmp_path: Path, data: Path) -> None:
     try:
-        jars.resolve(COMET, say=lambda _: None)
+        engine_jars.resolve_jar(COMET, say=lambda _: None)
     except MissingToolError as error:
         pytest.skip(f"the jar of Comet cannot be had here: {error.facts['found']}"[:300])
     small = "comet:comet,spark.memory.offHeap.size=512m"
     outcome = record(asked(tmp_path, data, sides=["spark", small], scrub=True))
     assert outcome.reasons == []
-    recording = load(tmp_path / "out")
+    recording = load_recording(tmp_path / "out")
     assert recording.complete
-    assert recording.side("comet").jar_sha256 == COMET.sha256
-    assert set(recording.answers()["verdict"]) <= {"reference", "equal", "equal up to ties at the limit"}
-    for label, _, log in recording.logs():
+    assert recording.find_side("comet").jar_sha256 == COMET.sha256
+    assert set(recording.read_answers()["verdict"]) <= {"reference", "equal", "equal up to ties at the limit"}
+    for label, _, log in recording.iterate_logs():
         assert all(executions_of(log).get(query) == 2 for query in recording.suite.queries)
-        names = read(str(log)).plan_nodes["node_name"].drop_nulls()
+        names = read_event_logs(str(log)).plan_nodes["node_name"].drop_nulls()
         assert names.str.starts_with("Comet").any() == (label == "comet")
     assert json.loads((tmp_path / "out" / "recording.json").read_text())["versions"]["pyspark"]

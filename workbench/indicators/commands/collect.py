@@ -1,137 +1,139 @@
-"""`workbench indicators collect`: what a session's pods told, into its archive."""
+"""`workbench indicators collect`: collect the results of a session's pods into its archive."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from workbench.console.finish import JsonFlag, finish_command
+
 if TYPE_CHECKING:
-    from workbench.indicators.contract import Case
-    from workbench.indicators.kubernetes.collecting import Collected
+    from workbench.indicators.contract.indicator import Case
+    from workbench.indicators.kubernetes.result_collection import Collection
 
 
 def collect(
     folder: Annotated[Path, typer.Argument(help="Folder of a session that was planned for a cluster.")],
     logs: Annotated[
         list[Path] | None,
-        typer.Argument(help="Files with the pods' logs; without any, they are asked from the cluster."),
+        typer.Argument(help="Files with the pods' logs; without any, they are read from the cluster."),
     ] = None,
     context: Annotated[
         str | None, typer.Option(metavar="NAME", help="Context of the kubeconfig.", show_default="the current one")
     ] = None,
     confirm_context: Annotated[
-        str, typer.Option(metavar="NAME", help="The context once more: needed unless it is this machine.")
+        str, typer.Option(metavar="NAME", help="The context once more; required unless its server is this machine.")
     ] = "",
     indicator: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="FILE:CLASS", help="An indicator of your own that the session measures; repeat for several."
-        ),
+        typer.Option(metavar="FILE:CLASS", help="Your own indicator, if the session measures one. Repeatable."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    as_json: JsonFlag = False,
 ) -> None:
-    """Bring the results of a session's pods into its archive: from log files, or from the cluster.
+    """Collect the results of a session's pods into its archive, from log files or from the cluster.
 
-    Results are signed; what is cut, repeated or made up by a script does not count. Runs that are missing are told
-    with their rounds, and why as far as the cluster says. It may be done again: what is there stays as it is.
-    The session is judged by what is there, as `workbench indicators run` does it.
+    Results are signed; cut, repeated or forged ones do not count. Missing runs are listed with their rounds, and with
+    the reason if the cluster knows it. Collecting again keeps existing runs. The session is then judged as by
+    `workbench indicators run`.
 
-    Exit code 0 when all rounds are there, or were not needed, 1 when some runs are missing.
+    Exit code 0 if no run is missing, or the missing ones are not needed; else 1.
 
     Example: kubectl logs -l workbench-session --tail=-1 > pods.log; workbench indicators collect runs/a pods.log
     """
-    from workbench.indicators.kubernetes import collecting, submitting
-    from workbench.indicators.kubernetes.cluster import connect
-    from workbench.indicators.kubernetes.manifests import selector
-    from workbench.indicators.kubernetes.planning import key_of, read_options
-    from workbench.indicators.kubernetes.records import blocks_of
-    from workbench.terminal import say
+    from workbench.console.terminal import print_text
+    from workbench.indicators.kubernetes import job_submission, result_collection
+    from workbench.indicators.kubernetes.cluster_client import connect_cluster, read_blocks
+    from workbench.indicators.kubernetes.cluster_plan import load_signing_key, read_options
+    from workbench.indicators.kubernetes.job_manifests import build_label_selector
 
-    cases = _cases(folder, indicator or [])
-    key = key_of(folder)
+    cases = _load_cases(folder, indicator or [])
+    key = load_signing_key(folder)
     if logs:
-        found = collecting.collect(folder, cases, [blocks_of(path) for path in logs], key=key)
+        found = result_collection.collect_results(folder, cases, [read_blocks(path) for path in logs], key=key)
     else:
-        from workbench.indicators import archive
+        from workbench.indicators.store import archive
 
-        cluster = connect(context, confirm_context or None, read_options(folder).namespace)
-        wanted = selector(archive.read_session(folder).session_id)
-        pods = submitting.over(cluster.pods(wanted))
-        say(f"{len(pods)} pod(s) that are over; context {cluster.context}, namespace {cluster.namespace}", err=True)
-        found = submitting.collected_from(folder, cases, cluster, pods, key=key)
-    judged = _judged(folder, found)
-    if as_json:
-        typer.echo(_as_json(found, judged))
-    else:
-        say("\n".join([_text(found), *(f"session: {one}" for one in judged)]))
-    raise typer.Exit(1 if found.missing or _lacking(found) else 0)
+        cluster = connect_cluster(context, confirm_context or None, read_options(folder).namespace)
+        wanted = build_label_selector(archive.read_session(folder).session_id)
+        pods = job_submission.list_finished_pods(cluster.list_pods(wanted))
+        print_text(f"{len(pods)} finished pod(s); context {cluster.context}, namespace {cluster.namespace}", err=True)
+        found = job_submission.collect_from_pods(folder, cases, cluster, pods, key=key)
+    outcome = _write_outcome(folder, found)
+    finish_command(
+        lambda: "\n".join([_format_collection(found), *(f"session: {one}" for one in outcome)]),
+        lambda: _build_document(found, outcome),
+        as_json=as_json,
+        is_valid=not found.missing and not _list_missing_rounds(found),
+    )
 
 
-def _cases(folder: Path, own: list[str]) -> list[Case]:
-    """The cases of a session: shipped indicators by their names, a user's own as they are given."""
-    from workbench.errors import ConfigError
-    from workbench.indicators import archive
-    from workbench.indicators.contract import Case
-    from workbench.indicators.running.probing import declared_named
-    from workbench.indicators.shipped.registry import indicator_named
+def _load_cases(folder: Path, own: list[str]) -> list[Case]:
+    """The cases of a session: shipped indicators by name, and the given classes."""
+    from workbench.core.errors import ConfigError
+    from workbench.indicators.contract.indicator import Case
+    from workbench.indicators.measurement.session_inputs import find_declaration
+    from workbench.indicators.shipped.registry import load_indicator
+    from workbench.indicators.store import archive
 
-    given = {one.__name__: one for one in map(indicator_named, own)}
+    given = {one.__name__: one for one in map(load_indicator, own)}
     cases = []
     for planned in archive.read_session(folder).cases:
         try:
-            indicator = given.get(planned.indicator) or declared_named(planned.indicator)
+            indicator = given.get(planned.indicator) or find_declaration(planned.indicator)
         except ConfigError:
             raise ConfigError(
                 "the session measures an indicator that is not shipped",
                 found=planned.indicator[:80],
                 do=f"--indicator FILE.py:{planned.indicator if planned.indicator.isidentifier() else 'CLASS'}",
             ) from None
-        cases.append(Case.of(indicator, planned.parameters))
+        cases.append(Case.from_parameters(indicator, planned.parameters))
     return cases
 
 
-def _judged(folder: Path, found: Collected) -> tuple[str, ...]:
-    """Verdict and answer of a run folder, written into it with the tables; none while there are no runs."""
-    from workbench import runs
-    from workbench.indicators import effects
-    from workbench.indicators.observations import observed
-    from workbench.indicators.running import starting
+def _write_outcome(folder: Path, found: Collection) -> tuple[str, ...]:
+    """Write verdict, answer and tables into the run folder and return the first two; empty without runs."""
+    from workbench.indicators.analysis import effects
+    from workbench.indicators.analysis.observations import load_observations
+    from workbench.indicators.measurement import sessions
+    from workbench.runs import run_folder
 
-    if not (folder / runs.RECORD).is_file() or not (found.new or found.present):
+    if not (folder / run_folder.RECORD_FILE).is_file() or not (found.new or found.present):
         return ()
-    run = runs.load(folder)
-    starting.keep_outcome(run, starting.Outcome(folder, found.session, effects.compared(observed(folder))))
+    run = run_folder.load_run(folder)
+    sessions.write_outcome(
+        run, sessions.SessionOutcome(folder, found.session, effects.compare_session(load_observations(folder)))
+    )
     return (run.record["verdict"], run.record["answer"])
 
 
-def _counts(found: Collected) -> dict[str, int]:
+def _build_counts(found: Collection) -> dict[str, int]:
     counts = {
         "runs collected": len(found.new),
-        "runs that were there before": found.present,
+        "runs collected before": found.present,
         "lines cut or not signed": found.damaged,
-        "runs told in part": found.torn,
-        "runs of a further pod at the same round, which do not count": found.repeated,
+        "incomplete runs": found.torn,
+        "runs of a second pod of the same round, not counted": found.repeated,
     }
     return {name: count for name, count in counts.items() if count or name == "runs collected"}
 
 
-def _text(found: Collected) -> str:
-    lines = [f"{count:>7,}  {name}" for name, count in _counts(found).items()]
+def _format_collection(found: Collection) -> str:
+    lines = [f"{count:>7,}  {name}" for name, count in _build_counts(found).items()]
     lines += [f"{count:>7,}  of them {status}" for status, count in found.statuses.items() if status != "ok"]
     lines += [f"round {number}: {why}" for number, why in sorted(found.missing.items())]
-    if absent := [number for number in _lacking(found) if number not in found.missing]:
-        lines.append(f"rounds without any run: {_ranges(absent)}")
+    if absent := [number for number in _list_missing_rounds(found) if number not in found.missing]:
+        lines.append(f"rounds without any run: {_format_ranges(absent)}")
     return "\n".join(lines)
 
 
-def _lacking(found: Collected) -> list[int]:
-    """Rounds without any run, unless everything was decided without them."""
+def _list_missing_rounds(found: Collection) -> list[int]:
+    """Rounds without any run, unless the session was decided without them."""
     return [] if found.session.stop_reason == "decided" else found.absent
 
 
-def _ranges(numbers: list[int]) -> str:
+def _format_ranges(numbers: list[int]) -> str:
     """0, 1, 2, 5 as 0-2, 5."""
     found: list[list[int]] = []
     for number in numbers:
@@ -142,11 +144,9 @@ def _ranges(numbers: list[int]) -> str:
     return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in found)
 
 
-def _as_json(found: Collected, judged: tuple[str, ...]) -> str:
-    import json
-
-    verdict, answer = judged or (None, None)
-    document = {
+def _build_document(found: Collection, outcome: tuple[str, ...]) -> dict[str, Any]:
+    verdict, answer = outcome or (None, None)
+    return {
         "session_id": found.session.session_id,
         "rounds_done": found.session.rounds_done,
         "collected": len(found.new),
@@ -160,4 +160,3 @@ def _as_json(found: Collected, judged: tuple[str, ...]) -> str:
         "verdict": verdict,
         "answer": answer,
     }
-    return json.dumps(document, indent=1)

@@ -1,4 +1,4 @@
-"""`workbench indicators export`: a session for other tools."""
+"""`workbench indicators export`: export a session for other tools."""
 
 from __future__ import annotations
 
@@ -7,42 +7,36 @@ from typing import Annotated
 
 import typer
 
+from workbench.console.finish import JsonFlag, finish_command
+
 
 def export(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The session.")],
     out: Annotated[
         Path,
         typer.Option(
-            metavar="FILE.json|DIR", help="FILE.json: one suite of all arms. DIR: one file an arm, to be compared."
+            metavar="FILE.json|DIR", help="FILE.json: one suite with all arms. DIR: one file per arm, for compare_to."
         ),
     ],
     form: Annotated[str, typer.Option("--format", help="pyperf.")] = "pyperf",
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    as_json: JsonFlag = False,
 ) -> None:
-    """Write a session as pyperf's JSON: one benchmark for each metric and arm, one run for each run.
+    """Write a session in pyperf's JSON format: one benchmark per metric and arm.
 
-    Times are in seconds and sizes in bytes; what has another unit is left out and named. pyperf does not know of
-    rounds: what its compare_to finds may be the machine's drift. Verdicts are in the session's own report.
+    Times are converted to seconds and sizes to bytes; metrics with other units are listed and skipped. pyperf ignores
+    rounds, so differences that its compare_to finds may be drift of the machine. Verdicts are in the session's report.
 
     Example: workbench indicators export SESSION --out suites/ && pyperf compare_to suites/*.json --table
     """
-    import json
-
-    from workbench.errors import ConfigError
-    from workbench.indicators.exchange import pyperf
-    from workbench.terminal import say
+    from workbench.core.errors import ConfigError
+    from workbench.indicators.store import pyperf_suites
 
     if form != "pyperf":
         raise ConfigError("no such format", where="--format", found=form, allowed="pyperf")
-    found = pyperf.export(folder, out)
-    if as_json:
-        paths = [str(path) for path in found.paths]
-        typer.echo(
-            json.dumps({"paths": paths, "benchmarks": found.benchmarks, "runs": found.runs, "notes": found.notes})
-        )
-        return
-    for note in found.notes:
-        say(f"left out: {note}")
-    for path in found.paths:
-        say(str(path))
-    say(f"{found.benchmarks} benchmarks, {found.runs} runs")
+    found = pyperf_suites.export_session(folder, out)
+    lines = [*(f"skipped: {note}" for note in found.notes), *map(str, found.paths)]
+    finish_command(
+        "\n".join([*lines, f"{found.benchmarks} benchmarks, {found.runs} runs"]),
+        {"paths": found.paths, "benchmarks": found.benchmarks, "runs": found.runs, "notes": found.notes},
+        as_json=as_json,
+    )

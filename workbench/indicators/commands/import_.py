@@ -1,14 +1,17 @@
-"""`workbench indicators import`: what Amun or pyperf measured becomes a session."""
+"""`workbench indicators import`: import measurements of Amun or pyperf as sessions."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from workbench.console.finish import JsonFlag, finish_command
+from workbench.core.paths import default_out
+
 if TYPE_CHECKING:
-    from workbench.indicators.exchange.imported import Imported
+    from workbench.indicators.store.session_import import ImportedSession
 
 
 def import_(
@@ -21,61 +24,68 @@ def import_(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR", help="Folder below which each session gets its own.", show_default="default out folder"
-        ),
+        typer.Option(metavar="DIR", help="Folder for the sessions' own folders.", show_default="default out folder"),
     ] = None,
     form: Annotated[
-        str | None, typer.Option("--format", help="amun or pyperf; told by the content without it.")
+        str | None, typer.Option("--format", help="amun or pyperf; by default detected from the content.")
     ] = None,
     indicator: Annotated[
         list[str] | None,
-        typer.Option(metavar="MODULE:CLASS", help="An indicator that documents name, beside the known. Repeatable."),
+        typer.Option(metavar="MODULE:CLASS", help="A further indicator that documents may name. Repeatable."),
     ] = None,
     baseline: Annotated[
-        str | None, typer.Option(metavar="STACK", help="What others are compared with.", show_default="the first")
+        str | None,
+        typer.Option(metavar="STACK", help="The stack that the others are compared with.", show_default="the first"),
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit code 1 when any file could not be read.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit code 1 if any file could not be read.")] = False,
+    as_json: JsonFlag = False,
 ) -> None:
-    """Make sessions of what was measured elsewhere: one for each machine, since machines are never compared.
+    """Import measurements of other tools as sessions: one per machine, since machines are never compared.
 
-    Amun: the layouts of old and new releases, with the lock of each inspection as its stack. pyperf: each file is a
-    stack. Nobody knows in which order such runs were made, so no verdict follows from them: they can be shown, queried
-    and exported. Names of hosts are dropped. Importing again changes nothing.
+    Amun: the layouts of all releases; the lock of each inspection is its stack. pyperf: each file is a stack. As the
+    order of such runs is unknown, no verdict follows from them: they can be shown, queried and exported. Host names
+    are dropped. Importing again changes nothing.
 
-    Exit code 0 when there is a run with values, else 1.
+    Exit code 0 with at least one run with values, else 1.
 
     Example: workbench indicators import inspections/ --out data/runs/indicators
     """
-    from workbench import runs
-    from workbench.errors import ConfigError
-    from workbench.indicators.exchange import amun, pyperf_import
-    from workbench.indicators.shipped.registry import indicator_named
-    from workbench.progress import counter
+    from workbench.core.errors import ConfigError
 
     if form not in (None, "amun", "pyperf"):
         raise ConfigError("no such format", where="--format", found=form, allowed="amun, pyperf")
-    folder = out if out is not None else runs.default_out() / "indicators"
-    if form is None:
-        form = "pyperf" if all(_has_suites(path) for path in paths) else "amun"
-    problems: list[tuple[Path, str]] = []
-    notices: dict[str, int] = {}
-    with counter("documents") as progress:
+    folder = out if out is not None else default_out() / "indicators"
+    form = form or ("pyperf" if all(_has_suites(path) for path in paths) else "amun")
+    if form == "pyperf" and indicator:
+        raise ConfigError("pyperf's benchmarks need no indicator", where="--indicator")
+    sessions, problems, notices = _import_paths(form, paths, folder, indicator or [], baseline)
+    finish_command(
+        lambda: _print_import(form, sessions, problems, notices),
+        lambda: _build_import_document(form, sessions, problems, notices),
+        as_json=as_json,
+        is_valid=any(one.ok for one in sessions) and not (strict and problems),
+    )
+
+
+def _import_paths(
+    form: str, paths: list[Path], folder: Path, indicators: list[str], baseline: str | None
+) -> tuple[list[ImportedSession], list[tuple[Path, str]], dict[str, int]]:
+    """Import all paths: the sessions, the unreadable files with reasons, and notices with their counts."""
+    from workbench.console.terminal import show_progress_count
+    from workbench.indicators.compat_thoth import amun_import
+    from workbench.indicators.shipped.registry import load_indicator
+    from workbench.indicators.store import pyperf_suites
+
+    with show_progress_count("documents") as progress:
         if form == "pyperf":
-            if indicator:
-                raise ConfigError("pyperf's benchmarks need no indicator", where="--indicator")
-            sessions = pyperf_import.import_suites(paths, folder, baseline=baseline, progress=progress)
-        else:
-            own = [indicator_named(name) for name in indicator or []]
-            report = amun.import_documents(paths, folder, indicators=own, baseline=baseline, progress=progress)
-            sessions, problems, notices = report.sessions, report.problems, report.notices
-    (_print_json if as_json else _print)(form, sessions, problems, notices)
-    raise typer.Exit(int(not any(one.ok for one in sessions) or (strict and bool(problems))))
+            return pyperf_suites.import_suites(paths, folder, baseline=baseline, progress=progress), [], {}
+        own = [load_indicator(name) for name in indicators]
+        report = amun_import.import_documents(paths, folder, indicators=own, baseline=baseline, progress=progress)
+        return report.sessions, report.problems, report.notices
 
 
 def _has_suites(path: Path) -> bool:
-    from workbench.indicators.exchange.pyperf_import import is_suite
+    from workbench.indicators.store.pyperf_suites import is_suite
 
     if path.is_dir():
         files = [file for file in sorted(path.iterdir()) if file.is_file()]
@@ -83,10 +93,10 @@ def _has_suites(path: Path) -> bool:
     return is_suite(path)
 
 
-def _print_json(form: str, sessions: list[Imported], problems: list[tuple[Path, str]], notices: dict[str, int]) -> None:
-    import json
-
-    found = {
+def _build_import_document(
+    form: str, sessions: list[ImportedSession], problems: list[tuple[Path, str]], notices: dict[str, int]
+) -> dict[str, Any]:
+    return {
         "format": form,
         "sessions": [
             {"folder": str(one.folder), "session_id": one.session.session_id, "runs": one.runs, "ok": one.ok}
@@ -95,25 +105,26 @@ def _print_json(form: str, sessions: list[Imported], problems: list[tuple[Path, 
         "problems": [{"path": str(path), "reason": reason} for path, reason in problems],
         "notices": notices,
     }
-    typer.echo(json.dumps(found))
 
 
-def _print(form: str, sessions: list[Imported], problems: list[tuple[Path, str]], notices: dict[str, int]) -> None:
-    from workbench.indicators.exchange.imported import UNKNOWN
-    from workbench.terminal import say
+def _print_import(
+    form: str, sessions: list[ImportedSession], problems: list[tuple[Path, str]], notices: dict[str, int]
+) -> None:
+    from workbench.console.terminal import print_text
+    from workbench.indicators.store.session_import import UNKNOWN
 
     for path, reason in problems[:20]:
-        say(f"left out: {path}\n          {reason}")
+        print_text(f"left out: {path}\n          {reason}")
     if len(problems) > 20:
-        say(f"          … and {len(problems) - 20} more")
+        print_text(f"          … and {len(problems) - 20} more")
     for notice, count in notices.items():
-        say(f"note: {notice} ({count} document(s))")
+        print_text(f"note: {notice} ({count} document(s))")
     for one in sessions:
         session = one.session
-        machine = session.hardware.cpu_model if session.hardware.cpu_model != UNKNOWN else "a machine that is not told"
-        say(f"{session.session_id}: {one.runs} run(s) from {form}, {one.ok} with values, on {machine}")
-        say(f"  stacks: {', '.join(arm.name for arm in session.arms)}")
-        say(f"  cases: {', '.join(case.label for case in session.cases)}")
-        say(f"  session: {one.folder}")
-    say("no verdicts: nobody knows in which order these runs were made")
-    say(f"next: workbench indicators sync {sessions[0].folder}")
+        machine = session.hardware.cpu_model if session.hardware.cpu_model != UNKNOWN else "an unknown machine"
+        print_text(f"{session.session_id}: {one.runs} run(s) from {form}, {one.ok} with values, on {machine}")
+        print_text(f"  stacks: {', '.join(arm.name for arm in session.arms)}")
+        print_text(f"  cases: {', '.join(case.label for case in session.cases)}")
+        print_text(f"  session: {one.folder}")
+    print_text("no verdicts: the order of these runs is unknown")
+    print_text(f"next: workbench indicators sync {sessions[0].folder}")

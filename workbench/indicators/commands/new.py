@@ -1,4 +1,4 @@
-"""`workbench indicators new`: the skeleton of an indicator of one's own."""
+"""`workbench indicators new`: write the skeleton of a new indicator."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from typing import Annotated
 
 import typer
 
+from workbench.console.finish import JsonFlag, finish_command
+
 
 def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="What it measures, such as FftSize or fft-size.")],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write into; made if it is not there.")] = Path(),
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write into; created if missing.")] = Path(),
+    as_json: JsonFlag = False,
 ) -> None:
-    """Write an indicator of your own: its declaration, its script, and a test; all three run as they are.
+    """Write a new indicator: its declaration, its script and a test, all ready to run.
 
-    An indicator is a class and a script. The class declares parameters, results (unit, which direction is better,
-    which difference does not matter) and checks (was the answer right?). The script gets the parameters from
-    environment variables, measures, and prints one JSON document; it runs with the Python of a stack, where the
-    workbench is not installed. The skeleton sorts numbers: change the work, the names, then the test.
+    An indicator is a class and a script. The class declares parameters, results (unit, direction, tolerance) and
+    checks of the answer. The script gets its parameters from environment variables, measures, and prints one JSON
+    document; it runs with the Python of a stack, where the workbench is not installed. The skeleton sorts numbers:
+    change the work, the names, then the test.
 
-    Results go into typed tables of their own; no migration is needed. Change the class or the script later, and it
-    is a new version, which is never compared with the old one. Existing files are never overwritten.
+    Results get typed tables of their own, without a migration. A later change of the class or the script makes a new
+    version, which is never compared with the old one. Existing files are never overwritten.
 
     Example: workbench indicators new FftSize --out indicators
     """
-    import json
     import shlex
 
-    from workbench.indicators.skeleton import write
-    from workbench.terminal import say
+    from workbench.indicators.contract.new_indicator import write_skeleton
 
-    made = write(name, out)
+    made = write_skeleton(name, out)
     declaration, script, test = (shlex.quote(str(path)) for path in made.paths)
     named = shlex.quote(made.reference)
     steps = [
@@ -39,10 +39,10 @@ def new(
         f"python -m pytest {test}",
         f"workbench indicators run --indicator {named} --stack numpy==2.2.6 --stack numpy==1.26.4",
     ]
-    if as_json:
-        document = {"name": made.name, "indicator": made.reference, "written": list(map(str, made.paths))}
-        typer.echo(json.dumps({**document, "next": steps}, indent=1))
-        return
-    say(f"{made.name} is declared in {declaration}, measured by {script}, tested by {test}.")
-    for about, step in zip(("its document", "its test", "measure it on two stacks"), steps, strict=True):
-        say(f"  {about}:\n    {step}")
+    labels = ("its document", "its test", "measure it on two stacks")
+    lines = [f"{made.name} is declared in {declaration}, measured by {script}, tested by {test}."]
+    finish_command(
+        "\n".join([*lines, *(f"  {label}:\n    {step}" for label, step in zip(labels, steps, strict=True))]),
+        {"name": made.name, "indicator": made.reference, "written": made.paths, "next": steps},
+        as_json=as_json,
+    )

@@ -1,177 +1,141 @@
-"""`workbench indicators recommend`: which of the measured stacks to use, and why."""
+"""`workbench indicators recommend`: choose one of the measured stacks, with the evidence."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from workbench.console.finish import JsonFlag, finish_command
+from workbench.console.options import FieldOption, OptionValues, take_options_from
+
 if TYPE_CHECKING:
-    from workbench.indicators.recommending.request import Request
-    from workbench.indicators.recommending.result import Recommendation
-    from workbench.indicators.stacks.model import StackSet
+    from workbench.indicators.recommendation.conclusion import Recommendation
+    from workbench.indicators.recommendation.recommendation_request import RecommendationRequest
+    from workbench.indicators.stacks.stack_sets import StackSet
 
 
+@take_options_from(
+    "workbench.indicators.recommendation.recommendation_request:RecommendationRequest",
+    "folders mix type session require exclude vulnerabilities min_age_days margin max_failed_share predict propose "
+    "stacks unit database requirements pylock next_stacks out seed",
+    {
+        "mix": FieldOption(metavar="METRIC=WEIGHT,…"),
+        "type": FieldOption("type_"),
+        "require": FieldOption(metavar="REQUIREMENT"),
+        "exclude": FieldOption(metavar="REQUIREMENT"),
+        "vulnerabilities": FieldOption(metavar="FILE"),
+        "min_age_days": FieldOption(metavar="DAYS", show_default="30 if stable"),
+        "margin": FieldOption(metavar="SHARE", show_default="the metrics' own"),
+        "max_failed_share": FieldOption("max_failed", metavar="SHARE"),
+        "propose": FieldOption("next_", metavar="K"),
+    },
+    defaults="model",
+)
 def recommend(
+    settings: OptionValues,
     folders: Annotated[
-        list[Path], typer.Argument(metavar="FOLDER…", help="A session's folder, or one that holds sessions.")
+        list[Path], typer.Argument(metavar="FOLDER…", help="A session's folder, or a folder of sessions.")
     ],
-    mix: Annotated[
-        str | None,
-        typer.Option(
-            metavar="METRIC=WEIGHT,…",
-            help="What matters, and how much (names may be cut short); all the same without it.",
-        ),
+    session: Annotated[
+        str | None, typer.Option(metavar="ID", help="Id of the session, if there are several; its start is enough.")
     ] = None,
-    type_: Annotated[
-        str,
-        typer.Option(
-            "--type",
-            help="performance: best mix; stable: that, old enough and surely not worse; security: that, and nothing "
-            "known to be vulnerable, or that pip-audit did not look at (OSV records cannot tell: a warning names what "
-            "none of them names); latest: newest versions; testing: most to learn.",
-        ),
-    ] = "performance",
-    session: Annotated[str | None, typer.Option(metavar="ID", help="Which session, when there are several.")] = None,
-    require: Annotated[
-        list[str] | None, typer.Option(metavar="REQUIREMENT", help="What stacks must meet; repeat for several.")
-    ] = None,
-    exclude: Annotated[
-        list[str] | None,
-        typer.Option(metavar="REQUIREMENT", help="What no stack may have, like numpy==2.0.0; repeat for several."),
-    ] = None,
-    vulnerabilities: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="OSV records, or the output of pip-audit --format json.")
-    ] = None,
-    min_age_days: Annotated[
-        float | None,
-        typer.Option(metavar="DAYS", help="Age of a stack's newest file, in days.", show_default="30 if stable"),
-    ] = None,
-    margin: Annotated[
-        float | None,
-        typer.Option(metavar="SHARE", help="Differences within it do not matter.", show_default="the metrics' own"),
-    ] = None,
-    max_failed: Annotated[
-        float, typer.Option(metavar="SHARE", help="Share of failed runs above which a stack is left out.")
-    ] = 0.1,
-    predict: Annotated[
-        bool, typer.Option("--predict", help="Also stacks never measured, by those that share their versions.")
-    ] = False,
-    next_: Annotated[
-        int, typer.Option("--next", metavar="K", help="Propose K stacks to measure next, beside the baseline.")
-    ] = 0,
     stacks: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="The solved stacks with their locks.", show_default="FOLDER/stacks.json"),
     ] = None,
     unit: Annotated[
         list[str] | None,
-        typer.Option(metavar="MODULE:CLASS", help="A unit of your own, or FILE.py:CLASS: this runs its code. Repeat."),
+        typer.Option(metavar="MODULE:CLASS", help="Your own unit, or FILE.py:CLASS (its code runs). Repeatable."),
     ] = None,
     database: Annotated[
-        str | None, typer.Option(metavar="URL|FILE", help="Database that answers the named queries of units.")
+        str | None, typer.Option(metavar="URL|FILE", help="Database for the named queries of units.")
     ] = None,
     requirements: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the recommended stack's requirements with hashes.")
     ] = None,
     pylock: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write it as pylock.toml; asks the index for addresses.")
+        Path | None, typer.Option(metavar="FILE", help="Write the recommended stack as pylock.toml; needs the index.")
     ] = None,
     next_stacks: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write what --next proposes as stacks to be measured.")
+        Path | None, typer.Option(metavar="FILE", help="Write the stacks that --next proposes, ready to be measured.")
     ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder for the tables.", show_default="FOLDER/tables")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Start of all random numbers.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    as_json: JsonFlag = False,
 ) -> None:
-    """Recommend one of the stacks of a session, with intervals, chances, and the runs behind every sentence.
+    """Recommend a stack of a session, with intervals, chances, and the runs behind every sentence.
 
-    Constraints come first: requirements, wrong answers, failed runs, vulnerabilities, age, files taken back. What
-    they leave out is listed with the reason. The baseline is left only for a stack that is better beyond the margin;
-    "no difference that matters" is an answer. Nothing is recommended from a session whose control differs from the
-    baseline that it duplicates.
+    Constraints come first: requirements, wrong answers, failed runs, vulnerabilities, age, yanked files; every stack
+    that they exclude is listed with the reason. Another stack than the baseline is recommended only if it is better
+    by more than the margin; otherwise the answer says whether the stacks are equivalent or the data do not decide.
+    Nothing is recommended from an invalid session.
 
-    Exit code 0 with a recommendation (also: keep the baseline), 1 when nothing can be recommended.
+    Exit code 0 with a recommendation (also to keep the baseline), 1 without one.
 
     Example: workbench indicators recommend data/runs/indicators --mix sort=0.5,matmul=0.5
     """
-    from workbench.errors import ConfigError
-    from workbench.indicators.recommending import request, sessions
-    from workbench.indicators.storage.database import refuse_password
+    from workbench.indicators import summary
+    from workbench.indicators.recommendation import recommendation_files
+    from workbench.indicators.store.sql_database import refuse_password
 
     refuse_password(database)
-    if next_stacks is not None and not next_:
-        raise ConfigError("nothing is proposed that could be written", where="--next-stacks", do="give --next K, too")
-    asked = request.request(
-        mix=mix,
-        type=type_,
-        require=tuple(require or ()),
-        exclude=tuple(exclude or ()),
-        vulnerabilities=vulnerabilities,
-        min_age_days=min_age_days,
-        margin=margin,
-        max_failed_share=max_failed,
-        predict=predict,
-        propose=next_,
-        seed=seed,
+    request = _build_request(settings, next_stacks)
+    folder = recommendation_files.choose_session(folders, session)
+    result, solved = _build_recommendation(folder, request, stacks, unit or [], database)
+    written = _write_outputs(result, solved, out or folder / "tables", requirements, pylock, next_stacks)
+    finish_command(
+        lambda: summary.format_recommendation(result),
+        lambda: {**summary.build_recommendation_document(result, folder), "written": list(map(str, written))},
+        as_json=as_json,
+        is_valid=result.answer.stack is not None,
+        written=written,
     )
-    folder = sessions.chosen(folders, session)
-    found, solved = _recommended(folder, asked, stacks, unit or [], database)
-    written = _written(found, solved, out or folder / "tables", requirements, pylock, next_stacks)
-    _told(found, folder, written, as_json=as_json)
-    raise typer.Exit(1 if found.answer.stack is None else 0)
 
 
-def _recommended(
-    folder: Path, asked: Request, stacks: Path | None, units: list[str], database: str | None
+def _build_request(settings: OptionValues, next_stacks: Path | None) -> RecommendationRequest:
+    from workbench.core.errors import ConfigError
+    from workbench.indicators.recommendation.recommendation_request import RecommendationRequest
+
+    request = settings.build_model(RecommendationRequest)
+    if next_stacks is not None and not request.propose:
+        raise ConfigError("there are no proposed stacks to write", where="--next-stacks", do="also give --next K")
+    return request
+
+
+def _build_recommendation(
+    folder: Path, request: RecommendationRequest, stacks: Path | None, units: list[str], database: str | None
 ) -> tuple[Recommendation, StackSet | None]:
-    from workbench.indicators.effects import compared
-    from workbench.indicators.observations import observed
-    from workbench.indicators.recommending import loading, outputs, recommendation
+    from workbench.indicators.analysis.effects import compare_session
+    from workbench.indicators.analysis.observations import load_observations
+    from workbench.indicators.recommendation import recommendation_files, recommender, unit_pipeline
 
-    loaded = [loading.load(text) for text in units]
-    solved, found = outputs.stacks_of(folder, stacks), compared(observed(folder))
+    loaded = [unit_pipeline.load_unit(text) for text in units]
+    solved, comparison = recommendation_files.find_stacks(folder, stacks), compare_session(load_observations(folder))
     queries = None
     if database is not None:
-        from workbench.indicators.recommending.database import answering
-
-        queries = answering(database, found.observed.session.session_id)
-    made = recommendation.recommend(found, asked, stacks=solved, units=loaded, database=queries)
-    return made, solved
+        queries = recommendation_files.build_query_function(database, comparison.observed.session.session_id)
+    return recommender.recommend(comparison, request, stacks=solved, units=loaded, database=queries), solved
 
 
-def _written(
-    found: Recommendation,
+def _write_outputs(
+    result: Recommendation,
     solved: StackSet | None,
     tables: Path,
     requirements: Path | None,
     pylock: Path | None,
     next_stacks: Path | None,
 ) -> list[Path]:
-    from workbench.indicators.recommending import outputs
+    from workbench.indicators.recommendation import recommendation_files
 
     written: list[Path] = []
-    if found.answer.stack is not None:
+    if result.answer.stack is not None:
         if requirements is not None:
-            written.append(outputs.write_requirements(found, solved, requirements))
+            written.append(recommendation_files.write_requirements(result, solved, requirements))
         if pylock is not None:
-            written.append(outputs.write_pylock(found, solved, pylock))
+            written.append(recommendation_files.write_pylock(result, solved, pylock))
         if next_stacks is not None:
-            written.append(outputs.write_next(found, solved, next_stacks))
-    return [*written, *outputs.write_tables(found, tables)]
-
-
-def _told(found: Recommendation, folder: Path, written: list[Path], *, as_json: bool) -> None:
-    import json
-
-    from workbench.indicators.recommending import report
-    from workbench.terminal import say
-
-    if as_json:
-        document: dict[str, Any] = {**report.document(found, folder), "written": [str(path) for path in written]}
-        typer.echo(json.dumps(document, indent=1))
-    else:
-        say(report.text(found) + "".join(f"\nwritten: {path}" for path in written))
+            written.append(recommendation_files.write_next_stacks(result, solved, next_stacks))
+    return [*written, *recommendation_files.write_tables(result, tables)]

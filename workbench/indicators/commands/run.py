@@ -1,155 +1,108 @@
-"""`workbench indicators run`: indicators on stacks, in rounds of random order, beside a control."""
+"""`workbench indicators run`: measure indicators on stacks, in rounds of random order, beside a control."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from workbench.console.finish import JsonFlag, finish_command
+from workbench.console.options import FieldOption, OptionValues, parse_numbers, take_options_from
+from workbench.indicators.commands.stacks import parse_size_option
+
 if TYPE_CHECKING:
-    from workbench.indicators.running.starting import Outcome
+    from workbench.indicators.measurement.sessions import SessionOutcome
 
 
+def _keep_path(path: Path, flag: str) -> str:
+    del flag
+    return str(path)
+
+
+@take_options_from(
+    "workbench.indicators.config:SessionConfig",
+    "indicators stacks stack python specification ignore fetch_script baseline rounds alpha threads timeout_s "
+    "memory_bytes processes network seed max_download_bytes",
+    {
+        "indicators": FieldOption("indicator", metavar="NAME[:P=V,…]"),
+        "stacks": FieldOption(kind=Path, parse=_keep_path, metavar="FILE"),
+        "stack": FieldOption(metavar="REQUIREMENTS"),
+        "python": FieldOption(metavar="NAME=PATH"),
+        "specification": FieldOption(kind=Path, parse=_keep_path, metavar="FILE|DIR"),
+        "ignore": FieldOption(metavar="FIELD"),
+        "baseline": FieldOption(metavar="STACK", show_default="the first"),
+        "rounds": FieldOption(parse=parse_numbers, metavar="N,N,…", show_default="10,20,30"),
+        "memory_bytes": FieldOption(
+            "memory", parse=parse_size_option, metavar="SIZE", show_default="8GiB, or 3/4 of the machine's"
+        ),
+        "seed": FieldOption(show_default="random, and printed"),
+        "max_download_bytes": FieldOption("max_download", parse=parse_size_option, metavar="SIZE", show_default="2GB"),
+    },
+    units={"s": "S"},
+)
 def run(
-    indicator: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME[:P=V,…]",
-            help="What to measure: a shipped indicator, module:Class or file.py:Class (which runs it). Repeatable.",
-        ),
-    ] = None,
-    stacks: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Stacks that `workbench indicators stacks` made.")
-    ] = None,
-    stack: Annotated[
-        list[str] | None,
-        typer.Option(metavar="REQUIREMENTS", help="A stack solved on the spot, such as numpy==2.2.6. Repeatable."),
-    ] = None,
-    python: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=PATH", help="An environment that is there: its Python or folder. Repeatable."),
-    ] = None,
-    specification: Annotated[
-        Path | None, typer.Option(metavar="FILE|DIR", help="An Amun specification: script, lock, environment, files.")
-    ] = None,
-    ignore: Annotated[
-        list[str] | None, typer.Option(metavar="FIELD", help="Leave out a field of it, such as base. Repeatable.")
-    ] = None,
+    settings: OptionValues,
     fetch_script: Annotated[
-        bool, typer.Option("--fetch-script", help="Load a specification's script from its URL, and run it.")
+        bool, typer.Option("--fetch-script", help="Download a specification's script from its URL, and run it.")
     ] = False,
-    baseline: Annotated[
-        str | None, typer.Option(metavar="STACK", help="The stack to compare with.", show_default="the first")
-    ] = None,
-    rounds: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N,N,…",
-            help="Rounds after which it may stop when all is decided; the last ends it.",
-            show_default="10,20,30",
-        ),
-    ] = None,
-    alpha: Annotated[
-        float | None, typer.Option(help="False claims that are accepted, split over the looks.", show_default="0.05")
-    ] = None,
-    threads: Annotated[int | None, typer.Option(help="Threads that libraries may use.", show_default="1")] = None,
-    timeout: Annotated[
-        float | None, typer.Option(metavar="S", help="Time limit of a run, in seconds.", show_default="60")
-    ] = None,
-    memory: Annotated[
-        str | None,
-        typer.Option(metavar="SIZE", help="Memory limit of a run.", show_default="8GiB, or 3/4 of the machine's"),
-    ] = None,
-    processes: Annotated[
-        int | None, typer.Option(help="Processes and threads of a run at most.", show_default="512")
-    ] = None,
-    network: Annotated[bool, typer.Option("--network", help="Let runs reach the network.")] = False,
-    seed: Annotated[int | None, typer.Option(help="Start of the random order.", show_default="chosen and told")] = None,
-    max_download: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Refuse stacks whose download is larger.", show_default="2GB")
-    ] = None,
     offline: Annotated[bool, typer.Option("--offline", help="Install from uv's cache alone.")] = False,
     backend: Annotated[
         str,
-        typer.Option(help="Where runs are made: process (here), kubernetes (a pod a round), or manifests (printed)."),
+        typer.Option(
+            help="Where runs are made: process (here), kubernetes (one pod per round), or manifests (written only)."
+        ),
     ] = "process",
     cluster: Annotated[
         list[str] | None,
         typer.Option(
             metavar="KEY=VALUE",
-            help="What the cluster is asked for, such as image=…, gpus=1, node-selector=a=b. Repeatable.",
+            help="Requests to the cluster, such as image=…, gpus=1, node-selector=a=b. Repeatable.",
         ),
     ] = None,
     context: Annotated[str | None, typer.Option(help="Context of the kubeconfig.", show_default="the current")] = None,
     confirm_context: Annotated[
         str | None,
-        typer.Option(metavar="CONTEXT", help="The context once more: needed unless its server is this machine."),
+        typer.Option(metavar="CONTEXT", help="The context once more; required unless its server is this machine."),
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder below which the session gets its own.")
-    ] = None,
-    resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Go on with the session in this folder.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the session's own folder.")] = None,
+    resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Resume the session in this folder.")] = None,
+    as_json: JsonFlag = False,
 ) -> None:
-    """Measure indicators on stacks; say which is faster than the baseline, slower, the same, or undecided.
+    """Measure indicators on stacks; report which are faster than the baseline, slower, the same, or undecided.
 
-    Everything is installed first. Then, in each round, every stack runs every indicator once, in random order, each
-    time in a fresh process: pinned to a core, without a network, within limits of time and memory. The baseline runs
-    twice, the second time as the control: when these two differ, nothing is to be believed. Scripts are not held
-    against malice: run what you would run anyway.
+    All stacks are installed first. In each round every stack then runs every indicator once, in random order, each
+    in a fresh process: pinned to a core, without network, within limits of time and memory. The baseline runs twice,
+    the second time as the control: if the two differ, the session is invalid. This is no sandbox: run only scripts
+    that you trust.
 
-    Each run is on disk before the next begins. Ctrl-C lets the current run end; --resume goes on, also after a kill.
+    Each run is on disk before the next one starts. Ctrl-C lets the current run end; --resume continues, also after a
+    kill.
 
-    Exit code 0 when the session is valid, 1 when it is not (the reasons are told), 130 after Ctrl-C.
+    Exit code 0 for a valid session, 1 for an invalid one (with reasons), 130 after Ctrl-C.
 
     Example: workbench indicators run --stack numpy==1.26.4 --stack numpy==2.2.6 --indicator sort --indicator matmul
     """
-    from workbench.errors import ConfigError
-    from workbench.indicators.stacks.request import size_bytes
+    from workbench.indicators import summary
 
-    allowed = ("process", "kubernetes", "manifests")
-    if backend not in allowed:
-        raise ConfigError("no such backend", where="--backend", found=backend[:40], allowed=allowed)
-    place = Place(backend, tuple(cluster or ()), context, confirm_context)
-    if backend == "process" and place != Place():
-        raise ConfigError("for a cluster only", where="--cluster, --context", do="add --backend kubernetes")
-    given: dict[str, Any] = {
-        "indicators": tuple(indicator or ()) or None,
-        "stacks": None if stacks is None else str(stacks),
-        "stack": tuple(stack or ()) or None,
-        "python": tuple(python or ()) or None,
-        "specification": None if specification is None else str(specification),
-        "ignore": tuple(ignore or ()) or None,
-        "baseline": baseline,
-        "rounds": None if rounds is None else _rounds(rounds),
-        "alpha": alpha,
-        "threads": threads,
-        "timeout_s": timeout,
-        "memory_bytes": None if memory is None else size_bytes(memory, "--memory"),
-        "processes": processes,
-        "network": network or None,
-        "seed": seed,
-        "max_download_bytes": None if max_download is None else size_bytes(max_download),
-    }
-    given = {name: value for name, value in given.items() if value is not None}
-    if resume is not None and (given or out):
-        raise ConfigError(
-            "a session goes on as it was begun", where="--resume", found=[*given, *(["out"] if out else [])]
-        )
-    if specification is None and (ignore or fetch_script):
-        raise ConfigError("--ignore and --fetch-script are for --specification", where="--specification")
-    _refuse_at_odds(place, resume)
+    place = RunBackend(backend, tuple(cluster or ()), context, confirm_context)
+    _refuse_conflicting_options(settings, place, out, resume, fetch_script=fetch_script)
     if backend == "manifests":
-        _plan(given, out, place, as_json)
-        return
-    _measure(given, out, resume, fetch_script, offline, as_json, place)
+        _plan_cluster_session(settings, out, place, as_json)
+    outcome = _run_session(settings, out, resume, place, fetch_script=fetch_script, offline=offline)
+    finish_command(
+        lambda: summary.format_session(outcome),
+        lambda: summary.build_session_document(outcome),
+        as_json=as_json,
+        is_valid=outcome.compared.valid,
+        is_cancelled=outcome.interrupted,
+    )
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where runs are made, and what a cluster is asked for."""
+class RunBackend:
+    """Where runs are made, and what is requested from a cluster."""
 
     backend: str = "process"
     cluster: tuple[str, ...] = ()
@@ -157,96 +110,97 @@ class Place:
     confirm_context: str | None = None
 
 
-def _refuse_at_odds(place: Place, resume: Path | None) -> None:
-    from workbench.errors import ConfigError
+def _refuse_conflicting_options(
+    settings: OptionValues, place: RunBackend, out: Path | None, resume: Path | None, *, fetch_script: bool
+) -> None:
+    from workbench.core.errors import ConfigError
 
+    allowed = ("process", "kubernetes", "manifests")
+    if place.backend not in allowed:
+        raise ConfigError("no such backend", where="--backend", found=place.backend[:40], allowed=allowed)
+    if place.backend == "process" and place != RunBackend():
+        raise ConfigError("for a cluster only", where="--cluster, --context", do="add --backend kubernetes")
+    fixed = [*map(settings.flags.get, settings), *(["--out"] if out else []), *(["--cluster"] if place.cluster else [])]
+    if resume is not None and fixed:
+        raise ConfigError(
+            "a resumed session keeps its settings", where="--resume", found=fixed, do="leave these options out"
+        )
+    if "specification" not in settings and ("ignore" in settings or fetch_script):
+        raise ConfigError("--ignore and --fetch-script are for --specification", where="--specification")
     unfit = {"--resume": resume, "--context": place.context, "--confirm-context": place.confirm_context}
     if place.backend == "manifests" and (found := [name for name, value in unfit.items() if value is not None]):
         raise ConfigError(
-            "manifests are written for people to apply: no cluster is asked, and nothing is gone on with",
+            "--backend manifests only writes manifests: it neither reaches a cluster nor resumes a session",
             where="--backend manifests",
             found=found,
-            do="leave these away; or --backend kubernetes",
-        )
-    if resume is not None and place.cluster:
-        raise ConfigError(
-            "a session goes on as it was begun", where="--resume", found=["--cluster"], do="leave --cluster away"
+            do="leave these options out, or use --backend kubernetes",
         )
 
 
-def _plan(given: dict[str, Any], out: Path | None, place: Place, as_json: bool) -> None:
-    import json
+def _plan_cluster_session(settings: OptionValues, out: Path | None, place: RunBackend, as_json: bool) -> NoReturn:
+    from workbench.indicators.config import SessionConfig
+    from workbench.indicators.kubernetes import cluster_session
+    from workbench.indicators.kubernetes.pod_inputs import parse_cluster_options
 
-    from workbench.indicators.config import session_config
-    from workbench.indicators.kubernetes import starting
-    from workbench.indicators.kubernetes.options import options_of
-    from workbench.terminal import say
+    folder = cluster_session.plan_cluster_session(
+        settings.build_model(SessionConfig),
+        parse_cluster_options(place.cluster),
+        out=out,
+        command=_format_command_line(),
+    )
+    commands = cluster_session.format_instructions(folder)
+    finish_command(commands, {"folder": str(folder), "commands": commands.splitlines()}, as_json=as_json)
 
-    folder = starting.plan(session_config(**given), options_of(place.cluster), out=out, command=_command())
-    commands = starting.instructions(folder)
-    say(json.dumps({"folder": str(folder), "commands": commands.splitlines()}, indent=1) if as_json else commands)
 
+def _measure_on_cluster(
+    settings: OptionValues, out: Path | None, resume: Path | None, place: RunBackend, watcher: Any
+) -> SessionOutcome:
+    from workbench.indicators.config import SessionConfig
+    from workbench.indicators.kubernetes import cluster_session
+    from workbench.indicators.kubernetes.cluster_client import connect_cluster
+    from workbench.indicators.kubernetes.cluster_plan import read_options
+    from workbench.indicators.kubernetes.pod_inputs import parse_cluster_options
 
-def _on_cluster(given: dict[str, Any], out: Path | None, resume: Path | None, place: Place, told: Any) -> Outcome:
-    from workbench.indicators.config import session_config
-    from workbench.indicators.kubernetes import starting
-    from workbench.indicators.kubernetes.cluster import connect
-    from workbench.indicators.kubernetes.options import options_of
-    from workbench.indicators.kubernetes.planning import read_options
-
-    options = options_of(place.cluster) if resume is None else read_options(resume)
-    cluster = connect(place.context, place.confirm_context, options.namespace)
+    options = parse_cluster_options(place.cluster) if resume is None else read_options(resume)
+    cluster = connect_cluster(place.context, place.confirm_context, options.namespace)
     if resume is not None:
-        return starting.resume(resume, cluster, watcher=told)
-    return starting.start(session_config(**given), options, cluster, out=out, watcher=told, command=_command())
+        return cluster_session.resume_cluster_session(resume, cluster, watcher=watcher)
+    config = settings.build_model(SessionConfig)
+    return cluster_session.start_cluster_session(
+        config, options, cluster, out=out, watcher=watcher, command=_format_command_line()
+    )
 
 
-def _command() -> str:
+def _format_command_line() -> str:
     import shlex
     import sys
 
     return "workbench " + shlex.join(sys.argv[1:])
 
 
-def _measure(
-    given: dict[str, Any],
+def _run_session(
+    settings: OptionValues,
     out: Path | None,
     resume: Path | None,
+    place: RunBackend,
+    *,
     fetch_script: bool,
     offline: bool,
-    as_json: bool,
-    place: Place,
-) -> None:
-    import json
+) -> SessionOutcome:
+    from workbench.indicators.config import SessionConfig
+    from workbench.indicators.measurement import sessions
+    from workbench.indicators.measurement.session_progress import select_watcher
 
-    from workbench.indicators.config import session_config
-    from workbench.indicators.running import starting, telling
-    from workbench.indicators.running.progress import watcher
-    from workbench.terminal import say
-
-    with watcher() as told:
-        outcome: Outcome
+    with select_watcher() as watcher:
         if place.backend == "kubernetes":
-            outcome = _on_cluster(given, out, resume, place, told)
-        elif resume is not None:
-            outcome = starting.resume(resume, watcher=told, offline=offline)
-        else:
-            outcome = starting.start(
-                session_config(**given),
-                out=out,
-                watcher=told,
-                fetch_script=fetch_script,
-                offline=offline,
-                command=_command(),
-            )
-    say(json.dumps(telling.document(outcome), indent=1) if as_json else telling.text(outcome))
-    raise typer.Exit(130 if outcome.interrupted else 0 if outcome.compared.valid else 1)
-
-
-def _rounds(text: str) -> tuple[int, ...]:
-    from workbench.errors import ConfigError
-
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise ConfigError("not numbers of rounds", where="--rounds", found=text[:60], allowed="like 10,20,30") from None
+            return _measure_on_cluster(settings, out, resume, place, watcher)
+        if resume is not None:
+            return sessions.resume_session(resume, watcher=watcher, offline=offline)
+        return sessions.start_session(
+            settings.build_model(SessionConfig),
+            out=out,
+            watcher=watcher,
+            fetch_script=fetch_script,
+            offline=offline,
+            command=_format_command_line(),
+        )

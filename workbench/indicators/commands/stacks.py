@@ -1,131 +1,120 @@
-"""`workbench indicators stacks`: from requirements and free packages to hashed locks and environments."""
+"""`workbench indicators stacks`: solve requirements and free packages to hashed locks and environments."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from workbench.console.finish import JsonFlag, finish_command
+from workbench.console.options import FieldOption, OptionValues, Parse, take_options_from
+
 if TYPE_CHECKING:
     from workbench.indicators.stacks.environments import Environment
-    from workbench.indicators.stacks.model import StackSet
+    from workbench.indicators.stacks.stack_sets import StackSet
 
 
-def stacks(
-    free: Annotated[
-        list[str] | None,
-        typer.Option(metavar="PACKAGE", help="A package whose version varies, such as 'numpy>=1.24'. Repeatable."),
-    ] = None,
-    requirements: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Requirements that hold for every stack.")
-    ] = None,
-    decision: Annotated[
-        str | None, typer.Option(help="grid, random, latest, dates or bounds.", show_default="grid")
-    ] = None,
-    decision_type: Annotated[str | None, typer.Option(help="The old name of --decision: all (grid) or random.")] = None,
-    step: Annotated[
-        str | None,
-        typer.Option(help="minor: the newest patch of each minor; major; patch: every one.", show_default="minor"),
-    ] = None,
-    count: Annotated[
-        int | None, typer.Option(help="How many different stacks are enough.", show_default="all; random: 3")
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Start of the random numbers.", show_default="chosen and told")
-    ] = None,
-    latest: Annotated[
-        int | None,
-        typer.Option("--latest", "--limit-latest-versions", metavar="N", help="Newest steps of each free package."),
-    ] = None,
-    first: Annotated[str | None, typer.Option("--from", metavar="DAY", help="First day of --decision dates.")] = None,
-    last: Annotated[
-        str | None, typer.Option("--to", metavar="DAY", help="Last day of --decision dates.", show_default="today")
-    ] = None,
-    every: Annotated[str | None, typer.Option(help="month, quarter or year (dates).", show_default="quarter")] = None,
-    most: Annotated[int | None, typer.Option(help="Points that may be solved at most.", show_default="200")] = None,
-    exclude_newer: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DAY|TIME|never",
-            help="Use only files uploaded before it (UTC); never: no limit.",
-            show_default="the begin of today",
+def _parse_with(name: str, *, takes_flag: bool = True) -> Parse:
+    """A parser of `stack_request`, imported when a command needs it."""
+
+    def parse(value: Any, flag: str) -> Any:
+        from workbench.indicators.stacks import stack_request
+
+        parser = getattr(stack_request, name)
+        return parser(value, flag) if takes_flag else parser(value)
+
+    return parse
+
+
+parse_size_option = _parse_with("parse_size")
+
+
+@take_options_from(
+    "workbench.indicators.stacks.stack_request:StackRequest",
+    "free requirements decision decision_type step count seed latest first_day last_day every most before "
+    "python platform max_download_bytes context",
+    {
+        "free": FieldOption(kind=list[str], metavar="PACKAGE"),
+        "requirements": FieldOption(
+            kind=Path, parse=_parse_with("read_requirements", takes_flag=False), metavar="FILE"
         ),
-    ] = None,
-    python_version: Annotated[
-        str | None, typer.Option(help="Solve for this Python.", show_default="this one's")
-    ] = None,
-    platform: Annotated[
-        str | None, typer.Option(help="Solve for this platform, such as x86_64-manylinux_2_28.", show_default="this")
-    ] = None,
-    max_download: Annotated[
-        str, typer.Option(metavar="SIZE", help="Reject stacks whose download is larger, such as 500MB.")
-    ] = "2GB",
-    context: Annotated[
-        str | None, typer.Option(metavar="JSON|FILE", help="An Amun specification without its python part.")
+        "count": FieldOption(kind=int, show_default="all; random: 3"),
+        "seed": FieldOption(kind=int, show_default="random, and printed"),
+        "latest": FieldOption(kind=int, flags=("--latest", "--limit-latest-versions"), metavar="N"),
+        "first_day": FieldOption("first", ("--from",), parse=_parse_with("parse_day"), metavar="DAY"),
+        "last_day": FieldOption("last", ("--to",), parse=_parse_with("parse_day"), metavar="DAY", show_default="today"),
+        "most": FieldOption(kind=int),
+        "before": FieldOption("exclude_newer", kind=str, metavar="DAY|TIME|never", show_default="the start of today"),
+        "python": FieldOption("python_version", show_default="this one's"),
+        "platform": FieldOption(show_default="this one"),
+        "max_download_bytes": FieldOption("max_download", parse=parse_size_option, metavar="SIZE", default="2GB"),
+        "context": FieldOption(parse=_parse_with("read_context", takes_flag=False), metavar="JSON|FILE"),
+    },
+)
+def stacks(
+    settings: OptionValues,
+    decision_type: Annotated[
+        str | None, typer.Option(help="Older name of --decision, with the values all (grid) and random.")
     ] = None,
     given: Annotated[
-        Path | None, typer.Option("--in", metavar="FILE", help="Take the stacks of this file and solve nothing.")
+        Path | None, typer.Option("--in", metavar="FILE", help="Use the stacks in this file; solve nothing.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where to write.", show_default="stacks.json")
+        Path | None, typer.Option(metavar="FILE", help="Stacks file to write.", show_default="stacks.json")
     ] = None,
     stack_output: Annotated[
         str | None,
-        typer.Option(metavar="DIR|-", help="Also N/requirements.txt and N/pylock.toml; -: all locks on stdout."),
+        typer.Option(metavar="DIR|-", help="Also write N/requirements.txt and N/pylock.toml; -: all locks to stdout."),
     ] = None,
     report_output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also a report in the old tool's form.")
+        Path | None, typer.Option(metavar="FILE", help="Also write a report in Dependency Monkey's format.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the points; solve and install nothing.")] = False,
-    install: Annotated[bool, typer.Option("--install", help="Make the environments, too.")] = False,
+    install: Annotated[bool, typer.Option("--install", help="Also create the environments.")] = False,
     offline: Annotated[bool, typer.Option("--offline", help="Install from uv's cache alone.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    as_json: JsonFlag = False,
 ) -> None:
-    """Solve library stacks to locks with hashes: free packages vary, the rest follows.
+    """Solve library stacks to locks with hashes: free packages vary, all others follow.
 
-    Each point of the space is solved by uv. Points without a solution are kept with uv's reason, equal locks merged.
-    The same question with the same seed and --exclude-newer gives the same file. Only wheels are used.
+    uv solves each point of the version space. Points without a solution are listed with uv's reason; equal locks are
+    merged. The same request with the same seed and --exclude-newer gives the same file. Only wheels are used.
 
-    Exit code 0 when there is a stack, 1 when every point was rejected.
+    Exit code 0 with at least one stack, 1 when every point was rejected.
 
     Example: workbench indicators stacks --free 'numpy>=1.24' --latest 5 --install
     """
-    from workbench.indicators.stacks import request
-
-    asked = {
-        "free": tuple(free or ()) or None,
-        "requirements": None if requirements is None else request.read_requirements(requirements),
-        "decision": _decision(decision, decision_type) or (None if latest in (None, -1) else "latest"),
-        "step": step,
-        "count": count,
-        "seed": seed,
-        "latest": None if latest == -1 else latest,
-        "first_day": None if first is None else request.read_day(first, "--from"),
-        "last_day": None if last is None else request.read_day(last, "--to"),
-        "every": every,
-        "most": most,
-        "before": None if exclude_newer in (None, "never") else request.read_moment(exclude_newer, "--exclude-newer"),
-        "no_limit": True if exclude_newer == "never" else None,
-        "python": python_version,
-        "platform": platform,
-        "context": None if context is None else request.read_context(context),
-    }
-    asked = {name: value for name, value in asked.items() if value is not None}
-    wanted = _Wanted(
-        out, stack_output, report_output, dry_run, install, offline, as_json, request.size_bytes(max_download)
-    )
-    _refuse_at_odds(wanted, given, list(asked))
+    max_download_bytes = settings.pop("max_download_bytes")
+    flags = [settings.flags[name] for name in settings]
+    _complete_request(settings, decision_type)
+    output = _OutputOptions(out, stack_output, report_output, dry_run, install, offline, as_json, max_download_bytes)
+    _refuse_conflicting_options(output, given, flags)
     if given is not None:
-        _finish(_read(given), given, wanted)
+        _write_and_install(_read_stack_set(given), given, output)
     else:
-        _solve(asked, wanted)
+        _solve_and_finish(OptionValues({**settings, "max_download_bytes": max_download_bytes}, settings.flags), output)
+
+
+def _complete_request(settings: OptionValues, decision_type: str | None) -> None:
+    """Fill in what several options decide together: the decision, and whether there is a time limit."""
+    from workbench.indicators.stacks.stack_request import parse_moment
+
+    if settings.get("latest") == -1:
+        del settings["latest"]
+    decision = _merge_decision_options(settings.get("decision"), decision_type)
+    if decision or "latest" in settings:
+        settings["decision"] = decision or "latest"
+    limit = settings.pop("before", None)
+    if limit == "never":
+        settings["no_limit"] = True
+    elif limit is not None:
+        settings["before"] = parse_moment(limit, settings.flags["before"])
 
 
 @dataclass(frozen=True)
-class _Wanted:
-    """What is to become of the stacks."""
+class _OutputOptions:
+    """Where the stacks go, and whether they are installed."""
 
     out: Path | None
     stack_output: str | None
@@ -137,108 +126,109 @@ class _Wanted:
     max_download_bytes: int
 
 
-def _decision(decision: str | None, old: str | None) -> str | None:
-    from workbench.errors import ConfigError
+def _merge_decision_options(decision: str | None, decision_type: str | None) -> str | None:
+    from workbench.core.errors import ConfigError
 
     names = {"all": "grid", "random": "random"}
-    if old is None:
+    if decision_type is None:
         return decision
-    if old not in names:
-        raise ConfigError("unknown decision type", where="--decision-type", found=old[:40], allowed=names)
-    if decision not in (None, names[old]):
-        raise ConfigError("two decisions", where="--decision, --decision-type", found=f"{decision}, {old}")
-    return names[old]
+    if decision_type not in names:
+        raise ConfigError("unknown decision type", where="--decision-type", found=decision_type[:40], allowed=names)
+    if decision not in (None, names[decision_type]):
+        raise ConfigError("two decisions", where="--decision, --decision-type", found=f"{decision}, {decision_type}")
+    return names[decision_type]
 
 
-def _refuse_at_odds(wanted: _Wanted, given: Path | None, asked: list[str]) -> None:
-    from workbench.errors import ConfigError
+def _refuse_conflicting_options(output: _OutputOptions, given: Path | None, flags: list[str]) -> None:
+    from workbench.core.errors import ConfigError
 
-    if wanted.stack_output == "-" and wanted.as_json:
-        raise ConfigError("two outputs on stdout", where="--stack-output -", do="leave --json away")
-    if wanted.stack_output and "://" in wanted.stack_output:
+    if output.stack_output == "-" and output.as_json:
+        raise ConfigError("two outputs on stdout", where="--stack-output -", do="leave out --json")
+    if output.stack_output and "://" in output.stack_output:
         raise ConfigError(
             "stacks are not sent to a service",
             where="--stack-output",
             allowed="a folder, or - for stdout",
             do="measure them here: workbench indicators run",
         )
-    if given is not None and (asked or wanted.out or wanted.dry_run):
+    unfit = [*flags, *(["--out"] if output.out else []), *(["--dry-run"] if output.dry_run else [])]
+    if given is not None and unfit:
         raise ConfigError(
             "these stacks are solved already",
             where="--in",
-            found=[*asked, *(["out"] if wanted.out else []), *(["dry_run"] if wanted.dry_run else [])],
-            do="leave --in away to solve, or the other options to use the file",
+            found=unfit,
+            do="leave out --in to solve, or the other options to use the file",
         )
-    if wanted.offline and not wanted.install:
-        raise ConfigError("--offline is for --install", where="--offline", do="add --install, or leave it away")
+    if output.offline and not output.install:
+        raise ConfigError("--offline is for --install", where="--offline", do="add --install, or leave it out")
 
 
-def _read(path: Path) -> StackSet:
-    from workbench.indicators.stacks import model
+def _read_stack_set(path: Path) -> StackSet:
+    from workbench.indicators.stacks import stack_sets
 
-    return model.read(path)
+    return stack_sets.read_stack_set(path)
 
 
-def _solve(asked: dict[str, Any], wanted: _Wanted) -> None:
-    import json
+def _solve_and_finish(settings: OptionValues, output: _OutputOptions) -> NoReturn:
+    from workbench.console.terminal import show_progress_count
+    from workbench.core.errors import ConfigError
+    from workbench.indicators.stacks import stack_plan, stack_report, stack_request, stack_sets, stack_solver
 
-    from workbench.errors import ConfigError
-    from workbench.indicators.stacks import making, model, planning, request, telling
-    from workbench.progress import counter
-    from workbench.terminal import say
-
-    plan = planning.plan(request.checked(**asked, max_download_bytes=wanted.max_download_bytes))
-    if wanted.dry_run:
-        say(json.dumps(telling.plan_document(plan), indent=1) if wanted.as_json else telling.plan_text(plan))
-        return
-    with counter("solving stacks") as progress:
-        found = making.solve(plan, progress)
-    path = wanted.out or Path(model.FILE_NAME)
+    plan = stack_plan.build_stack_plan(settings.build_model(stack_request.StackRequest))
+    if output.dry_run:
+        finish_command(
+            lambda: stack_report.format_plan(plan),
+            lambda: stack_report.build_plan_document(plan),
+            as_json=output.as_json,
+        )
+    with show_progress_count("solving stacks") as progress:
+        solved = stack_solver.solve_stack_plan(plan, progress)
+    path = output.out or Path(stack_sets.FILE_NAME)
     try:
-        found.write(path)
+        solved.write(path)
     except OSError as error:
         raise ConfigError(
             "cannot write the stacks", where=path, found=error.strerror, do="choose --out FILE"
         ) from error
-    _finish(found, path, wanted)
+    _write_and_install(solved, path, output)
 
 
-def _finish(found: StackSet, path: Path, wanted: _Wanted) -> None:
-    """Tell the stacks, write what else is wanted, install."""
-    import json
+def _write_and_install(solved: StackSet, path: Path, output: _OutputOptions) -> NoReturn:
+    """Print the stacks, write the other files, install."""
+    from workbench.console.terminal import print_text
+    from workbench.indicators.stacks import stack_report
 
-    from workbench.indicators.stacks import telling
-    from workbench.terminal import say
-
-    to_stdout = wanted.stack_output == "-"
-    if not wanted.as_json:
-        say(telling.text(found) + f"\nwritten: {path}", err=to_stdout)
-    places = telling.write_folders(found, wanted.stack_output) if wanted.stack_output and not to_stdout else []
-    if wanted.report_output is not None:
-        telling.write_report(found, places, wanted.report_output)
-    made = _installed(found, wanted) if wanted.install else []
+    to_stdout = output.stack_output == "-"
+    if not output.as_json:
+        print_text(stack_report.format_stacks(solved) + f"\nwritten: {path}", err=to_stdout)
+    folders = (
+        stack_report.write_stack_folders(solved, output.stack_output) if output.stack_output and not to_stdout else []
+    )
+    if output.report_output is not None:
+        stack_report.write_stack_report(solved, folders, output.report_output)
+    installed = _install_environments(solved, output) if output.install else []
     if to_stdout:
-        say(telling.requirement_files(found))
-    if wanted.as_json:
-        document = {"written": str(path), "stacks": found.model_dump(mode="json")}
-        say(json.dumps(document | {"environments": telling.environment_documents(made, found.stacks)}, indent=1))
-    elif made:
-        say(telling.environments_text(made, found.stacks), err=to_stdout)
-    raise typer.Exit(0 if found.stacks else 1)
+        print_text(stack_report.format_requirement_files(solved))
+    if installed and not output.as_json:
+        print_text(stack_report.format_environments(installed, solved.stacks), err=to_stdout)
+    document = {
+        "written": str(path),
+        "stacks": solved.model_dump(mode="json"),
+        "environments": stack_report.build_environment_documents(installed, solved.stacks if installed else []),
+    }
+    finish_command(lambda: None, document, as_json=output.as_json, is_valid=bool(solved.stacks))
 
 
-def _installed(found: StackSet, wanted: _Wanted) -> list[Environment]:
-    from workbench.indicators.stacks import environments, telling
-    from workbench.progress import counter
-    from workbench.terminal import say
+def _install_environments(solved: StackSet, output: _OutputOptions) -> list[Environment]:
+    from workbench.console.terminal import print_text, show_progress_count
+    from workbench.indicators.stacks import environments, stack_report
 
-    environments.refuse_large(found.stacks, wanted.max_download_bytes)
-    say(telling.download_text(found.stacks), err=True)
-
-    with counter("installing") as progress:
-        return environments.install_all(
-            [(stack, 0) for stack in found.stacks],
-            offline=wanted.offline,
-            max_download_bytes=wanted.max_download_bytes,
+    environments.refuse_large_downloads(solved.stacks, output.max_download_bytes)
+    print_text(stack_report.format_download(solved.stacks), err=True)
+    with show_progress_count("installing") as progress:
+        return environments.install_environments(
+            [(stack, 0) for stack in solved.stacks],
+            offline=output.offline,
+            max_download_bytes=output.max_download_bytes,
             progress=progress,
         )

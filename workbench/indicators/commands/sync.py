@@ -1,14 +1,16 @@
-"""`workbench indicators sync`: the archive's runs brought into a database."""
+"""`workbench indicators sync`: synchronise sessions into a database."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from workbench.console.finish import JsonFlag, finish_command
+
 if TYPE_CHECKING:
-    from workbench.indicators.storage.sync import SyncReport
+    from workbench.indicators.store.archive_sync import SyncReport
 
 DatabaseOption = Annotated[
     str | None,
@@ -24,57 +26,55 @@ DatabaseOption = Annotated[
 def sync(
     folders: Annotated[list[Path], typer.Argument(metavar="FOLDER…", help="Sessions, or folders of sessions.")],
     database: DatabaseOption = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit code 1 when any document failed.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit code 1 if any document failed.")] = False,
+    as_json: JsonFlag = False,
 ) -> None:
-    """Bring every run of these sessions into typed tables; once more, and nothing changes.
+    """Insert all runs of these sessions into typed tables; repeating it changes nothing.
 
-    The archive stays the truth: delete the database and sync again, and every question has the same answer. A damaged
-    document, or a run that is there with another content, is named, counted and left out.
+    The archive is the source: a deleted database can be rebuilt from it, with the same answers. Damaged documents,
+    and runs that exist with other content, are reported and skipped.
 
-    Runs that were kept before anybody declared their indicator get their typed values now. A session that waits for
-    its cluster is left out until it was collected.
+    Runs whose indicator was declared only later get their typed values now. Sessions that wait for their cluster are
+    skipped until they are collected.
 
-    Exit code 0 when something was brought in, was there, or waits; 1 when nothing could be (with --strict: when
-    anything failed).
+    Exit code 0 if runs were inserted, existed or are waited for; 1 if all failed (with --strict: if any failed).
 
     Example: workbench indicators sync data/runs/indicators
     """
-    from workbench.indicators.storage.database import open_database, refuse_password
-    from workbench.indicators.storage.sync import sync as bring
-    from workbench.progress import counter
+    from workbench.console.terminal import show_progress_count
+    from workbench.indicators.store.archive_sync import sync_sessions
+    from workbench.indicators.store.sql_database import open_database, refuse_password
 
     refuse_password(database)
-    with open_database(database) as opened, counter("runs") as progress:
-        report = bring(folders, opened, progress=progress)
+    with open_database(database) as opened, show_progress_count("runs") as progress:
+        report = sync_sessions(folders, opened, progress=progress)
         place = opened.place
-    if as_json:
-        _print_json(report, place)
-    else:
-        _print(report, place)
-    raise typer.Exit(int(report.failed > 0 and (strict or not report.synced + report.skipped)))
+    finish_command(
+        lambda: _print_sync_report(report, place),
+        lambda: _build_sync_document(report, place),
+        as_json=as_json,
+        is_valid=not report.failed or (not strict and report.synced + report.skipped > 0),
+    )
 
 
-def _print_json(report: SyncReport, place: str) -> None:
-    import json
-
+def _build_sync_document(report: SyncReport, place: str) -> dict[str, Any]:
     counts = {name: getattr(report, name) for name in ("processed", "synced", "skipped", "failed", "waiting", "typed")}
     reasons = [{"path": str(path), "reason": reason} for path, reason in report.reasons]
-    typer.echo(json.dumps(counts | {"database": place, "reasons": reasons, "notes": report.notes}))
+    return counts | {"database": place, "reasons": reasons, "notes": report.notes}
 
 
-def _print(report: SyncReport, place: str) -> None:
-    from workbench.terminal import say
+def _print_sync_report(report: SyncReport, place: str) -> None:
+    from workbench.console.terminal import print_text
 
     for path, reason in report.reasons[:20]:
-        say(f"failed: {path}\n        {reason}")
+        print_text(f"failed: {path}\n        {reason}")
     if report.failed > 20:
-        say(f"        … and {report.failed - 20} more")
+        print_text(f"        … and {report.failed - 20} more")
     for note in report.notes:
-        say(f"note: {note}")
+        print_text(f"note: {note}")
     if report.typed:
-        say(f"{report.typed} that were there have got their typed values")
-    say(
-        f"{report.processed} documents: {report.synced} brought in, {report.skipped} were there, {report.failed} failed"
+        print_text(f"{report.typed} existing runs got their typed values")
+    print_text(
+        f"{report.processed} documents: {report.synced} inserted, {report.skipped} existed, {report.failed} failed"
         f"\ndatabase: {place}\nnext: workbench indicators show sessions"
     )

@@ -1,1 +1,1 @@
-"""A session on a Kubernetes cluster: manifests, submit, collect; each works alone."""
+"""Run a session on a Kubernetes cluster: plan, submit, collect; each step works alone."""

@@ -42,17 +42,17 @@ _CLONE_NEWUSER = 0x10000000
 _CLONE_NEWNET = 0x40000000
 _ALLOCATION_ERRORS = (b"MemoryError", b"std::bad_alloc", b"Cannot allocate memory")
 _FOR_GPUS = ("LD_LIBRARY_PATH", "NVIDIA_", "CUDA_")
-_MOST_FLAGS = 1000
+_MAX_FLAGS = 1000
 
 
 def main(arguments: list[str]) -> int:
     """Make the round that this pod's index stands for; the folders are bundle, environments, scratch."""
     bundle, environments, scratch = map(Path, arguments)
     plan = json.loads((bundle / "plan.json").read_text(encoding="utf-8"))
-    return Round(plan, bundle, environments, scratch).run()
+    return Round(plan, bundle, environments, scratch).run_all()
 
 
-class Teller:
+class RecordWriter:
     """Documents on stdout, as signed lines: `@workbench KIND ID NUMBER/COUNT TEXT SIGNATURE@`."""
 
     def __init__(self, key: bytes, number: int) -> None:
@@ -61,20 +61,22 @@ class Teller:
         # Of this attempt: parts of two pods that made the same round must never be put together.
         self._attempt = secrets.token_hex(4)
 
-    def begin(self, what: object) -> None:
+    def begin_document(self, what: object) -> None:
         """It is being made now: should the pod die, this says with what."""
-        self._line("begin", what, "0/0", "-")
+        self._write_line("begin", what, "0/0", "-")
 
-    def tell(self, what: object, document: dict[str, Any]) -> None:
+    def write_document(self, what: object, document: dict[str, Any]) -> None:
         """A document: its parts, then how long it must be and its digest."""
         packed = zlib.compress(json.dumps(document).encode())
         text = base64.b64encode(packed).decode()
         parts = [text[at : at + LINE_CHARACTERS] for at in range(0, len(text), LINE_CHARACTERS)]
         for number, part in enumerate(parts):
-            self._line("part", what, f"{number}/{len(parts)}", part)
-        self._line("end", what, f"{len(parts)}/{len(parts)}", f"{len(packed)}:{hashlib.sha256(packed).hexdigest()}")
+            self._write_line("part", what, f"{number}/{len(parts)}", part)
+        self._write_line(
+            "end", what, f"{len(parts)}/{len(parts)}", f"{len(packed)}:{hashlib.sha256(packed).hexdigest()}"
+        )
 
-    def _line(self, kind: str, what: object, count: str, text: str) -> None:
+    def _write_line(self, kind: str, what: object, count: str, text: str) -> None:
         body = f"{kind} {self._number}.{what}.{self._attempt} {count} {text}"
         signature = hmac.new(self._key, body.encode(), hashlib.sha256).hexdigest()[:32]
         left = f"@workbench {body} {signature}@\n".encode()
@@ -89,34 +91,34 @@ class Round:
         key = bytes.fromhex(os.environ.pop(KEY_VARIABLE))
         self.plan, self.bundle, self.environments, self.scratch = plan, bundle, environments, scratch
         self.number = plan["rounds"][int(os.environ[INDEX_VARIABLE])]
-        self.teller = Teller(key, self.number)
+        self.teller = RecordWriter(key, self.number)
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         self.isolation = dict(plan["isolation"])
-        self._leave_the_network()
-        protect()
+        self._leave_network()
+        protect_process()
         allowed = sorted(os.sched_getaffinity(0))
         # As many cores as were asked for: they are this pod's alone. More: everybody's, and pinning would collide.
         self.cpus = allowed[-plan["threads"] :] if len(allowed) <= plan["cpus"] else []
-        self.wakeup = _wakeup()
+        self.wakeup = _open_child_signal()
 
-    def run(self) -> int:
+    def run_all(self) -> int:
         """Make the round. Scripts may fail as they like: this ends well when each has been tried."""
         name = f"order-{self.number // ROUNDS_A_FILE}.json"
         order = json.loads((self.bundle / name).read_text(encoding="utf-8"))[str(self.number)]
-        own = {**facts(), "cpus": self.cpus, "isolation": self.isolation}
-        self.teller.tell("pod", own)
+        own = {**read_machine_facts(), "cpus": self.cpus, "isolation": self.isolation}
+        self.teller.write_document("pod", own)
         for position, case, arm in order:
-            self.teller.begin(position)
-            before = pressure()
-            ended = self._ended(self.plan["cases"][case], self.plan["arms"][arm])
+            self.teller.begin_document(position)
+            before = read_pressure()
+            ended = self._run_to_end(self.plan["cases"][case], self.plan["arms"][arm])
             told = {"case": self.plan["cases"][case]["label"], "arm": self.plan["arms"][arm]["name"]}
-            self.teller.tell(position, {**told, **ended, "before": before, "after": pressure()})
+            self.teller.write_document(position, {**told, **ended, "before": before, "after": read_pressure()})
         # Once more: a log that grew too large has lost its beginning.
-        self.teller.tell("pod", own)
-        self.teller.tell("done", {"runs": len(order)})
+        self.teller.write_document("pod", own)
+        self.teller.write_document("done", {"runs": len(order)})
         return 0
 
-    def _leave_the_network(self) -> None:
+    def _leave_network(self) -> None:
         refused = leave_network()
         self.isolation["network"] = "not isolated" if refused else "isolated"
         if refused:
@@ -124,19 +126,19 @@ class Round:
         else:
             self.isolation.pop("network reason", None)
 
-    def _ended(self, case: dict[str, Any], arm: dict[str, Any]) -> dict[str, Any]:
+    def _run_to_end(self, case: dict[str, Any], arm: dict[str, Any]) -> dict[str, Any]:
         folder = Path(tempfile.mkdtemp(dir=self.scratch))
-        ended: dict[str, Any] = {"outcome": "not started", "started_at": _now(), "isolation": self.isolation}
+        ended: dict[str, Any] = {"outcome": "not started", "started_at": _format_now(), "isolation": self.isolation}
         try:
             python = self.environments / str(arm["environment"]) / "bin" / "python"
-            return {**ended, **self._watched(folder, case, str(python))}
+            return {**ended, **self._watch_process(folder, case, str(python))}
         except (OSError, subprocess.SubprocessError) as error:
-            return {**ended, "detail": str(error)[:300], "ended_at": _now()}
+            return {**ended, "detail": str(error)[:300], "ended_at": _format_now()}
         finally:
-            _sweep()
-            _removed(folder)
+            _kill_leftovers()
+            _remove_folder(folder)
 
-    def _watched(self, folder: Path, case: dict[str, Any], python: str) -> dict[str, Any]:
+    def _watch_process(self, folder: Path, case: dict[str, Any], python: str) -> dict[str, Any]:
         work, home = folder / "work", folder / "home"
         (home / "tmp").mkdir(parents=True)
         for name, key in case["sources"].items():
@@ -153,23 +155,23 @@ class Round:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            preexec_fn=self._limit,
+            preexec_fn=self._apply_limits,
         )
         outputs = Outputs(process, self.plan["stdout_bytes"], self.plan["stderr_bytes"])
         try:
-            ended_by = outputs.watch(begin_s + self.plan["timeout_s"], self.wakeup)
+            ended_by = outputs.watch_until(begin_s + self.plan["timeout_s"], self.wakeup)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = status
-        duration_s, ended_at = time.monotonic() - begin_s, _now()
-        left_behind = _sweep()
-        outputs.drain()
+        duration_s, ended_at = time.monotonic() - begin_s, _format_now()
+        left_behind = _kill_leftovers()
+        outputs.drain_pipes()
         usage = {name: getattr(used, name) for name in dir(used) if name.startswith("ru_")}
         if not ended_by and outputs.stdout_bytes > outputs.most:
             ended_by = "too long"
-        outcome, detail = self._outcome(ended_by, status, usage, bytes(outputs.stderr[-4096:]))
+        outcome, detail = self._classify_end(ended_by, status, usage, bytes(outputs.stderr[-4096:]))
         # An output that is too long is never a document: its beginning is enough.
         stdout = outputs.stdout[: 1 << 16] if outcome == "too long" else outputs.stdout
         return {
@@ -186,24 +188,24 @@ class Round:
             "left_behind": left_behind,
         }
 
-    def _limit(self) -> None:
+    def _apply_limits(self) -> None:
         """Between fork and exec."""
         if self.cpus:
             os.sched_setaffinity(0, self.cpus)
         for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         limits = self.plan["limits"]
-        _limited(resource.RLIMIT_CORE, 0)
-        _limited(resource.RLIMIT_FSIZE, limits["file_bytes"])
-        _limited(resource.RLIMIT_NOFILE, limits["open_files"])
-        _limited(resource.RLIMIT_NPROC, limits["processes"])
+        _set_limit(resource.RLIMIT_CORE, 0)
+        _set_limit(resource.RLIMIT_FSIZE, limits["file_bytes"])
+        _set_limit(resource.RLIMIT_NOFILE, limits["open_files"])
+        _set_limit(resource.RLIMIT_NPROC, limits["processes"])
         # A second between the signal that tells and the one that cannot be ignored.
-        _limited(resource.RLIMIT_CPU, limits["cpu_s"], limits["cpu_s"] + 1)
+        _set_limit(resource.RLIMIT_CPU, limits["cpu_s"], limits["cpu_s"] + 1)
         if limits["memory_bytes"]:
             # Below the pod's own limit, at which the kernel would kill this process, too, and with it the round.
-            _limited(resource.RLIMIT_DATA, limits["memory_bytes"])
+            _set_limit(resource.RLIMIT_DATA, limits["memory_bytes"])
 
-    def _outcome(self, ended_by: str, status: int, usage: dict[str, float], tail: bytes) -> tuple[str, str]:
+    def _classify_end(self, ended_by: str, status: int, usage: dict[str, float], tail: bytes) -> tuple[str, str]:
         cpu_s = self.plan["limits"]["cpu_s"]
         if ended_by == "timeout":
             return "timeout", f"killed after {self.plan['timeout_s']:g} s"
@@ -226,17 +228,17 @@ class Round:
 class Outputs:
     """What a run prints: stdout up to a size, the end of stderr."""
 
-    def __init__(self, process: subprocess.Popen[bytes], most: int, most_stderr: int) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], max_stdout_bytes: int, max_stderr_bytes: int) -> None:
         assert process.stdout is not None
         assert process.stderr is not None
         self._process = process
         self._pipes = {process.stdout.fileno(): process.stdout, process.stderr.fileno(): process.stderr}
-        self.most, self._most_stderr = most, most_stderr
+        self.most, self._most_stderr = max_stdout_bytes, max_stderr_bytes
         self.stdout, self.stderr, self.stdout_bytes = bytearray(), bytearray(), 0
         for descriptor in self._pipes:
             os.set_blocking(descriptor, False)
 
-    def watch(self, until_s: float, wakeup: int) -> str:
+    def watch_until(self, until_s: float, wakeup: int) -> str:
         """Until the process has ended (empty), or the reason to kill it; its output may end before, or go on after."""
         # Left to be waited for: until then nobody else can get its number, nor its group's.
         while os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
@@ -250,22 +252,22 @@ class Outputs:
                 poll.register(descriptor, select.POLLIN)
             for descriptor, _ in poll.poll(math.ceil(left_s * 1000)):
                 if descriptor in self._pipes:
-                    self._read(descriptor)
+                    self._read_output(descriptor)
                 else:
                     with contextlib.suppress(BlockingIOError):
                         os.read(wakeup, 4096)
         return ""
 
-    def drain(self) -> None:
+    def drain_pipes(self) -> None:
         """What is still in the pipes: all that could write is dead."""
         for descriptor in list(self._pipes):
-            while self._read(descriptor):
+            while self._read_output(descriptor):
                 pass
         for pipe in (self._process.stdout, self._process.stderr):
             if pipe is not None:
                 pipe.close()
 
-    def _read(self, descriptor: int) -> bool:
+    def _read_output(self, descriptor: int) -> bool:
         try:
             chunk = os.read(descriptor, 1 << 16)
         except BlockingIOError:
@@ -283,7 +285,7 @@ class Outputs:
         return True
 
 
-def protect() -> None:
+def protect_process() -> None:
     """Nobody of the same user may read this process's memory, environment or descriptors; orphans come to it."""
     libc = ctypes.CDLL(None, use_errno=True)
     for option, value in ((_PR_SET_DUMPABLE, 0), (_PR_SET_CHILD_SUBREAPER, 1)):
@@ -299,7 +301,7 @@ def leave_network() -> str:
         # Tried in a child first: half of it done would leave this process without a user.
         told = b""
         try:
-            _unshared()
+            _unshare_namespaces()
         except BaseException as error:  # noqa: BLE001 - the child must end here
             told = str(error).encode()[:200] or b"refused"
         os.write(writer, told)
@@ -309,11 +311,11 @@ def leave_network() -> str:
         refused = file.read().decode("utf-8", "replace")
     os.waitpid(pid, 0)
     if not refused:
-        _unshared()
+        _unshare_namespaces()
     return refused
 
 
-def _unshared() -> None:
+def _unshare_namespaces() -> None:
     user, group = os.geteuid(), os.getegid()
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(ctypes.c_int(_CLONE_NEWNET | (_CLONE_NEWUSER if user else 0))):
@@ -325,14 +327,14 @@ def _unshared() -> None:
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
 
 
-def _limited(kind: int, soft: int, hard: int | None = None) -> None:
+def _set_limit(kind: int, soft: int, hard: int | None = None) -> None:
     _, most = resource.getrlimit(kind)
     wanted = soft if hard is None else hard
     allowed = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
     resource.setrlimit(kind, (min(soft, allowed), allowed))
 
 
-def _wakeup() -> int:
+def _open_child_signal() -> int:
     """A descriptor that becomes readable when a child ends."""
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
@@ -342,7 +344,7 @@ def _wakeup() -> int:
     return reader
 
 
-def _sweep() -> int:
+def _kill_leftovers() -> int:
     """Kill all that a run has left behind; how many. Descendants become children of this process as parents die."""
     killed, until_s = 0, time.monotonic() + 1.0
     while time.monotonic() < until_s:
@@ -353,14 +355,14 @@ def _sweep() -> int:
         if pid:
             killed += os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
             continue
-        for found in _children():
+        for found in _list_children():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(found, signal.SIGKILL)
         time.sleep(0.001)
     return killed
 
 
-def _removed(folder: Path) -> None:
+def _remove_folder(folder: Path) -> None:
     try:
         shutil.rmtree(folder, ignore_errors=True)
     except RecursionError:
@@ -369,7 +371,7 @@ def _removed(folder: Path) -> None:
             subprocess.run(["/bin/rm", "-rf", str(folder)], check=False, timeout=60, stderr=subprocess.DEVNULL)  # noqa: S603
 
 
-def _children() -> list[int]:
+def _list_children() -> list[int]:
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, IndexError):
@@ -380,26 +382,26 @@ def _children() -> list[int]:
     return found
 
 
-def facts() -> dict[str, Any]:
+def read_machine_facts() -> dict[str, Any]:
     """The machine under the pod, as far as it decides what is fast; nothing that names it."""
-    cpu = _fields(Path("/proc/cpuinfo"))
-    memory = _fields(Path("/proc/meminfo")).get("memtotal", "0").split()[0]
+    cpu = _parse_fields(Path("/proc/cpuinfo"))
+    memory = _parse_fields(Path("/proc/meminfo")).get("memtotal", "0").split()[0]
     return {
         "cpu_model": cpu.get("model name") or platform.processor() or platform.machine(),
-        "cpu_family": _whole(cpu.get("cpu family")),
-        "cpu_model_number": _whole(cpu.get("model")),
-        "cpu_flags": sorted(set((cpu.get("flags") or cpu.get("features") or "").split()))[:_MOST_FLAGS],
+        "cpu_family": _parse_whole_number(cpu.get("cpu family")),
+        "cpu_model_number": _parse_whole_number(cpu.get("model")),
+        "cpu_flags": sorted(set((cpu.get("flags") or cpu.get("features") or "").split()))[:_MAX_FLAGS],
         "cores": os.cpu_count() or 1,
         "memory_bytes": int(memory) * 1024,
-        "accelerators": _accelerators(),
+        "accelerators": _list_accelerators(),
         "machine": platform.machine(),
         "kernel": platform.release(),
         "python": platform.python_version(),
-        "os_release": _os_release(),
+        "os_release": _read_os_release(),
     }
 
 
-def _fields(path: Path) -> dict[str, str]:
+def _parse_fields(path: Path) -> dict[str, str]:
     """`name: value` lines up to the first empty one, names in small letters."""
     found: dict[str, str] = {}
     with contextlib.suppress(OSError):
@@ -411,11 +413,11 @@ def _fields(path: Path) -> dict[str, str]:
     return found
 
 
-def _whole(text: str | None) -> int | None:
+def _parse_whole_number(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdigit() else None
 
 
-def _accelerators() -> list[str]:
+def _list_accelerators() -> list[str]:
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return []
@@ -426,7 +428,7 @@ def _accelerators() -> list[str]:
     return []
 
 
-def _os_release() -> dict[str, str]:
+def _read_os_release() -> dict[str, str]:
     found = {}
     with contextlib.suppress(OSError):
         for line in Path("/etc/os-release").read_text(errors="replace").splitlines():
@@ -436,7 +438,7 @@ def _os_release() -> dict[str, str]:
     return found
 
 
-def pressure() -> dict[str, float | None]:
+def read_pressure() -> dict[str, float | None]:
     """How busy the machine is now; null where it does not tell."""
     found: dict[str, float | None] = dict.fromkeys(("load_1m", "steal_s", "cpu_some_avg10", "memory_some_avg10"))
     with contextlib.suppress(OSError):
@@ -451,7 +453,7 @@ def pressure() -> dict[str, float | None]:
     return found
 
 
-def _now() -> str:
+def _format_now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="microseconds")  # noqa: UP017 - Python 3.9
 
 

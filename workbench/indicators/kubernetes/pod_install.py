@@ -25,24 +25,24 @@ def main(arguments: list[str]) -> int:
     for number, wanted in enumerate(plan["environments"]):
         folder, stack = environments / str(number), wanted["stack"]
         if version != wanted["python"]:
-            return _failed(
+            return _report_failure(
                 f"the image has Python {version}, but {stack} is for {wanted['python']}: give another --image"
             )
         if (folder / "complete").exists():
             continue
-        _say(f"environment {number + 1} of {len(plan['environments'])}: {stack}")
-        told = _made(folder, bundle / wanted["lock"])
+        _print_line(f"environment {number + 1} of {len(plan['environments'])}: {stack}")
+        told = _make_environment(folder, bundle / wanted["lock"])
         if told:
-            return _failed(f"{stack} cannot be installed: {told}")
-        found = _installed(folder)
+            return _report_failure(f"{stack} cannot be installed: {told}")
+        found = _list_package_versions(folder)
         # Versions are pip's to check, by the hashes: an index and a wheel may spell one differently.
         if set(found) != set(wanted["packages"]):
-            return _failed(f"{stack}: something else was installed than the lock says: {found}")
+            return _report_failure(f"{stack}: something else was installed than the lock says: {found}")
         (folder / "complete").write_text("")
     return 0
 
 
-def _made(folder: Path, lock: Path) -> str:
+def _make_environment(folder: Path, lock: Path) -> str:
     """Why an environment could not be made; empty when it was."""
     shutil.rmtree(folder, ignore_errors=True)
     python = str(folder / "bin" / "python")
@@ -63,21 +63,21 @@ def _made(folder: Path, lock: Path) -> str:
     return ""
 
 
-def _installed(folder: Path) -> dict[str, str]:
+def _list_package_versions(folder: Path) -> dict[str, str]:
     places = [str(path) for path in folder.glob("lib/python*/site-packages")]
-    return {_plain(str(one.metadata["Name"])): one.version for one in metadata.distributions(path=places)}
+    return {_normalise_name(str(one.metadata["Name"])): one.version for one in metadata.distributions(path=places)}
 
 
-def _plain(name: str) -> str:
+def _normalise_name(name: str) -> str:
     return "-".join(part for part in name.lower().replace("_", "-").replace(".", "-").split("-") if part)
 
 
-def _failed(text: str) -> int:
-    _say(text)
+def _report_failure(text: str) -> int:
+    _print_line(text)
     return 1
 
 
-def _say(text: str) -> None:
+def _print_line(text: str) -> None:
     # The last lines of an init container that failed become its termination message, which is what people see.
     sys.stderr.write(f"workbench: {text}\n")
 

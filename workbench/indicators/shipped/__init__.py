@@ -1,1 +1,1 @@
-"""The indicators that come with the workbench: one fixed definition each, the same in every framework."""
+"""Shipped indicators: one fixed definition each, the same in every framework."""

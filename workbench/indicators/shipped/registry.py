@@ -1,4 +1,4 @@
-"""An indicator by its name: a shipped one, one of the old contract, or a user's own."""
+"""Load an indicator by name: a shipped one, one of Thoth's, or a user's own class."""
 
 from __future__ import annotations
 
@@ -11,12 +11,24 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from workbench.errors import ConfigError
-from workbench.indicators import legacy
-from workbench.indicators.contract import Case, Indicator
-from workbench.indicators.shipped.arrays import Argsort, Conv1d, Conv2d, Matmul, Sort, Ufunc
-from workbench.indicators.shipped.frames import GroupBy, Join, ReadCsv, ReadParquet
-from workbench.indicators.shipped.interpreter import Hello, ImportTime, ScalarLoop
+from workbench.core.errors import ConfigError
+from workbench.indicators.compat_thoth import thoth_indicators
+from workbench.indicators.contract.indicator import Case, Indicator
+from workbench.indicators.shipped.indicator_classes import (
+    Argsort,
+    Conv1d,
+    Conv2d,
+    GroupBy,
+    Hello,
+    ImportTime,
+    Join,
+    Matmul,
+    ReadCsv,
+    ReadParquet,
+    ScalarLoop,
+    Sort,
+    Ufunc,
+)
 
 _SHIPPED: tuple[type[Indicator], ...] = (
     Matmul,
@@ -35,12 +47,12 @@ _SHIPPED: tuple[type[Indicator], ...] = (
 )
 
 
-def shipped() -> tuple[type[Indicator], ...]:
+def list_shipped_indicators() -> tuple[type[Indicator], ...]:
     """The indicators that come with the workbench."""
     return _SHIPPED
 
 
-def indicator_named(name: str) -> type[Indicator]:
+def load_indicator(name: str) -> type[Indicator]:
     """The indicator that a user means.
 
     Parameters
@@ -57,26 +69,26 @@ def indicator_named(name: str) -> type[Indicator]:
 
     Examples
     --------
-    >>> indicator_named("group-by").__name__, indicator_named("PiMatmul").__name__
+    >>> load_indicator("group-by").__name__, load_indicator("PiMatmul").__name__
     ('GroupBy', 'PiMatmul')
     """
     source, _, wanted = (
         name.rpartition(":") if ":" in name else (name, "", "") if name.endswith(".py") else ("", "", "")
     )
     if source:
-        return _declared_in(_imported(source, name), wanted, name)
-    known = {_plain(one.__name__): one for one in (*_SHIPPED, *legacy.MODELS)}
+        return _find_declared_class(_import_module(source, name), wanted, name)
+    known = {_fold_name(one.__name__): one for one in (*_SHIPPED, *thoth_indicators.MODELS)}
     with contextlib.suppress(KeyError):
-        return known[_plain(name)]
+        return known[_fold_name(name)]
     raise ConfigError(
         "no indicator of this name",
         where="indicator",
         found=name[:80],
-        allowed=f"{', '.join(one.__name__ for one in (*_SHIPPED, *legacy.MODELS))}; module:Class; file.py:Class",
+        allowed=[*(one.__name__ for one in (*_SHIPPED, *thoth_indicators.MODELS)), "module:Class", "file.py:Class"],
     )
 
 
-def case_of(text: str) -> Case:
+def parse_case(text: str) -> Case:
     """The case that a user wrote: `NAME` or `NAME:parameter=value,parameter=value`.
 
     Raises
@@ -86,18 +98,18 @@ def case_of(text: str) -> Case:
 
     Examples
     --------
-    >>> case_of("matmul:framework=torch,n=256").label
+    >>> parse_case("matmul:framework=torch,n=256").label
     'Matmul[framework=torch,n=256]'
-    >>> case_of("sort").label
+    >>> parse_case("sort").label
     'Sort'
     """
     name, _, rest = text.rpartition(":") if "=" in text.rpartition(":")[2] else (text, "", "")
     if not name:
         raise ConfigError("no indicator is named", where=text[:80], allowed="NAME or NAME:parameter=value,…")
-    return Case.of(indicator_named(name), dict(_pairs(rest, text)))
+    return Case.from_parameters(load_indicator(name), dict(_parse_pairs(rest, text)))
 
 
-def _pairs(text: str, where: str) -> Iterator[tuple[str, Any]]:
+def _parse_pairs(text: str, where: str) -> Iterator[tuple[str, Any]]:
     seen = set()
     for part in filter(None, text.split(",")):
         key, equals, value = part.partition("=")
@@ -110,19 +122,19 @@ def _pairs(text: str, where: str) -> Iterator[tuple[str, Any]]:
         yield key, value.strip()
 
 
-def _plain(name: str) -> str:
+def _fold_name(name: str) -> str:
     return name.lower().replace("-", "").replace("_", "")
 
 
-def _imported(source: str, name: str) -> ModuleType:
+def _import_module(source: str, name: str) -> ModuleType:
     try:
-        return _from_file(Path(source)) if source.endswith(".py") else importlib.import_module(source)
+        return _import_file(Path(source)) if source.endswith(".py") else importlib.import_module(source)
     except Exception as error:
         told = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         raise ConfigError("cannot be imported", where=name[:120], found=told) from error
 
 
-def _from_file(path: Path) -> ModuleType:
+def _import_file(path: Path) -> ModuleType:
     """Run a file as a module of its own name, with its folder importable meanwhile."""
     if not path.is_file():
         raise FileNotFoundError("no such file")
@@ -143,7 +155,7 @@ def _from_file(path: Path) -> ModuleType:
     return module
 
 
-def _declared_in(module: ModuleType, wanted: str, name: str) -> type[Indicator]:
+def _find_declared_class(module: ModuleType, wanted: str, name: str) -> type[Indicator]:
     found = {
         key: value
         for key, value in vars(module).items()

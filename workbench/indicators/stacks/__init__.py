@@ -1,1 +1,1 @@
-"""Stacks: from requirements and free packages to hashed locks, and the environments they become."""
+"""Stacks: from requirements and free packages to hashed locks and their environments."""

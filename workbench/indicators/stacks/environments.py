@@ -1,4 +1,4 @@
-"""A stack installed: one virtual environment a lock, made once, kept in the user's cache, checked when used again.
+"""Environments of stacks: one virtual environment per lock, cached and checked before reuse.
 
 `ROOT/KEY` is the stack's environment, `ROOT/KEY.1` a separate copy from the same lock. A marker file is written last:
 a folder without one was not finished, and is made anew. Two processes that want the same one wait for each other.
@@ -19,13 +19,14 @@ from typing import Any
 
 from packaging.version import Version
 
-from workbench import files, runs
-from workbench.errors import ConfigError, RunFailedError
-from workbench.indicators.stacks import filling, inside, tool
-from workbench.indicators.stacks.model import Stack
-from workbench.indicators.stacks.request import decimal_size
-from workbench.indicators.stacks.sources import Sources, configured
-from workbench.indicators.stacks.target import this_platform
+from workbench.core import files
+from workbench.core.errors import ConfigError, RunFailedError
+from workbench.core.paths import cache_folder
+from workbench.indicators.stacks import environment_files, uv_tool
+from workbench.indicators.stacks.stack_request import format_size
+from workbench.indicators.stacks.stack_sets import Stack
+from workbench.indicators.stacks.target_platform import this_platform
+from workbench.indicators.stacks.uv_tool import Sources, load_sources
 
 FORMAT_VERSION = 1
 MARKER = "workbench.json"
@@ -55,12 +56,12 @@ class Environment:
     compile_s: float
 
 
-def default_root() -> Path:
+def default_environment_root() -> Path:
     """Where environments lie: below the user's cache, never in the checkout."""
-    return runs.cache_folder() / "indicators" / "environments"
+    return cache_folder() / "indicators" / "environments"
 
 
-def environment(
+def ensure_environment(
     stack: Stack,
     root: Path | None = None,
     *,
@@ -92,19 +93,19 @@ def environment(
     RunFailedError
         It could not be installed; nothing is left that looks finished.
 
-    Does not show whether somebody changed a file in it since: see `inside.altered`.
+    Later changes of its files are not detected here: see `environment_files`.
     """
     if stack.platform != this_platform():
         raise ConfigError(
             "a stack for another platform", where=stack.name, found=stack.platform, allowed=this_platform()
         )
-    folder = (root or default_root()).absolute() / (f"{stack.key}.{copy}" if copy else stack.key)
-    with _only_maker(folder) as lock:
-        found = _existing(folder, stack, copy)
-        return found or _make(folder, stack, copy, sources or configured(), offline, lock)
+    folder = (root or default_environment_root()).absolute() / (f"{stack.key}.{copy}" if copy else stack.key)
+    with _lock_folder(folder) as lock:
+        found = _load_existing_environment(folder, stack, copy)
+        return found or _make_environment(folder, stack, copy, sources or load_sources(), offline, lock)
 
 
-def install_all(
+def install_environments(
     stacks: Sequence[tuple[Stack, int]],
     root: Path | None = None,
     *,
@@ -119,12 +120,13 @@ def install_all(
     ConfigError
         A stack's known download is above the limit; nothing is installed then.
     """
-    refuse_large([stack for stack, _ in stacks], max_download_bytes)
-    sources = configured()
+    refuse_large_downloads([stack for stack, _ in stacks], max_download_bytes)
+    sources = load_sources()
     found: list[Environment] = []
     with ThreadPoolExecutor(AT_ONCE) as pool:
         waiting = [
-            pool.submit(environment, stack, root, copy=copy, offline=offline, sources=sources) for stack, copy in stacks
+            pool.submit(ensure_environment, stack, root, copy=copy, offline=offline, sources=sources)
+            for stack, copy in stacks
         ]
         try:
             for one in waiting:
@@ -137,7 +139,7 @@ def install_all(
     return found
 
 
-def refuse_large(stacks: Sequence[Stack], most_bytes: int) -> None:
+def refuse_large_downloads(stacks: Sequence[Stack], max_bytes: int) -> None:
     """Refuse stacks whose known download is above a limit, all of them by name.
 
     Raises
@@ -146,19 +148,19 @@ def refuse_large(stacks: Sequence[Stack], most_bytes: int) -> None:
         There are such stacks.
     """
     sizes = {stack.name: sum(package.download_bytes or 0 for package in stack.packages) for stack in stacks}
-    large = [f"{name}: {decimal_size(size)}" for name, size in sizes.items() if size > most_bytes]
+    large = [f"{name}: {format_size(size)}" for name, size in sizes.items() if size > max_bytes]
     if large:
         raise ConfigError(
             "the download is too large",
             where="; ".join(large),
-            allowed=f"up to {decimal_size(most_bytes)} a stack",
+            allowed=f"up to {format_size(max_bytes)} a stack",
             do="raise it with --max-download, such as --max-download 5GB",
         )
 
 
 @contextlib.contextmanager
-def _only_maker(folder: Path) -> Iterator[int]:
-    """Nobody else makes this folder meanwhile; the system lets go of the lock when its last holder dies.
+def _lock_folder(folder: Path) -> Iterator[int]:
+    """Lock the creation of this folder; the kernel releases the lock when its last holder exits.
 
     The open file goes on to uv: were this process killed, its uv would still be writing for a while.
     """
@@ -181,25 +183,28 @@ def _only_maker(folder: Path) -> Iterator[int]:
         os.close(handle)
 
 
-def _existing(folder: Path, stack: Stack, copy: int) -> Environment | None:
+def _load_existing_environment(folder: Path, stack: Stack, copy: int) -> Environment | None:
     """A finished environment that still is what was made; null when there is none."""
     try:
         marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))
         if marker["format_version"] != FORMAT_VERSION or marker["key"] != stack.key:
             return None
-        if not inside.python(folder).exists() or inside.record_digest(folder) != marker["record_sha256"]:
+        if (
+            not environment_files.interpreter_path(folder).exists()
+            or environment_files.compute_record_digest(folder) != marker["record_sha256"]
+        ):
             return None
-        if inside.altered(folder, deep=False):
+        if environment_files.find_altered_files(folder, deep=False):
             return None
-        return _environment(folder, stack, copy, marker, made=False)
+        return _build_environment(folder, stack, copy, marker, made=False)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _environment(folder: Path, stack: Stack, copy: int, marker: dict[str, Any], *, made: bool) -> Environment:
+def _build_environment(folder: Path, stack: Stack, copy: int, marker: dict[str, Any], *, made: bool) -> Environment:
     return Environment(
         folder=folder,
-        python=inside.python(folder),
+        python=environment_files.interpreter_path(folder),
         key=stack.key,
         copy=copy,
         python_version=str(marker["python_version"]),
@@ -211,38 +216,40 @@ def _environment(folder: Path, stack: Stack, copy: int, marker: dict[str, Any], 
     )
 
 
-def _make(folder: Path, stack: Stack, copy: int, sources: Sources, offline: bool, holding: int) -> Environment:
-    _clear(folder)
+def _make_environment(
+    folder: Path, stack: Stack, copy: int, sources: Sources, offline: bool, holding: int
+) -> Environment:
+    _clear_folder(folder)
     begun = time.perf_counter()
     try:
-        filling.venv(folder, stack, holding)
+        environment_files.create_venv(folder, stack, holding)
         lock = files.write_text(folder / LOCK, stack.lock)
-        filling.install(folder, stack, lock, sources, offline=offline, holding=holding)
-        installed = inside.versions(folder)
-        if {name: Version(text) for name, text in installed.items()} != _wanted(stack):
+        environment_files.install_packages(folder, stack, lock, sources, offline=offline, lock_descriptor=holding)
+        installed = environment_files.list_installed_versions(folder)
+        if {name: Version(text) for name, text in installed.items()} != _list_expected_versions(stack):
             raise RunFailedError(
-                "something else was installed than the lock says", where=stack.name, found=_told(installed)
+                "something else was installed than the lock says", where=stack.name, found=_format_versions(installed)
             )
         make_s = time.perf_counter() - begun
-        filling.compile_all(folder)
+        environment_files.compile_bytecode(folder)
     except BaseException:
-        _clear(folder)
+        _clear_folder(folder)
         raise
     marker = {
         "format_version": FORMAT_VERSION,
         "key": stack.key,
-        "python_version": inside.python_version(folder),
+        "python_version": environment_files.read_python_version(folder),
         "installed": installed,
-        "record_sha256": inside.record_digest(folder),
-        "uv_version": tool.version(),
+        "record_sha256": environment_files.compute_record_digest(folder),
+        "uv_version": uv_tool.read_uv_version(),
         "make_s": round(make_s, 3),
         "compile_s": round(time.perf_counter() - begun - make_s, 3),
     }
     files.write_text(folder / MARKER, json.dumps(marker, indent=1) + "\n")
-    return _environment(folder, stack, copy, marker, made=True)
+    return _build_environment(folder, stack, copy, marker, made=True)
 
 
-def _clear(folder: Path) -> None:
+def _clear_folder(folder: Path) -> None:
     if folder.is_symlink() or folder.is_file():
         folder.unlink()
     elif folder.exists():
@@ -251,9 +258,9 @@ def _clear(folder: Path) -> None:
         shutil.rmtree(folder)
 
 
-def _wanted(stack: Stack) -> dict[str, Version]:
+def _list_expected_versions(stack: Stack) -> dict[str, Version]:
     return {name: Version(text) for name, text in stack.versions.items()}
 
 
-def _told(installed: dict[str, str]) -> str:
+def _format_versions(installed: dict[str, str]) -> str:
     return ", ".join(f"{name} {version}" for name, version in sorted(installed.items()))[:500] or "nothing"

@@ -1,4 +1,4 @@
-"""`workbench lore dump`: the inputs of chosen operators of a query, written so that they can be replayed."""
+"""`workbench lore dump`: write the inputs of chosen operators of a query, so that they can be replayed."""
 
 from __future__ import annotations
 
@@ -7,152 +7,157 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from workbench.lore.commands import options
+from workbench.console.finish import JsonFlag, print_json
+from workbench.console.options import FieldOption, OptionValues, take_options_from
+from workbench.lore.commands import lore_options
 
 if TYPE_CHECKING:
-    from workbench.lore.dumping import Dumped
+    from workbench.lore.config import DumpSettings
+    from workbench.lore.dumps.operator_dump import DumpResult
 
 
+def _parse_masks(texts: list[str], flag: str) -> dict[str, str]:
+    from workbench.lore.config import parse_settings
+
+    return parse_settings(texts, where=flag, allowed="COLUMN=hash or COLUMN=null")
+
+
+def _parse_columns(text: str, flag: str) -> dict[int, list[str]] | list[str]:
+    """`a,b` for all inputs, `0:a,b;1:c` by input."""
+    from workbench.core.errors import ConfigError
+
+    if ":" not in text:
+        return _split_names(text)
+    columns: dict[int, list[str]] = {}
+    for part in text.split(";"):
+        number, _, names = part.partition(":")
+        if not number.strip().isdigit():
+            raise ConfigError("not columns of an input", where=flag, found=part[:100], allowed="a,b or 0:a,b;1:c")
+        columns[int(number)] = _split_names(names)
+    return columns
+
+
+def _split_names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+@take_options_from(
+    "workbench.lore.config:DumpSettings",
+    "source ids path failed sql view data conf master driver_memory tagged max_bytes batch_rows columns mask"
+    " keep_output_rows mode non_strict",
+    {
+        "ids": FieldOption(
+            kind=str, default=None, show_default=False, help="Operators and partitions: 1[0 2 5-9], 4[*]."
+        ),
+        "path": FieldOption(default=None, show_default=False, help="New folder, or a URL that Hadoop knows."),
+        "max_bytes": FieldOption(kind=str, help="Stop above this size of one operator's dump: 512m, 2g."),
+        "batch_rows": FieldOption(min=1),
+        "columns": FieldOption(
+            kind=str,
+            default=None,
+            parse=_parse_columns,
+            help="Keep only these columns, where the operator allows: a,b or 0:a,b;1:c by input.",
+        ),
+        "mask": FieldOption(
+            kind=list[str], metavar="COLUMN=hash|null", parse=_parse_masks, help="Hide a column's values; repeat."
+        ),
+        "keep_output_rows": FieldOption(min=0),
+    },
+    defaults="model",
+)
 def dump(
-    source: options.Source = None,
-    ids: Annotated[
-        str | None, typer.Option("--ids", help="Operators and partitions: 1[0 2 5-9], 4[*].", show_default=False)
-    ] = None,
-    path: Annotated[
-        str | None, typer.Option("--path", help="New folder, or a URL that Hadoop knows.", show_default=False)
-    ] = None,
+    given: OptionValues,
+    source: lore_options.Source = None,
     failed: Annotated[
         bool, typer.Option("--failed", help="The query fails: find the operator that does, and dump its inputs.")
     ] = False,
-    sql: options.Sql = None,
-    view: options.Views = None,
-    data: options.Data = None,
-    conf: options.Confs = None,
-    master: options.Master = "local[*]",
-    driver_memory: options.Memory = "4g",
+    sql: lore_options.Sql = None,
+    view: lore_options.Views = None,
+    data: lore_options.Data = None,
+    conf: lore_options.Confs = None,
+    master: lore_options.Master = "local[*]",
+    driver_memory: lore_options.Memory = "4g",
     tagged: Annotated[
-        Path | None, typer.Option(help="Plan that `lore tag --out` kept; refuse when it has changed.")
+        Path | None, typer.Option(help="Plan kept by `lore tag --out`; the dump is refused when it has changed.")
     ] = None,
-    max_bytes: Annotated[
-        str | None, typer.Option(help="Stop above this size of one operator's dump: 512m, 2g.")
-    ] = None,
-    batch_rows: Annotated[int, typer.Option(help="Rows of one file at most.", min=1)] = 1_000_000,
-    columns: Annotated[
-        str | None, typer.Option(help="Keep only these columns, where the operator allows: a,b or 0:a,b;1:c by input.")
-    ] = None,
-    mask: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN=hash|null", help="Hide a column's values; repeat.")
-    ] = None,
-    keep_output_rows: Annotated[
-        int, typer.Option(help="Keep the output when it has at most so many rows, to show what differs.", min=0)
-    ] = 100_000,
-    mode: Annotated[str, typer.Option(help="post-hoc (after the run) or inline (during it).")] = "post-hoc",
     non_strict: Annotated[
         bool, typer.Option("--non-strict", help="Leave out what cannot be dumped, and list it.")
     ] = False,
-    as_json: options.Json = False,
+    as_json: JsonFlag = False,
 ) -> None:
-    """Write the inputs of operators, their plan without its origin, and the fingerprint of what they give.
+    """Write the inputs of operators, their plan without its origin, and the fingerprint of their output.
 
-    Ids come from `workbench lore tag` of the same query and settings. The keys spark.rapids.sql.lore.* given by --conf
-    hold, too; options win. Exit code 2 when something is refused, with --non-strict when nothing at all was dumped.
+    Ids come from `workbench lore tag` of the same query and settings. Keys spark.rapids.sql.lore.* in --conf count,
+    too; options override them. Exit code 2 when something is refused, with --non-strict when nothing was dumped.
 
     Example: workbench lore dump query.sql --data tables/ --ids '9[0]' --path dumps/q
     """
-    import json
-
     from workbench import lore
-    from workbench.errors import ConfigError
-    from workbench.lore import config, failing, session
-    from workbench.lore.queries import failures_told, query
-    from workbench.terminal import say
+    from workbench.console.terminal import print_text
+    from workbench.lore import config
+    from workbench.lore.spark_bridge import replay_session
+    from workbench.lore.spark_bridge.query_sources import load_query, report_spark_errors
 
-    asked = query(source, sql, view or [], data)
-    confs = options.pairs(conf, where="--conf")
-    settings = config.from_session(
-        lambda key, default: confs.get(key, default),
-        ids=ids,
-        path=path,
-        max_bytes=max_bytes,
-        batch_rows=batch_rows,
-        columns=_columns(columns),
-        mask=options.pairs(mask, where="--mask", allowed="COLUMN=hash or COLUMN=null") or None,
-        keep_output_rows=keep_output_rows,
-        mode=mode,
-        strict=False if non_strict else None,
-    )
-    if failed:
-        failing.require_unchosen(ids=ids, tagged=tagged, mode=settings.mode)
-    elif not settings.ids:
-        raise ConfigError("no operator is chosen", where="--ids", allowed="1[0 2 5-9], 4[*]", do="workbench lore tag")
-    expected = _tagged(tagged) if tagged is not None else None
+    query = load_query(source, sql, view or [], data)
+    confs = lore_options.parse_setting_flags(conf, "--conf")
+    if non_strict:
+        given["strict"] = False
+    settings = config.settings_from_session(lambda key, default: confs.get(key, default), **given)
+    _check_choice(settings, failed=failed, ids=given.get("ids"), tagged=tagged)
+    expected = _read_tagged_plan(tagged) if tagged is not None else None
     started = {"spark.driver.memory": driver_memory, **confs}
     if settings.mode == "inline":
-        from workbench.lore import inline
+        from workbench.lore.jvm.inline_capture import enable_inline
 
-        started = inline.enable(started, say=lambda line: say(line, err=True))
-    with session.fresh(master=master, settings=started, filtered=False) as spark, failures_told():
-        found = lore.dump_with(asked.frame(spark), settings, tagged=expected, failed=failed)
+        started = enable_inline(started, say=lambda line: print_text(line, err=True))
+    with replay_session.fresh_session(master=master, settings=started, filtered=False) as spark, report_spark_errors():
+        result = lore.dump_with_settings(query.to_frame(spark), settings, tagged=expected, failed=failed)
     if as_json:
-        typer.echo(json.dumps({"folders": found.folders, "refused": found.refused, "warnings": found.warnings}))
+        print_json({"folders": result.folders, "refused": result.refused, "warnings": result.warnings})
     else:
-        _told(found)
-    if not found.folders:
+        _print_result(result)
+    if not result.folders:
         raise typer.Exit(2)
 
 
-def _told(found: Dumped) -> None:
-    """What was dumped where, what not, and how to go on."""
+def _check_choice(settings: DumpSettings, *, failed: bool, ids: object, tagged: Path | None) -> None:
+    from workbench.core.errors import ConfigError
+    from workbench.lore.dumps.query_dumps import check_nothing_chosen
+
+    if failed:
+        check_nothing_chosen(ids=ids, tagged=tagged, mode=settings.mode)
+    elif not settings.ids:
+        raise ConfigError("no operator is chosen", where="--ids", allowed="1[0 2 5-9], 4[*]", do="workbench lore tag")
+
+
+def _print_result(found: DumpResult) -> None:
     import shlex
 
-    from workbench.terminal import say
+    from workbench.console.terminal import print_text
 
     for lore_id, folder in found.folders.items():
-        say(f"loreId {lore_id}: {folder}")
+        print_text(f"loreId {lore_id}: {folder}")
     for warning in found.warnings:
-        say(f"note: {warning}")
+        print_text(f"note: {warning}")
     for lore_id, reason in found.refused.items():
-        say(f"left out, loreId {lore_id}: {reason}", err=True)
+        print_text(f"left out, loreId {lore_id}: {reason}", err=True)
     if found.folders:
         first = next(iter(found.folders.values())).removeprefix("file:")
-        say(f"\nreplay it: workbench lore replay {shlex.quote(first)}")
+        print_text(f"\nreplay it: workbench lore replay {shlex.quote(first)}")
 
 
-def _tagged(path: Path) -> dict[str, Any]:
-    """What `lore tag --out` kept.
+def _read_tagged_plan(path: Path) -> dict[str, Any]:
+    """The plan that `lore tag --out` wrote.
 
     Raises
     ------
     InputError
-        It is no such file.
+        The file cannot be read or holds no plan.
     """
-    import json
+    from workbench.core.data_files import read_json_file
+    from workbench.core.errors import InputError
 
-    from workbench.errors import InputError
-
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError("cannot be read", where=f"--tagged {path}", found=str(error)[:200]) from error
+    document = read_json_file(path, noun="tagged plan", do="workbench lore tag QUERY --out FILE")
     if not isinstance(document, dict) or not isinstance(document.get("shape"), str):
         raise InputError("not a tagged plan", where=f"--tagged {path}", do="workbench lore tag QUERY --out FILE")
     return document
-
-
-def _columns(text: str | None) -> dict[int, list[str]] | list[str] | None:
-    """`a,b` for all inputs, `0:a,b;1:c` by input."""
-    from workbench.errors import ConfigError
-
-    if text is None:
-        return None
-    if ":" not in text:
-        return [name.strip() for name in text.split(",") if name.strip()]
-    found: dict[int, list[str]] = {}
-    for part in text.split(";"):
-        number, _, names = part.partition(":")
-        if not number.strip().isdigit():
-            raise ConfigError(
-                "not columns of an input", where="--columns", found=part[:100], allowed="a,b or 0:a,b;1:c"
-            )
-        found[int(number)] = [name.strip() for name in names.split(",") if name.strip()]
-    return found

@@ -1,4 +1,4 @@
-"""`workbench lore inspect`: what is in a dump, ours or the GPU plugin's, without Spark and without a GPU."""
+"""`workbench lore inspect`: contents of a dump, ours or the GPU plugin's, without Spark and without a GPU."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from workbench.console.finish import JsonFlag, finish_command
+
 if TYPE_CHECKING:
-    from workbench.lore.inspection.inspecting import Inspection
+    from workbench.lore.dump_reader.dump_inspection import Inspection
 
 
 def inspect(
@@ -18,42 +20,39 @@ def inspect(
         int, typer.Option(help="Rows of each input whose values are looked at; 0 for none.", min=0)
     ] = 1_000_000,
     top: Annotated[int, typer.Option(help="Rows of each table to print.", min=1, max=1000)] = 12,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")
-    ] = False,
+    as_json: JsonFlag = False,
 ) -> None:
-    """Say what a dump holds: operator, inputs, partitions and their skew, columns and their values.
+    """Show the contents of a dump: operator, inputs, partitions and their skew, columns and their values.
 
-    Reads dumps of the RAPIDS accelerator, too. Starts no JVM and unpickles nothing, so that a dump of anybody may be
-    looked into. Exit code 1 when something is damaged or never loaded.
+    Reads dumps of the RAPIDS accelerator, too. It starts no JVM and unpickles nothing, so it is safe on dumps that you
+    do not trust. Exit code 1 when something is damaged or never loaded.
 
     Example: workbench lore inspect dump/loreId-7
     """
-    from workbench.lore.inspection import text
-    from workbench.lore.inspection.inspecting import inspect as inspected
-    from workbench.terminal import say
+    from workbench.lore.dump_reader import inspection_text
+    from workbench.lore.dump_reader.dump_inspection import inspect_dumps
 
-    found = inspected(path, most_rows=rows)
+    inspection = inspect_dumps(path, max_rows=rows)
     if out is not None:
-        _write(found, path, out, rows)
-    if as_json:
-        import json
-
-        typer.echo(json.dumps(text.document(found) | {"out": str(out) if out else None}, indent=2))
-    else:
-        say(text.text_of(found, limit=top))
-        if out is not None:
-            say(f"\ntables: {out}")
-    raise typer.Exit(1 if found.faults else 0)
+        _write_run(inspection, path, out, rows)
+    finish_command(
+        lambda: inspection_text.format_inspection(inspection, limit=top),
+        lambda: inspection_text.build_document(inspection) | {"out": str(out) if out else None},
+        as_json=as_json,
+        is_valid=not inspection.faults,
+        written=[] if out is None else [out],
+    )
 
 
-def _write(found: Inspection, path: Path, out: Path, rows: int) -> None:
-    from workbench import runs
-    from workbench.lore.inspection import tables
+def _write_run(found: Inspection, path: Path, out: Path, rows: int) -> None:
+    from workbench.lore import tables
+    from workbench.runs import run_folder
 
     settings = {"path": str(path), "rows": rows}
-    run = runs.start("lore", folder=out, title="Inspection", config=settings, command="workbench lore inspect")
-    for declared in tables.ALL:
+    run = run_folder.start_run(
+        "lore", folder=out, title="Inspection", config=settings, command="workbench lore inspect"
+    )
+    for declared in tables.INSPECTION_TABLES:
         run.write_table(declared, getattr(found, declared.name))
     run.add_input(path, digest=False)
     run.conclude("invalid" if found.faults else "valid", found.faults, found.answer)

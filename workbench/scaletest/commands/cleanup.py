@@ -1,156 +1,145 @@
-"""`workbench scaletest cleanup`: delete exactly what a run made, and look that nothing is left."""
+"""`workbench scaletest cleanup`: delete the objects of a run, or list the runs that left objects."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from workbench.console.finish import JsonFlag
+from workbench.scaletest.commands import ClusterOption, ConfirmOption, ContextOption, KubeconfigOption
+
 if TYPE_CHECKING:
-    from workbench.scaletest.cleanup import Cleaned
-    from workbench.scaletest.connection import Connection, Target
-    from workbench.scaletest.safety.recording import RunRecord
+    from workbench.scaletest.cluster_api.connection import Connection, Target
+    from workbench.scaletest.safety.cleanup_record import RunRecord
+    from workbench.scaletest.safety.run_cleanup import CleanupResult
 
 
 def cleanup(
     run: Annotated[str | None, typer.Argument(metavar="RUN", help="The run's id, such as st-1f2e3d4c.")] = None,
-    show: Annotated[bool, typer.Option("--list", help="Show the runs whose record is in the cluster.")] = False,
-    context: Annotated[str | None, typer.Option(metavar="NAME", help="Context of the kubeconfig.")] = None,
-    kubeconfig: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The kubeconfig.", show_default="$KUBECONFIG, or the usual place"),
-    ] = None,
-    cluster: Annotated[
-        str | None, typer.Option(metavar="NAME", help="A local cluster of the workbench instead.")
-    ] = None,
+    show: Annotated[bool, typer.Option("--list", help="List the runs that have a record in the cluster.")] = False,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+    cluster: ClusterOption = None,
     namespace: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Where to look. Repeatable.", show_default="all that are labelled for tests"),
+        typer.Option(metavar="NAME", help="Namespace to search. Repeatable.", show_default="all labelled for tests"),
     ] = None,
-    confirm: Annotated[
-        str | None, typer.Option(metavar="FINGERPRINT", help="The cluster's fingerprint, on first use.")
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON document on stdout, and nothing else there.")
-    ] = False,
+    confirm: ConfirmOption = None,
+    as_json: JsonFlag = False,
 ) -> None:
-    """Delete a run's objects, in batches, from the record that the run left in the cluster; verify that none is left.
+    """Delete a run's objects in batches, by the record that the run left in the cluster, and verify that none is left.
 
-    Nothing else is touched: objects are found by the run's label, in namespaces labelled for tests. Again is no harm.
-    On a local cluster (--cluster) it is done as its administrator.
+    Only objects with the run's label are deleted, and only in namespaces labelled for tests. It is safe to repeat. On a
+    local cluster (--cluster) it runs as the administrator.
 
-    Exit code 1 when something is left, which is told.
+    Exit code 1 when objects are left; they are listed.
 
     Example: workbench scaletest cleanup st-1f2e3d4c --cluster local
     """
     import asyncio
 
-    from workbench.errors import ConfigError
-    from workbench.scaletest.safety import targets
-    from workbench.terminal import say
+    from workbench.console.finish import finish_command
+    from workbench.core.errors import ConfigError
+    from workbench.scaletest.safety import confirmation
 
     if (run is None) != show:
         raise ConfigError("give a run's id, or --list", where="RUN", do="workbench scaletest cleanup --list")
-    # On a local cluster as its administrator: the measuring identity may do what the latest setup was for, no more.
-    target = targets.needed(targets.chosen(context, kubeconfig, cluster, administrator=True))
+    # The measuring identity of a local cluster only has the rights of the latest setup.
+    target = confirmation.require_target(confirmation.find_target(context, kubeconfig, cluster, administrator=True))
     if run is None:
-        records = asyncio.run(_listed(target, namespace or [], confirm))
-        say(_json([_record(one) for one in records]) if as_json else _table(records))
-        return
-    found = asyncio.run(_cleaned(target, run, namespace or [], confirm))
-    say(_json(found.document()) if as_json else _text(found))
-    if not found.complete:
-        raise typer.Exit(1)
+        records = asyncio.run(_list_run_records(target, namespace or [], confirm))
+        documents = [
+            {
+                "run": record.run,
+                "scenario": record.scenario,
+                "created_at": record.created_at,
+                "namespaces": record.namespaces,
+                "kinds": [str(kind) for kind in record.kinds],
+            }
+            for record in records
+        ]
+        finish_command(_format_record_table(records), documents, as_json=as_json)
+    result = asyncio.run(_clean_up_run(target, run, namespace or [], confirm))
+    finish_command(_format_cleanup(result), result.to_dict(), as_json=as_json, is_valid=result.complete)
 
 
-async def _listed(target: Target, namespaces: list[str], confirm: str | None) -> list[RunRecord]:
-    from workbench.scaletest.connection import Connection
-    from workbench.scaletest.safety import recording, targets
+async def _list_run_records(target: Target, namespaces: list[str], confirm: str | None) -> list[RunRecord]:
+    from workbench.scaletest.cluster_api.connection import Connection
+    from workbench.scaletest.safety import cleanup_record, confirmation
 
-    async with Connection(target, most=4) as api:
-        await targets.confirmed_facts(api, None, confirm)
-        return await recording.known_runs(api, await _spaces(api, namespaces))
+    async with Connection(target, max_connections=4) as api:
+        await confirmation.confirm_interactively(api, None, confirm)
+        return await cleanup_record.list_run_records(api, await _find_namespaces(api, namespaces))
 
 
-async def _cleaned(target: Target, run: str, namespaces: list[str], confirm: str | None) -> Cleaned:
-    from workbench import progress
-    from workbench.scaletest import cleanup as cleaning
-    from workbench.scaletest.connection import Connection
-    from workbench.scaletest.safety import targets
+async def _clean_up_run(target: Target, run: str, namespaces: list[str], confirm: str | None) -> CleanupResult:
+    from workbench.console import terminal
+    from workbench.scaletest.cluster_api.connection import Connection
+    from workbench.scaletest.safety import confirmation, run_cleanup
 
-    async with Connection(target, most=4) as api:
-        await targets.confirmed_facts(api, None, confirm)
-        spaces = await _spaces(api, namespaces)
-        with progress.counter(f"cleanup of {run}") as told:
-            return await cleaning.clean_known(
-                api, run, spaces, lambda now: told(max(now.total - now.left, 0), max(now.total, 1))
+    async with Connection(target, max_connections=4) as api:
+        await confirmation.confirm_interactively(api, None, confirm)
+        searched = await _find_namespaces(api, namespaces)
+        with terminal.show_progress_count(f"cleanup of {run}") as show_count:
+            return await run_cleanup.delete_recorded_run(
+                api,
+                run,
+                searched,
+                lambda progress: show_count(max(progress.total - progress.left, 0), max(progress.total, 1)),
             )
 
 
-async def _spaces(api: Connection, given: list[str]) -> tuple[str, ...]:
-    from workbench.errors import ConfigError
-    from workbench.scaletest.connection import ApiError
-    from workbench.scaletest.safety import recording
+async def _find_namespaces(api: Connection, given: list[str]) -> tuple[str, ...]:
+    from workbench.core.errors import ConfigError
+    from workbench.scaletest.cluster_api.connection import ApiError
+    from workbench.scaletest.safety import cleanup_record
 
     if given:
         return tuple(given)
     try:
-        found = await recording.spaces(api)
+        labelled = await cleanup_record.list_test_namespaces(api)
     except ApiError as error:
         if error.status != 403:
             raise
         raise ConfigError(
-            "this identity may not list namespaces",
+            "no right to list namespaces",
             where="--namespace",
             do="name the run's namespaces, such as --namespace workbench-scaletest; or use an administrator's context",
         ) from None
-    if not found:
+    if not labelled:
         raise ConfigError("no namespace of this cluster is labelled for tests", where="--namespace", do="name one")
-    return found
+    return labelled
 
 
-def _json(document: Any) -> str:
-    import json
+def _format_record_table(records: list[RunRecord]) -> str:
+    from workbench.console.tables import format_table
 
-    return json.dumps(document, indent=1)
-
-
-def _record(one: RunRecord) -> dict[str, Any]:
-    return {
-        "run": one.run,
-        "scenario": one.scenario,
-        "created_at": one.created_at,
-        "namespaces": list(one.namespaces),
-        "kinds": [str(kind) for kind in one.kinds],
-    }
-
-
-def _table(records: list[RunRecord]) -> str:
     if not records:
-        return "no run has left a record in these namespaces"
-    rows = [f"{one.run}  {one.created_at}  {one.scenario:<24}  {', '.join(one.namespaces)}" for one in records]
-    return "\n".join(rows)
+        return "no run has a record in these namespaces"
+    rows = [(record.run, record.created_at, record.scenario, ", ".join(record.namespaces)) for record in records]
+    return "\n".join(format_table(rows))
 
 
-def _text(found: Cleaned) -> str:
-    lines = [f"namespace {one} is not there" for one in found.gone]
-    lines += [f"namespace {one} may not be looked at: what is left there is NOT KNOWN" for one in found.unseen]
-    if found.unseen:
+def _format_cleanup(result: CleanupResult) -> str:
+    lines = [_format_counts(result), *(f"namespace {name} does not exist" for name in result.gone)]
+    lines += [f"namespace {name}: no right to look, so what is left there is UNKNOWN" for name in result.unseen]
+    if result.unseen:
         lines.append("do: clean up as an administrator")
-    return "\n".join([_counted(found), *lines])
+    return "\n".join(lines)
 
 
-def _counted(found: Cleaned) -> str:
-    if not found.found:
-        places = ", ".join(one for one in found.namespaces if one not in (*found.gone, *found.unseen))
-        return f"nothing of {found.run} is in {places}: cleaned up already, or another cluster's run"
-    total = sum(found.found.values())
-    lines = [f"{count:>8,}  {place}" for place, count in found.found.items()]
-    if not found.left:
-        return "\n".join([*lines, f"{total:,} objects of {found.run} deleted in {found.duration_s:.1f} s, 0 left"])
-    left = sum(found.left.values())
-    lines.append(f"{left:,} of {total:,} objects of {found.run} are LEFT after {found.duration_s:.0f} s:")
-    for place, count in found.left.items():
-        lines.append(f"{count:>8,}  {place}: {', '.join(found.examples[place])}{' …' if count > 5 else ''}")
-    return "\n".join([*lines, "do: see what holds them (finalizers, a controller that is down), and run this again"])
+def _format_counts(result: CleanupResult) -> str:
+    if not result.found:
+        searched = ", ".join(name for name in result.namespaces if name not in (*result.gone, *result.unseen))
+        return f"no objects of {result.run} in {searched}: already cleaned up, or the run was on another cluster"
+    total = sum(result.found.values())
+    lines = [f"{count:>8,}  {place}" for place, count in result.found.items()]
+    if not result.left:
+        return "\n".join([*lines, f"{total:,} objects of {result.run} deleted in {result.duration_s:.1f} s, 0 left"])
+    left = sum(result.left.values())
+    lines.append(f"{left:,} of {total:,} objects of {result.run} are LEFT after {result.duration_s:.0f} s:")
+    for place, count in result.left.items():
+        lines.append(f"{count:>8,}  {place}: {', '.join(result.examples[place])}{' …' if count > 5 else ''}")
+    lines.append("do: look for what blocks deletion (finalizers, a controller that is down), and run cleanup again")
+    return "\n".join(lines)

@@ -1,13 +1,14 @@
-"""`workbench scaletest cluster`: a real control plane on this machine, built once, up in seconds."""
+"""`workbench scaletest cluster`: build, start, show and stop a local control plane."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from workbench.commands import group
+from workbench.console.command_groups import build_group
+from workbench.console.finish import JsonFlag
 
 FIRST_STEPS = """\
   workbench scaletest cluster build     once, about ten minutes
@@ -15,9 +16,8 @@ FIRST_STEPS = """\
   workbench scaletest cluster down
 """
 
-app = group("A real control plane on this machine; only its nodes are simulated.", first_steps=FIRST_STEPS)
-Name = Annotated[str, typer.Option("--name", metavar="NAME", help="Which local cluster.")]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, and nothing else there.")]
+app = build_group("A real control plane on this machine; only its nodes are simulated.", first_steps=FIRST_STEPS)
+NameOption = Annotated[str, typer.Option("--name", metavar="NAME", help="Name of the local cluster.")]
 
 
 @app.command(epilog="\b\nExample:\n  workbench scaletest cluster build")
@@ -33,19 +33,21 @@ def build(
     """
     from typing import cast, get_args
 
-    from workbench import progress
-    from workbench.errors import ConfigError
-    from workbench.scaletest.localcluster import building
-    from workbench.terminal import say
+    from workbench.console import terminal
+    from workbench.console.terminal import print_text
+    from workbench.core.errors import ConfigError
+    from workbench.scaletest.local_cluster import program_builds
 
-    parts = tuple(only or building.PARTS)
-    if wrong := [part for part in parts if part not in get_args(building.Part)]:
-        raise ConfigError("no such part", where="--only", found=wrong, allowed=building.PARTS)
-    made = building.build(
-        cast("tuple[building.Part, ...]", parts), tell=lambda line: say(line, err=True), progress=progress.counter
+    parts = tuple(only or program_builds.PARTS)
+    if unknown := [part for part in parts if part not in get_args(program_builds.Part)]:
+        raise ConfigError("unknown part", where="--only", found=unknown, allowed=program_builds.PARTS)
+    folders = program_builds.build_parts(
+        cast("tuple[program_builds.Part, ...]", parts),
+        tell=lambda line: print_text(line, err=True),
+        progress=terminal.show_progress_count,
     )
-    for part, folder in made.items():
-        say(f"{part:5} {folder}")
+    for part, folder in folders.items():
+        print_text(f"{part:5} {folder}")
 
 
 @app.command(
@@ -55,86 +57,89 @@ def build(
     "  workbench scaletest cluster up --client-limit controller-manager=200:400"
 )
 def up(
-    name: Name = "local",
+    name: NameOption = "local",
     nodes: Annotated[
         list[int] | None,
         typer.Option(metavar="N", help="Simulated nodes; with --gpus repeatable, pair by pair.", show_default="200"),
     ] = None,
-    gpus: Annotated[list[int] | None, typer.Option(metavar="N", help="GPUs of each.", show_default="8")] = None,
+    gpus: Annotated[list[int] | None, typer.Option(metavar="N", help="GPUs of each node.", show_default="8")] = None,
     scheduler: Annotated[
-        str, typer.Option(help="default, or kai: KAI beside it, and pods choose by their schedulerName.")
+        str, typer.Option(help="default, or kai: KAI runs beside it; pods choose by their schedulerName.")
     ] = "default",
     client_limit: Annotated[
         list[str] | None,
         typer.Option(
             metavar="COMPONENT=QPS[:BURST]",
-            help="Requests a second that a component may send, such as controller-manager=200:400. Repeatable.",
+            help="Requests per second that a component may send, such as controller-manager=200:400. Repeatable.",
             show_default="Kubernetes' own",
         ),
     ] = None,
     api_arg: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A further argument of the API server. Repeatable.")
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Another argument of the API server. Repeatable.")
     ] = None,
     binaries: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Folder with the programs.", show_default="$WORKBENCH_CLUSTER_BINARIES"),
     ] = None,
     provider: Annotated[
-        str | None, typer.Option(help="kwokctl, folder, built or path.", show_default="the first that is there")
+        str | None, typer.Option(help="kwokctl, folder, built or path.", show_default="the first that is available")
     ] = None,
     folder: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where its data goes.", show_default="your cache")
+        Path | None, typer.Option(metavar="DIR", help="Folder of the cluster's data.", show_default="your cache")
     ] = None,
-    as_json: Json = False,
+    as_json: JsonFlag = False,
 ) -> None:
-    """Bring a cluster up: an API server, etcd, the controllers, a scheduler, and simulated GPU nodes.
+    """Start a cluster: API server, etcd, controllers, a scheduler, and simulated GPU nodes.
 
-    It listens on this machine only. One of this name that is up already is given back when the settings agree.
+    It listens on this machine only. A running cluster of this name is reused if it has the same settings.
     """
-    from typing import cast, get_args
+    from workbench.console.finish import finish_command
+    from workbench.console.terminal import print_text
+    from workbench.scaletest.local_cluster import cluster_lifecycle, cluster_record, cluster_status, program_providers
 
-    from workbench.errors import ConfigError
-    from workbench.scaletest.localcluster import binaries as found
-    from workbench.scaletest.localcluster import cluster, reporting, settings
-    from workbench.terminal import say
-
-    for where, value, kind in (
-        ("--scheduler", scheduler, settings.Scheduler),
-        ("--provider", provider, found.Provider),
-    ):
-        if value is not None and value not in get_args(kind):
-            raise ConfigError("no such choice", where=where, found=value, allowed=get_args(kind))
-    with reporting.ended_by_signals():
-        made = cluster.up(
+    with cluster_status.raise_on_signals():
+        cluster = cluster_lifecycle.start_cluster(
             name,
-            pools=settings.checked_pools(nodes or [200], gpus or [8] * len(nodes or [200])),
-            scheduler=cast("settings.Scheduler", scheduler),
-            client_limits=settings.parsed_limits(client_limit or []),
-            api_arguments=settings.parsed_arguments(api_arg or []),
+            pools=cluster_record.parse_pools(nodes or [200], gpus or [8] * len(nodes or [200])),
+            scheduler=_check_choice("--scheduler", scheduler, cluster_record.Scheduler),
+            client_limits=cluster_record.parse_client_limits(client_limit or []),
+            api_arguments=cluster_record.parse_api_arguments(api_arg or []),
             programs=binaries,
-            provider=cast("found.Provider | None", provider),
+            provider=None if provider is None else _check_choice("--provider", provider, program_providers.Provider),
             folder=folder,
-            tell=lambda line: say(line, err=True),
+            tell=lambda line: print_text(line, err=True),
         )
-    say(reporting.as_json(made) if as_json else reporting.as_text(made))
+    finish_command(
+        lambda: cluster_status.format_new_cluster(cluster),
+        lambda: cluster_status.format_new_cluster_json(cluster),
+        as_json=as_json,
+    )
+
+
+def _check_choice(flag: str, value: str, choices: Any) -> Any:
+    from typing import get_args
+
+    from workbench.core.errors import ConfigError
+
+    if value not in get_args(choices):
+        raise ConfigError("unknown choice", where=flag, found=value, allowed=get_args(choices))
+    return value
 
 
 @app.command(epilog="\b\nExample:\n  workbench scaletest cluster status --json")
-def status(name: Name = "local", as_json: Json = False) -> None:
-    """Show each process of a cluster and how it is, and the nodes; exit code 1 when something is wrong."""
-    from workbench.scaletest.localcluster import reporting
-    from workbench.terminal import say
+def status(name: NameOption = "local", as_json: JsonFlag = False) -> None:
+    """Show the processes and nodes of a cluster; exit code 1 when one is unhealthy."""
+    from workbench.console.finish import finish_command
+    from workbench.scaletest.local_cluster import cluster_status
 
-    found = reporting.status(name)
-    say(found.as_json() if as_json else found.as_text())
-    if not found.well:
-        raise typer.Exit(1)
+    found = cluster_status.read_cluster_status(name)
+    finish_command(found.format_text, found.to_dict, as_json=as_json, is_valid=found.is_healthy)
 
 
 @app.command(epilog="\b\nExample:\n  workbench scaletest cluster down")
-def down(name: Name = "local") -> None:
-    """End a cluster: no process, port or folder of it is left. All that was in it is lost."""
-    from workbench.scaletest.localcluster import cluster
-    from workbench.terminal import say
+def down(name: NameOption = "local") -> None:
+    """Stop a cluster and delete its data; no process, port or folder is left."""
+    from workbench.console.terminal import print_text
+    from workbench.scaletest.local_cluster import cluster_lifecycle
 
-    say(f"{name}: gone" if cluster.down(name) else f"{name}: there was nothing of it")
+    print_text(f"{name}: stopped" if cluster_lifecycle.stop_cluster(name) else f"{name}: no such cluster was running")

@@ -1,4 +1,4 @@
-"""`workbench scaletest compare`: two sides of one plan, with the run as the unit."""
+"""`workbench scaletest compare`: compare the runs of two variants."""
 
 from __future__ import annotations
 
@@ -7,55 +7,58 @@ from typing import Annotated
 
 import typer
 
+from workbench.console.finish import JsonFlag
+
 
 def compare(
     runs: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FOLDER…", help="A folder of runs by side (from `run --scheduler default,kai`), or two: A and B."
+            metavar="FOLDER…", help="One folder written by `run --scheduler A,B`, or two run folders: A and B."
         ),
     ],
     clock: Annotated[
         str | None,
-        typer.Option(help="Whose times: client, server, mixed.", show_default="client; mixed for imported runs"),
+        typer.Option(help="Clock of the times: client, server, mixed.", show_default="client; mixed for imported runs"),
     ] = None,
-    all_steps: Annotated[bool, typer.Option("--all", help="Every step; without it those that are told apart.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    all_steps: Annotated[bool, typer.Option("--all", help="Show every step, not only those that differ.")] = False,
+    as_json: JsonFlag = False,
 ) -> None:
-    """Say in which steps side B is faster or slower than side A.
+    """Compare two variants step by step: which is faster, by what ratio.
 
-    The unit is the run: the 500 workloads of one run shared its queue and its minute. Ratios are of each run's p50 and
-    p95, in pairs by turn, with 95 % intervals; claims hold over all steps together. With one run a side the difference
-    is shown and nothing is claimed. Where more workloads than that never got there in some run, nothing is claimed
-    either, and the side is named.
+    The unit of replication is the run, because the workloads of one run share its queue. Ratios are taken of each run's
+    p50 and p95, in pairs by turn, with 95 % intervals corrected over all steps (Holm). With one run per variant the
+    difference is shown without a verdict. A quantile that some run never reached gets no verdict; the reason names the
+    variant.
 
-    Exit code 0 when the runs are valid, 1 when one of them is not (the reasons are told).
+    Exit code 0 when all runs are valid, 1 when one is not; the reasons are printed.
 
     Example: workbench scaletest compare data/runs/scaletest/20261122T031500Z-1a2b3c
     """
-    from workbench.errors import ConfigError, InputError
-    from workbench.scaletest import sides, telling
+    from workbench.console.finish import finish_command
+    from workbench.core.errors import ConfigError, InputError
+    from workbench.scaletest.analysis import terminal_report, variants
 
-    if clock is not None and clock not in sides.CLOCKS:
-        raise ConfigError("no such clock", where="--clock", found=clock[:40], allowed=sides.CLOCKS)
+    if clock is not None and clock not in variants.CLOCKS:
+        raise ConfigError("unknown clock", where="--clock", found=clock[:40], allowed=variants.CLOCKS)
     if len(runs) > 2:
-        raise ConfigError("compare takes one folder, or two", where="FOLDER", found=len(runs))
-    found = sides.read(runs[0]) if len(runs) == 1 else sides.together(runs[:1], runs[1:])
-    if len(found.names) < 2:
+        raise ConfigError("too many folders to compare", where="FOLDER", found=len(runs), allowed="one or two")
+    known = variants.read_variants(runs[0]) if len(runs) == 1 else variants.combine_variants(runs[:1], runs[1:])
+    if len(known.names) < 2:
         raise ConfigError(
-            "one side alone cannot be compared",
+            "only one variant: nothing to compare with",
             where=runs[0],
-            found=found.names[0],
+            found=known.names[0],
             do="name a second folder, or measure both: workbench scaletest run --scheduler default,kai",
         )
-    if not found.pairs:
+    if not known.pairs:
         raise InputError(
-            "no turn has a run of both sides", where=runs[0], do=f"workbench scaletest run --resume {runs[0]}"
+            "no turn has a run of both variants", where=runs[0], do=f"workbench scaletest run --resume {runs[0]}"
         )
-    comparison = found.comparison(clock)
-    if as_json:
-        typer.echo(telling.comparison_json(found, comparison))
-    else:
-        telling.say_comparison(found, comparison, all_steps=all_steps)
-    if found.reasons:
-        raise typer.Exit(1)
+    comparison = known.comparison(clock)
+    finish_command(
+        lambda: terminal_report.print_comparison(known, comparison, all_steps=all_steps),
+        lambda: terminal_report.format_comparison_json(known, comparison),
+        as_json=as_json,
+        is_valid=not known.reasons,
+    )

@@ -1,35 +1,60 @@
-"""`workbench scaletest run`: one test of a cluster, from the checks before to the verdict."""
+"""`workbench scaletest run`: run one test, several variants in turn, or resume either."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from workbench.console.finish import JsonFlag
+from workbench.console.options import FieldOption, OptionValues, take_options_from
+from workbench.scaletest.commands import ClusterOption, ConfirmOption, ContextOption, KubeconfigOption
 
+if TYPE_CHECKING:
+    from workbench.scaletest.test_run import RunOptions, RunResult
+    from workbench.scaletest.test_run.variant_turns import VariantTurns
+
+
+def _parse_words(text: str, flag: str) -> tuple[str, ...]:
+    from workbench.scaletest.submission.command_submitters import parse_command
+
+    return tuple(parse_command(text, flag))
+
+
+@take_options_from(
+    "workbench.scaletest.test_run.run_options:RunOptions",
+    "scenario cluster context kubeconfig confirm scheduler repeat submit_with submit_command kubectl closed processes"
+    " delay_s settle_s cleanup",
+    {
+        "submit_with": FieldOption(default="api"),
+        "submit_command": FieldOption(parse=_parse_words, metavar="WORDS"),
+        "kubectl": FieldOption(kind=Path, parse=lambda path, _: str(path), metavar="FILE", show_default="on PATH"),
+        "processes": FieldOption(metavar="P"),
+        "cleanup": FieldOption(
+            "no_cleanup",
+            kind=bool,
+            default=False,
+            parse=lambda is_kept, _: not is_kept,
+            help="Leave the run's objects in the cluster.",
+        ),
+    },
+    units={"s": "S"},
+)
 def run(
+    settings: OptionValues,
     scenario: Annotated[
         Path | None, typer.Argument(metavar="SCENARIO", help="YAML; `workbench scaletest plan --example` prints one.")
     ] = None,
-    cluster: Annotated[
-        str | None, typer.Option(metavar="NAME", help="A local cluster that `cluster up` made, such as local.")
-    ] = None,
-    context: Annotated[
-        str | None, typer.Option(metavar="CONTEXT", help="Context of the kubeconfig: the measuring identity's.")
-    ] = None,
-    kubeconfig: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The kubeconfig.", show_default="$KUBECONFIG or ~/.kube/config")
-    ] = None,
-    confirm: Annotated[
-        str | None,
-        typer.Option(metavar="FINGERPRINT", help="The cluster's fingerprint: needed once for any but a local one."),
-    ] = None,
+    cluster: ClusterOption = None,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+    confirm: ConfirmOption = None,
     scheduler: Annotated[
         str | None,
         typer.Option(
             metavar="NAME[,NAME]",
-            help="default, kai or any schedulerName; several are held against each other.",
+            help="default, kai or any schedulerName; several are compared.",
             show_default="all of the scenario's",
         ),
     ] = None,
@@ -39,208 +64,152 @@ def run(
             metavar="N", help="Runs of each of several schedulers, in turn.", min=1, max=100, show_default="5"
         ),
     ] = None,
-    submit_with: Annotated[str, typer.Option(help="api (POST), kubectl, or command (with --submit-command).")] = "api",
-    submit_command: Annotated[
-        str | None,
-        typer.Option(metavar="WORDS", help="Such as 'runai submit {name} -g {gpus}'; also {namespace} and {file}."),
-    ] = None,
-    kubectl: Annotated[Path | None, typer.Option(metavar="FILE", help="The kubectl.", show_default="on PATH")] = None,
-    closed: Annotated[
-        bool, typer.Option("--closed", help="Closed loop: bursts of --processes, all awaited, then --delay.")
-    ] = False,
-    processes: Annotated[
-        int | None, typer.Option(metavar="P", help="Size of a burst; programs at once.", show_default="8")
-    ] = None,
-    delay: Annotated[
-        float | None, typer.Option(metavar="S", help="Pause after a burst, in seconds.", show_default="0")
-    ] = None,
-    settle: Annotated[
-        float | None,
-        typer.Option(metavar="S", help="Pods are waited for until nothing changed for so long.", show_default="30"),
-    ] = None,
-    no_cleanup: Annotated[bool, typer.Option("--no-cleanup", help="Leave the run's objects in the cluster.")] = False,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder below which the run gets its own.")] = None,
-    resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Go on with the run in this folder.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the new run folder.")] = None,
+    resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Resume the run in this folder.")] = None,
+    as_json: JsonFlag = False,
 ) -> None:
-    """Test a cluster: send a scenario's workloads when they are due, watch what becomes of them, say where time goes.
+    """Run a test: submit a scenario's workloads on schedule, watch them, and report where the time goes.
 
-    First the cluster is confirmed and looked at: nothing is sent where a check refuses. The sampler watches before the
-    first request goes out. What was made is deleted at the end, unless the run was interrupted or aborted.
+    The cluster is confirmed and checked first; nothing is sent if a check refuses. The run's objects are deleted at the
+    end, unless the run was interrupted or aborted.
 
-    Ctrl-C stops submission and lets what is under way end; again, it ends at once. What was measured is kept, and
-    --resume goes on, also after a kill: each workload is made exactly once. In the cleanup it ends the cleanup only.
+    The first Ctrl-C stops submission and waits for what is in progress; the second ends the run. What was measured is
+    kept, and --resume continues, even after a kill: each workload is created exactly once. During cleanup, Ctrl-C only
+    ends the cleanup.
 
-    With several schedulers (all that the scenario names, without --scheduler) the same plan is run on each, --repeat
-    times in turn (A B B A …), the cluster emptied in between; `workbench scaletest compare` then reads the folder. How
-    many runs that makes is said first, and all sides are checked before the first one.
+    With several schedulers (all that the scenario names, unless --scheduler is given) the same plan runs on each,
+    --repeat times in turn (A B B A …), and the cluster is emptied in between; `workbench scaletest compare` reads the
+    folder. All variants are checked before the first run.
 
-    Exit code 0 when the run is valid, 1 when it is not (the reasons are told), 2 when it was not begun, 130 after
+    Exit code 0 when the run is valid, 1 when it is not (the reasons are printed), 2 when it did not start, 130 after
     Ctrl-C.
 
     Example: workbench scaletest run scenario.yaml --cluster local
     """
-    from workbench.errors import ConfigError
-    from workbench.scaletest.driving.by_command import words_of
+    from workbench.core.errors import ConfigError
 
-    given: dict[str, Any] = {
-        "submit_with": submit_with,
-        "submit_command": None if submit_command is None else words_of(submit_command, "--submit-command"),
-        "kubectl": None if kubectl is None else str(kubectl),
-        "closed": closed or None,
-        "processes": processes,
-        "delay_s": delay,
-        "settle_s": settle,
-        "cleanup": False if no_cleanup else None,
-    }
-    given = {name: value for name, value in given.items() if value is not None}
     if resume is None and scenario is None:
-        raise ConfigError("which scenario?", where="SCENARIO", do="workbench scaletest plan --example > scenario.yaml")
+        raise ConfigError(
+            "no scenario was given", where="SCENARIO", do="workbench scaletest plan --example > scenario.yaml"
+        )
     where = {"cluster": cluster, "kubeconfig": kubeconfig, "context": context}
-    if resume is None:
-        names = _schedulers(scheduler, scenario)
+    if scenario is not None and resume is None:
+        names = _parse_schedulers(scheduler, scenario)
         if len(names) == 1 and repeat is not None:
-            raise ConfigError(
-                "runs of one scheduler are not compared", where="--repeat", do="name two: --scheduler A,B"
-            )
-        if len(names) > 1:
-            _interleave(scenario, where, confirm, names, repeat, given, out, no_cleanup, as_json)
-        _run(scenario, where, confirm, names[0], given, out, as_json)
-        return
-    at_odds: dict[str, Any] = {"SCENARIO": scenario, "--scheduler": scheduler, "--repeat": repeat, "--out": out}
-    at_odds |= {"--submit-command": submit_command, "--kubectl": kubectl, "--closed": closed or None}
-    at_odds |= {"--processes": processes, "--delay": delay, "--settle": settle}
-    if found := [name for name, value in at_odds.items() if value is not None]:
-        raise ConfigError("a run goes on as it was begun", where="--resume", found=found, do="leave these away")
-    _resume(resume, where, confirm, no_cleanup, as_json)
+            raise ConfigError("--repeat needs several schedulers", where="--repeat", do="name two: --scheduler A,B")
+        _start_runs(scenario, where, confirm, names, repeat, settings, out, as_json)
+    _refuse_new_options({"SCENARIO": scenario, "--scheduler": scheduler, "--repeat": repeat, "--out": out}, settings)
+    assert resume is not None
+    _resume_run(resume, where, confirm, settings.get("cleanup"), as_json)
 
 
-def _run(
-    scenario: Path | None,
-    where: dict[str, Any],
-    confirm: str | None,
-    scheduler: str | None,
-    given: dict[str, Any],
-    out: Path | None,
-    as_json: bool,
-) -> None:
-    from workbench.scaletest import running
-    from workbench.scaletest.running.progress import watcher
+def _refuse_new_options(fixed: dict[str, Any], settings: OptionValues) -> None:
+    from workbench.core.errors import ConfigError
 
-    assert scenario is not None
-    chosen, place = running.options(**given), running.place(**where)
-    with watcher() as told:
-        result = running.run(
-            scenario,
-            place,
-            scheduler=scheduler,
-            confirmed=confirm,
-            options=chosen,
-            out=out,
-            watcher=told,
-            command=_command(),
+    given = [name for name, value in fixed.items() if value is not None]
+    given += [settings.flags[field] for field in settings if field not in ("submit_with", "cleanup")]
+    if given:
+        raise ConfigError(
+            "a resumed run keeps the options that it was started with",
+            where="--resume",
+            found=given,
+            do="remove these options",
         )
-    _tell(result, as_json)
 
 
-def _interleave(
-    scenario: Path | None,
+def _start_runs(
+    scenario: Path,
     where: dict[str, Any],
     confirm: str | None,
-    names: tuple[str, ...],
+    schedulers: tuple[str, ...],
     repeat: int | None,
-    given: dict[str, Any],
+    settings: OptionValues,
     out: Path | None,
-    no_cleanup: bool,
     as_json: bool,
-) -> None:
-    from workbench.errors import ConfigError
-    from workbench.scaletest import running
-    from workbench.scaletest.running import ab
-    from workbench.scaletest.running.progress import watcher
+) -> NoReturn:
+    from workbench.core.errors import ConfigError
+    from workbench.scaletest import test_run
+    from workbench.scaletest.test_run import variant_turns
+    from workbench.scaletest.test_run.run_console import open_watcher
 
-    assert scenario is not None
-    if no_cleanup:
-        raise ConfigError("each turn begins on an emptied cluster", where="--no-cleanup", do="leave it away")
-    chosen, place = running.options(**given), running.place(**where)
-    times = ab.REPEAT if repeat is None else repeat
-    with watcher() as told:
-        found = ab.interleaved(
-            scenario,
-            place,
-            names,
-            repeat=times,
-            confirmed=confirm,
-            options=chosen,
-            out=out,
-            watcher=told,
-            command=_command(),
-        )
-    _tell_turns(found, as_json)
+    if len(schedulers) > 1 and settings.get("cleanup") is False:
+        raise ConfigError("each turn starts on an emptied cluster", where="--no-cleanup", do="remove this option")
+    options: RunOptions = settings.build_model(test_run.RunOptions)
+    access = test_run.find_cluster_access(**where)
+    with open_watcher() as watcher:
+        common: dict[str, Any] = {"confirmed": confirm, "options": options, "out": out, "watcher": watcher}
+        common["command"] = _format_command_line()
+        if len(schedulers) > 1:
+            times = variant_turns.DEFAULT_REPEAT if repeat is None else repeat
+            turns = variant_turns.run_variants(scenario, access, schedulers, repeat=times, **common)
+            _print_turns(turns, as_json)
+        result = test_run.run_test(scenario, access, scheduler=schedulers[0], **common)
+    _print_run_result(result, as_json)
 
 
-def _resume(folder: Path, where: dict[str, Any], confirm: str | None, no_cleanup: bool, as_json: bool) -> None:
-    from workbench.scaletest import running, sides
-    from workbench.scaletest.running import ab
-    from workbench.scaletest.running.progress import watcher
+def _resume_run(
+    folder: Path, where: dict[str, Any], confirm: str | None, cleanup: bool | None, as_json: bool
+) -> NoReturn:
+    from workbench.scaletest import test_run
+    from workbench.scaletest.analysis import variants
+    from workbench.scaletest.test_run import variant_turns
+    from workbench.scaletest.test_run.run_console import open_watcher
 
-    place = running.place(**where) if any(value is not None for value in where.values()) else None
-    with watcher() as told:
-        if (folder / sides.FILE).is_file():
-            _tell_turns(ab.go_on(folder, place, confirmed=confirm, watcher=told, command=_command()), as_json)
-        result = running.resume(folder, place, confirmed=confirm, cleanup=False if no_cleanup else None, watcher=told)
-    _tell(result, as_json)
-
-
-def _tell_turns(found: Any, as_json: bool) -> None:
-    import json
-
-    from workbench.terminal import say
-
-    if as_json:
-        turns = [one.document() for one in found.results]
-        invalid = [one.folder.name for one in found.invalid]
-        say(json.dumps({"folder": str(found.folder), "left": found.left, "invalid": invalid, "runs": turns}, indent=1))
-    else:
-        for one in found.results:
-            say(f"{one.scheduler:<20}{one.verdict:<9}{one.answer}")
-            for reason in one.reasons:
-                say(f"  because {reason}")
-        own = {one.folder for one in found.results}
-        for one in found.invalid:
-            if one.folder not in own:
-                say(f"{one.folder.name}, made before, is invalid: {'; '.join(one.record['reasons'])}")
-        if found.left:
-            say(f"{found.left} turn(s) are left: workbench scaletest run --resume {found.folder}")
-        say(f"compare: workbench scaletest compare {found.folder}")
-    raise typer.Exit(found.exit_code)
+    access = test_run.find_cluster_access(**where) if any(value is not None for value in where.values()) else None
+    with open_watcher() as watcher:
+        if (folder / variants.SESSION_FILE).is_file():
+            turns = variant_turns.resume_variants(
+                folder, access, confirmed=confirm, watcher=watcher, command=_format_command_line()
+            )
+            _print_turns(turns, as_json)
+        result = test_run.resume_test(folder, access, confirmed=confirm, cleanup=cleanup, watcher=watcher)
+    _print_run_result(result, as_json)
 
 
-def _tell(result: Any, as_json: bool) -> None:
-    import json
-
-    from workbench.scaletest.running import telling
-    from workbench.terminal import say
+def _print_turns(turns: VariantTurns, as_json: bool) -> NoReturn:
+    from workbench.console.finish import print_json
+    from workbench.console.terminal import print_text
 
     if as_json:
-        say(json.dumps(result.document(), indent=1))
+        invalid = [run.folder.name for run in turns.invalid]
+        results = [result.to_dict() for result in turns.results]
+        print_json({"folder": turns.folder, "left": turns.left, "invalid": invalid, "runs": results})
+        raise typer.Exit(turns.exit_code)
+    for result in turns.results:
+        print_text(f"{result.scheduler:<20}{result.verdict:<9}{result.answer}")
+        for reason in result.reasons:
+            print_text(f"  because {reason}")
+    new = {result.folder for result in turns.results}
+    for run in turns.invalid:
+        if run.folder not in new:
+            print_text(f"{run.folder.name}, an earlier turn, is invalid: {'; '.join(run.record['reasons'])}")
+    if turns.left:
+        print_text(f"{turns.left} turn(s) are left: workbench scaletest run --resume {turns.folder}")
+    print_text(f"compare: workbench scaletest compare {turns.folder}")
+    raise typer.Exit(turns.exit_code)
+
+
+def _print_run_result(result: RunResult, as_json: bool) -> NoReturn:
+    from workbench.console.finish import print_json
+    from workbench.scaletest.test_run import run_result
+
+    if as_json:
+        print_json(result.to_dict())
     else:
-        telling.say_all(result)
+        run_result.print_result(result)
     raise typer.Exit(result.exit_code)
 
 
-def _schedulers(text: str | None, path: Path | None) -> tuple[str, ...]:
-    """The sides: as named, or all that the scenario names."""
-    from workbench.scaletest import scenario
+def _parse_schedulers(text: str | None, scenario: Path) -> tuple[str, ...]:
+    """The variants: as given, or all that the scenario names."""
+    from workbench.scaletest.scenario import scenario_file
 
-    short = {"default": scenario.DEFAULT_SCHEDULER, "kai": scenario.KAI_SCHEDULER}
     if text is None:
-        assert path is not None
-        return scenario.load(path).schedulers
-    return tuple(short.get(name, name) for name in text.split(","))
+        return scenario_file.load_scenario(scenario).schedulers
+    return tuple(scenario_file.SHORT_SCHEDULERS.get(name, name) for name in text.split(","))
 
 
-def _command() -> str:
+def _format_command_line() -> str:
     import shlex
     import sys
 

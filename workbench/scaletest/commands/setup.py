@@ -1,4 +1,4 @@
-"""`workbench scaletest setup`: what an administrator makes once in a cluster."""
+"""`workbench scaletest setup`: create namespaces, limits and rights in a cluster, as its administrator."""
 
 from __future__ import annotations
 
@@ -7,54 +7,49 @@ from typing import Annotated
 
 import typer
 
+from workbench.console.finish import JsonFlag
+from workbench.scaletest.commands import ClusterOption, ConfirmOption, ContextOption, KubeconfigOption
+
 
 def setup(
     scenario: Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario's YAML file.")],
-    context: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Context of an administrator in the kubeconfig.")
-    ] = None,
-    kubeconfig: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The kubeconfig.", show_default="$KUBECONFIG, or the usual place"),
-    ] = None,
-    cluster: Annotated[
-        str | None, typer.Option(metavar="NAME", help="A local cluster of the workbench instead.")
-    ] = None,
-    confirm: Annotated[
-        str | None, typer.Option(metavar="FINGERPRINT", help="The cluster's fingerprint, on first use.")
-    ] = None,
-    quota: Annotated[bool, typer.Option(help="Limits on the server; each pod then costs it one more write.")] = True,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON document on stdout, and nothing else there.")
-    ] = False,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+    cluster: ClusterOption = None,
+    confirm: ConfirmOption = None,
+    quota: Annotated[
+        bool, typer.Option(help="Create a ResourceQuota; it costs the server one more write per pod.")
+    ] = True,
+    as_json: JsonFlag = False,
 ) -> None:
-    """Make what a scenario's test needs: its namespaces with limits, a PriorityClass, and the measuring identity.
+    """Create what a scenario's test needs: namespaces with limits, a PriorityClass, and the measuring identity.
 
-    For an administrator, once; again is no harm. The same as YAML: workbench scaletest plan SCENARIO --rbac.
+    An administrator runs it once per cluster; running it again changes nothing. `workbench scaletest plan SCENARIO
+    --rbac` prints the same objects as YAML.
 
     Example: workbench scaletest setup scenario.yaml --context admin@lab
     """
     import asyncio
-    import json
 
-    from workbench.scaletest import planning
-    from workbench.scaletest import scenario as scenarios
-    from workbench.scaletest.connection import Connection
-    from workbench.scaletest.safety import manifests, setting_up, targets
-    from workbench.terminal import say
+    from workbench.console.finish import finish_command
+    from workbench.console.terminal import print_text
+    from workbench.scaletest.cluster_api.connection import Connection
+    from workbench.scaletest.safety import cluster_setup, confirmation
+    from workbench.scaletest.scenario import draw_plan, scenario_file
 
-    made = planning.plan(scenarios.load(scenario))
-    target = targets.needed(targets.chosen(context, kubeconfig, cluster, administrator=True))
+    plan = draw_plan(scenario_file.load_scenario(scenario))
+    target = confirmation.require_target(confirmation.find_target(context, kubeconfig, cluster, administrator=True))
 
-    async def work() -> list[str]:
-        async with Connection(target, most=4) as api:
-            await targets.confirmed_facts(api, None, confirm)
-            return await setting_up.setup(api, made, quota=quota)
+    async def set_up() -> list[str]:
+        async with Connection(target, max_connections=4) as api:
+            await confirmation.confirm_interactively(api, None, confirm)
+            return await cluster_setup.set_up_cluster(api, plan, quota=quota)
 
-    applied = asyncio.run(work())
-    if as_json:
-        say(json.dumps({"applied": applied, "namespaces": list(made.namespaces)}, indent=1))
-        return
-    say("\n".join(f"applied  {one}" for one in applied))
-    if cluster is None:
-        say("\n" + manifests.next_steps(target.context), err=True)
+    applied = asyncio.run(set_up())
+
+    def print_applied() -> None:
+        print_text("\n".join(f"applied  {name}" for name in applied))
+        if cluster is None:
+            print_text("\n" + cluster_setup.format_next_steps(target.context), err=True)
+
+    finish_command(print_applied, {"applied": applied, "namespaces": plan.namespaces}, as_json=as_json)

@@ -1,4 +1,4 @@
-"""`workbench scaletest show`: what a run says, worked out anew from what it wrote."""
+"""`workbench scaletest show`: recompute the tables of a run and print its result."""
 
 from __future__ import annotations
 
@@ -7,37 +7,42 @@ from typing import Annotated
 
 import typer
 
+from workbench.console.finish import JsonFlag
+
 
 def show(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, also of a run that was broken off.")],
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder; the run may have been interrupted.")],
+    as_json: JsonFlag = False,
 ) -> None:
-    """Work a run out from its lines, write its tables, and say what they say.
+    """Recompute a run's tables from its raw records, and print the result.
 
-    Also for a run that was killed: what had been seen until then is told, with what is missing. The report with its
+    Works for killed runs too: it shows what was recorded until then, and what is missing. For the report with its
     charts: workbench run scaletest -p runs=RUN
 
-    Exit code 0 when the run is valid, 1 when it is not (the reasons are told).
+    Exit code 0 when the run is valid, 1 when it is not; the reasons are printed.
 
     Example: workbench scaletest show data/runs/scaletest/20261122T031500Z-1a2b3c
     """
-    from workbench.errors import ConfigError
-    from workbench.scaletest import records, reducing, sides, telling
-    from workbench.scaletest.analysing import analyse
+    from workbench.console.finish import finish_command
+    from workbench.core.errors import ConfigError
+    from workbench.scaletest.analysis import raw_tables, terminal_report, variants
+    from workbench.scaletest.analysis.run_analysis import analyse_run
+    from workbench.scaletest.observation import run_records
 
-    if (folder / sides.FILE).is_file():
+    if (folder / variants.SESSION_FILE).is_file():
         raise ConfigError(
-            "these are runs by side, not one run",
+            "the folder holds runs of several variants, not one run",
             where=folder,
-            found=[one.folder for one in sides.read_session(folder).runs][:10],
+            found=[run.folder for run in variants.read_session(folder).runs][:10],
             do=f"show one of them, or: workbench scaletest compare {folder}",
         )
-    # A recorded sample, or an imported run, has its tables and no lines.
-    if (folder / records.JOURNAL).is_file():
-        reducing.reduce(folder)
-    found = analyse(folder)
-    if as_json:
-        typer.echo(telling.run_json(found))
-    else:
-        telling.say_run(found)
-    raise typer.Exit(1 if found.reasons else 0)
+    # Recorded samples and imported runs have tables and no journal.
+    if (folder / run_records.JOURNAL).is_file():
+        raw_tables.write_raw_tables(folder)
+    analysis = analyse_run(folder)
+    finish_command(
+        lambda: terminal_report.print_run(analysis),
+        lambda: terminal_report.format_run_json(analysis),
+        as_json=as_json,
+        is_valid=not analysis.reasons,
+    )

@@ -1,10 +1,25 @@
-"""Between a scale test and somebody's cluster: confirmation, fence, guard, limits, rights, what setup makes."""
+"""Safety checks before a test: confirmation, simulated-node fence, preflight, rights, setup and cleanup."""
 
-from workbench.scaletest.safety.confirming import confirm
-from workbench.scaletest.safety.findings import Finding, refuse
-from workbench.scaletest.safety.looking import TargetFacts, fingerprint, look
-from workbench.scaletest.safety.preflight import preflight
-from workbench.scaletest.safety.recording import record_run
-from workbench.scaletest.safety.setting_up import setup
+from workbench.scaletest.safety.cleanup_record import write_run_record
+from workbench.scaletest.safety.cluster_facts import (
+    ClusterFacts,
+    Finding,
+    hash_fingerprint,
+    inspect_cluster,
+    raise_refusals,
+)
+from workbench.scaletest.safety.cluster_setup import set_up_cluster
+from workbench.scaletest.safety.confirmation import confirm_cluster
+from workbench.scaletest.safety.preflight import run_preflight
 
-__all__ = ["Finding", "TargetFacts", "confirm", "fingerprint", "look", "preflight", "record_run", "refuse", "setup"]
+__all__ = [
+    "ClusterFacts",
+    "Finding",
+    "confirm_cluster",
+    "hash_fingerprint",
+    "inspect_cluster",
+    "raise_refusals",
+    "run_preflight",
+    "set_up_cluster",
+    "write_run_record",
+]

@@ -1,4 +1,4 @@
-"""All that is looked at before a test begins, on the real cluster and without a change to it."""
+"""Preflight checks on the real cluster: rights, quotas, priorities, dry run and capacity."""
 
 from __future__ import annotations
 
@@ -7,28 +7,26 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from workbench.scaletest.connection import ApiError, Connection
-from workbench.scaletest.planned import Request
-from workbench.scaletest.planning.objects import DELAY, GPU
-from workbench.scaletest.planning.plans import Plan
-from workbench.scaletest.planning.rights import Rule, rules
-from workbench.scaletest.planning.summary import Summary, peak_gpus, summarize
-from workbench.scaletest.safety import fence, manifests
-from workbench.scaletest.safety.confirming import identity_findings
-from workbench.scaletest.safety.findings import Finding, Level
-from workbench.scaletest.safety.looking import NodeFacts, TargetFacts
-from workbench.scaletest.safety.setting_up import FIELD_MANAGER
-from workbench.scaletest.templates.quantities import number
+from workbench.scaletest.cluster_api.connection import ApiError, Connection
+from workbench.scaletest.safety import cluster_setup, node_fence
+from workbench.scaletest.safety.cluster_facts import ClusterFacts, Finding, Level, NodeFacts
+from workbench.scaletest.safety.cluster_setup import FIELD_MANAGER
+from workbench.scaletest.safety.confirmation import check_identity
+from workbench.scaletest.scenario.plan_summary import PlanSummary, find_peak_gpus, summarize_plan
+from workbench.scaletest.scenario.rbac_rules import Rule, list_rules
+from workbench.scaletest.scenario.workload_entries import parse_quantity
+from workbench.scaletest.scenario.workload_objects import DELAY, GPU, ObjectRequest
+from workbench.scaletest.scenario.workload_plan import Plan
 
-SETUP = "an administrator runs: workbench scaletest setup SCENARIO --context ADMIN"
+SETUP_HINT = "an administrator runs: workbench scaletest setup SCENARIO --context ADMIN"
 _GPUS = f"requests.{GPU}"
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 # etcd's default quota is 2 GiB; a store above it takes no more writes from anybody.
 _ETCD_BYTES = 2 << 30
 
 
-async def preflight(
-    api: Connection, plan: Plan, found: TargetFacts, *, by_command: bool = False, sets_up: bool = False
+async def run_preflight(
+    api: Connection, plan: Plan, found: ClusterFacts, *, by_command: bool = False, sets_up: bool = False
 ) -> list[Finding]:
     """Look at everything that could make the test unsafe, impossible or meaningless.
 
@@ -48,32 +46,32 @@ async def preflight(
 
     Raises
     ------
-    AwayError
+    UnreachableError
         The cluster cannot be reached.
     """
-    made = [*identity_findings(found), *fence.findings(plan.scenario, found)]
-    made += fence.command_findings(plan.scenario, found) if by_command else []
-    spaces = await fence.namespace_findings(api, plan.namespaces, sets_up=sets_up)
+    made = [*check_identity(found), *node_fence.check_fence(plan.scenario, found)]
+    made += node_fence.check_command_fence(plan.scenario, found) if by_command else []
+    spaces = await node_fence.check_namespaces(api, plan.namespaces, sets_up=sets_up)
     made += spaces
     if all(one.level != "warning" for one in spaces):
-        made += await _rights(api, plan)
+        made += await _check_rights(api, plan)
     if all(one.level == "ok" for one in spaces):
-        made += [await _limits(api, plan, space, own=found.own is not None) for space in plan.namespaces]
-        made += await _priorities(api, plan)
-        made += [] if by_command else await _dry_run(api, plan)
-    return [*made, *capacity(plan, summarize(plan), found), *_lifetimes(plan, found)]
+        made += [await _check_quota(api, plan, space, own=found.own is not None) for space in plan.namespaces]
+        made += await _check_priorities(api, plan)
+        made += [] if by_command else await _check_dry_run(api, plan)
+    return [*made, *check_capacity(plan, summarize_plan(plan), found), *_check_lifetimes(plan, found)]
 
 
-async def _rights(api: Connection, plan: Plan) -> list[Finding]:
+async def _check_rights(api: Connection, plan: Plan) -> list[Finding]:
     """May we do all of it? Each verb on each resource is asked for."""
     asked = [
         (rule, verb, resource, space)
-        for rule in rules(plan.scenario)
+        for rule in list_rules(plan.scenario)
         for resource in rule.resources
         for verb in rule.verbs
         for space in ([None] if rule.cluster else plan.namespaces)
     ]
-    answers = await asyncio.gather(*(_may(api, *one) for one in asked))
+    answers = await asyncio.gather(*(_is_allowed(api, *one) for one in asked))
     denied: dict[Rule, list[str]] = {}
     for (rule, verb, resource, space), allowed in zip(asked, answers, strict=True):
         if not allowed:
@@ -87,7 +85,7 @@ async def _rights(api: Connection, plan: Plan) -> list[Finding]:
     return made or [Finding("ok", "rights", f"all {len(asked)} that are needed")]
 
 
-async def _may(api: Connection, rule: Rule, verb: str, resource: str, space: str | None) -> bool:
+async def _is_allowed(api: Connection, rule: Rule, verb: str, resource: str, space: str | None) -> bool:
     asked: dict[str, Any] = {"verb": verb, "group": rule.group, "resource": resource}
     asked |= {"namespace": space} if space else {}
     asked |= {"name": rule.names[0]} if rule.names else {}
@@ -100,97 +98,97 @@ async def _may(api: Connection, rule: Rule, verb: str, resource: str, space: str
     return bool((told.get("status") or {}).get("allowed"))
 
 
-async def _limits(api: Connection, plan: Plan, space: str, *, own: bool) -> Finding:
+async def _check_quota(api: Connection, plan: Plan, space: str, *, own: bool) -> Finding:
     """Is there a quota on the server that ends what goes wrong, and does the plan fit into it?"""
     try:
         quotas = (await api.json("GET", f"/api/v1/namespaces/{space}/resourcequotas")).get("items") or []
         ranges = (await api.json("GET", f"/api/v1/namespaces/{space}/limitranges")).get("items") or []
     except ApiError as error:
-        return Finding("refused", "limits", f"those of {space} cannot be seen ({error.status})", SETUP)
+        return Finding("refused", "limits", f"those of {space} cannot be seen ({error.status})", SETUP_HINT)
     hard = [(one.get("spec") or {}).get("hard") or {} for one in quotas]
     counted = any("count/pods" in one or "pods" in one for one in hard)
-    if not counted or (not ranges and manifests.limited(plan.scenario)):
+    if not counted or (not ranges and cluster_setup.has_container_limits(plan.scenario)):
         lacking = "no LimitRange" if counted else "no ResourceQuota that counts pods"
         if own:
             text = f"{space} has {lacking}; on a local cluster of your own that is no harm"
             return Finding("ok", "limits", text)
-        return Finding("refused", "limits", f"{space} has {lacking}: the server would not end a runaway", SETUP)
-    return _room(plan, space, quotas, ranges)
+        return Finding("refused", "limits", f"{space} has {lacking}: the server would not end a runaway", SETUP_HINT)
+    return _check_quota_fit(plan, space, quotas, ranges)
 
 
-def _room(plan: Plan, space: str, quotas: list[dict[str, Any]], ranges: list[Any]) -> Finding:
+def _check_quota_fit(plan: Plan, space: str, quotas: list[dict[str, Any]], ranges: list[Any]) -> Finding:
     """Does what the plan makes in a namespace fit into its quotas?"""
     import polars as pl
 
     here = plan.schedule.filter(pl.col("namespace") == space).with_columns(pl.col("gpus_per_pod").floor())
     # A share of a GPU is no request of one: KAI gives those by an annotation.
-    at_once = peak_gpus(dataclasses.replace(plan, schedule=here))
+    at_once = find_peak_gpus(dataclasses.replace(plan, schedule=here))
     needed = {
         "count/pods": float(here.get_column("pods").sum()),
         "count/jobs.batch": float((here.get_column("kind") == "Job").sum()),
         _GPUS: at_once,
     }
-    short = list(_short(quotas, needed))
+    short = list(_list_shortages(quotas, needed))
     if short:
-        return Finding("refused", "limits", f"the quota of {space} is too small: {'; '.join(short)}", SETUP)
+        return Finding("refused", "limits", f"the quota of {space} is too small: {'; '.join(short)}", SETUP_HINT)
     all_gpus = float((here.get_column("pods") * here.get_column("gpus_per_pod")).sum())
-    short = list(_short(quotas, {_GPUS: all_gpus}))
+    short = list(_list_shortages(quotas, {_GPUS: all_gpus}))
     if short:
         # Pods that have ended do not count: it fits if none has to wait.
         text = f"the quota of {space} is enough only while no pod waits: {'; '.join(short)} for all its pods at once"
-        return Finding("warning", "limits", text, SETUP)
+        return Finding("warning", "limits", text, SETUP_HINT)
     held = ", and a LimitRange" if ranges else ""
     return Finding("ok", "limits", f"{space} has a ResourceQuota with room for the plan{held}")
 
 
-def _short(quotas: list[dict[str, Any]], needed: dict[str, float]) -> Iterator[str]:
+def _list_shortages(quotas: list[dict[str, Any]], needed: dict[str, float]) -> Iterator[str]:
     for quota in quotas:
         hard = (quota.get("spec") or {}).get("hard") or {}
         used = (quota.get("status") or {}).get("used") or {}
         for resource, amount in needed.items():
             try:
-                free = number(hard[resource]) - number(used.get(resource, 0))
+                free = parse_quantity(hard[resource]) - parse_quantity(used.get(resource, 0))
             except (KeyError, ValueError):
                 continue
             if free < amount:
                 yield f"{resource}: {free:g} free, {amount:g} needed"
 
 
-async def _priorities(api: Connection, plan: Plan) -> list[Finding]:
+async def _check_priorities(api: Connection, plan: Plan) -> list[Finding]:
     made = []
     for name in sorted(plan.schedule.get_column("priority").drop_nulls().unique()):
         answer = await api.request("GET", f"/apis/scheduling.k8s.io/v1/priorityclasses/{name}")
         if answer.status == 404:
             made.append(
-                Finding("refused", "priority", f"there is no PriorityClass {name}: pods would be refused", SETUP)
+                Finding("refused", "priority", f"there is no PriorityClass {name}: pods would be refused", SETUP_HINT)
             )
         elif answer.status != 200:
             text = f"PriorityClass {name} cannot be seen ({answer.status}): do its pods give way to others?"
             made.append(Finding("warning", "priority", text))
         else:
-            made.append(_priority(name, answer.json()))
+            made.append(_check_priority(name, answer.json()))
     if plan.schedule.get_column("priority").null_count():
         text = "some workloads have none: the cluster's default decides who gives way"
         made.append(Finding("warning", "priority", text))
     return made
 
 
-def _priority(name: str, found: dict[str, Any]) -> Finding:
+def _check_priority(name: str, found: dict[str, Any]) -> Finding:
     value, never = int(found.get("value", 0)), found.get("preemptionPolicy") == "Never"
     if value < 0 and never:
-        return Finding("ok", "priority", f"{name} ({value}): pods give way to others and push nobody out")
+        return Finding("ok", "priority", f"{name} ({value}): pods give way to others and preempt none")
     told = f"{name} has value {value}" + ("" if never else " and may push pods of others out")
-    return Finding("warning", "priority", told, "leave `priority` away to use the class that setup makes")
+    return Finding("warning", "priority", told, "remove `priority` to use the class that setup creates")
 
 
-async def _dry_run(api: Connection, plan: Plan) -> list[Finding]:
+async def _check_dry_run(api: Connection, plan: Plan) -> list[Finding]:
     """Have the server check one workload of each entry, admission included, as if."""
     first = plan.schedule.unique("entry", keep="first", maintain_order=True).select("index", "entry").rows()
     made = []
     for index, entry in first:
         # A gang's pods are all alike.
-        for request in plan.one(index).requests()[:2]:
-            if (found := await _refused(api, request, entry)) is not None:
+        for request in plan.workload_at(index).requests()[:2]:
+            if (found := await _find_dry_run_refusal(api, request, entry)) is not None:
                 made.append(found)
                 break
         else:
@@ -198,7 +196,7 @@ async def _dry_run(api: Connection, plan: Plan) -> list[Finding]:
     return made
 
 
-async def _refused(api: Connection, request: Request, entry: str) -> Finding | None:
+async def _find_dry_run_refusal(api: Connection, request: ObjectRequest, entry: str) -> Finding | None:
     query = {"dryRun": "All", "fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
     answer = await api.request("POST", request.path, body=request.body, query=query)
     # 409: it is there already, from before a crash.
@@ -210,20 +208,20 @@ async def _refused(api: Connection, request: Request, entry: str) -> Finding | N
         text = f"{entry}: the cluster does not know {request.path.rsplit('/', 1)[-1]}"
         return Finding("refused", "dry run", text, "install what defines that kind, or take the entry out")
     text = f"{entry}: the server refuses it: {answer.status} {message}"
-    return Finding("refused", "dry run", text, "mend the entry's template or fields, or ask who runs the cluster")
+    return Finding("refused", "dry run", text, "fix the entry's template or fields, or ask the cluster's administrator")
 
 
-def capacity(plan: Plan, summary: Summary, found: TargetFacts) -> list[Finding]:
-    """Could the pods run at all, and all at once?"""
-    nodes = usable(plan, found)
+def check_capacity(plan: Plan, summary: PlanSummary, found: ClusterFacts) -> list[Finding]:
+    """Whether the pods fit on a node, and all of them on the cluster."""
+    nodes = list_usable_nodes(plan, found)
     gpus, largest = sum(one.gpus for one in nodes), max((one.gpus for one in nodes), default=0)
     slots = sum(one.pods for one in nodes)
     made = []
-    entries = {entry.label(at): entry for at, entry in enumerate(plan.scenario.workloads)}
+    entries = {entry.display_name(at): entry for at, entry in enumerate(plan.scenario.workloads)}
     for label in summary.entries:
         if entries[label].gpus_per_pod > largest:
             text = f"a pod of {label} wants {entries[label].gpus_per_pod:g} GPUs, the largest node has {largest}"
-            made.append(Finding("warning", "capacity", f"{text}: it will wait for ever"))
+            made.append(Finding("warning", "capacity", f"{text}: it will wait forever"))
     text = f"{summary.peak_gpus:g} GPUs and {summary.peak_pods:,} pods at once"
     text += f", of {gpus:,} and {slots:,} on {len(nodes):,} node(s)"
     if summary.peak_gpus > gpus or summary.peak_pods > slots:
@@ -237,7 +235,7 @@ def capacity(plan: Plan, summary: Summary, found: TargetFacts) -> list[Finding]:
     return made
 
 
-def _lifetimes(plan: Plan, found: TargetFacts) -> list[Finding]:
+def _check_lifetimes(plan: Plan, found: ClusterFacts) -> list[Finding]:
     """Simulated pods end when their simulator says so; whose simulator is told to read the lifetime we know of ours."""
     some = plan.schedule.get_column("lifetime_s").drop_nulls().len() > 0
     if found.own is not None or plan.scenario.allow_real_nodes or not some:
@@ -246,11 +244,11 @@ def _lifetimes(plan: Plan, found: TargetFacts) -> list[Finding]:
     return [Finding("warning", "lifetimes", f"{text}; kwokctl's own stages end Jobs' pods at once, others never")]
 
 
-def usable(plan: Plan, found: TargetFacts) -> list[NodeFacts]:
+def list_usable_nodes(plan: Plan, found: ClusterFacts) -> list[NodeFacts]:
     """Nodes that the pods may go to."""
-    from workbench.scaletest import names
+    from workbench.scaletest.cluster_api import object_names
 
     ready = [node for node in found.nodes if node.ready]
     if plan.scenario.allow_real_nodes:
         return ready
-    return [node for node in ready if node.labels.get(names.SIMULATED) == "true"]
+    return [node for node in ready if node.labels.get(object_names.SIMULATED) == "true"]

@@ -1,28 +1,179 @@
-"""The controller: each object that is seen has what follows from it made. Seen again, nothing is made twice."""
+"""Controller of simulated-runai: a retrying work queue, workloads to jobs to pods, claims to volumes."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 
-from workbench.scaletest.connection import ApiError, Connection
-from workbench.scaletest.simulated_runai import objects
-from workbench.scaletest.simulated_runai.definitions import JOBS, POD_GROUP, WORKLOADS, Installed, install
-from workbench.scaletest.simulated_runai.objects import MARK, Json, UnfitError
-from workbench.scaletest.simulated_runai.volumes import Volumes
-from workbench.scaletest.simulated_runai.watch import Following
-from workbench.scaletest.simulated_runai.work import LaterError, Work
+from workbench.scaletest.cluster_api.connection import ApiError, Connection, UnreachableError
+from workbench.scaletest.cluster_api.list_watch import ResourceFollower
+from workbench.scaletest.simulated_runai import runai_objects
+from workbench.scaletest.simulated_runai.runai_objects import (
+    JOBS,
+    MARK,
+    OURS,
+    POD_GROUP,
+    PROVISIONER,
+    WORKLOADS,
+    InstalledKinds,
+    Json,
+    UnfitError,
+    install_kinds,
+)
 
-MARKED = f"{MARK}=true"
+MAX_CONCURRENT_TASKS = 16
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 5.0
+# Refused for good: the namespace ends, or is gone, or the body is no such thing.
+_FINAL = (400, 403, 404, 422)
+Task = Callable[[], Awaitable[None]]
+
+
+class LaterError(Exception):
+    """Cannot be done yet: what is in the way will go."""
+
+
+class WorkQueue:
+    """A queue of tasks by key; a key that waits already is not added again."""
+
+    def __init__(self) -> None:
+        self._waiting: asyncio.Queue[tuple[Hashable, Task, int]] = asyncio.Queue()
+        self._keys: set[Hashable] = set()
+        self.refused: dict[str, int] = {}
+        self.done = 0
+
+    def add(self, key: Hashable, task: Task) -> None:
+        """Have it done soon."""
+        if key not in self._keys:
+            self._keys.add(key)
+            self._waiting.put_nowait((key, task, 0))
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(MAX_CONCURRENT_TASKS):
+                group.create_task(self._run_worker())
+
+    async def _run_worker(self) -> None:
+        while True:
+            key, task, tries = await self._waiting.get()
+            # Taken off before it is done: what changes meanwhile is added again.
+            self._keys.discard(key)
+            try:
+                await task()
+                self.done += 1
+            except (UnreachableError, LaterError):
+                self._retry_later(key, task, tries)
+            except ApiError as error:
+                if error.status in _FINAL:
+                    told = f"{error.status} {error.reason}"
+                    self.refused[told] = self.refused.get(told, 0) + 1
+                else:
+                    self._retry_later(key, task, tries)
+
+    def _retry_later(self, key: Hashable, task: Task, tries: int) -> None:
+        def put_back() -> None:
+            if key not in self._keys:
+                self._keys.add(key)
+                self._waiting.put_nowait((key, task, tries + 1))
+
+        pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(tries, 10))
+        asyncio.get_running_loop().call_later(pause_s, put_back)
+
+
+CLAIMS, VOLUMES = "/api/v1/persistentvolumeclaims", "/api/v1/persistentvolumes"
+_ASKED = "volume.kubernetes.io/storage-provisioner"
+
+
+class VolumeProvisioner:
+    """Claims to volumes; volumes whose claim is gone are deleted. Binding is the real controller-manager's."""
+
+    def __init__(self, api: Connection, work: WorkQueue) -> None:
+        self.api, self.work = api, work
+
+    def list_followers(self, selector: str) -> list[ResourceFollower]:
+        """The watches that it needs."""
+        return [
+            ResourceFollower(self.api, CLAIMS, self._on_claim, selector=selector),
+            ResourceFollower(self.api, VOLUMES, self._on_volume, selector=selector),
+        ]
+
+    def _on_claim(self, event: str, claim: Json) -> None:
+        metadata = claim["metadata"]
+        asked = (metadata.get("annotations") or {}).get(_ASKED) == PROVISIONER
+        if event != "DELETED" and asked and not claim["spec"].get("volumeName"):
+            self.work.add(("volume", metadata["uid"]), lambda: self._create_volume(claim))
+
+    async def _create_volume(self, claim: Json) -> None:
+        try:
+            await self.api.json("POST", VOLUMES, build_volume(claim))
+        except ApiError as error:
+            if error.status != 409:
+                raise
+            return
+        path = f"/api/v1/namespaces/{claim['metadata']['namespace']}/events"
+        await self.api.json("POST", path, build_event(claim))
+
+    def _on_volume(self, event: str, volume: Json) -> None:
+        name = volume["metadata"]["name"]
+        if event != "DELETED" and (volume.get("status") or {}).get("phase") == "Released":
+            self.work.add(("release", name), lambda: self._delete_volume(name))
+
+    async def _delete_volume(self, name: str) -> None:
+        await self.api.json("DELETE", f"{VOLUMES}/{name}")
+
+
+def build_volume(claim: Json) -> Json:
+    """The volume of a claim; named by its uid, so that it is made once."""
+    metadata, spec = claim["metadata"], claim["spec"]
+    reference = {"kind": "PersistentVolumeClaim", "apiVersion": "v1", "namespace": metadata["namespace"]}
+    name = f"pvc-{metadata['uid']}"
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name, "labels": OURS | {MARK: "true"}},
+        "spec": {
+            "capacity": {"storage": spec["resources"]["requests"]["storage"]},
+            "accessModes": spec["accessModes"],
+            "persistentVolumeReclaimPolicy": "Delete",
+            "storageClassName": spec.get("storageClassName", ""),
+            "claimRef": {**reference, "name": metadata["name"], "uid": metadata["uid"]},
+            "csi": {"driver": PROVISIONER.replace("/", "."), "volumeHandle": name},
+        },
+    }
+
+
+def build_event(claim: Json) -> Json:
+    """What a provisioner says when it is done."""
+    metadata = claim["metadata"]
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    about = {"kind": "PersistentVolumeClaim", "apiVersion": "v1", "namespace": metadata["namespace"]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": f"{metadata['name']}.", "namespace": metadata["namespace"]},
+        "involvedObject": {**about, "name": metadata["name"], "uid": metadata["uid"]},
+        "reason": "ProvisioningSucceeded",
+        "message": f"simulated volume pvc-{metadata['uid']}",
+        "type": "Normal",
+        "count": 1,
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "source": {"component": PROVISIONER},
+    }
+
+
+MARK_SELECTOR = f"{MARK}=true"
 KAI = "kai-scheduler"
 PODS = "/api/v1/pods"
 _MERGE = "application/merge-patch+json"
 _CONFLICT = 409
 
 
-class Controller:
+class RunaiController:
     """Workloads to jobs, jobs to pods and claims, the first pod to a pod group, pods to a phase.
 
     Attributes
@@ -31,19 +182,19 @@ class Controller:
         schedulerName of the pods.
     """
 
-    def __init__(self, api: Connection, installed: Installed, *, scheduler: str) -> None:
+    def __init__(self, api: Connection, installed: InstalledKinds, *, scheduler: str) -> None:
         self.api, self.installed, self.scheduler = api, installed, scheduler
-        self.work = Work()
+        self.work = WorkQueue()
         self._jobs: dict[str, Json] = {}
         self._workloads: dict[str, Json] = {}
         self._pods: dict[str, dict[str, str]] = {}  # job's uid -> pod's name -> phase
         self._told: dict[str, str] = {}  # uid -> phase
-        volumes = Volumes(api, self.work)
+        volumes = VolumeProvisioner(api, self.work)
         self.follows = [
-            *(Following(api, kind.path(), self._workload) for kind in WORKLOADS),
-            *(Following(api, kind.path(), self._job, selector=MARKED) for kind in JOBS),
-            Following(api, PODS, self._pod, selector=MARKED),
-            *volumes.follows(MARKED),
+            *(ResourceFollower(api, kind.path(), self._on_workload) for kind in WORKLOADS),
+            *(ResourceFollower(api, kind.path(), self._on_job, selector=MARK_SELECTOR) for kind in JOBS),
+            ResourceFollower(api, PODS, self._on_pod, selector=MARK_SELECTOR),
+            *volumes.list_followers(MARK_SELECTOR),
         ]
 
     async def run(self, ready: asyncio.Event) -> None:
@@ -56,7 +207,7 @@ class Controller:
                 await one.ready.wait()
             ready.set()
 
-    def _workload(self, event: str, workload: Json) -> None:
+    def _on_workload(self, event: str, workload: Json) -> None:
         uid = workload["metadata"]["uid"]
         if event == "DELETED" or workload["metadata"].get("deletionTimestamp"):
             self._workloads.pop(uid, None)
@@ -68,13 +219,13 @@ class Controller:
 
     async def _make_job(self, workload: Json) -> None:
         try:
-            job = objects.job_of(workload)
+            job = runai_objects.build_job(workload)
         except UnfitError as error:
-            await self._tell(workload, "Failed", str(error))
+            await self._set_phase(workload, "Failed", str(error))
             return
-        await self._ensure(objects.job_kind(workload).path(workload["metadata"]["namespace"]), job)
+        await self._ensure_object(runai_objects.find_job_kind(workload).path(workload["metadata"]["namespace"]), job)
 
-    def _job(self, event: str, job: Json) -> None:
+    def _on_job(self, event: str, job: Json) -> None:
         uid = job["metadata"]["uid"]
         if event == "DELETED" or job["metadata"].get("deletionTimestamp"):
             self._jobs.pop(uid, None)
@@ -87,13 +238,13 @@ class Controller:
 
     async def _make_pods(self, job: Json) -> None:
         core = f"/api/v1/namespaces/{job['metadata']['namespace']}"
-        for claim in objects.claims_of(job):
-            await self._ensure(f"{core}/persistentvolumeclaims", claim)
-        for pod in objects.pods_of(job, scheduler=self.scheduler):
-            await self._ensure(f"{core}/pods", pod)
+        for claim in runai_objects.build_claims(job):
+            await self._ensure_object(f"{core}/persistentvolumeclaims", claim)
+        for pod in runai_objects.build_pods(job, scheduler=self.scheduler):
+            await self._ensure_object(f"{core}/pods", pod)
 
-    def _pod(self, event: str, pod: Json) -> None:
-        owner = _owner_uid(pod)
+    def _on_pod(self, event: str, pod: Json) -> None:
+        owner = _find_owner_uid(pod)
         job = self._jobs.get(owner)
         if event == "DELETED":
             self._pods.get(owner, {}).pop(pod["metadata"]["name"], None)
@@ -105,25 +256,25 @@ class Controller:
         if first and self.installed.makes_pod_groups:
             self.work.add(("group", owner), lambda: self._make_group(pod))
         if job is not None:
-            self._phase(job)
+            self._update_phase(job)
 
     async def _make_group(self, pod: Json) -> None:
-        owner = _owner_uid(pod)
+        owner = _find_owner_uid(pod)
         job = self._jobs.get(owner)
         if job is None:
             # Pods and jobs are told by two watches: the pod's may be ahead, or the job gone.
-            if owner in self._pods and await self._exists(pod):
+            if owner in self._pods and await self._pod_exists(pod):
                 raise LaterError
             return
-        await self._ensure(POD_GROUP.path(pod["metadata"]["namespace"]), objects.group_of(pod, job))
+        await self._ensure_object(POD_GROUP.path(pod["metadata"]["namespace"]), runai_objects.build_pod_group(pod, job))
 
-    async def _exists(self, pod: Json) -> bool:
+    async def _pod_exists(self, pod: Json) -> bool:
         metadata = pod["metadata"]
         path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
         answer = await self.api.request("GET", path)
         return bool(answer.status == 200 and answer.json().get("metadata", {}).get("uid") == metadata["uid"])
 
-    def _phase(self, job: Json) -> None:
+    def _update_phase(self, job: Json) -> None:
         """A job, and its workload, runs when all its pods do."""
         uid = job["metadata"]["uid"]
         phases = list(self._pods.get(uid, {}).values())
@@ -131,12 +282,12 @@ class Controller:
         if len(phases) < members or set(phases) != {"Running"} or self._told.get(uid) == "Running":
             return
         self._told[uid] = "Running"
-        self.work.add(("phase", uid), lambda: self._tell(job, "Running"))
-        workload = self._workloads.get(_owner_uid(job))
+        self.work.add(("phase", uid), lambda: self._set_phase(job, "Running"))
+        workload = self._workloads.get(_find_owner_uid(job))
         if workload is not None:
-            self.work.add(("phase", workload["metadata"]["uid"]), lambda: self._tell(workload, "Running"))
+            self.work.add(("phase", workload["metadata"]["uid"]), lambda: self._set_phase(workload, "Running"))
 
-    async def _tell(self, thing: Json, phase: str, message: str = "") -> None:
+    async def _set_phase(self, thing: Json, phase: str, message: str = "") -> None:
         metadata = thing["metadata"]
         kind = next(one for one in (*WORKLOADS, *JOBS) if one.name == thing["kind"])
         body = orjson.dumps({"status": {"phase": phase, **({"message": message} if message else {})}})
@@ -145,7 +296,7 @@ class Controller:
         if answer.status >= 300:
             raise ApiError("refused", status=answer.status, where=path)
 
-    async def _ensure(self, path: str, body: Json) -> None:
+    async def _ensure_object(self, path: str, body: Json) -> None:
         """Make it, or find it made for the same owner."""
         try:
             await self.api.json("POST", path, body)
@@ -153,17 +304,17 @@ class Controller:
             if error.status != _CONFLICT:
                 raise
             answer = await self.api.request("GET", f"{path}/{body['metadata']['name']}")
-            if answer.status != 200 or _owner_uid(answer.json()) != _owner_uid(body):
+            if answer.status != 200 or _find_owner_uid(answer.json()) != _find_owner_uid(body):
                 # An older one of the same name is still being collected.
                 raise LaterError from None
 
 
-def _owner_uid(thing: Any) -> str:
+def _find_owner_uid(thing: Any) -> str:
     owners = (thing.get("metadata") or {}).get("ownerReferences") or [{}]
     return str(owners[0].get("uid", ""))
 
 
-async def run(api: Connection, ready: asyncio.Event, *, scheduler: str | None = None) -> None:
+async def run_controller(api: Connection, ready: asyncio.Event, *, scheduler: str | None = None) -> None:
     """Install what is missing and be the controller until cancelled.
 
     Parameters
@@ -171,6 +322,6 @@ async def run(api: Connection, ready: asyncio.Event, *, scheduler: str | None = 
     scheduler
         schedulerName of the pods; KAI's where KAI's pod groups are installed, else the stock scheduler's.
     """
-    installed = await install(api)
+    installed = await install_kinds(api)
     chosen = scheduler or ("default-scheduler" if installed.makes_pod_groups else KAI)
-    await Controller(api, installed, scheduler=chosen).run(ready)
+    await RunaiController(api, installed, scheduler=chosen).run(ready)

@@ -2,231 +2,145 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from workbench.console.finish import JsonFlag
+from workbench.console.options import FieldOption, OptionValues, take_options_from
+
 if TYPE_CHECKING:
-    from workbench.sizing.calculator.calc_options import Options
-    from workbench.sizing.calculator.calculate import Calculated
+    from workbench.sizing.compat_nat.calculation import Options
+    from workbench.sizing.compat_nat.calculator import CalculationResult
 
 
-def _names(*names: str) -> tuple[str, ...]:
+def _option_names(*names: str) -> tuple[str, ...]:
     """Each name with underscores, as the toolkit has it, and with dashes."""
     return tuple(dict.fromkeys(f"--{spelling}" for name in names for spelling in (name, name.replace("_", "-"))))
 
 
-def calc(
-    config_file: Annotated[
-        Path | None,
-        typer.Option(
-            *_names("config_file", "config"),
-            metavar="YAML",
-            help="The toolkit's file with workflow and eval section; needed unless offline.",
-            show_default=False,
-        ),
-    ] = None,
-    offline_mode: Annotated[
-        bool, typer.Option(*_names("offline_mode"), help="Calculate from recorded jobs; run nothing.")
-    ] = False,
-    target_llm_latency: Annotated[
-        float, typer.Option(*_names("target_llm_latency"), metavar="S", help="Largest p95 of an LLM call, s; 0: none.")
-    ] = 0.0,
-    target_workflow_runtime: Annotated[
-        float,
-        typer.Option(*_names("target_workflow_runtime"), metavar="S", help="Largest p95 of a run, s; 0: none."),
-    ] = 0.0,
-    target_users: Annotated[int, typer.Option(*_names("target_users"), metavar="N", help="Users to be served.")] = 0,
-    test_gpu_count: Annotated[
-        int, typer.Option(*_names("test_gpu_count"), metavar="N", help="GPUs that the levels are measured on.")
-    ] = 0,
-    calc_output_dir: Annotated[
-        Path | None,
-        typer.Option(
-            *_names("calc_output_dir", "output_dir"),
-            metavar="DIR",
-            help="Jobs: read from DIR/online offline, written to DIR/online or DIR/offline.",
-            show_default=False,
-        ),
-    ] = None,
-    concurrencies: Annotated[
-        str | None,
-        typer.Option(*_names("concurrencies"), metavar="N,N,…", help="Levels to run [default: 1 to 10]."),
-    ] = None,
-    num_passes: Annotated[
-        int | None,
-        typer.Option(
-            *_names("num_passes"), metavar="N", help="Passes at each level; 0: one, over as many rows as fill it."
-        ),
-    ] = None,
-    append_calc_outputs: Annotated[
-        bool,
-        typer.Option(
-            *_names("append_calc_outputs", "append_jobs"),
-            help="Name the job by a random id (older jobs are kept either way).",
-        ),
-    ] = False,
-    endpoint: Annotated[
-        str | None,
-        typer.Option(
-            *_names("endpoint", "remote_endpoint"),
-            metavar="URL",
-            help="A workflow that is served, instead of one started here.",
-            show_default=False,
-        ),
-    ] = None,
-    endpoint_timeout: Annotated[
-        int | None,
-        typer.Option(*_names("endpoint_timeout"), metavar="S", help="Longest time of a request [default: 300]."),
-    ] = None,
-    target_confirm: Annotated[
-        str | None,
-        typer.Option(
-            *_names("target_confirm"), metavar="HOST", help="The endpoint's host again, when it is another machine."
-        ),
-    ] = None,
-    header_env: Annotated[
-        list[str] | None,
-        typer.Option(
-            *_names("header_env"),
-            metavar="HEADER=VARIABLE",
-            help="A header of each request, its value in that environment variable; repeat.",
-            show_default=False,
-        ),
-    ] = None,
-    server_clock: Annotated[
-        bool,
-        typer.Option(
-            *_names("server_clock"), help="Time runs at an endpoint by the server's events, as the toolkit does."
-        ),
-    ] = False,
-    nat_python: Annotated[
-        str | None,
-        typer.Option(
-            *_names("nat_python"), metavar="PYTHON", help="A Python that has the toolkit; this one by default."
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Start of the shuffle of the dataset's rows.", min=0)] = 0,
-    keep_order: Annotated[
-        bool, typer.Option(*_names("keep_order"), help="Send the rows in the file's order, as the toolkit does.")
-    ] = False,
-    remove_older_jobs: Annotated[
-        bool,
-        typer.Option(*_names("remove_older_jobs"), help="Remove older jobs of the mode, as the toolkit does unasked."),
-    ] = False,
-    no_plots: Annotated[bool, typer.Option(*_names("no_plots"), help="Write no pictures.")] = False,
-    no_write: Annotated[bool, typer.Option(*_names("no_write"), help="Write nothing, only print.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON document on stdout, and nothing else there.")
-    ] = False,
-) -> None:
-    """How many GPUs by a line through p95 values? The toolkit's calculator, with its flags and its files.
-
-    Exit code 0 when every target has its number, 1 when the levels give no line (R² below 0.7, fewer than two
-    levels), 2 when the line cannot answer the target or something was used wrongly. All that is known is printed
-    and written in each case.
-
-    Example: workbench sizing calc --offline_mode --calc_output_dir out --target_workflow_runtime 10 --target_users 100
-    --test_gpu_count 8
-    """
-    from workbench.sizing.calculator.calc_options import Options
-    from workbench.sizing.calculator.calculate import run
-    from workbench.sizing.calculator.calculation import Goal
-    from workbench.terminal import say
-
-    ignored = {
-        "--config_file": config_file,
-        "--concurrencies": concurrencies,
-        "--num_passes": num_passes,
-        "--endpoint": endpoint,
-        "--endpoint_timeout": endpoint_timeout,
-        "--target_confirm": target_confirm,
-        "--header_env": header_env,
-        "--server_clock": server_clock or None,
-        "--nat_python": nat_python,
-        "--keep_order": keep_order or None,
-    }
-    options = Options(
-        output_dir=calc_output_dir,
-        goal=Goal(target_llm_latency, target_workflow_runtime, target_users, test_gpu_count),
-        offline=offline_mode,
-        config_file=config_file,
-        concurrencies=_levels(concurrencies),
-        num_passes=num_passes or 0,
-        append=append_calc_outputs,
-        endpoint=endpoint,
-        endpoint_timeout_s=300 if endpoint_timeout is None else endpoint_timeout,
-        target_confirm=target_confirm,
-        header_env=_headers(header_env),
-        server_clock=server_clock,
-        nat_python=nat_python,
-        seed=None if keep_order else seed,
-        remove_older=remove_older_jobs,
-        write=not no_write,
-        plots=not no_plots,
-    )
-    done = run(options, report=lambda line: say(line, err=True))
-    if offline_mode:
-        _tell_ignored([name for name, value in ignored.items() if value is not None], done)
-    _print(done, options, as_json=as_json)
-    raise typer.Exit(done.exit_code)
+_FIELDS = """
+config_file offline target_llm_latency target_workflow_runtime target_users test_gpu_count output_dir concurrencies
+num_passes append endpoint endpoint_timeout_s target_confirm header_env server_clock nat_python seed keep_order
+remove_older plots write
+"""
 
 
-def _levels(text: str | None) -> tuple[int, ...] | None:
-    """Numbers between commas; empty places are passed over, as the toolkit does."""
-    from workbench.errors import ConfigError
+def _flag(*names: str, **rules: Any) -> FieldOption:
+    return FieldOption(names[0], _option_names(*names), **rules)
 
-    if text is None:
-        return None
+
+def _parse_levels(text: str, flag: str) -> tuple[int, ...]:
+    """Numbers between commas; empty parts are skipped, as the toolkit does."""
+    from workbench.core.errors import ConfigError
+
     parts = [part.strip() for part in text.split(",") if part.strip()]
     try:
         return tuple(int(part) for part in parts)
     except ValueError:
         odd = next(part for part in parts if not part.lstrip("+-").isdecimal())
-        raise ConfigError(
-            "no load", where="--concurrencies", found=odd[:40], allowed="whole numbers: 1,2,4,8"
-        ) from None
+        raise ConfigError("not a level", where=flag, found=odd[:40], allowed="whole numbers: 1,2,4,8") from None
 
 
-def _headers(texts: list[str] | None) -> dict[str, str]:
-    from workbench.errors import ConfigError
-
-    pairs = [text.partition("=") for text in texts or []]
-    if not all(name.strip() and variable.strip() for name, _, variable in pairs):
-        # What stands there may be a secret that was meant for the header: it is not repeated.
-        raise ConfigError("not a header and a variable", where="--header_env", allowed="HEADER=VARIABLE")
-    return {name.strip(): variable.strip() for name, _, variable in pairs}
+def _negate(value: bool, _: str) -> bool:
+    return not value
 
 
-def _tell_ignored(names: list[str], done: Calculated) -> None:
-    if names:
-        done.notices.append(f"ignored offline: {', '.join(names)} (all recorded levels are used)")
+_OPTIONS = {
+    "config_file": _flag("config_file", "config", metavar="YAML", show_default=False),
+    "offline": _flag("offline_mode"),
+    "output_dir": _flag("calc_output_dir", "output_dir", metavar="DIR", show_default=False),
+    "concurrencies": _flag("concurrencies", metavar="N,N,…", parse=_parse_levels, show_default="1 to 10"),
+    "num_passes": _flag("num_passes", metavar="N", default=None, show_default=False),
+    "append": _flag("append_calc_outputs", "append_jobs"),
+    "endpoint": _flag("endpoint", "remote_endpoint", metavar="URL", show_default=False),
+    "endpoint_timeout_s": _flag("endpoint_timeout", kind=int, metavar="S"),
+    "target_confirm": _flag("target_confirm", metavar="HOST"),
+    "header_env": _flag("header_env", metavar="HEADER=VARIABLE", show_default=False),
+    "server_clock": _flag("server_clock"),
+    "nat_python": _flag("nat_python", metavar="PYTHON"),
+    "seed": FieldOption(default=0, min=0),
+    "remove_older": _flag("remove_older_jobs"),
+    "plots": _flag("no_plots", kind=bool, default=False, parse=_negate, help="Write no pictures."),
+    "write": _flag("no_write", kind=bool, default=False, parse=_negate, help="Write nothing, only print."),
+}
+_ONLINE_FIELDS = (
+    "config_file concurrencies num_passes endpoint endpoint_timeout_s target_confirm header_env server_clock nat_python"
+)
+Latency = Annotated[
+    float,
+    typer.Option(*_option_names("target_llm_latency"), metavar="S", help="Largest p95 of an LLM call, s; 0: none."),
+]
+Runtime = Annotated[
+    float,
+    typer.Option(*_option_names("target_workflow_runtime"), metavar="S", help="Largest p95 of a run, s; 0: none."),
+]
+TargetUsers = Annotated[int, typer.Option(*_option_names("target_users"), metavar="N", help="Users to serve.")]
+TestGpus = Annotated[
+    int, typer.Option(*_option_names("test_gpu_count"), metavar="N", help="GPUs that the levels are measured on.")
+]
+KeepOrder = Annotated[
+    bool, typer.Option(*_option_names("keep_order"), help="Send the rows in the file's order, as the toolkit does.")
+]
 
 
-def _print(done: Calculated, options: Options, *, as_json: bool) -> None:
-    from workbench.sizing.calculator import calc_table
-    from workbench.terminal import say
+@take_options_from("workbench.sizing.compat_nat.calculation:Options", _FIELDS, _OPTIONS)
+def calc(
+    given: OptionValues,
+    target_llm_latency: Latency = 0.0,
+    target_workflow_runtime: Runtime = 0.0,
+    target_users: TargetUsers = 0,
+    test_gpu_count: TestGpus = 0,
+    keep_order: KeepOrder = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Estimate GPUs by a line through p95 values: the toolkit's calculator, with its flags and files.
+
+    Exit code 0 when every target has its number, 1 when the levels give no line (R² below 0.7, fewer than two
+    levels), 2 when the line cannot answer the target or for wrong use. All results are printed and written in each
+    case.
+
+    Example: workbench sizing calc --offline_mode --calc_output_dir out --target_workflow_runtime 10 --target_users 100
+    --test_gpu_count 8
+    """
+    from workbench.console.terminal import print_text
+    from workbench.sizing.compat_nat.calculation import CalcGoal, Options
+    from workbench.sizing.compat_nat.calculator import run_calculation
+
+    given["goal"] = CalcGoal(target_llm_latency, target_workflow_runtime, target_users, test_gpu_count)
+    given |= {"seed": None} if keep_order else {}
+    options = given.build_model(Options)
+    done = run_calculation(options, report=lambda line: print_text(line, err=True))
+    ignored = [given.flags[name] for name in _ONLINE_FIELDS.split() if name in given] + ["--keep_order"] * keep_order
+    if options.offline and ignored:
+        done.notices.append(f"ignored offline: {', '.join(ignored)} (all recorded levels are used)")
+    _print_calculation(done, options, as_json=as_json)
+    raise typer.Exit(done.exit_code)
+
+
+def _print_calculation(done: CalculationResult, options: Options, *, as_json: bool) -> None:
+    from workbench.console.terminal import print_text
+    from workbench.sizing.compat_nat import calc_outputs
 
     if as_json:
-        typer.echo(_document(done))
+        typer.echo(_calculation_json(done))
         return
-    for line in calc_table.lines(done.calculation):
-        say(line)
+    for line in calc_outputs.format_calculation(done.calculation):
+        print_text(line)
     for notice in done.notices:
-        say(f"note: {notice}", err=True)
+        print_text(f"note: {notice}", err=True)
     for path in done.paths:
-        say(f"wrote {path}", err=True)
+        print_text(f"wrote {path}", err=True)
     if options.write and options.output_dir is None:
-        say("note: nothing written: no --calc_output_dir", err=True)
+        print_text("note: nothing written: no --calc_output_dir", err=True)
 
 
-def _document(done: Calculated) -> str:
+def _calculation_json(done: CalculationResult) -> str:
     import orjson
 
     document: dict[str, Any] = {
         "output": done.output.model_dump(mode="json"),
-        **done.document(),
+        **done.to_document(),
         "folder": str(done.folder) if done.folder else None,
         "paths": [str(path) for path in done.paths],
         "exit_code": done.exit_code,

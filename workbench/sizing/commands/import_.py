@@ -1,14 +1,16 @@
-"""`workbench sizing import`: what another load tool measured becomes a sweep that can be sized."""
+"""`workbench sizing import`: turns the result of another load tool into a sweep."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from workbench.console.finish import JsonFlag, finish_command
+
 if TYPE_CHECKING:
-    from workbench.sizing.importing.folder import Kept
+    from workbench.sizing.other_tools.sweep_import import ImportResult
 
 
 def import_(
@@ -19,43 +21,40 @@ def import_(
             help="guidellm's JSON report, aiperf's artifact folder, or the toolkit's calc_runner_output.json.",
         ),
     ],
-    gpus: Annotated[int, typer.Option(help="GPUs that served it: no file tells.", min=1, max=100_000)],
-    tool: Annotated[str | None, typer.Option(help="guidellm, aiperf or nat; told by the content without it.")] = None,
+    gpus: Annotated[int, typer.Option(help="GPUs that served it; not recorded in these files.", min=1, max=100_000)],
+    tool: Annotated[str | None, typer.Option(help="guidellm, aiperf or nat; detected by default.")] = None,
     goal: Annotated[
         list[str] | None,
-        typer.Option(metavar="GOAL", help="p95<=2 (s), 'ttft p99<=300ms': what estimates aim at. Repeat for several."),
+        typer.Option(metavar="GOAL", help="Goal such as p95<=2 (seconds) or 'ttft p99<=300ms'. Repeatable."),
     ] = None,
-    simulated: Annotated[bool, typer.Option("--simulated", help="The service was a simulator; results say so.")] = (
-        False
-    ),
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder below which the sweep gets its own.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    simulated: Annotated[bool, typer.Option("--simulated", help="Mark the results as simulated.")] = (False),
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Create the sweep's folder below this one.")] = None,
+    as_json: JsonFlag = False,
 ) -> None:
-    """Make a sweep folder of what guidellm, aiperf or the toolkit's calculator measured: keep your load tool.
+    """Create a sweep from the result of guidellm, aiperf or the toolkit's calculator.
 
-    Failed requests are failures, not latencies; requests of a warm-up phase and such as were cut when the tool ended
-    are left out, and said so. Where a rate was asked for, latency counts from when a request was due.
+    Failed requests count as failures. Requests of a warm-up phase, and requests that were cut off when the tool ended,
+    are left out with a note. With a fixed rate, latency counts from the time a request was due.
 
     Exit code 1 when no level can be sized.
 
     Example: workbench sizing import artifacts/ --gpus 2
     """
     from workbench.sizing.config import Goal
-    from workbench.sizing.importing import folder
+    from workbench.sizing.other_tools import sweep_import
 
     goals = [Goal.read(text) for text in goal or []]
-    kept = folder.keep(path, gpus=gpus, tool=tool, goals=goals, simulated=simulated, out=out)
-    if as_json:
-        _print_json(kept)
-    else:
-        _print(kept, aims=bool(goals))
-    raise typer.Exit(0 if kept.usable else 1)
+    kept = sweep_import.import_sweep(path, gpus=gpus, tool=tool, goals=goals, simulated=simulated, out=out)
+    finish_command(
+        lambda: _format_import(kept, has_goals=bool(goals)),
+        lambda: _build_document(kept),
+        as_json=as_json,
+        is_valid=kept.usable,
+    )
 
 
-def _print_json(kept: Kept) -> None:
-    import json
-
-    found = {
+def _build_document(kept: ImportResult) -> dict[str, Any]:
+    return {
         "folder": str(kept.folder),
         "tool": kept.imported.tool,
         "version": kept.imported.version or None,
@@ -65,29 +64,29 @@ def _print_json(kept: Kept) -> None:
         "points": kept.points.to_dicts(),
         "quantiles": kept.quantiles.to_dicts(),
     }
-    typer.echo(json.dumps(found))
 
 
-def _print(kept: Kept, *, aims: bool) -> None:
-    """The levels with their verdicts, what was left out, where it lies, what is next."""
-    from workbench.terminal import say
-
+def _format_import(kept: ImportResult, *, has_goals: bool) -> str:
+    """Levels with their verdicts, notes, the folder, the next command."""
     version = kept.imported.version
-    say(kept.answer + (f" (version {version})" if version else ""))
+    lines = [kept.answer + (f" (version {version})" if version else "")]
     for point in kept.points.iter_rows(named=True):
         unit = "users" if point["load_unit"] == "users" else "/s"
         text = f"  {point['load']:.4g} {unit}: {point['n_ok']} of {point['n_kept']} kept answered, "
-        text += f"{_p95(kept, point['step'])}, {point['verdict']}"
-        say(text + (f": {point['reason']}" if point["reason"] else ""))
-    for note in kept.imported.notes:
-        say(f"note: {note}")
-    say(f"\nsweep: {kept.folder}")
+        text += f"{_format_p95(kept, point['step'])}, {point['verdict']}"
+        lines.append(text + (f": {point['reason']}" if point["reason"] else ""))
+    lines += [f"note: {note}" for note in kept.imported.notes]
+    lines += ["", f"sweep: {kept.folder}"]
     target = "--target-users N" if kept.points["load_unit"][0] == "users" else "--target-rate R"
-    say(f"next: workbench sizing estimate {kept.folder} {target}" + ("" if aims else " --goal 'p95<=S'"))
+    lines.append(f"next: workbench sizing estimate {kept.folder} {target}" + ("" if has_goals else " --goal 'p95<=S'"))
+    return "\n".join(lines)
 
 
-def _p95(kept: Kept, step: int) -> str:
-    for row in kept.quantiles.iter_rows(named=True):
-        if (row["step"], row["metric"], row["q"]) == (step, "runtime", 0.95):
-            return f"p95 {row['value_s']:.3f} s" if row["value_s"] is not None else f"p95 {row['note']}"
-    return "no p95"
+def _format_p95(kept: ImportResult, step: int) -> str:
+    from workbench.sizing.estimation import metrics
+
+    rows = kept.quantiles.filter(step=step, metric=metrics.DEFAULT_METRIC, q=0.95)
+    if not rows.height:
+        return "no p95"
+    row = rows.row(0, named=True)
+    return f"p95 {row['note']}" if row["value_s"] is None else f"p95 {row['value_s']:.3f} s"

@@ -1,146 +1,105 @@
-"""`workbench sizing manifests`: a sized service as Kubernetes objects, printed."""
+"""`workbench sizing manifests`: prints a sized service as Kubernetes objects."""
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from workbench.console.finish import JsonFlag, finish_command
+from workbench.console.options import FieldOption, OptionValues, take_options_from
+
 if TYPE_CHECKING:
-    from workbench.sizing.manifests import Deployed
+    from workbench.sizing.deployment.service_manifests import ServiceSpec
+
+_FIELDS = """
+sweep gpus image gpus_per_replica gpus_per_node spare survive_node in_flight least_replicas name namespace port health
+args gpu_resource node_selector metric start_s queue
+"""
+_OPTIONS = {
+    "image": FieldOption(default=None),
+    "args": FieldOption("arg"),
+    "port": FieldOption(min=1, max=65_535),
+    "node_selector": FieldOption(metavar="LABEL=VALUE"),
+    "start_s": FieldOption(min=10),
+}
+Sweep = Annotated[
+    Path | None, typer.Argument(metavar="[SWEEP]", help="Sweep folder with estimates.", show_default=False)
+]
+Gpus = Annotated[int | None, typer.Option(help="GPUs to deploy, instead of a sweep's estimate.", min=1)]
+GpusPerReplica = Annotated[
+    int, typer.Option(help="GPUs that one model replica spans (tensor x pipeline); never split.", min=1)
+]
+GpusPerNode = Annotated[int, typer.Option(help="GPUs per node.", min=1)]
+Spare = Annotated[int, typer.Option(help="Replicas that may be missing at full load; 1 is N+1.", min=0)]
+SurviveNode = Annotated[bool, typer.Option("--survive-node", help="Keep a whole node's replicas spare.")]
+InFlight = Annotated[
+    float | None, typer.Option(help="Requests in flight that a replica carries; by default from the sweep.", min=0)
+]
+LeastReplicas = Annotated[
+    int | None, typer.Option(help="Replicas without load; by default one and the spare ones.", min=1)
+]
 
 
-PLACEHOLDER = "registry.example/model-server:1"
-
-
+@take_options_from("workbench.sizing.deployment.service_manifests:ServiceSpec", _FIELDS, _OPTIONS, defaults="model")
 def manifests(
-    sweep: Annotated[
-        Path | None,
-        typer.Argument(metavar="[SWEEP]", help="Folder of a sweep with estimates.", show_default=False),
-    ] = None,
-    gpus: Annotated[
-        int | None, typer.Option(help="GPUs that the load needs, instead of a sweep's estimate.", min=1)
-    ] = None,
-    image: Annotated[str | None, typer.Option(help="Image of the model server; a placeholder without it.")] = None,
-    gpus_per_replica: Annotated[
-        int, typer.Option(help="GPUs that one copy of the model spans (tensor x pipeline); never split.", min=1)
-    ] = 1,
-    gpus_per_node: Annotated[int, typer.Option(help="GPUs of a node.", min=1)] = 8,
-    spare: Annotated[int, typer.Option(help="Replicas that may be missing under full load; 1 is N+1.", min=0)] = 1,
-    survive_node: Annotated[bool, typer.Option("--survive-node", help="Spare what a whole node can hold.")] = False,
-    in_flight: Annotated[
-        float | None,
-        typer.Option(help="Requests in flight that a replica carries; from the sweep, if not given.", min=0),
-    ] = None,
-    least_replicas: Annotated[
-        int | None, typer.Option(help="Replicas without load; one and the spare, if not given.", min=1)
-    ] = None,
-    name: Annotated[str, typer.Option(help="Name of all objects.")] = "inference",
-    namespace: Annotated[str, typer.Option(help="Namespace they go to.")] = "default",
-    port: Annotated[int, typer.Option(help="Port that the model server listens on.", min=1, max=65_535)] = 8000,
-    health: Annotated[str, typer.Option(help="Path that answers 200 once the model is loaded.")] = "/health",
-    arg: Annotated[list[str] | None, typer.Option(help="Argument of the model server; repeat.")] = None,
-    gpu_resource: Annotated[
-        str, typer.Option(help="What a GPU is called there; for MIG the slice that was measured.")
-    ] = "nvidia.com/gpu",
-    node_selector: Annotated[
-        list[str] | None, typer.Option(metavar="LABEL=VALUE", help="Label of the nodes; repeat.")
-    ] = None,
-    metric: Annotated[
-        str, typer.Option(help="Metric of a pod that counts its requests in flight.")
-    ] = "requests_in_flight",
-    start_s: Annotated[int, typer.Option(help="Time that loading the model may take, in seconds.", min=10)] = 900,
-    queue: Annotated[str | None, typer.Option(help="Kueue queue; adds its quota.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout instead of YAML.")] = False,
+    given: OptionValues,
+    sweep: Sweep = None,
+    gpus: Gpus = None,
+    gpus_per_replica: GpusPerReplica = 1,
+    gpus_per_node: GpusPerNode = 8,
+    spare: Spare = 1,
+    survive_node: SurviveNode = False,
+    in_flight: InFlight = None,
+    least_replicas: LeastReplicas = None,
+    as_json: JsonFlag = False,
 ) -> None:
-    """Print what deploys a sized service: Deployment, Service, PodDisruptionBudget and HorizontalPodAutoscaler.
+    """Print a sized service as Deployment, Service, PodDisruptionBudget and HorizontalPodAutoscaler.
 
-    The GPUs come from the estimates of a sweep, or from --gpus. Nothing is applied: read it, then pass it on.
+    The GPU count comes from the estimates of a sweep, or from --gpus. Nothing is applied.
 
     Example: workbench sizing manifests --gpus 14 --gpus-per-replica 2 --in-flight 32 --image IMAGE
     """
-    from workbench.sizing.manifests import as_yaml, objects
-    from workbench.sizing.replicas import plan
-    from workbench.sizing.sized import sized
+    from workbench.sizing.deployment.replica_plan import plan_replicas, size_deployment
+    from workbench.sizing.deployment.service_manifests import ServiceSpec, build_manifests, format_manifests_yaml
 
-    wanted = sized(sweep, gpus, gpus_per_replica, in_flight)
-    deployed = _checked(
-        {
-            "name": name,
-            "namespace": namespace,
-            "image": image or PLACEHOLDER,
-            "args": arg or [],
-            "port": port,
-            "health": health,
-            "gpu_resource": gpu_resource,
-            "node_selector": _pairs(node_selector or []),
-            "start_s": start_s,
-            "metric": metric,
-            "queue": queue,
-        }
-    )
-    planned = plan(
-        wanted.gpus,
+    size = size_deployment(sweep, gpus, gpus_per_replica, in_flight)
+    spec = given.build_model(ServiceSpec)
+    plan = plan_replicas(
+        size.gpus,
         gpus_per_replica=gpus_per_replica,
         gpus_per_node=gpus_per_node,
         spare=spare,
         survive_node=survive_node,
     )
-    found = objects(planned, deployed, in_flight=wanted.in_flight, least_replicas=least_replicas)
-    notes = [*wanted.notes, *planned.told(), *_notes(deployed, wanted.in_flight, planned.spare)]
-    if as_json:
-        import dataclasses
-        import json
-
-        counts = dataclasses.asdict(planned) | {"replicas": planned.replicas, "idle_gpus": planned.idle_gpus}
-        typer.echo(json.dumps({"plan": counts, "notes": notes, "objects": found}))
-    else:
-        typer.echo(as_yaml(found, notes), nl=False)
+    objects = build_manifests(plan, spec, in_flight=size.in_flight, min_replicas=least_replicas)
+    notes = [*size.notes, *plan.explain_plan(), *_build_notes(spec, size.in_flight, plan.spare)]
+    counts = dataclasses.asdict(plan) | {"replicas": plan.replicas, "idle_gpus": plan.idle_gpus}
+    finish_command(
+        lambda: typer.echo(format_manifests_yaml(objects, notes), nl=False),
+        {"plan": counts, "notes": notes, "objects": objects},
+        as_json=as_json,
+    )
 
 
-def _notes(deployed: Deployed, in_flight: float | None, spare: int) -> list[str]:
-    from workbench.sizing.manifests import HEADROOM, scaling_target
+def _build_notes(deployed: ServiceSpec, in_flight: float | None, spare: int) -> list[str]:
+    from workbench.sizing.deployment.service_manifests import PLACEHOLDER_IMAGE, SCALING_HEADROOM, autoscaling_target
 
-    notes = [f"{PLACEHOLDER} is a placeholder: give --image."] if deployed.image == PLACEHOLDER else []
-    notes.append("A Service spreads connections at random: the answer holds for the router that was measured.")
+    is_placeholder = deployed.image == PLACEHOLDER_IMAGE
+    notes = [f"{PLACEHOLDER_IMAGE} is a placeholder: add --image."] if is_placeholder else []
+    notes.append("A Service spreads connections at random; the estimate is valid for the router that was measured.")
     if in_flight is None:
-        notes.append("No autoscaler: give --in-flight, or a sweep that tells what a replica carries.")
+        notes.append("No autoscaler: add --in-flight, or a sweep that measured what a replica carries.")
     else:
         notes.append(
-            f"Scales at {scaling_target(in_flight)} requests in flight per replica, {HEADROOM:.0%} of the "
-            f"{in_flight:.3g} that one carries; an adapter must serve {deployed.metric} "
+            f"Scales at {autoscaling_target(in_flight)} requests in flight per replica, {SCALING_HEADROOM:.0%} of the "
+            f"{in_flight:.3g} that one carries; a metrics adapter must provide {deployed.metric} "
             "(vLLM: num_requests_running + num_requests_waiting)."
         )
     if not spare:
-        notes.append("None spare: while a node is drained or a pod replaced, the target is not met under full load.")
+        notes.append("No spare replica: at full load the target is missed while a node drains or a pod is replaced.")
     if deployed.queue:
-        notes.append("The quota is for Kueue v1beta1, whose objects were not checked against its schemas.")
+        notes.append("The quota is for Kueue v1beta1; these objects were not checked against its schemas.")
     return notes
-
-
-def _pairs(texts: list[str]) -> dict[str, str]:
-    from workbench.errors import ConfigError
-
-    found = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals or not key:
-            raise ConfigError("not a label", where="--node-selector", found=text[:200], allowed="LABEL=VALUE")
-        found[key] = value
-    return found
-
-
-def _checked(values: dict[str, Any]) -> Deployed:
-    from pydantic import ValidationError
-
-    from workbench.errors import ConfigError
-    from workbench.sizing.manifests import Deployed
-
-    try:
-        return Deployed(**values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = "--" + str(first["loc"][0]).replace("_", "-")
-        message = first["msg"].removeprefix("Value error, ")
-        raise ConfigError("not an option's value", where=where, found=first.get("input"), allowed=message) from error

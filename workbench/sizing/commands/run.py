@@ -1,279 +1,160 @@
-"""`workbench sizing run`: a service under one load after the other, every request in a table."""
+"""`workbench sizing run`: measures a service at one load after the other."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from workbench.console.finish import JsonFlag, finish_command
+from workbench.console.options import FieldOption, OptionValues, parse_numbers, take_options_from
 from workbench.sizing.commands.estimate import Price, Rate, Users
 
 if TYPE_CHECKING:
-    from workbench.sizing.keeping import Load
+    from workbench.sizing.estimation.sweep_store import TargetLoad
+
+_SWEEP_FIELDS = """
+url protocol function target_confirm header_env gpus simulated model output_tokens extra_body method body answer_at
+input_tokens_at output_tokens_at goals users rates arrivals trace think_time_s ramp_s least_samples most_samples tight
+max_step_s timeout_s max_error_ratio retries processes max_requests max_duration_s max_tokens max_cost price_request
+price_million_input price_million_output prompts prompt_key input_tokens input_cv unique_prefix seed
+"""
+_GOAL_HELP = "Goal such as p95<=2 (seconds) or 'ttft p99<=300ms'; levels are chosen around its limit. Repeatable."
+_SWEEP_OPTIONS = {
+    "protocol": FieldOption(default="nat"),
+    "header_env": FieldOption(metavar="HEADER=VARIABLE"),
+    "extra_body": FieldOption(metavar="JSON"),
+    "goals": FieldOption("goal", kind=list[str], metavar="GOAL", help=_GOAL_HELP),
+    "users": FieldOption(parse=parse_numbers, metavar="N,N,…"),
+    "rates": FieldOption(parse=parse_numbers, metavar="R,R,…"),
+    "least_samples": FieldOption("samples"),
+}
+Verify = Annotated[bool, typer.Option("--verify", help="Verify the answer: drive the service at the predicted load.")]
+Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Create the sweep's folder below this one.")]
+Resume = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Resume the sweep in this folder; only limits may change.")
+]
 
 
+@take_options_from("workbench.sizing.config:SweepConfig", _SWEEP_FIELDS, _SWEEP_OPTIONS, units={"s": "S"})
 def run(
-    url: Annotated[str, typer.Option(metavar="URL", help="Where the service is.")] = "",
-    protocol: Annotated[
-        str,
-        typer.Option(help="nat: POST /generate/full; openai: chat completions; http: any JSON by template."),
-    ] = "nat",
-    function: Annotated[
-        str, typer.Option(metavar="MODULE:NAME", help="An async callable to drive instead of a URL.")
-    ] = "",
-    target_confirm: Annotated[
-        str, typer.Option(metavar="HOST", help="The URL's host once more: needed unless it is this machine.")
-    ] = "",
-    header_env: Annotated[
-        list[str] | None,
-        typer.Option(metavar="HEADER=VARIABLE", help="Header from an environment variable; repeat for several."),
-    ] = None,
-    gpus: Annotated[int | None, typer.Option(help="GPUs that serve it.", show_default="1")] = None,
-    simulated: Annotated[bool, typer.Option("--simulated", help="The service is a simulator; all results say so.")] = (
-        False
-    ),
-    model: Annotated[str, typer.Option(help="Name of the model (openai).")] = "",
-    output_tokens: Annotated[int | None, typer.Option(help="Longest answer, in tokens (openai).")] = None,
-    extra_body: Annotated[
-        str | None, typer.Option(metavar="JSON", help="More fields of the request, such as '{\"temperature\": 0}'.")
-    ] = None,
-    method: Annotated[str | None, typer.Option(help="HTTP method (http).", show_default="POST")] = None,
-    body: Annotated[
-        str | None, typer.Option(metavar="JSON|@FILE", help="Body with {prompt} in its texts (http).")
-    ] = None,
-    answer_at: Annotated[str | None, typer.Option(help="Path of the answer, such as choices.0.text (http).")] = None,
-    input_tokens_at: Annotated[str | None, typer.Option(help="Path of the prompt's tokens (http).")] = None,
-    output_tokens_at: Annotated[str | None, typer.Option(help="Path of the answer's tokens (http).")] = None,
-    goal: Annotated[
-        list[str] | None,
-        typer.Option(metavar="GOAL", help="p95<=2 (s), 'ttft p99<=300ms'; levels close in on it. Repeat for several."),
-    ] = None,
-    users: Annotated[
-        str | None, typer.Option(metavar="N,N,…", help="Levels: concurrent requests, or users with --think-time.")
-    ] = None,
-    rates: Annotated[
-        str | None, typer.Option(metavar="R,R,…", help="Levels: arrivals a second, with --arrivals.")
-    ] = None,
-    arrivals: Annotated[
-        str | None, typer.Option(help="users; or open loop: poisson, constant, trace.", show_default="users")
-    ] = None,
-    trace: Annotated[Path | None, typer.Option(help="Times of arrivals, a number a line, in seconds.")] = None,
-    think_time: Annotated[
-        float | None, typer.Option(metavar="S", help="Mean think time of a user between requests, in seconds.")
-    ] = None,
-    ramp: Annotated[float | None, typer.Option(metavar="S", help="Time over which users begin, in seconds.")] = None,
-    samples: Annotated[int | None, typer.Option(help="Kept requests that a step needs.", show_default="200")] = None,
-    most_samples: Annotated[
-        int | None, typer.Option(help="Kept requests after which a step ends anyway.", show_default="1000")
-    ] = None,
-    tight: Annotated[
-        float | None, typer.Option(help="A step ends when its p95 is known to this share.", show_default="0.05")
-    ] = None,
-    max_step: Annotated[
-        float | None, typer.Option(metavar="S", help="Longest step, in seconds.", show_default="120")
-    ] = None,
-    timeout: Annotated[
-        float | None, typer.Option(metavar="S", help="Time limit of a request, in seconds.", show_default="300")
-    ] = None,
-    max_error_ratio: Annotated[
-        float | None, typer.Option(help="Share of failures above which a point is invalid.", show_default="0.01")
-    ] = None,
-    retries: Annotated[
-        int | None, typer.Option(help="How often a failed request is sent again.", show_default="0")
-    ] = None,
-    processes: Annotated[
-        int | None, typer.Option(help="Client processes that share the load.", show_default="1")
-    ] = None,
-    max_requests: Annotated[int | None, typer.Option(help="Requests of the whole sweep at most.")] = None,
-    max_duration: Annotated[
-        float | None, typer.Option(metavar="S", help="Time of the whole sweep at most, in seconds.")
-    ] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Tokens at most, of prompts and answers.")] = None,
-    max_cost: Annotated[float | None, typer.Option(help="Cost at most, in the currency of the prices.")] = None,
-    price_request: Annotated[float | None, typer.Option(help="Price of a request.")] = None,
-    price_million_input: Annotated[float | None, typer.Option(help="Price of a million prompt tokens.")] = None,
-    price_million_output: Annotated[float | None, typer.Option(help="Price of a million answer tokens.")] = None,
-    prompts: Annotated[Path | None, typer.Option(help=".txt, .jsonl, .json or .csv; made prompts without it.")] = None,
-    prompt_key: Annotated[str | None, typer.Option(help="Field or column that holds the prompt.")] = None,
-    input_tokens: Annotated[
-        float | None, typer.Option(help="Mean length of made prompts, about, in tokens.", show_default="400")
-    ] = None,
-    input_cv: Annotated[float | None, typer.Option(help="Spread of their lengths over the mean.")] = None,
-    unique_prefix: Annotated[
-        bool, typer.Option("--unique-prefix", help="Begin each prompt differently, to defeat prefix caches.")
-    ] = False,
-    seed: Annotated[int | None, typer.Option(help="Start of all random numbers.", show_default="0")] = None,
+    given: OptionValues,
     target_users: Users = None,
     target_rate: Rate = None,
     gpu_price: Price = None,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Drive the predicted load at the end: did every goal hold?")
-    ] = False,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder below which the sweep gets its own.")] = None,
-    resume: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Go on with the sweep in this folder; limits may be given anew.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    verify: Verify = False,
+    out: Out = None,
+    resume: Resume = None,
+    as_json: JsonFlag = False,
 ) -> None:
-    """Drive a service at one level after the other until each is known; write every request into a table.
+    """Measure a service at one load level after the other, and record every request.
 
-    Users are concurrent requests unless --think-time is given. A step ends when its p95 is known well enough; the
-    start of it that is not yet steady is dropped. Each step is written as it ends: Ctrl-C keeps them, --resume goes
-    on. Retries, timeouts and failures are counted by kind and never taken for answers.
+    A level is a number of concurrent requests, or of users with --think-time. A step ends when its p95 is known
+    precisely enough; its warm-up is dropped. Each step is written as it ends: Ctrl-C keeps the finished ones, and
+    --resume continues. Retries, timeouts and failures are counted by kind.
 
-    With --target-users (or --target-rate) it goes on to the answer: how many GPUs, with an interval; --verify then
-    drives the service at the predicted load of its GPUs.
+    With --target-users or --target-rate it also estimates the GPUs, with an interval; --verify then drives the service
+    at the predicted load.
 
-    Exit code 0 when all points are valid, 1 when some are not (their reasons are told) or a limit ended it; with a
-    target, when there is an answer (and it held), else 1. 130 after Ctrl-C.
+    Exit code 0 when all points are valid, 1 when some are not or a limit ended the sweep. With a target: 0 when there
+    is an answer (and it held, with --verify), else 1. 130 after Ctrl-C.
 
     Example: workbench sizing run --url http://127.0.0.1:8000 --goal "p95<=2" --target-users 150 --verify
     """
-    from workbench.errors import ConfigError
-    from workbench.sizing import keeping
+    settings = _complete_settings(given, is_resumed=resume is not None)
+    target = _choose_target(settings, target_users, target_rate, is_resumed=resume is not None)
+    if target is None and (verify or gpu_price is not None):
+        from workbench.core.errors import ConfigError
 
-    given = {
-        "url": url or None,
-        "protocol": "function" if function else protocol,
-        "function": function or None,
-        "target_confirm": target_confirm or None,
-        "header_env": _pairs(header_env or []) or None,
-        "gpus": gpus,
-        "simulated": simulated or None,
-        "model": model or None,
-        "output_tokens": output_tokens,
-        "extra_body": None if extra_body is None else _json(extra_body, "--extra-body"),
-        "method": None if method is None else method.upper(),
-        "body": None if body is None else _json(body, "--body"),
-        "answer_at": answer_at,
-        "input_tokens_at": input_tokens_at,
-        "output_tokens_at": output_tokens_at,
-        "users": None if users is None else _numbers(users, "--users", int),
-        "rates": None if rates is None else _numbers(rates, "--rates", float),
-        "arrivals": arrivals,
-        "trace": trace,
-        "think_time_s": think_time,
-        "ramp_s": ramp,
-        "least_samples": samples,
-        "most_samples": most_samples if most_samples is not None or samples is None else max(1000, samples),
-        "tight": tight,
-        "max_step_s": max_step,
-        "timeout_s": timeout,
-        "max_error_ratio": max_error_ratio,
-        "retries": retries,
-        "processes": processes,
-        "max_requests": max_requests,
-        "max_duration_s": max_duration,
-        "max_tokens": max_tokens,
-        "max_cost": max_cost,
-        "price_request": price_request,
-        "price_million_input": price_million_input,
-        "price_million_output": price_million_output,
-        "prompts": prompts,
-        "prompt_key": prompt_key,
-        "input_tokens": input_tokens,
-        "input_cv": input_cv,
-        "unique_prefix": unique_prefix or None,
-        "seed": seed,
-    }
-    settings = {name: value for name, value in given.items() if value is not None}
-    if goal:
-        from workbench.sizing.config import Goal
+        raise ConfigError("no load to size for", where="--target-users", do="add --target-users N or --target-rate R")
+    _run_and_print(settings, target, out=out, resume=resume, price=gpu_price, verify=verify, as_json=as_json)
 
-        settings["goals"] = [Goal.read(text) for text in goal]
-    if resume is None and not (url or function):
+
+def _complete_settings(given: OptionValues, *, is_resumed: bool) -> dict[str, Any]:
+    """Fields of `SweepConfig` from the options, checked unless a stored sweep has the rest of them."""
+    from workbench.core.errors import ConfigError
+    from workbench.sizing.config import Goal, SweepConfig
+
+    if given.get("function"):
+        given["protocol"] = "function"
+    if "method" in given:
+        given["method"] = given["method"].upper()
+    if "goals" in given:
+        given["goals"] = [Goal.read(text) for text in given["goals"]]
+    if given.get("least_samples", 0) > 1000:
+        given.setdefault("most_samples", given["least_samples"])
+    if is_resumed:
+        return given
+    if not (given.get("url") or given.get("function")):
         raise ConfigError(
-            "nothing to drive", where="--url", do="give --url, or --function MODULE:NAME; or --resume a sweep"
+            "no service to measure", where="--url", do="add --url URL or --function MODULE:NAME, or --resume a sweep"
         )
-    if resume is not None and not function:
-        del settings["protocol"]
-    wanted = None
-    if target_users is not None or target_rate is not None:
-        wanted = keeping.load_of(target_users, target_rate)
-    elif verify or gpu_price is not None:
-        raise ConfigError("nothing says what is to be served", do="give --target-users N or --target-rate R, too")
-    if wanted is not None and wanted.unit != ("users" if arrivals in (None, "users") else "1/s") and resume is None:
-        raise ConfigError("the target is of another kind than the levels", found=wanted.unit, where="--arrivals")
-    if wanted is not None and not goal and resume is None:
-        raise ConfigError("no goal: nothing says how many are too many", where="--goal", allowed="like p95<=2")
-    _drive(settings, out, resume, as_json, _Question(wanted, gpu_price, verify))
+    given.build_model(SweepConfig, show_values=False)
+    return given
 
 
-@dataclass(frozen=True)
-class _Question:
-    """What is asked beyond the points."""
+def _choose_target(
+    settings: dict[str, Any], users: float | None, rate: float | None, *, is_resumed: bool
+) -> TargetLoad | None:
+    from workbench.core.errors import ConfigError
+    from workbench.sizing.estimation import sweep_store
 
-    load: Load | None
-    gpu_price: float | None
-    verify: bool
+    if users is None and rate is None:
+        return None
+    target = sweep_store.choose_target_load(users, rate)
+    if is_resumed:
+        return target
+    if target.unit != ("users" if settings.get("arrivals", "users") == "users" else "1/s"):
+        raise ConfigError("target and levels are of different kinds", found=target.unit, where="--arrivals")
+    if "goals" not in settings:
+        raise ConfigError("no goal to size for", where="--goal", allowed="like p95<=2")
+    return target
 
 
-def _drive(settings: dict[str, Any], out: Path | None, resume: Path | None, as_json: bool, asked: _Question) -> None:
+def _run_and_print(
+    settings: dict[str, Any],
+    target: TargetLoad | None,
+    *,
+    out: Path | None,
+    resume: Path | None,
+    price: float | None,
+    verify: bool,
+    as_json: bool,
+) -> None:
     import json
     import shlex
     import sys
 
-    from workbench.sizing import checking, keeping
-    from workbench.sizing.driving import report
-    from workbench.sizing.driving.progress import watcher
-    from workbench.sizing.driving.sweep import run as sweep
-    from workbench.terminal import say
+    from workbench.sizing.estimation import sweep_store, verification
+    from workbench.sizing.load.sweep_report import choose_terminal_watcher, format_sweep, sweep_json
+    from workbench.sizing.load.sweep_runner import run_sweep
 
     command = "workbench " + shlex.join(sys.argv[1:])
     answer = None
-    with watcher() as told:
-        found = sweep(out=out, keep=True, resume=resume, watcher=told, command=command, needs_listener=True, **settings)
-        ended = found.ended
-        if asked.load is not None and found.ended == "finished" and found.folder is not None:
-            answer, ended = checking.answered(
-                found.folder, asked.load, price=asked.gpu_price, verified=asked.verify, watcher=told
+    with choose_terminal_watcher() as watcher:
+        sweep = run_sweep(
+            out=out, keep=True, resume=resume, watcher=watcher, command=command, needs_listener=True, **settings
+        )
+        ended = sweep.ended
+        if target is not None and ended == "finished" and sweep.folder is not None:
+            answer, ended = verification.answer_sweep(
+                sweep.folder, target, price=price, verified=verify, watcher=watcher
             )
-    folder = found.folder or Path()
-    if as_json:
-        document = json.loads(report.as_json(found))
-        document["answer"] = None if answer is None else json.loads(keeping.as_json(answer, folder))
-        typer.echo(json.dumps(document, indent=1))
-    else:
-        say(report.text(found))
-        if answer is not None:
-            say("\n" + keeping.text(answer, folder))
-    raise typer.Exit(130 if ended == "interrupted" else 1 if (found if answer is None else answer).reasons else 0)
+    folder = sweep.folder or Path()
 
+    def build_document() -> dict[str, Any]:
+        sized = None if answer is None else json.loads(sweep_store.sizing_answer_json(answer, folder))
+        return {**json.loads(sweep_json(sweep)), "answer": sized}
 
-def _pairs(texts: list[str]) -> dict[str, str]:
-    from workbench.errors import ConfigError
+    def format_text() -> str:
+        sized = "" if answer is None else f"\n\n{sweep_store.format_sizing_answer(answer, folder)}"
+        return format_sweep(sweep) + sized
 
-    pairs = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals:
-            # What stands there may be a secret that was meant for the header: it is not repeated.
-            raise ConfigError("not a header and a variable", where="--header-env", allowed="HEADER=VARIABLE")
-        pairs[name.strip()] = value.strip()
-    return pairs
-
-
-def _numbers(text: str, where: str, kind: type[int] | type[float]) -> list[Any]:
-    from workbench.errors import ConfigError
-
-    try:
-        return [kind(part) for part in text.split(",")]
-    except ValueError as error:
-        raise ConfigError("not a list of numbers", where=where, found=text[:60], allowed="like 1,2,4,8") from error
-
-
-def _json(text: str, where: str) -> Any:
-    import json
-
-    from workbench.errors import ConfigError
-
-    try:
-        if text.startswith("@"):
-            text = Path(text[1:]).read_text(encoding="utf-8")
-        return json.loads(text)
-    except OSError as error:
-        raise ConfigError("cannot read the file", where=where, found=text[1:80]) from error
-    except (ValueError, RecursionError) as error:
-        raise ConfigError("not JSON", where=where, found=str(error)[:80]) from error
+    finish_command(
+        format_text,
+        build_document,
+        as_json=as_json,
+        is_valid=not (sweep if answer is None else answer).reasons,
+        is_cancelled=ended == "interrupted",
+    )

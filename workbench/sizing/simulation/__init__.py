@@ -1,1 +1,1 @@
-"""A cluster of GPUs that serve a language model by continuous batching, simulated: in virtual time and over HTTP."""
+"""Simulates a GPU cluster with continuous batching, in virtual time and over HTTP."""

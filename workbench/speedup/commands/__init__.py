@@ -1,1 +1,23 @@
-"""The commands of the area, one file each; libraries are imported only when a command runs."""
+"""Commands of `workbench speedup`, one module each, and the options that several of them share."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Method(StrEnum):
+    """How factors and predictions are made: from measured operator times, or as the original scripts did."""
+
+    calibrated = "calibrated"
+    seed = "seed"
+
+
+Baseline = Annotated[str | None, typer.Option(help="Name of the baseline: a side of the recording.")]
+Candidate = Annotated[str | None, typer.Option(help="Name of the candidate.")]
+Level = Annotated[float, typer.Option(help="Confidence level of the intervals, as a share.")]
+RunFolder = Annotated[Path | None, typer.Option(help="Write the tables as a run folder here.")]
+SeedVerbose = Annotated[bool, typer.Option("--verbose", help="Seed method: print times per operator.")]

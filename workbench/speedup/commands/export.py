@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from workbench.terminal import say
+from workbench.console.terminal import print_text
 
 
 def export(
@@ -16,19 +16,18 @@ def export(
         Path, typer.Option(help="*.csv: CPUOperator,Score for the original tools; *.parquet: all terms.")
     ],
 ) -> None:
-    """Write factors for the original tools, or with all that is known of them as Parquet.
+    """Write factors as CSV for the original tools, or all terms as Parquet.
 
-    A scan's factor of exactly 1 is written as 1.01, because those tools take 1 for "not supported".
+    A scan factor of exactly 1 is written as 1.01, because those tools read 1 as "not supported".
 
     Example: workbench speedup export factors.json --output factors.csv
     """
-    from workbench.errors import ConfigError
-    from workbench.speedup import model
-    from workbench.speedup.export import export_parquet, export_upstream
+    from workbench.core.errors import ConfigError
+    from workbench.speedup.calibration.factor_model import export_factor_csv, export_parquet, load_factor_model
 
-    kinds = {".csv": export_upstream, ".parquet": export_parquet}
-    if output.suffix.lower() not in kinds:
+    writers = {".csv": export_factor_csv, ".parquet": export_parquet}
+    if output.suffix.lower() not in writers:
         raise ConfigError("unknown kind of output", where="--output", found=output.name, allowed=["*.csv", "*.parquet"])
-    for note in kinds[output.suffix.lower()](model.read(factors), output):
-        say(f"note: {note}", err=True)
-    say(f"written: {output}")
+    for note in writers[output.suffix.lower()](load_factor_model(factors), output):
+        print_text(f"note: {note}", err=True)
+    print_text(f"written: {output}")

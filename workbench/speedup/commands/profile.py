@@ -1,99 +1,109 @@
-"""`workbench speedup profile`: one event log in, a short account of its time out."""
+"""`workbench speedup profile`: where the time of one application went, from its event log."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from workbench.terminal import say
+from workbench.console.finish import JsonFlag, finish_command
+from workbench.console.options import FieldOption, OptionValues, take_options_from
+from workbench.console.terminal import print_text
+from workbench.speedup.commands import RunFolder
+
+if TYPE_CHECKING:
+    from workbench.speedup.attribution.application_profile import Profile
+    from workbench.speedup.config import ProfileConfig
 
 
+@take_options_from(
+    "workbench.speedup.config:ProfileConfig",
+    "event_log out sql_ids top_operators",
+    {
+        "sql_ids": FieldOption("sql_id", help="SQL execution to include; repeatable; all by default."),
+        "top_operators": FieldOption(default=12, min=1, max=100, help="Operators to print."),
+    },
+)
 def profile(
+    settings: OptionValues,
     event_log: Annotated[
         str | None, typer.Argument(help="Event log: a file, a rolling folder or a URL.", show_default=False)
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the tables as a run folder here.")] = None,
-    sql_id: Annotated[
-        list[int] | None, typer.Option(help="SQL execution to look at; repeat for several; all by default.")
-    ] = None,
-    top_operators: Annotated[int, typer.Option(help="Operators to print.", min=1, max=100)] = 12,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")
-    ] = False,
+    out: RunFolder = None,
+    as_json: JsonFlag = False,
     csv: Annotated[
         bool, typer.Option("--csv", help="Write a rapids_4_spark_profile folder, as the seed scripts read it.")
     ] = False,
     eventlogs: Annotated[
-        list[str] | None, typer.Option("--eventlogs", help="Event logs for --csv; repeat for several.")
+        list[str] | None, typer.Option("--eventlogs", help="Event logs for --csv; repeatable.")
     ] = None,
     local_folder: Annotated[
         Path | None, typer.Option("--local_folder", "--local-folder", help="Where --csv writes the profile folder.")
     ] = None,
 ) -> None:
-    """Say what one application spent its time on: queries, stages, operators, skew, failures.
+    """Show where one application spent its time: queries, stages, operators, skew, failures.
 
-    Exit code 1 when the log is cut or damaged: the figures then hold for what could be read. The same as a report
-    with charts: workbench run speedup -p event_log=LOG
+    Exit code 1 when the log is cut or damaged: the figures then cover the readable part. For a report with charts:
+    workbench run speedup -p event_log=LOG
 
-    With --csv, --eventlogs and --local_folder it writes the tables that the original seed scripts read, and prints
-    their paths only.
+    With --csv, --eventlogs and --local_folder it only writes the tables that the original seed scripts read, and
+    prints their paths.
 
     Example: workbench speedup profile data/samples/eventlogs/tpch_sf0.1.zstd
     """
-    if csv or eventlogs or local_folder is not None:
-        _write_folder([*([event_log] if event_log else []), *(eventlogs or [])], local_folder, csv=csv)
-        return
-    from workbench import runs
-    from workbench.display import table
-    from workbench.errors import ConfigError
-    from workbench.eventlog.reader import read
-    from workbench.eventlog.scrub import scrub
-    from workbench.speedup import profile as analysis
-    from workbench.speedup import tables
+    from workbench.core.errors import ConfigError
+    from workbench.eventlog.reader import read_event_logs
+    from workbench.speedup.attribution.application_profile import build_profile
     from workbench.speedup.config import ProfileConfig
+    from workbench.speedup.tables import PROFILE_TABLES
 
+    if csv or eventlogs or local_folder is not None:
+        _write_profile_folder([*([event_log] if event_log else []), *(eventlogs or [])], local_folder, csv=csv)
+        return
     if event_log is None:
         raise ConfigError("no event log given", do="workbench speedup profile LOG")
-    config = ProfileConfig(event_log=event_log, sql_ids=sql_id or [], top_operators=top_operators)
-    result = analysis.profile(read(config.event_log), sql_ids=config.sql_ids)
+    config = OptionValues(settings | {"event_log": event_log}, settings.flags).build_model(ProfileConfig)
+    result = build_profile(read_event_logs(config.event_log), sql_ids=config.sql_ids)
     if out is not None:
-        # A URL may carry a user's name and password.
-        shown = scrub(config.event_log) if "://" in config.event_log else config.event_log
-        settings = config.model_dump() | {"event_log": shown}
-        run = runs.start("speedup", folder=out, title="Profile", config=settings, command="workbench speedup profile")
-        for declared in tables.ALL:
-            run.write_table(declared, getattr(result, declared.name))
-        run.add_input(shown)
-        run.conclude(result.verdict, result.reasons, result.answer)
-    if as_json:
-        import json
-
-        document = {
-            "answer": result.answer,
-            "verdict": result.verdict,
-            "reasons": list(result.reasons),
-            "out": str(out) if out else None,
-        }
-        document |= {declared.name: getattr(result, declared.name).to_dicts() for declared in tables.ALL}
-        typer.echo(json.dumps(document, indent=2))
-    else:
-        say(f"{result.answer}\nverdict: {result.verdict}" + "".join(f"\n  {reason}" for reason in result.reasons))
-        say(table(result.queries, tables.QUERIES, caption="Queries by task time", limit=10).text)
-        say(
-            table(
-                result.operator_times, tables.OPERATOR_TIMES, caption="Operator times", limit=config.top_operators
-            ).text
-        )
-        if result.failure_counts.height:
-            say(table(result.failure_counts, tables.FAILURE_COUNTS, caption="Failures").text)
-    raise typer.Exit(1 if result.reasons else 0)
+        _write_run(config, result, out)
+    document = {"answer": result.answer, "verdict": result.verdict, "reasons": list(result.reasons), "out": out}
+    document |= {declared.name: getattr(result, declared.name).to_dicts() for declared in PROFILE_TABLES}
+    finish_command(lambda: _print_profile(config, result), document, as_json=as_json, is_valid=not result.reasons)
 
 
-def _write_folder(logs: list[str], folder: Path | None, *, csv: bool) -> None:
-    from workbench.errors import ConfigError
-    from workbench.speedup.commands.seed import seed_profile
+def _write_run(config: ProfileConfig, result: Profile, out: Path) -> None:
+    from workbench.eventlog.secret_removal import remove_secrets
+    from workbench.runs import run_folder
+    from workbench.speedup.tables import PROFILE_TABLES
+
+    # A URL may carry a user's name and password.
+    log = remove_secrets(config.event_log) if "://" in config.event_log else config.event_log
+    settings = config.model_dump() | {"event_log": log}
+    run = run_folder.start_run(
+        "speedup", folder=out, title="Profile", config=settings, command="workbench speedup profile"
+    )
+    for declared in PROFILE_TABLES:
+        run.write_table(declared, getattr(result, declared.name))
+    run.add_input(log)
+    run.conclude(result.verdict, result.reasons, result.answer)
+
+
+def _print_profile(config: ProfileConfig, result: Profile) -> None:
+    from workbench.report.display import table
+    from workbench.speedup import tables
+
+    print_text("\n".join([result.answer, f"verdict: {result.verdict}", *(f"  {reason}" for reason in result.reasons)]))
+    print_text(table(result.queries, tables.QUERIES, caption="Queries by task time", limit=10).text)
+    times = table(result.operator_times, tables.OPERATOR_TIMES, caption="Operator times", limit=config.top_operators)
+    print_text(times.text)
+    if result.failure_counts.height:
+        print_text(table(result.failure_counts, tables.FAILURE_COUNTS, caption="Failures").text)
+
+
+def _write_profile_folder(logs: list[str], folder: Path | None, *, csv: bool) -> None:
+    from workbench.core.errors import ConfigError
+    from workbench.speedup.commands.methods import write_seed_profiles
 
     if not csv or not logs or folder is None:
         raise ConfigError(
@@ -101,4 +111,4 @@ def _write_folder(logs: list[str], folder: Path | None, *, csv: bool) -> None:
             allowed="--csv, --eventlogs and --local_folder together",
             do="workbench speedup profile --csv --eventlogs LOG --local_folder DIR",
         )
-    seed_profile(logs, folder)
+    write_seed_profiles(logs, folder)

@@ -1,21 +1,22 @@
-"""`workbench speedup qualify`: logs and factors in, predictions per application out."""
+"""`workbench speedup qualify`: predictions per application from event logs and factors."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from workbench.speedup.commands.generate import Method
-from workbench.terminal import say
+from workbench.console.finish import JsonFlag, finish_command
+from workbench.console.terminal import print_text
+from workbench.speedup.commands import Method
 
 if TYPE_CHECKING:
-    from workbench.speedup.fleet import Filters, Fleet
-    from workbench.speedup.model import FactorModel
-    from workbench.speedup.qualify import Qualified, Terms
+    from workbench.speedup.calibration.factor_model import FactorModel
+    from workbench.speedup.fleet.fleet_reader import FleetFilters, MeasuredFleet
+    from workbench.speedup.fleet.qualification import Qualification, QualificationTerms
 
 
 class Backend(StrEnum):
@@ -25,58 +26,74 @@ class Backend(StrEnum):
     spark = "spark"
 
 
-def qualify(
-    logs: Annotated[list[str] | None, typer.Argument(help="Event logs, folders of them, globs or URLs.")] = None,
-    eventlogs: Annotated[list[str] | None, typer.Option("--eventlogs", help="The same, as an option.")] = None,
-    factors: Annotated[
-        Path | None,
-        typer.Option(
-            "--factors",
-            "--speedup-factor-file",
-            help="Factor model that `generate` wrote; seed method: CPUOperator,Score.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "--local_folder", "--local-folder", help="Write the tables (seed: files) below it."),
-    ] = None,
-    app_name: Annotated[str | None, typer.Option(help="Only applications of this name; * and ? match.")] = None,
-    since: Annotated[
-        datetime | None, typer.Option(help="Only applications started at or after this day.", formats=["%Y-%m-%d"])
-    ] = None,
-    newest: Annotated[int | None, typer.Option(help="Only this many, the newest.")] = None,
-    min_duration: Annotated[float | None, typer.Option(help="Only applications of at least so many seconds.")] = None,
-    set_factor: Annotated[list[str] | None, typer.Option("--set", help="What if: OPERATOR=FACTOR; repeatable.")] = None,
-    price_cpu: Annotated[float | None, typer.Option(help="Price of the baseline's cluster per hour.")] = None,
-    price_accel: Annotated[float | None, typer.Option(help="Price of the candidate's cluster per hour.")] = None,
-    least_ratio: Annotated[float, typer.Option(help="What a recommended application must reach.")] = 1.3,
-    backend: Annotated[
-        Backend, typer.Option(help="Read the logs here, or inside a Spark application.")
-    ] = Backend.local,
-    jobs: Annotated[int | None, typer.Option(help="Processes of the local backend; the cores by default.")] = None,
-    cache: Annotated[bool, typer.Option(help="Keep what was read of each log, by its sha256.")] = True,
-    method: Annotated[Method, typer.Option(help="How predictions are made.")] = Method.calibrated,
-    platform: Annotated[str | None, typer.Option(help="Seed method: built-in factors, such as onprem-a100.")] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")
-    ] = False,
-) -> None:
-    """Predict what applications would take on the accelerator, most time saved first.
+Logs = Annotated[list[str] | None, typer.Argument(help="Event logs, folders of them, globs or URLs.")]
+MoreLogs = Annotated[list[str] | None, typer.Option("--eventlogs", help="The same, as an option.")]
+FactorFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--factors", "--speedup-factor-file", help="Factor model that `generate` wrote; seed method: CPUOperator,Score."
+    ),
+]
+OutFolder = Annotated[
+    Path | None,
+    typer.Option("--out", "--local_folder", "--local-folder", help="Write the tables (seed: files) below it."),
+]
+AppName = Annotated[str | None, typer.Option(help="Only applications of this name; * and ? match.")]
+Since = Annotated[
+    datetime | None, typer.Option(help="Only applications started on or after this day.", formats=["%Y-%m-%d"])
+]
+Newest = Annotated[int | None, typer.Option(help="Only the newest applications, this many.")]
+MinDuration = Annotated[float | None, typer.Option(help="Only applications of at least this many seconds.")]
+SetFactors = Annotated[list[str] | None, typer.Option("--set", help="What if: OPERATOR=FACTOR; repeatable.")]
+BaselinePrice = Annotated[float | None, typer.Option(help="Price of the baseline's cluster per hour.")]
+CandidatePrice = Annotated[float | None, typer.Option(help="Price of the candidate's cluster per hour.")]
+MinRatio = Annotated[float, typer.Option(help="Minimum ratio of a recommended application.")]
+ReadWith = Annotated[Backend, typer.Option(help="Read the logs on this machine, or inside a Spark application.")]
+Processes = Annotated[int | None, typer.Option(help="Processes of the local backend; one per core by default.")]
+Cache = Annotated[bool, typer.Option(help="Keep the measured times of each log, by its sha256.")]
+MethodChoice = Annotated[Method, typer.Option(help="How predictions are made.")]
+Platform = Annotated[str | None, typer.Option(help="Seed method: built-in factors, such as onprem-a100.")]
 
-    Logs that cannot be read, copies and accelerated ones are listed with the reason. Exit code 1 when a log was
-    unreadable or none could be judged.
+
+def qualify(
+    logs: Logs = None,
+    eventlogs: MoreLogs = None,
+    factors: FactorFile = None,
+    out: OutFolder = None,
+    app_name: AppName = None,
+    since: Since = None,
+    newest: Newest = None,
+    min_duration: MinDuration = None,
+    set_factor: SetFactors = None,
+    price_cpu: BaselinePrice = None,
+    price_accel: CandidatePrice = None,
+    least_ratio: MinRatio = 1.3,
+    backend: ReadWith = Backend.local,
+    jobs: Processes = None,
+    cache: Cache = True,
+    method: MethodChoice = Method.calibrated,
+    platform: Platform = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Predict the time of applications on the accelerator, most time saved first.
+
+    Unreadable logs, copies and already accelerated applications are listed with the reason. Exit code 1 when a log was
+    unreadable or no application could be judged.
 
     Example: workbench speedup qualify data/samples/eventlogs/tpch_sf0.1.zstd --factors factors.json
     """
-    from workbench.errors import ConfigError
+    from workbench.core.errors import ConfigError
+    from workbench.speedup.calibration.factor_model import load_factor_model
+    from workbench.speedup.calibration.what_if import parse_factors
+    from workbench.speedup.commands import methods
+    from workbench.speedup.fleet.fleet_reader import FleetFilters
+    from workbench.speedup.fleet.qualification import QualificationTerms
 
     paths = [*(logs or []), *(eventlogs or [])]
     if not paths:
         raise ConfigError("no event log given", do="workbench speedup qualify LOG --factors factors.json")
     if method is Method.seed:
-        from workbench.speedup.commands.seed import seed_factors, seed_qualify
-
-        seed_qualify(paths, seed_factors(factors, platform), out)
+        methods.qualify_with_seed_method(paths, methods.load_seed_factors(factors, platform), out)
         return
     if factors is None or platform is not None:
         raise ConfigError(
@@ -84,92 +101,70 @@ def qualify(
             do="workbench speedup generate RECORDING --output factors.json, then --factors factors.json"
             " (built-in tables are for --method seed)",
         )
-    from workbench.speedup import model
-    from workbench.speedup.fleet import Filters
-    from workbench.speedup.qualify import Terms
-    from workbench.speedup.what_if import parse_factors
-
-    raise typer.Exit(
-        _calibrated(
-            paths,
-            model.read(factors),
-            Filters(app_name, since.date() if since else None, newest, min_duration),
-            Terms(least_ratio, price_cpu, price_accel),
-            parse_factors(set_factor or []),
-            backend=backend,
-            jobs=jobs,
-            cache=cache,
-            out=out,
-            as_json=as_json,
-        )
-    )
+    model, overrides = load_factor_model(factors), parse_factors(set_factor or [])
+    filters = FleetFilters(app_name, since.date() if since else None, newest, min_duration)
+    terms = QualificationTerms(least_ratio, price_cpu, price_accel)
+    model.build_factors(overrides)  # Refuses a wrong name before logs are read.
+    reading = {"backend": backend.value, "jobs": jobs, "use_cache": cache}
+    _qualify_with_model(paths, model, filters, terms, overrides, reading, out=out, as_json=as_json)
 
 
-def _calibrated(
+def _qualify_with_model(
     paths: list[str],
     model: FactorModel,
-    filters: Filters,
-    terms: Terms,
-    set_by_hand: dict[str, float],
+    filters: FleetFilters,
+    terms: QualificationTerms,
+    overrides: dict[str, float],
+    reading: dict[str, Any],
     *,
-    backend: Backend,
-    jobs: int | None,
-    cache: bool,
     out: Path | None,
     as_json: bool,
-) -> int:
-    from workbench.progress import counter
-    from workbench.speedup import qualify as analysis
-    from workbench.speedup.fleet import measure_fleet
+) -> NoReturn:
+    from workbench.console.terminal import show_progress_count
+    from workbench.speedup.fleet.fleet_reader import measure_fleet
+    from workbench.speedup.fleet.qualification import NOT_JUDGED, qualify_applications
 
-    model.factors(set_by_hand)  # A wrong name is told before logs are read.
-    with counter("logs read") as progress:
-        fleet = measure_fleet(
-            paths, backend=backend.value, jobs=jobs, filters=filters, use_cache=cache, progress=progress
-        )
-    result = analysis.qualify(model, fleet.applications, fleet.measured, terms, overrides=set_by_hand)
+    with show_progress_count("logs read") as progress:
+        fleet = measure_fleet(paths, filters=filters, progress=progress, **reading)
+    result = qualify_applications(model, fleet.applications, fleet.measured, terms, overrides=overrides)
     if out is not None:
-        _write(out, result, set_by_hand)
-    _print(result, fleet, as_json=as_json, out=out)
-    judged = (result.applications["recommendation"] != analysis.NOT_JUDGED).any()
-    return 0 if judged and not (fleet.applications["status"] == "unreadable").any() else 1
-
-
-def _write(out: Path, result: Qualified, set_by_hand: dict[str, float]) -> None:
-    from workbench import runs
-    from workbench.speedup import qualify as analysis
-    from workbench.speedup.calibrated_tables import PREDICTIONS
-
-    run = runs.start(
-        "speedup", folder=out, title="Qualification", config={"set": set_by_hand}, command="workbench speedup qualify"
+        _write_run(out, result, overrides)
+    document: dict[str, object] = {"answer": result.answer, "out": out}
+    document |= {"n_read": fleet.n_read, "n_cached": fleet.n_cached, "n_filtered": fleet.n_filtered}
+    document |= {"applications": result.applications.to_dicts(), "predictions": result.predictions.to_dicts()}
+    document |= {"operators_at_stake": result.operators_at_stake.to_dicts()}
+    is_judged = (result.applications["recommendation"] != NOT_JUDGED).any()
+    finish_command(
+        lambda: _print_ranking(result, fleet),
+        document,
+        as_json=as_json,
+        is_valid=bool(is_judged) and not (fleet.applications["status"] == "unreadable").any(),
+        written=[out] if out else [],
     )
-    run.write_table(analysis.APPLICATIONS, result.applications)
-    run.write_table(analysis.OPERATORS_AT_STAKE, result.operators_at_stake)
+
+
+def _write_run(out: Path, result: Qualification, overrides: dict[str, float]) -> None:
+    from workbench.runs import run_folder
+    from workbench.speedup.tables import APPLICATIONS, OPERATORS_AT_STAKE, PREDICTIONS
+
+    run = run_folder.start_run(
+        "speedup", folder=out, title="Qualification", config={"set": overrides}, command="workbench speedup qualify"
+    )
+    run.write_table(APPLICATIONS, result.applications)
+    run.write_table(OPERATORS_AT_STAKE, result.operators_at_stake)
     run.write_table(PREDICTIONS, result.predictions)
     run.conclude("valid", (), result.answer)
 
 
-def _print(result: Qualified, fleet: Fleet, *, as_json: bool, out: Path | None) -> None:
-    from workbench.display import table
-    from workbench.speedup import qualify as analysis
+def _print_ranking(result: Qualification, fleet: MeasuredFleet) -> None:
+    from workbench.report.display import table
+    from workbench.speedup.tables import APPLICATIONS, OPERATORS_AT_STAKE
 
-    if as_json:
-        import json
-
-        document: dict[str, object] = {"answer": result.answer, "out": str(out) if out else None}
-        document |= {"n_read": fleet.n_read, "n_cached": fleet.n_cached, "n_filtered": fleet.n_filtered}
-        document |= {"applications": result.applications.to_dicts(), "predictions": result.predictions.to_dicts()}
-        document |= {"operators_at_stake": result.operators_at_stake.to_dicts()}
-        typer.echo(json.dumps(document, indent=2))
-        return
-    say(result.answer)
-    say(f"{fleet.n_read} log(s) read, {fleet.n_cached} known from before, {fleet.n_filtered} left out by the filters")
+    print_text(result.answer)
+    print_text(f"{fleet.n_read} log(s) read, {fleet.n_cached} from the cache, {fleet.n_filtered} filtered out")
     columns = ["app_name", "recommendation", "baseline_s", "predicted_s", "ratio", "ratio_low", "ratio_high", "saved_s"]
+    columns += ["saved_cost"] if result.applications["saved_cost"].drop_nulls().len() else []
     shown = result.applications.select(*columns, "unsupported_share", "reason")
-    if result.applications["saved_cost"].drop_nulls().len():
-        shown = result.applications.select(*columns, "saved_cost", "unsupported_share", "reason")
-    say(table(shown, analysis.APPLICATIONS, caption="Applications, most time saved first", limit=50).text)
+    print_text(table(shown, APPLICATIONS, caption="Applications, most time saved first", limit=50).text)
     if result.operators_at_stake.height:
-        say(table(result.operators_at_stake, analysis.OPERATORS_AT_STAKE, caption="Operators at stake", limit=10).text)
-    if out:
-        say(f"written: {out}")
+        print_text(table(result.operators_at_stake, OPERATORS_AT_STAKE, caption="Operators at stake", limit=10).text)

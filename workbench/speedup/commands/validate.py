@@ -1,4 +1,4 @@
-"""`workbench speedup validate`: predictions against what was measured."""
+"""`workbench speedup validate`: predictions compared with measured times."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from workbench.speedup.commands.generate import Method
+from workbench.console.finish import JsonFlag
+from workbench.speedup.commands import Baseline, Candidate, Level, Method, SeedVerbose
 
 
 def validate(
@@ -20,18 +21,20 @@ def validate(
     gpu_log: Annotated[
         list[str] | None, typer.Option("--gpu_log", "--gpu-log", "--gpu", help="Accelerated event log(s).")
     ] = None,
-    baseline: Annotated[str | None, typer.Option(help="Name of the baseline: a side of the recording.")] = None,
-    candidate: Annotated[str | None, typer.Option(help="Name of the candidate.")] = None,
+    baseline: Baseline = None,
+    candidate: Candidate = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "--out", help="New folder: run folder with the tables; seed method: all its files."),
     ] = None,
-    level: Annotated[float, typer.Option(help="Confidence of the intervals, as a share.")] = 0.9,
+    level: Level = 0.9,
     seed: Annotated[
-        bool, typer.Option(help="Put the seed method's predictions beside (about 20 s more for ten logs).")
+        bool, typer.Option(help="Also show the seed method's predictions (about 20 s more for ten logs).")
     ] = True,
     method: Annotated[Method, typer.Option(help="How factors and predictions are made.")] = Method.calibrated,
-    speedups: Annotated[Path | None, typer.Option(help="Seed method: factor file instead of a generated one.")] = None,
+    speedups: Annotated[
+        Path | None, typer.Option(help="Seed method: factor file to use; generated from the logs by default.")
+    ] = None,
     cpu_profile: Annotated[
         Path | None, typer.Option("--cpu_profile", "--cpu-profile", help="Seed method: profile of the CPU log.")
     ] = None,
@@ -39,33 +42,23 @@ def validate(
         Path | None, typer.Option("--gpu_profile", "--gpu-profile", help="Seed method: profile of the GPU log.")
     ] = None,
     jar: Annotated[Path | None, typer.Option(help="Accepted for old command lines; not needed.")] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Seed method: print times per operator.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")
-    ] = False,
+    verbose: SeedVerbose = False,
+    as_json: JsonFlag = False,
 ) -> None:
-    """Predict each query from all the others, and say how far off that is, beside simpler predictors.
+    """Predict each query from all the others, and compare the errors with those of simpler predictors.
 
     The seed method is validated as its script did: on the pair that its factors come from.
 
     Example: workbench speedup validate data/samples/speedup/tpch-sf1
     """
-    from workbench.errors import ConfigError
-    from workbench.speedup.commands import calibrated
-    from workbench.speedup.commands.seed import seed_validate
+    from workbench.core.errors import ConfigError
+    from workbench.speedup.commands import methods
 
     if method is Method.calibrated:
-        found = calibrated.load_pair(recording, cpu_log or [], gpu_log or [], baseline, candidate)
-        raise typer.Exit(calibrated.validate(found, out=output, level=level, seed=seed, as_json=as_json))
+        pair = methods.load_pair(recording, cpu_log or [], gpu_log or [], baseline, candidate)
+        methods.validate_calibrated_model(pair, out=output, level=level, seed=seed, as_json=as_json)
     if recording is not None or len(cpu_log or []) != 1 or len(gpu_log or []) != 1 or output is None:
-        raise ConfigError("the seed method takes one log a side", do="give --cpu_log LOG --gpu_log LOG --output DIR")
-    seed_validate(
-        (cpu_log or [""])[0],
-        (gpu_log or [""])[0],
-        output,
-        speedups=speedups,
-        cpu_profile=cpu_profile,
-        gpu_profile=gpu_profile,
-        jar=jar,
-        verbose=verbose,
-    )
+        raise ConfigError("the seed method takes one log per side", do="give --cpu_log LOG --gpu_log LOG --output DIR")
+    logs = (cpu_log or [""])[0], (gpu_log or [""])[0]
+    profiles = cpu_profile, gpu_profile
+    methods.validate_seed_method(logs, output, speedups=speedups, profiles=profiles, jar=jar, verbose=verbose)

@@ -1,6 +1,7 @@
-"""What each engine calls the operators of a plan, and which of its metrics are times; one file an engine.
+"""Operator tables of the engines: which operator a plan node is, and which of its metrics are times.
 
-An operator has one name for all engines: Spark's own, without "Exec" and numbers ("HashAggregate", "Scan parquet").
+An operator has one name on all engines: Spark's own, without "Exec" and numbers ("HashAggregate", "Scan parquet").
+To add an engine, write its table as a module of this package and list it in `ENGINES`.
 """
 
 from __future__ import annotations
@@ -8,52 +9,39 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from workbench.speedup.engines import comet, rapids, spark
-from workbench.speedup.engines.engine import Engine, Operator
+from workbench.speedup.engines import comet_operators, rapids_operators, spark_operators
+from workbench.speedup.engines.engine_table import Engine, Operator
 
-ENGINES: tuple[Engine, ...] = (rapids.ENGINE, comet.ENGINE, spark.ENGINE)
+# The first engine whose table has a node's name decides, so Spark's own table comes last.
+ENGINES: tuple[Engine, ...] = (rapids_operators.ENGINE, comet_operators.ENGINE, spark_operators.ENGINE)
 NUMBER = re.compile(r"\s*\(\d+\)$")
 
 
 @lru_cache(maxsize=4096)
-def operator(node_name: str) -> Operator:
-    """Which operator a plan node is, of which engine, and what its metrics mean.
+def classify_operator(node_name: str) -> Operator:
+    """The operator of a plan node, with its engine and the meaning of its metrics.
 
     Examples
     --------
-    >>> found = operator("CometBroadcastHashJoin")
+    >>> found = classify_operator("CometBroadcastHashJoin")
     >>> found.engine, found.name
     ('comet', 'BroadcastHashJoin')
-    >>> operator("WholeStageCodegen (3)").name
+    >>> classify_operator("WholeStageCodegen (3)").name
     'WholeStageCodegen'
     """
     name = NUMBER.sub("", node_name).strip()
     for engine in ENGINES:
-        if (found := engine.find(name)) is not None:
+        if (found := engine.find_operator(name)) is not None:
             return found
     return Operator("spark", name, kind="plain")
 
 
 def is_accelerated(node_name: str) -> bool:
     """Whether the node runs on an accelerator."""
-    return operator(node_name).accelerated
+    return classify_operator(node_name).accelerated
 
 
-def supported(engine: str) -> frozenset[str] | None:
-    """Operators that an engine is known to run, by Spark's names; null when nothing is known of it.
-
-    Of RAPIDS by its own table of supported operators and formats (release 26.08), of Comet by its nodes.
-    """
-    if engine == "rapids":
-        return _supported_by_rapids()
-    return next((one.supported for one in ENGINES if one.name == engine), None)
-
-
-@lru_cache(maxsize=1)
-def _supported_by_rapids() -> frozenset[str]:
-    from workbench.speedup.builtin import supported_execs, supported_formats
-
-    runs = {row.name.removesuffix("Exec") for row in supported_execs() if row.level in ("S", "PS", "TON")}
-    scans = {f"Scan {row['Format'].lower()}" for row in supported_formats() if row["Direction"] == "read"}
-    # Plans call exchanges by a shorter name.
-    return frozenset(runs | scans | {"Exchange"} if "ShuffleExchange" in runs else runs | scans)
+@lru_cache(maxsize=32)
+def get_supported_operators(engine: str) -> frozenset[str] | None:
+    """Operators that an engine supports, by Spark's names; null if unknown."""
+    return next((one.list_supported() for one in ENGINES if one.name == engine and one.list_supported), None)

@@ -1,5 +1,5 @@
-"""A query suite run on real Sparks, one event log a session: what `workbench speedup record` writes, and its reader."""
+"""Recordings: query suites run on real Spark engines, with one event log per session."""
 
-from workbench.speedup.recording.journal import Recording, load
+from workbench.speedup.recording.recording_journal import Recording, load_recording
 
-__all__ = ["Recording", "load"]
+__all__ = ["Recording", "load_recording"]

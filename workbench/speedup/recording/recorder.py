@@ -1,4 +1,4 @@
-"""Runs the sessions of a recording, one after another; whole sessions are kept, what is missing can be run later."""
+"""Recorder: runs the sessions of a recording, completes an unfinished one, formats plan and outcome."""
 
 from __future__ import annotations
 
@@ -13,151 +13,170 @@ from typing import Any
 
 import polars as pl
 
-from workbench import files, holding, host
-from workbench.errors import ConfigError, RunFailedError
-from workbench.speedup.recording import child, journal, logfile, plan, scrub, session, stopping, tables, verdicts
-from workbench.speedup.recording.config import RecordConfig
-from workbench.speedup.recording.journal import Recording, Session
-from workbench.speedup.recording.progress import Clock, Watcher, watcher
-from workbench.speedup.recording.store import Store
+from workbench.core import files, host, locks, signals
+from workbench.core.errors import ConfigError, RunFailedError
+from workbench.core.formats import format_bytes
+from workbench.speedup import tables
+from workbench.speedup.config import RecordConfig
+from workbench.speedup.recording import (
+    answers,
+    query_session,
+    recording_journal,
+    recording_plan,
+    session_log,
+    session_process,
+)
+from workbench.speedup.recording.answers import AnswerStore
+from workbench.speedup.recording.recording_journal import Recording, Session
+from workbench.speedup.recording.session_process import ProgressClock, ProgressView, open_progress
 
-WORK = ".session"
-QUERIES = "queries.sql"
-# A machine that is busier than this before a session starts spoils its times.
+WORK_FOLDER = ".session"
+QUERIES_FILE = "queries.sql"
+# CPU use before a session above which its times are unreliable.
 MAX_BUSY_SHARE = 0.3
 SAMPLE_S = 2.0
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What was recorded, and why it is not all good (empty when it is)."""
+class RecordingOutcome:
+    """The recording, and the failures in it (empty for a good one)."""
 
     recording: Recording
     reasons: list[str] = field(default_factory=list)
 
 
-def record(config: RecordConfig, *, say: Say) -> Outcome:
-    """Record a suite on all sides, or what is missing of it.
+def record_suite(config: RecordConfig, *, say: Say) -> RecordingOutcome:
+    """Record a suite on all sides, or the missing sessions of an earlier recording.
 
     Parameters
     ----------
     config
-        What to record; settings must be those of the recording that `out` holds, but sessions may be more.
+        What to record; the settings must equal those of a recording in `out`, except for more sessions.
     say
-        Told what is done before the sessions.
+        Called with each step of the preparation.
 
     Returns
     -------
-    Outcome
-        The recording, complete; reasons name sessions and queries that failed and answers that differ.
+    RecordingOutcome
+        The complete recording; reasons name failed sessions and queries and differing answers.
 
     Raises
     ------
     ConfigError
-        The folder holds something else, or a recording with other settings (each difference is named).
+        The folder holds other files, or a recording with different settings (each difference is named).
     RunFailedError
-        A side's first session died: its others would, too.
+        The first session of a side failed; the others would fail, too.
     KeyboardInterrupt
-        Ctrl-C or SIGTERM; no process is left, and whole sessions are kept.
+        Ctrl-C or SIGTERM; all processes are stopped, and complete sessions are kept.
     """
-    _check_folder(config)
-    prepared = plan.prepare(config, say=say)
+    _check_output_folder(config)
+    prepared = recording_plan.prepare_recording(config, say=say)
     config.out.mkdir(parents=True, exist_ok=True)
-    with stopping.termination_as_interrupt(), holding.alone(config.out, "another process records into this folder"):
-        recording = _begun(prepared)
+    with (
+        signals.interrupt_on_termination(),
+        locks.lock_exclusively(config.out, "another process records into this folder"),
+    ):
+        recording = _open_or_create_recording(prepared)
         try:
-            _run_missing(prepared, recording)
+            _run_missing_sessions(prepared, recording)
         finally:
-            shutil.rmtree(config.out / WORK, ignore_errors=True)
-        return conclude(recording)
+            shutil.rmtree(config.out / WORK_FOLDER, ignore_errors=True)
+        return conclude_recording(recording)
 
 
-def _check_folder(config: RecordConfig) -> None:
-    """Into an empty folder, or one that holds a recording to go on with."""
+def _check_output_folder(config: RecordConfig) -> None:
+    """Require an empty folder, or one that holds a recording to complete."""
     out = config.out
     if out.exists() and not out.is_dir():
         raise ConfigError("not a folder", where="--out", found=str(out))
-    others = [path.name for path in out.iterdir() if path.name not in (WORK, holding.LOCK)] if out.is_dir() else []
+    others = (
+        [path.name for path in out.iterdir() if path.name not in (WORK_FOLDER, locks.LOCK_FILE)] if out.is_dir() else []
+    )
     if not others:
         return
     if config.fresh:
         raise ConfigError(
-            "the folder is not empty", where="--out", found=str(out), do="name an empty one, or omit --fresh"
+            "the folder is not empty", where="--out", found=str(out), do="give an empty one, or omit --fresh"
         )
-    if journal.JOURNAL not in others:
-        do = "name an empty folder, or that of a recording to go on with"
-        raise ConfigError("the folder holds something else", where="--out", found=sorted(others)[:5], do=do)
+    if recording_journal.JOURNAL not in others:
+        do = "give an empty folder, or that of a recording to complete"
+        raise ConfigError("the folder holds other files", where="--out", found=sorted(others)[:5], do=do)
 
 
-def _begun(prepared: plan.Prepared) -> Recording:
-    """The recording in the folder, or a new one; a work folder of one that was killed is put away."""
+def _open_or_create_recording(prepared: recording_plan.RecordingPlan) -> Recording:
+    """The recording in the folder, or a new one; the work folder of a killed process is removed."""
     out = prepared.config.out.absolute()
-    shutil.rmtree(out / WORK, ignore_errors=True)
-    now = prepared.recording()
-    if not (out / journal.JOURNAL).exists():
-        files.write_text(out / QUERIES, prepared.suite.sql())
-        now.save()
-        return now
-    recording = journal.load(out)
-    if found := plan.differences(recording, now):
-        do = "give the settings of the first time, or record into another folder"
-        raise ConfigError("the recording in this folder has other settings", where="--out", found=found, do=do)
-    recording.n_sessions = max(recording.n_sessions, now.n_sessions)
+    shutil.rmtree(out / WORK_FOLDER, ignore_errors=True)
+    requested = prepared.build_recording()
+    if not (out / recording_journal.JOURNAL).exists():
+        files.write_text(out / QUERIES_FILE, prepared.suite.format_sql())
+        requested.write()
+        return requested
+    recording = recording_journal.load_recording(out)
+    if found := recording_plan.list_differences(recording, requested):
+        do = "use the settings of the existing recording, or record into another folder"
+        raise ConfigError("the recording in this folder has different settings", where="--out", found=found, do=do)
+    recording.n_sessions = max(recording.n_sessions, requested.n_sessions)
     return recording
 
 
-def missing_sessions(recording: Recording) -> list[tuple[str, int]]:
-    """Sides and numbers of the sessions that are still to be run, in their order."""
+def list_missing_sessions(recording: Recording) -> list[tuple[str, int]]:
+    """Sides and numbers of the sessions that have not run, in their order."""
     done = {(one.label, one.session) for one in recording.sessions if one.status == "ok"}
-    order = plan.sequence(recording.labels, recording.seed, recording.n_sessions)
+    order = recording_plan.iterate_sessions(recording.labels, recording.seed, recording.n_sessions)
     return [one for one in order if one not in done]
 
 
-def _run_missing(prepared: plan.Prepared, recording: Recording) -> None:
-    missing = missing_sessions(recording)
+def _run_missing_sessions(prepared: recording_plan.RecordingPlan, recording: Recording) -> None:
+    missing = list_missing_sessions(recording)
     n_queries, n_all = len(recording.suite.queries), len(recording.sides) * recording.n_sessions
-    clock = Clock(len(missing) * recording.n_passes * n_queries, n_queries)
-    with watcher(clock) as watch:
+    clock = ProgressClock(len(missing) * recording.n_passes * n_queries, n_queries)
+    with open_progress(clock) as watch:
         for place, (label, number) in enumerate(missing, n_all - len(missing) + 1):
-            watch.started(label, number, f"session {place} of {n_all}")
-            done = _one(prepared, recording, label, number, watch, clock)
-            watch.ended(_told(done))
+            watch.start_session(label, number, f"session {place} of {n_all}")
+            done = _record_session(prepared, recording, label, number, watch, clock)
+            watch.end_session(_format_session_end(done))
             for warning in done.warnings:
                 watch.say(f"warning: {warning}")
             succeeded = any(one.label == label and one.status == "ok" for one in recording.sessions)
             if not succeeded:
-                raise RunFailedError(
-                    "the session died, and no other of its side has lived", where=f"{label} {number}", found=done.error
-                )
+                raise RunFailedError("the first session of a side failed", where=f"{label} {number}", found=done.error)
 
 
-def _told(done: Session) -> str:
+def _format_session_end(done: Session) -> str:
     if done.status == "failed":
         return f"failed: {done.error}"
     failed = f", {done.n_failed} executions failed" if done.n_failed else ""
     return f"done in {done.duration_s:.0f} s{failed}"
 
 
-def _one(
-    prepared: plan.Prepared, recording: Recording, label: str, number: int, watch: Watcher, clock: Clock
+def _record_session(
+    prepared: recording_plan.RecordingPlan,
+    recording: Recording,
+    label: str,
+    number: int,
+    watch: ProgressView,
+    clock: ProgressClock,
 ) -> Session:
-    """Run one session and note it; nothing of one that failed is kept but its reason."""
-    name = verdicts.session_name(label, number)
-    folder = recording.folder / WORK / name
+    """Run one session and add it to the journal; of a failed one only the error is kept."""
+    name = answers.session_file_stem(label, number)
+    folder = recording.folder / WORK_FOLDER / name
     folder.mkdir(parents=True)
     done_before = clock.done
-    load, busy = load_per_core(), busy_share()
+    load, busy = get_load_per_core(), measure_busy_share()
     started_at, started = datetime.now(UTC), time.monotonic()
 
-    def told(row: dict[str, Any]) -> None:
+    def count_execution(row: dict[str, Any]) -> None:
         clock.done += 1
-        watch.executed(row)
+        watch.note_execution(row)
 
     with tempfile.TemporaryDirectory(prefix="workbench-spark-", ignore_cleanup_errors=True) as scratch:
-        asked = prepared.session(label, number, folder=folder, scratch=Path(scratch))
+        plan = prepared.build_session_plan(label, number, folder=folder, scratch=Path(scratch))
         config = prepared.config
-        ended = child.run(asked, timeout_s=config.session_timeout_s, told=told, local=config.local)
+        ended = session_process.run_session(
+            plan, timeout_s=config.session_timeout_s, on_execution=count_execution, local=config.local
+        )
         done = Session(
             label=label,
             session=number,
@@ -169,81 +188,157 @@ def _one(
             duration_s=round(time.monotonic() - started, 3),
             load_per_core=load,
             busy_share=busy,
-            warnings=_load_warnings(load, busy),
+            warnings=_list_load_warnings(load, busy),
             error=ended.error,
         )
         if ended.facts is not None:
-            _keep(recording, asked, ended, done, _stand_ins(prepared, asked, ended.facts, scratch))
+            _store_session(recording, plan, ended, done, _build_stand_ins(prepared, plan, ended.facts, scratch))
     clock.done = done_before + len(recording.suite.queries) * recording.n_passes
     others = [one for one in recording.sessions if (one.label, one.session) != (label, number)]
     recording.sessions = [*others, done]
-    recording.save()
+    recording.write()
     shutil.rmtree(folder, ignore_errors=True)
     return done
 
 
-def load_per_core() -> float | None:
-    """Load average of the last minute over the cores; null where the system keeps none."""
-    load = host.load_1m()
-    return None if load is None else round(load / host.cores(), 3)
+def get_load_per_core() -> float | None:
+    """Load average of the last minute over the cores; null if the system has none."""
+    load = host.read_load_1m()
+    return None if load is None else round(load / host.count_cores(), 3)
 
 
-def busy_share() -> float:
-    """Share of the processors' time that is in use just now, over two seconds in which nothing of ours runs."""
+def measure_busy_share() -> float:
+    """Share of the CPU in use by other processes, over two seconds."""
     import psutil
 
     return round(float(psutil.cpu_percent(interval=SAMPLE_S)) / 100, 3)
 
 
-def _load_warnings(load: float | None, busy: float) -> list[str]:
-    # The load average still holds our own last session, the sample does not.
+def _list_load_warnings(load: float | None, busy: float) -> list[str]:
+    # The load average still includes the previous session; the sample does not.
     if busy <= MAX_BUSY_SHARE:
         return []
-    said = "" if load is None else f", load {load:.2f} per core"
-    return [f"the machine was busy before the session: {busy:.0%} of its processors{said}; up to 30% is quiet"]
+    detail = "" if load is None else f", load {load:.2f} per core"
+    return [
+        f"the machine was busy before the session: {busy:.0%} of its CPU in use{detail} (limit {MAX_BUSY_SHARE:.0%})"
+    ]
 
 
-def _stand_ins(
-    prepared: plan.Prepared, asked: session.Plan, facts: dict[str, Any], scratch: str
+def _build_stand_ins(
+    prepared: recording_plan.RecordingPlan, plan: query_session.SessionPlan, facts: dict[str, Any], scratch: str
 ) -> dict[str, str] | None:
     if not prepared.config.scrub:
         return None
     jars = {str(jar): jar.name for jar in prepared.jars.values()}
-    found = scrub.places(data=prepared.data.place, work=asked.folder, jars=jars)
+    found = session_log.map_machine_paths(data=prepared.data.place, work=plan.folder, jars=jars)
     return found | {scratch: "/data/scratch", str(facts["java_home"]): "/data/java"}
 
 
-def _keep(
-    recording: Recording, asked: session.Plan, ended: child.Ended, done: Session, stand_ins: dict[str, str] | None
+def _store_session(
+    recording: Recording,
+    plan: query_session.SessionPlan,
+    ended: session_process.SessionEnd,
+    done: Session,
+    stand_ins: dict[str, str] | None,
 ) -> None:
-    """The log, the answers and the executions of a session that came to its end; then it counts."""
-    folder, name = Path(asked.folder), verdicts.session_name(done.label, done.session)
+    """Store log, answers and executions of a complete session, and mark it as good."""
+    folder, name = Path(plan.folder), answers.session_file_stem(done.label, done.session)
     log = recording.folder / "logs" / f"{name}.zstd"
-    left = logfile.keep(logfile.find(folder / session.EVENTS), log, stand_ins=stand_ins)
-    done.warnings += [f"the log still tells about this machine: {finding}" for finding in left]
-    with (folder / session.ANSWERS).open("rb") as lines:
-        Store(recording.folder / "answers").put(name, lines)
+    left = session_log.write_session_log(
+        session_log.find_session_log(folder / query_session.EVENTS), log, stand_ins=stand_ins
+    )
+    done.warnings += [f"the log still has traces of this machine: {finding}" for finding in left]
+    with (folder / query_session.ANSWERS).open("rb") as lines:
+        AnswerStore(recording.folder / "answers").add_session(name, lines)
     rows = [{"label": done.label, "session": done.session, **row} for row in ended.executions]
     if stand_ins is not None:
         for row in rows:
-            row["error"] = row["error"] and scrub.scrub(row["error"], stand_ins)
-    kept = recording.executions()
-    tables.EXECUTIONS.write(pl.concat([kept, tables.EXECUTIONS.frame(rows)]), recording.folder)
+            row["error"] = row["error"] and session_log.scrub_line(row["error"], stand_ins)
+    kept = recording.read_executions()
+    tables.RECORDED_EXECUTIONS.write(pl.concat([kept, tables.RECORDED_EXECUTIONS.frame(rows)]), recording.folder)
     done.status, done.error = "ok", None
-    done.log, done.log_sha256 = f"logs/{log.name}", files.sha256(log)
+    done.log, done.log_sha256 = f"logs/{log.name}", files.hash_file(log)
     if ended.facts is not None:
         done.spark_version, done.java_version = ended.facts["spark_version"], ended.facts["java_version"]
 
 
-def conclude(recording: Recording) -> Outcome:
-    """Compare the answers, note what does not count, and say what is not good."""
-    judged = verdicts.judge(recording, Store(recording.folder / "answers"), recording.executions())
-    tables.ANSWERS.write(judged, recording.folder)
-    recording.excluded = verdicts.excluded(judged)
-    recording.save()
+def conclude_recording(recording: Recording) -> RecordingOutcome:
+    """Compare the answers, exclude the queries that do not count, and collect all failures."""
+    verdicts = answers.build_answer_verdicts(
+        recording, AnswerStore(recording.folder / "answers"), recording.read_executions()
+    )
+    tables.ANSWERS.write(verdicts, recording.folder)
+    recording.excluded = answers.list_excluded_queries(verdicts)
+    recording.write()
     reasons = [
         f"{one.label} session {one.session}: {one.error}" for one in recording.sessions if one.status == "failed"
     ]
     for label, queries in recording.excluded.items():
         reasons += [f"{label} {query}: {why}" for query, why in queries.items()]
-    return Outcome(recording, reasons)
+    return RecordingOutcome(recording, reasons)
+
+
+MAX_REASONS = 30
+
+
+def format_plan(config: RecordConfig) -> str:
+    """The plan as text: suite, tables, sides with their settings, order of sessions. Nothing is downloaded.
+
+    Raises
+    ------
+    ConfigError, InputError, MissingToolError
+        As of `prepare_recording`.
+    """
+    prepared = recording_plan.prepare_recording(config, say=lambda _: None, dry=True)
+    scale = f", scale {prepared.data.scale:g}" if prepared.data.scale else ""
+    lines = [
+        f"{len(prepared.suite.queries)} queries of {prepared.suite.name} on {prepared.data.source}{scale}",
+        f"{config.sessions} sessions x {config.passes} passes per side, master {config.master}, seed {config.seed}",
+        *(f"  {key}={value}" for key, value in recording_plan.hide_secret_settings(prepared.shared).items()),
+    ]
+    for side in prepared.sides:
+        jar = f" with {side.artifact.coordinate}" if side.artifact else ""
+        lines += [
+            f"side {side.label}: {side.engine}{jar}",
+            *(f"  {key}={value}" for key, value in recording_plan.hide_secret_settings(side.settings).items()),
+        ]
+    order = recording_plan.iterate_sessions([side.label for side in prepared.sides], config.seed, config.sessions)
+    lines.append("order: " + ", ".join(f"{label} {number}" for label, number in order))
+    return "\n".join(lines)
+
+
+def format_outcome(outcome: RecordingOutcome) -> str:
+    """The outcome as text: sessions, times of the sides, warnings, failures, and the path."""
+    recording = outcome.recording
+    logs = list(recording.iterate_logs())
+    n_bytes = sum(path.stat().st_size for _, _, path in logs)
+    lines = [
+        f"{len(logs)} sessions x {recording.n_passes} passes of {len(recording.suite.queries)} queries, "
+        f"logs of {format_bytes(n_bytes)}"
+    ]
+    lines += [f"  {row['label']}: {_format_side(row)}" for row in _sum_by_side(outcome).iter_rows(named=True)]
+    warnings = sorted({warning.split(":")[0] for one in recording.sessions for warning in one.warnings})
+    lines += [f"warning: {text} (see {recording.folder / 'recording.json'})" for text in warnings]
+    lines += [f"failed: {reason}" for reason in outcome.reasons[:MAX_REASONS]]
+    if len(outcome.reasons) > MAX_REASONS:
+        lines.append(f"failed: and {len(outcome.reasons) - MAX_REASONS} more")
+    if not outcome.reasons and len(recording.sides) > 1:
+        lines.append("all answers equal those of the first side")
+    return "\n".join([*lines, str(recording.folder / "recording.json")])
+
+
+def _sum_by_side(outcome: RecordingOutcome) -> pl.DataFrame:
+    """Sum over queries of their median warm times, for queries that count on all sides."""
+    recording = outcome.recording
+    good = pl.col("status").eq("ok") & ~pl.col("query").is_in(list(recording.list_bad_queries()))
+    warm = recording.read_executions().filter(good & ((pl.col("pass") > 1) | pl.lit(recording.n_passes == 1)))
+    medians = warm.group_by("label", "query").agg(pl.col("duration_s").median(), n=pl.len())
+    return (
+        medians.group_by("label")
+        .agg(pl.col("duration_s").sum(), n_queries=pl.len())
+        .sort(pl.col("label").replace_strict({name: place for place, name in enumerate(recording.labels)}))
+    )
+
+
+def _format_side(row: dict[str, object]) -> str:
+    return f"{row['duration_s']:.2f} s for {row['n_queries']} queries (sum of their median warm times)"

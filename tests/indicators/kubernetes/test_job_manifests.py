@@ -1,0 +1,386 @@
+"""A session as Kubernetes objects: right by the API's schemas and models, closed in every field, and within limits."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.indicators.kubernetes.making import KEY, PYTHON, STACKS, Good, indicator, planned, stack
+from workbench.core.errors import ConfigError
+from workbench.indicators.contract.indicator import Case
+from workbench.indicators.kubernetes.cluster_plan import format_yaml
+from workbench.indicators.kubernetes.job_manifests import (
+    build_label_selector,
+    build_manifests,
+    build_object_name,
+    list_notes,
+    list_pod_rounds,
+    pod_user_id,
+)
+from workbench.indicators.kubernetes.pod_inputs import (
+    MAX_BYTES,
+    ClusterOptions,
+    build_pod_files,
+    cluster_options,
+    pack_config_maps,
+)
+from workbench.indicators.measurement.session_plan import order_runs
+from workbench.indicators.store.archive import Session
+
+CASES = [Case.from_parameters(Good)]
+# The oldest Kubernetes that knows all fields, a middle and the newest that the validator brings.
+VERSIONS = ("1.29", "1.31", "1.37")
+DIGEST = "registry.example/python@sha256:" + 64 * "b"
+Objects = dict[str, dict[str, Any]]
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Session:
+    return planned(tmp_path, CASES, rounds=(2, 3))
+
+
+def made(session: Session, options: ClusterOptions | None = None, **more: Any) -> list[dict[str, Any]]:
+    return build_manifests(session, STACKS, CASES, options or cluster_options(), key=KEY, **more)
+
+
+def by_kind(found: list[dict[str, Any]]) -> Objects:
+    return {one["kind"]: one for one in found}
+
+
+def pod_of(found: list[dict[str, Any]]) -> dict[str, Any]:
+    spec: dict[str, Any] = by_kind(found)["Job"]["spec"]["template"]["spec"]
+    return spec
+
+
+FULL = {
+    "image": DIGEST,
+    "namespace": "measuring",
+    "node_selector": {"nvidia.com/gpu.product": "NVIDIA-A100"},
+    "tolerations": ("dedicated=bench:NoSchedule", "spot"),
+    "gpus": 2,
+    "cpus": 8,
+    "runtime_class": "gvisor",
+    "pull_policy": "IfNotPresent",
+    "pull_secret": "registry",
+    "egress": ("443", "10.0.0.0/8:3141", "[fd00::/8]:443"),
+    "index_secret": "index/url",
+}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("given", [{}, FULL], ids=["plain", "full"])
+def test_every_object_is_valid_by_the_schemas_of_kubernetes(
+    session: Session, version: str, given: dict[str, Any]
+) -> None:
+    validator = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
+    found = made(session, cluster_options(**given))
+    for one in yaml.safe_load_all(format_yaml(found, ["a note"])):
+        validator.validate(one, version, strict=True)
+    assert [one["kind"] for one in found] == ["ConfigMap", "Secret", "NetworkPolicy", "Job"]
+
+
+@pytest.mark.parametrize("path", [("completion",), ("template", "spec", "containers", 0, "resource")])
+def test_the_validator_refuses_what_is_wrong(session: Session, path: tuple[Any, ...]) -> None:
+    validator = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
+    job = by_kind(made(session))["Job"]
+    place = job["spec"]
+    for name in path[:-1]:
+        place = place[name]
+    place[path[-1]] = 1
+    with pytest.raises(validator.ValidationError):
+        validator.validate(job, "1.31", strict=True)
+
+
+@pytest.mark.parametrize("given", [{}, FULL], ids=["plain", "full"])
+def test_the_clients_models_know_every_field(session: Session, given: dict[str, Any]) -> None:
+    client = pytest.importorskip("kubernetes.client", reason="the Kubernetes client is not installed")
+    api = client.ApiClient()
+    kinds = {"ConfigMap": "V1ConfigMap", "Secret": "V1Secret", "NetworkPolicy": "V1NetworkPolicy", "Job": "V1Job"}
+
+    for one in made(session, cluster_options(**given)):
+        again = api.sanitize_for_serialization(api.deserialize(json.dumps(one), kinds[one["kind"]], "application/json"))
+        assert again == one
+
+
+def test_a_round_is_one_pod_and_rounds_come_one_after_the_other(session: Session) -> None:
+    job = by_kind(made(session))["Job"]["spec"]
+    assert (job["completionMode"], job["completions"], job["parallelism"]) == ("Indexed", 3, 1)
+    assert (job["backoffLimitPerIndex"], job["podReplacementPolicy"]) == (0, "Failed")
+    assert "backoffLimit" not in job
+    assert job["ttlSecondsAfterFinished"] == 86_400
+    # 1,800 s to install, three runs of 60 s and 2 s to end each, 30 s to begin and end.
+    assert job["template"]["spec"]["activeDeadlineSeconds"] == 1800 + 3 * 62 + 30
+    assert job["activeDeadlineSeconds"] == 3 * job["template"]["spec"]["activeDeadlineSeconds"]
+    assert job["template"]["spec"]["restartPolicy"] == "Never"
+
+
+def test_only_some_rounds_can_be_made(session: Session) -> None:
+    job = by_kind(made(session, rounds=[2, 0]))["Job"]["spec"]
+    assert job["completions"] == 2
+    assert list_pod_rounds(job["template"]) == [2, 0]
+    with pytest.raises(ConfigError, match="not rounds of this session"):
+        made(session, rounds=[3])
+
+
+def pod_field(*path: str) -> Callable[[dict[str, Any]], Any]:
+    def read(pod: dict[str, Any]) -> Any:
+        for name in path:
+            pod = pod[name]
+        return pod
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("automountServiceAccountToken",), False),
+        (("enableServiceLinks",), False),
+        (("securityContext", "runAsNonRoot"), True),
+        (("securityContext", "seccompProfile"), {"type": "RuntimeDefault"}),
+    ],
+)
+def test_the_pod_is_closed(session: Session, path: tuple[str, ...], value: Any) -> None:
+    assert pod_field(*path)(pod_of(made(session))) == value
+
+
+@pytest.mark.parametrize("which", ["initContainers", "containers"])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("allowPrivilegeEscalation", False),
+        ("readOnlyRootFilesystem", True),
+        ("capabilities", {"drop": ["ALL"]}),
+    ],
+)
+def test_every_container_is_closed(session: Session, which: str, field: str, value: Any) -> None:
+    (container,) = pod_of(made(session))[which]
+    assert container["securityContext"][field] == value
+
+
+def test_the_user_is_a_number_of_the_session_alone_and_never_root(session: Session) -> None:
+    context = pod_of(made(session))["securityContext"]
+    assert context["runAsUser"] == context["runAsGroup"] == context["fsGroup"] == pod_user_id(session.session_id)
+    assert all(20_000 <= pod_user_id(name) < 60_000 for name in ("a", "b", "c"))
+    assert pod_user_id("a") != pod_user_id("b")
+
+
+def test_nothing_of_the_host_is_mounted_and_environments_cannot_be_changed_by_scripts(session: Session) -> None:
+    pod = pod_of(made(session))
+    assert {next(iter(volume.keys() - {"name"})) for volume in pod["volumes"]} == {"projected", "emptyDir"}
+    (measure,) = pod["containers"]
+    assert {one["name"]: one["readOnly"] for one in measure["volumeMounts"]} == {
+        "bundle": True,
+        "environments": True,
+        "scratch": False,
+    }
+    assert all("sizeLimit" in volume["emptyDir"] for volume in pod["volumes"] if "emptyDir" in volume)
+    assert measure["workingDir"] == "/scratch"
+    assert {"name": "HOME", "value": "/scratch"} in measure["env"]
+    assert not {"hostNetwork", "hostPID", "hostIPC", "hostUsers"} & pod.keys()
+
+
+@pytest.mark.parametrize("given", [{}, FULL], ids=["plain", "full"])
+def test_requests_are_limits_in_whole_cores_so_that_a_pod_is_guaranteed(
+    session: Session, given: dict[str, Any]
+) -> None:
+    pod = pod_of(made(session, cluster_options(**given)))
+    for container in (*pod["initContainers"], *pod["containers"]):
+        amounts = container["resources"]
+        assert amounts["requests"] == amounts["limits"]
+        assert amounts["limits"]["cpu"] == ("8" if given else "2")
+        assert amounts["limits"]["memory"] == f"{1024 + 256}Mi"
+
+
+def test_gpus_go_to_the_measuring_container_alone(session: Session) -> None:
+    pod = pod_of(made(session, cluster_options(**FULL)))
+    assert pod["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "2"
+    assert "nvidia.com/gpu" not in pod["initContainers"][0]["resources"]["limits"]
+    assert pod["nodeSelector"] == {
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        "nvidia.com/gpu.product": "NVIDIA-A100",
+    }
+    assert pod["tolerations"] == [
+        {"key": "dedicated", "operator": "Equal", "value": "bench", "effect": "NoSchedule"},
+        {"key": "spot", "operator": "Exists"},
+        {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
+    ]
+    assert (pod["runtimeClassName"], pod["imagePullSecrets"]) == ("gvisor", [{"name": "registry"}])
+    assert {one["imagePullPolicy"] for one in (*pod["initContainers"], *pod["containers"])} == {"IfNotPresent"}
+
+
+def test_the_key_is_in_the_secret_alone_and_the_installer_never_gets_it(session: Session) -> None:
+    found = made(session)
+    texts = {one["kind"]: json.dumps(one) for one in found}
+    assert [kind for kind, text in texts.items() if KEY in text] == ["Secret"]
+    pod = pod_of(found)
+    assert [one["name"] for one in pod["initContainers"][0]["env"]] == ["HOME"]
+    assert pod["containers"][0]["env"][1]["valueFrom"]["secretKeyRef"]["name"] == build_object_name(session.session_id)
+
+
+def test_the_index_is_known_to_the_installer_alone(session: Session) -> None:
+    pod = pod_of(made(session, cluster_options(index_url="https://index.example/simple")))
+    assert {"name": "PIP_INDEX_URL", "value": "https://index.example/simple"} in pod["initContainers"][0]["env"]
+    assert "index.example" not in json.dumps(pod["containers"])
+
+
+def test_the_network_is_dns_and_the_asked_ports(session: Session) -> None:
+    policy = by_kind(made(session, cluster_options(egress=("10.0.0.0/8:3141",))))["NetworkPolicy"]["spec"]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    assert "ingress" not in policy
+    assert policy["egress"] == [
+        {"ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]},
+        {"ports": [{"protocol": "TCP", "port": 3141}], "to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]},
+    ]
+    labels = by_kind(made(session))["Job"]["spec"]["template"]["metadata"]["labels"]
+    assert policy["podSelector"]["matchLabels"].items() <= labels.items()
+
+
+def test_names_and_labels_are_allowed_whatever_the_session_is_called(session: Session) -> None:
+    for name in ("20260102T030405Z-a1b2c3", "Ünïcode / weird", "-" * 40, "x" * 300):
+        label = build_object_name(name)
+        # With an index of four digits and a pod's suffix it must still be a name.
+        assert len(label) <= 63 - len("-9999-abcde")
+        assert label.strip("-") == label
+        assert all(sign.isdigit() or ("a" <= sign <= "z") or sign == "-" for sign in label)
+    assert build_object_name("a b") != build_object_name("a-b")
+    for one in made(session):
+        labels = one["metadata"]["labels"]
+        assert labels["app.kubernetes.io/name"] == "workbench-indicators"
+        assert all(
+            f"{key}={value}" in [f"{k}={v}" for k, v in labels.items()]
+            for key, value in (pair.split("=") for pair in build_label_selector(session.session_id).split(","))
+        )
+
+
+def test_the_plan_has_every_run_of_every_round_in_the_sessions_order(session: Session) -> None:
+    files = build_pod_files(session, STACKS, CASES, cluster_options(), rounds=[0, 1, 2])
+    plan = json.loads(files["plan.json"])
+    orders = json.loads(files["order-0.json"])
+    told = [
+        (position, int(number), plan["cases"][case]["label"], plan["arms"][arm]["name"])
+        for number, runs in orders.items()
+        for position, case, arm in runs
+    ]
+    assert told == [(slot.position, slot.round, slot.case, slot.arm) for slot in order_runs(session)]
+    assert [one["stack"] for one in plan["environments"]] == ["six-1.17.0", "six-1.16.0", "control"]
+    assert plan["environments"][0]["lock"] == plan["environments"][2]["lock"]
+    assert files[plan["environments"][0]["lock"]] == STACKS[0].lock
+    assert files[plan["cases"][0]["sources"]["script.py"]] == Good.script
+    assert plan["cases"][0]["environment"]["PI_N"] == "3"
+
+
+def test_files_are_spread_over_configmaps_that_kubernetes_takes() -> None:
+    texts = {f"{number}.txt": chr(97 + number) * 400_000 for number in range(7)}
+    maps = pack_config_maps(texts)
+    assert len(maps) == 4
+    assert {name: text for one in maps for name, text in one.items()} == texts
+    assert all(sum(len(name) + len(text.encode()) for name, text in one.items()) < MAX_BYTES for one in maps)
+
+
+@pytest.mark.parametrize(
+    ("texts", "told"),
+    [
+        ({"large.txt": "ä" * 600_000, "small.txt": "a"}, "large.txt: 1.14 MiB"),
+        ({f"{number}.txt": "a" * 900_000 for number in range(17)}, "14.6 MiB in all"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_its_sizes(texts: dict[str, str], told: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        pack_config_maps(texts)
+    assert told in str(refused.value)
+
+
+def test_scripts_of_several_mebibytes_become_several_configmaps(tmp_path: Path) -> None:
+    noise = base64.b64encode(os.urandom(450_000)).decode()
+    cases = [
+        Case.from_parameters(indicator("Large", "print(1)", **{f"data{at}.txt": f"{at}{noise}" for at in range(3)}))
+    ]
+    session = planned(tmp_path, cases)
+    found = build_manifests(session, STACKS, cases, cluster_options(), key=KEY)
+    maps = [one for one in found if one["kind"] == "ConfigMap"]
+    assert len(maps) == 3
+    sources = pod_of(found)["volumes"][0]["projected"]["sources"]
+    assert [one["configMap"]["name"] for one in sources] == [one["metadata"]["name"] for one in maps]
+
+
+def test_a_person_is_told_what_a_tag_and_a_shared_kernel_mean(session: Session) -> None:
+    told = " ".join(list_notes(session, cluster_options()))
+    assert f"image python:{PYTHON}-slim is named by a tag" in told
+    assert "RuntimeClass" in told
+    careful = " ".join(list_notes(session, cluster_options(image=DIGEST, runtime_class="kata")))
+    assert "tag" not in careful
+    assert "RuntimeClass" not in careful
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"platform": "macosx_arm64"}, "no platform of a cluster"),
+        ({"python": "3.9"}, "several versions of Python"),
+    ],
+)
+def test_stacks_that_one_pod_cannot_hold_are_refused(tmp_path: Path, changed: dict[str, str], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        planned(tmp_path, CASES, stacks=[stack(), stack(version="1.16.0", **changed)])
+
+
+def test_blocks_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="rounds only"):
+        planned(tmp_path, CASES, design="blocks")
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"image": "a b"}, "image"),
+        ({"image": "x\nkind: Secret"}, "image"),
+        ({"namespace": "Not_A_Label"}, "namespace"),
+        ({"node_selector": {"zone": "a b"}}, "node_selector"),
+        ({"tolerations": ("a=b:Sometimes",)}, "tolerations"),
+        ({"egress": ("0",)}, "egress"),
+        ({"egress": ("host.example:443",)}, "egress"),
+        ({"gpus": -1}, "gpus"),
+        ({"gpu_resource": "gpu"}, "gpu_resource"),
+        ({"runtime_class": "g visor"}, "runtime_class"),
+        ({"index_secret": "name"}, "index_secret"),
+        ({"index_url": "https://index.example/a", "index_secret": "a/b"}, "one of them"),
+        ({"nodes": 3}, "nodes"),
+    ],
+)
+def test_a_wrong_option_is_named(given: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        cluster_options(**given)
+    assert named in str(refused.value)
+
+
+def test_a_password_in_the_index_is_refused_and_not_repeated() -> None:
+    with pytest.raises(ConfigError) as refused:
+        cluster_options(index_url="https://ann:hunter22@index.example/simple")
+    assert "index_secret" in str(refused.value)
+    assert "hunter22" not in str(refused.value)
+
+
+def test_only_the_owner_may_read_the_key(tmp_path: Path) -> None:
+    from workbench.indicators.kubernetes.cluster_plan import load_signing_key
+
+    key = load_signing_key(tmp_path, create=True)
+    assert len(bytes.fromhex(key)) == 32
+    assert load_signing_key(tmp_path) == key
+    assert (tmp_path / "kubernetes" / "key").stat().st_mode & 0o077 == 0
+    planned(tmp_path / "session", CASES)
+    assert (tmp_path / "session" / "kubernetes" / "manifests.yaml").stat().st_mode & 0o077 == 0
+
+
+def test_the_cores_of_this_machine_say_nothing_of_a_cluster(tmp_path: Path) -> None:
+    made = planned(tmp_path, threads=1000)
+    assert made.threads == 1000
+    assert not [note for note in made.notes if "core" in note]

@@ -1,0 +1,131 @@
+"""Scripts of the old contract, as they are: which indicator each is of is asked of the script."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.indicators.measurement.making import printing, session, two_sides
+from workbench.core.errors import ConfigError
+from workbench.indicators.contract.indicator import Case
+from workbench.indicators.measurement.launcher_client import RunLimits
+from workbench.indicators.measurement.rounds import measure_session
+from workbench.indicators.measurement.session_inputs import Undeclared, bind_script, probe_script, reload_case
+from workbench.indicators.store.archive import read_results
+
+OLD = """
+import json, os, sys
+size = int(os.getenv("MATMUL_MATRIX_SIZE", "512"))
+print("MATMUL_MATRIX_SIZE set to", size, file=sys.stderr)
+json.dump({"name": "PiMatmul", "component": "numpy", "numpy_buildinfo": {"blas": "some"},
+           "@parameters": {"dtype": "float32", "device": "cpu", "reps": 5, "matrix_size": size},
+           "@result": {"rate": 4.5, "elapsed": 0.25}}, sys.stdout)
+"""
+CONV = {
+    "name": "PiConv2D",
+    "component": "pytorch",
+    "@parameters": {
+        "dtype": "float32", "device": "cpu", "reps": 5, "data_format": "NCHW", "batch": 4, "input_width": 161,
+        "input_channels": 5, "filter_width": 5, "output_channels": 32, "strides": 2, "padding": 1,
+    },
+    "@result": {"rate": 10.0, "elapsed": 0.05},
+}  # fmt: skip
+
+
+def asked(script: str, environment: dict[str, str] | None = None, **settings: Any) -> tuple[Case, str | None]:
+    settings = {"threads": 1, "timeout_s": 20.0, "limits": RunLimits()} | settings
+    return probe_script(sys.executable, {"script.py": script}, environment or {}, **settings)
+
+
+def test_an_old_script_is_known_by_its_document() -> None:
+    case, notice = asked(OLD, {"MATMUL_MATRIX_SIZE": "64"})
+    assert (case.indicator.__name__, notice) == ("PiMatmul", None)
+    assert case.parameters["matrix_size"] == 64
+    assert case.indicator.sources() == {"script.py": OLD}
+    assert case.indicator.environment(case.parameters)["MATMUL_MATRIX_SIZE"] == "64"
+
+
+def test_an_old_script_runs_unmodified_and_its_values_count(tmp_path: Path) -> None:
+    case, _ = asked(OLD)
+    plan = session([case])
+    measure_session(tmp_path, plan, two_sides(), [case])
+    found = [one for *_, one in read_results(tmp_path, plan)]
+    assert [one.workbench.status for one in found] == ["ok"] * 6
+    assert {one.metric_value("elapsed") for one in found} == {0.25}
+    assert plan.cases[0].metrics
+
+
+def test_the_script_that_takes_another_s_name_is_known_by_its_fields(tmp_path: Path) -> None:
+    case, notice = asked(printing(CONV))
+    assert case.indicator.__name__ == "PiConv1D"
+    assert "PiConv2D" in str(notice)
+    plan = session([case])
+    measure_session(tmp_path, plan, two_sides(), [case])
+    assert {one.workbench.status for *_, one in read_results(tmp_path, plan)} == {"ok"}
+
+
+def named(name: object) -> str:
+    return printing({"name": name, "@parameters": {}, "@result": {"x": 1}})
+
+
+@pytest.mark.parametrize(
+    ("script", "told", "status"),
+    [
+        (named("PiUnheardOf"), "PiUnheardOf: no indicator of this name", "invalid document"),
+        # A script must not choose what the workbench imports.
+        (named("os:system"), "os:system: no indicator of this name", "invalid document"),
+        (named("evil.py"), "evil.py: no indicator of this name", "invalid document"),
+        (named(None), "None: no indicator of this name", "invalid document"),
+        (printing("no JSON"), "printed no valid document", "not JSON"),
+        ("raise SystemExit(3)", "printed no valid document: exit code", "exit code"),
+        (
+            printing({"name": "PiMatmul", "@parameters": {}, "@result": {}}),
+            "printed no valid document",
+            "invalid document",
+        ),
+    ],
+)
+def test_what_nobody_declared_is_kept_without_values(tmp_path: Path, script: str, told: str, status: str) -> None:
+    case, notice = asked(script)
+    assert case.indicator.__name__ == "Undeclared"
+    assert told in str(notice)
+    plan = session([case], rounds=(1,))
+    measure_session(tmp_path, plan, two_sides(), [case])
+    assert [one.workbench.status for *_, one in read_results(tmp_path, plan)] == [status] * 3
+    assert plan.cases[0].metrics == ()
+
+
+def test_a_document_of_no_class_says_what_to_do(tmp_path: Path) -> None:
+    case, _ = asked(printing({"name": "PiUnheardOf", "@parameters": {}, "@result": {"x": 1}}))
+    plan = session([case], rounds=(1,))
+    measure_session(tmp_path, plan, two_sides(), [case])
+    reasons = {one.workbench.reason for *_, one in read_results(tmp_path, plan)}
+    assert len(reasons) == 1
+    assert "PiUnheardOf" in str(reasons)
+    assert "workbench indicators new" in str(reasons)
+
+
+def test_a_case_is_the_same_when_it_is_made_again() -> None:
+    case, _ = asked(OLD)
+    again = reload_case("PiMatmul", {"script.py": OLD}, case.parameters)
+    assert (again.label, again.indicator.version()) == (case.label, case.indicator.version())
+    assert reload_case("Undeclared", {"script.py": "pass"}, {}).indicator.__name__ == Undeclared.__name__
+
+
+def test_another_script_is_another_version() -> None:
+    first, second = (bind_script(Undeclared, {"script.py": text}) for text in ("a", "b"))
+    assert first.version() != second.version()
+
+
+@pytest.mark.parametrize("form", ["{module}:Chosen", "{file}:Chosen", "{file}"])
+def test_a_name_in_a_session_never_imports_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    file = tmp_path / "chosen_by_a_file.py"
+    file.write_text(f"open({str(tmp_path / 'was-run')!r}, 'w')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    name = form.format(module=file.stem, file=file)
+    with pytest.raises(ConfigError, match="not a name for an indicator"):
+        reload_case(name, {"script.py": OLD}, {})
+    assert not (tmp_path / "was-run").exists()

@@ -1,0 +1,174 @@
+"""Sessions as a notebook starts them: classes at hand, environments that are there, the run folder that is left."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.indicators.measurement.making import Tiny, scripted
+from workbench.core.errors import ConfigError, RunFailedError
+from workbench.indicators import summary
+from workbench.indicators.config import session_config
+from workbench.indicators.contract.indicator import Case
+from workbench.indicators.measurement import sessions
+from workbench.indicators.measurement.launcher_client import Launcher
+from workbench.indicators.measurement.sessions import SessionOutcome, lock_session, resume_session, start_session
+from workbench.indicators.store import archive
+from workbench.indicators.store.archive import read_session, write_session
+from workbench.indicators.tables import EFFECTS, JUDGEMENTS, OBSERVATIONS, RUNS
+from workbench.runs import run_folder
+
+PYTHONS = (f"one={sys.executable}", f"two={sys.executable}")
+
+
+def started(out: Path, cases: list[Case] | None = None, **settings: Any) -> SessionOutcome:
+    config = session_config(**{"python": PYTHONS, "rounds": (5,), "seed": 1, **settings})
+    return start_session(config, cases=cases or [Case.from_parameters(Tiny)], out=out)
+
+
+def test_a_class_of_a_notebook_is_measured_in_one_call(tmp_path: Path) -> None:
+    found = started(tmp_path)
+    assert (found.session.stop_reason, found.session.rounds_done, found.interrupted) == ("decided", 5, False)
+    assert found.folder.parent == tmp_path / "indicators"
+    run = run_folder.load_run(found.folder)
+    assert run.record["config"]["rounds"] == [5]
+    for table, rows in ((RUNS, 15), (OBSERVATIONS, 15), (EFFECTS, 2), (JUDGEMENTS, 1)):
+        assert run.read_table(table).height == rows
+    # One value alone has no spread, so its ratio is exactly one.
+    assert found.compared.effects["ratio"].to_list() == [1.0, 1.0]
+
+
+def test_such_a_session_is_taken_up_with_its_classes_only(tmp_path: Path) -> None:
+    found = started(tmp_path)
+    next(found.folder.glob("inspections/*/results/2/result")).unlink()
+    with pytest.raises(ConfigError, match="classes of a notebook"):
+        resume_session(found.folder)
+    again = resume_session(found.folder, cases=[Case.from_parameters(Tiny)])
+    assert run_folder.load_run(found.folder).read_table(RUNS).height == 15
+    assert again.session.session_id == found.session.session_id
+
+
+def test_another_class_is_not_the_session_s(tmp_path: Path) -> None:
+    found = started(tmp_path)
+    with pytest.raises(ConfigError, match="has changed since"):
+        resume_session(found.folder, cases=[Case.from_parameters(scripted("print(1)"))])
+    assert run_folder.load_run(found.folder).status == "failed"
+
+
+def test_a_session_of_elsewhere_is_not_taken_up(tmp_path: Path) -> None:
+    found = started(tmp_path)
+    write_session(found.folder, found.session.model_copy(update={"backend": "imported"}))
+    with pytest.raises(ConfigError, match="not a session of this machine's runs"):
+        resume_session(found.folder, cases=[Case.from_parameters(Tiny)])
+
+
+def test_a_plan_that_cannot_be_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="twice"):
+        started(tmp_path / "out", [Case.from_parameters(Tiny), Case.from_parameters(Tiny)])
+    assert not (tmp_path / "out").exists()
+
+
+def interrupted(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+    """Ctrl-C, as the session sees it, in the run of this number."""
+    usual, count = Launcher.run_command, iter(range(1000))
+
+    def run(self: Launcher, command: Any) -> Any:
+        if next(count) == after:
+            signal.raise_signal(signal.SIGINT)
+        return usual(self, command)
+
+    monkeypatch.setattr(Launcher, "run_command", run)
+
+
+@pytest.mark.usefixtures("usual_ctrl_c")
+def test_an_interrupted_session_is_judged_as_far_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        interrupted(patched, 4)
+        found = started(tmp_path)
+    assert found.interrupted
+    assert run_folder.load_run(found.folder).status == "cancelled"
+    # The run in which it came was let to its end.
+    assert found.compared.judgement["runs"].to_list() == [5]
+    assert "run --resume" in summary.format_session(found)
+    done = resume_session(found.folder, cases=[Case.from_parameters(Tiny)])
+    assert (done.session.stop_reason, done.compared.judgement["runs"].to_list()) == ("decided", [15])
+    assert run_folder.load_run(found.folder).status == "succeeded"
+
+
+def test_a_session_without_a_single_run_is_invalid_and_no_error(tmp_path: Path) -> None:
+    found = started(tmp_path)
+    for path in found.folder.glob("inspections/*/results/*/result"):
+        path.unlink()
+    write_session(found.folder, found.session.model_copy(update={"rounds_done": 0}))
+    from workbench.indicators.analysis import effects
+    from workbench.indicators.analysis.observations import load_observations
+
+    empty = SessionOutcome(
+        found.folder, read_session(found.folder), effects.compare_session(load_observations(found.folder))
+    )
+    assert not empty.compared.valid
+    assert "0 runs" in summary.format_session(empty)
+    assert json.loads(json.dumps(summary.build_session_document(empty)))["judgement"]["runs"] == 0
+
+
+def test_a_full_disk_is_told_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual: Callable[..., Path] = archive.write_result
+    count = iter(range(1000))
+
+    def full(*arguments: Any) -> Path:
+        if next(count) == 3:
+            raise OSError(28, "No space left on device")
+        return usual(*arguments)
+
+    monkeypatch.setattr(archive, "write_result", full)
+    with pytest.raises(RunFailedError, match="cannot write a result") as caught:
+        started(tmp_path)
+    assert "No space left" in str(caught.value)
+    (folder,) = (tmp_path / "indicators").iterdir()
+    assert run_folder.load_run(folder).status == "failed"
+    monkeypatch.undo()
+    assert resume_session(folder, cases=[Case.from_parameters(Tiny)]).compared.judgement["runs"].to_list() == [15]
+
+
+def test_a_look_before_five_rounds_does_not_end_it(tmp_path: Path) -> None:
+    assert started(tmp_path, rounds=(2, 4, 6)).session.rounds_done == 6
+
+
+def test_the_answer_counts_verdicts_without_the_control(tmp_path: Path) -> None:
+    assert sessions.format_answer(started(tmp_path)) == "Against one, by stack and metric: 1 SAME; 5 rounds."
+
+
+def test_two_processes_do_not_measure_one_session(tmp_path: Path) -> None:
+    found = started(tmp_path)
+    record = (found.folder / "run.json").read_bytes()
+    with lock_session(found.folder), pytest.raises(ConfigError, match="another process is measuring this session"):
+        resume_session(found.folder, cases=[Case.from_parameters(Tiny)])
+    # It is the other one's to say how it ends.
+    assert (found.folder / "run.json").read_bytes() == record
+    assert resume_session(found.folder, cases=[Case.from_parameters(Tiny)]).session.stop_reason == "decided"
+
+
+def test_a_lock_is_let_go_when_its_process_is_killed(tmp_path: Path) -> None:
+    code = (
+        "import sys, signal\nfrom pathlib import Path\n"
+        "from workbench.indicators.measurement.sessions import lock_session\n"
+        "with lock_session(Path(sys.argv[1])):\n    print('held', flush=True)\n    signal.pause()\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        try:
+            assert other.stdout.readline() == b"held\n"
+            with pytest.raises(ConfigError, match="another process"), lock_session(tmp_path):
+                pytest.fail("held by two")
+        finally:
+            other.kill()
+    with lock_session(tmp_path):
+        assert [path.name for path in tmp_path.iterdir()] == ["run.lock"]
+    assert list(tmp_path.iterdir()) == []

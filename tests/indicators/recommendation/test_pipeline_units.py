@@ -1,0 +1,288 @@
+"""The five kinds of units: what each may do, and what happens when a user's own goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+import polars as pl
+import pytest
+
+from tests.indicators.recommendation import making
+from tests.indicators.recommendation.making import NAMES, recommended
+from workbench.core.errors import InputError
+from workbench.indicators.recommendation.evidence import Justification
+from workbench.indicators.recommendation.pipeline_units import (
+    Boot,
+    Candidate,
+    Context,
+    NotAcceptable,
+    Sieve,
+    Step,
+    Stride,
+    Unit,
+    Wrap,
+)
+
+BASE, NEW = NAMES["2.2.6"], NAMES["2.4.6"]
+
+
+@pytest.fixture(scope="module")
+def session() -> making.Comparison:
+    return making.numpy_session()
+
+
+class Prepared(Boot):
+    def run(self, context: Context) -> None:
+        context.tables["favourites"] = pl.DataFrame({"stack": [BASE]})
+
+
+class OnlyFavourites(Sieve):
+    query = "favourites"
+
+    def run(self, stacks: Iterable[Candidate]) -> Iterable[Candidate]:
+        return [stack for stack in stacks if stack.name in self.observations["stack"]]
+
+
+def test_a_boot_makes_a_table_that_a_later_unit_asks_for_and_a_sieve_leaves_out_by_its_name(session: Any) -> None:
+    made = recommended(session, units=[OnlyFavourites(), Prepared()])
+    assert made.table["stack"].to_list() == [BASE]
+    assert set(made.excluded["unit"]) == {"OnlyFavourites"}
+    assert set(made.excluded["reason"]) == {"excluded by OnlyFavourites"}
+
+
+def test_a_boot_may_refuse_the_whole(session: Any) -> None:
+    class Never(Boot):
+        def run(self, context: Context) -> None:
+            raise NotAcceptable("it is Sunday")
+
+    made = recommended(session, units=[Never()])
+    assert made.answer.stack is None
+    assert made.answer.sentence == "Nothing is recommended: Never: it is Sunday"
+
+
+class Bonus(Step):
+    """A tenth more for 2.0.2."""
+
+    def run(self, stack: Candidate) -> tuple[float, list[Justification]]:
+        chosen = stack.packages["numpy"] == "2.0.2"
+        return (0.1, [stack.info("liked")]) if chosen else (0.0, [])
+
+
+def test_the_score_is_the_sum_of_the_steps_and_decides_with_the_mix(session: Any) -> None:
+    plain, liked = (
+        recommended(session, mix="loop=1,matmul=1"),
+        recommended(session, mix="loop=1,matmul=1", units=[Bonus()]),
+    )
+    row = liked.table.filter(pl.col("stack") == NAMES["2.0.2"]).row(0, named=True)
+    before = plain.table.filter(pl.col("stack") == NAMES["2.0.2"]).row(0, named=True)
+    assert row["score"] == pytest.approx(before["score"] + 0.1)
+    # The figures stay what was measured; the chances are those of the scores.
+    assert (row["ratio"], row["verdict"]) == (before["ratio"], before["verdict"])
+    assert (plain.answer.stack, liked.answer.stack) == (NEW, NAMES["2.0.2"])
+    assert row["p_best"] > 0.99
+    assert any(one.message == "liked" for _, one in liked.said)
+
+
+def test_a_step_may_leave_a_stack_out_with_a_reason(session: Any) -> None:
+    class Picky(Step):
+        def run(self, stack: Candidate) -> tuple[float, list[Justification]]:
+            if stack.name == NEW:
+                raise NotAcceptable("too new", link="https://example.org")
+            return 0.0, []
+
+    row = recommended(session, units=[Picky()]).excluded.row(0, named=True)
+    assert (row["stack"], row["unit"], row["reason"], row["link"]) == (NEW, "Picky", "too new", "https://example.org")
+    assert len(row["runs"]) == 40
+
+
+def test_a_stride_denies(session: Any) -> None:
+    class NoOnes(Stride):
+        def run(self, stack: Candidate) -> bool:
+            return not stack.packages["numpy"].startswith("1.")
+
+    made = recommended(session, units=[NoOnes()])
+    assert set(made.excluded["stack"]) == {NAMES["1.24.4"], NAMES["1.26.4"]}
+    assert set(made.excluded["reason"]) == {"denied by NoOnes"}
+
+
+def test_a_wrap_adds_sentences_and_leaves_the_scores_alone(session: Any) -> None:
+    class Told(Wrap):
+        def run(self, stack: Candidate) -> list[Justification]:
+            return [
+                stack.warning(f"mind {stack.name}", package_name="numpy", version_range="==" + stack.packages["numpy"])
+            ]
+
+    plain, made = recommended(session), recommended(session, units=[Told()])
+    assert made.table.equals(plain.table)
+    said = [one for stack, one in made.said if stack == NEW and one.message == f"mind {NEW}"]
+    assert [(one.type, one.package_name, one.version_range) for one in said] == [("WARNING", "numpy", "==2.4.6")]
+    assert said[0].link == said[0].evidence.runs[0]
+
+
+def test_a_unit_takes_part_only_in_the_types_it_is_for(session: Any) -> None:
+    class ForLatest(Stride):
+        def should_include(self, recommendation_type: str) -> bool:
+            return recommendation_type == "latest"
+
+        def run(self, stack: Candidate) -> bool:
+            return False
+
+    assert recommended(session, units=[ForLatest()]).excluded.height == 0
+    assert recommended(session, type="latest", units=[ForLatest()]).excluded.height == 5
+
+
+def test_a_query_may_be_sql_over_the_sessions_tables(session: Any) -> None:
+    class Counted(Wrap):
+        query = "SELECT stack, COUNT(*) AS runs FROM runs WHERE status = 'ok' GROUP BY stack"
+
+        def run(self, stack: Candidate) -> list[Justification]:
+            return [stack.info(f"{dict(self.observations.iter_rows())[stack.name]} good runs")]
+
+    made = recommended(session, units=[Counted()])
+    # The baseline's control is the same stack.
+    assert [one.message for stack, one in made.said if stack == BASE and "good runs" in one.message] == ["80 good runs"]
+    assert [one.message for stack, one in made.said if stack == NEW and "good runs" in one.message] == ["40 good runs"]
+
+
+@pytest.mark.parametrize("name", ["runs", "observations", "checks", "effects", "drift", "packages"])
+def test_the_sessions_tables_are_queries_by_name(session: Any, name: str) -> None:
+    class Asking(Wrap):
+        query = name
+        seen: ClassVar[list[int]] = []
+
+        def run(self, stack: Candidate) -> list[Justification]:
+            self.seen.append(self.observations.width)
+            return []
+
+    recommended(session, units=[Asking()])
+    assert len(Asking.seen) == 5
+    assert min(Asking.seen) > 0
+
+
+@pytest.mark.parametrize(
+    ("query_", "said"), [("nothing", "no such query"), ("SELECT nope FROM runs", "the query failed")]
+)
+def test_a_query_that_is_not_there_is_told_with_the_unit(session: Any, query_: str, said: str) -> None:
+    class Asking(Wrap):
+        query = query_
+
+        def run(self, stack: Candidate) -> list[Justification]:
+            return []
+
+    with pytest.raises(InputError) as caught:
+        recommended(session, units=[Asking()])
+    assert said in str(caught.value)
+    assert "unit Asking" in str(caught.value)
+
+
+def hostile(kind: type[Unit], answer: Any) -> Unit:
+    """A unit that gives this, or raises it."""
+
+    class Hostile(kind):  # type: ignore[misc, valid-type]
+        def run(self, stack: Any) -> Any:
+            if isinstance(answer, BaseException):
+                raise answer
+            return answer
+
+    return Hostile()
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer", "said"),
+    [
+        (Step, (float("nan"), []), "a score that is not a number"),
+        (Step, (float("inf"), []), "a score out of bounds"),
+        (Step, (1.5, []), "a score out of bounds"),
+        (Step, ("much", []), "a step did not return a score"),
+        (Step, None, "a step did not return a score"),
+        (Step, 0.5, "a step did not return a score"),
+        (Step, (0.5, "liked"), "did not return a list"),
+        (Step, (0.5, ["liked"]), "did not return a list"),
+        (Step, ZeroDivisionError("division by zero"), "ZeroDivisionError: division by zero"),
+        (Step, SystemExit(0), "SystemExit"),
+        (Boot, KeyError("x"), "KeyError"),
+        (Sieve, None, "TypeError"),
+        (Sieve, ["numpy"], "a sieve returned a stack"),
+        (Sieve, ValueError("a\nb"), "ValueError: a b"),
+        (Stride, RuntimeError(), "RuntimeError"),
+        (Wrap, None, "did not return a list"),
+        (Wrap, OSError("disk"), "OSError: disk"),
+    ],
+)
+def test_a_hostile_unit_is_an_error_that_names_it(session: Any, kind: type[Unit], answer: Any, said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        recommended(session, units=[hostile(kind, answer)])
+    assert said in str(caught.value)
+    assert "unit Hostile" in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+def test_what_a_unit_raises_is_told_in_a_bounded_line(session: Any) -> None:
+    with pytest.raises(InputError) as caught:
+        recommended(session, units=[hostile(Step, ValueError("x" * 10_000))])
+    assert len(str(caught.value)) < 500
+
+
+def test_should_include_may_fail_as_well(session: Any) -> None:
+    class Broken(Wrap):
+        def should_include(self, recommendation_type: str) -> bool:
+            raise LookupError("who knows")
+
+    with pytest.raises(InputError, match="a unit failed"):
+        recommended(session, units=[Broken()])
+
+
+def test_two_units_of_one_name_both_count(session: Any) -> None:
+    def named(bonus: float) -> Unit:
+        class Twin(Step):
+            def run(self, stack: Candidate) -> tuple[float, list[Justification]]:
+                return bonus, []
+
+        return Twin()
+
+    plain, made = recommended(session), recommended(session, units=[named(0.1), named(0.2)])
+    assert made.table["score"].to_list() == pytest.approx([score + 0.3 for score in plain.table["score"]])
+    # What all have alike changes no chance.
+    assert made.table["p_best"].to_list() == pytest.approx(plain.table["p_best"].to_list())
+
+
+def test_a_unit_used_again_remembers_no_reasons(session: Any) -> None:
+    class Moody(Sieve):
+        reasons: ClassVar[list[str]] = ["first"]
+
+        def run(self, stacks: Iterable[Candidate]) -> Iterable[Candidate]:
+            given = list(stacks)
+            if self.reasons:
+                self.reject(given[-1], self.reasons.pop())
+            return given[:-1]
+
+    unit = Moody()
+    assert recommended(session, units=[unit]).excluded["reason"].to_list() == ["first"]
+    assert recommended(session, units=[unit]).excluded["reason"].to_list() == ["excluded by Moody"]
+
+
+def test_strides_see_the_scores_of_all_stacks_also_those_of_later_steps(session: Any) -> None:
+    class BestThree(Stride):
+        def run(self, stack: Candidate) -> bool:
+            return stack.name in sorted(self.context.scores, key=lambda name: -self.context.scores[name])[:3]
+
+    made = recommended(session, mix="loop=1,matmul=1", units=[BestThree(), Bonus()])
+    assert made.table.height == 3
+    assert made.answer.stack == NAMES["2.0.2"]
+
+
+def test_a_wrap_may_leave_a_stack_out_and_a_sieve_may_not_refuse_as_a_whole(session: Any) -> None:
+    made = recommended(session, units=[hostile(Wrap, NotAcceptable("no words for it"))])
+    assert made.answer.stack is None
+    assert set(made.excluded["reason"]) == {"no words for it"}
+    with pytest.raises(InputError, match="outside of a single stack") as caught:
+        recommended(session, units=[hostile(Sieve, NotAcceptable("none of these"))])
+    assert "unit Hostile" in str(caught.value)
+    assert "none of these" in str(caught.value)
+
+
+def test_an_error_of_this_project_within_a_unit_names_the_unit(session: Any) -> None:
+    with pytest.raises(InputError) as caught:
+        recommended(session, units=[hostile(Step, InputError("a bad file"))])
+    assert "where: unit Hostile" in str(caught.value)

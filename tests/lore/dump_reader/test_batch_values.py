@@ -1,0 +1,138 @@
+"""Batches are described by their footers; those that cannot be read are said and passed over."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.lore.dump_reader import made
+from workbench.core.errors import MissingToolError
+from workbench.lore.dump_reader import batch_values
+from workbench.lore.dumps import dump_folder
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> Path:
+    return made.gpu_dump(tmp_path) / "input-0"
+
+
+def found(given: Path) -> list[batch_values.Batch]:
+    return list(batch_values.list_batches(dump_folder.read_layout(given.parent).inputs[0]))
+
+
+def partitions(given: Path) -> dict[int, batch_values.PartitionSummary]:
+    one = dump_folder.read_layout(given.parent).inputs[0]
+    read = list(batch_values.list_batches(one))
+    return {
+        number: batch_values.summarize_partition(folder, [batch for batch in read if batch.partition == number])
+        for number, folder in one.partitions.items()
+    }
+
+
+def test_rows_bytes_and_columns_are_those_of_the_files(given: Path) -> None:
+    read = found(given)
+    assert [(batch.partition, batch.batch, batch.n_rows) for batch in read] == [(0, 0, 30), (0, 1, 10), (1, 0, 10)]
+    assert [batch.n_bytes for batch in read] == [batch.path.stat().st_size for batch in read if batch.path]
+    assert read[0].columns is not None
+    assert [name for name, _ in read[0].columns] == made.gpu_table(1).column_names
+
+
+def test_a_batch_that_is_no_parquet_one_that_is_cut_and_a_missing_one_are_told(given: Path) -> None:
+    folder = given / "partition-0"
+    whole = (folder / "batch-0.parquet").read_bytes()
+    (folder / "batch-1.parquet").write_bytes(b"no Parquet")
+    (folder / "batch-2.parquet").write_bytes(whole[:-100])
+    (folder / "batch-3.parquet").write_bytes(b"")
+    shutil.copy(folder / "batch-0.parquet", folder / "batch-5.parquet")
+    read = [batch for batch in found(given) if batch.partition == 0]
+    assert [batch.batch for batch in read if batch.fault is None] == [0, 5]
+    assert {batch.batch: batch.n_rows for batch in read if batch.fault} == {1: None, 2: None, 3: None, 4: None}
+    assert read[4].fault == "missing"
+    account = partitions(given)[0]
+    assert (account.n_rows, account.n_batches, account.promised_batches, account.damaged) == (60, 5, 2, True)
+    assert "4 of 6 batches cannot be read" in account.note
+    assert "2 batches promised, 5 found" in account.note
+
+
+def test_a_lone_batch_with_a_huge_number_makes_no_list_of_missing_ones(given: Path) -> None:
+    shutil.move(given / "partition-1" / "batch-0.parquet", given / "partition-1" / "batch-999999999.parquet")
+    read = [batch for batch in found(given) if batch.partition == 1]
+    assert len(read) == 2 + batch_values.MAX_MISSING_BATCHES
+    assert read[-1].n_rows == 10
+
+
+def test_a_partition_without_meta_was_not_read_to_its_end_and_is_not_damaged(given: Path) -> None:
+    account = partitions(given)
+    assert "no partition.meta" in account[1].note
+    assert (account[1].promised_batches, account[1].damaged) == (None, False)
+    assert (account[0].promised_batches, account[0].note) == (2, "")
+
+
+def test_an_empty_partition_has_no_rows_and_one_of_unreadable_batches_has_none_known(given: Path) -> None:
+    (given / "partition-2").mkdir()
+    (given / "partition-1" / "batch-0.parquet").write_bytes(b"no Parquet")
+    account = partitions(given)
+    assert (account[2].n_rows, account[2].n_bytes) == (0, 0)
+    assert account[2].note.endswith("empty")
+    assert account[1].n_rows is None
+
+
+def test_a_damaged_partition_meta_is_told(given: Path) -> None:
+    (given / "partition-0" / "partition.meta").write_bytes(b"{")
+    assert "partition.meta: not JSON" in partitions(given)[0].note
+
+
+def test_columns_of_the_same_name_are_told_apart_by_position(given: Path) -> None:
+    columns, notes = batch_values.read_column_values(found(given), max_rows=1_000)
+    assert notes == []
+    assert (columns[0].minimum, columns[0].maximum, columns[0].n_rows) == ("0", "109", 50)
+    assert (columns[13].minimum, columns[13].maximum) == ("-109", "0")
+    assert columns[1].n_nulls == 10
+
+
+def test_only_so_many_rows_are_looked_at(given: Path) -> None:
+    columns, notes = batch_values.read_column_values(found(given), max_rows=35)
+    assert columns[0].n_rows == 35
+    assert notes == ["values of the first 35 rows; 1 batches not looked at"]
+    assert batch_values.read_column_values(found(given), max_rows=0)[0] == []
+
+
+def test_a_small_file_that_unpacks_to_very_much_is_not_unpacked(given: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made.write(pa.table({"id": ["x" * 1_000_000] * 50}), given / "partition-1" / "batch-0.parquet")
+    monkeypatch.setattr(batch_values, "MAX_GROUP_BYTES", 100_000)
+    read = [batch for batch in found(given) if batch.partition == 1]
+    columns, notes = batch_values.read_column_values(read, max_rows=1_000)
+    assert columns == []
+    assert "unpack to more than" in notes[0]
+
+
+def test_pages_that_are_damaged_behind_a_sound_footer_are_told(given: Path) -> None:
+    path = given / "partition-1" / "batch-0.parquet"
+    data = bytearray(path.read_bytes())
+    start = pq.ParquetFile(path).metadata.row_group(0).column(0).data_page_offset
+    data[start : start + 200] = b"\xff" * 200
+    path.write_bytes(data)
+    read = [batch for batch in found(given) if batch.partition == 1]
+    assert read[0].n_rows == 10
+    _, notes = batch_values.read_column_values(read, max_rows=1_000)
+    assert "values of partition-1/batch-0.parquet not read" in notes[0]
+
+
+def test_batches_of_other_columns_than_the_first_are_added_by_position(given: Path) -> None:
+    made.write(pa.table({"id": ["text"]}), given / "partition-1" / "batch-0.parquet")
+    columns, _ = batch_values.read_column_values(found(given), max_rows=1_000)
+    assert columns[0].fault is not None
+    assert columns[13].n_rows == 40
+
+
+def test_a_machine_without_pyarrow_is_told_what_to_install(given: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError(name=name)
+
+    monkeypatch.setattr("importlib.import_module", missing)
+    with pytest.raises(MissingToolError, match="pyarrow"):
+        found(given)

@@ -1,0 +1,133 @@
+"""Conditions of a run: what is counted, what is left out, and in which words it is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tests.fakes.scale_runs import Plan, analysis
+from workbench.scaletest.analysis.run_analysis import Analysis
+from workbench.scaletest.cluster_api.clock import NS_PER_S
+from workbench.scaletest.observation import run_records
+from workbench.scaletest.observation.run_records import Begun, Stopped
+from workbench.scaletest.tables import GAPS, SKEW, SUBMISSIONS
+
+ORIGIN = 1_795_315_530 * NS_PER_S
+LATE = "workloads were sent when they were due (p99)"
+
+
+def condition(found: Analysis, name: str) -> dict[str, Any]:
+    (row,) = found.validity.filter(pl.col("condition") == name).to_dicts()
+    return row
+
+
+def with_gaps(folder: Path, *gaps: tuple[float, float, bool]) -> dict[str, Any]:
+    found = analysis(Plan(np.arange(50) / 10), folder)
+    same = {"resource": "pod", "reason": "end of stream", "recovered": 0}
+    rows = [same | {"from_s": begin, "to_s": end, "relisted": relisted} for begin, end, relisted in gaps]
+    GAPS.write(GAPS.frame(rows), folder / "tables")
+    return condition(found, "the watches were never away")
+
+
+def test_watches_that_end_by_themselves_and_are_opened_again_at_once_are_no_gap(tmp_path: Path) -> None:
+    row = with_gaps(tmp_path, *((begin, begin + 0.005, False) for begin in (1.0, 2.0, 3.0)))
+    assert (row["found"], row["holds"], row["reason"]) == (0, True, None)
+
+
+def test_longer_gaps_are_told_with_their_time(tmp_path: Path) -> None:
+    row = with_gaps(tmp_path, (1.0, 1.005, False), (1.0, 1.4, False), (2.0, 2.8, False))
+    assert (row["found"], row["holds"], row["grave"]) == (2, False, False)
+    assert row["reason"] == "a watch was away 2 time(s), 1.2 s in all: times found afterwards are upper bounds"
+
+
+def test_what_came_and_went_before_a_list_is_not_known_and_that_is_told(tmp_path: Path) -> None:
+    row = with_gaps(tmp_path, (1.0, 1.02, True))
+    assert row["found"] == 1
+    assert row["reason"].endswith("are upper bounds; objects that came and went meanwhile are unknown")
+
+
+def test_clocks_that_are_far_apart_are_told_with_their_distance(tmp_path: Path) -> None:
+    found = analysis(Plan(np.arange(50) / 10, skew_s=-3.0), tmp_path)
+    row = condition(found, "the clocks are close to each other (distance, at least)")
+    assert (row["found"], row["holds"], row["grave"]) == (pytest.approx(2.999), False, False)
+    assert row["reason"] == "steps between two clocks are off by the clock offset, -3 s, known to ± 0.001 s"
+    assert condition(found, "the clocks' distance is known (half of its bounds)")["holds"]
+    assert found.reasons == ()
+
+
+def test_bounds_that_are_wide_claim_no_distance(tmp_path: Path) -> None:
+    found = analysis(Plan(np.arange(50) / 10), tmp_path)
+    rows = [{"at_s": 0.0, "low_s": 0.003, "high_s": 0.983, "probes": 3}]
+    rows.append({"at_s": 4.0, "low_s": 0.002, "high_s": 0.004, "probes": 200})
+    SKEW.write(SKEW.frame(rows), tmp_path / "tables")
+    row = condition(found, "the clocks' distance is known (half of its bounds)")
+    assert (row["found"], row["holds"]) == (0.49, False)
+    told = (
+        "steps between two clocks are off by the clock offset, +0.003 s, known to ± 0.001 s, at times only to ± 0.49 s"
+    )
+    assert row["reason"] == told
+    assert condition(found, "the clocks are close to each other (distance, at least)")["holds"]
+
+
+def test_clocks_that_were_apart_for_a_time_were_apart(tmp_path: Path) -> None:
+    found = analysis(Plan(np.arange(50) / 10), tmp_path)
+    rows = [{"at_s": at, "low_s": low, "high_s": low + 0.002, "probes": 200} for at, low in ((0.0, -0.001), (4.0, 0.3))]
+    SKEW.write(SKEW.frame(rows), tmp_path / "tables")
+    row = condition(found, "the clocks are close to each other (distance, at least)")
+    assert (row["found"], row["holds"]) == (0.3, False)
+    assert "+0.301 s, known to ± 0.001 s" in row["reason"]
+
+
+def resumed(folder: Path, late_s: float = 0.0, at_s: float = 15.0) -> Analysis:
+    """A submitter that died after 10 of 20 s; another one went on 5 s later, and was late by so much."""
+    found = analysis(Plan(np.arange(400) / 20), folder)
+    made = found.submissions
+    overdue = (pl.col("due_s") >= 10.0) & (pl.col("due_s") < at_s)
+    sent = pl.when(overdue).then(at_s + 0.01).when(pl.col("due_s") >= at_s).then(pl.col("sent_s") + late_s)
+    acked = pl.col("sent_s") + 0.002
+    changed = made.with_columns(sent.otherwise("sent_s").alias("sent_s")).with_columns(acked.alias("acked_s"))
+    SUBMISSIONS.write(changed, folder / "tables")
+    begun = [Begun("st-00000001", ORIGIN, ORIGIN)]
+    again = Begun("st-00000001", ORIGIN + round(at_s * NS_PER_S), ORIGIN, resumed=True)
+    lines = map(run_records.encode_line, [*begun, again, Stopped(ORIGIN + 21 * NS_PER_S, "finished")])
+    (folder / run_records.JOURNAL).write_bytes(b"".join(lines))
+    return Analysis(folder, found.test)
+
+
+def test_what_was_due_while_no_submitter_ran_is_not_the_submitters_lateness(tmp_path: Path) -> None:
+    found = resumed(tmp_path)
+    row = condition(found, LATE)
+    assert row["found"] == pytest.approx(0.0005)
+    assert row["holds"]
+    told = condition(found, "submission was never interrupted")
+    assert (told["found"], told["holds"], told["grave"]) == (100, False, False)
+    assert "100 workloads due before the resume" in told["reason"]
+    assert found.reasons == ()
+
+
+def test_a_resumed_submitter_that_is_late_is_told_as_any_other(tmp_path: Path) -> None:
+    row = condition(resumed(tmp_path, late_s=0.3), LATE)
+    assert row["found"] == pytest.approx(0.3005)
+    assert not row["holds"]
+    assert "100 workloads due before the run was resumed are left out" in row["reason"]
+
+
+def test_what_was_sent_before_the_submitter_died_still_counts(tmp_path: Path) -> None:
+    found = resumed(tmp_path)
+    late = (pl.col("due_s") < 10.0).fill_null(value=False)
+    worse = found.submissions.with_columns(
+        pl.when(late).then(pl.col("sent_s") + 0.2).otherwise("sent_s").alias("sent_s")
+    )
+    SUBMISSIONS.write(worse, tmp_path / "tables")
+    row = condition(Analysis(tmp_path, found.test), LATE)
+    assert row["found"] == pytest.approx(0.2005)
+    assert not row["holds"]
+
+
+def test_a_run_that_was_not_resumed_has_no_interruption(tmp_path: Path) -> None:
+    found = analysis(Plan(np.arange(50) / 10), tmp_path)
+    assert "submission was never interrupted" not in found.validity["condition"].to_list()

@@ -1,0 +1,335 @@
+"""Connections to a cluster: whose identity, what is refused, what is cut off, what is left behind. Scripted servers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import gzip
+import shutil
+import ssl
+import subprocess
+import warnings
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from aiohttp import web
+
+from workbench.core.errors import ConfigError
+from workbench.scaletest.cluster_api import connection, kubeconfig
+from workbench.scaletest.cluster_api.connection import ApiError, Connection, Target, UnreachableError, load_target
+
+TOKEN = "abcdefghijklmnop0123456789"
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def written(folder: Path, *names: str, current: str | None = None, **cluster: Any) -> Path:
+    """A file with a context for each name, all to one server with one token."""
+    server = {"server": "http://127.0.0.1:1"} | cluster
+    given: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": server}],
+        "users": [{"name": "u", "user": {"token": TOKEN}}],
+        "contexts": [{"name": name, "context": {"cluster": "c", "user": "u"}} for name in names],
+    }
+    path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump(given | ({"current-context": current} if current else {})))
+    return path
+
+
+@contextlib.asynccontextmanager
+async def served(handler: Handler, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
+    """A scripted server on loopback, by its URL."""
+    app = web.Application()
+    app.router.add_route("*", "/{tail:.*}", handler)
+    runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None, handler_cancellation=True)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
+    await site.start()
+    port = site._server.sockets[0].getsockname()[1]  # type: ignore[union-attr]
+    try:
+        yield f"http{'s' if tls else ''}://127.0.0.1:{port}"
+    finally:
+        await runner.cleanup()
+
+
+def to(url: str, tls: ssl.SSLContext | None = None) -> Target:
+    return Target(url, "scripted", tls, lambda: {"Authorization": f"Bearer {TOKEN}"})
+
+
+def blocks(*parts: bytes, cut: bool = False, endless: asyncio.Event | None = None) -> Handler:
+    """An answer in parts; then it ends, is cut, or waits until the event."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        for part in parts:
+            await answer.write(part)
+        if cut:
+            assert request.transport is not None
+            request.transport.abort()
+        if endless is not None:
+            await endless.wait()
+        return answer
+
+    return handle
+
+
+# Whose identity.
+
+
+def test_the_only_context_needs_no_name(tmp_path: Path) -> None:
+    found = load_target(written(tmp_path, "one", current="one"), None)
+    assert (found.context, found.server, found.tls) == ("one", "http://127.0.0.1:1", None)
+    assert found.headers()["Authorization"] == f"Bearer {TOKEN}"
+    assert TOKEN not in repr(found)
+
+
+def test_among_several_contexts_none_is_guessed_not_even_the_current_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="which cluster") as error:
+        load_target(written(tmp_path, "one", "two", current="one"), None)
+    assert "one, two" in str(error.value)
+
+
+def test_a_file_without_a_current_context_is_good(tmp_path: Path) -> None:
+    assert load_target(written(tmp_path, "one", "two"), "two").context == "two"
+
+
+def test_an_unknown_context_is_named_with_those_there_are(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such context") as error:
+        load_target(written(tmp_path, "one"), "three")
+    assert "three" in str(error.value)
+    assert "one" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        {"server": "http://192.0.2.1:6443"},
+        {"server": "https://192.0.2.1:6443", "insecure-skip-tls-verify": True},
+        {"server": "https://localhost.example.org", "insecure-skip-tls-verify": True},
+    ],
+)
+def test_a_server_beyond_this_machine_must_show_a_certificate(cluster: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="certificate is not checked"):
+        load_target(written(tmp_path, "far", **cluster), "far")
+
+
+@pytest.mark.parametrize("server", ["https://127.0.0.1:6443", "https://localhost:6443", "https://[::1]:6443"])
+def test_one_on_this_machine_need_not(server: str, tmp_path: Path) -> None:
+    cluster: dict[str, Any] = {"server": server, "insecure-skip-tls-verify": True}
+    found = load_target(written(tmp_path, "near", **cluster), "near")
+    assert found.tls is not None
+    assert found.tls.verify_mode == ssl.CERT_NONE
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "empty"),
+        ("- a\n- b\n", ""),
+        ("contexts: 3\n", ""),
+        ("contexts: [{name: a}]\nclusters: []\nusers: []\n", ""),
+        (f"users: [{{token: {TOKEN}\n", "not YAML, line"),
+    ],
+)
+def test_a_file_that_is_no_kubeconfig_is_said_without_its_content(text: str, told: str, tmp_path: Path) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match="no kubeconfig that can be used") as error:
+        load_target(path, "a")
+    assert told in str(error.value)
+    assert TOKEN not in str(error.value)
+
+
+def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no kubeconfig that can be used") as error:
+        load_target(tmp_path / "none", "a")
+    assert "no such file" in str(error.value)
+
+
+def test_a_broken_certificate_is_an_error_of_the_file(tmp_path: Path) -> None:
+    broken = {"server": "https://127.0.0.1:1", "certificate-authority-data": "bm90IGEgY2VydGlmaWNhdGU="}
+    with pytest.raises(ConfigError, match="no kubeconfig that can be used"):
+        load_target(written(tmp_path, "a", **broken), "a")
+
+
+@pytest.mark.parametrize("name", ["BearerToken", "authorization"])
+def test_the_token_is_found_under_both_names_that_the_package_has_had(name: str) -> None:
+    from kubernetes.client import Configuration
+
+    given = Configuration()
+    given.api_key = {name: f"Bearer {TOKEN}"}
+    assert kubeconfig._build_headers(given)()["Authorization"] == f"Bearer {TOKEN}"
+
+
+# What is asked, and what comes back.
+
+
+def test_an_answer_has_its_times_and_its_body() -> None:
+    async def handle(request: web.Request) -> web.Response:
+        return web.json_response({"you": request.headers["Authorization"], "sent": await request.json()}, status=201)
+
+    async def one() -> None:
+        async with served(handle) as url, Connection(to(url)) as api:
+            found = await api.request("POST", "/x", body=b"[1]")
+            assert (found.status, found.json()) == (201, {"you": f"Bearer {TOKEN}", "sent": [1]})
+            assert 0 < found.sent_ns < found.done_ns
+            assert await api.json("POST", "/x", [1]) == found.json()
+
+    asyncio.run(one())
+
+
+def test_a_refusal_has_its_status_and_reason_and_no_secret() -> None:
+    async def handle(request: web.Request) -> web.Response:
+        message = f"https://ann:{TOKEN}@example.org says no\nin two lines"
+        return web.json_response({"reason": "Forbidden", "message": message}, status=403)
+
+    async def one() -> None:
+        async with served(handle) as url, Connection(to(url)) as api:
+            with pytest.raises(ApiError) as error:
+                await api.json("GET", "/x")
+            assert (error.value.status, error.value.reason) == (403, "Forbidden")
+            assert TOKEN not in str(error.value)
+            assert "says no in two lines" in str(error.value)
+
+    asyncio.run(one())
+
+
+def test_nobody_there_is_away_and_names_no_token(tmp_path: Path) -> None:
+    async def one() -> None:
+        async with Connection(load_target(written(tmp_path, "a"), "a")) as api:
+            with pytest.raises(UnreachableError) as error:
+                await api.request("GET", "/x")
+            assert TOKEN not in str(error.value)
+            assert "GET /x" in str(error.value)
+
+    asyncio.run(one())
+
+
+def test_an_answer_that_is_cut_or_late_is_away() -> None:
+    async def one() -> None:
+        over = asyncio.Event()
+        async with served(blocks(b"half", cut=True)) as url, Connection(to(url)) as api:
+            with pytest.raises(UnreachableError):
+                await api.request("GET", "/x")
+        async with served(blocks(b"half", endless=over)) as url, Connection(to(url)) as api:
+            with pytest.raises(UnreachableError):
+                await api.request("GET", "/x", timeout_s=0.05)
+            over.set()
+
+    asyncio.run(one())
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_an_answer_without_end_is_cut_off(packed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "MAX_ANSWER_BYTES", 100_000)
+
+    async def handle(request: web.Request) -> web.Response:
+        if not packed:
+            return web.Response(body=bytes(100_001))
+        # A hundredth on the wire: what it says of its length is no bound.
+        return web.Response(body=gzip.compress(bytes(10_000_000)), headers={"Content-Encoding": "gzip"})
+
+    async def one() -> None:
+        async with served(handle) as url, Connection(to(url)) as api:
+            with pytest.raises(UnreachableError, match="too long"):
+                await api.request("GET", "/x")
+
+    asyncio.run(one())
+
+
+# Streams.
+
+
+async def all_lines(handler: Handler) -> list[bytes]:
+    async with served(handler) as url, Connection(to(url)) as api:
+        return [line async for _, line in api.stream("/watch")]
+
+
+def test_lines_of_a_stream_are_whole_however_they_come() -> None:
+    assert asyncio.run(all_lines(blocks(b"on", b"e\n\ntwo\nth", b"ree\nhalf"))) == [b"one", b"two", b"three"]
+
+
+def test_a_line_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "MAX_LINE_BYTES", 1000)
+    with pytest.raises(UnreachableError, match="a line of the watch is too long"):
+        asyncio.run(all_lines(blocks(*[b"x" * 100] * 11)))
+
+
+def test_a_stream_that_is_cut_gives_what_came_before() -> None:
+    async def one() -> list[bytes]:
+        async with served(blocks(b"one\n", cut=True)) as url, Connection(to(url)) as api:
+            lines = api.stream("/watch")
+            _, line = await anext(lines)
+            with pytest.raises(UnreachableError, match="broken off"):
+                await anext(lines)
+        return [line]
+
+    assert asyncio.run(one()) == [b"one"]
+
+
+def test_a_refused_stream_says_so() -> None:
+    async def handle(request: web.Request) -> web.Response:
+        return web.json_response({"message": "too old"}, status=410)
+
+    with pytest.raises(ApiError, match="the watch was refused") as error:
+        asyncio.run(all_lines(handle))
+    assert error.value.status == 410
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
+    """A server's certificate that nobody knows."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("no openssl to make a certificate")
+    folder = tmp_path_factory.mktemp("tls")
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    words = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    subprocess.run([openssl, *words, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    made.load_cert_chain(certificate, key)
+    return made
+
+
+def trusting() -> ssl.SSLContext:
+    made = ssl.create_default_context()
+    made.check_hostname, made.verify_mode = False, ssl.CERT_NONE
+    return made
+
+
+async def left_in_the_middle(api: Connection) -> None:
+    """Streams that are left after a line, and a request that is given up."""
+    for _ in range(3):
+        lines = api.stream("/watch")
+        await anext(lines)
+        await lines.aclose()
+    await anext(api.stream("/watch"))  # not even closed
+    with contextlib.suppress(UnreachableError):
+        await api.request("GET", "/watch", timeout_s=0.05)
+
+
+@pytest.mark.parametrize("by_tls", [False, True])
+def test_what_is_left_in_the_middle_leaves_no_transport_open(by_tls: bool, tls: ssl.SSLContext) -> None:
+    async def one() -> None:
+        over = asyncio.Event()
+        handler = blocks(b"one\n", endless=over)
+        async with served(handler, tls if by_tls else None) as url:
+            made = Connection(to(url, trusting() if by_tls else None))
+            async with made as api:
+                await left_in_the_middle(api)
+                kept = list(api._transports)
+            assert kept
+            assert all(transport.is_closing() for transport in kept)
+            over.set()
+
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        asyncio.run(one())
+        gc.collect()
+    assert [str(one.message) for one in told if issubclass(one.category, ResourceWarning)] == []

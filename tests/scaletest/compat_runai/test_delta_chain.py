@@ -1,0 +1,247 @@
+"""The whole way on a local cluster with simulated-runai: submitted, sampled, reported, exported, imported."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner, Result
+
+from workbench.core.errors import ConfigError
+from workbench.runs import run_folder
+from workbench.scaletest import test_run
+from workbench.scaletest.analysis import raw_tables
+from workbench.scaletest.cluster_api.connection import Connection, load_target
+from workbench.scaletest.command import app
+from workbench.scaletest.compat_runai import delta_chain, run_export, runai_submission, submit_flags
+from workbench.scaletest.compat_runai.delta_chain import STEPS
+from workbench.scaletest.compat_runai.run_import import import_folder
+from workbench.scaletest.compat_runai.submit_flags import SubmitFlags
+from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
+from workbench.scaletest.observation import run_conditions, run_records
+from workbench.scaletest.scenario import scenario_file
+from workbench.scaletest.simulated_runai import stand_in_process
+from workbench.scaletest.tables import MILESTONES, TRANSITIONS
+
+pytestmark = pytest.mark.cluster
+MEASURED = {step.name for step in STEPS if step.needs is None}
+VOLUMES = ("firstPVCBindRequestTimestamp", "firstPVCBindTimestamp")
+
+
+@pytest.fixture(scope="module")
+def runai_cluster(local_cluster: LocalCluster) -> Iterator[LocalCluster]:
+    with stand_in_process.run_simulated_runai(local_cluster.kubeconfig, local_cluster.context):
+        yield local_cluster
+
+
+@pytest.fixture
+def project(local_cluster: LocalCluster) -> Iterator[str]:
+    """The namespace is made by `submit`; it goes with the test."""
+    name = f"p{secrets.token_hex(4)}"
+    yield name
+    asyncio.run(_delete(local_cluster, f"runai-{name}"))
+
+
+async def _delete(on: LocalCluster, namespace: str) -> None:
+    async with Connection(load_target(on.kubeconfig, on.context)) as api:
+        await api.request("DELETE", f"/api/v1/namespaces/{namespace}")
+
+
+def invoke(*words: str | Path) -> Result:
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    if done.exception and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done
+
+
+def submit(on: LocalCluster, project: str, folder: Path, *flags: str) -> dict[str, Any]:
+    done = invoke("submit", "--cluster", on.name, "--project", project, "-o", folder, "--json", *flags)
+    assert done.exit_code == 0, done.output
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+def sample(on: LocalCluster, project: str, folder: Path, *flags: str) -> dict[str, Any]:
+    words = ["--follow", "0.2", "--for", "120", "--json", *flags]
+    done = invoke("sample", "--cluster", on.name, "-p", project, "-o", folder, *words)
+    assert done.exit_code == 0, done.output
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+def test_volumes_are_measured_for_every_workload(runai_cluster: LocalCluster, project: str, tmp_path: Path) -> None:
+    submit(runai_cluster, project, tmp_path / "o", "-t", "training", "-n", "4", "--pvc")
+    deadline = time.monotonic() + 120
+    while True:
+        # The provisioner's event may come after the pod was placed.
+        told = sample(runai_cluster, project, tmp_path / "o")["measured"]
+        if [told[name] for name in VOLUMES] == [4, 4]:
+            break
+        assert time.monotonic() < deadline, told
+        time.sleep(0.2)
+
+
+def steps_of(folder: Path) -> dict[str, int]:
+    """How many workloads have a delta of each step."""
+    found = delta_chain.build_deltas(run_export.build_view(folder).jobs).filter(pl.col("delta_s").is_not_null())
+    return dict(found.group_by("step").len().iter_rows())
+
+
+def test_training_workloads_go_the_whole_way(runai_cluster: LocalCluster, project: str, tmp_path: Path) -> None:
+    folder = tmp_path / "not" / "there" / "yet"
+    told = submit(runai_cluster, project, folder, "-t", "training", "-n", "20", "-p", "8", "--max-rate", "200")
+    assert (told["submitted"], told["failed"]) == (20, 0)
+    found = sample(runai_cluster, project, folder, "-t", "training")
+    assert (found["submitted"], found["sampled"], found["foreign"]) == (20, 20, {})
+    steps = steps_of(folder)
+    assert {name: steps[name] for name in MEASURED} == dict.fromkeys(MEASURED, 20)
+    assert json.loads(invoke("report", folder, "--json").stdout)["drawn"] == 20
+    imported = import_folder(folder, out=tmp_path / "runs")
+    assert (imported.submitted, imported.sampled, imported.run.verdict) == (20, 20, "valid")
+
+
+def changed(before: pl.DataFrame, after: pl.DataFrame, columns: list[str]) -> dict[str, tuple[list[Any], list[Any]]]:
+    """The columns that are not the same in both, by workload, with what stands in each."""
+    assert before["name"].sort().equals(after["name"].sort())
+    both = [(name, *(frame.sort("name")[name].to_list() for frame in (before, after))) for name in columns]
+    return {name: (one, other) for name, one, other in both if one != other}
+
+
+def test_the_run_folder_of_a_sampled_submission_exports_all_of_it(
+    runai_cluster: LocalCluster, project: str, tmp_path: Path
+) -> None:
+    """By our own tables: what was listed is analysed as if it had been watched, and tells that it was not."""
+    folder = tmp_path / "o"
+    submit(runai_cluster, project, folder, "-t", "distributed", "-n", "3", "--num-workers", "4")
+    sample(runai_cluster, project, folder, "-t", "distributed")
+    before = run_export.build_view(folder).jobs
+    raw_tables.write_raw_tables(folder)
+    found = run_export.export_run(folder, tmp_path / "out").view
+    assert (len(found.sent), found.incomplete) == (3, {})
+    columns = [column for column in before.columns if column.endswith("_at_s")]
+    assert changed(before, found.jobs, columns) == {}
+    assert set(TRANSITIONS.read(folder / "tables")["gap"]) == {True}
+
+
+def test_distributed_workloads_have_all_their_pods(runai_cluster: LocalCluster, project: str, tmp_path: Path) -> None:
+    flags = ["-t", "distributed", "-n", "3", "--num-workers", "4", "--closed"]
+    assert submit(runai_cluster, project, tmp_path / "o", *flags)["submitted"] == 3
+    found = sample(runai_cluster, project, tmp_path / "o", "-t", "distributed")
+    assert found["counts"] | {"events": 0} == {
+        "workloads": 3,
+        "jobs": 3,
+        "pods": 15,
+        "pod groups": 3,
+        "events": 0,
+    }
+    assert steps_of(tmp_path / "o")["Last Pod Creation"] == 3
+
+
+def test_an_interactive_workload_by_kubectl_is_journalled_all_the_same(
+    runai_cluster: LocalCluster, project: str, tmp_path: Path
+) -> None:
+    if runai_cluster.kubectl is None:
+        pytest.skip("no kubectl on this machine")
+    flags = ["-t", "interactive", "-n", "3", "-p", "2", "--submit-with", "kubectl"]
+    told = submit(runai_cluster, project, tmp_path / "o", *flags, "--kubectl", str(runai_cluster.kubectl))
+    assert told["submitted"] == 3
+    lines = list(run_records.read_lines(tmp_path / "o" / run_records.JOURNAL, run_records.JournalLine))
+    assert [one.mode for one in lines if isinstance(one, run_records.Begun)] == ["kubectl"]
+    assert sample(runai_cluster, project, tmp_path / "o", "-t", "interactive")["sampled"] == 3
+
+
+def test_a_submission_that_was_cut_short_is_gone_on_with(
+    runai_cluster: LocalCluster, project: str, tmp_path: Path
+) -> None:
+    """Its journal ends after some: the rest is submitted, and nothing twice."""
+    folder, flags = tmp_path / "o", ["-t", "training", "-n", "12", "--max-rate", "200"]
+    submit(runai_cluster, project, folder, *flags)
+    journal = folder / run_records.JOURNAL
+    kept = [line for line in journal.read_bytes().splitlines(keepends=True) if b'"index":11' not in line]
+    journal.write_bytes(b"".join(kept))
+    with pytest.raises(ConfigError, match="holds a submission already"):
+        invoke("submit", "--cluster", runai_cluster.name, "--project", project, "-o", folder, *flags)
+    test = run_conditions.read_conditions(folder)
+    run_conditions.write_conditions(folder, test.model_copy(update={"fingerprint": "0000000000"}))
+    with pytest.raises(ConfigError, match="another cluster than the one that the submission began on"):
+        invoke("submit", "--cluster", runai_cluster.name, "-o", folder, "--resume")
+    run_conditions.write_conditions(folder, test)
+    # Its flags need not be given again.
+    assert submit(runai_cluster, project, folder, "--resume")["submitted"] == 12
+    assert sample(runai_cluster, project, folder)["sampled"] == 12
+
+
+def test_failures_are_told_counted_and_no_success(runai_cluster: LocalCluster, project: str, tmp_path: Path) -> None:
+    """The old tool ends with 0 and an empty list when every submission failed."""
+    flags = ["-t", "training", "-n", "3", "--submit-with", "kubectl", "--kubectl", shutil.which("false") or "false"]
+    words = ["submit", "--cluster", runai_cluster.name, "--project", project, "-o", tmp_path / "o", "--json", *flags]
+    done = invoke(*words)
+    told = json.loads(done.stdout)
+    assert (done.exit_code, told["submitted"], told["failed"]) == (1, 0, 3)
+    assert json.loads((tmp_path / "o" / "submitted.json").read_text()) == []
+    lines = list(run_records.read_lines(tmp_path / "o" / run_records.JOURNAL, run_records.JournalLine))
+    assert sorted(one.index for one in lines if isinstance(one, run_records.Failed)) == [0, 1, 2]
+
+
+def test_the_run_folder_is_one_of_ours(runai_cluster: LocalCluster, project: str, tmp_path: Path) -> None:
+    submit(runai_cluster, project, tmp_path / "o", "-t", "training", "-n", "2")
+    run = run_folder.load_run(tmp_path / "o")
+    assert (run.area, run.status) == ("scaletest", "succeeded")
+    assert "token" not in (tmp_path / "o" / "run.json").read_text()
+    assert os.listdir(tmp_path / "o" / "tables") == ["schedule.parquet"]
+
+
+def test_a_command_is_no_way_around_the_guard_of_namespaces(
+    runai_cluster: LocalCluster, project: str, tmp_path: Path
+) -> None:
+    """As on a cluster that is not ours: nobody sets up there, and the namespace was not made for tests."""
+    who = load_target(runai_cluster.measure_kubeconfig, runai_cluster.measure_context)
+    way = runai_submission.SubmitWay("command", words=(shutil.which("true") or "true", "{name}"))
+    with pytest.raises(ConfigError) as told:
+        asyncio.run(
+            runai_submission.run_submission(
+                who, SubmitFlags(workload_type="training", num_workloads=2, project=project), tmp_path / "o", way=way
+            )
+        )
+    assert "namespace: runai-" in str(told.value)
+    assert "rights: not allowed" in str(told.value)
+    assert not (tmp_path / "o").exists()
+
+
+def test_a_run_with_the_stand_in_has_the_whole_chain_and_is_exported(
+    runai_cluster: LocalCluster, namespace: str, tmp_path: Path
+) -> None:
+    """By `run`: watched as it happens, by the rights that its own setup grants."""
+    entries = [
+        {"kind": "Template", "template": submit_flags.build_workload(kind, "x", "1", 2), "pods": pods, "name": kind}
+        for kind, pods in (("distributed", 3), ("training", 1))
+    ]
+    given = {
+        "name": "stand-in",
+        "namespace": namespace,
+        "arrival": {"process": "constant", "rate_per_s": 10, "n": 6},
+        "workloads": entries,
+    }
+    on = test_run.ClusterAccess(runai_cluster.measure_kubeconfig, runai_cluster.measure_context, runai_cluster)
+    made = scenario_file.parse_scenario(json.dumps(given))
+    found = test_run.run_test(made, on, out=tmp_path / "runs", options=test_run.build_options(settle_s=2))
+    assert found.outcome.acked == 6
+    milestones = MILESTONES.read(found.folder / "tables")
+    counts = dict(milestones.group_by("milestone").len().iter_rows())
+    assert {name: counts.get(name) for name in ("job", "last pod", "podgroup", "all scheduled")} == {
+        "job": 6,
+        "last pod": 6,
+        "podgroup": 6,
+        "all scheduled": 6,
+    }
+    view = run_export.export_run(found.folder, tmp_path / "out").view
+    assert (view.jobs.height, view.incomplete) == (6, {})

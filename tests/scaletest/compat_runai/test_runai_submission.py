@@ -1,0 +1,116 @@
+"""What the commands refuse, without any cluster; and submitted.json while a submission goes on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from workbench.cli.app import main
+from workbench.core.errors import ConfigError
+from workbench.scaletest import scenario
+from workbench.scaletest.compat_runai import runai_submission
+from workbench.scaletest.compat_runai.runai_submission import SavingWatcher, SubmitWay
+from workbench.scaletest.compat_runai.submit_flags import SubmitFlags, build_scenario
+from workbench.scaletest.observation import run_records
+from workbench.scaletest.scenario import Plan
+from workbench.scaletest.submission import SubmissionStatus
+
+NS = 1_000_000_000
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main([str(word) for word in ("scaletest", *words)])
+    assert ended.value.code == 2
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "allowed"),
+    [
+        (["submit", "-n", "3"], "training, distributed, interactive"),
+        (["submit", "-t", "general", "-n", "3"], "training, distributed, interactive"),
+        (["submit", "-t", "training"], "1 to 1000000"),
+        (["sample", "-t", "general"], "training, distributed, interactive"),
+        (["report", "--plot", "both"], "general, detailed"),
+        (["submit", "-t", "training", "-n", "1", "--command", "runai submit 'x"], "not words of a command"),
+    ],
+)
+def test_a_missing_or_wrong_flag_is_wrong_use(
+    words: list[str], allowed: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The old tool dies of these with a traceback, or of a file general.yaml that is not there."""
+    told = refused(capsys, *words, "-o", tmp_path)
+    assert allowed in told
+    assert "Traceback" not in told
+
+
+def test_a_cluster_is_never_guessed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    contexts = [{"name": one, "context": {"cluster": "c", "user": "u"}} for one in ("a", "b")]
+    made = {"apiVersion": "v1", "kind": "Config", "current-context": "a", "contexts": contexts}
+    made |= {
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": {}}],
+    }
+    config.write_text(json.dumps(made))
+    words = ["submit", "-t", "training", "-n", "1", "--kubeconfig", config, "-o", tmp_path / "o"]
+    assert "which cluster?" in refused(capsys, *words)
+    assert not (tmp_path / "o").exists()
+
+
+def plan() -> Plan:
+    return scenario.draw_plan(
+        build_scenario(SubmitFlags(workload_type="training", num_workloads=3, project="my-runai-tests"))
+    )
+
+
+def test_only_what_was_accepted_is_in_submitted_json(tmp_path: Path) -> None:
+    """The old tool does not tell which submissions it lost; ours are in the journal, as failed."""
+    made = plan()
+    lines = [
+        run_records.Begun(made.run, NS, NS),
+        *(run_records.Intent(index, NS) for index in range(3)),
+        run_records.Acked(2, 1_767_261_600 * NS + 331_000_999, 2 * NS, 201),
+        run_records.Failed(1, NS, 2 * NS, "no end within 60 s"),
+    ]
+    (tmp_path / run_records.JOURNAL).write_bytes(b"".join(map(run_records.encode_line, lines)))
+    assert runai_submission.write_submitted_file(tmp_path, made) == 1
+    assert json.loads((tmp_path / "submitted.json").read_text()) == [
+        {
+            "jobName": f"{made.run}-0000002",
+            "projectName": "my-runai-tests",
+            "jobNamespace": "runai-my-runai-tests",
+            "submitTimestamp": "2026-01-01T10:00:00.331000+00:00",
+        }
+    ]
+
+
+def test_submitted_json_is_kept_fresh_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, told = plan(), list[str]()
+    monkeypatch.setattr(runai_submission, "_SAVE_EVERY_S", 0.0)
+    saving = SavingWatcher(tmp_path, made, told.append)
+    (tmp_path / run_records.JOURNAL).write_bytes(run_records.encode_line(run_records.Acked(0, NS, 2 * NS, 201)))
+    saving.show_status(SubmissionStatus(1.0, 3, 2, 1, 0, 1, 0, 64, 1.0, None, None))
+    assert len(json.loads((tmp_path / "submitted.json").read_text())) == 1
+    assert told == ["1 of 3 submitted, 0 failed, 1.0 a second"]
+
+
+@pytest.mark.parametrize(
+    ("way", "what"),
+    [
+        (SubmitWay("runai"), "no such way"),
+        (SubmitWay("command"), "a command is for"),
+        (SubmitWay("api", words=("runai", "{name}")), "a command is for"),
+    ],
+)
+def test_a_way_that_cannot_be_is_refused(way: SubmitWay, what: str) -> None:
+    with pytest.raises(ConfigError, match=what):
+        way.build_submitter(None)  # type: ignore[arg-type]
+
+
+def test_resuming_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no submission to resume"):
+        runai_submission._load_or_draw_plan(SubmitFlags(), tmp_path, resume=True)

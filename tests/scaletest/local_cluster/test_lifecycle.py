@@ -1,0 +1,345 @@
+"""Clusters that come up, break, are killed, and go without a trace."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.scaletest.conftest import programs, unique
+from tests.scaletest.local_cluster.asking import answer, found, wait_for
+from tests.scaletest.local_cluster.test_cluster_lifecycle import listening
+from workbench.cli.app import app
+from workbench.core.errors import ConfigError, RunFailedError
+from workbench.scaletest.local_cluster import (
+    cluster_lifecycle,
+    cluster_record,
+    component_processes,
+    owner_guard,
+    program_providers,
+)
+from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
+from workbench.scaletest.local_cluster.cluster_record import NodePool
+
+pytestmark = pytest.mark.cluster
+SMALL = [NodePool(nodes=1, gpus=4), NodePool(nodes=1, gpus=0)]
+KWOK_VARIABLES = {
+    "ETCD": "etcd",
+    "KUBE_APISERVER": "kube-apiserver",
+    "KUBE_CONTROLLER_MANAGER": "kube-controller-manager",
+    "KUBE_SCHEDULER": "kube-scheduler",
+    "CONTROLLER": "kwok",
+    "KUBECTL": "kubectl",
+}
+ARGUMENTS = {"max-mutating-requests-inflight": "150"}
+
+
+@pytest.fixture
+def name() -> Iterator[str]:
+    """A name of which nothing is left after the test."""
+    programs()
+    made = unique("life")
+    watcher = owner_guard.start_guard(made)
+    yield made
+    cluster_lifecycle.stop_cluster(made)
+    owner_guard.release_guard(watcher)
+
+
+@pytest.fixture(scope="module")
+def spare() -> Iterator[LocalCluster]:
+    """A small cluster that tests may break, as long as they mend it."""
+    programs()
+    made = unique("spare")
+    watcher = owner_guard.start_guard(made)
+    try:
+        yield cluster_lifecycle.start_cluster(
+            made, pools=SMALL, api_arguments=ARGUMENTS, owner=owner_guard.current_owner()
+        )
+    finally:
+        cluster_lifecycle.stop_cluster(made)
+        owner_guard.release_guard(watcher)
+
+
+def nothing_left(name: str) -> bool:
+    return not cluster_record.find_cluster_folder(name).exists() and not component_processes.find_processes(
+        cluster_record.find_cluster_folder(name).absolute()
+    )
+
+
+def test_two_clusters_share_neither_ports_nor_folders(local_cluster: LocalCluster, spare: LocalCluster) -> None:
+    first, second = listening(local_cluster), listening(spare)
+    assert not {port for _, _, port in first} & {port for _, _, port in second}
+    assert {address for _, address, _ in second} == {"127.0.0.1"}
+    assert local_cluster.folder != spare.folder
+    assert found(local_cluster, "/api/v1/namespaces/kube-system") != found(spare, "/api/v1/namespaces/kube-system")
+
+
+def test_a_layout_of_two_kinds_of_nodes(spare: LocalCluster) -> None:
+    items = found(spare, "/api/v1/nodes")["items"]
+    assert [item["status"]["allocatable"].get("nvidia.com/gpu") for item in items] == ["4", None]
+
+
+def test_an_argument_of_the_api_server_arrives_and_is_recorded(spare: LocalCluster) -> None:
+    command = component_processes.find_processes(spare.folder)["kube-apiserver"][0].cmdline()
+    assert "--max-mutating-requests-inflight=150" in command
+    known = next(one for one in spare.components if one.name == "kube-apiserver")
+    assert known.arguments["max-mutating-requests-inflight"] == "150"
+
+
+def test_unset_limits_are_recorded_as_kubernetes_defaults(spare: LocalCluster) -> None:
+    limits = {one.name: (one.client_qps, one.client_burst) for one in spare.components}
+    assert limits == {
+        "etcd": (None, None),
+        "kube-apiserver": (None, None),
+        "kube-controller-manager": (20, 30),
+        "kube-scheduler": (50, 100),
+        "kwok-controller": (None, None),
+    }
+
+
+def test_one_that_is_up_is_given_back_when_it_is_what_was_asked_for(spare: LocalCluster) -> None:
+    said: list[str] = []
+    assert cluster_lifecycle.start_cluster(spare.name, pools=SMALL, api_arguments=ARGUMENTS, tell=said.append) == spare
+    assert said == ["the cluster is already up"]
+    with pytest.raises(ConfigError, match="was asked for something else") as caught:
+        cluster_lifecycle.start_cluster(spare.name, pools=[NodePool(nodes=3, gpus=4)], api_arguments=ARGUMENTS)
+    assert "pools" in str(caught.value)
+    assert "api_arguments" not in str(caught.value)
+
+
+@pytest.mark.parametrize("component", ["kube-apiserver", "etcd"])
+def test_a_restart_keeps_what_was_written(spare: LocalCluster, component: str) -> None:
+    before = component_processes.find_processes(spare.folder)[component][0].pid
+    path = "/api/v1/namespaces/default/configmaps"
+    assert answer(spare, "POST", path, {"metadata": {"name": f"kept-{component}"}}).status == 201
+    cluster_lifecycle.restart_component(spare, component)
+    wait_for(lambda: answer(spare, "GET", f"{path}/kept-{component}").status == 200)
+    assert component_processes.find_processes(spare.folder)[component][0].pid != before
+    assert cluster_lifecycle.find_cluster(spare.name) == spare
+
+
+def test_a_killed_part_is_told_and_comes_back(spare: LocalCluster) -> None:
+    cluster_lifecycle.kill_component(spare, "kwok-controller")
+    with pytest.raises(ConfigError, match="parts of the local cluster are gone"):
+        cluster_lifecycle.find_cluster(spare.name)
+    result = CliRunner().invoke(app, ["scaletest", "cluster", "status", "--name", spare.name, "--json"])
+    assert result.exit_code == 1
+    told = json.loads(result.stdout)
+    assert [one["name"] for one in told["processes"] if not one["healthy"]] == ["kwok-controller"]
+    assert told["well"] is False
+    cluster_lifecycle.restart_component(spare, "kwok-controller")
+    result = CliRunner().invoke(app, ["scaletest", "cluster", "status", "--name", spare.name])
+    assert result.exit_code == 0
+    assert "2 of 2 simulated nodes ready" in result.stdout
+
+
+def test_after_everything_was_killed_up_begins_anew_and_down_leaves_nothing(name: str) -> None:
+    made = cluster_lifecycle.start_cluster(name, pools=SMALL)
+    at = {port for _, _, port in listening(made)}
+    for component in made.components:
+        cluster_lifecycle.kill_component(made, component.name)
+    said: list[str] = []
+    again = cluster_lifecycle.start_cluster(name, pools=SMALL, tell=said.append)
+    assert said[0] == "removing the remains of an earlier cluster of this name"
+    cluster_lifecycle.kill_component(again, "etcd")
+    cluster_lifecycle.kill_component(again, "kube-apiserver")
+    at |= {port for _, _, port in listening(again)}
+    assert cluster_lifecycle.stop_cluster(name)
+    assert nothing_left(name)
+    assert all(component_processes.is_port_free(port) for port in at)
+    assert not cluster_lifecycle.stop_cluster(name)
+
+
+def _up_in_a_process(name: str) -> subprocess.Popen[str]:
+    """`cluster up`, until its control plane is there and its nodes are being made."""
+    command = [sys.executable, "-m", "workbench", "scaletest", "cluster", "up", "--name", name, "--nodes", "2000"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    assert "control plane is up" in process.stderr.readline()
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_up_leaves_nothing(name: str, number: signal.Signals) -> None:
+    with _up_in_a_process(name) as process:
+        process.send_signal(number)
+        process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert nothing_left(name)
+
+
+def test_what_a_killed_up_left_is_taken_down(name: str) -> None:
+    with _up_in_a_process(name) as process:
+        process.kill()
+        process.communicate(timeout=120)
+    with pytest.raises(ConfigError, match="no such local cluster"):
+        cluster_lifecycle.find_cluster(name)
+    assert len(component_processes.find_processes(cluster_record.find_cluster_folder(name).absolute())) >= 5
+    assert cluster_lifecycle.stop_cluster(name)
+    assert nothing_left(name)
+
+
+def test_a_cluster_in_a_folder_of_the_users_is_found_and_goes_with_it_and_a_taken_port_is_no_matter(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spare: LocalCluster
+) -> None:
+    free, asked = component_processes.find_free_ports, []
+    taken = sorted(port for _, _, port in listening(spare))
+
+    def first_taken(count: int) -> list[int]:
+        asked.append(count)
+        return taken[:count] if len(asked) == 1 else free(count)
+
+    monkeypatch.setattr(component_processes, "find_free_ports", first_taken)
+    place = tmp_path / "here"
+    made = cluster_lifecycle.start_cluster(name, pools=[NodePool(nodes=0, gpus=0)], folder=place)
+    assert len(asked) == 2
+    assert made.kubeconfig.parent == place == made.folder
+    assert cluster_lifecycle.find_cluster(name) == made
+    assert cluster_lifecycle.stop_cluster(name)
+    assert not place.exists()
+    assert nothing_left(name)
+
+
+def test_a_kwokctl_of_the_users_brings_its_programs_and_cannot_lift_limits(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = programs()
+    for variable, program in KWOK_VARIABLES.items():
+        if program in known.programs:
+            monkeypatch.setenv(f"KWOK_{variable}_BINARY", str(known.programs[program]))
+    monkeypatch.setenv("KWOK_DISABLE_QPS_LIMITS", "true")
+    (tmp_path / "kwokctl").symlink_to(known.kwokctl)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    made = cluster_lifecycle.start_cluster(name, pools=[NodePool(nodes=1, gpus=8)], provider="kwokctl")
+    assert made.provider == "kwokctl"
+    command = " ".join(component_processes.find_processes(made.folder)["kube-apiserver"][0].cmdline())
+    assert "inflight" not in command
+    assert "fairness" not in command
+
+
+def test_a_folder_with_something_in_it_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(ConfigError, match="the folder is not empty"):
+        cluster_lifecycle.start_cluster(name, pools=SMALL, folder=tmp_path)
+    assert (tmp_path / "thesis.txt").exists()
+    assert nothing_left(name)
+
+
+def _broken(folder: Path, name: str, script: str) -> Path:
+    """The real programs, but one."""
+    known = programs().programs
+    if "etcd" not in known:
+        pytest.skip("this kwokctl brings its own programs")
+    folder.mkdir()
+    for one, path in known.items():
+        (folder / one).symlink_to(path)
+    (folder / name).unlink()
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+    return folder
+
+
+VERSION = '[ "$1" = --version ] && { echo "Kubernetes v1.36.3"; exit 0; }\n'
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        (VERSION + "echo this machine is cursed >&2; exit 7", "this machine is cursed"),
+        ("echo illegal instruction >&2; exit 7", "illegal instruction"),
+    ],
+)
+def test_a_program_that_does_not_start_is_told_with_the_end_of_its_log(
+    name: str, tmp_path: Path, script: str, told: str
+) -> None:
+    folder = _broken(tmp_path / "bin", "kube-scheduler", script)
+    with pytest.raises(RunFailedError, match="the end of its log") as caught:
+        cluster_lifecycle.start_cluster(name, pools=SMALL, programs=folder)
+    assert told in str(caught.value)
+    assert "kube-scheduler" in str(caught.value)
+    assert nothing_left(name)
+
+
+def test_a_program_that_hangs_is_given_up(name: str, tmp_path: Path) -> None:
+    folder = _broken(
+        tmp_path / "bin", "kube-scheduler", VERSION + "echo waiting for godot; while :; do sleep 0.1; done"
+    )
+    # Which part is told depends on how far the others have come by then.
+    with pytest.raises(RunFailedError, match="the end of its log"):
+        cluster_lifecycle.start_cluster(name, pools=SMALL, programs=folder, timeout_s=10)
+    assert nothing_left(name)
+
+
+OWNER = """
+import shutil, sys
+from workbench.scaletest.local_cluster import cluster_record, component_processes, owner_guard
+from workbench.scaletest.local_cluster.cluster_record import ClusterRecord, ClusterSettings
+name = sys.argv[1]
+watcher = owner_guard.start_guard(name)
+pid, started = owner_guard.current_owner()
+home = cluster_record.find_cluster_folder(name).absolute()
+cluster_record.write_record(ClusterRecord(name=name, state="up", folder=home, settings=ClusterSettings(),
+                    provider="pretended", owner_pid=pid, owner_started=started))
+(home / "sleeper").symlink_to(shutil.which("sleep"))
+component_processes.start_component(home, [str(home / "sleeper"), "600"], home / "log")
+print(watcher.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def owner(cache: Path) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
+    """A process that owns a cluster of one sleeping process, under a guard."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(name: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", OWNER, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate(timeout=60)
+
+
+def test_a_guard_ends_the_cluster_of_a_killed_owner(owner: Callable[[str], subprocess.Popen[str]]) -> None:
+    process = owner("test-guarded")
+    assert process.stdout is not None
+    int(process.stdout.readline())
+    assert "sleeper" in component_processes.find_processes(
+        cluster_record.find_cluster_folder("test-guarded").absolute()
+    )
+    process.kill()
+    wait_for(lambda: nothing_left("test-guarded"))
+
+
+def test_what_a_killed_guard_left_is_swept(owner: Callable[[str], subprocess.Popen[str]]) -> None:
+    process, other = owner("test-orphan"), owner("test-alive")
+    assert process.stdout is not None
+    assert other.stdout is not None
+    os.kill(int(process.stdout.readline()), signal.SIGKILL)
+    other.stdout.readline()
+    process.kill()
+    process.wait(60)
+    assert owner_guard.stop_orphans("test-") == ["test-orphan"]
+    assert nothing_left("test-orphan")
+    assert cluster_record.list_cluster_names() == ["test-alive"]
+    assert cluster_lifecycle.stop_cluster("test-alive")
+
+
+def test_without_programs_the_command_says_how_to_get_them(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(cache))
+    result = CliRunner().invoke(app, ["scaletest", "cluster", "up"])
+    assert result.exit_code != 0
+    assert program_providers.BUILD in str(result.exception)
+    assert cluster_record.list_cluster_names() == []

@@ -1,0 +1,264 @@
+"""The audit log: followed through rotations, rows of our namespaces, counts of everybody's requests."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench.scaletest import tables
+from workbench.scaletest.cluster_api.clock import NS_PER_S, now_ns, parse_timestamp
+from workbench.scaletest.observation import audit_log, run_records
+from workbench.scaletest.observation.audit_log import AuditFollower, RotatingTail
+
+NAMESPACE = "ours"
+
+
+def text(ns: int) -> str:
+    return f"{datetime.fromtimestamp(ns // NS_PER_S, UTC):%Y-%m-%dT%H:%M:%S}.{ns % NS_PER_S // 1000:06d}Z"
+
+
+def line(
+    name: str = "p1",
+    *,
+    resource: str = "pods",
+    subresource: str = "",
+    verb: str = "create",
+    code: int = 201,
+    at_ns: int | None = None,
+    took_ns: int = 2_000_000,
+    namespace: str = NAMESPACE,
+    stage: str = "ResponseComplete",
+    agent: str = "kube-scheduler/v1.36.3 (linux/amd64) kubernetes/1a2b/scheduler",
+    **about: Any,
+) -> bytes:
+    at_ns = now_ns() if at_ns is None else at_ns
+    reference = {"resource": resource, "subresource": subresource, "namespace": namespace, "name": name, **about}
+    found = {
+        "stage": stage,
+        "verb": verb,
+        "auditID": f"audit-{name}",
+        "user": {"username": "admin"},
+        "userAgent": agent,
+        "objectRef": {key: value for key, value in reference.items() if value},
+        "responseStatus": {"code": code},
+        "requestReceivedTimestamp": text(at_ns - took_ns),
+        "stageTimestamp": text(at_ns),
+    }
+    return json.dumps(found).encode() + b"\n"
+
+
+def append(path: Path, *lines: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(b"".join(lines))
+
+
+def followed(path: Path) -> tuple[AuditFollower, list[run_records.Seen], list[str]]:
+    rows: list[run_records.Seen] = []
+    notes: list[str] = []
+    return AuditFollower(path, (NAMESPACE,), write=rows.append, note=notes.append), rows, notes
+
+
+def finish(found: AuditFollower) -> None:
+    asyncio.run(found.finish())
+
+
+def test_bindings_and_creations_in_our_namespaces_are_rows(tmp_path: Path) -> None:
+    log = tmp_path / "audit.log"
+    append(log, line("before"))
+    found, rows, notes = followed(log)
+    bound = line("p1", subresource="binding", uid="uid-p1")
+    append(log, bound, line("j1", resource="jobs"), line("p2"))
+    append(
+        log, line("p3", namespace="theirs"), line("p4", code=409), line("p5", verb="update"), line("", resource="pods")
+    )
+    append(log, line("c", resource="configmaps"), line("p6", stage="ResponseStarted"), line("p7", subresource="status"))
+    finish(found)
+    assert [(one.transition, one.kind, one.name, one.uid, one.owner, one.owner_name) for one in rows] == [
+        ("bound", "Pod", "p1", "uid-p1", "uid-p1", "p1"),
+        ("created", "Job", "j1", "audit-j1", None, "j1"),
+        ("created", "Pod", "p2", "audit-p2", None, "p2"),
+    ]
+    assert {one.resource for one in rows} == {"audit"}
+    assert {one.reason for one in rows} == {"kube-scheduler"}
+    when = parse_timestamp(rows[0].server)
+    assert when is not None
+    assert when.resolution_ns == 1000
+    assert when.ns == parse_timestamp(json.loads(bound)["stageTimestamp"]).ns  # type: ignore[union-attr]
+    assert notes == []
+
+
+def test_a_log_that_is_rotated_is_read_to_its_end_and_the_next_from_its_begin(tmp_path: Path) -> None:
+    log = tmp_path / "audit.log"
+    append(log, line("before"))
+    found, rows, _ = followed(log)
+    append(log, line("a"))
+    assert found._read_block()
+    append(log, line("b"))
+    log.rename(tmp_path / "audit-1.log")
+    append(log, line("c"))
+    assert found._read_block()
+    assert found._read_block()
+    append(log, line("d"))
+    finish(found)
+    assert [one.name for one in rows] == ["a", "b", "c", "d"]
+
+
+def test_a_log_that_is_away_between_two_is_waited_for(tmp_path: Path) -> None:
+    log = tmp_path / "audit.log"
+    append(log, line("before"))
+    found, rows, _ = followed(log)
+    log.rename(tmp_path / "audit-1.log")
+    assert not found._read_block()
+    append(log, line("c"))
+    finish(found)
+    assert [one.name for one in rows] == ["c"]
+
+
+def test_a_log_that_is_emptied_is_read_from_its_begin(tmp_path: Path) -> None:
+    log = tmp_path / "audit.log"
+    append(log, *[line("before")] * 5)
+    found, rows, _ = followed(log)
+    log.write_bytes(line("a"))
+    finish(found)
+    assert [one.name for one in rows] == ["a"]
+
+
+def test_a_line_that_was_begun_before_us_is_left_out(tmp_path: Path) -> None:
+    log = tmp_path / "audit.log"
+    whole = line("torn")
+    append(log, whole[:100])
+    found, rows, notes = followed(log)
+    append(log, whole[100:], line("a"))
+    finish(found)
+    found.write_requests(tmp_path, now_ns())
+    assert [one.name for one in rows] == ["a"]
+    assert notes == []
+
+
+def test_lines_that_cannot_be_read_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = tmp_path / "audit.log"
+    log.touch()
+    monkeypatch.setattr(audit_log, "MAX_LINE_BYTES", 2000)
+    found, rows, notes = followed(log)
+    append(log, b"garbage\n", b"[]\n", b'{"stage": 7}\n', b"x" * 5000 + b"\n", b"\xff\xfe\n", line("a"))
+    finish(found)
+    found.write_requests(tmp_path, now_ns())
+    assert [one.name for one in rows] == ["a"]
+    assert notes == ["5 lines of the audit log cannot be read"]
+
+
+def test_what_happened_before_the_run_does_not_count(tmp_path: Path) -> None:
+    log = tmp_path / "audit.log"
+    log.touch()
+    found, rows, _ = followed(log)
+    append(log, line("old", at_ns=now_ns() - 3600 * NS_PER_S), line("new"))
+    finish(found)
+    assert [one.name for one in rows] == ["new"]
+    assert found.requests.to_frame(0)["requests"].sum() == 1
+
+
+def test_requests_are_counted_per_second_client_verb_and_code(tmp_path: Path) -> None:
+    log = tmp_path / "audit.log"
+    log.touch()
+    found, _, _ = followed(log)
+    origin = now_ns() // NS_PER_S * NS_PER_S
+    controller = "kube-controller-manager/v1.36.3 (linux/amd64) kubernetes/1a2b/job-controller"
+    for number in range(100):
+        append(
+            log,
+            line(f"p{number}", at_ns=origin + NS_PER_S + number, took_ns=(number + 1) * 1_000_000, agent=controller),
+        )
+    append(log, line("slow", verb="watch", at_ns=origin + NS_PER_S, took_ns=300 * NS_PER_S))
+    append(
+        log, line("p", code=429, at_ns=origin + NS_PER_S), line("p", at_ns=origin + 2 * NS_PER_S, subresource="binding")
+    )
+    finish(found)
+    found.write_requests(tmp_path, origin)
+    table = tables.REQUESTS.read(tmp_path / "tables")
+    keys = ["at_s", "client", "verb", "resource", "subresource", "code", "requests"]
+    assert table.select(keys).rows() == [
+        (1.0, "kube-controller-manager/job-controller", "create", "pods", "", 201, 100),
+        (1.0, "kube-scheduler", "create", "pods", "", 429, 1),
+        (2.0, "kube-scheduler", "create", "pods", "binding", 201, 1),
+    ]
+    assert table["duration_p50_s"][0] == pytest.approx(0.050)
+    assert table["duration_p99_s"][0] == pytest.approx(0.099)
+
+
+def test_a_second_sampler_of_a_run_adds_to_the_table(tmp_path: Path) -> None:
+    origin = now_ns() // NS_PER_S * NS_PER_S
+    for number in (1, 2):
+        log = tmp_path / f"audit-{number}.log"
+        log.touch()
+        found, _, _ = followed(log)
+        append(log, line("a", at_ns=origin + NS_PER_S), line("b", at_ns=origin + (1 + number) * NS_PER_S))
+        finish(found)
+        found.write_requests(tmp_path, origin)
+    table = tables.REQUESTS.read(tmp_path / "tables")
+    assert table.select("at_s", "requests").rows() == [(1.0, 2), (2.0, 1), (3.0, 1)]
+
+
+def test_the_runs_begin_is_the_journals(tmp_path: Path) -> None:
+    assert audit_log.read_origin_ns(tmp_path, 7) == 7
+    journal = run_records.encode_line(run_records.Note(1, "text")) + run_records.encode_line(
+        run_records.Begun("st-00000001", 2, 3)
+    )
+    (tmp_path / run_records.JOURNAL).write_bytes(journal)
+    assert audit_log.read_origin_ns(tmp_path, 7) == 3
+
+
+def test_a_log_that_cannot_be_followed_says_why(tmp_path: Path) -> None:
+    assert audit_log.find_read_problem(tmp_path / "none") == "no such file"
+    assert audit_log.find_read_problem(tmp_path) == "no such file"
+    (tmp_path / "a").touch()
+    assert audit_log.find_read_problem(tmp_path / "a") is None
+
+
+@pytest.mark.parametrize(
+    ("user", "agent", "told"),
+    [
+        ("admin", "", "admin"),
+        ("", "", "unknown"),
+        ("admin", "kubectl/v1.36.3 (linux/amd64) kubernetes/abc", "kubectl"),
+        ("admin", "kube-apiserver/v0.0.0 (linux/amd64) kubernetes/$Format", "kube-apiserver"),
+        ("admin", "kwok-controller/v0.8.0 (linux/amd64)", "kwok-controller"),
+        ("system:serviceaccount:kube-system:gc", "kube-controller-manager/v1", "system:serviceaccount:kube-system:gc"),
+        ("admin", "x" * 10_000, "x" * 120),
+    ],
+)
+def test_a_client_is_told_by_its_controller_where_one_is_named(user: str, agent: str, told: str) -> None:
+    assert audit_log.find_client_name(user, agent) == told
+
+
+def test_a_tail_gives_nothing_before_something_is_written(tmp_path: Path) -> None:
+    log = tmp_path / "audit.log"
+    append(log, b"old\n")
+    tail = RotatingTail(log)
+    assert tail.read() is None
+    append(log, b"half")
+    assert tail.read() == []
+    append(log, b" whole\nnext\n")
+    assert tail.read() == [b"half whole", b"next"]
+    tail.close()
+
+
+def test_a_log_that_breaks_while_it_is_read_is_said_and_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "audit.log"
+    log.touch()
+    found, rows, notes = followed(log)
+
+    def broken(*arguments: object) -> bytes:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(audit_log.os, "pread", broken)
+    asyncio.run(asyncio.wait_for(found.run(), 60))
+    finish(found)
+    assert notes == ["the audit log cannot be read any more: Input/output error"]
+    assert rows == []

@@ -1,0 +1,104 @@
+"""The journal by itself: durable first, mended after a kill, one writer."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from workbench.core.errors import InputError
+from workbench.scaletest.observation import run_records
+from workbench.scaletest.submission.submission_journal import SubmissionJournal, is_final_status, read_journal
+
+RUN = "st-00c0ffee"
+
+
+def test_what_is_durable_is_on_disk_when_it_comes_back_and_shares_its_fsync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = []
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda file: (synced.append(file), fsync(file)))
+
+    async def body() -> None:
+        journal = SubmissionJournal(tmp_path)
+
+        async def one(index: int) -> None:
+            await journal.write_durably([run_records.Intent(index, 1)])
+            assert b'"index":%d,' % index in (tmp_path / run_records.JOURNAL).read_bytes()
+
+        await asyncio.gather(*(one(index) for index in range(200)))
+        journal.close()
+
+    asyncio.run(body())
+    assert len((tmp_path / run_records.JOURNAL).read_bytes().splitlines()) == 200
+    assert 1 <= len(synced) < 100
+
+
+def test_notes_are_written_in_order_and_all_by_the_end(tmp_path: Path) -> None:
+    journal = SubmissionJournal(tmp_path)
+    for index in range(5000):
+        journal.write_soon(run_records.Intent(index, 1))
+    journal.close()
+    found = run_records.read_lines(tmp_path / run_records.JOURNAL, run_records.JournalLine)
+    assert [one.index for one in found] == list(range(5000))
+
+
+@pytest.mark.parametrize("cut", [b'{"type":"int', b"\x00\x00", b'{"type":"intent","index":7,"at_ns":1}'])
+def test_a_line_that_a_kill_cut_is_gone_before_the_next_is_written(cut: bytes, tmp_path: Path) -> None:
+    whole = run_records.encode_line(run_records.Begun(RUN, 1, 1)) + run_records.encode_line(run_records.Intent(3, 1))
+    (tmp_path / run_records.JOURNAL).write_bytes(whole + cut)
+    journal = SubmissionJournal(tmp_path)
+    journal.write_soon(run_records.Acked(3, 1, 2, 201))
+    journal.close()
+    assert (tmp_path / run_records.JOURNAL).read_bytes() == whole + run_records.encode_line(
+        run_records.Acked(3, 1, 2, 201)
+    )
+    assert read_journal(tmp_path).acked == {3}
+
+
+def test_what_is_known_of_each_workload(tmp_path: Path) -> None:
+    journal = SubmissionJournal(tmp_path)
+    lines = [
+        run_records.Begun(RUN, 5, 5),
+        *(run_records.Intent(index, 6) for index in range(5)),
+        run_records.Acked(0, 6, 7, 201),
+        run_records.Failed(1, 6, 7, "Invalid", 422),
+        run_records.Failed(2, 6, 7, "no answer"),
+        run_records.Failed(3, 6, 7, "too much", 429),
+        run_records.Stopped(8, "interrupted"),
+        run_records.Begun(RUN, 9, 5, resumed=True),
+    ]
+    for line in lines:
+        journal.write_soon(line)
+    journal.close()
+    found = read_journal(tmp_path)
+    assert (found.run, found.origin_ns, found.stopped) == (RUN, 5, None)
+    assert (found.acked, found.refused, found.open, found.done) == ({0}, {1}, {2, 3, 4}, {0, 1})
+
+
+def test_no_journal_is_an_empty_one(tmp_path: Path) -> None:
+    found = read_journal(tmp_path)
+    assert (found.run, found.done, found.open) == (None, set(), set())
+
+
+def test_a_journal_of_two_runs_is_none(tmp_path: Path) -> None:
+    text = run_records.encode_line(run_records.Begun(RUN, 1, 1)) + run_records.encode_line(
+        run_records.Begun("st-0badf00d", 2, 2)
+    )
+    (tmp_path / run_records.JOURNAL).write_bytes(text)
+    with pytest.raises(InputError, match="a journal of two runs"):
+        read_journal(tmp_path)
+
+
+def test_only_refusals_are_final() -> None:
+    assert [
+        status for status in (None, 401, 403, 404, 408, 409, 413, 422, 429, 500, 503) if is_final_status(status)
+    ] == [
+        403,
+        404,
+        413,
+        422,
+    ]

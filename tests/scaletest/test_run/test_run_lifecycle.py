@@ -1,0 +1,189 @@
+"""Whole tests on a real control plane: begun, killed, gone on with, ended; what they leave behind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+
+from tests.conftest import ROOT
+from workbench.core.errors import ConfigError
+from workbench.runs import run_folder
+from workbench.scaletest import test_run
+from workbench.scaletest.cluster_api import object_names
+from workbench.scaletest.cluster_api.connection import Connection, load_target
+from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
+from workbench.scaletest.observation import run_conditions, run_records
+from workbench.scaletest.scenario import scenario_file
+from workbench.scaletest.tables import LIMITS, SUBMISSIONS, TRANSITIONS
+
+pytestmark = pytest.mark.cluster
+HANG_S = 180.0
+
+
+def described(namespace: str, **given: object) -> dict[str, object]:
+    made: dict[str, object] = {
+        "name": "test",
+        "namespace": namespace,
+        "arrival": {"process": "constant", "rate_per_s": 20, "n": 40},
+        "workloads": [{"kind": "Job", "gpus": 1, "lifetime": 1}],
+    }
+    return made | given
+
+
+def secrets(cluster: LocalCluster) -> list[bytes]:
+    """Tokens of the measuring identity and keys of the administrator: canaries that are there already."""
+    found = yaml.safe_load(cluster.measure_kubeconfig.read_text())["users"][0]["user"]
+    return [found["token"].encode(), found["token"].split(".")[2][:40].encode()]
+
+
+def holding(folder: Path, needles: list[bytes]) -> list[Path]:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return [path for path in files if any(one in path.read_bytes() for one in needles)]
+
+
+def left(cluster: LocalCluster, namespace: str, run: str) -> int:
+    async def body() -> int:
+        async with Connection(load_target(cluster.kubeconfig, cluster.context)) as api:
+            query = {"labelSelector": object_names.build_run_selector(run)}
+            paths = [f"/apis/batch/v1/namespaces/{namespace}/jobs", f"/api/v1/namespaces/{namespace}/pods"]
+            return sum([len((await api.json("GET", path, query=query))["items"]) for path in paths])
+
+    return asyncio.run(body())
+
+
+def test_a_test_is_measured_worked_out_and_cleaned_up(
+    local_cluster: LocalCluster, namespace: str, tmp_path: Path
+) -> None:
+    workloads = [
+        {"kind": "Job", "gpus": 1, "lifetime": 1},
+        {"kind": "Gang", "name": "gang", "pods": 3, "gpus": 1, "delete_after_s": 1, "weight": 0.25},
+    ]
+    given = scenario_file.parse_scenario(
+        yaml.safe_dump(described(namespace, workloads=workloads, limits={"rate_per_s": 60}))
+    )
+    on = test_run.ClusterAccess(local_cluster.measure_kubeconfig, local_cluster.measure_context, local_cluster)
+    found = test_run.run_test(given, on, out=tmp_path, options=test_run.build_options(settle_s=10))
+    assert (found.outcome.reason, found.outcome.acked, found.outcome.objects) == ("finished", 40, 56)
+    assert (found.verdict, found.reasons, found.exit_code) == ("valid", (), 0)
+    assert found.drained == "all are done"
+    submissions = SUBMISSIONS.read(found.folder / "tables")
+    assert submissions["status"].to_list() == ["created"] * 40
+    transitions = TRANSITIONS.read(found.folder / "tables")
+    pods = transitions.filter(transitions["resource"] == "pod")
+    scheduled = pods.filter(pods["transition"] == "scheduled")
+    assert scheduled["uid"].n_unique() == 56
+    # The churned gangs went before the end, and the sampler saw it.
+    assert pods.filter(pods["transition"] == "deleted")["workload"].n_unique() >= 8
+    test = run_conditions.read_conditions(found.folder)
+    assert "system:masters" not in test.identity_groups
+    assert {one.name for one in test.components} >= {"kube-apiserver", "kube-scheduler"}
+    assert found.cleaned is not None
+    assert found.cleaned.complete
+    assert left(local_cluster, namespace, found.run) == 0
+    assert run_folder.load_run(found.folder).verdict == "valid"
+    assert not holding(found.folder, secrets(local_cluster))
+    assert local_cluster.server.encode() not in b"".join(
+        path.read_bytes() for path in found.folder.glob("*.json*") if path.is_file()
+    )
+
+
+def test_jobs_whose_pods_come_one_after_the_other_are_waited_for_and_no_rate_is_claimed(
+    local_cluster: LocalCluster, namespace: str, tmp_path: Path
+) -> None:
+    jobs = [{"kind": "Job", "gpus": 1, "parallelism": 1, "completions": 3, "lifetime": 4}]
+    arrival = {"process": "constant", "rate_per_s": 10, "n": 10}
+    given = scenario_file.parse_scenario(yaml.safe_dump(described(namespace, workloads=jobs, arrival=arrival)))
+    on = test_run.ClusterAccess(local_cluster.measure_kubeconfig, local_cluster.measure_context, local_cluster)
+    # Less than a pod lives: nothing changes for longer than that between two of a Job's pods.
+    found = test_run.run_test(given, on, out=tmp_path, options=test_run.build_options(settle_s=2))
+    assert (found.pods_seen, found.verdict, found.reasons) == (30, "valid", ())
+    assert run_conditions.read_conditions(found.folder).in_turn
+    assert "Jobs with completions above parallelism" in found.answer
+    assert "95 % of the workloads were scheduled" in found.answer
+    assert "pods made" not in LIMITS.read(found.folder / "tables")["step"].to_list()
+
+
+def test_a_killed_test_leaves_no_process_and_is_gone_on_with(
+    local_cluster: LocalCluster, namespace: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "scenario.yaml"
+    arrival = {"process": "constant", "rate_per_s": 10, "n": 40}
+    path.write_text(yaml.safe_dump(described(namespace, arrival=arrival)))
+    words = ["scaletest", "run", str(path), "--cluster", local_cluster.name, "--out", str(tmp_path / "out"), "--json"]
+    first = subprocess.Popen([sys.executable, "-m", "workbench", *words], cwd=ROOT, stdout=subprocess.PIPE)
+    end = time.monotonic() + HANG_S
+    while not (acked := list((tmp_path / "out").rglob(run_records.JOURNAL))) or b"acked" not in acked[0].read_bytes():
+        assert time.monotonic() < end
+        assert first.poll() is None
+        time.sleep(0.02)
+    children = psutil.Process(first.pid).children(recursive=True)
+    os.kill(first.pid, signal.SIGKILL)
+    first.communicate()
+    assert children
+    assert not psutil.wait_procs(children, timeout=HANG_S)[1]
+    folder = acked[0].parent
+    second = subprocess.run(
+        [sys.executable, "-m", "workbench", "scaletest", "run", "--resume", str(folder), "--json"],
+        cwd=ROOT,
+        capture_output=True,
+        timeout=HANG_S,
+    )
+    told = json.loads(second.stdout)
+    assert (told["submission"]["acked"], told["submission"]["resumed"]) == (40, True)
+    assert (told["submission"]["reason"], told["cleanup"]["complete"]) == ("finished", True)
+    assert second.returncode == (0 if told["verdict"] == "valid" else 1)
+    submissions = SUBMISSIONS.read(folder / "tables")
+    assert set(submissions["status"]) <= {"created", "known"}
+    # Nobody watched for a while: that is marked, and every workload was seen all the same.
+    gaps = [
+        one
+        for one in run_records.read_lines(folder / run_records.HEALTH, run_records.HealthLine)
+        if isinstance(one, run_records.Gap)
+    ]
+    assert gaps
+    assert not [one for one in told["reasons"] if "accepted was seen" in one]
+    begun = [
+        one
+        for one in run_records.read_lines(folder / run_records.JOURNAL, run_records.JournalLine)
+        if isinstance(one, run_records.Begun)
+    ]
+    assert [one.resumed for one in begun] == [False, True]
+    assert not holding(folder, secrets(local_cluster))
+
+
+def test_an_abort_ends_submission_keeps_what_was_measured_and_makes_the_run_invalid(
+    local_cluster: LocalCluster, namespace: str, tmp_path: Path
+) -> None:
+    # No watch is that quick: the criterion is met as soon as there is a heartbeat.
+    abort = {"watch_lag_s": 1e-9, "keep_sampling_s": 1, "cleanup": True}
+    arrival = {"process": "constant", "rate_per_s": 20, "n": 400}
+    given = scenario_file.parse_scenario(yaml.safe_dump(described(namespace, arrival=arrival, abort=abort)))
+    on = test_run.ClusterAccess(local_cluster.measure_kubeconfig, local_cluster.measure_context, local_cluster)
+    found = test_run.run_test(given, on, out=tmp_path)
+    assert found.outcome.reason.startswith("aborted: our own watch is")
+    assert found.outcome.unsent > 0
+    assert (found.verdict, found.exit_code, found.drained) == ("invalid", 1, "sampled for 1 s more")
+    assert any("our own watch" in reason for reason in found.reasons)
+    assert TRANSITIONS.read(found.folder / "tables").height
+    assert left(local_cluster, namespace, found.run) == 0
+
+
+def test_a_cluster_that_nobody_confirmed_is_not_touched(
+    local_cluster: LocalCluster, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setattr("workbench.scaletest.safety.cluster_facts._find_local_cluster", lambda target: None)
+    on = test_run.ClusterAccess(local_cluster.measure_kubeconfig, local_cluster.measure_context)
+    with pytest.raises(ConfigError, match="must be confirmed"):
+        test_run.run_test(scenario_file.parse_scenario(yaml.safe_dump(described(namespace))), on, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,1 @@
+"""Tests of `workbench/sizing/compat_nat`."""

@@ -1,0 +1,266 @@
+"""A sized service as Kubernetes objects: right by the API's schemas, and with the counts that were planned."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from workbench.cli.app import main
+from workbench.runs import run_folder
+from workbench.sizing.deployment.replica_plan import plan_replicas
+from workbench.sizing.deployment.service_manifests import (
+    ServiceSpec,
+    autoscaling_target,
+    build_manifests,
+    format_manifests_yaml,
+)
+from workbench.sizing.tables import ESTIMATES, POINTS, VERIFICATION
+
+# Schemas of the oldest, a middle and the newest Kubernetes that the validator brings.
+VERSIONS = ("1.25", "1.31", "1.37")
+
+
+def by_kind(found: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {one["kind"]: one for one in found}
+
+
+def made(**options: Any) -> dict[str, dict[str, Any]]:
+    planned = plan_replicas(14, gpus_per_replica=3, gpus_per_node=8, **options)
+    return by_kind(build_manifests(planned, ServiceSpec(image="a/b:1"), in_flight=20.0))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("gpus_per_replica", [1, 4])
+def test_every_object_is_valid_by_the_schemas_of_kubernetes(version: str, gpus_per_replica: int) -> None:
+    validator = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
+    deployed = ServiceSpec(
+        name="chat",
+        namespace="llm",
+        image="a/b:1",
+        args=["--model", "m"],
+        node_selector={"nvidia.com/gpu.product": "X"},
+    )
+    found = build_manifests(plan_replicas(14, gpus_per_replica=gpus_per_replica), deployed, in_flight=20.0)
+    for one in yaml.safe_load_all(format_manifests_yaml(found, ["a note"])):
+        validator.validate(one, version, strict=True)
+    assert [one["kind"] for one in found] == [
+        "Deployment",
+        "Service",
+        "PodDisruptionBudget",
+        "HorizontalPodAutoscaler",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "value"),
+    [
+        ("Deployment", ("spec", "replicas"), "six"),
+        ("Deployment", ("spec", "template", "spec", "container"), []),
+        ("HorizontalPodAutoscaler", ("spec", "maxReplicas"), None),
+        ("PodDisruptionBudget", ("spec", "maxUnavailble"), 1),
+    ],
+)
+def test_the_validator_refuses_what_is_wrong(kind: str, path: tuple[str, ...], value: Any) -> None:
+    validator = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
+    wrong = made()[kind]
+    place = wrong
+    for name in path[:-1]:
+        place = place[name]
+    place[path[-1]] = value
+    with pytest.raises(validator.ValidationError):
+        validator.validate(wrong, "1.31", strict=True)
+
+
+def test_the_counts_are_those_of_the_plan() -> None:
+    found = made(spare=2)
+    deployment, budget, scaler = (
+        found[kind]["spec"] for kind in ("Deployment", "PodDisruptionBudget", "HorizontalPodAutoscaler")
+    )
+    container = deployment["template"]["spec"]["containers"][0]
+    assert deployment["replicas"] == 7
+    assert container["resources"]["limits"] == container["resources"]["requests"] == {"nvidia.com/gpu": "3"}
+    assert deployment["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 2}
+    assert budget["maxUnavailable"] == 2
+    assert (scaler["minReplicas"], scaler["maxReplicas"]) == (3, 7)
+    assert scaler["metrics"][0]["pods"]["target"] == {"type": "AverageValue", "averageValue": "16"}
+
+
+def test_everything_selects_the_same_pods() -> None:
+    found = made()
+    labels = found["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    assert found["Deployment"]["spec"]["selector"]["matchLabels"] == labels
+    assert found["Service"]["spec"]["selector"] == labels
+    assert found["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
+    assert found["HorizontalPodAutoscaler"]["spec"]["scaleTargetRef"]["name"] == found["Deployment"]["metadata"]["name"]
+    assert (
+        found["Service"]["spec"]["ports"][0]["targetPort"]
+        == (found["Deployment"]["spec"]["template"]["spec"]["containers"][0]["ports"][0]["name"])
+    )
+
+
+def test_a_node_can_be_drained_even_without_a_spare() -> None:
+    assert made(spare=0)["PodDisruptionBudget"]["spec"]["maxUnavailable"] == 1
+
+
+def test_nothing_scales_without_knowing_what_a_replica_carries() -> None:
+    assert "HorizontalPodAutoscaler" not in by_kind(build_manifests(plan_replicas(4), ServiceSpec(image="a")))
+    assert [autoscaling_target(carried) for carried in (0.5, 1.0, 20.0, 21.0)] == [1, 1, 16, 16]
+
+
+def test_a_quota_covers_the_gpus_of_all_replicas() -> None:
+    found = by_kind(build_manifests(plan_replicas(14, gpus_per_replica=3), ServiceSpec(image="a", queue="team")))
+    group = found["ClusterQueue"]["spec"]["resourceGroups"][0]
+    assert group["coveredResources"] == ["nvidia.com/gpu"]
+    assert group["flavors"][0] == {
+        "name": found["ResourceFlavor"]["metadata"]["name"],
+        "resources": [{"name": "nvidia.com/gpu", "nominalQuota": 18}],
+    }
+    assert found["LocalQueue"]["spec"]["clusterQueue"] == found["ClusterQueue"]["metadata"]["name"]
+    assert found["Deployment"]["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
+
+
+def told(capsys: pytest.CaptureFixture[str], *options: str | Path) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(["sizing", "manifests", *map(str, options)])
+    said = capsys.readouterr()
+    return int(ended.value.code or 0), said.out, said.err
+
+
+def test_the_command_prints_yaml_that_says_what_it_rests_on(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = told(capsys, "--gpus", "14", "--gpus-per-replica", "3", "--in-flight", "20", "--image", "a/b:1")
+    assert code == 0
+    assert out.startswith("# 14 GPUs as given.\n# 14 GPUs -> 5 replicas of 3 and 1 spare: 6 replicas\n")
+    assert "placeholder" not in out
+    assert "&" not in out
+    assert next(one["kind"] for one in yaml.safe_load_all(out)) == "Deployment"
+    code, out, _ = told(capsys, "--gpus", "4", "--json")
+    found = json.loads(out)
+    assert (found["plan"]["replicas"], len(found["objects"])) == (5, 3)
+    assert any("placeholder" in note for note in found["notes"])
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ((), "--gpus N"),
+        (("--gpus", "4", "--gpus-per-replica", "16"), "does not fit on a node"),
+        (("--gpus", "4", "--name", "Not_A_Label"), "--name"),
+        (("--gpus", "4", "--image", "a b"), "--image"),
+        (("--gpus", "4", "--image", "a\nkind: Secret"), "--image"),
+        (("--gpus", "4", "--health", "health"), "--health"),
+        (("--gpus", "4", "--gpu-resource", "gpu"), "--gpu-resource"),
+        (("--gpus", "4", "--node-selector", "zone"), "--node-selector"),
+        (("--gpus", "4", "--node-selector", "zone=a b"), "--node-selector"),
+        (("--gpus", "4", "--in-flight", "0"), "--in-flight"),
+        (("no/such/sweep",), "no/such/sweep"),
+    ],
+)
+def test_a_wrong_option_is_named(capsys: pytest.CaptureFixture[str], options: tuple[str, ...], named: str) -> None:
+    code, out, err = told(capsys, *options)
+    assert (code, out) == (2, "")
+    assert named in err
+
+
+ESTIMATE = {
+    "target": "runtime p95 <= 2 s",
+    "metric": "runtime",
+    "q": 0.95,
+    "limit_s": 2.0,
+    "load": 100.0,
+    "load_unit": "users",
+    "test_gpus": 2,
+    "method": "isotonic",
+    "capacity": 30.0,
+    "capacity_low": 25.0,
+    "capacity_high": 35.0,
+    "gpus": 6.7,
+    "gpus_low": 5.7,
+    "gpus_high": 8.0,
+    "recommended": 8,
+    "binding": True,
+    "slope_gpus": 5.0,
+    "n_levels": 5,
+    "n_samples": 1000,
+    "verdict": "linear scaling assumed",
+    "reason": None,
+}
+
+
+def sweep(folder: Path, *estimates: dict[str, Any], in_flight: dict[float, float] | None = None) -> Path:
+    """A sweep folder with these estimates, and points with so many in flight at each load."""
+    run = run_folder.start_run("sizing", folder)
+    columns = {column.name: None for column in ESTIMATES.columns}
+    run.write_table(ESTIMATES, ESTIMATES.frame([columns | ESTIMATE | one for one in estimates]))
+    zeros = {"int": 0, "float": 0.0, "str": "users"}
+    empty = {column.name: None if column.nullable else zeros[column.dtype] for column in POINTS.columns}
+    points = [
+        empty | {"step": step, "load": load, "in_flight": flying, "n_ok": 200, "gpus": 2}
+        for step, (load, flying) in enumerate((in_flight or {10.0: 10.0, 40.0: 40.0}).items())
+    ]
+    run.write_table(POINTS, POINTS.frame(points))
+    return run.folder
+
+
+def test_a_sweep_gives_the_gpus_of_its_largest_estimate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = sweep(tmp_path, {"target": "ttft", "gpus": 3.0, "recommended": 4, "binding": False}, {})
+    code, out, _ = told(capsys, folder, "--gpus-per-replica", "2", "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert (found["plan"]["gpus"], found["plan"]["needed"]) == (8, 4)
+    assert found["notes"][0] == "runtime p95 <= 2 s for 100 users: 8 GPUs recommended (linear scaling assumed)."
+    # 25 users, the cautious end, were in flight on the two GPUs of one replica: 80 % of them.
+    assert by_kind(found["objects"])["HorizontalPodAutoscaler"]["spec"]["metrics"][0]["pods"]["target"] == {
+        "type": "AverageValue",
+        "averageValue": "20",
+    }
+
+
+def test_what_is_in_flight_is_measured_where_the_load_is_something_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = sweep(tmp_path, {"load_unit": "1/s"}, in_flight={20.0: 4.0, 30.0: 6.0})
+    _, out, _ = told(capsys, folder, "--json")
+    target = by_kind(json.loads(out)["objects"])["HorizontalPodAutoscaler"]["spec"]["metrics"][0]["pods"]["target"]
+    # At 25 arrivals a second 5 are in flight on two GPUs: 2.5 on each, and 80 % of that.
+    assert target["averageValue"] == "2"
+
+
+def test_a_sweep_on_a_part_of_a_replica_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = told(capsys, sweep(tmp_path, {}), "--gpus-per-replica", "4")
+    assert code == 2
+    assert "did not run on whole replicas" in err
+
+
+def test_a_sweep_without_an_answer_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    none = {"recommended": None, "gpus": None, "verdict": "no estimate", "reason": "beyond what was measured"}
+    code, _, err = told(capsys, sweep(tmp_path, none))
+    assert code == 2
+    assert "beyond what was measured" in err
+
+
+def test_a_target_without_an_answer_may_need_more_than_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    none = {"target": "ttft", "recommended": None, "gpus": None, "binding": False, "reason": "beyond what was measured"}
+    folder = sweep(tmp_path, {}, none)
+    code, _, err = told(capsys, folder)
+    assert code == 2
+    assert "ttft: beyond what was measured" in err
+    assert told(capsys, folder, "--gpus", "12")[0] == 0
+
+
+def test_a_verification_that_failed_stands_above_the_manifests(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = sweep(tmp_path, {})
+    zeros = {"int": 1, "float": 1.0, "str": "x", "bool": True}
+    row = {column.name: None if column.nullable else zeros[column.dtype] for column in VERIFICATION.columns}
+    row |= {"target": "runtime p95 <= 2 s", "verdict": "failed", "reason": "2.4 s at 8 GPUs", "load_unit": "users"}
+    row |= {"predicted_gpus": 8, "load": 150.0}
+    run_folder.load_run(folder).write_table(VERIFICATION, VERIFICATION.frame([row]))
+    said = "# Verification of runtime p95 <= 2 s, 8 GPUs for 150 users: failed (2.4 s at 8 GPUs).\n"
+    assert said in told(capsys, folder)[1]

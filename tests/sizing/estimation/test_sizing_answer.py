@@ -1,0 +1,169 @@
+"""The answer of a sweep: what binds, what is refused, what several GPU counts say."""
+
+from dataclasses import replace
+
+import polars as pl
+import pytest
+
+from tests.sizing.making import closed, requests, steps
+from workbench.core.errors import ConfigError, InputError
+from workbench.sizing import summary
+from workbench.sizing.charts import chart_goodput
+from workbench.sizing.config import Goal, build_sweep_config
+from workbench.sizing.estimation.sizing_answer import compute_answer, concat_sweeps
+from workbench.sizing.simulation import virtual_time
+from workbench.sizing.simulation.cluster_model import Service
+
+GOALS = [Goal(limit_s=1.5), Goal(metric="llm", limit_s=0.9)]
+
+
+def swept(gpus: int, goals: list[Goal] = GOALS, **service: object) -> tuple[pl.DataFrame, pl.DataFrame]:
+    config = build_sweep_config(protocol="function", simulated=True, goals=goals)
+    return virtual_time.simulate_sweep(Service(gpus=gpus, **service), config)
+
+
+def test_each_target_is_estimated_and_the_binding_one_is_named() -> None:
+    found = compute_answer(*swept(2), GOALS, 100)
+    table = found.estimates
+    assert table["target"].to_list() == ["runtime p95 <= 1.5 s", "llm p95 <= 0.9 s"]
+    assert table["binding"].sum() == 1
+    assert table.filter("binding")["gpus"][0] == table["gpus"].max()
+    assert found.recommended == table["recommended"].max()
+    for row in table.iter_rows(named=True):
+        assert row["gpus_low"] <= row["gpus"] <= row["gpus_high"] <= row["recommended"]
+        assert row["gpus"] == pytest.approx(100 * 2 / row["capacity"])
+    assert found.sentence.startswith("Simulated: ")
+    assert "linear scaling assumed" in found.sentence
+    assert "not verified" in found.sentence
+    assert found.reasons == []
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ((), ("Verify {n} GPUs", "`workbench sizing verify SWEEP --gpus {n}`.")),
+        (("held", "held"), ("Plan with {n} GPUs", "a service like the simulated one", "`workbench sizing manifests ")),
+        (("held", "undecided"), ("Not decided whether {n} GPUs", "measure more requests")),
+    ],
+)
+def test_what_to_do_next_follows_from_the_verification(told: tuple[str, ...], said: tuple[str, ...]) -> None:
+    found = compute_answer(*swept(2), GOALS, 100)
+    if told:
+        rows = {"target": found.estimates["target"], "verdict": told, "reason": "", "gpus": 1, "scope": "whole load"}
+        found = found.with_verification(pl.DataFrame(rows))
+    decided, own = summary.list_next_steps(found)
+    assert decided.startswith(said[0].format(n=found.recommended))
+    assert all(words.format(n=found.recommended) in decided for words in said)
+    assert own.startswith("This service is simulated.")
+
+
+def test_an_interval_of_a_law_without_an_upper_end_asks_for_more_gpus() -> None:
+    found = compute_answer(*concat_sweeps([swept(gpus, GOALS[:1]) for gpus in (1, 2)]), GOALS[:1], 20)
+    open_end = found.estimates.with_columns(recommended=pl.lit(None, pl.Int64), gpus_high=pl.lit(None, pl.Float64))
+    words = "its interval has no upper end up to 4 GPUs, twice the largest measured count; measure a larger one"
+    assert replace(found, estimates=open_end).reasons == [f"runtime p95 <= 1.5 s: {words}"]
+    alone = replace(found, estimates=open_end, scaling=found.scaling.clear())
+    assert alone.reasons == ["runtime p95 <= 1.5 s: its interval has no upper end; measure lower loads"]
+
+
+@pytest.mark.parametrize(("think_time_s", "users"), [(0.0, [2, 8, 12]), (10.0, [10, 60, 120])])
+def test_what_deploys_them_counts_requests_in_flight_and_not_users_who_think(
+    think_time_s: float, users: list[int]
+) -> None:
+    more = {"users": users, "think_time_s": think_time_s, "least_samples": 400, "most_samples": 400}
+    config = build_sweep_config(protocol="function", simulated=True, goals=GOALS[:1], **more)
+    found = compute_answer(*virtual_time.simulate_sweep(Service(slots=8), config), GOALS[:1], 500)
+    held = {"target": found.estimates["target"], "verdict": "held", "reason": "", "gpus": 1, "scope": "whole load"}
+    told = summary.list_next_steps(found.with_verification(pl.DataFrame(held)))[0]
+    in_flight = int(told.split("--in-flight ")[1].split("`")[0])
+    carried = found.estimates["capacity_low"][0]
+    share = (found.points["in_flight"] / found.points["load"]).to_list()
+    assert carried * min(share) - 1 <= in_flight <= carried * max(share)
+    # Who thinks for 10 s has a request in flight for a small part of the time.
+    assert min(share) > 0.98 if think_time_s == 0 else in_flight < 0.2 * carried
+
+
+def test_a_target_that_nobody_measured_is_no_estimate() -> None:
+    found = compute_answer(*swept(2, [GOALS[0]]), [Goal(metric="ttft", limit_s=1.0)], 100)
+    assert found.recommended is None
+    assert "no GPU count for" in found.sentence
+    assert found.reasons
+    assert summary.list_next_steps(found)[0].startswith("Plan with no number yet")
+
+
+def test_four_counts_of_a_service_that_scales_say_so() -> None:
+    goals = [Goal(limit_s=1.5)]
+    found = compute_answer(*concat_sweeps([swept(gpus, goals) for gpus in (1, 2, 4, 8)]), goals, 100)
+    assert found.scaling["model"].to_list() == ["linear", "USL"]
+    usl, linear = found.scaling.row(1, named=True), found.scaling.row(0, named=True)
+    assert abs(usl["gpus"] - linear["gpus"]) <= 2
+    assert found.estimates["verdict"][0] == "USL over 1, 2, 4, 8 GPUs"
+
+
+def test_a_resource_that_all_share_shows_over_several_counts() -> None:
+    shared = {"tool_s": 0.2, "calls": 3, "shared_s": 0.02, "slots": 32}
+    goals = [Goal(limit_s=4.0)]
+    found = compute_answer(*concat_sweeps([swept(gpus, goals, **shared) for gpus in (2, 4, 8, 16)]), goals, 300)
+    assert found.estimates["gpus"][0] is None or found.estimates["gpus"][0] > 20
+
+
+def test_goodput_counts_only_what_is_within_every_limit() -> None:
+    frame = closed(4, [1.0, 3.0] * 200)
+    found = compute_answer(frame, steps({"users": 4}), [Goal(limit_s=2.0)], 10, gpu_price_per_hour=3.6)
+    row = found.goodput.row(0, named=True)
+    assert row["within_share"] == pytest.approx(0.5, abs=0.01)
+    assert row["cost_per_1000"] == pytest.approx(1 / row["goodput_per_s"], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("row", "goals", "share"),
+    [
+        ({}, ["ttft p95<=1"], None),
+        ({"ttft_s": 0.5}, ["ttft p95<=1"], 1.0),
+        ({}, ["ttft p95<=1", "p95<=0.5"], 0.0),
+        ({"output_tokens": 1}, ["itl p95<=1"], 1.0),
+        ({"output_tokens": 2}, ["itl p95<=1"], None),
+        ({"llm_s": None}, ["llm p95<=1"], None),
+    ],
+)
+def test_an_answer_whose_metric_is_unknown_is_not_known_to_be_in_time(
+    row: dict[str, object], goals: list[str], share: float | None
+) -> None:
+    sent = [{"intended_s": n / 10, "sent_s": n / 10, "ended_s": n / 10 + 1} | row for n in range(300)]
+    asked = [Goal.read(goal) for goal in goals]
+    found = compute_answer(requests(sent), steps({"users": 10}), asked, 10, gpu_price_per_hour=1.0)
+    served = found.goodput.row(0, named=True)
+    assert served["within_share"] == share
+    for name in ("goodput_per_s", "goodput_per_gpu", "cost_per_1000"):
+        assert (served[name] is None) == (share is None or (name == "cost_per_1000" and not share))
+    chart_goodput(found.points, found.goodput).to_dict()
+    summary.build_key_numbers(found)
+
+
+def test_points_that_are_not_valid_are_left_out_and_said() -> None:
+    rows = [{"outcome": "cut", "runtime_s": None, "sent_s": n / 10, "ended_s": n / 10 + 1} for n in range(300)]
+    found = compute_answer(requests(rows), steps({"users": 1}), [Goal(limit_s=2.0)], 10)
+    assert found.recommended is None
+    assert any("no usable point" in reason for reason in found.reasons)
+
+
+@pytest.mark.parametrize(("load", "goals"), [(0, GOALS), (10, [])])
+def test_wrong_questions_are_refused(load: float, goals: list[Goal]) -> None:
+    with pytest.raises(ConfigError):
+        compute_answer(closed(1, [1.0] * 50), steps({"users": 1}), goals, load)
+
+
+def test_closed_and_open_loops_do_not_mix() -> None:
+    frame = pl.concat([closed(1, [1.0] * 50), closed(1, [1.0] * 50, step=1)])
+    table = steps({"users": 1}, {"loop": "open", "users": None, "rate_per_s": 2.0, "arrivals": "poisson"})
+    with pytest.raises(InputError, match="mixed"):
+        compute_answer(frame, table, GOALS, 10)
+
+
+def test_a_refusal_names_the_levels_that_were_left_out() -> None:
+    config = build_sweep_config(protocol="function", simulated=True, users=[1, 2, 4, 16, 32])
+    found = compute_answer(
+        *virtual_time.simulate_sweep(Service(slots=64, admission=8), config), [Goal(limit_s=3.0)], 100
+    )
+    assert found.recommended is None
+    assert "left out: level(s) 16, 32 (server-limited: server admits about 8" in found.sentence

@@ -1,0 +1,56 @@
+"""How far a sweep is: figures of the running step, on a terminal and in a log."""
+
+from __future__ import annotations
+
+import pytest
+
+from workbench.sizing.load.client_messages import RequestRow, StepLoad
+from workbench.sizing.load.load_step import StepResult
+from workbench.sizing.load.sweep_report import (
+    BREAKING_OFF,
+    TERMINAL_STOPPING,
+    LineProgress,
+    LiveProgress,
+    format_live_figures,
+    format_load,
+)
+
+LOAD = StepLoad(step=3, loop="closed", seed=0, users=8)
+
+
+def held(*outcomes: str) -> StepResult:
+    found = StepResult(LOAD, "2026-01-01T00:00:00", in_flight=8, duration_s=2.0)
+    for number, outcome in enumerate(outcomes):
+        times = (0, 0.1 * number, 0.1 * number, 0.1 * number + 0.5)
+        found.requests.append(RequestRow(*times, outcome, None, 0, None, None, None, None, None, None, False))
+    return found
+
+
+def test_figures_are_median_p95_rate_and_failures() -> None:
+    assert format_live_figures(held(*["ok"] * 18, "timeout", "cut")) == "20 ended, p50 0.5 s, p95 0.5 s, 10/s, 2 failed"
+
+
+@pytest.mark.parametrize("outcomes", [(), ("ok",), ("cut",), ("cut", "cut")])
+def test_a_step_that_has_hardly_begun_has_figures_too(outcomes: tuple[str, ...]) -> None:
+    assert format_live_figures(held(*outcomes)).startswith(f"{len(outcomes)} ended")
+
+
+def test_a_load_is_told_in_its_own_unit() -> None:
+    assert format_load(LOAD) == "8 users"
+    assert format_load(StepLoad(step=0, loop="closed", seed=0, users=1)) == "1 user"
+    assert format_load(StepLoad(step=0, loop="open", seed=0, rate_per_s=2.5, arrivals="poisson")) == "2.5/s poisson"
+
+
+@pytest.mark.parametrize("kind", [LineProgress, LiveProgress])
+def test_steps_and_stops_are_told_on_stderr_alone(kind: type[LineProgress], capsys: pytest.CaptureFixture[str]) -> None:
+    with kind() as told:
+        told.on_step_start(LOAD)
+        told.on_progress(held("ok", "ok"))
+        told.on_step_end(held("ok", "ok", "ok"))
+        told.on_stop_request(1)
+        told.on_stop_request(2)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "step 3, 8 users: 3 ended, p50 0.5 s, p95 0.5 s, 10/s, 0 failed, 2.0 s (time)" in said.err
+    assert TERMINAL_STOPPING in said.err
+    assert BREAKING_OFF in said.err

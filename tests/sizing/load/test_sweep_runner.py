@@ -1,0 +1,476 @@
+"""Sweeps against a service that misbehaves: what is counted is what the service did, and nothing ends a sweep."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import polars as pl
+import pytest
+
+from tests.fakes.hostile import Hostile, Plan, hostile
+from workbench.core.errors import ConfigError, RunFailedError
+from workbench.sizing.load import client_messages
+from workbench.sizing.load.load_step import StepResult
+from workbench.sizing.load.sweep_report import SilentWatcher, SweepResult
+from workbench.sizing.load.sweep_runner import run_sweep, run_sweep_async
+
+OUTCOME_OF = {
+    "ok": "ok",
+    "big": "ok",
+    "4xx": "http_error",
+    "500": "http_error",
+    "reset": "cut",
+    "cut": "cut",
+    "silent": "cut",
+    "stall": "timeout",
+    "invalid": "malformed",
+    "huge": "malformed",
+    "error": "failed",
+}
+FEW = {"least_samples": 20, "most_samples": 20, "min_step_s": 0.0, "processes": 0, "timeout_s": 20.0}
+
+
+def outcomes(sweep: SweepResult) -> Counter[str]:
+    return Counter(sweep.requests["outcome"].to_list())
+
+
+def expected(server: Hostile) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for mode, count in server.counts.items():
+        found[OUTCOME_OF[mode]] += count
+    return +found
+
+
+class When(SilentWatcher):
+    """Does something once, when something holds of the running step."""
+
+    def __init__(self, holds: Callable[[StepResult], bool], do: Callable[[], None]) -> None:
+        self._holds = holds
+        self._do = do
+        self.done = False
+
+    def on_progress(self, held: StepResult) -> None:
+        if not self.done and self._holds(held):
+            self.done = True
+            self._do()
+
+
+@pytest.mark.parametrize(("users", "delay_s"), [(1, 0.05), (64, 0.3), (256, 1.5), (1000, 5.0)])
+def test_the_service_counts_exactly_as_many_in_flight_as_asked(users: int, delay_s: float) -> None:
+    # Delays for which one core, shared with the service, can have all in flight at a time.
+    with hostile(delay_s=delay_s, events=0) as server:
+        found = run_sweep(url=server.url, users=[users], **FEW | {"max_step_s": delay_s})
+        assert server.peak == users
+        assert server.connections == users
+        assert expected(server) == outcomes(found) == {"ok": server.total}
+    assert found.points["in_flight"][0] <= users
+
+
+@pytest.mark.parametrize("processes", [0, 1, 2])
+def test_every_failure_is_counted_by_its_kind_and_the_sweep_goes_on(processes: int) -> None:
+    shares = {"4xx": 0.25, "reset": 0.05, "cut": 0.03, "invalid": 0.05, "big": 0.02, "error": 0.03, "silent": 0.02}
+    with hostile(delay_s=0.01, shares=shares) as server:
+        settings = FEW | {"least_samples": 150, "most_samples": 150, "processes": processes}
+        found = run_sweep(url=server.url, users=[4, 16], **settings)
+        assert outcomes(found) == expected(server)
+        assert set(server.counts) == {"ok", *shares}
+    assert found.steps["stopped"].to_list() == ["samples", "samples"]
+    assert found.points["verdict"].to_list() == ["interrupted", "interrupted"]
+    failed = found.requests.filter(pl.col("outcome") != "ok")
+    assert failed["runtime_s"].null_count() == failed.height
+    assert found.requests.filter(pl.col("outcome") == "ok")["runtime_s"].min() >= 0.01  # type: ignore[operator]
+
+
+def test_a_quarter_of_refusals_makes_the_p95_null_and_the_point_invalid() -> None:
+    with hostile(shares={"4xx": 0.25}) as server:
+        found = run_sweep(url=server.url, users=[4], **FEW | {"least_samples": 200, "most_samples": 200})
+    quantiles = found.quantiles.filter(pl.col("metric") == "runtime")
+    assert quantiles.filter(pl.col("q") == 0.5)["value_s"][0] is not None
+    assert quantiles.filter(pl.col("q") == 0.95)["value_s"][0] is None
+    assert found.points["error_ratio"][0] == pytest.approx(0.25, abs=0.1)
+    assert found.points["n_http_error"][0] > 0
+    assert found.reasons[0].startswith("4 users: interrupted, ")
+    assert list(found.failures[0]) == ['http_error 422: {"detail": "field required"}']
+
+
+def test_stalls_are_censored_at_the_timeout_and_hold_nobody_else_up() -> None:
+    with hostile(shares={"stall": 0.1}, stall_s=60.0) as server:
+        found = run_sweep(url=server.url, users=[8], **FEW | {"timeout_s": 0.5})
+        assert outcomes(found) == expected(server)
+    stalled = found.requests.filter(pl.col("outcome") == "timeout")
+    assert stalled.height > 0
+    assert (stalled["ended_s"] - stalled["sent_s"]).min() >= 0.5  # type: ignore[operator]
+    assert stalled["runtime_s"].null_count() == stalled.height
+
+
+def test_a_service_that_dies_and_returns_is_counted_and_the_sweep_goes_on() -> None:
+    with hostile(delay_s=0.01) as server:
+        down = When(lambda held: len(held.requests) >= 40, server.down)
+        up = When(lambda held: down.done and sum(row.outcome == "refused" for row in held.requests) >= 8, server.up)
+
+        class Both(SilentWatcher):
+            def on_progress(self, held: StepResult) -> None:
+                down.on_progress(held)
+                up.on_progress(held)
+
+        settings = FEW | {"least_samples": 300, "most_samples": 300}
+        found = run_sweep(url=server.url, users=[8, 4], watcher=Both(), **settings)
+        counted = outcomes(found)
+        assert counted["ok"] == server.counts["ok"]
+        assert counted["cut"] >= server.counts["torn"]
+    assert down.done
+    assert up.done
+    assert counted["refused"] >= 8
+    assert set(counted) <= {"ok", "cut", "refused"}
+    refused = found.requests.filter((pl.col("step") == 0) & (pl.col("outcome") == "refused"))
+    later = found.requests.filter(
+        (pl.col("step") == 0) & (pl.col("outcome") == "ok") & (pl.col("sent_s") > refused["ended_s"].max())
+    )
+    assert later.height > 0
+    assert set(found.requests.filter(pl.col("step") == 1)["outcome"]) == {"ok"}
+    assert found.ended == "finished"
+    assert found.points["verdict"][0] == "interrupted"
+
+
+def test_nobody_there_is_a_sweep_of_refusals_and_no_flood_of_them() -> None:
+    with hostile() as server:
+        server.down()
+        found = run_sweep(url=server.url, users=[4], **FEW | {"max_step_s": 1.0})
+    assert set(outcomes(found)) == {"refused"}
+    # Four users with pauses of 20 ms that double up to a second.
+    assert found.requests.height < 4 * 12
+    assert found.points["verdict"].to_list() == ["interrupted"]
+
+
+def test_retries_are_off_unless_asked_for() -> None:
+    with hostile(cycle=["500", "ok"]) as server:
+        found = run_sweep(url=server.url, users=[1], **FEW)
+        assert found.requests["retries"].sum() == 0
+        assert outcomes(found)["http_error"] == server.counts["500"]
+
+
+def test_retries_are_counted_apart_and_their_time_counts() -> None:
+    with hostile(cycle=["500"] + ["ok"] * 39) as server:
+        found = run_sweep(url=server.url, users=[1], **FEW | {"retries": 2})
+        assert server.total == found.requests.height + found.requests["retries"].sum()
+        assert found.requests["retries"].sum() == server.counts["500"]
+    retried = found.requests.filter(pl.col("retries") > 0)
+    assert set(outcomes(found)) == {"ok"}
+    # The pause before the first retry is a second.
+    assert retried["runtime_s"].min() >= 1.0  # type: ignore[operator]
+    assert found.points["n_retries"].sum() <= found.requests["retries"].sum()
+
+
+def test_the_load_is_kept_on_until_the_last_kept_request_has_ended() -> None:
+    with hostile(delay_s=0.05) as server:
+        found = run_sweep(url=server.url, users=[16], **FEW)
+        assert server.total == found.requests.height
+    kept = found.requests.filter(~pl.col("tail"))
+    tail = found.requests.filter("tail")
+    assert tail.height > 0
+    assert kept["sent_s"].max() <= tail["sent_s"].min()  # type: ignore[operator]
+    last = kept["ended_s"].max()
+    times = found.requests.select("sent_s", "ended_s").rows()
+    for moment in kept.tail(16)["ended_s"].to_list():
+        in_flight = sum(sent < moment <= ended for sent, ended in times)
+        assert in_flight >= 15, f"{in_flight} in flight at {moment}, the last ended at {last}"
+
+
+def test_rows_are_numbered_by_intended_times_and_times_are_in_order() -> None:
+    with hostile(delay_s=0.005) as server:
+        found = run_sweep(url=server.url, users=[8], **FEW | {"processes": 2})
+    frame = found.requests
+    assert frame["request"].to_list() == list(range(frame.height))
+    assert frame["intended_s"].is_sorted()
+    assert (frame["intended_s"] <= frame["sent_s"]).all()
+    assert (frame["sent_s"] < frame["ended_s"]).all()
+    assert frame.filter(pl.col("outcome") == "ok").select(
+        ((pl.col("ended_s") - pl.col("intended_s")) - pl.col("runtime_s")).abs().max()
+    ).item() == pytest.approx(0, abs=1e-12)
+
+
+def test_two_processes_share_the_users_and_the_prompts() -> None:
+    with hostile(delay_s=0.02) as server:
+        found = run_sweep(url=server.url, users=[7], **FEW | {"processes": 2, "least_samples": 60, "most_samples": 60})
+        assert server.peak == 7
+        assert server.connections == 7
+    assert found.steps["processes"].to_list() == [2]
+    assert found.requests["item"].n_unique() == found.requests.height
+
+
+def test_an_open_loop_sends_when_it_is_time_and_not_when_there_is_room() -> None:
+    with hostile(delay_s=0.5) as server:
+        found = run_sweep(url=server.url, arrivals="constant", rates=[50], **FEW | {"max_step_s": 1.5})
+        # Users would have sent the next one only after an answer; half a second at 50/s are 25.
+        assert server.peak >= 20
+    step = found.steps.row(0, named=True)
+    assert (step["loop"], step["users"], step["rate_per_s"], step["arrivals"]) == ("open", None, 50.0, "constant")
+    gaps = found.requests["intended_s"].diff().drop_nulls()
+    assert gaps.min() == pytest.approx(0.02, abs=1e-9)
+    assert gaps.max() == pytest.approx(0.02, abs=1e-9)
+
+
+def test_poisson_arrivals_of_two_processes_are_those_of_one() -> None:
+    found = []
+    for processes in (0, 2):
+        with hostile() as server:
+            settings = FEW | {"processes": processes, "max_step_s": 1.0}
+            found.append(run_sweep(url=server.url, arrivals="poisson", rates=[40.0], **settings).requests["intended_s"])
+    common = min(map(len, found))
+    assert common >= 20
+    assert found[0][:common].to_list() == found[1][:common].to_list()
+
+
+def test_in_an_open_loop_waiting_for_room_counts_as_latency() -> None:
+    with hostile(delay_s=0.2) as server:
+        settings = FEW | {"max_in_flight": 2, "max_step_s": 2.0}
+        found = run_sweep(url=server.url, arrivals="constant", rates=[40], **settings)
+        assert server.peak == 2
+    assert found.requests["runtime_s"].max() > 0.5  # type: ignore[operator]
+    assert (found.requests["sent_s"] - found.requests["intended_s"]).max() > 0.3  # type: ignore[operator]
+    assert found.points["verdict"].to_list() != ["valid"]
+
+
+def test_users_that_think_pause_between_requests_and_end_with_the_step() -> None:
+    with hostile() as server:
+        settings = FEW | {"max_step_s": 1.0, "min_step_s": 0.0}
+        found = run_sweep(url=server.url, users=[10], think_time_s=100.0, ramp_s=0.1, **settings)
+        assert server.total <= 12
+    assert found.config.load_means == "users, each thinking 100 s on average between requests"
+    assert found.steps["think_s"].to_list() == [100.0]
+    assert found.steps["duration_s"][0] < 20
+
+
+def test_the_mix_of_prompts_is_the_same_at_every_level(tmp_path: Any) -> None:
+    path = tmp_path / "prompts.txt"
+    path.write_text("\n".join(f"p{number}" for number in range(5)))
+    with hostile() as server:
+        found = run_sweep(url=server.url, users=[1, 5], prompts=path, **FEW)
+    counts = found.requests.group_by("step", "item").len()
+    for step in (0, 1):
+        of_step = counts.filter(pl.col("step") == step)["len"]
+        assert of_step.len() == 5
+        assert of_step.max() - of_step.min() <= 1  # type: ignore[operator]
+    assert found.points["repeated_prompts"].min() > 0.5  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(("processes", "users"), [(0, 4), (2, 4), (2, 1)])
+def test_limits_on_requests_are_exact(processes: int, users: int) -> None:
+    with hostile() as server:
+        settings = FEW | {"processes": processes, "least_samples": 30, "most_samples": 30}
+        found = run_sweep(url=server.url, users=[users, 8], max_requests=29, **settings)
+        assert server.total == found.requests.height == 29
+    assert found.ended == "limit"
+    assert found.limit == "--max-requests 29"
+    assert found.steps["duration_s"][0] < 20
+
+
+@pytest.mark.parametrize(
+    ("limits", "told"),
+    [
+        ({"max_tokens": 300}, "--max-tokens 300"),
+        ({"max_cost": 1.0, "price_million_output": 10_000.0}, "--max-cost 1"),
+        ({"max_duration_s": 0.5}, "--max-duration 0.5"),
+    ],
+)
+def test_other_limits_end_the_sweep_and_say_so(limits: dict[str, Any], told: str) -> None:
+    with hostile(delay_s=0.01) as server:
+        settings = FEW | {"least_samples": 100_000, "most_samples": 100_000}
+        found = run_sweep(url=server.url, users=[2, 4], **settings, **limits)
+        assert server.total == found.requests.height
+    assert (found.ended, found.limit) == ("limit", told)
+    assert found.steps["stopped"].to_list() == ["limit"]
+    assert found.reasons[0] == f"the sweep ended at its limit, {told}"
+
+
+@pytest.mark.parametrize("limits", [{"max_tokens": 300}, {"max_cost": 1.0, "price_million_input": 1.0}])
+def test_a_limit_on_tokens_ends_a_sweep_of_a_service_that_tells_none(limits: dict[str, Any]) -> None:
+    async def workflow(prompt: str) -> str:
+        await asyncio.sleep(0.001)
+        return prompt
+
+    found = run_sweep(workflow, users=[2, 4], **FEW | {"least_samples": 100_000, "most_samples": 100_000}, **limits)
+    assert found.ended == "limit"
+    assert "cannot be kept: the service reports no tokens" in str(found.limit)
+    assert found.steps.height == 1
+
+
+def test_levels_close_in_on_the_goal() -> None:
+    # Four at a time for 20 ms each: with c users the runtime is c / 4 x 20 ms, and 0.15 s are 30 users.
+    with hostile(delay_s=0.02, admit=4) as server:
+        target = {"url": server.url + "/json", "protocol": "http", "body": {"q": "{prompt}"}}
+        settings = FEW | {"least_samples": 40, "most_samples": 40, "ladder": {"sharpness": 100.0}}
+        found = run_sweep(goals=[{"limit_s": 0.15}], **target, **settings)
+    loads = found.steps["users"].to_list()
+    assert loads[:3] == [1, 2, 4]
+    runtimes = found.quantiles.filter((pl.col("metric") == "runtime") & (pl.col("q") == 0.95)).sort("load")
+    within = runtimes.filter(pl.col("value_s") <= 0.15)["load"].max()
+    beyond = runtimes.filter(pl.col("value_s") > 0.15)["load"].min()
+    assert within is not None
+    assert beyond is not None
+    assert within < beyond <= 2 * within  # type: ignore[operator]
+    assert found.ended == "finished"
+
+
+def test_a_simulator_is_told_from_a_service_even_when_nobody_said_so() -> None:
+    with hostile(server_name="workbench-simulator") as server:
+        found = run_sweep(url=server.url, users=[2], **FEW)
+    assert found.steps["simulated"].to_list() == [True]
+    assert found.answer.startswith("simulated: ")
+    with hostile() as server:
+        found = run_sweep(url=server.url, users=[2], **FEW)
+    assert found.steps["simulated"].to_list() == [False]
+
+
+def test_an_admission_cap_is_named() -> None:
+    with hostile(delay_s=0.1, admit=4) as server:
+        found = run_sweep(url=server.url, users=[16], **FEW | {"least_samples": 100, "most_samples": 100})
+        assert server.peak == 16
+    point = found.points.row(0, named=True)
+    assert point["server_in_service"] == pytest.approx(4, abs=0.7)
+    if point["verdict"] != "client-limited":
+        assert point["verdict"] == "server-limited"
+        assert point["reason"].startswith("server admits about 4")
+
+
+async def workflow(prompt: str) -> str:
+    await asyncio.sleep(0.001)
+    return prompt
+
+
+def test_a_function_is_driven_while_a_notebooks_loop_is_running() -> None:
+    async def cell() -> SweepResult:
+        # As in Jupyter: the cell's code runs inside a loop.
+        return run_sweep(workflow, users=[3], **FEW)
+
+    found = asyncio.run(cell())
+    assert outcomes(found) == {"ok": found.requests.height}
+
+
+def test_a_function_that_belongs_to_the_running_loop_is_driven_in_it() -> None:
+    async def cell() -> tuple[SweepResult, set[int]]:
+        lock, threads = asyncio.Lock(), set()
+
+        async def bound(prompt: str) -> str:
+            threads.add(threading.get_ident())
+            async with lock:
+                await asyncio.sleep(0.001)
+            return prompt
+
+        return await run_sweep_async(bound, users=[3], **FEW), threads
+
+    found, threads = asyncio.run(cell())
+    assert outcomes(found) == {"ok": found.requests.height}
+    assert threads == {threading.get_ident()}
+
+
+def test_a_function_that_always_fails_is_a_table_of_failures() -> None:
+    async def broken(prompt: str) -> str:
+        raise RuntimeError(f"no tool for {len(prompt)}")
+
+    found = run_sweep(broken, users=[2], input_tokens=5, **FEW)
+    assert set(outcomes(found)) == {"failed"}
+    assert all(what.startswith("failed: RuntimeError: no tool for") for what in found.failures[0])
+    assert found.quantiles["value_s"].null_count() == found.quantiles.height
+
+
+def test_a_function_of_a_module_is_driven_by_processes() -> None:
+    name = "tests.sizing.load.test_sweep_runner:workflow"
+    found = run_sweep(protocol="function", function=name, users=[4], **FEW | {"processes": 2})
+    assert outcomes(found) == {"ok": found.requests.height}
+    assert found.steps["processes"].to_list() == [2]
+
+
+def test_what_no_process_can_load_is_a_configuration_error() -> None:
+    for processes in (0, 1):
+        with pytest.raises(ConfigError, match="cannot load the function"):
+            run_sweep(
+                protocol="function", function="no_such_module_here:f", users=[1], **FEW | {"processes": processes}
+            )
+
+
+def test_a_client_process_that_dies_is_told_and_not_waited_for() -> None:
+    name = "tests.sizing.load.test_sweep_runner:dies"
+    with pytest.raises(RunFailedError, match="a client process died with exit code 7"):
+        run_sweep(protocol="function", function=name, users=[1], **FEW | {"processes": 1})
+
+
+async def dies(prompt: str) -> str:
+    import os
+
+    os._exit(7)
+
+
+async def chatty(prompt: str) -> str:
+    print("a line of the workflow's own on stdout")
+    await asyncio.sleep(0.001)
+    return prompt
+
+
+def test_what_a_workflow_prints_does_not_spoil_the_reports() -> None:
+    name = "tests.sizing.load.test_sweep_runner:chatty"
+    found = run_sweep(protocol="function", function=name, users=[2], **FEW | {"processes": 1})
+    assert outcomes(found) == {"ok": found.requests.height}
+
+
+def test_openai_streams_give_ttft_and_itl() -> None:
+    with hostile(delay_s=0.02, tokens=4, token_s=0.01) as server:
+        found = run_sweep(url=server.url, protocol="openai", model="m", users=[4], **FEW)
+    metrics = set(found.quantiles["metric"])
+    assert metrics == {"runtime", "llm", "ttft", "itl"}
+    row = found.requests.row(0, named=True)
+    assert 0.02 <= row["ttft_s"] <= row["runtime_s"]
+    assert row["runtime_s"] >= 0.05
+    assert 3 * row["itl_s"] <= row["runtime_s"] - row["ttft_s"] + 1e-9
+    assert found.requests["itl_s"].max() > 0.005  # type: ignore[operator]
+    assert found.points["tokens_per_s"][0] > 0
+
+
+def test_a_second_request_to_stop_breaks_off_what_is_in_flight() -> None:
+    from workbench.sizing.load.load_step import StopRequest
+
+    async def work(server: Hostile) -> SweepResult:
+        asked = StopRequest()
+
+        def twice() -> None:
+            asked.request_stop()
+            asked.request_stop()
+
+        watcher = When(lambda held: held.in_flight == 3, twice)
+        return await run_sweep_async(url=server.url, users=[3], asked=asked, watcher=watcher, **FEW)
+
+    with Hostile(Plan(cycle=["stall"], stall_s=60.0)) as server:
+        found = asyncio.run(work(server))
+    assert found.ended == "interrupted"
+    assert found.requests.height == 0
+    assert found.steps["stopped"].to_list() == ["interrupted"]
+
+
+def test_a_first_request_to_stop_lets_what_is_in_flight_end() -> None:
+    from workbench.sizing.load.load_step import StopRequest
+
+    async def work(server: Hostile) -> SweepResult:
+        asked = StopRequest()
+        watcher = When(lambda held: len(held.requests) >= 10, asked.request_stop)
+        settings = FEW | {"least_samples": 100_000, "most_samples": 100_000}
+        return await run_sweep_async(url=server.url, users=[5, 6], asked=asked, watcher=watcher, **settings)
+
+    with hostile(delay_s=0.05) as server:
+        found = asyncio.run(work(server))
+        assert outcomes(found) == {"ok": server.total}
+    assert found.ended == "interrupted"
+    assert found.steps["stopped"].to_list() == ["interrupted"]
+
+
+def test_an_allowance_is_shared_without_loss() -> None:
+    from workbench.sizing.load.client_pool import _split_command
+
+    load = client_messages.StepLoad(step=0, loop="closed", seed=0, users=5)
+    for allowance, size in itertools.product((0, 1, 7, 100), (1, 2, 3, 8)):
+        parts = [_split_command(client_messages.Begin(load, 0.0, allowance), number, size) for number in range(size)]
+        assert sum(part.allowance for part in parts) == allowance  # type: ignore[union-attr,misc]

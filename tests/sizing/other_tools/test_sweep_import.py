@@ -1,0 +1,510 @@
+"""Results of other tools: read from files that the real tools wrote, and held against the figures they print."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import gzip
+import json
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tests.conftest import SAMPLES
+from workbench.cli.app import main
+from workbench.core.errors import ConfigError, InputError
+from workbench.runs import run_folder
+from workbench.sizing.estimation.step_points import assess_steps
+from workbench.sizing.other_tools import imported_sweep, sweep_import
+from workbench.sizing.other_tools.imported_sweep import (
+    ImportedRequest,
+    ImportedStep,
+    ImportedSweep,
+    build_raw_tables,
+    classify_failure,
+    correct_arrival_rate,
+)
+from workbench.sizing.tables import ESTIMATES, POINTS, QUANTILES, REQUESTS, STEPS
+
+RECORDED = SAMPLES / "sizing"
+GUIDELLM, AIPERF = RECORDED / "guidellm", RECORDED / "aiperf"
+NAT = RECORDED / "nat" / "calc_runner_output.json"
+
+
+def unpacked(path: Path) -> Any:
+    return json.loads(gzip.decompress(path.read_bytes()))
+
+
+def read(path: Path) -> tuple[ImportedSweep, pl.DataFrame, pl.DataFrame]:
+    found = sweep_import.read_tool_result(path)
+    return found, *build_raw_tables(found, 2)
+
+
+def of_step(requests: pl.DataFrame, step: int, column: str) -> np.ndarray:
+    return requests.filter(pl.col("step") == step)[column].drop_nulls().to_numpy()
+
+
+def test_guidellm_gives_the_figures_that_it_prints_itself() -> None:
+    found, requests, steps = read(GUIDELLM / "users.json.gz")
+    report = unpacked(GUIDELLM / "users.json.gz")
+    assert (found.tool, found.version, found.simulated, found.notes) == ("guidellm", "0.8.1", True, [])
+    assert steps.select("users", "loop", "arrivals", "gpus").rows() == [
+        (2, "closed", "users", 2),
+        (8, "closed", "users", 2),
+    ]
+    for step, benchmark in enumerate(report["benchmarks"]):
+        printed = benchmark["metrics"]
+        outcomes = Counter(requests.filter(pl.col("step") == step)["outcome"])
+        totals = printed["request_totals"]
+        assert (outcomes["ok"], outcomes["http_error"]) == (totals["successful"], totals["errored"])
+        for column, name, factor in (
+            ("runtime_s", "request_latency", 1.0),
+            ("ttft_s", "time_to_first_token_ms", 1000.0),
+            ("itl_s", "inter_token_latency_ms", 1000.0),
+            ("input_tokens", "prompt_token_count", 1.0),
+        ):
+            if column == "input_tokens":
+                values = requests.filter((pl.col("step") == step) & (pl.col("outcome") == "ok"))[column].to_numpy()
+            else:
+                values = of_step(requests, step, column)
+            assert values.mean() * factor == pytest.approx(printed[name]["successful"]["mean"], rel=1e-6), name
+    refused = requests.filter(pl.col("outcome") == "http_error")
+    assert set(refused["status"]) == {503}
+    assert refused["runtime_s"].null_count() == refused.height == 9
+
+
+def test_aiperf_gives_the_figures_that_it_prints_itself() -> None:
+    found, requests, steps = read(AIPERF / "users")
+    assert (found.tool, found.version, found.simulated) == ("aiperf", "0.13.0", True)
+    assert steps.select("users", "timeout_s").rows() == [(2, 0.25), (8, 0.25)]
+    for step, level in enumerate((2, 8)):
+        printed = unpacked(AIPERF / "users" / f"concurrency_{level}" / "profile_export_aiperf.json.gz")
+        runtimes = of_step(requests, step, "runtime_s") * 1000
+        assert runtimes.size == printed["request_count"]["avg"]
+        # Its latency ends with the last token, ours with the last byte.
+        for ours, name in ((runtimes.mean(), "avg"), (np.quantile(runtimes, 0.95), "p95")):
+            assert ours == pytest.approx(printed["request_latency"][name], rel=2e-3)
+            assert ours > printed["request_latency"][name] * (1 - 1e-5)
+        for column, name in (("ttft_s", "time_to_first_token"), ("itl_s", "inter_token_latency")):
+            assert of_step(requests, step, column).mean() * 1000 == pytest.approx(printed[name]["avg"], rel=1e-6)
+        assert of_step(requests, step, "output_tokens").sum() == printed["total_usage_completion_tokens"]["avg"]
+    late = requests.filter(pl.col("outcome") == "timeout")
+    assert (late.height, late["runtime_s"].null_count()) == (2, 2)
+    # Cut at the time limit, give or take the client.
+    assert all(0.2 < ended - sent < 1 for sent, ended in late.select("sent_s", "ended_s").iter_rows())
+    assert [note.split(": ")[1] for note in found.notes] == ["8 requests were sent to warm up, and are left out"] * 2
+
+
+def test_where_a_rate_was_asked_for_latency_counts_from_when_a_request_was_due() -> None:
+    for path, tool in ((AIPERF / "rate", "aiperf"), (GUIDELLM / "rate.json.gz", "guidellm")):
+        found, requests, steps = read(path)
+        assert found.tool == tool
+        assert steps.select("loop", "arrivals", "users").row(0) == ("open", "poisson", None)
+        ok = requests.filter(pl.col("outcome") == "ok")
+        late = (ok["sent_s"] - ok["intended_s"]).to_numpy()
+        assert (late >= 0).all()
+        assert late.max() > 0
+        spans = (ok["ended_s"] - ok["intended_s"]).to_numpy()
+        np.testing.assert_allclose(ok["runtime_s"].to_numpy(), spans, rtol=1e-9)
+    assert Counter(read(AIPERF / "rate")[1]["status"])[503] == 4
+
+
+def test_a_rate_that_a_tool_did_not_hold_is_not_taken_for_the_load() -> None:
+    # guidellm was asked for 20 a second, and its requests were due at 30.7.
+    found, requests, steps = read(GUIDELLM / "rate.json.gz")
+    span_s = requests["intended_s"].max()
+    assert steps["rate_per_s"][0] == pytest.approx((requests.height - 1) / span_s)
+    assert "not the 20 that were asked for" in found.notes[0]
+    assert read(AIPERF / "rate")[2]["rate_per_s"][0] == 25.0
+    times = [ImportedRequest(number / 10, number / 10, number / 10 + 0.01) for number in range(1001)]
+    notes: list[str] = []
+    assert [correct_arrival_rate(asked, times, "a", notes) for asked in (10.4, 9.6)] == [10.4, 9.6]
+    assert notes == []
+    assert (
+        correct_arrival_rate(9.0, times, "a", notes)
+        == correct_arrival_rate(None, times, "a", [])
+        == pytest.approx(10.0)
+    )
+    assert len(notes) == 1
+    with pytest.raises(InputError, match="no rate"):
+        correct_arrival_rate(None, times[:1], "a", [])
+
+
+def test_the_calculators_file_gives_its_own_p95() -> None:
+    found, requests, steps = read(NAT)
+    levels = json.loads(NAT.read_text())["calc_data"]
+    assert steps["users"].to_list() == [1, 2, 4, 8, 16]
+    assert steps["started_at"].null_count() == 5
+    for step, level in enumerate(levels):
+        metrics = levels[level]["sizing_metrics"]
+        runtimes = of_step(requests, step, "runtime_s")
+        assert runtimes.size == len(metrics["per_item_metrics"]) == 8 * int(level)
+        assert np.quantile(runtimes, 0.95) == pytest.approx(metrics["workflow_runtime_p95"], rel=1e-9)
+    assert any("does not tell when a request was sent" in note for note in found.notes)
+
+
+def test_a_request_of_the_calculator_that_took_no_time_is_a_failure(tmp_path: Path) -> None:
+    document = json.loads(NAT.read_text())
+    items = document["calc_data"]["2"]["sizing_metrics"]["per_item_metrics"]
+    for name in list(items)[:3]:
+        items[name] = {"llm_latency": 0.0, "workflow_runtime": 0.0}
+    document["calc_data"]["4"]["sizing_metrics"]["per_item_metrics"] = {}
+    path = tmp_path / "calc_runner_output.json"
+    path.write_text(json.dumps(document))
+    found, requests, steps = read(path)
+    assert steps["users"].to_list() == [1, 2, 8, 16]
+    assert Counter(requests.filter(pl.col("step") == 1)["outcome"]) == {"ok": 13, "failed": 3}
+    assert "2 users: 3 requests of 0 s are failures" in found.notes
+    assert "4 users: no single requests in it, only a p95, left out" in found.notes
+
+
+def test_prompts_that_were_sent_again_are_the_same_item() -> None:
+    _, requests, _ = read(NAT)
+    # 40 questions; 128 requests at 16 users.
+    assert requests.filter(pl.col("step") == 4)["item"].n_unique() == 40
+
+
+def test_what_ran_while_the_load_went_down_does_not_count() -> None:
+    # Two users, one second each; the last to be sent goes out at 9 s, when that of 8.5 s is still running.
+    rows = [ImportedRequest(number / 2, number / 2, number / 2 + 1) for number in range(19)]
+    requests, _ = build_raw_tables(ImportedSweep("x", "1", False, [ImportedStep("users", 2, None, None, rows)]), 1)
+    assert requests.filter("tail")["sent_s"].to_list() == [8.5, 9.0]
+    # One that takes very long would take most of the step with it: then all count.
+    rows[2].ended_s = 100.0
+    requests, _ = build_raw_tables(ImportedSweep("x", "1", False, [ImportedStep("users", 2, None, None, rows)]), 1)
+    assert not requests["tail"].any()
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("TimeoutError TimeoutError()", ("timeout", None)),
+        ("ReadTimeout('')", ("timeout", None)),
+        ("The request timed out", ("timeout", None)),
+        ("ConnectError('All connection attempts failed')", ("refused", None)),
+        ("ClientConnectorError: Cannot connect to host", ("refused", None)),
+        ("RemoteProtocolError('peer closed connection without sending complete message body')", ("cut", None)),
+        ("ServerDisconnectedError", ("cut", None)),
+        ("JSONDecodeError: Expecting value", ("malformed", None)),
+        ("HTTPStatusError(\"Client error '404 Not Found' for url 'http://127.0.0.1:8400/v1'\")", ("http_error", 404)),
+        ("something else", ("failed", None)),
+        ("", ("failed", None)),
+    ],
+)
+def test_words_about_a_failure_become_its_kind(words: str, kind: tuple[str, int | None]) -> None:
+    assert classify_failure(words) == kind
+
+
+def report(**strategy: Any) -> dict[str, Any]:
+    """A small report of guidellm with one benchmark of three requests."""
+    document = unpacked(GUIDELLM / "users.json.gz")
+    benchmark = document["benchmarks"][0]
+    requests = {
+        name: listed[:3] if name == "successful" else [] for name, listed in benchmark["requests"].items() if listed
+    }
+    benchmark |= {"requests": requests, "scheduler_state": {}}
+    benchmark["config"]["strategy"] |= strategy
+    return {"metadata": document["metadata"], "benchmarks": [benchmark]}
+
+
+SMALL_REPORT = report()
+
+
+def written(folder: Path, document: Any) -> Path:
+    path = folder / "report.json"
+    path.write_text(document if isinstance(document, str) else json.dumps(document))
+    return path
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(InputError) as error:
+        read(path)
+    return str(error.value)
+
+
+def test_a_wrong_field_is_named_with_its_file(tmp_path: Path) -> None:
+    whole = report()
+    assert read(written(tmp_path, whole))[1].height == 3
+    for place, value, named in (
+        (
+            ("info", "timings", "request_start"),
+            "soon",
+            "$.benchmarks[0].requests.successful[0].info.timings.request_start",
+        ),
+        (("info",), None, "$.benchmarks[0].requests.successful[0].info"),
+        (("output_metrics", "total_tokens"), [1], "$.benchmarks[0].requests.successful[0].output_metrics.total_tokens"),
+    ):
+        document = copy.deepcopy(whole)
+        target = document["benchmarks"][0]["requests"]["successful"][0]
+        for name in place[:-1]:
+            target = target[name]
+        target[place[-1]] = value
+        told = refused(written(tmp_path, document))
+        assert named in told
+        assert "report.json" in told
+
+
+def changed(document: Any, random: Random) -> Any:
+    """A document with one value at any depth taken away, or replaced by what nobody expects there."""
+    document = copy.deepcopy(document)
+    places = []
+
+    def walk(value: Any) -> None:
+        for key in list(value) if isinstance(value, dict) else range(min(2, len(value))):
+            places.append((value, key))
+            if isinstance(value[key], dict | list):
+                walk(value[key])
+
+    walk(document)
+    holder, key = random.choice(places)
+    if random.random() < 0.3:
+        del holder[key]
+    else:
+        holder[key] = random.choice([None, "", -1, 0, 1e308, -1e308, 2**70, True, [], {}, "x" * 50, 1.5, [None]])
+    return document
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_is_changed_in_a_result_it_is_read_or_refused(seed: int, tmp_path: Path) -> None:
+    random = Random(seed)
+    records = gzip.decompress((AIPERF / "rate" / "profile_export.jsonl.gz").read_bytes()).splitlines()[:4]
+    parts = [json.loads(line) for line in records]
+    for part in parts:
+        part["metrics"] = {name: part["metrics"][name] for name in list(part["metrics"])[:6]}
+    summary = unpacked(AIPERF / "rate" / "profile_export_aiperf.json.gz")
+    aiperf = changed([{"input_config": summary["input_config"]}, *parts], random)
+    (tmp_path / "profile_export_aiperf.json").write_text(json.dumps(aiperf[0]))
+    (tmp_path / "profile_export.jsonl").write_text("".join(json.dumps(part) + "\n" for part in aiperf[1:]))
+    small = json.loads(NAT.read_text())
+    small["calc_data"] = {"2": small["calc_data"]["2"]}
+    (tmp_path / "calc.json").write_text(json.dumps(changed(small, random)))
+    written(tmp_path, changed(SMALL_REPORT, random))
+    for path, tool in ((tmp_path, "aiperf"), (tmp_path / "calc.json", "nat"), (tmp_path / "report.json", "guidellm")):
+        with contextlib.suppress(InputError, ConfigError):
+            requests, steps = build_raw_tables(sweep_import.read_tool_result(path, tool), 1)
+            assert requests.height >= steps.height > 0
+            assess_steps(requests, steps)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "told"),
+    [
+        ({"type_": "knee"}, "a strategy that is not known"),
+        ({"type_": "throughput", "streams": None, "max_concurrency": None}, "no number of streams"),
+        ({"type_": "concurrent", "streams": "two"}, "$.benchmarks[0].config.strategy.streams"),
+    ],
+)
+def test_a_strategy_that_cannot_be_a_load_is_refused(tmp_path: Path, strategy: dict[str, Any], told: str) -> None:
+    assert told in refused(written(tmp_path, report(**strategy)))
+
+
+def test_a_request_that_ended_before_it_began_is_refused(tmp_path: Path) -> None:
+    document = report()
+    document["benchmarks"][0]["requests"]["successful"][0]["info"]["timings"]["request_end"] = 5.0
+    assert "times that cannot be" in refused(written(tmp_path, document))
+    document["benchmarks"][0]["requests"]["successful"][0]["info"]["timings"]["request_end"] = 1e300
+    assert "times that cannot be" in refused(written(tmp_path, document))
+
+
+def test_what_is_missing_of_a_report_is_noted(tmp_path: Path) -> None:
+    document = report()
+    benchmark = document["benchmarks"][0]
+    benchmark["requests"]["incomplete"] = benchmark["requests"]["successful"][:2]
+    benchmark["scheduler_state"] = {"successful_requests": 50, "errored_requests": 1}
+    found, requests, _ = read(written(tmp_path, document))
+    assert requests.height == 3
+    assert found.notes == [
+        "benchmarks[0]: 2 requests were cut when it ended, and are left out",
+        "benchmarks[0]: the file has 3 of 51 requests (a sample, or without times): rates are too low",
+    ]
+    benchmark["requests"] = {"successful": []}
+    assert "no request in this result\n  where: result of guidellm" in refused(written(tmp_path, document))
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("", "not told by its content"),
+        ('{"a": 1}', "not told by its content"),
+        ('{"metadata": {"guidellm_version": "0.8.1"}, "benchmarks": [', "not as expected"),
+        ('{"metadata": {"guidellm_version": "0.8.1"}}', "missing required field `benchmarks`"),
+        ('{"aiperf_version": "0.13.0"}', "only the summary of aiperf"),
+        ('{"guidellm_version": "' + '["' * 100_000, "not as expected"),
+    ],
+)
+def test_a_file_that_is_none_of_these_is_refused(tmp_path: Path, content: str, told: str) -> None:
+    assert told in refused(written(tmp_path, content))
+
+
+def test_a_file_larger_than_is_read_is_refused_before_it_fills_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "bomb.json.gz"
+    path.write_bytes(gzip.compress(json.dumps(report()).encode() + b" " * 10_000_000))
+    assert path.stat().st_size < 100_000
+    monkeypatch.setattr(imported_sweep, "MAX_DOCUMENT_BYTES", 1 << 20)
+    assert "larger than is read at once" in refused(path)
+    path.write_bytes(path.read_bytes()[:2000])
+    monkeypatch.setattr(imported_sweep, "MAX_DOCUMENT_BYTES", 1 << 30)
+    assert "cannot read the file" in refused(path)
+
+
+@pytest.fixture
+def artifacts(tmp_path: Path) -> Path:
+    """An artifact folder of aiperf, unpacked."""
+    folder = tmp_path / "artifacts"
+    folder.mkdir()
+    for name in ("profile_export.jsonl", "profile_export_aiperf.json"):
+        (folder / name).write_bytes(gzip.decompress((AIPERF / "rate" / f"{name}.gz").read_bytes()))
+    return folder
+
+
+def test_a_line_that_aiperf_did_not_finish_is_passed_over(artifacts: Path) -> None:
+    path = artifacts / "profile_export.jsonl"
+    whole = path.read_text()
+    path.write_text(whole[: whole.rindex('"metrics"')])
+    assert read(artifacts)[1].height == 119
+    # In the midst of a file it is no unfinished line.
+    path.write_text(whole.replace('"metrics"', "", 1))
+    assert "profile_export.jsonl, line 1" in refused(artifacts)
+
+
+def test_lines_and_requests_are_bounded(artifacts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(imported_sweep, "MAX_REQUESTS", 100)
+    assert "too many requests" in refused(artifacts)
+    monkeypatch.setattr(imported_sweep, "MAX_LINE_BYTES", 500)
+    assert "a line is too long" in refused(artifacts)
+
+
+def test_counts_that_cannot_be_are_refused(artifacts: Path) -> None:
+    path = artifacts / "profile_export.jsonl"
+    first, rest = path.read_text().split("\n", 1)
+    for name, value, said in (
+        ("usage_prompt_tokens", 2**70, "tokens that cannot be"),
+        ("usage_prompt_tokens", -1, "tokens that cannot be"),
+        ("inter_token_latency", -5.0, "times that cannot be"),
+        ("time_to_first_token", -1e9, "times that cannot be"),
+    ):
+        record = json.loads(first)
+        record["metrics"][name]["value"] = value
+        path.write_text(json.dumps(record) + "\n" + rest)
+        assert said in refused(artifacts), name
+
+
+def test_what_aiperf_lacks_is_named(artifacts: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert "--export-level records" in refused(tmp_path / "empty")
+    summary = artifacts / "profile_export_aiperf.json"
+    document = json.loads(summary.read_text())
+    for phases, told in (
+        ([], "one profiling phase is expected"),
+        ([{"type": "new", "kind": "profiling"}], "a phase that is not known"),
+        ([{"type": "concurrency", "kind": "profiling"}], "no concurrency"),
+    ):
+        document["input_config"]["phases"] = phases
+        summary.write_text(json.dumps(document))
+        assert told in refused(artifacts)
+    summary.unlink()
+    assert "the summary that names the load is missing" in refused(artifacts)
+
+
+def test_requests_that_aiperf_cut_at_its_end_are_left_out(artifacts: Path) -> None:
+    path = artifacts / "profile_export.jsonl"
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    for record in records[-2:]:
+        record["metadata"]["was_cancelled"] = True
+        record["error"] = {"type": "RequestCancellationError", "code": 499, "message": "cancelled"}
+    path.write_text("\n".join(map(json.dumps, records)) + "\n")
+    found, requests, _ = read(artifacts)
+    assert requests.height == 118
+    assert found.notes == ["profile_export.jsonl: 2 requests were cut when it ended, and are left out"]
+
+
+def test_the_folder_of_a_report_will_do(tmp_path: Path) -> None:
+    assert sweep_import.read_tool_result(NAT.parent).tool == "nat"
+    (tmp_path / "benchmarks.json").write_text(json.dumps(report()))
+    assert sweep_import.read_tool_result(tmp_path).tool == "guidellm"
+
+
+def test_a_tool_is_one_of_those_that_are_known(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such tool"):
+        sweep_import.read_tool_result(NAT, "jmeter")
+    with pytest.raises(InputError, match="no such file"):
+        sweep_import.read_tool_result(tmp_path / "nothing.json")
+    assert sweep_import.read_tool_result(NAT, "nat").tool == "nat"
+
+
+def told(capsys: pytest.CaptureFixture[str], *options: str | Path) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(["sizing", "import", *map(str, options)])
+    said = capsys.readouterr()
+    return int(ended.value.code or 0), said.out, said.err
+
+
+def folder_of(out: str) -> Path:
+    return Path(next(line.removeprefix("sweep: ") for line in out.splitlines() if line.startswith("sweep: ")))
+
+
+def test_the_command_makes_a_sweep_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = told(capsys, GUIDELLM / "rate.json.gz", "--gpus", "2", "--out", tmp_path)
+    assert (code, err) == (0, "")
+    assert out.startswith("simulated: 1 level of guidellm, 30.67 arrivals a second (version 0.8.1)\n")
+    assert "few samples: 109 kept, 200 wanted" in out
+    run = run_folder.load_run(folder_of(out))
+    assert (run.area, run.status, run.verdict) == ("sizing", "succeeded", "valid")
+    assert run.record["inputs"][0]["sha256"]
+    assert {table.name: run.read_table(table).height for table in (REQUESTS, STEPS, POINTS)} == {
+        "requests": 120,
+        "steps": 1,
+        "points": 1,
+    }
+    assert set(run.read_table(QUANTILES)["metric"]) == {"runtime", "llm", "ttft", "itl"}
+    assert run.read_table(STEPS)["simulated"].all()
+
+
+def test_an_imported_sweep_is_sized_and_deployed_like_any_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = told(capsys, NAT, "--gpus", "2", "--goal", "p95<=0.5", "--out", tmp_path)
+    assert code == 0
+    folder = folder_of(out)
+    assert f"next: workbench sizing estimate {folder} --target-users N\n" in out
+    with pytest.raises(SystemExit) as ended:
+        main(["sizing", "estimate", str(folder), "--target-users", "100", "--json"])
+    capsys.readouterr()
+    assert ended.value.code == 0
+    row = run_folder.load_run(folder).read_table(ESTIMATES).row(0, named=True)
+    # p95 is 0.46 s at 8 users on two GPUs and 0.71 s at 16: 100 users need 13 to 25 of them.
+    assert 100 / 16 * 2 < row["gpus"] < 100 / 8 * 2
+    with pytest.raises(SystemExit) as ended:
+        main(["sizing", "manifests", str(folder), "--gpus-per-replica", "2", "--json"])
+    assert ended.value.code in (0, None)
+    planned = json.loads(capsys.readouterr().out)["plan"]
+    assert (planned["gpus"], planned["needed"]) == (row["recommended"], -(-row["recommended"] // 2))
+
+
+def test_a_result_without_a_level_that_can_be_sized_ends_with_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = told(capsys, AIPERF / "rate", "--gpus", "1", "--out", tmp_path, "--json")
+    found = json.loads(out)
+    assert (code, found["verdict"]) == (1, "invalid")
+    assert found["points"][0]["verdict"] == "interrupted"
+    assert found["points"][0]["n_http_error"] == 4
+
+
+def test_the_command_names_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for options, named in (
+        ((tmp_path / "no.json", "--gpus", "1"), "no.json"),
+        ((NAT, "--gpus", "1", "--tool", "jmeter"), "--tool"),
+        ((NAT, "--gpus", "0"), "--gpus"),
+        ((NAT,), "--gpus"),
+    ):
+        code, out, err = told(capsys, *options)
+        assert (code, out) == (2, "")
+        assert named in err

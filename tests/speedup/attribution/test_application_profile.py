@@ -1,0 +1,254 @@
+"""A profile says what was put into the log: an application made by hand, all figures known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.conftest import SAMPLES
+from tests.fakes import codecs
+from tests.fakes import eventlogs as made
+from tests.speedup.applications import application, tasks
+from workbench.core.errors import BrokenInvariantError, InputError
+from workbench.eventlog.reader import EventLogFacts, read_event_logs
+from workbench.speedup import tables
+from workbench.speedup.attribution.application_profile import (
+    CODEGEN_PART,
+    NO_SQL_PART,
+    OUTSIDE,
+    TIMED_PART,
+    UNTIMED_PART,
+    Profile,
+    build_profile,
+    check_profile,
+    sum_covered_time,
+)
+
+LOGS = SAMPLES / "eventlogs"
+Make = Callable[..., EventLogFacts]
+
+
+@pytest.fixture
+def facts(tmp_path: Path) -> Make:
+    def make(content: bytes) -> EventLogFacts:
+        path = tmp_path / "log"
+        path.write_bytes(content)
+        return read_event_logs(path)
+
+    return make
+
+
+@pytest.fixture
+def result(facts: Make) -> Profile:
+    return build_profile(facts(application()))
+
+
+def test_parts_of_the_coverage_are_those_put_in(result: Profile) -> None:
+    parts = {row[0]: row[1:] for row in result.coverage.select("part", "task_time_s", "n_stages").iter_rows()}
+    assert parts == {CODEGEN_PART: (2.0, 1), TIMED_PART: (4.0, 1), UNTIMED_PART: (0.5, 1), NO_SQL_PART: (1.0, 1)}
+    assert result.coverage["task_time_share"].sum() == pytest.approx(1)
+
+
+def test_the_overview_counts_wall_busy_and_task_time(result: Profile) -> None:
+    row = result.overview.row(0, named=True)
+    assert (row["wall_time_s"], row["busy_time_s"], row["stage_time_s"], row["overlap_ratio"]) == (8.0, 4.0, 12.0, 3.0)
+    assert (row["task_time_s"], row["n_task_slots"]) == (7.5, 4)
+    assert row["slot_use_share"] == pytest.approx(7.5 / (4 * 7.9)), "the executor came 0.1 s after the start"
+    assert (row["n_queries"], row["n_failed_queries"], row["n_stages"], row["n_tasks"]) == (2, 1, 3, 6)
+
+
+def test_queries_are_named_ordered_and_shared(result: Profile) -> None:
+    first, second = result.queries.iter_rows(named=True)
+    assert (first["query"], first["task_time_s"], first["n_stages"], first["n_tasks"]) == ("first query (0)", 6.5, 2, 5)
+    assert (second["query"], second["status"], second["task_time_s"]) == ("query 1", "failed", 0.0)
+    assert (first["task_time_share"], second["task_time_share"]) == (1.0, 0.0)
+    assert first["end_s"] - first["start_s"] == pytest.approx(5.7) == first["duration_s"]
+
+
+def test_skew_is_the_longest_over_the_median_task_where_there_are_enough(result: Profile) -> None:
+    rows = {row["stage_id"]: row for row in result.stage_spans.iter_rows(named=True)}
+    assert (rows[0]["skew_ratio"], rows[0]["skew_cost_s"]) == (3.0, 2.0)
+    assert (rows[1]["skew_ratio"], rows[1]["skew_cost_s"]) == (None, None)
+    assert (rows[2]["query"], rows[2]["sql_id"]) == (OUTSIDE, None)
+
+
+def test_skew_is_unknown_when_the_median_task_took_no_time(facts: Make) -> None:
+    content = made.small(made.stage_submitted(), *tasks(0, 0, 0, 0, 900), made.stage_completed())
+    row = build_profile(facts(content)).stage_spans.row(0, named=True)
+    assert (row["task_median_s"], row["skew_ratio"]) == (0.0, None)
+
+
+def test_operator_times_are_in_seconds_and_the_drivers_apart(result: Profile) -> None:
+    rows = {(row["operator"], row["where"]): row for row in result.operator_times.iter_rows(named=True)}
+    assert set(rows) == {("WholeStageCodegen", "tasks"), ("BroadcastExchange", "driver")}, "rows are no time"
+    codegen, driver = rows["WholeStageCodegen", "tasks"], rows["BroadcastExchange", "driver"]
+    assert (codegen["total_s"], codegen["max_s"], codegen["n_tasks"], codegen["n_nodes"]) == (2.0, 0.5, 4, 1)
+    assert (driver["total_s"], driver["max_s"], driver["n_tasks"]) == (5.0, None, 0)
+
+
+def test_a_choice_of_queries_leaves_out_the_others_and_what_is_outside_sql(facts: Make) -> None:
+    chosen = build_profile(facts(application()), sql_ids=[0])
+    assert chosen.queries["sql_id"].to_list() == [0]
+    assert chosen.stage_spans["stage_id"].to_list() == [0, 1]
+    assert build_profile(facts(application()), sql_ids=[1]).overview["n_tasks"].to_list() == [0]
+
+
+def test_unknown_queries_and_logs_are_refused_with_those_that_exist(facts: Make) -> None:
+    with pytest.raises(InputError, match="no such SQL execution") as caught:
+        build_profile(facts(application()), sql_ids=[0, 7])
+    assert (caught.value.facts["found"], caught.value.facts["allowed"]) == ([7], [0, 1])
+    with pytest.raises(InputError, match="no application of this number"):
+        build_profile(facts(application()), log_id=3)
+    with pytest.raises(InputError, match="no such SQL execution") as caught:
+        build_profile(facts(made.small()), sql_ids=[0])
+    assert caught.value.facts["allowed"] == "none: no SQL ran"
+
+
+def test_a_sound_log_is_valid_and_its_answer_holds_the_figures(result: Profile) -> None:
+    assert (result.verdict, result.reasons) == ("valid", ())
+    assert result.answer.startswith(
+        "In 8.0 s the application's 6 tasks worked 7.5 s, 24% of the time of its 4 task slots"
+    )
+    assert "for 50% of the wall time no stage ran" in result.answer
+    assert "of 2 queries, first query (0) cost most, 100% of their task time" in result.answer
+    assert result.answer.endswith("operators report times in stages with 80% of the task time.")
+
+
+def test_a_cut_a_damaged_and_a_stained_log_are_invalid_and_say_why(facts: Make) -> None:
+    whole = application()
+    cut = build_profile(facts(whole[: len(whole) * 3 // 4]))
+    assert cut.verdict == "invalid"
+    assert "incomplete" in cut.reasons[0]
+    assert "1 of" in cut.reasons[-1]
+    packed = bytearray(codecs.lz4(whole, piece_bytes=2048))
+    packed[-200] ^= 0xFF
+    damaged = build_profile(facts(bytes(packed)))
+    assert any("damaged" in reason for reason in damaged.reasons)
+    stained = build_profile(facts(whole + b"oops\n"))
+    lines = whole.count(b"\n") + 1
+    assert stained.reasons == (f"1 of {lines} lines could not be read",)
+
+
+def test_an_application_that_did_nothing_has_tables_without_rows_and_an_answer(facts: Make) -> None:
+    empty = build_profile(facts(made.small()))
+    assert empty.verdict == "valid"
+    assert empty.answer == "The application ran for 8.0 s and no task ended in it."
+    assert empty.overview["overlap_ratio"].to_list() == [None]
+    assert empty.coverage["task_time_share"].to_list() == [None] * 4
+    for declared in tables.PROFILE_TABLES[1:]:
+        if declared is not tables.COVERAGE:
+            assert getattr(empty, declared.name).height == 0, declared.name
+    assert check_profile(empty, facts(made.small()))["holds"].all()
+
+
+def test_a_log_without_the_applications_start_says_so_and_counts_from_the_first_time_it_holds(facts: Make) -> None:
+    headless = b"".join(line for line in application().splitlines(keepends=True) if b"ApplicationStart" not in line)
+    found = build_profile(facts(headless))
+    row = found.overview.row(0, named=True)
+    assert (row["wall_time_s"], row["slot_use_share"], row["n_tasks"]) == (None, None, 6)
+    assert found.queries["start_s"].to_list() == pytest.approx([0.3, 0.3]), "the executor came first"
+    assert found.answer.startswith(
+        "The log does not hold the application's start; its 6 tasks worked 7.5 s in 4.0 s with a stage running; of 2"
+    )
+    assert "does not hold the application's start;" in found.reasons[0]
+    empty = b"".join(line for line in made.small().splitlines(keepends=True) if b"ApplicationStart" not in line)
+    answer = build_profile(facts(empty)).answer
+    assert answer == "The log does not hold the application's start, and no task ended in it."
+
+
+def test_slots_are_those_at_one_time_and_count_while_their_executor_was_there(facts: Make) -> None:
+    def executor(number: int, cores: int, from_ms: int, to_ms: int) -> list[dict[str, object]]:
+        name = str(number)
+        added, removed = made.executor_added(name, cores=cores), made.executor_removed(name)
+        return [added | {"Timestamp": from_ms}, removed | {"Timestamp": to_ms}]
+
+    events = [event for n in range(10) for event in executor(n, 4, 1000 + 800 * n, 1800 + 800 * n)]
+    work = [made.stage_submitted(), *tasks(0, *[1000] * 4), made.stage_completed()]
+    cpus = made.environment({"spark.task.cpus": "2"})
+    content = made.dump(made.log_start(), cpus, made.application_start(), *events, *work, made.application_end())
+    row = build_profile(facts(content)).overview.row(0, named=True)
+    assert row["n_task_slots"] == 2
+    assert row["slot_use_share"] == pytest.approx(4 / (2 * 8))
+
+
+def test_a_log_without_sql_books_all_time_outside_it() -> None:
+    content = read_event_logs(LOGS / "failing.zstd")
+    without = EventLogFacts(**{
+        name: getattr(content, name).with_columns(sql_id=pl.lit(None, pl.Int64))
+        if name == "stages" else getattr(content, name).clear() if name in ("sql_executions", "node_metrics")
+        else getattr(content, name)
+        for name in EventLogFacts.__dataclass_fields__
+    })  # fmt: skip
+    parts = dict(build_profile(without).coverage.select("part", "task_time_s").iter_rows())
+    assert parts[NO_SQL_PART] == pytest.approx(content.stage_tasks["task_duration_total_ms"].sum() / 1e3)
+    assert sum(parts.values()) == parts[NO_SQL_PART]
+
+
+def test_one_of_several_logs_is_profiled_as_if_it_were_alone_and_none_is_guessed(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(made.small())
+    (tmp_path / "b").write_bytes(application())
+    both, alone = read_event_logs(tmp_path), read_event_logs(tmp_path / "b")
+    one, other = build_profile(both, log_id=1), build_profile(alone)
+    for declared in tables.PROFILE_TABLES:
+        assert getattr(one, declared.name).equals(getattr(other, declared.name)), declared.name
+    assert build_profile(both, log_id=0).overview["n_tasks"].to_list() == [0]
+    with pytest.raises(InputError, match="a profile is of one"):
+        build_profile(both)
+
+
+def test_failures_are_counted_by_what_they_say(facts: Make) -> None:
+    ends = [{"Reason": "ExceptionFailure", "Class Name": "E", "Description": f"bad row\nat line {n}"} for n in range(3)]
+    failed = [made.task_end(0, 0, n, failed=True, end=end) for n, end in enumerate(ends)]
+    content = made.small(made.stage_submitted(), *failed, made.stage_completed(failure="stop"))
+    rows = build_profile(facts(content)).failure_counts.select("kind", "message", "n", "first_s").rows()
+    assert rows == [("task", "E: bad row", 3, 1.2), ("stage", "stop", 1, 5.0)]
+
+
+@pytest.mark.parametrize("name", ["tpch_sf0.1.zstd", "failing.zstd", "killed", "rolled", "small/three_queries"])
+def test_invariants_hold_on_every_sample(name: str) -> None:
+    facts = read_event_logs(LOGS / name)
+    result = build_profile(facts)
+    assert check_profile(result, facts)["holds"].all()
+    assert (result.verdict == "invalid") == (name == "killed")
+
+
+def test_a_broken_invariant_is_named(facts: Make) -> None:
+    content = facts(application())
+    wrong = content.stage_tasks.with_columns(n_failed=pl.col("n_failed") + 1)
+    with pytest.raises(BrokenInvariantError) as caught:
+        check_profile(build_profile(content), EventLogFacts(**{**content.__dict__, "stage_tasks": wrong}))
+    assert caught.value.facts["where"] == "tasks by outcome add up to all tasks"
+
+
+def spans(*pairs: tuple[float, float]) -> pl.DataFrame:
+    schema = {"start_s": pl.Float64, "end_s": pl.Float64}
+    return pl.DataFrame({"start_s": [a for a, _ in pairs], "end_s": [b for _, b in pairs]}, schema=schema)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "expected"),
+    [
+        ([], 0),
+        ([(1, 1)], 0),
+        ([(0, 2), (1, 3), (5, 6)], 4),
+        ([(0, 10), (2, 3)], 10),
+        ([(2, 3), (0, 10)], 10),
+        ([(0, 1), (1, 2)], 2),
+    ],
+)
+def test_the_union_of_intervals(pairs: list[tuple[float, float]], expected: float) -> None:
+    assert sum_covered_time(spans(*pairs)) == expected
+
+
+@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=12))
+def test_the_union_equals_a_count_of_covered_seconds(pairs: list[tuple[int, int]]) -> None:
+    intervals = [(start, start + length) for start, length in pairs]
+    expected = len({second for start, end in intervals for second in range(start, end)})
+    assert sum_covered_time(spans(*intervals)) == expected
+    assert sum_covered_time(spans(*reversed(intervals))) == expected

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import pytest
+
+from workbench.speedup import engines
+from workbench.speedup.attribution.executions import Execution, Node, Stage, fingerprint_inputs
+from workbench.speedup.attribution.time_pieces import (
+    IDLE,
+    OVERHEAD,
+    REMAINDER,
+    SPAN,
+    UNKNOWN,
+    split_wall_by_stage,
+    split_wall_time,
+)
+
+
+def node(
+    node_id: int,
+    name: str,
+    parents: tuple[int, ...] = (),
+    metrics: dict[int, dict[str, float]] | None = None,
+    arguments: str = "",
+) -> Node:
+    return Node(node_id, name, engines.classify_operator(name), parents, arguments, metrics or {})
+
+
+def stage(stage_id: int, start_s: float, end_s: float, task_s: float, run_s: float | None = None) -> Stage:
+    return Stage(stage_id, 0, start_s, end_s, task_s, task_s if run_s is None else run_s, 2, 0)
+
+
+def execution(nodes: list[Node], stages: list[Stage], end_s: float = 10.0) -> Execution:
+    by_id = {one.node_id: one for one in nodes}
+    return Execution(0, 0, "q", 1, "succeeded", 0.0, end_s, by_id, tuple(stages))
+
+
+def by_operator(one: Execution) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for piece in split_wall_time(one):
+        name = piece.term or "+".join(sorted(one.nodes[i].name for i in piece.node_ids))
+        found[name] = found.get(name, 0.0) + piece.wall_s
+    return found
+
+
+def test_stages_that_overlap_share_an_instant_by_the_slots_they_took() -> None:
+    one, two = stage(0, 0, 4, task_s=6), stage(1, 2, 6, task_s=2)
+    walls, idle_s = split_wall_by_stage(execution([], [one, two]))
+    # Between 2 and 4 both run, with 1.5 and 0.5 tasks at a time.
+    assert walls[one] == pytest.approx(2 + 2 * 0.75)
+    assert walls[two] == pytest.approx(2 * 0.25 + 2)
+    assert idle_s == pytest.approx(4)
+
+
+def test_five_stages_that_run_side_by_side_count_once() -> None:
+    stages = [stage(i, 0, 12.1, task_s=12.1) for i in range(5)]
+    walls, idle_s = split_wall_by_stage(execution([], stages, end_s=12.1))
+    assert sum(walls.values()) == pytest.approx(12.1)
+    assert idle_s == pytest.approx(0)
+
+
+def test_tasks_outside_the_execution_are_cut_off() -> None:
+    walls, idle_s = split_wall_by_stage(execution([], [stage(0, -5, 20, task_s=25)]))
+    assert sum(walls.values()) == pytest.approx(10)
+    assert idle_s == 0
+
+
+def test_a_span_gives_its_own_part_without_scan_and_inner_span() -> None:
+    nodes = [
+        node(0, "HashAggregate", (), {0: {"time in aggregation build": 6.0}}),
+        node(1, "HashAggregate", (0,), {0: {"time in aggregation build": 5.0}}),
+        node(2, "Filter", (1,), {0: {"number of output rows": 10}}),
+        node(3, "Scan parquet ", (2,), {0: {"scan time": 2.0}}),
+    ]
+    found = split_wall_time(execution(nodes, [stage(0, 0, 10, task_s=10, run_s=8)]))
+    spans = {piece.node_ids: piece.task_s for piece in found if piece.basis == SPAN}
+    assert spans == {(1, 2): pytest.approx(3.0 * 8 / 6), (0,): pytest.approx(1.0 * 8 / 6)}
+    assert {piece.term for piece in found if piece.term} == {IDLE, OVERHEAD}
+    # 8 s ran, 6 s are told: what nothing tells is spread over what is.
+    assert sum(piece.task_s for piece in found) == pytest.approx(10)
+    assert sum(piece.wall_s for piece in found) == pytest.approx(10)
+
+
+def test_the_remainder_is_shared_by_fused_operators_and_the_exchange_that_writes() -> None:
+    nodes = [
+        node(0, "Exchange", (), {0: {"shuffle write time": 1.0, "shuffle records written": 5}}),
+        node(1, "WholeStageCodegen (1)", (), {0: {"duration": 9.0}}),
+        node(2, "Project", (0,)),
+        node(3, "Filter", (2,), {0: {"number of output rows": 5}}),
+        node(4, "Scan parquet ", (3,), {0: {"scan time": 2.0}}),
+    ]
+    found = split_wall_time(execution(nodes, [stage(0, 0, 10, task_s=10)]))
+    rest = [piece for piece in found if piece.basis == REMAINDER]
+    assert [set(piece.node_ids) for piece in rest] == [{0, 2, 3}]
+    assert rest[0].task_s == pytest.approx(7)
+
+
+def test_metrics_beyond_the_run_time_are_scaled_to_it() -> None:
+    nodes = [
+        node(0, "CometSort", (), {0: {"total time (in ms) spent in this operator": 9.0}}),
+        node(1, "CometSortMergeJoin", (0,), {0: {"Total time for joining": 27.0}}),
+    ]
+    found = by_operator(execution(nodes, [stage(0, 0, 10, task_s=12)]))
+    assert found["CometSort"] == pytest.approx(2.5)
+    assert found["CometSortMergeJoin"] == pytest.approx(7.5)
+
+
+def test_an_exchange_writes_in_one_stage_and_is_read_in_another() -> None:
+    nodes = [
+        node(0, "HashAggregate", (), {1: {"number of output rows": 1}}),
+        node(
+            1,
+            "Exchange",
+            (0,),
+            {
+                0: {"shuffle write time": 1.0, "shuffle records written": 4},
+                1: {"fetch wait time": 2.0, "records read": 4},
+            },
+        ),
+        node(2, "Scan parquet ", (1,), {0: {"scan time": 3.0}}),
+    ]
+    found = split_wall_time(execution(nodes, [stage(0, 0, 4, task_s=4), stage(1, 5, 9, task_s=4)]))
+    told = {(piece.stage_id, piece.node_ids): piece.task_s for piece in found if piece.term is None}
+    assert told[1, (1,)] == pytest.approx(2.0)
+    assert told[1, (0,)] == pytest.approx(2.0)
+    assert told[0, (2,)] == pytest.approx(3.0)
+
+
+def test_a_stage_that_no_operator_tells_of_is_unattributed_and_not_lost() -> None:
+    found = by_operator(execution([], [stage(0, 0, 6, task_s=6, run_s=3)]))
+    assert found == {IDLE: pytest.approx(4), UNKNOWN: pytest.approx(3), OVERHEAD: pytest.approx(3)}
+
+
+def test_a_stage_whose_tasks_took_nothing_is_overhead() -> None:
+    found = by_operator(execution([], [stage(0, 0, 2, task_s=0)]))
+    assert sum(found.values()) == pytest.approx(10)
+
+
+def test_the_fingerprint_is_that_of_tables_and_columns_whatever_the_engine_and_the_folder() -> None:
+    text = "FileScan parquet [a#{}] Format: X, Location: InMemoryFileIndex(1 paths)[file:{}/t.parquet], ReadSchema: {}"
+    plain = execution([node(0, "Scan parquet ", (), {}, text.format(1, "/x", "struct<a:int>"))], [])
+    comet = execution([node(7, "CometScan parquet ", (), {}, text.format(9, "/y/z", "struct<a:int>"))], [])
+    other = execution([node(0, "Scan parquet ", (), {}, text.format(1, "/x", "struct<b:int>"))], [])
+    assert fingerprint_inputs(plain) == fingerprint_inputs(comet) != fingerprint_inputs(other)
+    assert fingerprint_inputs(execution([], [])) is None
+
+
+def test_a_path_that_spark_has_cut_leaves_the_columns_and_no_numbers_of_the_run() -> None:
+    cut = (
+        "FileScan parquet [a#1] Location: InMemoryFileIndex(1 paths)[file:{}/of_so..., PartitionFilters: "
+        "[isnotnull(k#{}), (k#{} = 1)], PushedFilters: [], ReadSchema: struct<a:int> RuntimeFilters: [k#{}]"
+    )
+    first, second = (
+        execution([node(0, "Scan parquet ", (), {}, cut.format(folder, number, number, number))], [])
+        for folder, number in (("/x", 8), ("/y", 94))
+    )
+    assert fingerprint_inputs(first) == fingerprint_inputs(second)

@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import polars as pl
+import pytest
+
+from tests.fakes.planted import BASELINE, CANDIDATE, RICH, planted
+from workbench.core.errors import ConfigError, InputError
+from workbench.speedup.attribution.measured_times import Measured
+from workbench.speedup.calibration.factor_model import FactorModel
+from workbench.speedup.calibration.pair_calibration import calibrate_pair
+from workbench.speedup.calibration.prediction import predict_by_term, predict_queries
+from workbench.speedup.fleet.qualification import QualificationTerms, classify_recommendation, qualify_applications
+from workbench.speedup.summary import list_fleet_next_steps
+from workbench.speedup.tables import APPLICATIONS_MEASURED
+
+
+@pytest.fixture(scope="module")
+def model() -> FactorModel:
+    return calibrate_pair(planted(RICH, 1), BASELINE, CANDIDATE, engines=("spark", "comet")).model
+
+
+@pytest.fixture(scope="module")
+def logs() -> Measured:
+    return planted(RICH, 2).select_label(BASELINE)
+
+
+def application(log: str, **facts: Any) -> dict[str, Any]:
+    row = dict.fromkeys(APPLICATIONS_MEASURED.schema()) | {
+        "log": log,
+        "app_id": log,
+        "app_name": f"app {log}",
+        "engine": "spark",
+        "wall_s": 100.0,
+        "sql_wall_s": 60.0,
+        "outside_sql_s": 10.0,
+        "streaming_s": 0.0,
+        "n_queries": 44,
+        "n_failed": 0,
+        "status": "complete",
+    }
+    return row | facts
+
+
+def frame(*rows: dict[str, Any]) -> pl.DataFrame:
+    return APPLICATIONS_MEASURED.frame(rows)
+
+
+def test_time_outside_sql_stays_as_it_is(model: FactorModel, logs: Measured) -> None:
+    session = f"{BASELINE}-0"
+    took_s = float(logs.executions.filter(pl.col("session") == session)["wall_s"].sum())
+    slow = qualify_applications(
+        model, frame(application(session, wall_s=took_s * 2, sql_wall_s=took_s)), logs
+    ).applications
+    fast = qualify_applications(model, frame(application(session, wall_s=took_s, sql_wall_s=took_s)), logs).applications
+    assert slow["predicted_s"][0] == pytest.approx(fast["predicted_s"][0] + took_s)
+    assert 1 < slow["ratio"][0] < fast["ratio"][0]
+    for table in (slow, fast):
+        row = table.row(0, named=True)
+        assert row["predicted_low_s"] < row["predicted_s"] < row["predicted_high_s"]
+        assert row["ratio_low"] < row["ratio"] < row["ratio_high"]
+        assert row["saved_s"] == pytest.approx(row["baseline_s"] - row["predicted_s"])
+
+
+def test_predictions_are_those_of_the_planted_factors(model: FactorModel, logs: Measured) -> None:
+    truth = calibrate_pair(planted(RICH, 1), BASELINE, CANDIDATE).pairs
+    found = predict_queries(model, logs).group_by("query").agg(pl.col("ratio").mean())
+    joined = found.join(truth.select("query", actual="ratio"), on="query")
+    assert joined.height == RICH.n_queries
+    assert ((joined["ratio"] / joined["actual"]).log().abs().mean() or 1) < 0.10  # type: ignore[operator]
+
+
+def test_queries_that_ran_side_by_side_count_by_the_clock(model: FactorModel, logs: Measured) -> None:
+    session = f"{BASELINE}-0"
+    took_s = float(logs.executions.filter(pl.col("session") == session)["wall_s"].sum())
+    one = qualify_applications(model, frame(application(session, wall_s=took_s, sql_wall_s=took_s)), logs).applications
+    half = qualify_applications(
+        model, frame(application(session, wall_s=took_s / 2, sql_wall_s=took_s / 2)), logs
+    ).applications
+    assert half["ratio"][0] == pytest.approx(one["ratio"][0])
+
+
+def test_what_cannot_be_judged_says_why(model: FactorModel, logs: Measured) -> None:
+    table = qualify_applications(
+        model,
+        frame(
+            application("a", status="unreadable", reason="an empty file"),
+            application("b", engine="rapids"),
+            application("c"),
+            application("d", wall_s=None),
+            application(f"{BASELINE}-1", status="incomplete", reason="the log is cut"),
+        ),
+        logs,
+    ).applications
+    reasons = dict(table.select("log", "reason").iter_rows())
+    classes = dict(table.select("log", "recommendation").iter_rows())
+    assert reasons["a"] == "an empty file"
+    assert reasons["b"] == "it ran on rapids, but the factors are for spark"
+    assert "no SQL" in reasons["c"]
+    assert "duration" in reasons["d"]
+    assert [classes[name] for name in "abcd"] == ["not judged"] * 4
+    assert classes[f"{BASELINE}-1"] != "not judged"
+    assert "cut" in reasons[f"{BASELINE}-1"]
+    assert table.filter(pl.col("recommendation") == "not judged")["predicted_s"].null_count() == 4
+
+
+def test_one_large_run_among_those_of_a_call_site_moves_no_ratio(model: FactorModel, logs: Measured) -> None:
+    by_work = model.model_copy(update={"time_weight": 0.6})
+    first = logs.executions.filter(pl.col("number") == pl.col("number").min())
+    times = {"sql_id": pl.col("sql_id") + 1000, "wall_s": pl.col("wall_s") * 10}
+    large = logs.pieces.join(first, on=["session", "sql_id"], how="semi").with_columns(**times)
+    large = large.with_columns(work=pl.col("work").list.eval(pl.element() * 10))
+    every = Measured(pl.concat([logs.executions, first.with_columns(**times)]), pl.concat([logs.pieces, large]))
+    joined = predict_queries(by_work, every).join(predict_queries(by_work, logs), on=["session", "query"])
+    assert joined["n_executions"].to_list() == [3] * joined.height
+    assert ((joined["ratio"] / joined["ratio_right"]).log().abs() < 0.05).all()
+
+
+@pytest.mark.parametrize(("slower", "told"), [(1.0, False), (16.0, True), (1 / 16, True)])
+def test_a_log_of_a_much_faster_or_slower_machine_is_told(
+    model: FactorModel, logs: Measured, slower: float, told: bool
+) -> None:
+    session, wall_s = f"{BASELINE}-0", pl.col("wall_s") * slower
+    other = Measured(logs.executions.with_columns(wall_s), logs.pieces.with_columns(wall_s))
+    took_s = float(other.executions.filter(pl.col("session") == session)["wall_s"].sum())
+    row = qualify_applications(model, frame(application(session, wall_s=took_s, sql_wall_s=took_s)), other).applications
+    found = re.search(r"a row took ([\d.]+) times as long", row["reason"][0] or "")
+    assert (found is not None) == told
+    if found:
+        assert float(found[1]) == pytest.approx(slower, rel=0.1)
+
+
+def test_cost_follows_time_and_prices(model: FactorModel, logs: Measured) -> None:
+    row = qualify_applications(
+        model,
+        frame(application(f"{BASELINE}-0")),
+        logs,
+        QualificationTerms(baseline_price_per_h=36.0, candidate_price_per_h=72.0),
+    ).applications.row(0, named=True)
+    assert row["baseline_cost"] == pytest.approx(1.0)
+    assert row["predicted_cost"] == pytest.approx(row["predicted_s"] / 50)
+    assert row["saved_cost"] == pytest.approx(1.0 - row["predicted_s"] / 50)
+    assert row["saved_cost_low"] < row["saved_cost"] < row["saved_cost_high"]
+
+
+def test_what_if_changes_one_operator(model: FactorModel, logs: Measured) -> None:
+    before = predict_by_term(model, logs).filter(pl.col("operator") == "Exchange")
+    after = predict_by_term(model, logs, overrides={"Exchange": float(before["factor"][0]) * 2})
+    changed = after.filter(pl.col("operator") == "Exchange")
+    assert changed["predicted_s"].sum() == pytest.approx(before["predicted_s"].sum() / 2)
+    others = pl.col("operator") != "Exchange"
+    assert after.filter(others)["predicted_s"].sum() == pytest.approx(
+        predict_by_term(model, logs).filter(others)["predicted_s"].sum()
+    )
+
+
+@pytest.mark.parametrize("factor", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_factor_set_by_hand_must_be_one(model: FactorModel, logs: Measured, factor: float) -> None:
+    with pytest.raises(InputError, match="not a factor"):
+        predict_queries(model, logs, overrides={"Exchange": factor})
+
+
+def test_an_unknown_operator_gets_the_nearest_name(model: FactorModel, logs: Measured) -> None:
+    with pytest.raises(InputError) as caught:
+        predict_queries(model, logs, overrides={"HashAgregate": 2.0})
+    assert caught.value.facts["allowed"][0] == "HashAggregate"
+
+
+@pytest.mark.parametrize("terms", [{"least_ratio": 0.5}, {"baseline_price_per_h": 1.0}, {"least_ratio": float("nan")}])
+def test_terms_are_checked(terms: dict[str, float]) -> None:
+    with pytest.raises(ConfigError):
+        QualificationTerms(**terms)
+
+
+def test_an_operator_without_a_factor_widens_the_interval_and_is_named(model: FactorModel, logs: Measured) -> None:
+    strange = logs.pieces.with_columns(
+        operators=pl.when(pl.col("operators").list.first() == "Sort")
+        .then(pl.lit(["Window"]))
+        .otherwise(pl.col("operators"))
+    )
+    plain, odd = predict_queries(model, logs), predict_queries(model, Measured(logs.executions, strange))
+    joined = odd.join(plain, on=["session", "query"], suffix="_plain").filter(pl.col("unknown_share") > 0.2)
+    assert joined.height
+    assert joined["unknown_operators"].to_list() == [["Window"]] * joined.height
+    width = joined["predicted_high_s"] / joined["predicted_low_s"]
+    assert (width > joined["predicted_high_s_plain"] / joined["predicted_low_s_plain"]).all()
+
+
+@pytest.mark.parametrize(
+    ("candidate_engine", "step"),
+    [
+        ("", "Window has no factor yet ({} queries): record a query that uses it, `workbench speedup record`."),
+        ("comet", "Nonsense is not accelerated ({} queries): ask for its support first."),
+    ],
+)
+def test_the_next_step_asks_for_what_is_unsupported_and_records_what_is_unknown(
+    model: FactorModel, logs: Measured, candidate_engine: str, step: str
+) -> None:
+    renamed = pl.when(pl.col("operators").list.first() == "Sort").then(pl.lit([step.split()[0]]))
+    strange = Measured(logs.executions, logs.pieces.with_columns(operators=renamed.otherwise(pl.col("operators"))))
+    named = model.model_copy(update={"candidate_engine": candidate_engine})
+    found = qualify_applications(named, frame(application(f"{BASELINE}-0")), strange)
+    assert step.format(found.operators_at_stake["n_queries"][0]) in list_fleet_next_steps(found, ())
+
+
+def test_classes() -> None:
+    assert classify_recommendation(0.97, 0.9, 1.3) == "slower"
+    assert classify_recommendation(0.99, 0.9, 1.3) == "little gain"

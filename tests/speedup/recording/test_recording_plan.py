@@ -1,0 +1,61 @@
+"""Sides as options spell them, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from workbench.core.errors import ConfigError
+from workbench.spark.engine_jars import COMET, class_path_settings
+from workbench.speedup.recording import recording_plan
+
+
+def test_engines_are_sides_under_their_own_names() -> None:
+    spark, comet = recording_plan.parse_sides(["spark", "comet"], [], [])
+    assert (spark.label, spark.settings, spark.artifact) == ("spark", {}, None)
+    assert comet.settings["spark.plugins"] == "org.apache.spark.CometPlugin"
+    assert comet.artifact == COMET
+
+
+def test_a_label_frees_the_name_and_sides_add_settings_of_their_own() -> None:
+    found = recording_plan.parse_sides(
+        ["spark"], ["base"], ["small:comet,spark.memory.offHeap.size=1g,spark.x=a,b", "same"]
+    )
+    assert [(side.label, side.engine) for side in found] == [("base", "spark"), ("small", "comet"), ("same", "spark")]
+    assert found[1].settings["spark.memory.offHeap.size"] == "1g"
+    assert found[1].settings["spark.x"] == "a,b"
+
+
+@pytest.mark.parametrize(
+    ("given", "labels", "spelled", "what"),
+    [
+        ([], [], [], "nothing to record"),
+        (["gpu"], [], [], "unknown engine"),
+        (["spark", "spark"], [], [], "two sides with the same label"),
+        (["spark"], [], ["SPARK:comet"], "two sides with the same label"),
+        (["spark", "comet"], ["a"], [], "one label for each engine"),
+        ([], [], ["../a"], "not a label"),
+        ([], [], ["a b"], "not a label"),
+        ([], [], [""], "not a label"),
+        ([], [], ["a,spark.sql.x"], "not a label"),
+        ([], [], ["a,sql.x=1"], "not a Spark setting"),
+        ([], [], ["a,spark.eventLog.dir=/x"], "the recorder sets this itself"),
+        ([], [], ["a,spark.master=yarn"], "the recorder sets this itself"),
+    ],
+)
+def test_sides_that_cannot_be_are_refused(given: list[str], labels: list[str], spelled: list[str], what: str) -> None:
+    with pytest.raises(ConfigError, match=what):
+        recording_plan.parse_sides(given, labels, spelled)
+
+
+@pytest.mark.parametrize("pair", ["spark.x", "x=1", "spark.=1", "=1", "spark.a b=1"])
+def test_a_setting_is_a_key_of_spark_and_a_value(pair: str) -> None:
+    with pytest.raises(ConfigError, match="not a Spark setting"):
+        recording_plan.parse_settings([pair])
+
+
+def test_the_jar_is_on_the_class_paths_from_the_start() -> None:
+    found = class_path_settings(Path("/data/jars/comet.jar"))
+    assert found["spark.jars"] == found["spark.driver.extraClassPath"] == "/data/jars/comet.jar"
+    assert found["spark.executor.extraClassPath"] == "/data/jars/comet.jar:comet.jar"

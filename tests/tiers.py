@@ -1,0 +1,125 @@
+"""Tiers of the suite: what `make test` leaves to `make test-all`, and which area a test belongs to.
+
+A promise is proven once in `make test` and in full breadth in `make test-all`; `tests/README.md` says which promise is
+proven where. The breadth is what EXHAUSTIVE lists, by paths below `tests/` or their beginnings, with the test that
+shows the same promise in `make test`; and what carries the marker `exhaustive`.
+
+python -m tests.tiers AREA...        arguments of pytest for some areas with the floor, as `make test-area` takes them
+python -m tests.tiers --stale FILE   areas that are not known to pass as they are, by the file that `.ci/run` keeps
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+# "most": what `make test` runs; "all": everything.
+TIER = os.environ.get("WORKBENCH_TESTS", "all")
+AREAS = ("eventlog", "speedup", "lore", "sizing", "indicators", "scaletest", "capacity")
+FLOOR = "floor"
+# Tiers that stand for breadth or for other people's systems, wherever they are.
+EXHAUSTIVE_MARKERS = ("peer", "ml", "env", "slow")
+
+EXHAUSTIVE: dict[str, str] = {
+    "lore/test_matrix.py": "all queries of the matrix on both lines of Spark; six of them in lore/test_matrix_quick.py",
+    "lore/test_failing_and_bisect.py": "every kind of failure and of search; one in lore/test_failing_quick.py",
+    "lore/test_local_cluster.py": "a master of several processes; local[2] everywhere else",
+    "lore/test_guide.py": "all code of the guide; its ten minutes in test_guides.py",
+    "browser/test_jupyterlab_panel.py": "the panel in JupyterLab; its parts without a browser in tests/live",
+    "test_guides.py::test_the_commands_of_a_page_do_what_it_says[all": "whole pages; their ten minutes otherwise",
+    "fuzz/test_": "drawn inputs; what they found once is in fuzz/test_found.py",
+    "scaletest/local_cluster/test_kai": "the KAI scheduler",
+    "scaletest/scenario/test_on_kai.py": "the KAI scheduler",
+    "scaletest/simulated_runai/test_with_kai.py": "the KAI scheduler",
+    "scaletest/simulated_runai/test_restart.py": "a controller killed at many moments",
+}
+# Of these patterns the ones that are needed in `make test` all the same.
+KEPT = ("fuzz/test_found.py",)
+
+
+def is_exhaustive(node_id: str, markers: set[str]) -> bool:
+    """Is a test left to `make test-all`? `node_id` as pytest says it, below `tests/` or not.
+
+    Examples
+    --------
+    >>> is_exhaustive("tests/lore/test_matrix.py::test_rows", set())
+    True
+    >>> is_exhaustive("tests/fuzz/test_found.py::test_a", set())
+    False
+    """
+    if markers & {"exhaustive", *EXHAUSTIVE_MARKERS}:
+        return True
+    place = node_id.removeprefix("tests/")
+    return place.startswith(tuple(EXHAUSTIVE)) and not place.startswith(KEPT)
+
+
+def area_of(path: str | Path) -> str:
+    """The area of a test file or of a module with doctests; what is of no area is of the floor.
+
+    Examples
+    --------
+    >>> area_of("tests/sizing/load/test_sweep_plan.py"), area_of("workbench/core/locks.py")
+    ('sizing', 'floor')
+    """
+    parts = Path(path).parts
+    return parts[1] if len(parts) > 2 and parts[1] in AREAS else FLOOR
+
+
+def list_area_paths(areas: list[str]) -> list[str]:
+    """Arguments of pytest for the tests and doctests of some areas and of the floor."""
+    if wrong := [name for name in areas if name not in (*AREAS, FLOOR)]:
+        raise SystemExit(f"no such area: {', '.join(wrong)}; there are {', '.join((*AREAS, FLOOR))}")
+    others = [name for name in AREAS if name not in areas]
+    return ["tests", "workbench", *(f"--ignore={top}/{name}" for name in others for top in ("tests", "workbench"))]
+
+
+def hash_areas() -> dict[str, str]:
+    """A hash for each area over what its tests depend on: its code and tests, the floor's, its notebook, the lock."""
+    listed = subprocess.run(["git", "ls-files", "-s"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    lines = sorted(listed.splitlines())
+    of_area: dict[str, list[str]] = {name: [] for name in (*AREAS, FLOOR)}
+    for line in lines:
+        path = line.partition("\t")[2]
+        if path.startswith(("workbench/", "tests/")):
+            of_area[area_of(path)].append(line)
+        elif path.startswith(("notebooks/", "data/", "docs/guide/", "requirements.lock", "pyproject.toml")):
+            of_area[FLOOR].append(line)
+    # eventlog is an area that others import.
+    shared = of_area[FLOOR] + of_area["eventlog"]
+    return {name: hashlib.sha256("\n".join(shared + own).encode()).hexdigest() for name, own in of_area.items()}
+
+
+class GreenCache:
+    """Areas whose whole suite passed, by hash; a file in the user's cache, beside the control plane's programs."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self.green = set(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            self.green = set()
+
+    def list_stale_areas(self) -> list[str]:
+        """Areas that are not known to pass as they are."""
+        return [name for name, found in hash_areas().items() if f"{name} {found}" not in self.green]
+
+    def add(self, areas: list[str]) -> None:
+        """Note that these passed."""
+        hashes = hash_areas()
+        self.green |= {f"{name} {hashes[name]}" for name in areas}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        part = self.path.with_name(f".{self.path.name}.part")
+        part.write_text(json.dumps(sorted(self.green), indent=0), encoding="utf-8")
+        part.replace(self.path)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--stale"]:
+        print(" ".join(GreenCache(Path(sys.argv[2])).list_stale_areas()))
+    else:
+        print("\n".join(list_area_paths(sys.argv[1:])))

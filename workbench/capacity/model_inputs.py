@@ -1,0 +1,217 @@
+"""Model of a plan built from runs and settings, and the source of every input."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from workbench.capacity.config import PlanConfig
+from workbench.capacity.inputs import (
+    InputRun,
+    Jobs,
+    ScalingLaw,
+    Scheduler,
+    Service,
+    Stack,
+    load_jobs,
+    load_scheduler,
+    load_service,
+    load_stack,
+)
+from workbench.capacity.model import JobLoad, Model, ServiceLoad
+from workbench.capacity.quantity import Quantity, build_spread
+from workbench.capacity.tables import SOURCES
+from workbench.core.formats import format_number
+
+JOBS_FACTOR, USERS_FACTOR = "jobs of the day", "users of the day"
+
+
+@dataclass(frozen=True)
+class PlanInputs:
+    """Results of the input runs; null for a run that was left out."""
+
+    jobs: Jobs | None
+    service: Service | None
+    stack: Stack | None
+    scheduler: Scheduler | None
+
+    @property
+    def opened(self) -> list[InputRun]:
+        """The input runs."""
+        return [one.opened for one in (self.jobs, self.service, self.stack, self.scheduler) if one is not None]
+
+
+def load_inputs(config: PlanConfig) -> PlanInputs:
+    """Open the runs that the settings name.
+
+    Raises
+    ------
+    InputError, ConfigError
+        A run cannot be used; see `open_input_run`.
+    """
+    accept = config.accept_invalid
+    return PlanInputs(
+        load_jobs(config.speedup, accept_invalid=accept) if config.speedup else None,
+        load_service(config.sizing, accept_invalid=accept) if config.sizing else None,
+        load_stack(config.indicators, accept_invalid=accept) if config.indicators else None,
+        load_scheduler(config.scaletest, config.scaletest_side, accept_invalid=accept) if config.scaletest else None,
+    )
+
+
+def build_model(config: PlanConfig, found: PlanInputs) -> Model:
+    """The model of a plan.
+
+    Raises
+    ------
+    InputError, ConfigError
+        A job class matches no application, or is invalid.
+    """
+    return Model(
+        _build_works(config, found.jobs) if found.jobs is not None else (),
+        _build_serving(config, found.service) if found.service is not None else None,
+        found.stack.ratio if found.stack is not None else None,
+        build_spread(JOBS_FACTOR, config.jobs_spread),
+        build_spread(USERS_FACTOR, config.users_spread),
+        utilisation=config.utilisation,
+        node_gpus=config.gpus_per_node,
+        spanning=config.spanning,
+        node_price_per_h=config.node_price_per_h,
+        jobs_within_s=config.jobs_arrive_within_s,
+        replicas_within_s=config.replicas_start_within_s,
+    )
+
+
+def _build_works(config: PlanConfig, jobs: Jobs) -> tuple[JobLoad, ...]:
+    classes = config.job_classes
+    return tuple(
+        JobLoad(one.name, np.array(one.per_hour, dtype=np.float64), duration, one.gpus, one.pods, one.stack_share)
+        for one, duration in zip(classes, jobs.build_durations(classes), strict=True)
+    )
+
+
+def _build_serving(config: PlanConfig, service: Service) -> ServiceLoad:
+    gpus = config.gpus_per_replica or service.test_gpus
+    load = np.array(config.users_by_hour, dtype=np.float64)
+    law = service.law
+    share = gpus / service.test_gpus if law is None else law.scale_factor(gpus) / law.scale_factor(service.test_gpus)
+    return ServiceLoad(
+        load,
+        service.carried.scale_by(share),
+        gpus,
+        config.least_replicas,
+        config.pods_per_replica,
+        config.service_stack_share,
+        None if law is None else _cumulate_replica_capacity(law, gpus),
+    )
+
+
+def _cumulate_replica_capacity(law: ScalingLaw, gpus: int) -> tuple[float, ...]:
+    """Capacity of 1, 2, … replicas relative to one, up to the largest count of the law.
+
+    It never decreases: replicas that would reduce it could stay idle.
+    """
+    alone = law.scale_factor(gpus)
+    together = [law.scale_factor(count) / alone for count in range(gpus, law.most + 1, gpus)]
+    return tuple(itertools.accumulate(together, max))
+
+
+def build_sources(model: Model, config: PlanConfig, found: PlanInputs) -> pl.DataFrame:
+    """Table SOURCES."""
+    rows: list[dict[str, Any]] = []
+    if found.jobs is not None:
+        rows += _build_duration_rows(model, config, found.jobs)
+    if found.service is not None and model.serving is not None:
+        rows.append(
+            _build_source_row(
+                model.serving.per_replica, found.service.opened, _format_service_note(model.serving, found.service)
+            )
+        )
+    if found.stack is not None:
+        rows.append(_build_source_row(found.stack.ratio, found.stack.opened, format_stack_use(model, found.stack)))
+    if found.scheduler is not None:
+        rows.append(_build_rate_row(found.scheduler))
+    names = {one.name for one in model.quantities}
+    own = [one for one in (model.jobs_factor, model.users_factor) if one.name in names and not one.is_point]
+    rows += [_build_source_row(one, None, "setting: 9 of 10 days are within this factor of the profile") for one in own]
+    return SOURCES.frame(rows)
+
+
+def _build_duration_rows(model: Model, config: PlanConfig, jobs: Jobs) -> list[dict[str, Any]]:
+    """One row for each duration, with all classes that have it."""
+    rows: dict[str, dict[str, Any]] = {}
+    for one, work in zip(config.job_classes, model.works, strict=True):
+        size = f"{format_count(work.gpus, 'GPU')} and {format_count(work.pods, 'pod')} per job of {work.name}"
+        if work.duration.name in rows:
+            rows[work.duration.name]["note"] += f"; {size}"
+            continue
+        count = jobs.select_class(one).height
+        note = f"the mean of {format_count(count, 'application')} that match {one.applications}; {size}"
+        rows[work.duration.name] = _build_source_row(work.duration, jobs.opened, note)
+    return list(rows.values())
+
+
+def _build_source_row(one: Quantity, opened: InputRun | None, note: str) -> dict[str, Any]:
+    level = None if one.is_point else one.level
+    ends = {"low": None if one.is_point else one.low, "high": None if one.is_point else one.high, "level": level}
+    origin = _describe_origin(opened)
+    note = f"{note}; fixed: it has no interval" if one.is_point else note
+    note = (
+        f"{note}; its {one.mirrored} end is not known and assumed as far from the value as the other"
+        if one.mirrored
+        else note
+    )
+    return {"input": one.name, "value": one.value, **ends, "unit": one.unit, **origin, "note": note}
+
+
+def _describe_origin(opened: InputRun | None) -> dict[str, str]:
+    if opened is None:
+        return {"area": "parameter", "run": "–", "verdict": "–"}
+    return {"area": opened.run.area, "run": opened.run.run_id, "verdict": opened.verdict}
+
+
+def format_count(count: float, unit: str) -> str:
+    """A count with its unit in singular or plural.
+
+    Examples
+    --------
+    >>> format_count(1, "GPU"), format_count(1200, "pod")
+    ('1 GPU', '1,200 pods')
+    """
+    return f"{format_number(int(count))} {unit}{'' if count == 1 else 's'}"
+
+
+def _format_service_note(serving: ServiceLoad, service: Service) -> str:
+    note = f"{format_count(serving.gpus, 'GPU')} per replica, within {service.target}"
+    if serving.gpus != service.test_gpus:
+        how = "linear scaling assumed" if service.law is None else f"scaled by {service.law.name}"
+        note += f"; measured on {format_count(service.test_gpus, 'GPU')}, {how}"
+    return f"{note}; the service was simulated" if service.simulated else note
+
+
+def format_stack_use(model: Model, stack: Stack) -> str:
+    """The times that the stack's ratio applies to, as text."""
+    parts = [f"{work.stack_share:.0%} of the time of {work.name}" for work in model.works if work.stack_share]
+    if model.serving is not None and model.serving.stack_share:
+        parts.append(f"{model.serving.stack_share:.0%} of a request's time")
+    effect = f"applies to {' and '.join(parts)}" if parts else "applies to nothing: no share is set"
+    measured = f"{stack.name} over {stack.baseline}, measured on {', '.join(stack.metrics)}"
+    return f"{measured}; {effect}" + ("; predicted from other stacks" if stack.predicted else "")
+
+
+def _build_rate_row(one: Scheduler) -> dict[str, Any]:
+    high = "never reached" if one.high_per_s is None else format_number(one.high_per_s)
+    nodes = "; simulated nodes" if one.simulated_nodes else ""
+    return {
+        "input": "sustainable rate",
+        "value": one.low_per_s,
+        "low": None,
+        "high": None,
+        "level": None,
+        "unit": "pods/s",
+        **_describe_origin(one.opened),
+        "note": f"{one.side}: the lower end is the limit (not drawn); upper end {high}{nodes}",
+    }

@@ -1,0 +1,319 @@
+"""Rows of a chart: select and check columns, downsample large tables, word the notes."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from workbench.core.errors import InputError
+from workbench.core.formats import NULL, format_number
+
+if TYPE_CHECKING:
+    import polars as pl
+
+MAX_CHART_ROWS = 5_000
+"""No chart of this project carries more rows than this: beyond it pages turn slow and marks hide one another."""
+
+MAX_POSITIONS = 2_000
+
+
+def downsample_ecdf(values: pl.Series, *, positions: int = MAX_POSITIONS) -> pl.DataFrame:
+    """The steps of the empirical distribution function, thinned to at most `positions` of them.
+
+    Every kept step is exact; first, last and the outermost steps always stay, since tails are what is read.
+
+    Parameters
+    ----------
+    values
+        Observations; nulls are left out.
+    positions
+        Most steps to keep, at least 10.
+
+    Returns
+    -------
+    pl.DataFrame
+        `value` (ascending, one row per kept distinct value), `share` of all observations at or below it, in (0, 1].
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> downsample_ecdf(pl.Series([3.0, 1.0, 1.0, 2.0])).rows()
+    [(1.0, 0.5), (2.0, 0.75), (3.0, 1.0)]
+    """
+    import polars as pl
+
+    known = values.drop_nulls().cast(pl.Float64)
+    steps = (
+        pl.DataFrame({"value": known})
+        .group_by("value")
+        .len()
+        .sort("value")
+        .select("value", share=pl.col("len").cum_sum() / max(1, known.len()))
+    )
+    if steps.height <= positions:
+        return steps
+    tail = positions // 10
+    inner = positions - 2 * tail
+    last = steps.height - 1
+    even = {tail + round(index * (last - 2 * tail) / (inner - 1)) for index in range(inner)}
+    kept = sorted(set(range(tail)) | even | set(range(last - tail + 1, last + 1)))
+    return steps[kept]
+
+
+def merge_intervals(
+    frame: pl.DataFrame, start: str, end: str, by: list[str], *, limit: int
+) -> tuple[pl.DataFrame, str]:
+    """Intervals of one lane and colour that touch, merged until at most `limit` are left.
+
+    Parameters
+    ----------
+    frame
+        One row per interval; `start` <= `end`, both without nulls.
+    by
+        The columns that must be equal for two intervals to be merged.
+    limit
+        Most rows to give back.
+
+    Returns
+    -------
+    (pl.DataFrame, str)
+        The columns of `by`, `start`, `end` and `intervals` (how many were merged), and the sentence that tells what
+        was done ("" when nothing was).
+
+    Raises
+    ------
+    InputError
+        There are more different groups than `limit`.
+    """
+    import polars as pl
+
+    if frame.height <= limit:
+        return frame.select(*by, start, end, intervals=pl.lit(1)), ""
+    groups = frame.select(by).n_unique() if by else 1
+    if groups > limit:
+        raise InputError(
+            "too many lanes to draw",
+            found=f"{groups} lanes and colours",
+            allowed=f"at most {limit}",
+            do="draw the lanes that matter, or group them",
+        )
+    span = float(frame.get_column(end).max()) - float(frame.get_column(start).min())  # type: ignore[arg-type]
+    gap = 0.0
+    while (merged := _merge_touching(frame, start, end, by, gap)).height > limit:
+        gap = gap * 2 if gap else span / 4_000
+    told = f"{format_number(frame.height)} intervals drawn as {format_number(merged.height)}: "
+    return merged, told + (
+        "those that touch are merged" if not gap else f"gaps up to {format_number(gap)} s are closed"
+    )
+
+
+def _merge_touching(frame: pl.DataFrame, start: str, end: str, by: list[str], gap: float) -> pl.DataFrame:
+    import polars as pl
+
+    def within_groups(expression: pl.Expr) -> pl.Expr:
+        return expression.over(by) if by else expression
+
+    ordered = frame.select(*by, start, end).sort(*by, start, end)
+    reached = within_groups(pl.col(end).cum_max().shift(1))
+    opens = (pl.col(start) > reached + gap).fill_null(value=True)
+    return (
+        ordered.with_columns(opens.alias("_opens"))
+        .with_columns(within_groups(pl.col("_opens").cum_sum()).alias("_block"))
+        .group_by(*by, "_block", maintain_order=True)
+        .agg(pl.col(start).min(), pl.col(end).max(), pl.len().cast(pl.Int32).alias("intervals"))
+        .drop("_block")
+    )
+
+
+def count_open_intervals(
+    frame: pl.DataFrame, start: str, end: str, *, positions: int = 1_000
+) -> tuple[pl.DataFrame, str]:
+    """How many intervals are open at each moment, as steps; the peak of each bin where there are too many steps.
+
+    Returns
+    -------
+    (pl.DataFrame, str)
+        `at` (same unit as `start`), `open`; and the sentence that tells of binning ("" when exact).
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> frame = pl.DataFrame({"start_s": [0.0, 1.0], "end_s": [2.0, 3.0]})
+    >>> steps, note = count_open_intervals(frame, "start_s", "end_s")
+    >>> steps.rows(), note
+    ([(0.0, 1), (1.0, 2), (2.0, 1), (3.0, 0)], '')
+    """
+    import polars as pl
+
+    starts = frame.select(at=pl.col(start).cast(pl.Float64), change=pl.lit(1))
+    ends = frame.select(at=pl.col(end).cast(pl.Float64), change=pl.lit(-1))
+    steps = (
+        pl.concat([starts, ends])
+        .group_by("at")
+        .agg(pl.col("change").sum())
+        .sort("at")
+        .select("at", open=pl.col("change").cum_sum())
+    )
+    if steps.height <= positions:
+        return steps, ""
+    low, high = steps["at"][0], steps["at"][-1]
+    width = (high - low) / (positions - 1)
+    bins = pl.DataFrame({"_bin": pl.int_range(positions, eager=True)})
+    peaks = steps.group_by(((pl.col("at") - low) / width).floor().cast(pl.Int64).alias("_bin")).agg(
+        pl.col("open").max().alias("peak"), pl.col("open").last().alias("left")
+    )
+    # What a bin leaves open is still open in the bins after it in which nothing happens.
+    carried = bins.join(peaks, on="_bin", how="left").with_columns(
+        pl.col("left").forward_fill().shift(1).alias("before")
+    )
+    binned = carried.select(at=low + pl.col("_bin") * width, open=pl.max_horizontal("peak", "before").fill_null(0))
+    return binned, f"overview: peak in bins of {format_number(width)} s"
+
+
+def assign_sub_rows(starts: list[float], ends: list[float]) -> list[int]:
+    """The row of each interval so that none covers another, as few rows as there are open at once.
+
+    Examples
+    --------
+    >>> assign_sub_rows([0, 1, 2], [2, 3, 4])
+    [0, 1, 0]
+    """
+    import heapq
+
+    order = sorted(range(len(starts)), key=lambda index: (starts[index], ends[index]))
+    busy: list[tuple[float, int]] = []
+    free: list[int] = []
+    rows = [0] * len(starts)
+    for index in order:
+        while busy and busy[0][0] <= starts[index]:
+            heapq.heappush(free, heapq.heappop(busy)[1])
+        row = heapq.heappop(free) if free else len(busy)
+        rows[index] = row
+        heapq.heappush(busy, (ends[index], row))
+    return rows
+
+
+_PLAIN_NAME = re.compile(r"[A-Za-z_]\w*")
+
+
+def select_columns(
+    table: pl.DataFrame,
+    chart_name: str,
+    *,
+    numbers: Sequence[str | None] = (),
+    texts: Sequence[str | None] = (),
+    flags: Sequence[str | None] = (),
+    details: Sequence[str] = (),
+) -> pl.DataFrame:
+    """The named columns of `table`, with NaN as null and a dash for missing text; null names are skipped.
+
+    Parameters
+    ----------
+    chart_name
+        Name of the chart, for messages.
+    numbers, texts, flags
+        Columns that must be numeric, that are written as text, that must be boolean.
+    details
+        Columns that are taken as numbers where they are numeric, else as text.
+
+    Raises
+    ------
+    InputError
+        A column is missing, is of another type, holds infinite values, or has a name that Vega would read as a path.
+    """
+    import polars as pl
+
+    if not isinstance(table, pl.DataFrame):
+        raise InputError(
+            "not a polars data frame",
+            where=chart_name,
+            found=type(table).__name__,
+            do="use polars.from_pandas, or .collect()",
+        )
+    numeric = [name for name in details if name in table.columns and table.schema[name].is_numeric()]
+    text_names = [name for name in (*texts, *(name for name in details if name not in numeric)) if name]
+    number_names = [name for name in (*numbers, *numeric) if name]
+    flag_names = [name for name in flags if name]
+    frame = _select_by_name(table, chart_name, [*text_names, *number_names, *flag_names])
+    for name, dtype in frame.schema.items():
+        where = f"chart {chart_name}, column {name}"
+        if name in number_names and not dtype.is_numeric():
+            allowed = "numbers; durations in the unit of the column's name"
+            raise InputError("column of another type", where=where, found=dtype, allowed=allowed)
+        if name in flag_names and dtype != pl.Boolean:
+            raise InputError("column of another type", where=where, found=dtype, allowed="true, false and null")
+        if name in number_names and dtype.is_float() and frame.get_column(name).is_infinite().any():
+            raise InputError("infinite values", where=where, do="make them null and count them")
+    frame = frame.with_columns(pl.col(name).cast(pl.String).fill_null(NULL) for name in text_names)
+    return frame.with_columns(pl.col(name).fill_nan(None) for name in frame.columns if frame.schema[name].is_float())
+
+
+def _select_by_name(table: pl.DataFrame, chart_name: str, names: list[str]) -> pl.DataFrame:
+    where = f"chart {chart_name}"
+    if missing := [name for name in names if name not in table.columns]:
+        raise InputError("column(s) missing: " + ", ".join(missing), where=where, found=table.columns)
+    if odd := [name for name in names if not _PLAIN_NAME.fullmatch(name)]:
+        allowed = "letters, digits and _"
+        raise InputError("column name that a chart cannot use", where=where, found=odd, allowed=allowed, do="rename it")
+    return table.select(list(dict.fromkeys(names)))
+
+
+def check_row_count(frame: pl.DataFrame, chart_name: str, limit: int, advice: str) -> pl.DataFrame:
+    """Refuse more rows than a reader could tell apart."""
+    if frame.height > min(limit, MAX_CHART_ROWS):
+        raise InputError(
+            f"too many rows for the chart {chart_name}",
+            found=format_number(frame.height),
+            allowed=f"at most {format_number(limit)}",
+            do=advice,
+        )
+    return frame
+
+
+def check_positive(frame: pl.DataFrame, chart_name: str, columns: Sequence[str | None]) -> None:
+    """Refuse values that a log axis cannot show."""
+    for name in filter(None, columns):
+        low = frame.get_column(name).min()
+        if isinstance(low, int | float) and not math.isnan(low) and low <= 0:
+            raise InputError(
+                "a log axis needs values above 0",
+                where=f"chart {chart_name}, column {name}",
+                found=format_number(low),
+                do="pass log=False",
+            )
+
+
+def check_unique(frame: pl.DataFrame, chart_name: str, columns: list[str]) -> None:
+    """Refuse two rows in one place, which would be drawn over each other."""
+    twice = frame.select(columns).filter(frame.select(columns).is_duplicated())
+    if twice.height:
+        place = ", ".join(str(value) for value in twice.row(0))
+        raise InputError(
+            "two rows in one place",
+            where=f"chart {chart_name}, column(s) {', '.join(columns)}",
+            found=place,
+            do="one row for each, please",
+        )
+
+
+def list_categories(frame: pl.DataFrame, column: str) -> list[str]:
+    """The categories of a column in the order of the table."""
+    return [value for value in frame.get_column(column).unique(maintain_order=True).to_list() if value is not None]
+
+
+def join_sentences(*parts: str) -> str:
+    """Parts that say something, joined to one line.
+
+    Examples
+    --------
+    >>> join_sentences("n = 5", "", "2 missing")
+    'n = 5 · 2 missing'
+    """
+    return " · ".join(part for part in parts if part)
+
+
+def format_missing_note(count: int, what: str = "row") -> str:
+    """How many rows had no value, as a note ("" for none)."""
+    return f"{format_number(count)} {what}{'' if count == 1 else 's'} without a value not drawn" if count else ""

@@ -1,0 +1,229 @@
+"""Look of all charts: colours by meaning, light and dark theme, shared encodings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from workbench.charts.data import list_categories
+from workbench.charts.description import describe_table
+from workbench.core.formats import find_unit, format_label, format_number
+
+if TYPE_CHECKING:
+    import polars as pl
+
+COLOURS = {
+    "baseline": "#808894",
+    "cpu": "#C27A12",
+    "accelerator": "#2F7DE1",
+    "failure": "#C0283F",
+    "neutral": "#808894",
+    "accent": "#466491",
+}
+"""Colour per meaning; `neutral` is what needs no attention, `accent` a single series without a meaning of its own."""
+
+MEANINGS = {
+    "baseline": "baseline",
+    "reference": "baseline",
+    "cpu": "cpu",
+    "accelerator": "accelerator",
+    "gpu": "accelerator",
+    "failure": "failure",
+    "failed": "failure",
+    "error": "failure",
+    "slower": "failure",
+    "faster": "accelerator",
+    "other": "neutral",
+    "undecided": "neutral",
+    "same": "neutral",
+}
+"""Category names (lower case) that have a meaning, and so its colour in every chart."""
+
+CATEGORIES = ["#466491", "#914691", "#187F77", "#A8641E", "#5B78C7", "#B34B6E", "#6B7A2E", "#808894"]
+"""Colours of categories without a meaning, in the order of their first appearance."""
+
+ON_DARK = {"#466491": "#82A6DB", "#C0283F": "#CF3350", "#914691": "#BF7BC0", "#187F77": "#35AFA4"}
+"""What a dark page draws instead of the colours that would be dim there; every meaning keeps its hue."""
+
+PAGE = {"light": "#ffffff", "dark": "#12161c"}
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+RAMP = {
+    "light": ["#eef3f9", "#c3d5ea", "#8db0d8", "#5487c2", "#2a5f9f", "#173e70"],
+    "dark": ["#1d2836", "#234468", "#2f659d", "#4a8bd0", "#83b4ea", "#cfe2f8"],
+}
+_INK = {
+    "light": {"text": "#1b222c", "muted": "#5a6573", "grid": "#e4e8ed", "line": "#b4bcc7"},
+    "dark": {"text": "#e6eaf0", "muted": "#9aa6b5", "grid": "#262e39", "line": "#4a5563"},
+}
+
+
+def find_colour(category: str) -> str | None:
+    """The colour of a category that has a meaning, else null.
+
+    Examples
+    --------
+    >>> find_colour("GPU") == COLOURS["accelerator"], find_colour("Sort")
+    (True, None)
+    """
+    meaning = MEANINGS.get(category.lower())
+    return COLOURS[meaning] if meaning else None
+
+
+def assign_colours(categories: list[str]) -> list[str]:
+    """A colour for each category: by meaning where it has one, else the next free one of `CATEGORIES`."""
+    free = [colour for colour in CATEGORIES if colour not in {find_colour(name) for name in categories}]
+    colours: list[str] = []
+    used = 0
+    for name in categories:
+        meant = find_colour(name)
+        colours.append(meant or free[used % len(free)])
+        used += meant is None
+    return colours
+
+
+def build_vega_config(mode: str = "light") -> dict[str, Any]:
+    """Vega-Lite's `config` for a light or a dark page (the page lays the dark one over the chart's own)."""
+    ink = _INK[mode]
+    axis = {
+        "labelColor": ink["muted"],
+        "titleColor": ink["muted"],
+        "gridColor": ink["grid"],
+        "domainColor": ink["line"],
+        "tickColor": ink["line"],
+    }
+    legend = {"labelColor": ink["text"], "titleColor": ink["muted"]}
+    title = {"color": ink["text"], "subtitleColor": ink["muted"]}
+    return {
+        "background": PAGE["light"] if mode == "light" else "transparent",
+        "font": FONT,
+        "axis": axis | _AXIS,
+        "axisY": {"labelLimit": 220},
+        "legend": legend | _LEGEND,
+        "title": title | _TITLE,
+        "view": {"stroke": None},
+        "text": {"color": ink["text"], "fontSize": 12},
+        "rule": {"color": ink["muted"]},
+        "range": {"category": CATEGORIES, "ramp": RAMP[mode], "heatmap": RAMP[mode]},
+        **{mark: {"color": COLOURS["accent"]} for mark in ("bar", "line", "area", "point", "circle", "square", "tick")},
+    }
+
+
+_AXIS = {
+    "labelFontSize": 12,
+    "titleFontSize": 12,
+    "titleFontWeight": "normal",
+    "titlePadding": 8,
+    "labelPadding": 4,
+    "labelSeparation": 8,
+    "ticks": False,
+    "domain": False,
+    "gridDash": [],
+}
+_LEGEND = {
+    "orient": "top",
+    "direction": "horizontal",
+    "labelFontSize": 12,
+    "titleFontSize": 12,
+    "titleFontWeight": "normal",
+    "symbolSize": 90,
+    "symbolStrokeWidth": 0,
+    "symbolOpacity": 1,
+    "labelLimit": 200,
+    "offset": 8,
+}
+_TITLE = {
+    "anchor": "start",
+    "frame": "group",
+    "fontSize": 15,
+    "fontWeight": 600,
+    "subtitleFontSize": 12,
+    "subtitlePadding": 4,
+    "offset": 12,
+}
+
+
+def enable_theme() -> None:
+    """Make this the theme of every Altair chart from here on."""
+    import altair as alt
+
+    alt.theme.register("workbench", enable=True)(_build_theme)
+
+
+def _build_theme() -> Any:
+    return {"config": build_vega_config(), "padding": 6}
+
+
+WIDTH_PX = 640
+ROW_PX = 24
+
+
+def encode_rows(label: str) -> Any:
+    """Names down the left, in the order of the table."""
+    import altair as alt
+
+    return alt.Y(label, type="nominal", sort=None, title=None, axis=alt.Axis(grid=False, labelPadding=8))
+
+
+def encode_colour(frame: pl.DataFrame, column: str | None) -> dict[str, Any]:
+    """The colour encoding of a category, the same colour for the same meaning everywhere; the accent without one."""
+    import altair as alt
+
+    names = list_categories(frame, column) if column else []
+    # An empty legend gives the drawing no size at all.
+    if not column or not names:
+        return {"color": alt.value(COLOURS["accent"])}
+    scale = alt.Scale(domain=names, range=assign_colours(names))
+    return {"color": alt.Color(column, type="nominal", title=None, scale=scale)}
+
+
+def encode_tooltip(
+    frame: pl.DataFrame, formats: dict[str, str] | None = None, *, leave_out: tuple[str, ...] = ()
+) -> list[Any]:
+    """Every column of the frame, with its unit; floats with four digits."""
+    import altair as alt
+
+    tips = []
+    for name, dtype in frame.schema.items():
+        if name in leave_out:
+            continue
+        numeric = dtype.is_numeric()
+        default = ",.4~g" if dtype.is_float() else ","
+        text = {"format": (formats or {}).get(name, default)} if numeric else {}
+        tips.append(alt.Tooltip(name, type="quantitative" if numeric else "nominal", title=format_label(name), **text))
+    return tips
+
+
+def short_number_expression(value: str, digits: int = 3) -> str:
+    """A Vega expression that writes a number shortly: SI letters from 1,000 on, and never milli for a second's part."""
+    return f"abs({value}) >= 1000 ? format({value}, '.{digits}~s') : format({value}, '.{digits}~g')"
+
+
+def build_limit_line(slo: float, value: str, *, axis: Literal["x", "y"]) -> list[Any]:
+    """A limit as a dashed line with its figure."""
+    import altair as alt
+    import polars as pl
+
+    words = f"SLO {format_number(float(slo))} {find_unit(value)}".strip()
+    frame = pl.DataFrame({value: [float(slo)], "limit": [words]})
+    place: Any = alt.X(value, type="quantitative") if axis == "x" else alt.Y(value, type="quantitative")
+    base = alt.Chart(frame).encode(**{axis: place}, tooltip=encode_tooltip(frame))
+    rule = base.mark_rule(color=COLOURS["failure"], strokeDash=[6, 3], strokeWidth=1.5)
+    corner: dict[str, Any] = {"y": alt.value("height")} if axis == "x" else {"x": alt.value(0)}
+    text = base.mark_text(color=COLOURS["failure"], align="left", dx=6, dy=-9)
+    return [rule, text.encode(text=alt.Text("limit", type="nominal"), **corner)]
+
+
+def make_zoomable(layers: list[Any], encodings: list[Literal["x", "y"]]) -> Any:
+    """The layers as one chart that is moved by dragging and zoomed by the wheel."""
+    import altair as alt
+
+    return alt.layer(*layers).add_params(alt.selection_interval(bind="scales", encodings=encodings))
+
+
+def finish_chart(chart: Any, title: str, subtitle: str, frame: pl.DataFrame, *, height: Any) -> Any:
+    """Title, size, and the text alternative computed from the frame that is drawn."""
+    import altair as alt
+
+    heading = alt.TitleParams(text=title, subtitle=subtitle) if subtitle else alt.TitleParams(text=title)
+    return chart.properties(
+        title=heading, description=describe_table(title, frame, subtitle=subtitle), width=WIDTH_PX, height=height
+    )

@@ -1,0 +1,298 @@
+"""The command `workbench`: command groups, options, exit codes.
+
+Imports little besides typer, so that `workbench --help` is fast: commands import their libraries and areas.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import sys
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from workbench import __version__
+from workbench.console.command_groups import Area, CommandGroup, LazyGroup
+from workbench.console.finish import JsonFlag
+from workbench.core.errors import ConfigError, ExitCode, WorkbenchError
+from workbench.core.paths import default_out
+
+EXAMPLES = """\b
+Examples:
+  workbench run all --jobs 2            every notebook, on the sample data
+  workbench run speedup -p event_log=app.zstd -p top_operators=5
+                                        one notebook, on your event log
+  workbench gallery data/runs           an index page over the reports
+  workbench lab                         the same notebooks, live
+  workbench doctor                      what this machine can run
+"""
+
+
+# The only list of areas. Each module has a Typer app called `app`.
+AREAS = {
+    "eventlog": Area("workbench.eventlog.command", "Read Spark event logs into tables."),
+    "speedup": Area(
+        "workbench.speedup.command",
+        "Measure and predict what an accelerator gains, operator by operator.",
+        uses=("spark",),
+    ),
+    "lore": Area(
+        "workbench.lore.command",
+        "Dump the inputs of an operator, replay it alone, verify it bit for bit.",
+        needs=("base", "spark"),
+    ),
+    "sizing": Area("workbench.sizing.command", "How many GPUs for N users at p95 <= T, with an interval, verified."),
+    "indicators": Area("workbench.indicators.command", "Measure library stacks, and recommend one with evidence."),
+    "scaletest": Area(
+        "workbench.scaletest.command",
+        "How many workloads a cluster schedules per second, and why.",
+        uses=("cluster",),
+        checks="workbench.scaletest.local_cluster.program_providers",
+    ),
+    "capacity": Area("workbench.capacity.command", "GPUs, nodes and cost of jobs and users, from the results of runs."),
+}
+
+
+# Command groups that are not areas.
+OWN_GROUPS = {"runs": Area("workbench.cli.runs", "Runs of notebooks: list, show, compare, check and delete them.")}
+
+
+class _RootGroup(CommandGroup):
+    """Own commands, followed by the areas."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        present = {name: found for name, found in (OWN_GROUPS | AREAS).items() if found.is_installed}
+        self.commands.update(
+            {name: LazyGroup(name=name, help=found.help, area=found) for name, found in present.items()}
+        )
+
+
+app = typer.Typer(
+    cls=_RootGroup,
+    name="workbench",
+    help="Answers about accelerated computing, with measured evidence.",
+    epilog=EXAMPLES,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    # Rich would double the time of the help.
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", metavar="DIR", help="Folder for run folders; by default data/runs in the checkout, else your cache."
+    ),
+]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"workbench {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Answers about accelerated computing, with measured evidence."""
+
+
+@app.command(
+    epilog="\b\nExamples:\n"
+    "  workbench run 01_speedup -p event_log=app.zstd --open\n"
+    "  workbench run speedup sizing -p speedup.top_operators=5 --jobs 2\n"
+    "  workbench run 01_speedup --parameters"
+)
+def run(
+    notebooks: Annotated[list[str], typer.Argument(metavar="NOTEBOOK...", help="01_speedup, speedup, a path, or all.")],
+    p: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-p", "--parameter", metavar="NAME=VALUE", help="Set a parameter; AREA.NAME=VALUE in one notebook only."
+        ),
+    ] = None,
+    f: Annotated[
+        Path | None,
+        typer.Option("-f", "--parameters-file", metavar="YAML", help="Parameters from a file; -p overrides them."),
+    ] = None,
+    out: Out = None,
+    jobs: Annotated[int, typer.Option(help="Number of notebooks to run in parallel.", metavar="N")] = 1,
+    timeout: Annotated[int | None, typer.Option(help="Time limit of a cell, in seconds.", metavar="S")] = None,
+    thresholds: Annotated[
+        Path | None,
+        typer.Option(metavar="YAML", help="File of thresholds; exit code 1 when one is broken."),
+    ] = None,
+    show: Annotated[bool, typer.Option("--open", help="Open each report in the browser.")] = False,
+    as_json: JsonFlag = False,
+    list_parameters: Annotated[
+        bool,
+        typer.Option("--parameters", "--help-parameters", help="Only list the parameters of the notebooks."),
+    ] = False,
+) -> None:
+    """Run notebooks headless, each into a report.
+
+    Each run gets a folder with report.ipynb, report.html, its tables and run.json.
+    """
+    from workbench.cli import run_output
+
+    paths = run_output.resolve_notebooks(notebooks)
+    if list_parameters:
+        run_output.print_parameters(paths, as_json=as_json)
+        return
+    code = run_output.run_and_print(
+        paths,
+        run_output.parse_assignments(p or []),
+        f,
+        out=out,
+        jobs=jobs,
+        timeout_s=timeout,
+        thresholds=thresholds,
+        as_json=as_json,
+        show=show,
+    )
+    raise typer.Exit(code)
+
+
+@app.command()
+def gallery(
+    folder: Annotated[
+        Path | None,
+        typer.Argument(metavar="[DIR]", help="Folder with run folders at any depth; by default that of `run --out`."),
+    ] = None,
+) -> None:
+    """Write an index page of reports.
+
+    Covers all reports below the folder; prints the path of the page.
+    """
+    from workbench.report.gallery import write_gallery
+
+    folder = folder or default_out()
+    if not folder.is_dir():
+        raise ConfigError("no such folder", where="gallery", found=folder)
+    typer.echo(write_gallery(folder))
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def lab(
+    ctx: typer.Context,
+    notebooks: Annotated[
+        Path | None, typer.Option(help="Folder to open; by default the notebooks of the checkout.", metavar="DIR")
+    ] = None,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address, do not open a browser.")] = False,
+) -> None:
+    """Start JupyterLab on the notebooks.
+
+    Other options go to JupyterLab.
+    """
+    from workbench.cli import lab as jupyter
+
+    raise typer.Exit(jupyter.start_lab(notebooks, [*(["--no-browser"] if no_browser else []), *ctx.args]))
+
+
+@app.command()
+def doctor(
+    area: Annotated[str | None, typer.Argument(help="Check only what this area needs.", metavar="[AREA]")] = None,
+    deep: Annotated[bool, typer.Option("--deep", help="Also start a kernel (seconds).")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Check what this machine can run.
+
+    With the command that fixes what is missing.
+    """
+    import importlib
+
+    from workbench.cli import doctor as checks
+
+    areas = {name: known for name, known in AREAS.items() if known.is_installed}
+    if area is not None and area not in areas:
+        raise ConfigError("no such area", where="doctor", found=area, allowed=areas)
+    chosen = areas if area is None else {area: areas[area]}
+    more = [importlib.import_module(known.checks).checks for known in chosen.values() if known.checks]
+    wanted = None if area is None else (*areas[area].needs, *areas[area].uses)
+    found = checks.check_machine(wanted, deep=deep, more=more)
+    shown = {name: known.needs for name, known in chosen.items()}
+    typer.echo(checks.format_checks_json(found, shown) if as_json else checks.format_checks(found, shown))
+    needed = ("base",) if area is None else areas[area].needs
+    raise typer.Exit(
+        ExitCode.FAILED if any(checks.list_missing(found, ability) for ability in needed) else ExitCode.GOOD
+    )
+
+
+# Faults of the disk or the machine, not of the user or the workbench.
+_SYSTEM_FAULTS = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EFBIG,
+    errno.EROFS,
+    errno.EIO,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOMEM,
+)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and end the process with its exit code."""
+    try:
+        app(arguments, prog_name="workbench")
+    except SystemExit:
+        _flush_stdout()
+        raise
+    except WorkbenchError as error:
+        _print_error(f"Error: {error}")
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(ExitCode.CANCELLED)
+    except OSError as error:
+        if error.errno not in _SYSTEM_FAULTS:
+            _report_internal_error()
+        place = f"\n  where: {error.filename}" if error.filename else ""
+        _print_error(f"Error: the system cannot do that now{place}\n  found: {error.strerror}")
+        _drop_stdout()
+        sys.exit(ExitCode.FAILED)
+    except Exception:  # noqa: BLE001 - the last handler
+        _report_internal_error()
+
+
+def _report_internal_error() -> NoReturn:
+    import traceback
+
+    traceback.print_exc()
+    _print_error("\nThis is a bug in the workbench. Please report the text above.")
+    sys.exit(ExitCode.FAILED)
+
+
+def _flush_stdout() -> None:
+    """Flush stdout, which may fail only now, as on a full disk behind `> file`."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has ended, as `head` does.
+        _drop_stdout()
+    except OSError as error:
+        _drop_stdout()
+        _print_error(f"Error: the output cannot be written\n  found: {error.strerror}")
+        sys.exit(ExitCode.FAILED)
+
+
+def _drop_stdout() -> None:
+    """Redirect stdout to the null device: Python flushes it at exit, and would exit with 120."""
+    import os
+
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _print_error(text: str) -> None:
+    from workbench.console.terminal import print_text
+
+    with contextlib.suppress(OSError):
+        print_text(text, err=True)

@@ -1,0 +1,303 @@
+"""Output of `workbench run` and `workbench runs`, as text or as one JSON document."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from workbench.console import terminal
+from workbench.console.terminal import create_run_progress
+from workbench.core import redaction
+from workbench.core.errors import ConfigError, ExitCode, WorkbenchError
+from workbench.core.formats import format_bytes
+from workbench.core.paths import default_out
+from workbench.execution import discovery, parameters, runner
+from workbench.runs import catalogue
+from workbench.runs import thresholds as runs_thresholds
+from workbench.runs.catalogue import StoredRun
+
+STATES = ("running", "succeeded", "failed", "cancelled", "died", "unfinished")
+
+resolve_notebooks = discovery.resolve_notebooks
+
+
+def parse_assignments(given: Sequence[str]) -> dict[str, str]:
+    """Split NAME=VALUE texts at the first "=".
+
+    Raises
+    ------
+    ConfigError
+        A text has no "=", or a name is given twice. The error does not quote it: it may be a secret.
+
+    Examples
+    --------
+    >>> parse_assignments(["version=3.10", "where=a=b"])
+    {'version': '3.10', 'where': 'a=b'}
+    """
+    found: dict[str, str] = {}
+    for position, text in enumerate(given, start=1):
+        name, sign, value = text.partition("=")
+        if not sign or not name.strip():
+            raise ConfigError("not an assignment", where=f"-p number {position}", allowed="-p name=value")
+        if name.strip() in found:
+            raise ConfigError("parameter is given twice", where=f"-p {name.strip()}")
+        found[name.strip()] = value
+    return found
+
+
+def run_and_print(
+    paths: Sequence[Path],
+    texts: dict[str, str],
+    file: Path | None,
+    *,
+    out: Path | None,
+    jobs: int,
+    timeout_s: int | None,
+    thresholds: Path | None,
+    as_json: bool,
+    show: bool,
+) -> int:
+    """Run notebooks with parameters of a command line and print the results; returns the exit code."""
+    values = parameters.read_values_file(file) if file else {}
+    try:
+        with create_run_progress() as progress:
+            results = runner.run_notebooks(
+                paths,
+                values,
+                texts=texts,
+                out=out,
+                jobs=jobs,
+                timeout_s=timeout_s,
+                thresholds=thresholds,
+                progress=progress,
+            )
+    except runner.CancelledRuns as cancelled:
+        print_results(cancelled.results, as_json=as_json)
+        return ExitCode.CANCELLED
+    print_results(results, as_json=as_json)
+    if show:
+        _open_reports(results)
+    return max((result.exit_code for result in results), default=0)
+
+
+def _open_reports(results: Sequence[runner.RunResult]) -> None:
+    import webbrowser
+
+    for result in results:
+        if result.run.report.is_file() and not webbrowser.open(result.run.report.as_uri()):
+            sys.stderr.write(f"no browser to open {result.run.report} with\n")
+
+
+def print_results(results: Sequence[runner.RunResult], *, as_json: bool) -> None:
+    """Print verdict, answer and report of each run, and the failed cell of a failed one."""
+    if as_json:
+        _print_json({"runs": [result.build_document() for result in results]})
+        return
+    for result in results:
+        record = result.run.record
+        _print_text(f"{result.run.title}")
+        ended = result.run.status if result.run.status != "succeeded" else result.run.verdict or "succeeded"
+        _print_text(f"  {ended}: {result.run.answer or 'no answer'}")
+        for reason in record["reasons"]:
+            _print_text(f"  why: {reason}")
+        if record["failure"]:
+            _print_failure(result)
+        for line in runs_thresholds.format_threshold_lines(record.get("thresholds")):
+            _print_text(f"  {line}")
+        _print_text(f"  report: {result.run.report if result.run.report.is_file() else result.run.folder}")
+
+
+def _print_failure(result: runner.RunResult) -> None:
+    failure = result.run.record["failure"]
+    number = failure["cell_number"]
+    lines = [f"{f'cell {number} of ' if number else ''}{result.notebook.name} failed:"]
+    lines += ["    " + line for line in (failure["source"] or "").splitlines()]
+    lines += ["  " + line for line in f"{failure['error_name']}: {failure['error']}".splitlines()]
+    lines += [f"  do: {result.advice}"] if result.advice else []
+    terminal.print_text("\n".join("  " + line for line in lines), err=True)
+
+
+def print_parameters(paths: Sequence[Path], *, as_json: bool) -> None:
+    """Print the parameters of notebooks with type, default and comment."""
+    declared = {path: parameters.read_parameters(discovery.read_notebook(path), path.name) for path in paths}
+    if as_json:
+        _print_json(
+            {path.stem: [_build_parameter_document(item) for item in items] for path, items in declared.items()}
+        )
+        return
+    for path, items in declared.items():
+        _print_text(path.stem)
+        for item in items:
+            _print_text(f"  {item}")
+        if not items:
+            _print_text("  no parameters")
+
+
+def _build_parameter_document(item: parameters.Parameter) -> dict[str, Any]:
+    return {"name": item.name, "type": item.annotation, "default": item.default, "comment": item.comment}
+
+
+def find_run(name: str, out: str | None) -> StoredRun:
+    """The run of an id (or the start of one), a folder or a URL.
+
+    Raises
+    ------
+    ConfigError
+        No run matches, or several do.
+    """
+    return catalogue.resolve_run(name, out or default_out())
+
+
+def print_run_list(
+    out: str | None, *, area: str | None, status: str | None, since: str | None, verdict: str | None, as_json: bool
+) -> None:
+    """Print matching runs, newest first; unreadable ones are reported on stderr."""
+    for option, value, allowed in (("--status", status, STATES), ("--verdict", verdict, ("valid", "invalid"))):
+        if value is not None and value not in allowed:
+            raise ConfigError("no such " + option.strip("-"), where=option, found=value, allowed=allowed)
+    begun = None if since is None else catalogue.parse_moment(since, option="--since")
+    place = out or str(default_out())
+    there = catalogue.list_runs(place, unreadable=_print_error)
+    found = catalogue.filter_runs(there, area=area, status=status, verdict=verdict, since=begun)
+    print_run_table(found, redaction.strip_user_info(place), as_json=as_json)
+
+
+def _print_error(error: WorkbenchError) -> None:
+    terminal.print_text(str(error), err=True)
+
+
+def print_run_table(found: Sequence[StoredRun], place: str, *, as_json: bool) -> None:
+    """Print a table of runs."""
+    if as_json:
+        _print_json({"folder": place, "runs": [run.build_document() for run in found]})
+        return
+    if not found:
+        sys.stderr.write(f"no runs below {place}\n")
+    width = max((len(run.area) for run in found), default=0)
+    for run in found:
+        verdict, answer = run.record["verdict"] or "-", " ".join(str(run.record.get("answer") or "-").split())
+        _print_text(" ".join(f"{run.run_id}  {run.area:<{width}}  {run.state:<9}  {verdict:<7}  {answer}".splitlines()))
+
+
+def print_comparison(
+    baseline: str, candidate: str, out: str | None, *, html: Path | None, any_area: bool, as_json: bool
+) -> None:
+    """Compare two runs, print the differences, and optionally write the page."""
+    from workbench.runs import compare, compare_page
+
+    if html is not None:
+        compare_page.check_page_path(html)
+    found = compare.compare_runs(find_run(baseline, out), find_run(candidate, out), other_area=any_area)
+    page = None if html is None else compare_page.write_comparison_page(found, html)
+    if as_json:
+        _print_json(compare_page.build_comparison_document(found) | {"page": None if page is None else str(page)})
+        return
+    _print_text(compare_page.format_comparison(found))
+    if page is not None:
+        _print_text(f"page: {page}")
+
+
+def check_run(name: str, out: str | None, thresholds: Path, *, as_json: bool) -> int:
+    """Check a run against thresholds and print the outcome of each; returns the exit code."""
+    from workbench.runs import threshold_gate
+
+    run = find_run(name, out)
+    gate = threshold_gate.load_gate(thresholds, [run.area], discovery.list_known_areas(), out or default_out())
+    judged = gate.check_run(run)
+    if as_json:
+        _print_json({"run_id": run.run_id, "area": run.area, "folder": run.place, "thresholds": judged})
+    else:
+        _print_text(
+            "\n".join(
+                [f"{run.area}: {run.run_id}", *(f"  {line}" for line in runs_thresholds.format_threshold_lines(judged))]
+            )
+        )
+    return runs_thresholds.threshold_exit_code(judged)
+
+
+def prune_runs(
+    out: str | None,
+    *,
+    keep: int | None,
+    older_than: str | None,
+    status: str | None,
+    area: str | None,
+    delete: bool,
+    as_json: bool,
+) -> int:
+    """Delete runs, or list them, with sizes and reasons for those kept; returns the exit code."""
+    from workbench.runs import prune
+
+    for option, value in (("--status", status), ("--area", area)):
+        # An empty variable in a script must not select all runs.
+        if value is not None and not value.strip(" ,"):
+            raise ConfigError("no value is given", where=option, found=repr(value), do="leave the option out")
+    before = None if older_than is None else catalogue.parse_moment(older_than, option="--older-than")
+    states = [word.strip() for word in status.split(",") if word.strip()] if status else []
+    place = out or default_out()
+    doomed = prune.plan_pruning(place, keep=keep, before=before, states=states, area=area, unreadable=_print_error)
+    done = prune.delete_runs(doomed) if delete else doomed
+    gone = [one for one in done if one.kept_because is None]
+    total = sum(one.size_bytes for one in gone)
+    code = ExitCode.FAILED if any(one.failed for one in done) else ExitCode.GOOD
+    if as_json:
+        _print_json(
+            {
+                "folder": str(place),
+                "deleted": delete,
+                "size_bytes": total,
+                "runs": [one.build_document() for one in done],
+            }
+        )
+        return code
+    for one in done:
+        fate = f"stays: {one.kept_because}" if one.kept_because else "deleted" if delete else "would go"
+        _print_text(f"{one.run.run_id}  {one.run.area}  {one.run.state}  {format_bytes(one.size_bytes)}  {fate}")
+    word = "deleted" if delete else "would go; --yes deletes them"
+    _print_text(f"{len(gone)} run(s), {format_bytes(total)} {word}")
+    return code
+
+
+def print_run(run: StoredRun, *, as_json: bool) -> None:
+    """Print one run; foreign records may lack parts."""
+    record = run.record
+    if as_json:
+        _print_json(run.build_document())
+        return
+    title, took_s = record["title"], record.get("duration_s")
+    lines = [title, f"  {run.state}, {record['verdict'] or 'no verdict'}: {record.get('answer') or 'no answer'}"]
+    lines += [f"  why: {reason}" for reason in record["reasons"]]
+    lines += [f"  {line}" for line in runs_thresholds.format_threshold_lines(record.get("thresholds"))]
+    lines += [f"  started: {record['started_at']}, took {'-' if took_s is None else f'{took_s} s'}"]
+    lines += [f"  {name} = {value!r}" for name, value in record["config"].items()]
+    for entry in (entry for entry in record["inputs"] if isinstance(entry, dict)):
+        lines.append(f"  input: {entry.get('path')}, {entry.get('bytes')} bytes, sha256 {entry.get('sha256')}")
+    lines += [f"  table: {name}, {run.table_entry(name).get('rows')} rows" for name in run.list_table_names()]
+    host = record.get("host") if isinstance(record.get("host"), dict) else {}
+    lines += [f"  on: {host.get('cpu_model')}, {host.get('cores')} cores, {host.get('os')}"] if host else []
+    lines += [f"  again: {record.get('command') or '-'}", f"  folder: {run.place}"]
+    _print_text("\n".join(lines))
+
+
+def _print_text(text: str) -> None:
+    """Print untrusted text."""
+    terminal.print_text(text)
+
+
+def _replace_non_finite(value: Any) -> Any:
+    """JSON data with null for NaN and infinite numbers."""
+    if isinstance(value, dict):
+        return {name: _replace_non_finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_replace_non_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _print_json(document: Any) -> None:
+    text = json.dumps(_replace_non_finite(document), indent=1, ensure_ascii=False, default=str)
+    # Lone surrogates, which a record can hold, cannot be written.
+    sys.stdout.write(text.encode("utf-8", "replace").decode() + "\n")

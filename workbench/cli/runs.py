@@ -1,0 +1,105 @@
+"""`workbench runs`: list, show, compare, check and prune runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from workbench.console.command_groups import build_group
+from workbench.console.finish import JsonFlag
+
+app = build_group("Runs of notebooks: list, show, compare, check and delete them.")
+
+Place = Annotated[
+    str | None,
+    typer.Option(
+        "--out", metavar="DIR", help="Folder or URL (s3://…) of the runs; by default data/runs, else your cache."
+    ),
+]
+RUN = "Run id, the start of one, a run folder, or its URL."
+
+
+@app.command("list")
+def list_runs(
+    out: Place = None,
+    area: Annotated[str | None, typer.Option(help="Only runs of this area.")] = None,
+    status: Annotated[
+        str | None, typer.Option(help="running, succeeded, failed, cancelled, died, or unfinished (of a URL).")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Started then or later: 2026-11-01, or 30d.")
+    ] = None,
+    verdict: Annotated[str | None, typer.Option(help="valid or invalid.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """List runs, newest first."""
+    from workbench.cli import run_output
+
+    run_output.print_run_list(out, area=area, status=status, since=since, verdict=verdict, as_json=as_json)
+
+
+@app.command("show")
+def show_run(
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help=RUN)],
+    out: Place = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show one run: answer, inputs, tables, machine."""
+    from workbench.cli import run_output
+
+    run_output.print_run(run_output.find_run(run_id, out), as_json=as_json)
+
+
+@app.command("diff", epilog="\b\nExample:\n  workbench runs diff 20261101T0900 20261108T0900 --html diff.html")
+def diff_runs(
+    baseline: Annotated[str, typer.Argument(metavar="A", help="Baseline. " + RUN)],
+    candidate: Annotated[str, typer.Argument(metavar="B", help="Candidate. " + RUN)],
+    out: Place = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write the comparison as an HTML page.")
+    ] = None,
+    any_area: Annotated[bool, typer.Option("--any", help="Allow runs of different areas.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Compare two runs: settings, inputs, machine, and tables row by row with intervals."""
+    from workbench.cli import run_output
+
+    run_output.print_comparison(baseline, candidate, out, html=html, any_area=any_area, as_json=as_json)
+
+
+@app.command("check", epilog="\b\nExample:\n  workbench runs check 20261108T0900 --thresholds limits.yaml")
+def check_run(
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help=RUN)],
+    thresholds: Annotated[Path, typer.Option(metavar="YAML", help="File of thresholds.")],
+    out: Place = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Check a run against thresholds; exit code 1 when one is broken. Changes nothing."""
+    from workbench.cli import run_output
+
+    raise typer.Exit(run_output.check_run(run_id, out, thresholds, as_json=as_json))
+
+
+@app.command("prune", epilog="\b\nExample:\n  workbench runs prune --older-than 30d --status failed,died --yes")
+def prune_runs(
+    out: Place = None,
+    keep: Annotated[int | None, typer.Option(metavar="N", help="Keep the newest N of each area.")] = None,
+    older_than: Annotated[str | None, typer.Option(metavar="AGE", help="Only runs started before: 30d, 12h.")] = None,
+    status: Annotated[str | None, typer.Option(help="Only runs in these states: failed,cancelled,died.")] = None,
+    area: Annotated[str | None, typer.Option(help="Only runs of this area.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs; the default without --yes.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Delete run folders; without --yes only list them.
+
+    Never deletes running runs, or folders that may not be run folders.
+    """
+    from workbench.cli import run_output
+
+    code = run_output.prune_runs(
+        out, keep=keep, older_than=older_than, status=status, area=area, delete=yes and not dry_run, as_json=as_json
+    )
+    raise typer.Exit(code)

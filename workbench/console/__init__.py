@@ -1,0 +1,1 @@
+"""What all commands share: options from models, tables, progress, exit codes, finishing."""

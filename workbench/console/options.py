@@ -1,0 +1,408 @@
+"""Options of a command made from the fields of a pydantic model, and what the user gave, by field.
+
+The model is named as "module:Class" and imported when the command is entered: the help of a group does not wait for
+it. What a flag has otherwise than its field stands in one `FieldOption`. Register with `app.command(cls=ModelCommand)`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property, update_wrapper
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import typer
+from typer.core import TyperCommand
+
+from workbench.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from pydantic.fields import FieldInfo
+
+    Model = TypeVar("Model", bound=BaseModel)
+
+_UNSET: Any = object()
+_SPECIFICATION = "workbench_options"
+_CONTEXT = "_context"
+_MAX_SHOWN_CHARS = 60
+Parse = Callable[[Any, str], Any]
+"""Makes a field's value of what stands behind the flag; the second argument is the flag, for an error."""
+
+
+class OptionValues(dict[str, Any]):
+    """What was given on the command line, by the model's field; `flags` names each field's flag."""
+
+    def __init__(self, values: Mapping[str, Any] = types.MappingProxyType({}), flags: Mapping[str, str] | None = None):
+        super().__init__(values)
+        self.flags = dict(flags or {})
+
+    def build_model(self, model: type[Model], *, show_values: bool = True) -> Model:
+        """The model of these values.
+
+        Raises
+        ------
+        ConfigError
+            Values that it refuses, each by its flag, all at once.
+        """
+        from workbench.core.schema import validate_model
+
+        return validate_model(
+            model, dict(self), noun="valid option", flags=self.flags, error_type=ConfigError, show_values=show_values
+        )
+
+
+@dataclass(frozen=True)
+class FieldOption:
+    """What a command's option has otherwise than the model's field.
+
+    Parameters
+    ----------
+    name
+        Parameter and flag: `samples` is `--samples`.
+    flags
+        All spellings of the flag, where that does not tell them: ("--output-dir", "-o"), ("--cache/--no-cache",).
+    kind
+        Type on the command line; str where only `parse` is given.
+    default
+        Default of the command itself, in place of the model's.
+    show_default
+        What help tells as the default; False for nothing.
+    help, metavar
+        In place of the field's description, and of the type's name.
+    min, max
+        Bounds that the command line checks itself; the model's are checked in any case.
+    parse
+        Makes the field's value, such as `parse_numbers`.
+    """
+
+    name: str | None = None
+    flags: tuple[str, ...] = ()
+    kind: Any = None
+    default: Any = _UNSET
+    show_default: bool | str | None = None
+    help: str | None = None
+    metavar: str | None = None
+    min: float | None = None
+    max: float | None = None
+    parse: Parse | None = None
+
+
+def take_options_from(
+    model: str | type[BaseModel],
+    fields: str | Sequence[str],
+    options: Mapping[str, str | FieldOption] = types.MappingProxyType({}),
+    *,
+    units: Mapping[str, str] = types.MappingProxyType({}),
+    defaults: Literal["none", "model"] = "none",
+) -> Callable[[Callable[..., None]], Callable[[], None]]:
+    """Give a command options for a model's fields; its first parameter gets the `OptionValues`.
+
+    A field `n_gpus` becomes `--n-gpus` with its type, its default and its description. Texts of choices stay texts:
+    the model refuses others, and names the flag. Lists are repeatable, yes-or-no fields are switches.
+
+    Parameters
+    ----------
+    model
+        The class, or "module:Class" for one that is imported when the command is entered.
+    fields
+        Fields that become options, in the order of the help; a text has spaces between them. Names of the function's
+        own parameters may stand among them; those that do not come last.
+    options
+        By field: what differs. A text is the option's name.
+    units
+        By the unit that a field's name ends with: the flag drops it, and shows this: {"s": "S"}.
+    defaults
+        Default of an option: "none", where help tells the model's default; or the "model"'s own.
+
+    Examples
+    --------
+    >>> from pydantic import BaseModel, Field
+    >>> class Load(BaseModel):
+    ...     think_time_s: float = Field(0.0, ge=0, description="Pause of a user.")
+    >>> app = typer.Typer()
+    >>> @app.command(cls=ModelCommand)
+    ... @take_options_from(Load, "think_time_s", units={"s": "S"})
+    ... def drive(load: OptionValues) -> None:
+    ...     print(load, load.build_model(Load))
+    >>> app(["--think-time", "2"], standalone_mode=False)
+    {'think_time_s': 2.0} think_time_s=2.0
+    """
+    rules = {name: FieldOption(name=rule) if isinstance(rule, str) else rule for name, rule in options.items()}
+    names = tuple(fields.split() if isinstance(fields, str) else fields)
+
+    def decorate(function: Callable[..., None]) -> Callable[[], None]:
+        def command() -> None:
+            raise TypeError(f"register {function.__name__} with app.command(cls=ModelCommand)")
+
+        # Without its annotations: a group that lists its commands must not evaluate them.
+        update_wrapper(command, function, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
+        del command.__wrapped__  # type: ignore[attr-defined]
+        setattr(command, _SPECIFICATION, _Specification(function, model, names, rules, units, defaults))
+        return command
+
+    return decorate
+
+
+class ModelCommand(TyperCommand):
+    """A command whose options are made when it is entered, or when somebody looks at them."""
+
+    def __init__(self, name: str | None, *, callback: Any = None, params: Any = None, **rest: Any) -> None:
+        del params  # those of the stand-in, which has none
+        self._specification: _Specification = getattr(callback, _SPECIFICATION)
+        super().__init__(name, callback=callback, **rest)
+
+    @property
+    def params(self) -> list[Any]:
+        """The options and arguments."""
+        return self._specification.command.params  # type: ignore[no-any-return]
+
+    @params.setter
+    def params(self, given: list[Any]) -> None:
+        """Nothing: they are made from the model."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        self.callback = self._specification.command.callback
+        return super().invoke(ctx)
+
+
+@dataclass(frozen=True)
+class _FieldParameter:
+    """An option of a field: what it is called, how its value is made, and what holds without it."""
+
+    field: str
+    name: str
+    flag: str
+    parameter: inspect.Parameter
+    parse: Parse | None
+    is_tuple: bool
+    own_default: Any
+
+    def read_value(self, value: Any) -> Any:
+        if self.parse is None:
+            return tuple(value) if self.is_tuple else value
+        try:
+            return self.parse(value, self.flag)
+        except ValueError as error:
+            raise ConfigError("not an option's value", where=self.flag, found=_shorten(value), allowed=error) from None
+
+
+@dataclass(frozen=True)
+class _Specification:
+    """All that the decorator was told; `command` is made of it once."""
+
+    function: Callable[..., None]
+    model: str | type[BaseModel]
+    fields: tuple[str, ...]
+    rules: Mapping[str, FieldOption]
+    units: Mapping[str, str]
+    defaults: Literal["none", "model"]
+
+    @cached_property
+    def command(self) -> Any:
+        """Typer's own command of a function with these parameters."""
+        first, *own = self._list_own_parameters()
+        by_field = self._build_field_parameters({one.name for one in own})
+        by_name = {one.name: one for one in own}
+        order = [by_field[name].parameter if name in by_field else by_name.pop(name) for name in self.fields]
+        order += by_name.values()
+        context = inspect.Parameter(_CONTEXT, inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+
+        def call(**values: Any) -> None:
+            given = _collect_values(by_field.values(), values, values.pop(_CONTEXT))
+            self.function(**{first.name: given}, **{one.name: values[one.name] for one in own})
+
+        update_wrapper(call, self.function, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
+        del call.__wrapped__  # type: ignore[attr-defined]
+        call.__signature__ = inspect.Signature([*order, context])  # type: ignore[attr-defined]
+        call.__annotations__ = {one.name: one.annotation for one in [*order, context]}
+        app = typer.Typer(add_completion=False, rich_markup_mode=None)
+        app.command()(call)
+        return typer.main.get_command(app)
+
+    def _list_own_parameters(self) -> list[inspect.Parameter]:
+        hints = get_type_hints(self.function, include_extras=True)
+        parameters = inspect.signature(self.function).parameters.values()
+        return [one.replace(annotation=hints[one.name], kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
+
+    def _build_field_parameters(self, own: set[str]) -> dict[str, _FieldParameter]:
+        known = _load_model(self.model).model_fields
+        wanted = [name for name in self.fields if name not in own]
+        if unknown := sorted((set(wanted) | set(self.rules)) - set(known)):
+            raise TypeError(f"{self.function.__name__}: no fields of the model: {', '.join(unknown)}")
+        return {name: self._build_field_parameter(name, known[name]) for name in wanted}
+
+    def _build_field_parameter(self, field_name: str, info: FieldInfo) -> _FieldParameter:
+        rule = self.rules.get(field_name, FieldOption())
+        stem, _, unit = field_name.rpartition("_")
+        drops_unit = bool(stem) and unit in self.units
+        name = rule.name or (stem if drops_unit else field_name)
+        flags = rule.flags or (f"--{name.strip('_').replace('_', '-')}",)
+        inferred = _infer_form(info.annotation) if rule.kind is None and rule.parse is None else None
+        kind, parse, metavar = inferred or (rule.kind or str, rule.parse, None)
+        is_list = get_origin(kind) is list
+        default, shown = self._choose_default(info, rule, kind, is_parsed=parse is not None)
+        is_required = default is inspect.Parameter.empty
+        annotation = kind if default is not None else kind | None
+        option = typer.Option(
+            *flags,
+            help=rule.help if rule.help is not None else info.description,
+            metavar=rule.metavar or metavar or (self.units[unit] if drops_unit else None),
+            min=rule.min,
+            max=rule.max,
+            show_default=shown,
+        )
+        return _FieldParameter(
+            field=field_name,
+            name=name,
+            flag=flags[0].partition("/")[0],
+            parameter=inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[annotation, option]
+            ),
+            parse=parse,
+            is_tuple=is_list and get_origin(_strip_optional(info.annotation)) is tuple,
+            own_default=None if is_required or default is False or default == info.default else default,
+        )
+
+    def _choose_default(self, info: FieldInfo, rule: FieldOption, kind: Any, *, is_parsed: bool) -> tuple[Any, Any]:
+        """The option's default, and what help tells of it."""
+        own = info.default
+        if rule.default is not _UNSET:
+            default = rule.default
+        elif info.is_required():
+            return inspect.Parameter.empty, False
+        elif kind is bool:
+            default = bool(own)
+        elif get_origin(kind) is list or is_parsed or info.default_factory is not None:
+            default = None
+        elif own == "" or self.defaults == "model":
+            default = own
+        else:
+            default = None
+        if rule.show_default is not None:
+            return default, rule.show_default
+        if default is not None or is_parsed or own is None or isinstance(own, list | tuple | dict):
+            return default, kind is not bool
+        return default, f"{own:g}" if isinstance(own, float) else str(own)
+
+
+def _collect_values(options: Any, values: Mapping[str, Any], context: Any) -> OptionValues:
+    """What was given; a default of the command's own that is not the model's counts as given."""
+    given = OptionValues(flags={one.field: one.flag for one in options})
+    for one in options:
+        source = context.get_parameter_source(one.name)
+        if source is not None and source.name != "DEFAULT":
+            given[one.field] = one.read_value(values[one.name])
+        elif one.own_default not in (None, ""):
+            given[one.field] = one.read_value(one.own_default)
+    return given
+
+
+def _load_model(model: str | type[BaseModel]) -> type[BaseModel]:
+    if not isinstance(model, str):
+        return model
+    module, _, name = model.partition(":")
+    found: type[BaseModel] = getattr(importlib.import_module(module), name)
+    return found
+
+
+def _strip_optional(annotation: Any) -> Any:
+    """A type without Annotated and without None."""
+    while get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    if get_origin(annotation) in (Union, types.UnionType):
+        kinds = [one for one in get_args(annotation) if one is not type(None)]
+        return _strip_optional(kinds[0]) if len(kinds) == 1 else annotation
+    return annotation
+
+
+def _infer_form(annotation: Any) -> tuple[Any, Parse | None, str | None]:
+    """Type on the command line, how the field's value is made of it, and how help calls it."""
+    kind = _strip_optional(annotation)
+    if kind in (bool, int, float, str) or (isinstance(kind, type) and issubclass(kind, Path | Enum)):
+        return kind, None, None
+    origin = get_origin(kind)
+    if origin is Literal:
+        return type(get_args(kind)[0]), None, None
+    if origin in (list, tuple, set, frozenset):
+        return list[_infer_form(get_args(kind)[0])[0]], None, None  # type: ignore[misc]
+    if origin is dict and tuple(map(_strip_optional, get_args(kind))) == (str, str):
+        return list[str], parse_pairs, "KEY=VALUE"
+    if kind is Any or origin is dict:
+        return str, parse_json_option, "JSON|@FILE"
+    raise TypeError(f"no option can be made of {annotation}: give kind and parse")
+
+
+# Forms that several commands share.
+
+
+def parse_numbers(text: str, flag: str) -> list[int] | list[float]:
+    """Numbers between commas: whole ones where all are, as `N,N,…`.
+
+    Raises
+    ------
+    ConfigError
+        One is no number; the flag is named.
+
+    Examples
+    --------
+    >>> parse_numbers("1,2,4", "--users"), parse_numbers("0.5,2", "--rates")
+    ([1, 2, 4], [0.5, 2.0])
+    """
+    parts = [part.strip() for part in text.split(",")]
+    for kind in (int, float):
+        try:
+            return [kind(part) for part in parts]
+        except ValueError:
+            continue
+    raise ConfigError("not a list of numbers", where=flag, found=_shorten(text), allowed="like 1,2,4,8")
+
+
+def parse_pairs(texts: Sequence[str], flag: str) -> dict[str, str]:
+    """NAME=VALUE, repeated, as a dictionary.
+
+    Raises
+    ------
+    ConfigError
+        One is none. It is not repeated: it may be a secret that somebody pasted.
+
+    Examples
+    --------
+    >>> parse_pairs(["Authorization=TOKEN"], "--header-env")
+    {'Authorization': 'TOKEN'}
+    """
+    pairs = [text.partition("=") for text in texts]
+    if not all(equals and name.strip() for name, equals, _ in pairs):
+        raise ConfigError("not a name and a value", where=flag, allowed="NAME=VALUE")
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def parse_json_option(text: str, flag: str) -> Any:
+    """JSON, or `@FILE` that holds it.
+
+    Raises
+    ------
+    ConfigError
+        It is none, or the file cannot be read.
+
+    Examples
+    --------
+    >>> parse_json_option('{"temperature": 0}', "--extra-body")
+    {'temperature': 0}
+    """
+    from workbench.core.data_files import parse_json, read_text_file
+
+    if text.startswith("@"):
+        text = read_text_file(text[1:], noun=f"file of {flag}", error_type=ConfigError)
+    return parse_json(text, noun="option's value", where=flag, error_type=ConfigError)
+
+
+def _shorten(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= _MAX_SHOWN_CHARS else text[: _MAX_SHOWN_CHARS - 1] + "…"

@@ -1,0 +1,1 @@
+"""Errors, schemas, files, locks, child processes, tables, redaction, formats; imports nothing of the other parts."""

@@ -1,0 +1,421 @@
+"""Child processes that never stay behind: started in a session of their own, watched, ended with all below them.
+
+A child is ended by `end` or the block of a `with`, at the latest when this interpreter exits. Whatever ends this
+process, SIGKILL too: a child of ours ends when its standard input does (`watch_stdin_end`), a foreign program when the
+thread that started it dies (`die_with_parent`, Linux).
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from workbench.core.errors import MissingToolError, RunFailedError
+from workbench.core.process_tree import KILL_LIMIT_S, kill_process_tree, read_start_time
+
+MAX_OUTPUT_BYTES = 1 << 20
+MAX_LINE_BYTES = 64 << 10
+_READER_LIMIT_S = 5.0
+_SHOWN_LINES = 12
+_SET_PARENT_DEATH_SIGNAL = 1  # linux/prctl.h
+OnLine = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class CommandResult:
+    """How a command ended: its exit code (negative for a signal), and the first part of what it printed."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def last_lines(self) -> str:
+        """The end of what it said, for an error's text."""
+        return format_last_lines(self.stderr or self.stdout)
+
+
+def run_command(
+    command: Sequence[str | Path],
+    *,
+    timeout_s: float | None = None,
+    cwd: str | Path | None = None,
+    env: Mapping[str, str] | None = None,
+    stdin: str = "",
+    max_output_bytes: int = 16 << 20,
+    pass_fds: Sequence[int] = (),
+    must_succeed: bool = False,
+    do: str | None = None,
+) -> CommandResult:
+    """Run a program to its end, without a shell; at the time limit it is killed with all that it started.
+
+    Parameters
+    ----------
+    env
+        The whole environment; this process's own without it.
+    stdin
+        What it can read.
+    max_output_bytes
+        More of either output is read and dropped.
+    must_succeed
+        Whether another exit code than 0 is an error.
+    do
+        What mends a program that is not there.
+
+    Raises
+    ------
+    MissingToolError
+        It cannot be started.
+    RunFailedError
+        It did not end in time; or it failed although it `must_succeed`.
+
+    Examples
+    --------
+    >>> run_command([sys.executable, "-c", "print(input())"], stdin="hello").stdout
+    'hello\\n'
+    """
+    name = _name_command(command)
+    options = {"cwd": cwd, "env": env, "pass_fds": pass_fds, "max_output_bytes": max_output_bytes}
+    with ChildProcess(command, with_stdin=True, do=do, **options) as child:  # type: ignore[arg-type]
+        child.write_stdin(stdin)
+        child.close_stdin()
+        if child.wait(timeout_s) is None:
+            raise RunFailedError(f"{name} did not end in time", found=f"{timeout_s:g} s")
+    code = child.exit_code
+    result = CommandResult(-signal.SIGKILL if code is None else code, child.stdout_text, child.stderr_text)
+    if must_succeed and result.exit_code:
+        found = result.last_lines or None
+        raise RunFailedError(f"{name} failed with exit code {result.exit_code}", found=found, do=do)
+    return result
+
+
+class ChildProcess:
+    """A running child: a context manager that ends it, and everything that it started.
+
+    Parameters
+    ----------
+    command
+        Program and arguments; no shell.
+    env
+        The whole environment; this process's own without it.
+    output
+        File that gets what it prints, appended; then nothing is captured here.
+    with_stdin
+        Whether it gets a pipe as its standard input; nothing otherwise.
+    on_line, on_error_line
+        Called with each line of stdout and stderr, in a thread of their own.
+    max_output_bytes
+        What is kept of stdout: its first part; of stderr its last lines.
+    ends_with_thread
+        Have the kernel kill it when the thread that starts it dies, even by SIGKILL (Linux).
+    is_detached
+        Leave it alone: it outlives this process, and no `with` ends it.
+    do
+        What mends a program that is not there.
+
+    Raises
+    ------
+    MissingToolError
+        It cannot be started.
+
+    Examples
+    --------
+    >>> code = "import sys; print('ready', flush=True); sys.stdin.read()"
+    >>> with ChildProcess([sys.executable, "-c", code], with_stdin=True) as child:
+    ...     child.wait_for_line(lambda line: line == "ready", timeout_s=30)
+    'ready'
+    >>> child.exit_code
+    0
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str | Path],
+        *,
+        cwd: str | Path | None = None,
+        env: Mapping[str, str] | None = None,
+        output: str | Path | None = None,
+        with_stdin: bool = False,
+        on_line: OnLine | None = None,
+        on_error_line: OnLine | None = None,
+        max_output_bytes: int = MAX_OUTPUT_BYTES,
+        pass_fds: Sequence[int] = (),
+        ends_with_thread: bool = False,
+        is_detached: bool = False,
+        grace_s: float = KILL_LIMIT_S,
+        do: str | None = None,
+    ) -> None:
+        self.name = _name_command(command)
+        self._grace_s = grace_s
+        self._is_detached = is_detached
+        self._changed = threading.Condition()
+        self._stdout = _HeadCapture(max_output_bytes)
+        self._stderr = _TailCapture(max_output_bytes)
+        self._lines: deque[str] = deque(maxlen=1000)
+        file = None if output is None else open(output, "ab")  # noqa: SIM115 - closed below, the child has its own
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - a list, no shell
+                list(map(str, command)),
+                cwd=cwd,
+                env=None if env is None else dict(env),
+                stdin=subprocess.PIPE if with_stdin else subprocess.DEVNULL,
+                stdout=file or subprocess.PIPE,
+                stderr=subprocess.STDOUT if file else subprocess.PIPE,
+                pass_fds=pass_fds,
+                # Ctrl-C is for us, who then end it; and all that it starts can be found by its session.
+                start_new_session=True,
+                preexec_fn=die_with_parent if ends_with_thread else None,
+            )
+        except OSError as error:
+            raise MissingToolError(f"cannot start {self.name}", found=error.strerror, do=do) from None
+        finally:
+            if file is not None:
+                file.close()
+        self._started_s = read_start_time(self._process.pid)
+        if not is_detached:
+            _RUNNING.add(self)
+        self._readers = [
+            self._start_reader(self._process.stdout, self._take_line, on_line),
+            self._start_reader(self._process.stderr, self._take_error_line, on_error_line),
+        ]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Ask it to end, then kill what is left; at once after an error."""
+        if not self._is_detached:
+            self.end(grace_s=self._grace_s if kind is None else 0)
+
+    @property
+    def pid(self) -> int:
+        """Its process id, and its session's."""
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """Its exit code, negative for a signal; None while it runs."""
+        return self._process.poll()
+
+    @property
+    def is_running(self) -> bool:
+        """It has not ended."""
+        return self.exit_code is None
+
+    @property
+    def stdout_text(self) -> str:
+        """The first part of what it printed."""
+        return self._stdout.decode_text()
+
+    @property
+    def stderr_text(self) -> str:
+        """The last lines that it wrote to stderr."""
+        return self._stderr.decode_text()
+
+    def write_stdin(self, text: str) -> None:
+        """Give it this to read; whether a dead one took it, `exit_code` tells."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.write(text.encode())
+            self._process.stdin.flush()
+
+    def close_stdin(self) -> None:
+        """End its standard input: the word for a child of ours to end."""
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+
+    def wait(self, timeout_s: float | None = None) -> int | None:
+        """Wait for its end; its exit code, None when it still runs after this time."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout_s)
+        return self.exit_code
+
+    def wait_for_line(self, is_wanted: Callable[[str], bool], *, timeout_s: float) -> str:
+        """The next line of stdout that is wanted, such as the word that it is ready.
+
+        Raises
+        ------
+        RunFailedError
+            It ended before, with what it said last; or there was no such line within the time.
+        """
+        until = time.monotonic() + timeout_s
+        while True:
+            has_ended = not self.is_running and not self._readers[0].is_alive()
+            with self._changed:
+                while self._lines:
+                    if is_wanted(line := self._lines.popleft()):
+                        return line
+                if not has_ended and time.monotonic() < until:
+                    self._changed.wait(0.05)
+                    continue
+            if has_ended:
+                self.raise_if_ended()
+            raise RunFailedError(f"{self.name} is not ready", found=f"no word within {timeout_s:g} s")
+
+    def raise_if_ended(self) -> None:
+        """Raise what it said last if it ended.
+
+        Raises
+        ------
+        RunFailedError
+            It ended, whatever its exit code.
+        """
+        if self.is_running:
+            return
+        self._join_readers()
+        said = format_last_lines(self.stderr_text or self.stdout_text)
+        raise RunFailedError(f"{self.name} ended", where=f"exit code {self.exit_code}", found=said or None)
+
+    def watch_end(self, on_end: Callable[[int], None]) -> None:
+        """Call this with its exit code when it ends, in a thread of its own."""
+
+        def wait() -> None:
+            on_end(self._process.wait())
+
+        threading.Thread(target=wait, name=f"end of {self.name}", daemon=True).start()
+
+    def end(self, *, grace_s: float | None = None) -> int:
+        """Have it end: its input ends, after half the grace it gets SIGTERM, then all that is left is killed.
+
+        Returns
+        -------
+        int
+            Its exit code. It and all below it are gone, but for what the kernel cannot end within 10 s.
+        """
+        grace_s = self._grace_s if grace_s is None else grace_s
+        had_input = self._process.stdin is not None
+        self.close_stdin()
+        if had_input and grace_s > 0:
+            self.wait(grace_s / 2)
+        kill_process_tree(self.pid, grace_s=grace_s / 2 if self.is_running else 0, started_s=self._started_s)
+        code = self._process.wait()
+        self._join_readers()
+        _RUNNING.discard(self)
+        return code
+
+    def _start_reader(self, stream: IO[bytes] | None, take: Callable[[bytes], None], tell: OnLine | None) -> Any:
+        def read() -> None:
+            assert stream is not None
+            with contextlib.suppress(ValueError, OSError), stream:
+                while line := stream.readline(MAX_LINE_BYTES):
+                    take(line)
+                    if tell is not None:
+                        tell(line.decode(errors="replace").rstrip("\r\n"))
+            with self._changed:
+                self._changed.notify_all()
+
+        thread = threading.Thread(target=read if stream else lambda: None, name=f"output of {self.name}", daemon=True)
+        thread.start()
+        return thread
+
+    def _take_line(self, line: bytes) -> None:
+        with self._changed:
+            self._stdout.add(line)
+            self._lines.append(line.decode(errors="replace").rstrip("\r\n"))
+            self._changed.notify_all()
+
+    def _take_error_line(self, line: bytes) -> None:
+        with self._changed:
+            self._stderr.add(line)
+
+    def _join_readers(self) -> None:
+        # A grandchild that left the session may hold the pipe for ever.
+        for reader in self._readers:
+            reader.join(_READER_LIMIT_S)
+
+
+class _HeadCapture:
+    """The first bytes of a stream."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = bytearray()
+
+    def add(self, line: bytes) -> None:
+        self._bytes += line[: self._max_bytes - len(self._bytes)]
+
+    def decode_text(self) -> str:
+        return self._bytes.decode(errors="replace")
+
+
+class _TailCapture(_HeadCapture):
+    """The last bytes of a stream."""
+
+    def add(self, line: bytes) -> None:
+        self._bytes += line
+        del self._bytes[: -self._max_bytes]
+
+
+def watch_stdin_end(on_end: Callable[[], None]) -> None:
+    """In a child: call this, in a thread, when the standard input ends, which it does when the parent ends.
+
+    Nothing else may read the input afterwards.
+    """
+
+    def read() -> None:
+        # Not through sys.stdin: a thread that waits in it would break the interpreter's end.
+        with contextlib.suppress(OSError):
+            while os.read(0, 4096):
+                pass
+        on_end()
+
+    threading.Thread(target=read, name="end of the parent", daemon=True).start()
+
+
+def die_with_parent() -> None:
+    """As `preexec_fn` of a child: be killed when the thread that starts it dies, even by SIGKILL. Linux only."""
+    if _prctl is not None:
+        _prctl(ctypes.c_int(_SET_PARENT_DEATH_SIGNAL), ctypes.c_ulong(signal.SIGKILL))
+
+
+def format_last_lines(text: str, max_lines: int = _SHOWN_LINES, max_line_chars: int = 400) -> str:
+    """The end of what a program said, for an error's text.
+
+    Examples
+    --------
+    >>> format_last_lines("a\\n\\nb\\n", max_lines=1)
+    'b'
+    """
+    lines = [line.rstrip()[:max_line_chars] for line in text.splitlines() if line.strip()]
+    return "\n    ".join(lines[-max_lines:])
+
+
+# Loaded here: between fork and exec nothing may be imported.
+_prctl: Any = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
+_RUNNING: weakref.WeakSet[ChildProcess] = weakref.WeakSet()
+_OWNER = os.getpid()
+
+
+@atexit.register
+def _end_all_children() -> None:
+    # Not in a fork of this process: they are not its children.
+    if os.getpid() == _OWNER:
+        for child in list(_RUNNING):
+            child.end(grace_s=0)
+
+
+def _name_command(command: Sequence[str | Path]) -> str:
+    """What an error calls it: the program; of a Python module or script, that."""
+    words = [str(word) for word in command]
+    name = Path(words[0]).name
+    if name.startswith("python"):
+        rest = [word for word in words[1:] if not word.startswith("-")]
+        name = rest[0] if rest and "-c" not in words else name
+    return Path(name).name[:80]

@@ -1,0 +1,132 @@
+"""Errors for users: what is wrong, where, what was found, what is allowed, what to do.
+
+Only `workbench.cli.app` ends the process, with the exit code of the error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """Exit codes of commands."""
+
+    GOOD = 0
+    INVALID = 1
+    """Measured, but invalid or past a threshold."""
+    WRONG_USE = 2
+    """Wrong use, configuration or input."""
+    FAILED = 3
+    """A tool, a kernel or the environment failed."""
+    CANCELLED = 130
+    """Ctrl-C; measurements so far are kept."""
+
+
+class WorkbenchError(Exception):
+    """Base of all errors for users.
+
+    Parameters
+    ----------
+    what
+        The problem, as a short sentence without a full stop.
+    where
+        File, row, field path or parameter.
+    found
+        The value that was found.
+    allowed
+        Allowed values: a range, a list of names, a format.
+    do
+        The next step, as a command where there is one.
+
+    Examples
+    --------
+    >>> print(InputError("unknown parameter", where="-p top", found="top", allowed=["event_log", "top_operators"]))
+    unknown parameter
+      where: -p top
+      found: top
+      allowed: event_log, top_operators
+    """
+
+    exit_code = ExitCode.FAILED
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: object = None,
+        found: object = None,
+        allowed: object = None,
+        do: str | None = None,
+    ) -> None:
+        super().__init__(what)
+        self.what = what
+        self.facts = {"where": where, "found": found, "allowed": allowed, "do": do}
+
+    def __str__(self) -> str:
+        lines = [self.what]
+        for label, value in self.facts.items():
+            if value is None:
+                continue
+            if isinstance(value, Iterable) and not isinstance(value, str | bytes):
+                value = ", ".join(str(item) for item in value)
+            lines.append(f"  {label}: {value}")
+        return "\n".join(lines)
+
+    def _render_traceback_(self) -> list[str]:
+        """Shown in a notebook in place of a traceback: the message alone."""
+        from workbench.core.formats import replace_controls
+
+        return [replace_controls(f"Error: {self}")]
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Pickled between processes; the default would lose the keyword arguments.
+        return (_rebuild_error, (type(self), self.what, self.facts))
+
+
+def exit_code_for_error(name: str) -> ExitCode:
+    """Exit code of an error by the name of its class, as in a notebook's cell; 3 for any other class.
+
+    Examples
+    --------
+    >>> [int(exit_code_for_error(name)) for name in ("InputError", "BrokenInvariantError", "ZeroDivisionError")]
+    [2, 3, 3]
+    """
+    known = globals().get(name)
+    return known.exit_code if isinstance(known, type) and issubclass(known, WorkbenchError) else ExitCode.FAILED
+
+
+def _rebuild_error(kind: type[WorkbenchError], what: str, facts: dict[str, object]) -> WorkbenchError:
+    error = kind(what)
+    error.facts = facts
+    return error
+
+
+class InputError(WorkbenchError):
+    """An input cannot be used: a file, a log, a table, a value."""
+
+    exit_code = ExitCode.WRONG_USE
+
+
+class BrokenInvariantError(WorkbenchError):
+    """Two ways to compute a result disagree: a bug in the workbench, and no result."""
+
+
+class ConfigError(WorkbenchError):
+    """An option, a parameter or a setting cannot be used."""
+
+    exit_code = ExitCode.WRONG_USE
+
+
+class InvalidResultError(WorkbenchError):
+    """The result was measured, but is invalid or past a threshold."""
+
+    exit_code = ExitCode.INVALID
+
+
+class MissingToolError(WorkbenchError):
+    """This machine lacks something; `do` is the command that installs or fixes it."""
+
+
+class RunFailedError(WorkbenchError):
+    """A tool, a kernel or a notebook cell failed while it ran."""

@@ -1,0 +1,199 @@
+"""Format numbers, units, sizes and times for display, and escape text for HTML.
+
+Only display is rounded; tables and chart data keep the measured values.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+NULL = "–"
+
+_UNITS = {
+    "per_s": "per s",
+    "ratio": "×",
+    "percent": "%",
+    "bytes": "bytes",
+    "kib": "KiB",
+    "mib": "MiB",
+    "gib": "GiB",
+    "ns": "ns",
+    "us": "µs",
+    "ms": "ms",
+    "s": "s",
+    "min": "min",
+    "h": "h",
+    "w": "W",
+    "usd": "USD",
+}
+
+
+def escape_html(text: object) -> str:
+    """Text escaped for HTML, also inside quoted attributes."""
+    return html.escape(str(text), quote=True)
+
+
+def find_unit(name: str) -> str:
+    """The unit in a column's name, "" for none.
+
+    Examples
+    --------
+    >>> find_unit("duration_s"), find_unit("output_tokens_per_s"), find_unit("query")
+    ('s', 'per s', '')
+    """
+    return next((unit for suffix, unit in _UNITS.items() if name.endswith(f"_{suffix}")), "")
+
+
+def format_label(name: str, unit: str | None = None) -> str:
+    """A column's name as an axis title or a table header, its unit in brackets.
+
+    Examples
+    --------
+    >>> [format_label(name) for name in ("shuffle_read_bytes", "speedup_ratio", "n", "tokens_per_s")]
+    ['shuffle read (bytes)', 'speedup (×)', 'n', 'tokens per s']
+    """
+    suffix = next((suffix for suffix in _UNITS if name.endswith(f"_{suffix}")), "")
+    unit = _UNITS.get(suffix, "") if unit is None else unit
+    words = name.replace("_", " ").strip()
+    if not unit or suffix == "per_s":
+        return words
+    if suffix:
+        words = words[: -len(suffix)].strip()
+    return words if words.endswith(unit) else f"{words} ({unit})"
+
+
+def format_number(value: object) -> str:
+    """A value for display: grouped thousands, floats with 3 significant digits, null as a dash.
+
+    Examples
+    --------
+    >>> format_number(1234567), format_number(0.123456), format_number(1234.5), format_number(None), format_number(True)
+    ('1,234,567', '0.123', '1,234', '–', 'yes')
+    >>> format_number(1e-9), format_number(3.0), format_number(2.5e21)
+    ('1e-09', '3', '2.5e+21')
+    """
+    if value is None:
+        return NULL
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return _format_float(value)
+    if isinstance(value, list | tuple):
+        return ", ".join(format_number(item) for item in value)
+    return str(value)
+
+
+def format_column(values: Sequence[object]) -> list[str]:
+    """A column's values for display; floats get the same number of decimals where 3 significant digits allow it.
+
+    Examples
+    --------
+    >>> format_column([5.1, 4.0, None]), format_column([0.00123, 4.0]), format_column([45.9, 41335.0])
+    (['5.1', '4.0', '–'], ['0.00123', '4'], ['45.9', '41,335'])
+    """
+    texts = [format_number(value) for value in values]
+    figures = [value for value in values if isinstance(value, float) and math.isfinite(value)]
+    decimals = max((len(format_number(value).partition(".")[2]) for value in figures), default=0)
+    largest = max((abs(value) for value in figures), default=0.0)
+    # More decimals would show more than three significant digits of the largest value.
+    allowed = 3 if largest < 10 else 2 if largest < 100 else 0
+    if not 0 < decimals <= allowed or any("e" in format_number(value) or isinstance(value, str) for value in values):
+        return texts
+    return [
+        f"{value:,.{decimals}f}" if isinstance(value, float) and math.isfinite(value) else text
+        for text, value in zip(texts, values, strict=True)
+    ]
+
+
+def _format_float(value: float) -> str:
+    if not math.isfinite(value):
+        return NULL if math.isnan(value) else ("∞" if value > 0 else "−∞")
+    if value and not 1e-4 <= abs(value) < 1e15:
+        return f"{value:.3g}"
+    digits = 2 - math.floor(math.log10(abs(value))) if value else 0
+    text = f"{value:,.{max(0, digits)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def format_bytes(count_bytes: int | float | None) -> str:
+    """Bytes in a binary unit.
+
+    Examples
+    --------
+    >>> format_bytes(0), format_bytes(1536), format_bytes(25_282_215_936), format_bytes(None)
+    ('0 bytes', '1.5 KiB', '23.5 GiB', '–')
+    """
+    if count_bytes is None:
+        return NULL
+    value, units = float(count_bytes), ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"]
+    while value >= 1024 and len(units) > 1:
+        value, units = value / 1024, units[1:]
+    return f"{format_number(round(value) if units[0] == 'bytes' else value)} {units[0]}"
+
+
+def format_duration(seconds: float | None) -> str:
+    """A duration in its usual units.
+
+    Examples
+    --------
+    >>> [format_duration(seconds) for seconds in (0.0123, 12.34, 75, 7300, None)]
+    ['12.3 ms', '12.3 s', '1 min 15 s', '2 h 1 min', '–']
+    """
+    if seconds is None:
+        return NULL
+    if seconds < 1:
+        return f"{format_number(float(seconds) * 1000)} ms"
+    if seconds < 60:
+        return f"{format_number(float(seconds))} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def format_seconds(value: float | None) -> str:
+    """A short time in one unit, for tables; a dash for null.
+
+    Examples
+    --------
+    >>> format_seconds(0.0042), format_seconds(12.34), format_seconds(None)
+    ('4.2 ms', '12.3 s', '–')
+    """
+    if value is None:
+        return NULL
+    if not value:
+        return "0 s"
+    if abs(value) < 1e-3:
+        return f"{1e6 * value:.0f} µs"
+    return f"{1e3 * value:.3g} ms" if abs(value) < 1 else f"{value:.3g} s"
+
+
+def format_moment(text: str | None) -> str:
+    """An ISO time as day and minute in UTC; other text is returned unchanged.
+
+    Examples
+    --------
+    >>> format_moment("2026-11-21T09:38:00Z"), format_moment(None)
+    ('2026-11-21 09:38 UTC', '–')
+    """
+    if not text:
+        return NULL
+    try:
+        when = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        return text
+    when = when if when.tzinfo else when.replace(tzinfo=UTC)
+    return when.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+# Terminal control characters, and characters that change the writing direction.
+CONTROL_CHARACTERS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def replace_controls(text: str) -> str:
+    """Untrusted text with its control characters replaced."""
+    return CONTROL_CHARACTERS.sub("\N{REPLACEMENT CHARACTER}", text)

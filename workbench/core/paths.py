@@ -1,0 +1,53 @@
+"""Default folders for runs and for the user's cache."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+OUT_VARIABLE = "WORKBENCH_OUT"
+# The folder that holds the package: the checkout, or site-packages.
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def default_out() -> Path:
+    """Folder for runs: $WORKBENCH_OUT, else `data/runs` in a writable checkout, else `runs` in the user's cache."""
+    if given := os.environ.get(OUT_VARIABLE):
+        return Path(given).absolute()
+    checkout = CHECKOUT / "data" / "runs"
+    nearest = next(folder for folder in (checkout, *checkout.parents) if folder.exists())
+    in_checkout = (CHECKOUT / "pyproject.toml").is_file() and nearest.is_relative_to(CHECKOUT)
+    if in_checkout and nearest.is_dir() and os.access(nearest, os.W_OK):
+        return checkout
+    return cache_folder() / "runs"
+
+
+def cache_folder() -> Path:
+    """Cache folder of the workbench: in $XDG_CACHE_HOME, else in the platform's cache folder, else a temporary one."""
+    if root := os.environ.get("XDG_CACHE_HOME"):
+        candidates = [Path(root)]
+    elif sys.platform == "darwin":
+        candidates = _list_home_folder("Library", "Caches")
+    elif sys.platform == "win32":
+        local = os.environ.get("LOCALAPPDATA")
+        candidates = [Path(local)] if local else _list_home_folder("AppData", "Local")
+    else:
+        candidates = _list_home_folder(".cache")
+    for root_folder in candidates:
+        nearest = next((folder for folder in (root_folder, *root_folder.parents) if folder.exists()), None)
+        if nearest is not None and nearest.is_dir() and os.access(nearest, os.W_OK):
+            return root_folder / "workbench"
+    # Service users may have no home.
+    user = os.getuid() if hasattr(os, "getuid") else "user"
+    return Path(tempfile.gettempdir()) / f"workbench-{user}"
+
+
+def _list_home_folder(*names: str) -> list[Path]:
+    """A folder in the user's home, as a list; empty without a home, which must not be created."""
+    try:
+        home = Path.home()
+    except RuntimeError:
+        return []
+    return [home.joinpath(*names)] if home.is_dir() else []

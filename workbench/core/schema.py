@@ -1,0 +1,316 @@
+"""Strict models of settings and documents, and one wording of all that is wrong with what was given for them.
+
+Parameters are those of `data_files`, which reads without pydantic: `noun` says what the data should be ("sweep"),
+`error_type` whose mistake it is, `do` the command that helps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from workbench.core import redaction
+from workbench.core.data_files import MAX_BYTES, add_article, parse_json, parse_yaml, read_text_file
+from workbench.core.errors import InputError, WorkbenchError
+
+MAX_PROBLEMS = 10
+_MAX_SHOWN_CHARS = 80
+_UPGRADE = "pip install --upgrade accelerated-workbench"
+FieldPath = tuple[str | int, ...]
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class StrictModel(BaseModel):
+    """Base of settings and documents: an unknown field is an error, and no field changes afterwards.
+
+    Examples
+    --------
+    >>> class Plan(StrictModel):
+    ...     n_gpus: int
+    >>> validate_model(Plan, {"n_gpu": 1}, noun="plan", where="plan.yaml")
+    Traceback (most recent call last):
+    ...
+    workbench.core.errors.InputError: not a plan
+      where: plan.yaml
+      found: n_gpus: is missing; n_gpu: there is no such field
+      allowed: n_gpus
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class FiniteModel(StrictModel):
+    """A strict model whose numbers are finite: neither infinity nor NaN."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
+
+@dataclass(frozen=True)
+class FieldProblem:
+    """One thing that is wrong: the field's path, what must hold, and the value where it may be shown."""
+
+    path: FieldPath
+    message: str
+    found: str | None = None
+
+    def format_text(self, flags: Mapping[str, str] | None = None) -> str:
+        """One line, such as `users[0]: must be greater than 0 (found -1)`; the field by its flag where it has one."""
+        place = format_field_path(self.path, flags)
+        shown = "" if self.found is None else f" (found {self.found})"
+        return f"{place}: {self.message}{shown}" if place else f"{self.message}{shown}"
+
+
+def format_field_path(path: Sequence[str | int], flags: Mapping[str, str] | None = None) -> str:
+    """A field's path in the one spelling that all messages use; a first part with a flag is called by it.
+
+    Examples
+    --------
+    >>> format_field_path(("workloads", 0, "template"))
+    'workloads[0].template'
+    >>> format_field_path(("think_time_s",), {"think_time_s": "--think-time"})
+    '--think-time'
+    """
+    parts: list[str | int] = list(path)
+    if parts and flags:
+        parts[0] = flags.get(str(parts[0]), parts[0])
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{str(part)[:60]}" for part in parts)
+    return text.removeprefix(".")
+
+
+def list_problems(error: ValidationError, *, hidden: Collection[str] = ()) -> list[FieldProblem]:
+    """What pydantic found, in our words and in its order.
+
+    A list that is too short is left out where one of its entries is wrong: the entry is the mistake. Values are left
+    out where the field's name says that it holds a secret.
+
+    Parameters
+    ----------
+    hidden
+        Parts of a path to leave out, such as the names that pydantic gives to the variants of a union.
+
+    Examples
+    --------
+    >>> class Settings(StrictModel):
+    ...     rows: list[int]
+    >>> try:
+    ...     Settings.model_validate({"rows": ["x"], "column": 1})
+    ... except ValidationError as error:
+    ...     print(*(problem.format_text() for problem in list_problems(error)), sep="\\n")
+    rows[0]: must be a valid integer, unable to parse string as an integer (found 'x')
+    column: there is no such field
+    """
+    details = error.errors(include_url=False, include_context=False)
+    kept = [one for one in details if not (one["type"] == "too_short" and _has_deeper(one["loc"], details))]
+    problems = [_build_problem(one, hidden) for one in kept]
+    return list(dict.fromkeys(problems))
+
+
+def explain_validation(
+    error: ValidationError,
+    noun: str,
+    *,
+    where: object = None,
+    do: str | None = None,
+    error_type: type[WorkbenchError] = InputError,
+    model: type[BaseModel] | None = None,
+    flags: Mapping[str, str] | None = None,
+    hidden: Collection[str] = (),
+    show_values: bool = True,
+) -> WorkbenchError:
+    """The error that says all that is wrong: a single problem by its field, several as a list.
+
+    Parameters
+    ----------
+    error
+        What pydantic raised.
+    noun
+        What the data should have been.
+    where
+        File or option that holds it.
+    model
+        Names the fields that there are, when an unknown one was given.
+    flags
+        Command-line flag of each field that has one.
+    show_values
+        False where a value may be a secret, or long.
+
+    Examples
+    --------
+    >>> class Settings(StrictModel):
+    ...     rows: int
+    >>> try:
+    ...     Settings(rows="x")
+    ... except ValidationError as error:
+    ...     print(explain_validation(error, "setting", where="a.yaml"))
+    not a setting
+      where: a.yaml, rows
+      found: 'x'
+      allowed: a valid integer, unable to parse string as an integer
+    """
+    problems = list_problems(error, hidden=hidden)
+    if not show_values:
+        problems = [FieldProblem(one.path, one.message) for one in problems]
+    what = f"not {add_article(noun)}"
+    known = model is not None and any(one.message == _UNKNOWN and len(one.path) == 1 for one in problems)
+    fields = [] if model is None else [(flags or {}).get(name, name) for name in model.model_fields]
+    if len(problems) == 1 and problems[0].path:
+        return error_type(what, **_describe_single(problems[0], where, flags, fields if known else None), do=do)
+    texts = [one.format_text(flags) for one in problems[:MAX_PROBLEMS]]
+    if (more := len(problems) - len(texts)) > 0:
+        texts.append(f"and {more} more")
+    return error_type(what, where=where, found="; ".join(texts), allowed=fields if known else None, do=do)
+
+
+def validate_model(
+    model: type[Model],
+    values: Any,
+    *,
+    noun: str,
+    where: object = None,
+    do: str | None = None,
+    error_type: type[WorkbenchError] = InputError,
+    flags: Mapping[str, str] | None = None,
+    hidden: Collection[str] = (),
+    show_values: bool = True,
+    strict: bool | None = None,
+) -> Model:
+    """The model of these values; what is wrong with them in one error.
+
+    Raises
+    ------
+    InputError (or `error_type`)
+        Unknown, missing or wrong fields: all of them, as `explain_validation` words them.
+    """
+    try:
+        return model.model_validate(values, strict=strict)
+    except ValidationError as error:
+        raise explain_validation(
+            error,
+            noun,
+            where=where,
+            do=do,
+            error_type=error_type,
+            model=model,
+            flags=flags,
+            hidden=hidden,
+            show_values=show_values,
+        ) from None
+    except RecursionError:
+        raise error_type(f"nested too deeply for {add_article(noun)}", where=where, do=do) from None
+
+
+def _describe_single(
+    problem: FieldProblem, where: object, flags: Mapping[str, str] | None, fields: list[str] | None
+) -> dict[str, Any]:
+    place = format_field_path(problem.path, flags)
+    if problem.message == _UNKNOWN:
+        return {"where": where, "found": problem.format_text(flags), "allowed": fields}
+    if problem.message == _MISSING:
+        return {"where": where, "found": f"{place} is missing"}
+    allowed = problem.message.removeprefix("must be ")
+    return {"where": place if where is None else f"{where}, {place}", "found": problem.found, "allowed": allowed}
+
+
+_UNKNOWN = "there is no such field"
+_MISSING = "is missing"
+
+
+def _has_deeper(path: Sequence[object], details: Sequence[Any]) -> bool:
+    return any(len(one["loc"]) > len(path) and one["loc"][: len(path)] == path for one in details)
+
+
+def _build_problem(detail: Any, hidden: Collection[str]) -> FieldProblem:
+    path = tuple(part for part in detail["loc"] if part not in hidden)
+    if detail["type"] == "extra_forbidden":
+        return FieldProblem(path, _UNKNOWN)
+    if detail["type"] == "missing":
+        return FieldProblem(path, _MISSING)
+    text = str(detail["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    for begin in ("Input should be ", "Input should ", "String should ", "List should ", "Value should "):
+        if text.startswith(begin):
+            text = f"must {'be ' if begin.endswith('be ') else ''}{text.removeprefix(begin)}"
+    is_secret = any(isinstance(part, str) and redaction.is_secret_name(part) for part in path)
+    return FieldProblem(path, text[:300], None if is_secret or not path else _format_value(detail.get("input")))
+
+
+def _format_value(value: object) -> str | None:
+    if not isinstance(value, str | int | float | bool | None):
+        # A list or an object may be long, and holds what other messages are about.
+        return f"a {type(value).__name__}"
+    text = repr(redaction.redact_value(value))
+    return text if len(text) <= _MAX_SHOWN_CHARS else text[: _MAX_SHOWN_CHARS - 1] + "…"
+
+
+def read_model_file(
+    model: type[Model],
+    path: str | Path,
+    *,
+    noun: str,
+    max_bytes: int = MAX_BYTES,
+    max_version: int | None = None,
+    do: str | None = None,
+    error_type: type[WorkbenchError] = InputError,
+    strict: bool = False,
+) -> Model:
+    """The model of a JSON file, or of a YAML file (`.yaml`, `.yml`).
+
+    Parameters
+    ----------
+    max_version
+        Newest `format_version` that this workbench knows; the field is not looked at without it.
+    strict
+        Whether the types of a JSON file must be right as they are: no number from a text.
+
+    Raises
+    ------
+    InputError (or `error_type`)
+        As of `read_json_file` and `validate_model`; or it is of a newer workbench.
+    """
+    is_yaml = Path(path).suffix.lower() in (".yaml", ".yml")
+    text = read_text_file(path, noun=noun, max_bytes=max_bytes, do=do, error_type=error_type)
+    parse = parse_yaml if is_yaml else parse_json
+    document = parse(text, noun=noun, where=path, do=do, error_type=error_type)
+    if max_version is not None:
+        check_format_version(document, max_version, noun=noun, where=path, error_type=error_type)
+    try:
+        # Strictly taken, JSON has no tuple and no date: pydantic knows what stands for them in a text, not in a list.
+        return (
+            model.model_validate_json(text, strict=True) if strict and not is_yaml else model.model_validate(document)
+        )
+    except ValidationError as error:
+        raise explain_validation(error, noun, where=path, do=do, error_type=error_type, model=model) from None
+
+
+def check_format_version(
+    document: object,
+    max_version: int,
+    *,
+    noun: str,
+    where: object = None,
+    is_required: bool = False,
+    error_type: type[WorkbenchError] = InputError,
+) -> None:
+    """Refuse a document whose `format_version` is newer than what this workbench knows.
+
+    Raises
+    ------
+    InputError (or `error_type`)
+        It is newer; or it has none although `is_required`.
+    """
+    version = document.get("format_version") if isinstance(document, Mapping) else None
+    if not isinstance(version, int) or isinstance(version, bool):
+        if is_required:
+            raise error_type(f"not {add_article(noun)}", where=where, found="no format_version")
+        return
+    if version > max_version:
+        raise error_type(
+            f"{noun} of a newer workbench",
+            where=where,
+            found=f"format version {version}",
+            allowed=f"up to {max_version}",
+            do=_UPGRADE,
+        )

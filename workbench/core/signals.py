@@ -1,0 +1,118 @@
+"""Signal handling around long work: stop requests, SIGTERM as interrupt, ignored signals."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar
+
+_Result = TypeVar("_Result")
+
+
+class StopRequest(Protocol):
+    """A request to stop; `times` counts how often it was made."""
+
+    times: int
+
+    def request_stop(self) -> None:
+        """Count one more request."""
+
+
+def run_in_thread(
+    body: Callable[[], Coroutine[Any, Any, _Result]],
+    stop_request: StopRequest,
+    on_request: Callable[[int], None],
+    *,
+    name: str,
+) -> _Result:
+    """Run a coroutine in a thread with its own event loop, since a notebook's main thread already runs one.
+
+    Parameters
+    ----------
+    body
+        Returns the coroutine; its exceptions are raised here.
+    stop_request
+        Counts Ctrl-C and SIGTERM while it runs.
+    on_request
+        Called with the number of stop requests, after each.
+    name
+        Name of the thread.
+    """
+    results: list[_Result] = []
+    errors: list[BaseException] = []
+    over = threading.Event()
+
+    def run_body() -> None:
+        try:
+            results.append(asyncio.run(body()))
+        except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
+            errors.append(error)
+        finally:
+            over.set()
+
+    threading.Thread(target=run_body, name=name, daemon=True).start()
+    times = 0
+    with _stop_on_signals(stop_request):
+        while not over.wait(0.1):
+            if stop_request.times > times:
+                times = stop_request.times
+                on_request(times)
+    if errors:
+        raise errors[0]
+    return results[0]
+
+
+@contextmanager
+def _stop_on_signals(stop_request: StopRequest) -> Iterator[None]:
+    """Ctrl-C and SIGTERM become stop requests; raised as exceptions they could lose measurements."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    kept = (None, signal.SIG_IGN)
+    numbers = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) not in kept]
+    old = {number: signal.signal(number, lambda *_: stop_request.request_stop()) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, earlier in old.items():
+            signal.signal(number, earlier)
+
+
+@contextmanager
+def interrupt_on_termination() -> Iterator[None]:
+    """SIGTERM and SIGHUP interrupt like Ctrl-C; in the main thread only, which alone may set handlers."""
+    names = ("SIGTERM", "SIGHUP")
+    signals = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    if threading.current_thread() is not threading.main_thread():
+        signals = []
+    old = {
+        number: signal.signal(number, _raise_interrupt)
+        for number in signals
+        if signal.getsignal(number) != signal.SIG_IGN
+    }
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+def _raise_interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def ignore_signals() -> Iterator[None]:
+    """Ignore Ctrl-C and SIGTERM while kernels are stopped: a second one would leave kernels behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    old = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)

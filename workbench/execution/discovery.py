@@ -1,0 +1,247 @@
+"""Find notebooks by name, read them, and plan their runs with checked parameters."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import shlex
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.core.errors import ConfigError, InputError
+from workbench.core.paths import CHECKOUT
+from workbench.execution import parameters
+
+NUMBERED_NOTEBOOK = re.compile(r"\d\d_.+\.ipynb")
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """One notebook with its checked parameters."""
+
+    path: Path
+    notebook: Any
+    resolved: parameters.ResolvedValues
+
+    @property
+    def area(self) -> str:
+        """Stem of the notebook without its number."""
+        return area_from_path(self.path)
+
+    @property
+    def title(self) -> str:
+        """The first heading; the area where there is none."""
+        headings = (find_heading(cell) for cell in self.notebook.cells)
+        return next(filter(None, headings), self.area.replace("_", " ").capitalize())
+
+    @property
+    def command(self) -> str:
+        """The command that repeats the run."""
+        given = [f"-p {shlex.quote(f'{name}={_format_value(value)}')}" for name, value in self.resolved.given.items()]
+        return " ".join(["workbench run", quote_notebook_argument(self.path), *given])
+
+
+def _format_value(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return str(value).lower()
+    if isinstance(value, list):
+        items = (f'"{item}"' if isinstance(item, str) and "," in item else _format_value(item) for item in value)
+        return f"[{','.join(items)}]"
+    return str(value)
+
+
+def find_heading(cell: Any) -> str | None:
+    """The first heading of a cell; null when it has none."""
+    match = re.search(r"^#+ +(.+?)\s*#*$", cell.source, re.MULTILINE) if cell.cell_type == "markdown" else None
+    return match.group(1) if match else None
+
+
+def quote_notebook_argument(path: Path) -> str:
+    """Name of a notebook on a command line: its stem in the notebook folder, else its path, quoted."""
+    try:
+        is_found = path.parent.resolve() == find_notebook_folder().resolve()
+    except ConfigError:
+        is_found = False
+    return shlex.quote(path.stem if is_found else str(path))
+
+
+def area_from_path(notebook: str | Path) -> str:
+    """The area of a notebook: its stem without the number before it.
+
+    Examples
+    --------
+    >>> area_from_path("notebooks/01_speedup.ipynb")
+    'speedup'
+    """
+    return re.sub(r"^\d+_", "", Path(notebook).stem)
+
+
+def list_known_areas(more: Iterable[str] = ()) -> list[str]:
+    """Areas of the notebooks, and `more`."""
+    try:
+        present = [area_from_path(path) for path in find_notebook_folder().glob("*.ipynb")]
+    except ConfigError:
+        present = []
+    return sorted({*present, *more})
+
+
+def find_notebook_folder() -> Path:
+    """The folder of the notebooks: `notebooks` in the working directory, else in the checkout.
+
+    Raises
+    ------
+    ConfigError
+        There is neither.
+    """
+    places = dict.fromkeys((Path.cwd() / "notebooks", CHECKOUT / "notebooks"))
+    for place in places:
+        if any(place.glob("*.ipynb")):
+            return place
+    raise ConfigError("no notebooks found", where=places, do="change to the checkout, or give a notebook's path")
+
+
+def resolve_notebooks(names: Sequence[str]) -> list[Path]:
+    """Paths of the named notebooks, each once, in the given order.
+
+    Parameters
+    ----------
+    names
+        Paths, stems ("01_speedup"), areas ("speedup"), or "all" for every numbered notebook.
+
+    Raises
+    ------
+    ConfigError
+        There is no such notebook; the error lists the names.
+    """
+    found: list[Path] = []
+    for name in names:
+        if name == "all":
+            found += _list_numbered_notebooks()
+        elif name.endswith(".ipynb") or (Path(name).is_file() and "/" in name):
+            found.append(Path(name))
+        else:
+            found.append(_resolve_name(name))
+    return list(dict.fromkeys(path.absolute() for path in found))
+
+
+def _list_numbered_notebooks() -> list[Path]:
+    found = sorted(path for path in find_notebook_folder().glob("*.ipynb") if NUMBERED_NOTEBOOK.fullmatch(path.name))
+    if not found:
+        raise ConfigError(
+            "no numbered notebooks", where=find_notebook_folder(), allowed="names such as 01_speedup.ipynb"
+        )
+    return found
+
+
+def _resolve_name(name: str) -> Path:
+    present = sorted(find_notebook_folder().glob("*.ipynb"))
+    matches = [path for path in present if name in (path.stem, area_from_path(path))]
+    if len(matches) == 1:
+        return matches[0]
+    known = [path.stem for path in present if not path.stem.startswith("_")]
+    close = difflib.get_close_matches(name, [*known, *map(area_from_path, present)], n=1)
+    do = f"did you mean {close[0]}?" if close else "give one of these, a path, or all"
+    raise ConfigError("no such notebook", where=find_notebook_folder(), found=name, allowed=known, do=do)
+
+
+def read_notebook(path: str | Path) -> Any:
+    """Read a notebook of any format version.
+
+    Raises
+    ------
+    InputError
+        The file is missing, not a notebook, or not in Python.
+    """
+    import nbformat
+
+    path = Path(path)
+    try:
+        with warnings.catch_warnings():
+            # nbformat warns of cells without ids, which get them here.
+            warnings.simplefilter("ignore")
+            notebook = nbformat.v4.upgrade(nbformat.read(path, as_version=4))
+            nbformat.validate(notebook)
+    except OSError as error:
+        raise InputError("cannot read the notebook", where=path, found=error.strerror) from error
+    except Exception as error:
+        raise InputError("not a notebook", where=path, found=str(error).split("\n")[0][:200]) from error
+    language = notebook.metadata.get("kernelspec", {}).get("language", "python")
+    if language != "python":
+        raise InputError("notebook of another language", where=path, found=language, allowed="python")
+    return notebook
+
+
+def plan_runs(
+    notebooks: Sequence[str | Path],
+    values: Mapping[str, Any] | None = None,
+    *,
+    texts: Mapping[str, str] | None = None,
+    base: Path | None = None,
+) -> list[RunPlan]:
+    """Read notebooks and check their parameters, before anything runs.
+
+    Parameters
+    ----------
+    notebooks
+        Paths of notebooks.
+    values, texts
+        Typed values, and text from a command line, by parameter. A name applies to each notebook that has it;
+        "area.name", or a mapping under the area's name, to that notebook only.
+    base
+        Base of relative paths among the values; by default the working directory.
+
+    Raises
+    ------
+    InputError
+        A notebook cannot be read.
+    ConfigError
+        No notebook has a parameter, or a value does not fit.
+    """
+    read_notebooks = [(Path(path).absolute(), read_notebook(path)) for path in notebooks]
+    areas = [area_from_path(path) for path, _ in read_notebooks]
+    declared = [_read_declared_parameters(path, notebook, bool(values or texts)) for path, notebook in read_notebooks]
+    typed, typed_own = _split_by_area(values or {}, areas)
+    spelled, spelled_own = _split_by_area(texts or {}, areas)
+    nowhere = {*typed, *spelled} - {item.name for items in declared for item in items}
+    plans = []
+    for (path, notebook), area, items in zip(read_notebooks, areas, declared, strict=True):
+        # A name that no notebook has stays in, so that it is refused with a list of the known ones.
+        wanted = nowhere | {item.name for item in items}
+        own_values = {name: typed[name] for name in typed if name in wanted} | typed_own.get(area, {})
+        own_texts = {name: spelled[name] for name in spelled if name in wanted} | spelled_own.get(area, {})
+        resolved = parameters.resolve_values(items, own_texts, own_values, where=quote_notebook_argument(path))
+        start = base or Path.cwd()
+        resolved = parameters.make_paths_absolute(resolved, items, base=start, notebook_folder=path.parent)
+        plans.append(RunPlan(path, notebook, resolved))
+    return plans
+
+
+def _read_declared_parameters(path: Path, notebook: Any, needed: bool) -> tuple[parameters.Parameter, ...]:
+    try:
+        return parameters.read_parameters(notebook, path.name)
+    except InputError:
+        # An unreadable parameters cell only matters when parameters are set.
+        if needed:
+            raise
+        return ()
+
+
+def _split_by_area(given: Mapping[str, Any], areas: Sequence[str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Split values for all notebooks from values for one area."""
+    shared: dict[str, Any] = {}
+    own: dict[str, dict[str, Any]] = {}
+    for name, value in given.items():
+        area, dot, rest = name.partition(".")
+        area = area_from_path(f"{area}.ipynb")
+        if dot and area not in areas:
+            raise ConfigError("no such notebook in this run", where=f"parameter {name}", found=area, allowed=areas)
+        if dot:
+            own.setdefault(area, {})[rest] = value
+        elif area in areas and isinstance(value, Mapping):
+            own.setdefault(area, {}).update(value)
+        else:
+            shared[name] = value
+    return shared, own

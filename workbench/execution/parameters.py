@@ -1,0 +1,378 @@
+"""Parameters of a notebook: read from its tagged cell, validated against given values.
+
+The cell holds annotated literals, each with a comment on meaning and unit:
+
+    event_log: str = "../data/samples/q1.zstd"  # Spark event log, file or folder
+    top_operators: int = 10  # rows in the table
+
+Text from the command line is parsed by the annotation, never guessed: "3.10" for a `str` stays "3.10". Values from a
+YAML file must already have the declared type. The cell is parsed, never executed.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import io
+import os
+import re
+import tokenize
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.core import redaction
+from workbench.core.data_files import read_yaml_file
+from workbench.core.errors import ConfigError, InputError
+from workbench.execution import parameter_types
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+PARAMETERS_TAG = "parameters"
+ENV_SUFFIX = "_env"
+MAX_FILE_BYTES = 1 << 20
+MAX_DEPTH = 20
+_PATH_WORDS = ("log", "logs", "path", "paths", "dir", "file", "files", "folder")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a notebook: `type` is the Python type, `annotation` its source text."""
+
+    name: str
+    type: Any
+    annotation: str
+    default: Any
+    comment: str
+
+    @property
+    def names_variable(self) -> bool:
+        """Whether it holds the name of an environment variable with a secret."""
+        return self.name.endswith(ENV_SUFFIX)
+
+    @property
+    def is_path(self) -> bool:
+        """Whether its name is, or ends in, log, path, dir, file, folder or a plural of them."""
+        return self.name.rpartition("_")[2] in _PATH_WORDS
+
+    def __str__(self) -> str:
+        line = f"{self.name}: {self.annotation} = {self.default!r}"
+        return f"{line}  # {self.comment}" if self.comment else line
+
+
+@dataclass(frozen=True)
+class ResolvedValues:
+    """Checked values: `config` of all parameters, `given` of those that were set."""
+
+    config: dict[str, Any] = field(default_factory=dict)
+    given: dict[str, Any] = field(default_factory=dict)
+    secret_variables: tuple[str, ...] = ()
+
+
+def read_parameters(notebook: Mapping[str, Any], where: object = "notebook") -> tuple[Parameter, ...]:
+    """Parameters that a notebook (its JSON) declares; empty without a tagged cell.
+
+    Raises
+    ------
+    InputError
+        Several cells are tagged, or the cell holds anything but annotated literals.
+    """
+    cells = [cell for cell in notebook.get("cells", []) if PARAMETERS_TAG in cell.get("metadata", {}).get("tags", [])]
+    if not cells:
+        return ()
+    if len(cells) > 1:
+        raise InputError(
+            f"more than one cell is tagged {PARAMETERS_TAG!r}", where=where, found=len(cells), allowed="one"
+        )
+    return parse_parameters("".join(cells[0].get("source", "")), where)
+
+
+def parse_parameters(source: str, where: object = "parameters cell") -> tuple[Parameter, ...]:
+    """Parse the source of a parameters cell.
+
+    Raises
+    ------
+    InputError
+        It is not Python, or a statement is not an annotated literal (a derived value would keep the default).
+
+    Examples
+    --------
+    >>> print(parse_parameters("top: int = 5  # rows")[0])
+    top: int = 5  # rows
+    """
+    try:
+        body = ast.parse(source).body
+    except SyntaxError as error:
+        raise InputError(
+            "parameters cell is no Python", where=where, found=f"line {error.lineno}: {error.msg}"
+        ) from error
+    comments = _read_comments(source)
+    found = [_parse_parameter(node, comments, where) for node in body if not _is_preamble(node)]
+    names = [parameter.name for parameter in found]
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        raise InputError("parameter is set twice", where=where, found=repeated)
+    return tuple(found)
+
+
+def _is_preamble(node: ast.stmt) -> bool:
+    if isinstance(node, ast.ImportFrom):
+        return node.module in ("__future__", "typing")
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def _read_comments(source: str) -> dict[int, str]:
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    return {token.start[0]: token.string.lstrip("# ").strip() for token in tokens if token.type == tokenize.COMMENT}
+
+
+def _parse_parameter(node: ast.stmt, comments: Mapping[int, str], where: object) -> Parameter:
+    place = f"{where}, parameters cell, line {node.lineno}"
+    annotation: ast.expr | None = None
+    target: ast.expr
+    if isinstance(node, ast.AnnAssign):
+        target, annotation, value = node.target, node.annotation, node.value
+    elif isinstance(node, ast.Assign) and len(node.targets) == 1:
+        target, value = node.targets[0], node.value
+    else:
+        raise InputError("not a parameter", where=place, found=ast.unparse(node), allowed="name: type = literal")
+    if not isinstance(target, ast.Name) or value is None:
+        raise InputError("not a parameter", where=place, found=ast.unparse(node), allowed="name: type = literal")
+    try:
+        default = ast.literal_eval(value)
+    except ValueError as error:
+        do = "move derived values into the next cell: a parameter given later would not reach them"
+        raise InputError("not a literal", where=place, found=ast.unparse(value), do=do) from error
+    kind = (
+        parameter_types.parse_annotation(annotation, place)
+        if annotation is not None
+        else parameter_types.infer_type(default, place)
+    )
+    written = ast.unparse(annotation) if annotation is not None else type(default).__name__
+    return Parameter(target.id, kind, written, default, comments.get(node.end_lineno or node.lineno, ""))
+
+
+def resolve_values(
+    declared: Iterable[Parameter],
+    texts: Mapping[str, str] | None = None,
+    values: Mapping[str, Any] | None = None,
+    *,
+    where: object = "notebook",
+) -> ResolvedValues:
+    """Check given values against the declared parameters; the error lists all problems.
+
+    Parameters
+    ----------
+    declared
+        The notebook's parameters.
+    texts
+        Text from the command line, parsed as the declared type.
+    values
+        Values from a file or a program, of the declared type. `texts` win over them.
+
+    Raises
+    ------
+    ConfigError
+        An unknown parameter, a value of another type, a secret instead of the name of an environment variable (the
+        value is not repeated), or such a variable that is not set.
+    """
+    by_name = {parameter.name: parameter for parameter in declared}
+    texts, values = dict(texts or {}), dict(values or {})
+    names = dict.fromkeys([*by_name, *values, *texts])
+    problems = [_format_secret_problem(name) for name in names if redaction.is_secret_name(name)]
+    unknown = [name for name in names if name not in by_name and not redaction.is_secret_name(name)]
+    problems += [_format_unknown_problem(name, by_name) for name in unknown]
+    given, more = _parse_given(by_name, texts, values)
+    problems += more + _list_leaked_secrets(by_name, given)
+    config, more = _validate_values(by_name, given)
+    problems += [problem for problem in more if problem.split(":")[0] not in {old.split(":")[0] for old in problems}]
+    variables, more = _list_secret_variables(by_name, config)
+    if problems := problems + more:
+        known = "".join(f"\n    {parameter}" for parameter in by_name.values()) or "none"
+        do = f"workbench run {where} --parameters"
+        help_facts = {"allowed": known, "do": do} if unknown else {}
+        raise ConfigError("\n".join(problems), where=where, **help_facts)
+    return ResolvedValues(config, {name: config[name] for name in given}, variables)
+
+
+def _parse_given(
+    by_name: Mapping[str, Parameter], texts: Mapping[str, str], values: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[str]]:
+    """Given values of known parameters that are no secrets, and texts that are not of the declared type."""
+    given: dict[str, Any] = {name: value for name, value in values.items() if name not in texts}
+    problems: list[str] = []
+    for name, text in texts.items():
+        if name in by_name and not redaction.is_secret_name(name):
+            parameter = by_name[name]
+            try:
+                given[name] = parameter_types.parse_value(parameter.type, text)
+            except ValueError as error:
+                problems.append(f"{name}: {_format_value(parameter, text)} is no {parameter.annotation}: {error}")
+    known = {name for name in by_name if not redaction.is_secret_name(name)}
+    return {name: value for name, value in given.items() if name in known}, problems
+
+
+def _list_leaked_secrets(by_name: Mapping[str, Parameter], given: Mapping[str, Any]) -> list[str]:
+    """Secrets inside of values; also of defaults, since the parameters cell is part of the report."""
+    problems = [_format_user_info_problem(name) for name, value in given.items() if redaction.has_user_info(value)]
+    for name, value in [*((item.name, item.default) for item in by_name.values()), *given.items()]:
+        keys = dict.fromkeys(redaction.find_secret_settings(name, value))
+        problems += [_format_setting_problem(name, key) for key in keys]
+    return problems
+
+
+def _format_value(parameter: Parameter, value: Any) -> str:
+    # A wrong value of an *_env parameter is probably the secret itself.
+    parts = value.split(",") if isinstance(value, str) else value
+    holds_secret = redaction.has_user_info(value) or redaction.find_secret_settings(parameter.name, parts)
+    hidden = parameter.names_variable or holds_secret
+    return "the value" if hidden else repr(value)
+
+
+def _format_user_info_problem(name: str) -> str:
+    return (
+        f"{name}: a URL with a user or password in it would be written to files; give it without them, and the "
+        "credentials as the environment variables that the store reads"
+    )
+
+
+def _format_setting_problem(name: str, key: str) -> str:
+    return (
+        f"{name}: what is given for {key} may be a secret and would be written to files; set it in the file "
+        f"spark-defaults.conf of the folder that SPARK_CONF_DIR names, or, of a spark.hadoop.* setting, give the "
+        f"environment variable that holds it: {key}=${{env.NAME}}"
+    )
+
+
+def _format_secret_problem(name: str) -> str:
+    return f"{name}: secrets are not passed as parameters; pass the NAME of an environment variable ({name}_env)"
+
+
+def _format_unknown_problem(name: str, by_name: Mapping[str, Parameter]) -> str:
+    close = difflib.get_close_matches(name, by_name, n=1)
+    return f"{name}: the notebook has no such parameter" + (f"; did you mean {close[0]}?" if close else "")
+
+
+def build_model(declared: Iterable[Parameter]) -> type[BaseModel]:
+    """The pydantic model of a notebook's parameters: strict types, finite numbers, no unknown names."""
+    from pydantic import ConfigDict, create_model
+
+    fields: dict[str, Any] = {f"p_{item.name}": (item.type, _build_field(item)) for item in declared}
+    strict = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, validate_default=True)
+    return create_model("Parameters", __config__=strict, **fields)
+
+
+def _build_field(parameter: Parameter) -> Any:
+    from pydantic import Field
+
+    # Aliases, since pydantic refuses field names such as model_… or _name.
+    return Field(default=parameter.default, alias=parameter.name, description=parameter.comment)
+
+
+def _validate_values(by_name: Mapping[str, Parameter], given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    from pydantic import ValidationError
+
+    try:
+        # Defaults are validated as given values, so that errors name them.
+        defaults = {parameter.name: parameter.default for parameter in by_name.values()}
+        checked = build_model(by_name.values()).model_validate(defaults | dict(given), by_alias=True)
+    except ValidationError as error:
+        problems = [_format_type_problem(detail, by_name, given) for detail in error.errors(include_url=False)]
+        return {}, list(dict.fromkeys(problems))
+    return checked.model_dump(by_alias=True), []
+
+
+def _format_type_problem(detail: Any, by_name: Mapping[str, Parameter], given: Mapping[str, Any]) -> str:
+    parameter = by_name[str(detail["loc"][0])]
+    value = given.get(parameter.name, parameter.default)
+    advice = ""
+    items = value if isinstance(value, list) else [value]
+    if parameter.annotation.startswith(("str", "list[str")) and not all(isinstance(item, str) for item in items):
+        advice = "; quote it in the YAML file, so that it stays as it is written"
+    elif isinstance(value, str) and not parameter.annotation.startswith("Literal"):
+        advice = "; without quotes in the YAML file"
+    kind = f"{_format_value(parameter, value)} ({type(value).__name__})"
+    source = "" if parameter.name in given else "the notebook's default "
+    return f"{parameter.name}: {source}{kind} is no {parameter.annotation}{advice}"
+
+
+def _list_secret_variables(
+    by_name: Mapping[str, Parameter], config: Mapping[str, Any]
+) -> tuple[tuple[str, ...], list[str]]:
+    """The environment variables that hold secrets, and what is wrong with them; values are never repeated."""
+    found: list[str] = []
+    problems: list[str] = []
+    for parameter in by_name.values():
+        named = config.get(parameter.name) if parameter.names_variable else None
+        # List items may be HEADER=VARIABLE.
+        for variable in [str(item).split("=", 1)[-1] for item in named] if isinstance(named, list) else [named]:
+            if not variable:
+                continue
+            if problem := _find_variable_problem(parameter, str(variable)):
+                problems.append(f"{parameter.name}: {problem}")
+            else:
+                found.append(str(variable))
+    return tuple(found), problems
+
+
+def _find_variable_problem(parameter: Parameter, variable: str) -> str | None:
+    value = os.environ.get(variable, "") if "\0" not in variable and "=" not in variable else ""
+    if not value and not re.fullmatch(r"[A-Z_][A-Z0-9_]{0,79}", variable):
+        return (
+            "is not the name of an environment variable (capitals, digits, _); pass its name, never the secret itself"
+        )
+    if not value:
+        # A pasted key may look like a name, so only the notebook's default is repeated.
+        named = f" ({variable})" if variable == parameter.default else ""
+        return f"the environment variable that it names{named} is not set; export it first"
+    if len(value) < redaction.MIN_SECRET_LENGTH:
+        too_short = f"fewer than {redaction.MIN_SECRET_LENGTH} characters, too few to keep them out of the report"
+        return f"the environment variable that it names holds {too_short}"
+    return None
+
+
+def make_paths_absolute(
+    resolved: ResolvedValues, declared: Iterable[Parameter], *, base: Path, notebook_folder: Path
+) -> ResolvedValues:
+    """Make given paths absolute that are relative to `base`, since the notebook runs in its own folder.
+
+    A text is a path when the parameter's name says so (`Parameter.is_path`), or when it has a slash and exists below
+    `base`. URLs and absolute paths stay, and so do paths that only exist below the notebook's folder, so that a
+    default can be repeated as it is.
+    """
+    by_name = {parameter.name: parameter for parameter in declared}
+    changed = {
+        name: _make_path_absolute(by_name[name], value, base, notebook_folder) for name, value in resolved.given.items()
+    }
+    return ResolvedValues(resolved.config | changed, changed, resolved.secret_variables)
+
+
+def _make_path_absolute(parameter: Parameter, value: Any, base: Path, notebook_folder: Path) -> Any:
+    if isinstance(value, list):
+        return [_make_path_absolute(parameter, item, base, notebook_folder) for item in value]
+    if not isinstance(value, str) or not value or "://" in value or "\0" in value or parameter.names_variable:
+        return value
+    path = Path(value).expanduser() if value.startswith("~") else Path(value)
+    exists = (base / path).exists()
+    if not exists and (notebook_folder / path).exists():
+        return value
+    is_path = parameter.is_path or (exists and "/" in value)
+    return os.path.normpath(base / path) if is_path else value
+
+
+def read_values_file(path: str | Path) -> dict[str, Any]:
+    """Read the values of a YAML file; each keeps its YAML type.
+
+    Raises
+    ------
+    ConfigError
+        The file cannot be read, is not a YAML mapping, or has a name twice.
+    """
+    noun, error_type = "parameters file", ConfigError
+    content = read_yaml_file(path, noun=noun, max_bytes=MAX_FILE_BYTES, max_depth=MAX_DEPTH, error_type=error_type)
+    if content is None:
+        return {}
+    if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
+        raise ConfigError("not a mapping of parameter names to values", where=path, allowed="name: value, a line each")
+    return content

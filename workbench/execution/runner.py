@@ -1,0 +1,386 @@
+"""Run notebooks headless, each in its own kernel and run folder, and write the executed copy."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import html
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from workbench.core import files, redaction
+from workbench.core.errors import ConfigError, ExitCode, RunFailedError, WorkbenchError, exit_code_for_error
+from workbench.core.paths import default_out
+from workbench.core.signals import ignore_signals, interrupt_on_termination
+from workbench.execution.discovery import RunPlan, find_heading, list_known_areas, plan_runs
+from workbench.runs import catalogue, run_folder
+from workbench.runs import thresholds as runs_thresholds
+
+if TYPE_CHECKING:
+    from workbench.execution.kernels import Session
+    from workbench.runs.threshold_gate import ThresholdGate
+
+# Papermill's tag and anchor, so that its tools recognise and remove the cells.
+FAILURE_TAG = "papermill-error-cell-tag"
+FAILURE_ANCHOR = "papermill-error-cell"
+
+
+def write_executed_copy(
+    item: RunPlan, run: run_folder.Run, session: Session, failure: dict[str, Any] | None, secrets: tuple[str, ...]
+) -> None:
+    """Write report.ipynb: the executed notebook without secrets, with the failing cell marked."""
+    import nbformat
+
+    notebook = session.notebook if session.notebook is not None else item.notebook
+    notebook = redaction.redact_value(notebook, secrets)
+    notebook.cells = [cell for cell in notebook.cells if FAILURE_TAG not in cell.metadata.get("tags", [])]
+    # Papermill stores its input, here the whole notebook; the file name is enough.
+    notebook.metadata.setdefault("papermill", {})
+    notebook.metadata["papermill"] |= {"input_path": item.path.name, "output_path": "report.ipynb"}
+    if failure and not session.cancelled:
+        _mark_failing_cell(notebook, failure, session.cell_index)
+    files.write_text(run.folder / "report.ipynb", nbformat.writes(notebook) + "\n")
+
+
+def _mark_failing_cell(notebook: Any, failure: Mapping[str, Any], index: int | None) -> None:
+    """Add a link to the failing cell at the top, and its target before that cell."""
+    from nbformat.v4 import new_markdown_cell
+
+    what = html.escape(f"{failure['error_name']}: {failure['error']}".split("\n")[0][:300])
+    number = failure["cell_number"]
+    place = "before the first cell" if index is None else f'in <a href="#{FAILURE_ANCHOR}">cell [{number}]</a>'
+    top = new_markdown_cell(f"<p><strong>This run stopped {place}.</strong> {what}</p>")
+    anchor = new_markdown_cell(f'<p id="{FAILURE_ANCHOR}"><strong>The run stopped at the next cell.</strong></p>')
+    for cell in (top, anchor):
+        cell.metadata["tags"] = [FAILURE_TAG]
+    if index is not None:
+        notebook.cells.insert(index, anchor)
+    notebook.cells.insert(0, top)
+
+
+MAX_JOBS = 64
+_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """Result of one notebook's run.
+
+    Attributes
+    ----------
+    notebook
+        The notebook.
+    run
+        The run folder and its record.
+    advice
+        The next step after a failure; null when the run succeeded or the cell's error is enough.
+    """
+
+    notebook: Path
+    run: run_folder.Run
+    advice: str | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code; see `ExitCode`."""
+        if self.run.status == "cancelled":
+            return ExitCode.CANCELLED
+        if self.run.status != "succeeded":
+            return exit_code_for_error((self.run.record["failure"] or {}).get("error_name") or "")
+        return max(
+            int(self.run.verdict == "invalid"), runs_thresholds.threshold_exit_code(self.run.record.get("thresholds"))
+        )
+
+    def build_document(self) -> dict[str, Any]:
+        """The run as one JSON object."""
+        record = self.run.record
+        names = ("run_id", "area", "title", "status", "duration_s", "verdict", "reasons", "answer", "failure")
+        report = str(self.run.report) if self.run.report.is_file() else None
+        placed = {"thresholds": record.get("thresholds"), "folder": str(self.run.folder), "report": report}
+        return {name: record[name] for name in names} | placed | {"exit_code": self.exit_code}
+
+
+class CancelledRuns(KeyboardInterrupt):
+    """The runs were interrupted; `results` holds those that had started."""
+
+    def __init__(self, results: list[RunResult]) -> None:
+        super().__init__("cancelled")
+        self.results = results
+
+
+class RunListener(Protocol):
+    """Listener to the progress of runs; called from several threads."""
+
+    def on_run_start(self, run: run_folder.Run, cells: int) -> None:
+        """A run starts; `cells` is the number of cells."""
+
+    def on_cell(self, run: run_folder.Run, index: int, label: str) -> None:
+        """The cell at this index is next; `label` is the heading above it."""
+
+    def on_run_end(self, result: RunResult) -> None:
+        """A run has ended."""
+
+
+def run_notebooks(
+    notebooks: Sequence[str | Path],
+    values: Mapping[str, Any] | None = None,
+    *,
+    texts: Mapping[str, str] | None = None,
+    out: str | Path | None = None,
+    jobs: int = 1,
+    timeout_s: int | None = None,
+    thresholds: str | Path | None = None,
+    progress: RunListener | None = None,
+) -> list[RunResult]:
+    """Run notebooks, `jobs` in parallel, each into its run folder.
+
+    Parameters
+    ----------
+    notebooks
+        Paths of notebooks.
+    values, texts
+        Typed parameters, and text from a command line, by "name" or "area.name"; `texts` win.
+    out
+        Folder for the run folders; by default `default_out()`.
+    jobs
+        Number of runs in parallel, 1 to 64.
+    timeout_s
+        Time limit of a cell in seconds; by default none.
+    thresholds
+        File of thresholds; their outcome is written to the record of each run.
+    progress
+        Listener to the progress of the runs.
+
+    Returns
+    -------
+    list of RunResult
+        In the order of `notebooks`; a failed run is a result, not an exception.
+
+    Raises
+    ------
+    ConfigError, InputError
+        An argument cannot be used; nothing was run.
+    CancelledRuns
+        Ctrl-C or SIGTERM; all kernels are killed, the runs are recorded as cancelled.
+    """
+    if not 1 <= jobs <= MAX_JOBS:
+        raise ConfigError("cannot run so many side by side", where="--jobs", found=jobs, allowed=f"1 to {MAX_JOBS}")
+    if timeout_s is not None and timeout_s < 1:
+        raise ConfigError("no time to run", where="--timeout", found=timeout_s, allowed="1 second or more")
+    plans = plan_runs(notebooks, values, texts=texts)
+    place = Path(out) if out is not None else default_out()
+    return _execute_plans(plans, jobs, _RunPool(place, timeout_s, progress, _load_gate(thresholds, plans, place)))
+
+
+def _execute_plans(plans: Sequence[RunPlan], jobs: int, run_pool: _RunPool) -> list[RunResult]:
+    with interrupt_on_termination(), concurrent.futures.ThreadPoolExecutor(jobs, "notebook") as pool:
+        futures: list[concurrent.futures.Future[RunResult | None]] = []
+        try:
+            for item in plans:
+                # One by one, so that an interrupt leaves a list of those submitted.
+                futures.append(pool.submit(run_pool.run_plan, item))
+            pending = set(futures)
+            while pending:
+                # Short waits: on some systems signals are handled only between two of them.
+                _, pending = concurrent.futures.wait(pending, timeout=0.2)
+        except KeyboardInterrupt:
+            with ignore_signals():
+                run_pool.cancel_all()
+                pool.shutdown(wait=True, cancel_futures=True)
+            raise CancelledRuns(_collect_results(futures)) from None
+    if errors := [error for future in futures if (error := future.exception())]:
+        raise errors[0]
+    return _collect_results(futures)
+
+
+def _load_gate(path: str | Path | None, plans: Sequence[RunPlan], place: Path) -> ThresholdGate | None:
+    if path is None:
+        return None
+    from workbench.runs import threshold_gate
+
+    areas = [item.area for item in plans]
+    return threshold_gate.load_gate(path, areas, list_known_areas(areas), place)
+
+
+def _collect_results(futures: list[concurrent.futures.Future[RunResult | None]]) -> list[RunResult]:
+    ended = [future.result() for future in futures if not future.cancelled() and not future.exception()]
+    return [result for result in ended if result is not None]
+
+
+@dataclass
+class _RunPool:
+    """Runs plans from several threads, and keeps their sessions for cancelling."""
+
+    out: Path
+    timeout_s: int | None
+    progress: RunListener | None
+    gate: ThresholdGate | None = None
+    sessions: list[Session] = field(default_factory=list)
+    cancelled: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def cancel_all(self) -> None:
+        with self.lock:
+            self.cancelled = True
+            sessions = list(self.sessions)
+        for session in sessions:
+            session.cancel()
+
+    def run_plan(self, item: RunPlan) -> RunResult | None:
+        """Run one plan; null when it was cancelled before it started."""
+        if self.cancelled:
+            return None
+        config, name = item.resolved.config, item.path.name
+        run = run_folder.start_run(
+            item.area, self.out, title=item.title, notebook=name, config=config, command=item.command
+        )
+        session = self._create_session(item, run)
+        try:
+            failure, advice = _execute_notebook(item, session)
+            result = RunResult(item.path, _finish_run(item, run, session, failure, self.gate), advice)
+        except (OSError, RunFailedError) as error:
+            session.kill()
+            result = _record_unwritable_run(item, run, error)
+        except BaseException:
+            session.kill()
+            run.end("failed", {"cell_number": None, "source": None, "error_name": "Unexpected", "error": "see the log"})
+            raise
+        if self.progress:
+            self.progress.on_run_end(result)
+        return result
+
+    def _create_session(self, item: RunPlan, run: run_folder.Run) -> Session:
+        from workbench.execution.kernels import Session
+
+        env = {
+            run_folder.RUN_DIR_VARIABLE: str(run.folder),
+            redaction.SECRET_NAMES_VARIABLE: ",".join(item.resolved.secret_variables),
+        }
+        session = Session(env=env, folder=item.path.parent, timeout_s=self.timeout_s)
+        labels = _list_cell_labels(item)
+        if self.progress:
+            self.progress.on_run_start(run, len(labels))
+
+        def notify_cell(index: int) -> None:
+            label = labels[min(index, len(labels) - 1)]
+            run.note_progress(index, len(labels), label)
+            if self.progress:
+                self.progress.on_cell(run, index, label)
+
+        session.on_cell = notify_cell
+        with self.lock:
+            self.sessions.append(session)
+            session.cancelled = self.cancelled
+        return session
+
+
+def _list_cell_labels(item: RunPlan) -> list[str]:
+    """The heading above each cell, for the progress."""
+    labels: list[str] = []
+    for cell in item.notebook.cells:
+        labels.append(find_heading(cell) or (labels[-1] if labels else ""))
+    # Papermill adds a cell for given parameters.
+    return [*labels[:1], *labels] if item.resolved.given or not labels else labels
+
+
+def _execute_notebook(item: RunPlan, session: Session) -> tuple[dict[str, Any] | None, str | None]:
+    """Execute in a kernel; returns the failure and the advice, nulls after success."""
+    import papermill
+    from nbclient.exceptions import CellTimeoutError, DeadKernelError
+
+    from workbench.execution import kernels
+
+    kernels.register_engine()
+    try:
+        papermill.execute_notebook(
+            item.notebook,
+            None,
+            parameters=item.resolved.given or None,
+            engine_name=kernels.ENGINE,
+            kernel_name="python3",
+            language="python",
+            progress_bar=False,
+            session=session,
+        )
+    except papermill.PapermillExecutionError as error:
+        return _build_failure(session, error.ename, error.evalue), None
+    except CellTimeoutError:
+        took = f"the cell took longer than {session.timeout_s} s"
+        return _build_failure(session, "Timeout", took), "give cells more time with --timeout SECONDS"
+    except DeadKernelError:
+        return _build_failure(session, "DeadKernel", f"the kernel died\n{session.last_words}".strip()), (
+            "look for a crash in the cell, or for too little memory: workbench doctor"
+        )
+    except (RuntimeError, OSError) as error:
+        return _build_failure(session, "KernelStart", f"{error}\n{session.last_words}".strip()), (
+            "see whether kernels can start: workbench doctor --deep"
+        )
+    return None, None
+
+
+def _build_failure(session: Session, name: str, message: str) -> dict[str, Any]:
+    number, source = _find_failed_cell(session)
+    return {"cell_number": number, "source": source, "error_name": name, "error": _ANSI.sub("", message)[:10_000]}
+
+
+def _find_failed_cell(session: Session) -> tuple[int | None, str | None]:
+    """The last executed cell: its number as in JupyterLab, and its source."""
+    if session.notebook is None or session.cell_index is None:
+        return None, None
+    cells = [cell for cell in session.notebook.cells if FAILURE_TAG not in cell.metadata.get("tags", [])]
+    counted = [cell for cell in cells[: session.cell_index + 1] if cell.cell_type == "code" and cell.source.strip()]
+    return len(counted), cells[session.cell_index].source
+
+
+def _finish_run(
+    item: RunPlan, run: run_folder.Run, session: Session, failure: dict[str, Any] | None, gate: ThresholdGate | None
+) -> run_folder.Run:
+    """Write the executed copy, the page and the final record."""
+    secrets = redaction.read_secrets(item.resolved.secret_variables)
+    failure = redaction.redact_value(failure, secrets)
+    write_executed_copy(item, run, session, failure, secrets)
+    for leftover in run.folder.rglob("*.part"):
+        # Left by a kernel that was killed while it wrote.
+        leftover.unlink(missing_ok=True)
+    # The kernel has written tables, inputs and verdict; a damaged record is replaced.
+    with contextlib.suppress(WorkbenchError):
+        run = run_folder.load_run(run.folder)
+    status: run_folder.Status = "cancelled" if session.cancelled else "failed" if failure else "succeeded"
+    run.settle(status, None if session.cancelled else failure)
+    if gate and not session.cancelled:
+        run.record["thresholds"] = gate.check_run(catalogue.build_stored_run(run))
+    if not session.cancelled:
+        # Before the final run.json, so that a succeeded run has its report.
+        _write_page(run)
+    run.close()
+    return run
+
+
+def _record_unwritable_run(item: RunPlan, run: run_folder.Run, error: OSError | RunFailedError) -> RunResult:
+    """Fail a run whose folder cannot be written, as on a full disk."""
+    said = error.strerror if isinstance(error, OSError) else error.facts["found"]
+    what = f"cannot write the run folder: {said or error}"
+    with contextlib.suppress(WorkbenchError):
+        # Keeps the tables that the kernel has recorded.
+        run = run_folder.load_run(run.folder)
+    run.settle("failed", {"cell_number": None, "source": None, "error_name": type(error).__name__, "error": what})
+    with contextlib.suppress(RunFailedError):
+        run.close()
+    return RunResult(item.path, run, "make room there, or choose another folder with --out DIR")
+
+
+def _write_page(run: run_folder.Run) -> None:
+    """Write report.html; an error fails this run only."""
+    from workbench.report import page
+
+    try:
+        page.write_report(run.folder, run.record)
+    except OSError:
+        raise
+    except Exception as error:  # noqa: BLE001 - outputs of any notebook; the executed copy is already written
+        reason = {"cell_number": None, "source": None, "error_name": type(error).__name__, "error": f"no page: {error}"}
+        run.settle("failed", run.record["failure"] or reason)

@@ -1,0 +1,116 @@
+"""The archive of a session as tables: runs, observed values and checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.indicators.contract.indicator import USAGE
+from workbench.indicators.store.archive import PlannedCase, Result, Session, read_results, read_session
+from workbench.indicators.tables import CHECKS, OBSERVATIONS, RUNS
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+@dataclass(frozen=True)
+class Observations:
+    """A session with its raw tables: `runs` (RUNS), `values` (OBSERVATIONS), `checks` (CHECKS)."""
+
+    session: Session
+    runs: pl.DataFrame
+    values: pl.DataFrame
+    checks: pl.DataFrame
+
+
+def load_observations(folder: Path) -> Observations:
+    """Read the observations of the session in a folder.
+
+    Raises
+    ------
+    InputError
+        There is no session, or a document is damaged.
+    """
+    session = read_session(folder)
+    return build_observations(session, read_results(folder, session))
+
+
+def build_observations(session: Session, results: Iterable[tuple[str, int, Result]]) -> Observations:
+    """Build the tables from (inspection, number, document); failed runs have a row in `runs` only."""
+    cases = {case.label: case for case in session.cases}
+    runs: list[dict[str, Any]] = []
+    values: list[dict[str, Any]] = []
+    checks: list[dict[str, Any]] = []
+    for inspection, number, result in results:
+        measured = result.workbench
+        case = cases[measured.case]
+        identity = {
+            "session_id": session.session_id,
+            "inspection_id": inspection,
+            "run": number,
+            "round": measured.round,
+            "arm": measured.arm,
+            "case": measured.case,
+        }
+        runs.append({**identity, **_build_run_row(session, result)})
+        values += [{**identity, **row} for row in _build_value_rows(case, result)]
+        checks += [{**identity, **row} for row in _build_check_rows(case, result)]
+    return Observations(session, RUNS.frame(runs), OBSERVATIONS.frame(values), CHECKS.frame(checks))
+
+
+def _build_run_row(session: Session, result: Result) -> dict[str, Any]:
+    measured, arm = result.workbench, session.get_arm(result.workbench.arm)
+    document = result.stdout if isinstance(result.stdout, dict) else {}
+    ok = measured.status == "ok"
+    score = document.get("overall_score") if ok else None
+    steal = (measured.before.steal_s, measured.after.steal_s)
+    return {
+        "position": measured.position,
+        "stack": arm.stack,
+        "stack_key": arm.stack_key,
+        "indicator": measured.indicator,
+        "indicator_version": measured.indicator_version,
+        "component": (document.get("component") or document.get("framework")) if ok else None,
+        "status": measured.status,
+        "reason": measured.reason,
+        "passed": not measured.failed_checks if ok else None,
+        "failed_checks": list(measured.failed_checks),
+        "overall_score": None if score is None else float(score),
+        "exit_code": result.exit_code,
+        "signal": measured.signal,
+        "started_at": result.start_datetime,
+        "duration_s": measured.duration_s,
+        "threads": measured.threads,
+        "hardware_key": measured.hardware_key,
+        "network": measured.isolation.get("network", "not isolated"),
+        "load_before": measured.before.load_1m,
+        "load_after": measured.after.load_1m,
+        "steal_s": None if None in steal else round((steal[1] or 0.0) - (steal[0] or 0.0), 3),
+        **{name: _finite_or_none(result.usage.get(name)) for name in USAGE},
+    }
+
+
+def _build_value_rows(case: PlannedCase, result: Result) -> list[dict[str, Any]]:
+    rows = []
+    for metric in case.metrics:
+        value = result.metric_value(metric.field)
+        if value is not None:
+            about = {"unit": metric.unit, "better": metric.better, "tolerance": metric.tolerance}
+            rows.append({"metric": metric.name, "value": value, **about})
+    return rows
+
+
+def _build_check_rows(case: PlannedCase, result: Result) -> list[dict[str, Any]]:
+    found = result.stdout.get("@checks") if isinstance(result.stdout, dict) and result.workbench.status == "ok" else {}
+    rows = []
+    for field in found or {}:
+        value = result.check_value(field)
+        text = None if value is None else str(value)
+        rows.append({"field": field, "value": text, "compared": field in case.compared_checks})
+    return rows
+
+
+def _finite_or_none(value: float | None) -> float | None:
+    return None if value is None else float(value)

@@ -1,0 +1,1 @@
+"""Formats of Thoth that are reproduced exactly: Amun's documents and specifications, its indicators."""

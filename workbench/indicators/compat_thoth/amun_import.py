@@ -1,0 +1,368 @@
+"""Import Amun's inspections as sessions: one arm per lock, one case per indicator with its parameters."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.core import redaction
+from workbench.core.errors import InputError
+from workbench.indicators.compat_thoth import thoth_indicators
+from workbench.indicators.compat_thoth.amun_files import RawRun, ReadProblems, read_raw_runs
+from workbench.indicators.contract import documents
+from workbench.indicators.contract.documents import DocumentError, Status
+from workbench.indicators.contract.indicator import Indicator
+from workbench.indicators.store import session_import
+from workbench.indicators.store.archive import Arm, Hardware
+from workbench.indicators.store.session_import import ImportedCase, ImportedRun, ImportedSession
+
+MAX_PACKAGES = 5000
+_PACKAGES = ("packages", "dev-packages", "default", "develop")
+_VERSION = re.compile(r"==\s*([0-9A-Za-z][0-9A-Za-z.!+_-]{0,99})")
+
+
+def build_arm(
+    specification: Mapping[str, Any], document: Mapping[str, Any], component: str | None, names: dict[str, str]
+) -> Arm:
+    """The arm of a run; runs of the same lock, Python, image and native packages have the same.
+
+    Parameters
+    ----------
+    specification, document
+        As Amun keeps them; an empty specification makes the stack unknown but for the component.
+    component
+        The framework that was measured.
+    names
+        Names that are taken: name to key. What is given here gets a name of its own.
+    """
+    packages = list_locked_packages(specification)
+    python = _read_python_version(specification, document)
+    told: dict[str, str] = {"source": "imported"}
+    for key in ("base", "packages", "python_packages"):
+        if specification.get(key):
+            told[key] = _format_field(_remove_secrets(specification[key]))
+    lock = json.dumps(_get_lock_section(specification), sort_keys=True) if packages else ""
+    identity: list[Any] = [lock, python, {key: value for key, value in told.items() if key != "source"}]
+    if not packages:
+        told["stack"] = "not told: no lock came with it"
+        identity += [component, _format_field(_get_python_part(specification).get("requirements"))]
+    key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+    name = _format_stack_name(specification, packages, component)
+    if names.setdefault(name, key) != key:
+        name = f"{name} {key[:6]}"
+        names.setdefault(name, key)
+    return Arm(
+        name=name,
+        stack=name,
+        stack_key=key,
+        python=python,
+        packages=packages,
+        lock_sha256=hashlib.sha256(lock.encode()).hexdigest() if lock else "",
+        notes=told,
+    )
+
+
+def list_locked_packages(specification: Mapping[str, Any]) -> dict[str, str]:
+    """Name to version of the packages in the lock; those without a version, from a repository, have theirs empty."""
+    found = _get_lock_section(specification)
+    return {
+        str(name)[:200]: _parse_lock_version(entry)
+        for name, entry in sorted(found.items())[:MAX_PACKAGES]
+        if isinstance(name, str)
+    }
+
+
+def clean_specification(specification: Mapping[str, Any]) -> dict[str, Any]:
+    """A specification without its server's names, without secrets, without users in its URLs.
+
+    Examples
+    --------
+    >>> clean_specification({"@amun_api_url": "x", "environment": [{"name": "HUB_TOKEN", "value": "s"}]})
+    {'environment': [{'name': 'HUB_TOKEN', 'value': '[redacted]'}]}
+    """
+    return {
+        key: _remove_secrets(value, key)
+        for key, value in ((str(key), value) for key, value in specification.items())
+        if not key.startswith("@")
+    }
+
+
+def _remove_secrets(value: Any, name: str = "", parent: str = "") -> Any:
+    """JSON data without what is named like a secret: by its key, or by the `name` beside it."""
+    if is_secret_name(name):
+        return redaction.REDACTION_MARK
+    if isinstance(value, Mapping):
+        told = value.get("name")
+        hidden = "value" if isinstance(told, str) and is_secret_name(told) else None
+        # In a lock the keys are names of packages: tokenizers, keyring, secretstorage.
+        locked = name in _PACKAGES and parent in ("requirements", "requirements_locked")
+        return {
+            str(key): redaction.REDACTION_MARK
+            if key == hidden
+            else _remove_secrets(item, "" if locked else str(key), name)
+            for key, item in value.items()
+        }
+    if isinstance(value, list):
+        return [_remove_secrets(item) for item in value]
+    return redaction.strip_user_info(value) if isinstance(value, str) else value
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a name may be that of a secret; errs on the safe side, as these names come from elsewhere.
+
+    Examples
+    --------
+    >>> [is_secret_name(name) for name in ("AWS_SECRET_ACCESS_KEY", "apiKey", "GH_PAT", "PATH", "verify_ssl")]
+    [True, True, True, False, False]
+    """
+    words = re.split(r"[^a-z0-9]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower())
+    if any(part in name.lower() for part in ("secret", "token", "passw", "cred")):
+        return True
+    return any(word.endswith(("key", "keys")) or word in ("pat", "pats") for word in words)
+
+
+def _get_python_part(specification: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = specification.get("python")
+    return found if isinstance(found, Mapping) else {}
+
+
+def _get_lock_section(specification: Mapping[str, Any]) -> Mapping[str, Any]:
+    locked = _get_python_part(specification).get("requirements_locked")
+    found = locked.get("default") if isinstance(locked, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def _parse_lock_version(entry: Any) -> str:
+    text = entry.get("version") if isinstance(entry, Mapping) else None
+    found = _VERSION.fullmatch(text.strip()) if isinstance(text, str) else None
+    return found[1] if found else ""
+
+
+def _read_python_version(specification: Mapping[str, Any], document: Mapping[str, Any]) -> str:
+    requirements = _get_python_part(specification).get("requirements")
+    requires = requirements.get("requires") if isinstance(requirements, Mapping) else None
+    environment = document.get("runtime_environment")
+    told = (
+        requires.get("python_version") if isinstance(requires, Mapping) else None,
+        environment.get("python_version") if isinstance(environment, Mapping) else None,
+    )
+    return next((text[:20] for text in told if isinstance(text, str) and text), "")
+
+
+def _format_stack_name(specification: Mapping[str, Any], packages: Mapping[str, str], component: str | None) -> str:
+    """What was asked for, with the versions that it became: tensorflow 2.2.0."""
+    requirements = _get_python_part(specification).get("requirements")
+    direct = requirements.get("packages") if isinstance(requirements, Mapping) else None
+    asked = [str(name) for name in direct][:3] if isinstance(direct, Mapping) else []
+    if asked and packages:
+        return ", ".join(f"{name} {packages.get(name, '')}".strip()[:60] for name in asked)
+    return component or "unknown stack"
+
+
+def _format_field(value: Any) -> str:
+    """A field as a short text without users in its URLs."""
+    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
+    return redaction.strip_user_info(text)[:500]
+
+
+MAX_STDERR = 64 << 10
+
+
+@dataclass(frozen=True)
+class ImportReport:
+    """What an import made: the sessions, files that could not be read, notices by how often they came."""
+
+    sessions: list[ImportedSession]
+    problems: list[tuple[Path, str]]
+    notices: dict[str, int]
+
+
+def import_documents(
+    paths: Iterable[Path],
+    out: Path,
+    *,
+    indicators: Iterable[type[Indicator]] = (),
+    baseline: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> ImportReport:
+    """Make sessions of Amun's documents, old layouts and new.
+
+    Parameters
+    ----------
+    paths
+        Inspections' folders, folders of them, single documents, or folders of those; the first stack is the baseline.
+    out
+        Folder below which each session (one for each machine) gets its own.
+    indicators
+        Classes that documents may name, beside those that are shipped and those of the old contract.
+    baseline
+        Name of the stack that others are compared with.
+    progress
+        Called with (done, of how many).
+
+    Raises
+    ------
+    InputError
+        There are no documents.
+    """
+    from workbench.indicators.shipped.registry import list_shipped_indicators
+
+    known = {one.__name__: one for one in (*list_shipped_indicators(), *indicators)}
+    problems, notices = ReadProblems(), dict[str, int]()
+    found = _remove_duplicates([raw for path in paths for raw in read_raw_runs(Path(path), problems)])
+    judged = []
+    for done, raw in enumerate(found):
+        judged.append(_classify_raw_run(raw, known, notices))
+        if progress is not None:
+            progress(done + 1, len(found))
+    if not judged:
+        told = [f"{path}: {reason}" for path, reason in problems.found[:5]]
+        raise InputError("not one run that could be read", found=told or None)
+    runs = _assemble_runs(judged)
+    notes = [f"{notice} ({count} document(s))" for notice, count in notices.items()]
+    return ImportReport(
+        session_import.write_sessions(runs, out, baseline=baseline, notes=notes), problems.found, notices
+    )
+
+
+@dataclass(frozen=True)
+class _CheckedDocument:
+    """A document with what was found of it; `thing` is null where it does not tell what it measured."""
+
+    raw: RawRun
+    document: dict[str, Any]
+    status: Status
+    reason: str | None
+    failed_checks: tuple[str, ...]
+    component: str | None
+    thing: ImportedCase | None
+
+
+def _remove_duplicates(found: list[RawRun]) -> list[RawRun]:
+    """Each file once, however many of the paths lead to it."""
+    return list({raw.path.resolve(): raw for raw in found}.values())
+
+
+def _classify_raw_run(raw: RawRun, known: Mapping[str, type[Indicator]], notices: dict[str, int]) -> _CheckedDocument:
+    document = _clean_result(raw.result)
+    printed = document["stdout"]
+    component = _read_component(printed)
+    script = document.get("script_sha256") or f"component {component}"
+    try:
+        exit_code = document.get("exit_code")
+        if exit_code not in (0, None):
+            raise DocumentError("exit code", f"exit code {str(exit_code)[:20]}")
+        indicator, checked, notice = _validate_output(printed, known)
+    except DocumentError as error:
+        if isinstance(printed, dict | list) and error.status in ("not finite", "too long"):
+            document["stdout"] = json.dumps(printed)[: documents.MAX_STDOUT_BYTES]  # JSON has no such numbers
+        return _CheckedDocument(raw, document, error.status, error.reason, (), component, None)
+    if notice is not None:
+        notices[notice] = notices.get(notice, 0) + 1
+    # Two scripts of one name measure different things: their versions differ, and are never compared.
+    version = indicator.version({"imported": script})
+    thing = ImportedCase(indicator.__name__, version, indicator, dict(checked.parameters))
+    return _CheckedDocument(raw, document, "ok", None, checked.failed_checks, checked.component or component, thing)
+
+
+def _validate_output(
+    printed: Any, known: Mapping[str, type[Indicator]]
+) -> tuple[type[Indicator], documents.Document, str | None]:
+    """The indicator and the checked document of what was printed.
+
+    Raises
+    ------
+    DocumentError
+        Why it has no values.
+    """
+    if printed is None or printed == {} or (isinstance(printed, str) and not printed.strip()):
+        raise DocumentError("empty", "nothing on stdout")
+    if not isinstance(printed, dict):
+        raise DocumentError("not JSON", f"a JSON object is needed; it begins {str(printed)[:60]!r}")
+    document = documents.parse_document(json.dumps(printed).encode())
+    notice, indicator = None, known.get(str(document.get("name")))
+    if indicator is None:
+        try:
+            document, notice = thoth_indicators.amend_document(document)
+            indicator, _ = thoth_indicators.find_model(document)
+        except InputError as error:
+            raise DocumentError("invalid document", f"{error.what}: {error.facts['found']}") from None
+    return indicator, documents.validate_document(document, indicator), notice
+
+
+def _clean_result(result: Mapping[str, Any]) -> dict[str, Any]:
+    """A result without the names of machines, its times under today's names."""
+    hwinfo = result.get("hwinfo") if isinstance(result.get("hwinfo"), Mapping) else {}
+    platform = hwinfo.get("platform") if isinstance(hwinfo, Mapping) else {}
+    node = platform.get("node") if isinstance(platform, Mapping) else None
+    names = {result.get("hostname"), result.get("node"), node}
+    # A short name would be found in other words.
+    hosts = [name for name in names if isinstance(name, str) and len(name) >= 6]
+    kept = {key: value for key, value in result.items() if key not in ("hostname", "node")}
+    if isinstance(hwinfo, Mapping) and isinstance(platform, Mapping):
+        kept["hwinfo"] = {**hwinfo, "platform": {key: value for key, value in platform.items() if key != "node"}}
+    cleaned: dict[str, Any] = redaction.redact_value(kept, hosts)
+    cleaned.setdefault("stdout", None)
+    cleaned.setdefault("start_datetime", cleaned.get("datetime"))
+    cleaned["stderr"] = str(cleaned.get("stderr") or "")[:MAX_STDERR]
+    return {key: value if key == "stdout" else _replace_non_finite(value) for key, value in cleaned.items()}
+
+
+def _replace_non_finite(value: Any) -> Any:
+    """JSON data with null for numbers that are none."""
+    if isinstance(value, Mapping):
+        return {key: _replace_non_finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_replace_non_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _read_component(printed: Any) -> str | None:
+    found = (printed.get("component") or printed.get("framework")) if isinstance(printed, Mapping) else None
+    return found[:60] if isinstance(found, str) and found else None
+
+
+def _assemble_runs(judged: list[_CheckedDocument]) -> list[ImportedRun]:
+    """Runs with their arms and machines; one that does not tell what it measured is put beside its siblings."""
+    siblings: dict[str, _CheckedDocument] = {}
+    for one in judged:
+        if one.thing is not None:
+            siblings.setdefault(one.raw.inspection, one)
+    runs = []
+    names: dict[str, str] = {}
+    for one in judged:
+        sibling = siblings.get(one.raw.inspection)
+        component = one.component or (sibling.component if sibling else None)
+        arm = build_arm(one.raw.specification, one.document, component, names)
+        thing = one.thing or (sibling.thing if sibling else None) or _build_unknown_case(one)
+        runs.append(_build_run(one, arm, thing, session_import.parse_hardware(one.document)))
+    return runs
+
+
+def _build_unknown_case(one: _CheckedDocument) -> ImportedCase:
+    """A case of its own, by the name that the inspection or document has."""
+    told = one.raw.specification.get("identifier")
+    name = told if isinstance(told, str) and told else one.raw.inspection
+    version = str(one.document.get("script_sha256") or "")[:12] or session_import.UNKNOWN
+    return ImportedCase(session_import.UNKNOWN, version, label=name[:80])
+
+
+def _build_run(one: _CheckedDocument, arm: Arm, thing: ImportedCase, hardware: Hardware) -> ImportedRun:
+    start, end = one.document.get("start_datetime"), one.document.get("end_datetime")
+    return ImportedRun(
+        arm=arm,
+        thing=thing,
+        hardware=hardware,
+        status=one.status,
+        document=one.document,
+        reason=one.reason,
+        failed_checks=one.failed_checks,
+        duration_s=session_import.compute_elapsed_s(start, end),
+        specification=clean_specification(one.raw.specification),
+    )

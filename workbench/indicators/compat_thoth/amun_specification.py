@@ -1,0 +1,361 @@
+"""Read an Amun specification (script, Pipfile.lock, environment, rounds) so that it can run here."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.core.errors import ConfigError, InputError
+from workbench.indicators.compat_thoth.amun_files import read_extra_files, read_script
+from workbench.indicators.measurement.session_plan import BATCH
+from workbench.indicators.stacks.stack_request import refuse_secrets
+from workbench.indicators.stacks.stack_sets import Package, Stack, build_stack
+
+_PINNED = re.compile(r"==\s*([^\s,;*]+)")
+_NOT_AN_INDEX = ("git", "hg", "svn", "bzr", "path", "file", "editable")
+
+
+def read_lock_packages(locked: Any, path: str, ignored: Collection[str] = ()) -> tuple[tuple[Package, ...], str | None]:
+    """The packages of a lock that apply here, and the minor version of Python that it is for (null: not told).
+
+    Development packages take no part.
+
+    Raises
+    ------
+    InputError
+        It is no lock, empty, or has a package without version and hashes (from a repository or a folder).
+    ConfigError
+        It is for another Python, and `python_version` is not ignored.
+    """
+    where = f"{path}, python.requirements_locked"
+    if not isinstance(locked, Mapping) or not isinstance(locked.get("default"), Mapping):
+        raise InputError(
+            "no lock",
+            where=where,
+            allowed="a Pipfile.lock with hashes",
+            do="solve the requirements first: workbench indicators stacks --requirements FILE",
+        )
+    python: Any = locked
+    for key in ("_meta", "requires", "python_version"):
+        python = python.get(key) if isinstance(python, Mapping) else None
+    _check_python(python, where, ignored)
+    found = [
+        _build_package(str(name), entry, where)
+        for name, entry in locked["default"].items()
+        if _is_applicable(entry, where)
+    ]
+    if not found:
+        raise InputError("an empty lock", where=where)
+    names = [package.name for package in found]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise InputError("a package twice in a lock", where=where, found=twice)
+    return tuple(found), None if python is None else str(python)
+
+
+def _check_python(python: Any, where: str, ignored: Collection[str]) -> None:
+    from workbench.indicators.stacks.target_platform import this_python_version
+
+    here = ".".join(this_python_version().split(".")[:2])
+    if python is not None and str(python) != here and "python_version" not in ignored:
+        raise ConfigError(
+            "the lock is for another Python",
+            where=where,
+            found=str(python)[:20],
+            allowed=here,
+            do="run the workbench with that Python; or --ignore python_version, if its files fit this one",
+        )
+
+
+def _is_applicable(entry: Any, where: str) -> bool:
+    markers = entry.get("markers") if isinstance(entry, Mapping) else None
+    if markers is None:
+        return True
+    from packaging.markers import InvalidMarker, Marker, UndefinedComparison, UndefinedEnvironmentName
+
+    try:
+        return Marker(str(markers)).evaluate()
+    except (InvalidMarker, UndefinedComparison, UndefinedEnvironmentName) as error:
+        raise InputError("a marker that cannot be read", where=where, found=str(error)[:200]) from None
+
+
+def _build_package(name: str, entry: Any, where: str) -> Package:
+    from packaging.utils import canonicalize_name
+    from pydantic import ValidationError
+
+    version = entry.get("version") if isinstance(entry, Mapping) else None
+    pinned = _PINNED.fullmatch(version) if isinstance(version, str) else None
+    hashes = entry.get("hashes") if isinstance(entry, Mapping) else None
+    if any(isinstance(entry, Mapping) and key in entry for key in _NOT_AN_INDEX) or pinned is None or not hashes:
+        raise InputError(
+            "a package without version or hashes", where=f"{where}, {name[:80]}", allowed="version ==… and hashes"
+        )
+    try:
+        return Package(name=canonicalize_name(name), version=pinned[1], hashes=tuple(sorted(set(map(str, hashes)))))
+    except (ValidationError, TypeError) as error:
+        told = str(error).splitlines()[-1]
+        raise InputError("not a package of a lock", where=f"{where}, {name[:80]}", found=told[:200]) from None
+
+
+MAX_BYTES = 16 << 20
+SUFFIXES = (".json", ".yaml", ".yml")
+_KNOWN = frozenset(
+    {
+        *("base", "identifier", "package_manager", "packages", "python_packages", "python", "update", "upgrade_pip"),
+        *("batch_size", "build", "run", "files", "environment", "script", "send_messages", "force_sync"),
+    }
+)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_MEMORY = re.compile(r"(\d{1,12}(?:\.\d{1,3})?)(Ki|Mi|Gi|Ti|k|K|M|G|T|)")
+_FACTORS = {
+    "": 1,
+    "k": 1e3,
+    "K": 1e3,
+    "M": 1e6,
+    "G": 1e9,
+    "T": 1e12,
+    "Ki": 2**10,
+    "Mi": 2**20,
+    "Gi": 2**30,
+    "Ti": 2**40,
+}
+
+
+@dataclass(frozen=True)
+class Specification:
+    """What a specification asks for.
+
+    Attributes
+    ----------
+    name
+        Its identifier, or its file's name.
+    sources
+        `script.py` and the files beside it.
+    environment
+        Variables for the script.
+    rounds
+        Its batch size; null when it tells none.
+    threads, memory_bytes
+        What its runs request; null where they request nothing.
+    packages
+        The lock's packages with hashes, by name.
+    python
+        The minor version that the lock is for; null when it tells none.
+    notes
+        What was left out, and where the script came from.
+    """
+
+    name: str
+    sources: Mapping[str, str]
+    environment: Mapping[str, str]
+    rounds: int | None
+    threads: int | None
+    memory_bytes: int | None
+    packages: tuple[Package, ...]
+    python: str | None
+    notes: tuple[str, ...]
+
+    def build_stack(self) -> Stack:
+        """Its lock as a stack for this machine and this Python."""
+        from workbench.indicators.stacks.target_platform import this_platform, this_python_version
+
+        return build_stack(self.packages, python=this_python_version(), platform=this_platform(), name=self.name)
+
+
+def read_specifications(path: str | Path, *, ignored: Collection[str] = (), fetch: bool = False) -> list[Specification]:
+    """The specifications of a file, of an inspection's folder (build/specification), or of a folder of files.
+
+    Parameters
+    ----------
+    path
+        JSON or YAML.
+    ignored
+        Fields that are left out knowingly, such as `base`.
+    fetch
+        Load a script that is named by a URL.
+
+    Raises
+    ------
+    InputError
+        It cannot be read, or is no specification.
+    ConfigError
+        It asks for what cannot be honoured, and that is not ignored: all such fields in one error.
+    RunFailedError
+        The script cannot be fetched.
+    """
+    return [_load_specification(file, frozenset(ignored), fetch) for file in _list_files(Path(path))]
+
+
+def _list_files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    for one in (path / "build" / "specification", path / "specification"):
+        if one.is_file():
+            return [one]
+    if found := sorted(one for one in path.iterdir() if one.suffix in SUFFIXES and one.is_file()):
+        return found
+    raise InputError("no specification there", where=path, allowed=f"build/specification, or *{', *'.join(SUFFIXES)}")
+
+
+def _load_specification(path: Path, ignored: frozenset[str], fetch: bool) -> Specification:
+    found = _read_document(path)
+    left_out = _list_ignored_fields(found, ignored, path)
+    name = re.sub(r"[\x00-\x1f\x7f]+", " ", str(found.get("identifier") or path.stem))[:80].strip() or "specified"
+    notes = [f"{name}: left out knowingly: {field}" for field in left_out]
+    text, told = read_script(found, path, fetch)
+    packages, python = read_lock_packages(_get_field(found, "python.requirements_locked"), str(path), ignored)
+    requests = _get_mapping(_get_mapping(found, "run", path), "requests", path)
+    return Specification(
+        name=name,
+        sources={"script.py": text, **read_extra_files(found, path)},
+        environment=_read_environment(found, path),
+        rounds=_read_batch_size(found, path),
+        threads=_parse_cpus(requests.get("cpu"), path),
+        memory_bytes=_parse_memory(requests.get("memory"), path),
+        packages=packages,
+        python=python,
+        notes=(*notes, *told),
+    )
+
+
+def _read_document(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise InputError("cannot read the specification", where=path, found=error.strerror) from None
+    if len(raw) > MAX_BYTES:
+        raise InputError("too large for a specification", where=path, allowed=f"up to {MAX_BYTES >> 20} MiB")
+    try:
+        found = _parse_text(raw.decode("utf-8"), path)
+    except (ValueError, RecursionError) as error:
+        raise InputError("not JSON, nor YAML", where=path, found=str(error)[:200]) from None
+    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
+        raise InputError("not a specification", where=path, found=type(found).__name__, allowed="an object")
+    if unknown := [key for key in found if key not in _KNOWN and not key.startswith("@")]:
+        raise InputError(
+            "not a specification", where=path, found=[key[:60] for key in unknown[:5]], allowed=sorted(_KNOWN)
+        )
+    return found
+
+
+def _parse_text(text: str, path: Path) -> Any:
+    if path.suffix not in (".yaml", ".yml"):
+        try:
+            return json.loads(text)
+        except ValueError:
+            if path.suffix == ".json":
+                raise
+    import yaml
+
+    class Plain(yaml.SafeLoader):
+        """An alias can stand for itself many times over: a few lines would fill the memory when they are walked."""
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            """Refuse aliases."""
+            if self.check_event(yaml.AliasEvent):
+                raise ValueError("aliases are not read")
+            return super().compose_node(parent, index)
+
+    try:
+        return yaml.load(text, Plain)  # noqa: S506 - a safe loader
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from None
+
+
+def _list_ignored_fields(found: Mapping[str, Any], ignored: Collection[str], path: Path) -> list[str]:
+    """What is left out knowingly; the rest of what cannot be honoured is refused, all of it in one go."""
+    asked = {
+        "base": found.get("base") not in (None, "", BATCH) and "no image is built: runs are processes of this machine",
+        "packages": found.get("packages") and "native packages are not installed",
+        "python_packages": found.get("python_packages") and "only what the lock has is installed",
+        "update": found.get("update") and "no image is updated",
+        "upgrade_pip": found.get("upgrade_pip") and "pip takes no part",
+        "python.runtime_environment": _get_field(found, "python.runtime_environment")
+        and "this machine is the only one",
+        "build.requests.hardware": _get_field(found, "build.requests.hardware") and "this machine is the only one",
+        "run.requests.hardware": _get_field(found, "run.requests.hardware") and "this machine is the only one",
+    }
+    for name, known in (("run", ("requests",)), ("run.requests", ("cpu", "memory", "hardware"))):
+        part = _get_field(found, name)
+        for key in part if isinstance(part, Mapping) else ():
+            if key not in known:
+                asked[f"{name}.{str(key)[:60]}"] = part[key] and "a process is given cores and memory alone"
+    problems = {field: why for field, why in asked.items() if why}
+    if needless := [field for field in ignored if field not in asked and field != "python_version"]:
+        raise ConfigError(
+            "not a field to leave out", where="--ignore", found=needless, allowed=[*asked, "python_version"]
+        )
+    if open_ := {field: why for field, why in problems.items() if field not in ignored}:
+        raise ConfigError(
+            "the specification asks for what a process cannot honour",
+            where=path,
+            found=[f"{field} ({why})" for field, why in open_.items()],
+            do=" ".join(f"--ignore {field}" for field in open_) + ", to leave that out knowingly",
+        )
+    return sorted(problems)
+
+
+def _get_field(found: Any, field: str) -> Any:
+    for key in field.split("."):
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found
+
+
+def _get_mapping(found: Mapping[str, Any], key: str, path: Path) -> Mapping[str, Any]:
+    value = found.get(key) or {}
+    if not isinstance(value, Mapping):
+        raise InputError("not a specification", where=f"{path}, {key}", found=type(value).__name__, allowed="an object")
+    return value
+
+
+def _read_environment(found: Mapping[str, Any], path: Path) -> dict[str, str]:
+    listed = found.get("environment") or []
+    if not isinstance(listed, list):
+        raise InputError("not a list of variables", where=f"{path}, environment", allowed="name and value each")
+    variables: dict[str, str] = {}
+    for number, one in enumerate(listed):
+        where = f"{path}, environment[{number}]"
+        name = one.get("name") if isinstance(one, Mapping) else None
+        if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
+            raise InputError("not a variable", where=where, allowed="name (letters, digits, _) and value")
+        value = one.get("value")
+        if isinstance(value, bool) or not isinstance(value, str | int | float) or "\0" in str(value):
+            raise InputError("not a variable's value", where=where, found=type(value).__name__, allowed="a text")
+        # It would be written into every result's specification.
+        refuse_secrets({"environment": [one]}, where, "a specification")
+        variables[name] = str(value)
+    return variables
+
+
+def _read_batch_size(found: Mapping[str, Any], path: Path) -> int | None:
+    size = found.get("batch_size")
+    if size is None:
+        return None
+    if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= 1000:
+        raise InputError("not a number of runs", where=f"{path}, batch_size", found=size, allowed="1 to 1000")
+    return size
+
+
+def _parse_cpus(text: Any, path: Path) -> int | None:
+    """Whole cores for a request such as 2, "1.5" or "500m"."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)(m?)", str(text))
+    cores = 0.0 if found is None else float(found[1]) / (1000 if found[2] else 1)
+    if cores <= 0:
+        raise InputError("not a number of cores", where=f"{path}, run.requests.cpu", found=text, allowed="2, or 500m")
+    return math.ceil(cores)
+
+
+def _parse_memory(text: Any, path: Path) -> int | None:
+    if text is None:
+        return None
+    found = _MEMORY.fullmatch(str(text))
+    if found is None or not float(found[1]):
+        raise InputError("not a size", where=f"{path}, run.requests.memory", found=text, allowed="4Gi, or 256Mi")
+    return int(float(found[1]) * _FACTORS[found[2]])

@@ -1,0 +1,291 @@
+"""Parse and validate the document that an indicator's script prints.
+
+Nothing here is trusted: size, form, names and numbers are checked before a value goes anywhere.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from workbench.indicators.contract.indicator import BASE_COLUMNS, Indicator, Role, Value, field_metadata
+
+Status = Literal[
+    "ok",
+    "timeout",
+    "cpu limit",
+    "out of memory",
+    "killed",
+    "exit code",
+    "too long",
+    "empty",
+    "not JSON",
+    "not finite",
+    "invalid document",
+    "not started",
+]
+"""How a run ended. Only `ok` has values; every other one is counted, and never becomes a zero."""
+
+MAX_STDOUT_BYTES = 1 << 20
+MAX_DEPTH = 20
+MAX_SAMPLES = 10_000
+_PARTS = ("@parameters", "@result", "@checks", "@samples")
+_KNOWN = ("name", "framework", "component", "version", "overall_score", *_PARTS)
+
+
+class DocumentError(Exception):
+    """Why an output is no document: a status and a reason."""
+
+    def __init__(self, status: Status, reason: str) -> None:
+        super().__init__(reason)
+        self.status: Status = status
+        self.reason = reason[:500]
+
+
+@dataclass(frozen=True)
+class Document:
+    """A document of a known indicator, checked.
+
+    Attributes
+    ----------
+    indicator, component
+        The class it was checked against; the framework or component that was measured (null: not told).
+    parameters, results, checks
+        By field name; null only where the field may be.
+    samples
+        Single observations behind a result, if the script told them.
+    overall_score, version
+        As printed; null when absent.
+    build_info
+        The framework's own account of how it was built, by key; any JSON.
+    failed_checks
+        Sentences, one for each check that did not pass.
+    """
+
+    indicator: type[Indicator]
+    component: str | None
+    parameters: Mapping[str, Value]
+    results: Mapping[str, Value]
+    checks: Mapping[str, Value]
+    samples: Mapping[str, list[float]]
+    overall_score: float | None
+    version: str | None
+    build_info: Mapping[str, Any]
+    failed_checks: tuple[str, ...]
+
+
+def parse_document(stdout: bytes, *, max_bytes: int = MAX_STDOUT_BYTES) -> dict[str, Any]:
+    """The JSON object that a script printed, and nothing else.
+
+    Raises
+    ------
+    DocumentError
+        `too long`, `empty`, `not JSON` (also: two documents, text around one, keys twice, no object), `not finite`.
+    """
+    if len(stdout) > max_bytes:
+        raise DocumentError("too long", f"more than {max_bytes:,} bytes on stdout")
+    if not stdout.strip():
+        raise DocumentError("empty", "nothing on stdout")
+    try:
+        found = json.loads(
+            stdout.decode("utf-8"), parse_constant=_refuse_non_finite, object_pairs_hook=_build_unique_object
+        )
+    except (ValueError, RecursionError) as error:
+        raise DocumentError("not JSON", f"{str(error)[:200]}; it begins {stdout[:60]!r}") from None
+    if not isinstance(found, dict):
+        raise DocumentError("not JSON", f"a JSON object is needed, found {type(found).__name__}")
+    _check_bounds(found, 0)
+    return found
+
+
+def validate_document(
+    document: Mapping[str, Any], indicator: type[Indicator], expected: Mapping[str, Value] | None = None
+) -> Document:
+    """Hold a document to what its indicator declares.
+
+    Parameters
+    ----------
+    document
+        What `decoded` gave.
+    indicator
+        The class that the document's name stands for.
+    expected
+        The parameters that the run was given; the document must repeat each of them.
+
+    Raises
+    ------
+    DocumentError
+        `invalid document`: another name, unknown or missing keys, a name in two parts or of a column that every run
+        has, a wrong type or bound, a parameter other than asked; `not finite`: NaN or infinity as a number.
+    """
+    if document.get("name") != indicator.__name__:
+        raise DocumentError(
+            "invalid document", f"name is {_shorten_value(document.get('name'))}, not {indicator.__name__}"
+        )
+    parts = {part: _get_part(document, part) for part in _PARTS}
+    _check_names(document, indicator, parts)
+    _check_parameters(indicator, parts["@parameters"])
+    values = _validate_values(indicator, {**parts["@parameters"], **parts["@result"], **parts["@checks"]})
+    roles: tuple[Role, ...] = ("parameter", "result", "check")
+    found = {role: {name: values[name] for name in indicator.fields_of(role)} for role in roles}
+    for name, value in (expected or {}).items():
+        if value is not None and found["parameter"].get(name) != value:
+            told = _shorten_value(found["parameter"].get(name))
+            raise DocumentError("invalid document", f"@parameters.{name}: {value!r} was asked for, {told} was used")
+    return Document(
+        indicator=indicator,
+        component=_read_text(document, "component") or _read_text(document, "framework"),
+        parameters=found["parameter"],
+        results=found["result"],
+        checks=found["check"],
+        samples=_read_samples(parts["@samples"], indicator),
+        overall_score=_read_score(document),
+        version=_read_text(document, "version"),
+        build_info={key: value for key, value in document.items() if _is_build_info(key)},
+        failed_checks=tuple(_list_failing_checks(indicator, found["check"], found["parameter"])),
+    )
+
+
+def _get_part(document: Mapping[str, Any], part: str) -> dict[str, Any]:
+    found = document.get(part, {} if part in ("@checks", "@samples") else None)
+    if not isinstance(found, dict):
+        told = "is missing" if found is None else f"is {type(found).__name__}, not an object"
+        raise DocumentError("invalid document", f"{part} {told}")
+    return found
+
+
+def _check_names(document: Mapping[str, Any], indicator: type[Indicator], parts: Mapping[str, dict[str, Any]]) -> None:
+    """Every key is known, stands in its own part, and in one part only."""
+    if unknown := [key for key in document if key not in _KNOWN and not _is_build_info(key)]:
+        raise DocumentError("invalid document", f"unknown key(s): {_format_names(unknown)}")
+    roles: dict[str, Role] = {"@parameters": "parameter", "@result": "result", "@checks": "check"}
+    seen: dict[str, str] = {}
+    for part, role in roles.items():
+        allowed = {field.alias or name for name, field in indicator.fields_of(role).items()}
+        for key in parts[part]:
+            if key.lower() in BASE_COLUMNS:
+                raise DocumentError("invalid document", f"{part}.{key[:60]}: every run has a column of this name")
+            if key in seen:
+                raise DocumentError("invalid document", f"{key[:60]} stands in {seen[key]} and in {part}")
+            seen[key] = part
+            if key not in allowed:
+                raise DocumentError("invalid document", f"{part}.{key[:60]} is not declared by {indicator.__name__}")
+
+
+def _check_parameters(indicator: type[Indicator], told: Mapping[str, Any]) -> None:
+    """No parameter is filled in: what a script used is what it says, and a default here is not what it used there."""
+    for name, field in indicator.fields_of("parameter").items():
+        if field.default is not None and (field.alias or name) not in told:
+            raise DocumentError("invalid document", f"@parameters: {field.alias or name} is not told")
+
+
+def _validate_values(indicator: type[Indicator], values: dict[str, Any]) -> dict[str, Value]:
+    for name, value in values.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise DocumentError("not finite", f"{name} is {value}")
+    try:
+        made = indicator.model_validate(values, strict=True)
+    except ValidationError as error:
+        told = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:5]]
+        raise DocumentError("invalid document", "; ".join(told)) from None
+    return made.model_dump()
+
+
+def _list_failing_checks(
+    indicator: type[Indicator], values: Mapping[str, Value], parameters: Mapping[str, Value]
+) -> list[str]:
+    failed = []
+    for name, field in indicator.fields_of("check").items():
+        extra, value = field_metadata(field), values[name]
+        unit = f" {extra['unit']}" if extra["unit"] else ""
+        bound = extra["at_most"]
+        most = parameters[bound] if isinstance(bound, str) else bound
+        if most is not None and (value is None or not float(value) <= float(most)):
+            failed.append(f"{name} is {_shorten_value(value)}{unit}, at most {most:g}{unit} is allowed")
+        if extra["equals"] is not None and value != extra["equals"]:
+            failed.append(f"{name} is {_shorten_value(value)}, not {extra['equals']}")
+    return failed
+
+
+def _read_samples(found: dict[str, Any], indicator: type[Indicator]) -> dict[str, list[float]]:
+    results = indicator.fields_of("result")
+    total = 0
+    for name, values in found.items():
+        if name not in results or not isinstance(values, list):
+            raise DocumentError("invalid document", f"@samples.{name[:60]}: lists of numbers, by the name of a result")
+        if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+            raise DocumentError("invalid document", f"@samples.{name[:60]} holds something that is no number")
+        if not all(math.isfinite(value) for value in values):
+            raise DocumentError("not finite", f"@samples.{name[:60]} holds a value that is not finite")
+        total += len(values)
+    if total > MAX_SAMPLES:
+        raise DocumentError("invalid document", f"@samples holds {total:,} numbers, at most {MAX_SAMPLES:,}")
+    return {name: [float(value) for value in values] for name, values in found.items()}
+
+
+def _read_score(document: Mapping[str, Any]) -> float | None:
+    score = document.get("overall_score")
+    if score is None:
+        return None
+    if isinstance(score, bool) or not isinstance(score, int | float):
+        raise DocumentError("invalid document", f"overall_score is {_shorten_value(score)}, not a number")
+    if not math.isfinite(score):
+        raise DocumentError("not finite", f"overall_score is {score}")
+    return float(score)
+
+
+def _read_text(document: Mapping[str, Any], key: str) -> str | None:
+    value = document.get(key)
+    if value is not None and (not isinstance(value, str) or len(value) > 256):
+        raise DocumentError(
+            "invalid document", f"{key} is {_shorten_value(value)}, not a text of at most 256 characters"
+        )
+    return value or None
+
+
+def _is_build_info(key: str) -> bool:
+    return key.endswith(("buildinfo", "build_info"))
+
+
+def _build_unique_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands twice in one object")
+    return found
+
+
+def _refuse_non_finite(word: str) -> float:
+    raise DocumentError("not finite", f"{word} stands in the document")
+
+
+def _check_bounds(value: Any, depth: int) -> None:
+    """Refuse what is nested too deep, or a number that only looks finite (1e999)."""
+    if depth > MAX_DEPTH:
+        raise DocumentError("invalid document", f"nested more than {MAX_DEPTH} deep")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise DocumentError("not finite", "a number in the document is too large")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise DocumentError("invalid document", "a whole number of more than 64 bits")
+    for text in (value,) if isinstance(value, str) else value if isinstance(value, dict) else ():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            told = "half of a pair of code units in a text: no file can hold it"
+            raise DocumentError("invalid document", told) from None
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for one in inner:
+        _check_bounds(one, depth + 1)
+
+
+def _shorten_value(value: Any) -> str:
+    text = f"{value:.4g}" if isinstance(value, float) else repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _format_names(names: list[str]) -> str:
+    return ", ".join(name[:60] for name in names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

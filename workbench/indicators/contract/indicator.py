@@ -1,0 +1,288 @@
+"""An indicator: one declared class, and the script that measures what it declares.
+
+The script gets its parameters from environment variables and prints one JSON document. The class says which
+parameters, results and checks that document holds, in which units, and which direction is better.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
+
+from workbench.core.errors import ConfigError
+from workbench.indicators.contract.indicator_fields import BASE_COLUMNS as BASE_COLUMNS
+from workbench.indicators.contract.indicator_fields import NAME_PATTERN, describe_field
+from workbench.indicators.contract.indicator_fields import USAGE as USAGE
+from workbench.indicators.contract.indicator_fields import Better as Better
+from workbench.indicators.contract.indicator_fields import Role as Role
+from workbench.indicators.contract.indicator_fields import Value as Value
+from workbench.indicators.contract.indicator_fields import check as check
+from workbench.indicators.contract.indicator_fields import field_metadata as field_metadata
+from workbench.indicators.contract.indicator_fields import field_role as field_role
+from workbench.indicators.contract.indicator_fields import list_scalar_types as list_scalar_types
+from workbench.indicators.contract.indicator_fields import parameter as parameter
+from workbench.indicators.contract.indicator_fields import result as result
+
+_KEY_LENGTH = 12
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A result by which stacks are compared."""
+
+    field: str
+    unit: str
+    better: Better
+    tolerance: float
+
+
+class Indicator(BaseModel):
+    """Declaration of a measuring script: a subclass whose fields are parameters, results and checks.
+
+    Class variables: `script`, the script's path (a `Path`) or source (a `str`); `files`, further files beside it, name
+    to path or source; `requires`, the packages that a stack must have, where `{field}` stands for a parameter's value.
+
+    Raises
+    ------
+    ConfigError
+        A field has no role, a type without a column type, or the name of a column that every run has.
+
+    Examples
+    --------
+    >>> class Sort(Indicator):
+    ...     '''Sort random numbers.'''
+    ...     requires: ClassVar[tuple[str, ...]] = ("numpy",)
+    ...     n: int = parameter(1000, ge=1)
+    ...     elapsed_ms: float = result(unit="ms", better="lower")
+    ...     wrong: int = check(equals=0)
+    >>> Sort.metrics()
+    (Metric(field='elapsed_ms', unit='ms', better='lower', tolerance=0.02),)
+    >>> Sort.environment(Sort.parameters({"n": 5}))
+    {'PI_N': '5'}
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
+
+    script: ClassVar[Path | str] = ""
+    files: ClassVar[Mapping[str, Path | str]] = {}
+    requires: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        """Check that documents and tables can hold the declared fields."""
+        where = f"indicator {cls.__name__}"
+        if not NAME_PATTERN.fullmatch(cls.__name__):
+            raise ConfigError("not a name for an indicator", where=where, allowed="letters, digits, _; at most 63")
+        for name, field in cls.model_fields.items():
+            _check_field(name, field, f"{where}, field {name}")
+            _check_bound(cls, field, f"{where}, field {name}")
+        if not any(field_role(field) == "result" for field in cls.model_fields.values()):
+            raise ConfigError(
+                "an indicator without a result", where=where, do="declare one: elapsed_ms: float = result(…)"
+            )
+
+    @classmethod
+    def fields_of(cls, role: Role) -> dict[str, FieldInfo]:
+        """The fields of a role, in order of declaration."""
+        return {name: field for name, field in cls.model_fields.items() if field_role(field) == role}
+
+    @classmethod
+    def metrics(cls) -> tuple[Metric, ...]:
+        """The results by which stacks are compared: those with a direction that are not derived."""
+        found = []
+        for name, field in cls.fields_of("result").items():
+            extra = field_metadata(field)
+            if extra["better"] and not extra["derived"]:
+                found.append(Metric(name, extra["unit"], extra["better"], extra["tolerance"]))
+        return tuple(found)
+
+    @classmethod
+    def compared_checks(cls) -> tuple[str, ...]:
+        """The checks without a bound, whose values are compared with the baseline's."""
+        checks = {name: field_metadata(field) for name, field in cls.fields_of("check").items()}
+        return tuple(name for name, extra in checks.items() if extra["at_most"] is None and extra["equals"] is None)
+
+    @classmethod
+    def parameters(cls, given: Mapping[str, Any] | None = None) -> dict[str, Value]:
+        """All parameters: the given ones, validated, and the defaults of the others.
+
+        Raises
+        ------
+        ConfigError
+            Unknown names, values out of bounds, or missing values without a default.
+        """
+        declared, given = cls.fields_of("parameter"), dict(given or {})
+        where = f"indicator {cls.__name__}"
+        if unknown := [name for name in given if name not in declared]:
+            raise ConfigError("unknown parameter", where=where, found=unknown, allowed=list(declared) or "none")
+        values: dict[str, Value] = {}
+        for name, field in declared.items():
+            values[name] = (
+                _validate_parameter(cls, name, given[name], where)
+                if name in given
+                else _read_default(name, field, where)
+            )
+        return values
+
+    @classmethod
+    def environment(cls, parameters: Mapping[str, Value]) -> dict[str, str]:
+        """The environment variables for these parameters, without null ones."""
+        declared = cls.fields_of("parameter")
+        return {
+            field_metadata(declared[name])["env"] or f"PI_{name.upper()}": str(value)
+            for name, value in parameters.items()
+            if value is not None
+        }
+
+    @classmethod
+    def needs(cls, parameters: Mapping[str, Value]) -> tuple[str, ...]:
+        """The packages that a stack must have for these parameters; `a|b` means either of them."""
+        return tuple(text.format_map(parameters) for text in cls.requires)
+
+    @classmethod
+    def lacks(cls, parameters: Mapping[str, Value], packages: Container[str]) -> tuple[str, ...]:
+        """The needed packages that are missing in a stack, given by its packages' normalised names."""
+        return tuple(
+            need for need in cls.needs(parameters) if not any(one.strip() in packages for one in need.split("|"))
+        )
+
+    @classmethod
+    def sources(cls) -> dict[str, str]:
+        """The texts of the script (as `script.py`) and of its files, by name.
+
+        Raises
+        ------
+        ConfigError
+            There is no script, or a file cannot be read.
+        """
+        if not cls.script:
+            raise ConfigError("the indicator has no script", where=cls.__name__, do="set `script`, or give --script")
+        return {
+            "script.py": _read_source(cls.script, cls),
+            **{name: _read_source(file, cls) for name, file in cls.files.items()},
+        }
+
+    @classmethod
+    def version(cls, sources: Mapping[str, str] | None = None) -> str:
+        """Digest (twelve hex digits) of the declaration and the scripts; versions are never compared.
+
+        Docstrings, `about` and everything that depends on pydantic's version are not part of it.
+        """
+        declared = json.dumps(
+            [cls.__name__, cls.requires, [describe_field(name, field) for name, field in cls.model_fields.items()]],
+            sort_keys=True,
+            default=repr,
+        )
+        texts = sources if sources is not None else (cls.sources() if cls.script else {})
+        digest = hashlib.sha256(declared.encode())
+        for name in sorted(texts):
+            digest.update(f"\0{name}\0{texts[name]}".encode())
+        return digest.hexdigest()[:_KEY_LENGTH]
+
+
+@dataclass(frozen=True)
+class Case:
+    """An indicator with its parameters, measured on every stack."""
+
+    indicator: type[Indicator]
+    parameters: Mapping[str, Value]
+
+    @classmethod
+    def from_parameters(cls, indicator: type[Indicator], given: Mapping[str, Any] | None = None) -> Case:
+        """Build a case from given parameters; the others have their defaults."""
+        return cls(indicator, indicator.parameters(given))
+
+    @classmethod
+    def of(cls, indicator: type[Indicator], given: Mapping[str, Any] | None = None) -> Case:
+        """The old name of `from_parameters`, for indicators that were written with it."""
+        return cls.from_parameters(indicator, given)
+
+    @property
+    def label(self) -> str:
+        """Name in tables and mixes: the indicator's name with the parameters that differ from their defaults."""
+        fields = self.indicator.fields_of("parameter")
+        odd = [
+            f"{name}={value}"
+            for name, value in self.parameters.items()
+            if value != fields[name].default or field_metadata(fields[name])["named"]
+        ]
+        return self.indicator.__name__ + (f"[{','.join(odd)}]" if odd else "")
+
+    def metrics(self) -> Iterator[tuple[str, Metric]]:
+        """The metrics by name: the case's label for a single one, else the label with the field."""
+        found = self.indicator.metrics()
+        for metric in found:
+            yield (self.label if len(found) == 1 else f"{self.label}.{metric.field}"), metric
+
+
+def _check_field(name: str, field: FieldInfo, where: str) -> None:
+    if not NAME_PATTERN.fullmatch(name):
+        raise ConfigError(
+            "not a name for a field", where=where, allowed="a letter, then letters, digits, _; at most 63"
+        )
+    if name.lower() in BASE_COLUMNS:
+        raise ConfigError("every run has a column of this name", where=where, do="choose another name")
+    if hasattr(Indicator, name):
+        raise ConfigError("the class itself has something of this name", where=where, do="choose another name")
+    role = field_role(field)
+    if role is None:
+        raise ConfigError("a field without a role", where=where, allowed="= parameter(…), result(…) or check(…)")
+    kinds, _ = list_scalar_types(field.annotation)
+    if object in kinds or not kinds:
+        raise ConfigError("a type that no column has", where=where, allowed="int, float, str, bool, Literal; or null")
+    # Values are found again by the field's name, in documents on disk, too.
+    if role != "parameter" and (field.alias or field.validation_alias):
+        found = field.alias or str(field.validation_alias)
+        raise ConfigError("only parameters have an alias", where=where, found=found, do="give the field this name")
+    if role == "result" and field_metadata(field)["better"] and kinds - {int, float}:
+        raise ConfigError("only numbers can be better", where=where, allowed="int or float")
+
+
+def _check_bound(cls: type[Indicator], field: FieldInfo, where: str) -> None:
+    """Refuse a bound of a check that is no number, and a bound that names no numeric parameter."""
+    bound = field_metadata(field).get("at_most")
+    if bound is None:
+        return
+    if list_scalar_types(field.annotation)[0] - {int, float}:
+        raise ConfigError("only numbers have a bound", where=where, do="use equals=…, or declare int or float")
+    if isinstance(bound, str):
+        named = cls.fields_of("parameter").get(bound)
+        kinds, null = list_scalar_types(named.annotation) if named else (set(), True)
+        if null or not kinds or kinds - {int, float}:
+            raise ConfigError(
+                "a bound that is no parameter", where=where, found=bound, allowed="a parameter that is a number"
+            )
+
+
+def _validate_parameter(cls: type[Indicator], name: str, value: Any, where: str) -> Value:
+    try:
+        made: Value = getattr(cls.__pydantic_validator__.validate_assignment(cls.model_construct(), name, value), name)
+    except ValidationError as error:
+        found = error.errors()[0]
+        raise ConfigError(
+            "not a value for this parameter", where=f"{where}, {name}", found=value, allowed=found["msg"]
+        ) from None
+    return made
+
+
+def _read_default(name: str, field: FieldInfo, where: str) -> Value:
+    if field.is_required():
+        raise ConfigError("a parameter without a value", where=f"{where}, {name}", do=f"give {name}=VALUE")
+    value: Value = field.default
+    return value
+
+
+def _read_source(source: Path | str, cls: type[Indicator]) -> str:
+    if isinstance(source, str):
+        return source
+    try:
+        return source.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError("cannot read a script", where=f"indicator {cls.__name__}", found=str(error)[:200]) from None

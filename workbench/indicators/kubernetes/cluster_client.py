@@ -1,0 +1,403 @@
+"""Client of a cluster's API, and the signed records that pods write to their logs."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import hashlib
+import hmac
+import json
+import os
+import re
+import urllib.parse
+import zlib
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from workbench.core import redaction
+from workbench.core.errors import ConfigError, InputError, MissingToolError, RunFailedError
+from workbench.core.host import is_loopback
+from workbench.indicators.kubernetes.job_manifests import CONTAINER, Object
+from workbench.indicators.kubernetes.pod import LINE_CHARACTERS
+
+POD = "pod"
+DONE = "done"
+MAX_LOG_BYTES = 1 << 30
+MAX_DOCUMENT_BYTES = 16 << 20
+_MAX_PARTS = 1000
+_CHUNK = 1 << 20
+_MARK = b"@workbench "
+_LINE = re.compile(
+    rb"@workbench ((begin|part|end) (\d{1,6})\.(\d{1,9}|pod|done)\.([0-9a-f]{8}) (\d{1,4})/(\d{1,4}) "
+    rb"([A-Za-z0-9+/=:-]{1,%d})) ([0-9a-f]{32})@" % LINE_CHARACTERS
+)
+_LONGEST = LINE_CHARACTERS + 200
+
+
+@dataclass(frozen=True, order=True)
+class RecordKey:
+    """What a document is of: a round, what of it (a run's position, `pod` or `done`), which attempt at the round."""
+
+    round: int
+    what: str
+    attempt: str
+
+
+@dataclass
+class Records:
+    """What the logs hold.
+
+    `documents` are whole and signed; `begun` are the runs that a pod began; `torn` are documents of which parts are
+    missing; `damaged` counts lines that are cut or not signed with the session's key.
+    """
+
+    documents: dict[RecordKey, dict[str, Any]] = field(default_factory=dict)
+    begun: set[RecordKey] = field(default_factory=set)
+    torn: set[RecordKey] = field(default_factory=set)
+    damaged: int = 0
+
+
+@dataclass
+class _Parts:
+    count: int
+    parts: dict[int, str] = field(default_factory=dict)
+    end: str | None = None
+
+
+def read_records(logs: Iterable[Iterable[bytes]], key: str) -> Records:
+    """The documents in these logs, each given as blocks of bytes in their order; the logs in any order.
+
+    Parameters
+    ----------
+    logs
+        Blocks of each log.
+    key
+        The session's key.
+
+    Raises
+    ------
+    InputError
+        A log is larger than a log may be.
+    """
+    found, gathered = Records(), dict[RecordKey, _Parts]()
+    for blocks in logs:
+        for line in _find_lines(blocks, found):
+            _take_line(line, bytes.fromhex(key), found, gathered)
+    for told, parts in gathered.items():
+        document = _assemble_document(parts)
+        if document is None:
+            found.torn.add(told)
+        else:
+            found.documents[told] = document
+    return found
+
+
+def read_blocks(path: Path) -> Iterator[bytes]:
+    """A log file in blocks.
+
+    Raises
+    ------
+    InputError
+        It cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            while block := file.read(_CHUNK):
+                yield block
+    except OSError as error:
+        raise InputError("cannot read the log", where=path, found=error.strerror) from None
+
+
+def _find_lines(blocks: Iterable[bytes], found: Records) -> Iterator[re.Match[bytes]]:
+    """All that looks like a line of ours, wherever it stands; what only begins like one is counted as damaged."""
+    held, total = b"", 0
+    for block in blocks:
+        total += len(block)
+        if total > MAX_LOG_BYTES:
+            raise InputError("a log too large to be one", allowed=f"up to {MAX_LOG_BYTES >> 20} MiB")
+        held += block
+        # Enough is kept that a line across two blocks is found whole.
+        held = yield from _match_lines(held, max(0, len(held) - _LONGEST), found)
+    yield from _match_lines(held, len(held), found)
+
+
+def _match_lines(held: bytes, until: int, found: Records) -> Generator[re.Match[bytes], None, bytes]:
+    """Matches that begin before `until`; the bytes that are to be looked at again with the next block are returned."""
+    at = 0
+    while (start := held.find(_MARK, at)) != -1 and start < until:
+        line = _LINE.match(held, start)
+        if line is None:
+            found.damaged += 1
+            at = start + 1
+        else:
+            yield line
+            at = line.end()
+    # A mark itself may be cut by the end of the block, hence `until` and not the end.
+    return held[max(at, until) :]
+
+
+def _take_line(line: re.Match[bytes], key: bytes, found: Records, gathered: dict[RecordKey, _Parts]) -> None:
+    body, kind, number, what, attempt, at, of, text, signature = line.groups()
+    if not hmac.compare_digest(hmac.new(key, body, hashlib.sha256).hexdigest()[:32].encode(), signature):
+        found.damaged += 1
+        return
+    told, place, count = RecordKey(int(number), what.decode(), attempt.decode()), int(at), int(of)
+    if kind == b"begin":
+        found.begun.add(told)
+        return
+    parts = gathered.setdefault(told, _Parts(count))
+    if count != parts.count or count > _MAX_PARTS:
+        found.damaged += 1
+    elif kind == b"end":
+        parts.end = text.decode()
+    else:
+        parts.parts[place] = text.decode()
+
+
+def _assemble_document(parts: _Parts) -> dict[str, Any] | None:
+    """The document of these parts; null when one is missing, or they are not what the runner had."""
+    if parts.end is None or sorted(parts.parts) != list(range(parts.count)):
+        return None
+    length, _, digest = parts.end.partition(":")
+    try:
+        packed = base64.b64decode("".join(parts.parts[at] for at in range(parts.count)), validate=True)
+        if str(len(packed)) != length or hashlib.sha256(packed).hexdigest() != digest:
+            return None
+        unpacked = zlib.decompressobj().decompress(packed, MAX_DOCUMENT_BYTES)
+        found = json.loads(unpacked)
+    except (binascii.Error, zlib.error, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+FIELD_MANAGER = "workbench"
+_TIMEOUT_S = (10, 60)
+_LOG_TIMEOUT_S = (10, 300)
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class CreatedObject:
+    """An object that was made here: its uid tells it from another one of the same name."""
+
+    kind: str
+    name: str
+    uid: str
+
+
+class ClusterUnreachableError(RunFailedError):
+    """The cluster cannot be reached, or fails: another try may help."""
+
+
+class ObjectNotFoundError(RunFailedError):
+    """What was asked for is not there (any more)."""
+
+
+class ObjectExistsError(ConfigError):
+    """An object of this name is there already."""
+
+
+class Cluster:
+    """The API of one cluster and namespace; see `connect`."""
+
+    def __init__(self, client: Any, context: str, namespace: str) -> None:
+        from kubernetes.client import BatchV1Api, CoreV1Api, NetworkingV1Api
+
+        self._client = client
+        self._core, self._batch, self._network = CoreV1Api(client), BatchV1Api(client), NetworkingV1Api(client)
+        self.context, self.namespace = context, namespace
+
+    @property
+    def server(self) -> str:
+        """Where it is."""
+        return str(self._client.configuration.host)
+
+    @property
+    def is_local(self) -> bool:
+        """It is on this machine."""
+        return is_loopback(urllib.parse.urlsplit(self.server).hostname or "")
+
+    def create_object(self, made: Object, *, dry_run: bool = False) -> CreatedObject:
+        """Make an object, or have the server check it as if."""
+        methods: dict[str, Callable[..., Any]] = {
+            "ConfigMap": self._core.create_namespaced_config_map,
+            "Secret": self._core.create_namespaced_secret,
+            "NetworkPolicy": self._network.create_namespaced_network_policy,
+            "Job": self._batch.create_namespaced_job,
+        }
+        kind, name = str(made["kind"]), str(made["metadata"]["name"])
+        options: dict[str, Any] = {"field_validation": "Strict", "field_manager": FIELD_MANAGER}
+        if dry_run:
+            options["dry_run"] = "All"
+        answer = self._call_raw(f"{kind} {name}", methods[kind], self.namespace, made, **options)
+        return CreatedObject(kind, name, str(answer.get("metadata", {}).get("uid", "")))
+
+    def delete_object(self, one: CreatedObject) -> bool:
+        """Delete an object that was made here and nothing else; false when it was gone."""
+        from kubernetes.client import V1DeleteOptions, V1Preconditions
+
+        methods: dict[str, Callable[..., Any]] = {
+            "ConfigMap": self._core.delete_namespaced_config_map,
+            "Secret": self._core.delete_namespaced_secret,
+            "NetworkPolicy": self._network.delete_namespaced_network_policy,
+            "Job": self._batch.delete_namespaced_job,
+        }
+        only = V1DeleteOptions(preconditions=V1Preconditions(uid=one.uid), propagation_policy="Background")
+        try:
+            self._call_raw(f"{one.kind} {one.name}", methods[one.kind], one.name, self.namespace, body=only)
+        except (ObjectNotFoundError, ObjectExistsError):
+            # The second: another object has its name now.
+            return False
+        return True
+
+    def resume_job(self, job: CreatedObject) -> None:
+        """Let a suspended Job begin."""
+        change = {"spec": {"suspend": False}}
+        self._call_raw(f"Job {job.name}", self._batch.patch_namespaced_job, job.name, self.namespace, change)
+
+    def get_job(self, name: str) -> Object:
+        """A Job as it is now."""
+        return self._call_raw(f"Job {name}", self._batch.read_namespaced_job, name, self.namespace)
+
+    def list_pods(self, selector: str) -> list[Object]:
+        """The pods that a selector finds."""
+        answer = self._call_raw("pods", self._core.list_namespaced_pod, self.namespace, label_selector=selector)
+        found = answer.get("items")
+        return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+    def read_log(self, pod: str) -> Iterator[bytes]:
+        """The log of a pod's measuring container, in blocks."""
+        from urllib3.exceptions import HTTPError
+
+        response = self._call_api(
+            f"log of {pod}",
+            self._core.read_namespaced_pod_log,
+            pod,
+            self.namespace,
+            container=CONTAINER,
+            limit_bytes=MAX_LOG_BYTES,
+            _preload_content=False,
+            _request_timeout=_LOG_TIMEOUT_S,
+        )
+        try:
+            yield from response.stream(_BLOCK)
+        except (OSError, HTTPError) as error:
+            raise ClusterUnreachableError(
+                "the log was broken off", where=pod, found=_shorten_text(str(error))
+            ) from None
+        finally:
+            response.release_conn()
+
+    def list_accelerators(self, node: str, labels: Mapping[str, str]) -> list[str]:
+        """What a node's labels call its accelerators; empty where the API does not show nodes."""
+        with contextlib.suppress(RunFailedError, ConfigError):
+            answer = self._call_raw("node", self._core.read_node, node)
+            found = answer.get("metadata", {}).get("labels") or {}
+            return [str(found[name])[:100] for name in labels if name in found]
+        return []
+
+    def _call_raw(self, what: str, method: Callable[..., Any], *arguments: Any, **options: Any) -> Object:
+        """The API's answer as it is, unread by the client's models: those refuse what newer servers add."""
+        response = self._call_api(
+            what, method, *arguments, _preload_content=False, _request_timeout=_TIMEOUT_S, **options
+        )
+        try:
+            found = json.loads(response.data)
+        except ValueError:
+            raise ClusterUnreachableError("the cluster answered no JSON", where=what) from None
+        return found if isinstance(found, dict) else {}
+
+    def _call_api(self, what: str, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        from kubernetes.client.exceptions import ApiException
+        from urllib3.exceptions import HTTPError
+
+        try:
+            return method(*arguments, **options)
+        except ApiException as error:
+            raise _explain_refusal(what, error.status or 0, _read_error_message(error), self.namespace) from None
+        except HTTPError as error:
+            told = _shorten_text(str(getattr(error, "reason", None) or error))
+            raise ClusterUnreachableError(
+                "the cluster cannot be reached", where=f"context {self.context}", found=told
+            ) from None
+
+
+def connect_cluster(context: str | None, confirm_context: str | None, namespace: str) -> Cluster:
+    """The cluster of a kubeconfig's context ($KUBECONFIG, or the usual place).
+
+    Parameters
+    ----------
+    context
+        Its name; the current one without it.
+    confirm_context
+        The same name once more: needed unless the cluster is on this machine.
+    namespace
+        Where objects are made.
+
+    Raises
+    ------
+    MissingToolError
+        The package `kubernetes` is not installed.
+    ConfigError
+        There is no kubeconfig or no such context, or the context is not confirmed.
+    """
+    try:
+        from kubernetes import config
+        from kubernetes.config.config_exception import ConfigException
+    except ModuleNotFoundError as error:
+        if error.name != "kubernetes":
+            raise
+        raise MissingToolError("the Kubernetes client is not installed", do="pip install kubernetes") from None
+    file = os.environ.get("KUBECONFIG") or None
+    try:
+        contexts, current = config.list_kube_config_contexts(config_file=file)
+    except (ConfigException, OSError, ValueError) as error:
+        raise ConfigError(
+            "no kubeconfig that can be used",
+            found=_shorten_text(str(error)),
+            do="set KUBECONFIG; or go by files: apply manifests.yaml, and collect the pods' logs",
+        ) from None
+    names = [str(one["name"]) for one in contexts]
+    name = context or str(current["name"])
+    if name not in names:
+        raise ConfigError("no such context", where="--context", found=name[:200], allowed=names)
+    try:
+        cluster = Cluster(config.new_client_from_config(config_file=file, context=name), name, namespace)
+    except (ConfigException, OSError, ValueError) as error:
+        raise ConfigError("the context cannot be used", where=name, found=_shorten_text(str(error))) from None
+    if not cluster.is_local and confirm_context != name:
+        raise ConfigError(
+            "this would run on a cluster that is not this machine",
+            where=f"context {name}, namespace {namespace}",
+            found=confirm_context,
+            do=f"--confirm-context {name}",
+        )
+    return cluster
+
+
+def _read_error_message(error: Any) -> str:
+    with contextlib.suppress(ValueError, TypeError, AttributeError):
+        return _shorten_text(str(json.loads(error.body)["message"]))
+    return _shorten_text(str(error.reason or ""))
+
+
+def _explain_refusal(what: str, status: int, message: str, namespace: str) -> RunFailedError | ConfigError:
+    if status == 404 and "namespaces" in message:
+        return ConfigError("no such namespace", found=namespace, do=f"kubectl create namespace {namespace}")
+    if status == 404:
+        return ObjectNotFoundError("not on the cluster", where=what, found=message)
+    if status == 409:
+        return ObjectExistsError("already on the cluster", where=what, found=message)
+    if status in (401, 403):
+        return ConfigError("the cluster does not allow it", where=what, found=message)
+    if status in (400, 422):
+        return ConfigError("the cluster refuses it", where=what, found=message)
+    return ClusterUnreachableError("the cluster failed", where=what, found=f"{status} {message}".strip())
+
+
+def _shorten_text(text: str) -> str:
+    cleaned: str = redaction.redact_value(redaction.strip_user_info(" ".join(text.split())))
+    return cleaned[:400]

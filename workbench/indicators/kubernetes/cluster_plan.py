@@ -1,0 +1,217 @@
+"""Plan a session for a cluster, and write its folder: specifications, options, signing key, manifests."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+
+from workbench.core import files
+from workbench.core.errors import ConfigError, InputError
+from workbench.core.schema import read_model_file
+from workbench.indicators.config import SessionConfig
+from workbench.indicators.contract.indicator import Case
+from workbench.indicators.kubernetes.job_manifests import Object, build_manifests, list_notes, select_image
+from workbench.indicators.kubernetes.pod_inputs import ClusterOptions
+from workbench.indicators.measurement.session_plan import PreparedCase, build_session_plan, build_specification
+from workbench.indicators.measurement.stack_variants import Variant, choose_baseline
+from workbench.indicators.stacks.stack_sets import Stack
+from workbench.indicators.store import archive
+from workbench.indicators.store.archive import CONTROL, Arm, Hardware, Session, inspection_id
+
+FOLDER = "kubernetes"
+OPTIONS = "options.json"
+KEY = "key"
+MANIFESTS = "manifests.yaml"
+MEMORY_BYTES = 4 << 30
+
+
+def plan_session(
+    folder: Path,
+    session_id: str,
+    config: SessionConfig,
+    stacks: Sequence[Stack],
+    cases: Sequence[Case],
+    options: ClusterOptions,
+) -> Session:
+    """Plan a session for a cluster: session.json, specifications, and manifests beside them.
+
+    The machine is not known before the first pod has told; until then it stands as unknown, with an empty key.
+
+    Parameters
+    ----------
+    folder
+        The session's folder.
+    session_id
+        Its name.
+    config
+        Rounds, threads, limits, seed. Without `memory_bytes` a run gets 4 GiB: this machine's size says nothing.
+    stacks, cases
+        What is measured; nothing is installed here.
+    options
+        What the cluster is asked for.
+
+    Raises
+    ------
+    ConfigError
+        As of `running.planning.planned` and `manifests`; a network that was asked for: a pod's is what the policy says.
+    """
+    session, variants = build_session(session_id, config, stacks, cases, options)
+    made = build_manifests(
+        session, stacks, cases, options, key=load_signing_key(folder, create=True), processes=config.processes
+    )
+    archive.write_session(folder, session)
+    files.write_text(folder / FOLDER / OPTIONS, options.model_dump_json(indent=1) + "\n")
+    write_manifests(folder, session, made, options)
+    for variant in variants:
+        for case in session.cases:
+            if variant.arm.name not in case.skipped:
+                _write_specification(
+                    folder, session, variant, next(one for one in cases if one.label == case.label), options
+                )
+    return session
+
+
+def build_session(
+    session_id: str, config: SessionConfig, stacks: Sequence[Stack], cases: Sequence[Case], options: ClusterOptions
+) -> tuple[Session, list[Variant]]:
+    """The plan alone, nothing of it written, with its variants."""
+    variants = build_variants(stacks, config.baseline)
+    session = build_session_plan(
+        session_id,
+        config,
+        variants,
+        cases,
+        notes=[f"cluster: {note}" for note in _list_plan_notes(options)],
+        here=False,
+    )
+    changed = {
+        "backend": "kubernetes",
+        "hardware": Hardware(key="", cpu_model="not known yet", cores=1, memory_bytes=0),
+        "cpus": (),
+        "memory_bytes": config.memory_bytes or MEMORY_BYTES,
+        "host": {"image": select_image(session, options), "namespace": options.namespace},
+    }
+    return session.model_copy(update=changed), variants
+
+
+def build_variants(stacks: Sequence[Stack], baseline: str | None = None) -> list[Variant]:
+    """The variants of a session, as they will be in every pod: the baseline first, its copy as the control last.
+
+    Raises
+    ------
+    ConfigError
+        There is no stack, no such baseline, or two have one name.
+    """
+    names = [stack.name for stack in stacks]
+    if twice := sorted({name for name in [*names, CONTROL] if [*names, CONTROL].count(name) > 1}):
+        raise ConfigError("two variants of one name", found=twice, do=f"rename one; {CONTROL!r} is the baseline's copy")
+    by_name = dict(zip(names, stacks, strict=True))
+    first = by_name[choose_baseline(baseline, names)]
+    return [
+        *(_build_variant(stack, 0) for stack in [first, *(one for one in stacks if one is not first)]),
+        _build_variant(first, 1),
+    ]
+
+
+def _list_plan_notes(options: ClusterOptions) -> list[str]:
+    """What a reader of the session should know of the way it is run."""
+    found = ["each round is made in a pod of its own: figures of two rounds are never compared"]
+    if options.gpus:
+        found.append("no memory limit of a run's own: one that needs too much takes the rest of its round along")
+    return found
+
+
+def _build_variant(stack: Stack, copy: int) -> Variant:
+    arm = Arm(
+        name=CONTROL if copy else stack.name,
+        stack=stack.name,
+        stack_key=stack.key,
+        copy_number=copy,
+        python=stack.python,
+        packages=stack.versions,
+        lock_sha256=stack.lock_sha256,
+    )
+    return Variant(arm, "", {package.name: package.hashes for package in stack.packages})
+
+
+def _write_specification(folder: Path, session: Session, variant: Variant, case: Case, options: ClusterOptions) -> None:
+    inspection = inspection_id(session.session_id, variant.arm.name, case.label)
+    told = build_specification(session, variant, PreparedCase.from_case(case), inspection)
+    archive.write_specification(folder, inspection, told | {"base": select_image(session, options)})
+
+
+def read_options(folder: Path) -> ClusterOptions:
+    """The options that a session was planned with.
+
+    Raises
+    ------
+    InputError
+        They are not there, or damaged.
+    """
+    return read_model_file(ClusterOptions, folder / FOLDER / OPTIONS, noun="cluster session's options")
+
+
+def load_signing_key(folder: Path, *, create: bool = False) -> str:
+    """The key that a session's results are signed with; only its owner may read the file.
+
+    It opens nothing: it only shows that a result came from the runner and not from a script.
+
+    Raises
+    ------
+    InputError
+        There is none.
+    """
+    path = folder / FOLDER / KEY
+    try:
+        found = path.read_text(encoding="utf-8").strip()
+        bytes.fromhex(found)
+        return found
+    except FileNotFoundError:
+        if not create:
+            raise InputError(
+                "no key there: results cannot be told from forged ones",
+                where=path,
+                do="collect in the folder that the session was submitted from",
+            ) from None
+    except (OSError, ValueError):
+        raise InputError("not a key", where=path, allowed="64 hex digits") from None
+    found = secrets.token_hex(32)
+    _write_private_file(path, found + "\n")
+    return found
+
+
+def write_manifests(folder: Path, session: Session, objects: Sequence[Object], options: ClusterOptions) -> Path:
+    """The objects as YAML, to be read and applied; only its owner may read the file, for the key is in it."""
+    path = folder / FOLDER / MANIFESTS
+    _write_private_file(path, format_yaml(objects, [f"Session {session.session_id}", *list_notes(session, options)]))
+    return path
+
+
+def format_yaml(objects: Sequence[Object], comments: Sequence[str]) -> str:
+    """Objects as one YAML stream with comments before them; texts of several lines stay readable."""
+    import yaml
+
+    class Plain(yaml.SafeDumper):
+        """Writes what occurs twice twice, and scripts as blocks."""
+
+        def ignore_aliases(self, data: object) -> bool:
+            del data
+            return True
+
+    def represent_text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+    Plain.add_representer(str, represent_text)
+    heads = "".join(f"# {line}\n" for comment in comments for line in comment.splitlines())
+    documents = [yaml.dump(one, Dumper=Plain, sort_keys=False, default_flow_style=False, width=120) for one in objects]
+    return heads + "---\n" + "---\n".join(documents)
+
+
+def _write_private_file(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.part")
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+    part.replace(path)

@@ -1,0 +1,285 @@
+"""Plan, start and resume a session on a cluster, from its configuration to its tables."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from workbench.core.errors import ConfigError, WorkbenchError
+from workbench.indicators.analysis import effects
+from workbench.indicators.analysis.observations import load_observations
+from workbench.indicators.config import SessionConfig, session_config
+from workbench.indicators.contract.indicator import Case
+from workbench.indicators.kubernetes.cluster_client import Cluster
+from workbench.indicators.kubernetes.cluster_plan import (
+    FOLDER,
+    MANIFESTS,
+    build_session,
+    load_signing_key,
+    plan_session,
+    read_options,
+    write_manifests,
+)
+from workbench.indicators.kubernetes.job_manifests import CONTAINER, build_label_selector, build_manifests
+from workbench.indicators.kubernetes.job_submission import (
+    POLL_S,
+    SessionWatch,
+    delete_objects,
+    record_end,
+    submit_objects,
+)
+from workbench.indicators.kubernetes.pod_inputs import ClusterOptions
+from workbench.indicators.kubernetes.result_collection import collect_results
+from workbench.indicators.measurement import sessions
+from workbench.indicators.measurement.rounds import Judge
+from workbench.indicators.measurement.session_inputs import STACKS
+from workbench.indicators.measurement.session_progress import SessionWatcher, SilentWatcher
+from workbench.indicators.measurement.sessions import lock_session
+from workbench.indicators.measurement.stack_variants import solve_requirement_sets
+from workbench.indicators.stacks import stack_sets
+from workbench.indicators.stacks.environments import refuse_large_downloads
+from workbench.indicators.stacks.stack_sets import Stack
+from workbench.indicators.store import archive
+from workbench.indicators.store.archive import Session
+from workbench.runs import run_folder
+
+
+def measure_on_cluster(
+    folder: Path,
+    config: SessionConfig,
+    stacks: Sequence[Stack],
+    cases: Sequence[Case],
+    cluster: Cluster,
+    *,
+    judge: Judge | None = None,
+    watcher: SessionWatcher | None = None,
+    keep: bool = False,
+    poll_s: float = POLL_S,
+) -> Session:
+    """Make all missing rounds of a planned session on a cluster, and return the session with how it ended.
+
+    Ctrl-C deletes the objects on the cluster and keeps what was collected; a further call continues with the rounds
+    that have no runs.
+
+    Parameters
+    ----------
+    folder, config, stacks, cases
+        The session's folder, and what it was planned with (`plan_session`).
+    cluster
+        From `connect_cluster`.
+    judge, watcher
+        As of `measure_session`.
+    keep
+        Whether to leave the objects after the last round; the cluster deletes them after `ttl_s`.
+    poll_s
+        Seconds between two polls.
+
+    Raises
+    ------
+    ConfigError
+        The cluster refuses the objects, or the session exists there already.
+    RunFailedError
+        Pods cannot be started, or the cluster is not reachable any more. Created objects are deleted.
+    """
+    judge, watcher = judge or Judge(), watcher or SilentWatcher()
+    session, options, key = archive.read_session(folder), read_options(folder), load_signing_key(folder)
+    # An incomplete round stays incomplete: its runs must not be paired with those of another pod.
+    rounds = collect_results(folder, cases, [], key=key).absent
+    if not rounds:
+        return session
+    objects = build_manifests(session, stacks, cases, options, key=key, rounds=rounds, processes=config.processes)
+    write_manifests(folder, session, objects, options)
+    watcher.report_note(f"cluster: context {cluster.context}, namespace {cluster.namespace}")
+    created = submit_objects(cluster, objects)
+    reason, is_kept = "interrupted", False
+    try:
+        reason = SessionWatch(folder, cases, cluster, judge, watcher, poll_s).wait_until_over()
+        is_kept = keep and reason != "decided"
+    except KeyboardInterrupt:
+        pass
+    finally:
+        if left := [] if is_kept else delete_objects(cluster, created):
+            names = ", ".join(f"{one.kind} {one.name}" for one in left)
+            watcher.report_note(f"could not be deleted from the cluster: {names}")
+    return record_end(folder, reason)
+
+
+def plan_cluster_session(
+    config: SessionConfig,
+    options: ClusterOptions,
+    *,
+    cases: Sequence[Case] | None = None,
+    out: str | Path | None = None,
+    watcher: SessionWatcher | None = None,
+    command: str | None = None,
+) -> Path:
+    """Plan a session for a cluster, write its manifests, and return its folder; nothing is installed here.
+
+    Parameters
+    ----------
+    config
+        Settings of the session, with `stacks` or `stack`.
+    options
+        Requests to the cluster.
+    cases
+        Cases of classes defined in a notebook; by default those that `config.indicators` names.
+    out
+        Folder for the session's own folder.
+    watcher
+        Receives the progress of solving.
+    command
+        The command line, for run.json.
+
+    Raises
+    ------
+    ConfigError
+        Settings that pods cannot use: environments of this machine, a specification, platforms other than Linux.
+    """
+    watcher = watcher or SilentWatcher()
+    stacks = _solve_stacks(config, watcher)
+    given = _load_cases(config, cases)
+    if config.baseline is not None:
+        config = config.model_copy(update={"baseline": stacks.get_stack(config.baseline).name})
+    refuse_large_downloads(stacks.stacks, config.max_download_bytes)
+    # Plan once before the folder exists, so that an invalid plan leaves none behind.
+    session, _ = build_session("-", config, stacks.stacks, given, options)
+    build_manifests(session, stacks.stacks, given, options, key="0" * 64)
+    run = run_folder.start_run(
+        sessions.AREA, out, title=sessions.TITLE, config=config.model_dump(mode="json"), command=command
+    )
+    plan_session(run.folder, run.run_id, config, stacks.stacks, given, options)
+    stacks.write(run.folder / STACKS)
+    return run.folder
+
+
+def start_cluster_session(
+    config: SessionConfig,
+    options: ClusterOptions,
+    cluster: Cluster,
+    *,
+    cases: Sequence[Case] | None = None,
+    out: str | Path | None = None,
+    watcher: SessionWatcher | None = None,
+    command: str | None = None,
+    keep: bool = False,
+) -> sessions.SessionOutcome:
+    """Plan a session, make all its rounds on a cluster, and judge it.
+
+    Parameters
+    ----------
+    config, options, cases, out, watcher, command
+        As of `plan_cluster_session`.
+    cluster
+        From `connect_cluster`, which checks that the context is confirmed.
+    keep
+        Whether to leave the objects on the cluster after the last round.
+
+    Raises
+    ------
+    WorkbenchError
+        As of `plan_cluster_session` and `measure_on_cluster`.
+    """
+    folder = plan_cluster_session(config, options, cases=cases, out=out, watcher=watcher, command=command)
+    return resume_cluster_session(folder, cluster, cases=cases, watcher=watcher, keep=keep)
+
+
+def resume_cluster_session(
+    folder: str | Path,
+    cluster: Cluster,
+    *,
+    cases: Sequence[Case] | None = None,
+    watcher: SessionWatcher | None = None,
+    keep: bool = False,
+) -> sessions.SessionOutcome:
+    """Make the rounds of a planned session that have no runs, and judge it.
+
+    Raises
+    ------
+    InputError
+        The folder holds no session of a cluster.
+    ConfigError
+        Another process measures it.
+    WorkbenchError
+        As of `measure_on_cluster`.
+    """
+    run = run_folder.load_run(folder)
+    with lock_session(run.folder):
+        return _measure_and_judge(run, cluster, cases, watcher, keep)
+
+
+def _measure_and_judge(
+    run: run_folder.Run, cluster: Cluster, cases: Sequence[Case] | None, watcher: SessionWatcher | None, keep: bool
+) -> sessions.SessionOutcome:
+    config = session_config(**run.record["config"])
+    read_options(run.folder)
+    stacks = stack_sets.read_stack_set(run.folder / STACKS)
+    judge = Judge(sessions.is_session_decided, sessions.count_verdicts)
+    try:
+        session = measure_on_cluster(
+            run.folder,
+            config,
+            stacks.stacks,
+            _load_cases(config, cases),
+            cluster,
+            judge=judge,
+            watcher=watcher,
+            keep=keep,
+        )
+    except WorkbenchError as error:
+        run.end("failed", {"error": str(error)})
+        raise
+    except BaseException:
+        run.end("cancelled")
+        raise
+    outcome = sessions.SessionOutcome(run.folder, session, effects.compare_session(load_observations(run.folder)))
+    sessions.write_outcome(run, outcome)
+    return outcome
+
+
+def format_instructions(folder: str | Path) -> str:
+    """The commands that run a planned session and collect its results."""
+    folder = Path(folder)
+    options, session = read_options(folder), archive.read_session(folder)
+    namespace = options.namespace
+    wanted = build_label_selector(session.session_id)
+    job = wanted.rpartition("=")[2]
+    objects, logs = (shlex.quote(str(folder / FOLDER / name)) for name in (MANIFESTS, "pods.log"))
+    return "\n".join(
+        [
+            f"kubectl apply -f {objects}",
+            f"kubectl get -n {namespace} job/{job} --watch",
+            f"# when it is complete or failed, and before it is deleted {options.ttl_s / 3600:g} h later:",
+            f"kubectl logs -n {namespace} -l {wanted} -c {CONTAINER} --tail=-1 --ignore-errors > {logs}",
+            f"workbench indicators collect {shlex.quote(str(folder))} {logs}",
+        ]
+    )
+
+
+def _solve_stacks(config: SessionConfig, watcher: SessionWatcher) -> stack_sets.StackSet:
+    unfit = {"--python": config.python, "--specification": config.specification, "--network": config.network}
+    if found := [name for name, value in unfit.items() if value]:
+        raise ConfigError(
+            "not on a cluster",
+            where="--backend kubernetes",
+            found=found,
+            allowed="--stacks FILE or --stack REQUIREMENTS; --cluster egress=… sets what pods may reach",
+        )
+    if bool(config.stacks) == bool(config.stack):
+        raise ConfigError("not one kind of stacks", allowed="--stacks FILE, or --stack REQUIREMENTS (several)")
+    if config.stacks:
+        return stack_sets.read_stack_set(config.stacks)
+
+    def progress(done: int, planned: int) -> None:
+        watcher.report_preparation("solved", done, planned)
+
+    return solve_requirement_sets(config.stack, config.max_download_bytes, progress)
+
+
+def _load_cases(config: SessionConfig, cases: Sequence[Case] | None) -> list[Case]:
+    from workbench.indicators.shipped.registry import parse_case
+
+    given = list(cases) if cases is not None else [parse_case(text) for text in config.indicators]
+    if not given:
+        raise ConfigError("nothing to measure", where="--indicator", do="give one, such as --indicator sort")
+    return given

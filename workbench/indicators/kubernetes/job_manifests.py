@@ -1,0 +1,362 @@
+"""A session as Kubernetes objects: one Indexed Job with a pod per round, all stacks in every pod.
+
+Stacks in pods of their own would be measured on other nodes at other times, and what is compared must lie seconds
+apart. Pure: the same session, options and key give the same objects.
+
+For Kubernetes 1.29 and newer (`backoffLimitPerIndex`, `podReplacementPolicy`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from workbench.core.errors import ConfigError
+from workbench.indicators.contract.indicator import Case
+from workbench.indicators.kubernetes.pod import KEY_VARIABLE
+from workbench.indicators.kubernetes.pod_inputs import (
+    ClusterOptions,
+    build_pod_files,
+    count_pod_cores,
+    pack_config_maps,
+    parse_egress_rule,
+    parse_toleration,
+)
+from workbench.indicators.measurement.launcher_client import GRACE_S, RunLimits
+from workbench.indicators.measurement.session_plan import count_max_rounds, order_runs
+from workbench.indicators.stacks.stack_sets import Stack
+from workbench.indicators.store.archive import Session
+
+Object = dict[str, Any]
+APP = "workbench-indicators"
+SESSION_LABEL = "workbench-session"
+CONTAINER = "measure"
+INSTALLER = "install"
+KEY = "key"
+ROUNDS = "workbench-rounds"
+"""Annotation of a pod: the rounds that indexes stand for."""
+RUNNER_BYTES = 256 << 20
+_ARCHITECTURES = {"linux_x86_64": "amd64", "linux_aarch64": "arm64"}
+_FOLDERS = {"bundle": "/bundle", "environments": "/environments", "scratch": "/scratch"}
+_LOCKED: Object = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+
+
+def build_manifests(
+    session: Session,
+    stacks: Sequence[Stack],
+    cases: Sequence[Case],
+    options: ClusterOptions,
+    *,
+    key: str,
+    rounds: Sequence[int] | None = None,
+    processes: int = RunLimits().processes,
+) -> list[Object]:
+    """The objects of a session, in the order in which they can be applied; the Job comes last.
+
+    Parameters
+    ----------
+    session
+        What is planned; its `looks` say how many rounds there are.
+    stacks, cases
+        Its stacks, and its cases with their scripts.
+    options
+        What the cluster is asked for.
+    key
+        64 secret hex digits that sign the results; stored in a Secret.
+    rounds
+        The rounds to make; all of them without it.
+    processes
+        Processes and threads of a run at most.
+
+    Raises
+    ------
+    ConfigError
+        A stack is for another platform than Linux, the session is of blocks, too large, or has nothing to make.
+    """
+    wanted = list(range(count_max_rounds(session))) if rounds is None else list(rounds)
+    _check_session(session, stacks, wanted, key)
+    name = build_object_name(session.session_id)
+    files = build_pod_files(session, stacks, cases, options, rounds=wanted, processes=processes)
+    spread = pack_config_maps(files)
+    maps: list[Object] = [
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": _build_metadata(f"{name}-{at}", session, options),
+            "data": held,
+        }
+        for at, held in enumerate(spread)
+    ]
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": _build_metadata(name, session, options),
+        "type": "Opaque",
+        "stringData": {KEY: key},
+    }
+    named = [one["metadata"]["name"] for one in maps]
+    return [
+        *maps,
+        secret,
+        _build_network_policy(name, session, options),
+        _build_job(name, session, stacks, options, wanted, named),
+    ]
+
+
+def build_object_name(session_id: str) -> str:
+    """The name of a session's objects: a DNS label, short enough for an index and a pod's suffix after it.
+
+    Examples
+    --------
+    >>> build_object_name("20260102T030405Z-a1b2c3")
+    'workbench-20260102t030405z-a1b2c3-cfb088'
+    """
+    slug = re.sub(r"[^a-z0-9]+", "-", session_id.lower()).strip("-")[:28].strip("-")
+    return f"workbench-{slug or 'session'}-{hashlib.sha256(session_id.encode()).hexdigest()[:6]}"
+
+
+def pod_user_id(session_id: str) -> int:
+    """The numeric user of a session's pods: one of its own, since the kernel counts a user's processes node-wide."""
+    return 20_000 + int(hashlib.sha256(session_id.encode()).hexdigest(), 16) % 40_000
+
+
+def build_label_selector(session_id: str) -> str:
+    """The label selector that finds a session's objects and pods."""
+    return f"app.kubernetes.io/name={APP},{SESSION_LABEL}={build_object_name(session_id)}"
+
+
+def select_image(session: Session, options: ClusterOptions) -> str:
+    """The image of the pods: the one that is asked for, or a plain Python of the session's version."""
+    version = ".".join(session.arms[0].python.split(".")[:2])
+    return options.image or f"python:{version}-slim"
+
+
+def list_pod_rounds(pod: Object) -> list[int]:
+    """The rounds that the indexes of a pod's Job stand for; empty when it does not say."""
+    try:
+        found = json.loads(pod["metadata"]["annotations"][ROUNDS])
+    except (KeyError, TypeError, ValueError):
+        return []
+    return found if isinstance(found, list) and all(isinstance(one, int) for one in found) else []
+
+
+def list_notes(session: Session, options: ClusterOptions) -> list[str]:
+    """Notes for applying the objects, one sentence each."""
+    found = []
+    if "@sha256:" not in (image := select_image(session, options)):
+        found.append(f"image {image} is named by a tag, which may move: name it by its digest, IMAGE@sha256:…")
+    found.append("each round installs the stacks anew, in a pod of its own, before it measures")
+    found.append("the NetworkPolicy holds for whole pods: what the installer may reach, the scripts may reach, too")
+    if options.runtime_class is None:
+        found.append("scripts share the node's kernel: for those you do not trust, give a RuntimeClass (gVisor, Kata)")
+    return found
+
+
+def _check_session(session: Session, stacks: Sequence[Stack], rounds: list[int], key: str) -> None:
+    if session.design != "rounds":
+        raise ConfigError("a cluster measures in rounds only", where="--design", found=session.design)
+    if (
+        not rounds
+        or any(not 0 <= number < count_max_rounds(session) for number in rounds)
+        or len(set(rounds)) < len(rounds)
+    ):
+        raise ConfigError(
+            "not rounds of this session", found=rounds[:10], allowed=f"0 to {count_max_rounds(session) - 1}"
+        )
+    if not re.fullmatch(r"[0-9a-f]{64}", key):
+        raise ConfigError("not a key", allowed="64 hex digits")
+    platforms = {stack.platform for stack in stacks}
+    if len(platforms) != 1 or not platforms <= _ARCHITECTURES.keys():
+        raise ConfigError("stacks for no platform of a cluster", found=sorted(platforms), allowed=list(_ARCHITECTURES))
+    if len(pythons := {".".join(arm.python.split(".")[:2]) for arm in session.arms}) > 1:
+        raise ConfigError("stacks for several versions of Python: an image has one", found=sorted(pythons))
+
+
+def _build_labels(session: Session) -> dict[str, str]:
+    return {
+        "app.kubernetes.io/name": APP,
+        "app.kubernetes.io/instance": build_object_name(session.session_id),
+        "app.kubernetes.io/component": "measurement",
+        "app.kubernetes.io/managed-by": "workbench",
+        SESSION_LABEL: build_object_name(session.session_id),
+    }
+
+
+def _build_metadata(name: str, session: Session, options: ClusterOptions) -> Object:
+    return {"name": name, "namespace": options.namespace, "labels": _build_labels(session)}
+
+
+def _build_network_policy(name: str, session: Session, options: ClusterOptions) -> Object:
+    dns = {"ports": [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")]}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": _build_metadata(name, session, options),
+        "spec": {
+            "podSelector": {"matchLabels": {SESSION_LABEL: name}},
+            # Ingress without a rule: no connections are allowed.
+            "policyTypes": ["Ingress", "Egress"],
+            "egress": [dns, *map(parse_egress_rule, options.egress)],
+        },
+    }
+
+
+def _build_job(
+    name: str,
+    session: Session,
+    stacks: Sequence[Stack],
+    options: ClusterOptions,
+    rounds: list[int],
+    maps: list[str],
+) -> Object:
+    deadline_s = _pod_deadline_s(session, options)
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": _build_metadata(name, session, options),
+        "spec": {
+            "completionMode": "Indexed",
+            "completions": len(rounds),
+            # One round at a time: two pods on one node would disturb each other.
+            "parallelism": 1,
+            # A round that was broken off is not made again by itself, and does not end the others.
+            "backoffLimitPerIndex": 0,
+            "podReplacementPolicy": "Failed",
+            "activeDeadlineSeconds": deadline_s * len(rounds),
+            "ttlSecondsAfterFinished": options.ttl_s,
+            "template": {
+                "metadata": {
+                    "labels": _build_labels(session),
+                    "annotations": {
+                        "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+                        "karpenter.sh/do-not-disrupt": "true",
+                        ROUNDS: json.dumps(rounds),
+                    },
+                },
+                "spec": _build_pod(name, session, stacks, options, maps) | {"activeDeadlineSeconds": deadline_s},
+            },
+        },
+    }
+
+
+def _pod_deadline_s(session: Session, options: ClusterOptions) -> int:
+    """The longest that a round may take: installing, and every run up to its limit."""
+    runs = sum(slot.round == 0 for slot in order_runs(session))
+    return math.ceil(options.install_s + runs * (session.run_timeout_s + 2) + GRACE_S)
+
+
+def _build_pod(
+    name: str, session: Session, stacks: Sequence[Stack], options: ClusterOptions, maps: list[str]
+) -> Object:
+    user = pod_user_id(session.session_id)
+    architecture = _ARCHITECTURES[stacks[0].platform]
+    environments = _format_size(options.environments_bytes or _estimate_environments_bytes(session, stacks))
+    pod: Object = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 5,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": user,
+            "runAsGroup": user,
+            "fsGroup": user,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "nodeSelector": {"kubernetes.io/os": "linux", "kubernetes.io/arch": architecture, **options.node_selector},
+        "initContainers": [_build_installer(session, options, environments)],
+        "containers": [_build_measurer(name, session, options, environments)],
+        "volumes": [
+            {"name": "bundle", "projected": {"sources": [{"configMap": {"name": one}} for one in maps]}},
+            {"name": "environments", "emptyDir": {"sizeLimit": environments}},
+            {"name": "scratch", "emptyDir": {"sizeLimit": _format_size(options.scratch_bytes)}},
+        ],
+    }
+    tolerations = [parse_toleration(text) for text in options.tolerations]
+    if options.gpus and not any(one["key"] == options.gpu_resource for one in tolerations):
+        tolerations.append({"key": options.gpu_resource, "operator": "Exists", "effect": "NoSchedule"})
+    if tolerations:
+        pod["tolerations"] = tolerations
+    if options.runtime_class:
+        pod["runtimeClassName"] = options.runtime_class
+    if options.pull_secret:
+        pod["imagePullSecrets"] = [{"name": options.pull_secret}]
+    return pod
+
+
+def _estimate_environments_bytes(session: Session, stacks: Sequence[Stack]) -> int:
+    """Disk for all environments: wheels are archives, several times as large unpacked and compiled."""
+    by_key = {stack.key: stack for stack in stacks}
+    unknown = 1 << 30
+    known = sum(by_key[arm.stack_key].download_bytes or unknown for arm in session.arms)
+    return (2 << 30) + 8 * known
+
+
+def _format_size(count: int) -> str:
+    return f"{math.ceil(count / 2**20)}Mi"
+
+
+def _build_container(session: Session, options: ClusterOptions, script: str, environments: str) -> Object:
+    folders = [f"{_FOLDERS[name]}" for name in ("bundle", "environments", "scratch")]
+    disk = f"{int(environments[:-2]) + math.ceil(options.scratch_bytes / 2**20)}Mi"
+    amounts = {
+        "cpu": str(count_pod_cores(session, options)),
+        "memory": _format_size((session.memory_bytes or 4 << 30) + RUNNER_BYTES),
+        "ephemeral-storage": disk,
+    }
+    container: Object = {
+        "image": select_image(session, options),
+        "command": ["python3", "-s", "-B", f"{_FOLDERS['bundle']}/{script}", *folders],
+        "workingDir": _FOLDERS["scratch"],
+        # Equal, and whole cores: such a pod gets cores of its own where the node is set up to give them.
+        "resources": {"requests": amounts, "limits": dict(amounts)},
+        "securityContext": {**_LOCKED, "capabilities": {"drop": ["ALL"]}},
+    }
+    if options.pull_policy:
+        container["imagePullPolicy"] = options.pull_policy
+    return container
+
+
+def _build_installer(session: Session, options: ClusterOptions, environments: str) -> Object:
+    index: list[Object] = []
+    if options.index_url:
+        index = [{"name": name, "value": options.index_url} for name in ("PIP_INDEX_URL", "UV_DEFAULT_INDEX")]
+    if options.index_secret:
+        name, _, key = options.index_secret.partition("/")
+        source = {"secretKeyRef": {"name": name, "key": key}}
+        index = [{"name": one, "valueFrom": source} for one in ("PIP_INDEX_URL", "UV_DEFAULT_INDEX")]
+    return {
+        "name": INSTALLER,
+        **_build_container(session, options, "pod_install.py", environments),
+        "env": [{"name": "HOME", "value": _FOLDERS["scratch"]}, *index],
+        # Why it failed, where people look.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": _build_mounts(writable=("environments", "scratch")),
+    }
+
+
+def _build_measurer(name: str, session: Session, options: ClusterOptions, environments: str) -> Object:
+    container = _build_container(session, options, "pod.py", environments)
+    if options.gpus:
+        for amounts in container["resources"].values():
+            amounts[options.gpu_resource] = str(options.gpus)
+    secret = {"name": KEY_VARIABLE, "valueFrom": {"secretKeyRef": {"name": name, "key": KEY}}}
+    return {
+        "name": CONTAINER,
+        **container,
+        "env": [{"name": "HOME", "value": _FOLDERS["scratch"]}, secret],
+        # Environments cannot be changed by what is measured in them, or one script could slow another stack.
+        "volumeMounts": _build_mounts(writable=("scratch",)),
+    }
+
+
+def _build_mounts(writable: Sequence[str]) -> list[Object]:
+    return [{"name": name, "mountPath": path, "readOnly": name not in writable} for name, path in _FOLDERS.items()]

@@ -1,0 +1,1 @@
+"""Run indicators: each run is a fresh process with limits, in random order within rounds, one document each."""

@@ -1,0 +1,390 @@
+"""The launcher process: start runs one after the other, watch each, and kill what it leaves behind."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import select
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NoReturn, Protocol
+
+from workbench.indicators.measurement import resource_limits, run_isolation
+from workbench.indicators.measurement.launcher_client import (
+    Outcome,
+    RunCommand,
+    RunEnd,
+    encode_message,
+    parse_command,
+    parse_setup,
+)
+from workbench.indicators.measurement.run_isolation import Surroundings, prepare_surroundings
+
+_SWEEP_S = 1.0
+_TAIL = 4096
+_ALLOCATION_ERRORS = (b"MemoryError", b"std::bad_alloc", b"Cannot allocate memory")
+
+
+class RequestPipe(Protocol):
+    """The pipe that commands come by: `is_closed` says whether the client has gone."""
+
+    descriptor: int
+
+    def is_closed(self) -> bool:
+        """Whether the client has gone."""
+
+
+@dataclass
+class WatchedRun:
+    """A run while it lasts."""
+
+    pid: int
+    pipes: dict[int, str]
+    stdout: bytearray
+    stderr: bytearray
+    stdout_bytes: int = 0
+    ended_by: Outcome | None = None
+
+
+def run_command(command: RunCommand, surroundings: Surroundings, requests: RequestPipe) -> RunEnd:
+    """One run, from its private folder to the last of its processes."""
+    folder = Path(tempfile.mkdtemp(dir=surroundings.scratch))
+    try:
+        work, home = _make_private_folders(folder, command, surroundings.uid)
+        return _run_and_watch(command, surroundings, requests, work, home)
+    except OSError as error:
+        # Of the machine, not of the script: no file or no process could be made.
+        return _build_start_failure(str(error), surroundings, _format_now())
+    finally:
+        _remove_folders(folder)
+
+
+def _remove_folders(folder: Path) -> None:
+    """The run's folders are gone, however deep it made them: Python's own way ends at a thousand levels."""
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+    except RecursionError:
+        subprocess.run(["rm", "-rf", "--", str(folder)], check=False, stdin=subprocess.DEVNULL)  # noqa: S603, S607
+
+
+def _run_and_watch(
+    command: RunCommand, surroundings: Surroundings, requests: RequestPipe, work: Path, home: Path
+) -> RunEnd:
+    groups, isolation = surroundings.groups, dict(surroundings.isolation)
+    refused, kills = groups.count_refused_processes(), groups.count_out_of_memory_kills()
+    started_at, begin_s = _format_now(), time.monotonic()
+    watched, failure = _start_process(command, surroundings, work, home)
+    if failure:
+        _wait_for_process(watched.pid)
+        return _build_start_failure(failure, surroundings, started_at)
+    _watch_process(watched, command, surroundings, requests, begin_s + command.timeout_s)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(watched.pid, signal.SIGKILL)
+    status, usage = _wait_for_process(watched.pid)
+    ended_at, duration_s = _format_now(), time.monotonic() - begin_s
+    left_behind = kill_leftovers(groups)
+    _drain_outputs(watched, command)
+    if groups.count_refused_processes() > refused:
+        isolation["processes"] += "; the limit was reached"
+    outcome, detail = _classify_end(watched, command, status, usage, groups.count_out_of_memory_kills() > kills)
+    return RunEnd(
+        outcome=outcome,
+        detail=detail,
+        exit_code=os.WEXITSTATUS(status) if os.WIFEXITED(status) else None,
+        signal=os.WTERMSIG(status) if os.WIFSIGNALED(status) else None,
+        stdout=bytes(watched.stdout),
+        stderr=bytes(watched.stderr[-command.stderr_bytes :]),
+        stdout_bytes=watched.stdout_bytes,
+        usage=usage,
+        started_at=started_at,
+        ended_at=ended_at,
+        duration_s=duration_s,
+        left_behind=left_behind,
+        isolation=isolation,
+    )
+
+
+def _build_start_failure(why: str, surroundings: Surroundings, started_at: str) -> RunEnd:
+    return RunEnd(
+        "not started", why[:300], started_at=started_at, ended_at=_format_now(), isolation=surroundings.isolation
+    )
+
+
+def _make_private_folders(folder: Path, command: RunCommand, uid: int | None) -> tuple[Path, Path]:
+    work, home = folder / "work", folder / "home"
+    folder.chmod(0o711)
+    for made in (work, home, home / "tmp"):
+        made.mkdir(mode=0o700)
+    made_files = []
+    for name, text in command.sources.items():
+        path = work / name
+        if not path.resolve().is_relative_to(work.resolve()):
+            raise OSError(f"{name[:80]} is outside the run's folder")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8", newline="")
+        made_files += [path, *(one for one in path.parents if one != work and one.is_relative_to(work))]
+    for path in (work, home, home / "tmp", *made_files) if uid is not None else ():
+        os.chown(path, uid or 0, uid or 0)
+    return work, home
+
+
+def _start_process(command: RunCommand, surroundings: Surroundings, work: Path, home: Path) -> tuple[WatchedRun, str]:
+    """Fork and execute; the text is why that failed."""
+    (out, out_end), (err, err_end), (told, told_end) = os.pipe(), os.pipe(), os.pipe()
+    environment = {**command.environment, "HOME": str(home), "TMPDIR": str(home / "tmp")}
+    launcher = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _become_run(command, surroundings, work, environment, (out_end, err_end), launcher)
+        except BaseException as error:  # noqa: BLE001 - the child must not come back into the launcher
+            os.write(told_end, str(error).encode()[:300] or b"failed")
+        os._exit(127)
+    for end in (out_end, err_end, told_end):
+        os.close(end)
+    with os.fdopen(told, "rb") as file:
+        failure = file.read().decode(errors="replace")
+    if failure:
+        os.close(out)
+        os.close(err)
+        return WatchedRun(pid, {}, bytearray(), bytearray()), failure
+    os.set_blocking(out, False)
+    os.set_blocking(err, False)
+    return WatchedRun(pid, {out: "stdout", err: "stderr"}, bytearray(), bytearray()), ""
+
+
+def _become_run(
+    command: RunCommand,
+    surroundings: Surroundings,
+    work: Path,
+    environment: dict[str, str],
+    outputs: tuple[int, int],
+    launcher: int,
+) -> NoReturn:
+    os.setsid()
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((nothing, 0), (outputs[0], 1), (outputs[1], 2)):
+        os.dup2(source, target)
+    # What Python ignores, or whoever started us (nohup, a shell in the background), would stay ignored in the run.
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    if command.cpus:
+        os.sched_setaffinity(0, command.cpus)
+    with contextlib.suppress(OSError):
+        # When the machine runs out of memory, the run goes first.
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    resource_limits.apply_limits(surroundings.setup.limits, surroundings.groups, command.cpu_s, surroundings.already)
+    if surroundings.uid is not None:
+        run_isolation.become_user(surroundings.uid)
+    os.chdir(work)
+    os.umask(0o077)
+    run_isolation.forbid_new_privileges()
+    run_isolation.die_with_parent(signal.SIGKILL)
+    if os.getppid() != launcher:
+        os._exit(127)
+    # Not -I nor -E: with either, Python does not see PYTHONHASHSEED.
+    os.execve(command.python, [command.python, "-s", "-B", "script.py"], environment)  # noqa: S606 - no shell is the point
+
+
+def _watch_process(
+    watched: WatchedRun, command: RunCommand, surroundings: Surroundings, requests: RequestPipe, deadline_s: float
+) -> None:
+    """Until the process has ended, or a reason to kill it; its output may end before it, or go on after it."""
+    while not _has_exited(watched.pid):
+        left_s = deadline_s - time.monotonic()
+        if left_s <= 0:
+            watched.ended_by = "timeout"
+        elif watched.stdout_bytes > command.stdout_bytes:
+            watched.ended_by = "too long"
+        elif requests.is_closed():
+            watched.ended_by = "stopped"
+        if watched.ended_by:
+            return
+        found = select_ready([*watched.pipes, surroundings.wakeup, requests.descriptor], left_s)
+        if surroundings.wakeup in found:
+            with contextlib.suppress(BlockingIOError):
+                os.read(surroundings.wakeup, 4096)
+        for descriptor in found & watched.pipes.keys():
+            _read_output(watched, command, descriptor)
+
+
+def _has_exited(pid: int) -> bool:
+    # Left to be waited for: until then nobody else can get its number, nor its group's.
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _read_output(watched: WatchedRun, command: RunCommand, descriptor: int) -> bool:
+    """One read of an output; false when there is nothing now, or nothing more."""
+    try:
+        chunk = os.read(descriptor, 1 << 16)
+    except BlockingIOError:
+        return False
+    if not chunk:
+        os.close(descriptor)
+        del watched.pipes[descriptor]
+        return False
+    if watched.pipes[descriptor] == "stdout":
+        watched.stdout_bytes += len(chunk)
+        watched.stdout += chunk[: max(0, command.stdout_bytes + 1 - len(watched.stdout))]
+    else:
+        watched.stderr += chunk
+        if len(watched.stderr) > 4 * command.stderr_bytes:
+            del watched.stderr[: -command.stderr_bytes]
+    return True
+
+
+def _drain_outputs(watched: WatchedRun, command: RunCommand) -> None:
+    """What is still in the pipes: all that could write is dead, and a pipe holds little."""
+    for descriptor in list(watched.pipes):
+        while _read_output(watched, command, descriptor):
+            pass
+        if descriptor in watched.pipes:
+            os.close(descriptor)
+    if watched.stdout_bytes > command.stdout_bytes and watched.ended_by is None:
+        watched.ended_by = "too long"
+
+
+def _wait_for_process(pid: int) -> tuple[int, dict[str, float]]:
+    _, status, used = os.wait4(pid, 0)
+    # By the names that POSIX gave them; the contract's list would bring pydantic along.
+    return status, {name: getattr(used, name) for name in dir(used) if name.startswith("ru_")}
+
+
+def kill_leftovers(groups: resource_limits.ControlGroups) -> int:
+    """Kill all that runs have left behind, however well hidden; how many that were.
+
+    All descendants become children of this process as their parents die, also those in sessions of their own.
+    """
+    killed, until_s = 0, time.monotonic() + _SWEEP_S
+    while time.monotonic() < until_s:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return killed
+        if pid:
+            killed += os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+            continue
+        for found in groups.list_members() | _list_children():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(found, signal.SIGKILL)
+        time.sleep(0.001)
+    return killed
+
+
+def _list_children() -> set[int]:
+    own = os.getpid()
+    with contextlib.suppress(OSError):
+        return {int(text) for text in Path(f"/proc/self/task/{own}/children").read_text().split()}
+    found = set()
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                # The name in parentheses may hold anything, also a parenthesis.
+                after = Path(entry.path, "stat").read_text(errors="replace").rpartition(")")[2].split()
+                if int(after[1]) == own:
+                    found.add(int(entry.name))
+    return found
+
+
+def _classify_end(
+    watched: WatchedRun, command: RunCommand, status: int, usage: dict[str, float], kernel_killed: bool
+) -> tuple[Outcome, str]:
+    if watched.ended_by == "timeout":
+        return "timeout", f"killed after {command.timeout_s:g} s"
+    if watched.ended_by == "too long":
+        return "too long", f"more than {command.stdout_bytes:,} bytes on stdout"
+    if watched.ended_by:
+        return watched.ended_by, "the workbench went away"
+    if status == 0:
+        return "exited", ""
+    if kernel_killed:
+        return "out of memory", "the kernel killed it at the memory limit"
+    tail = bytes(watched.stderr[-_TAIL:])
+    if error := next((text for text in _ALLOCATION_ERRORS if text in tail), None):
+        return "out of memory", f"it ended with {error.decode()}"
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        used_s = usage["ru_utime"] + usage["ru_stime"]
+        if number == signal.SIGXCPU or (
+            number == signal.SIGKILL and command.cpu_s is not None and used_s >= command.cpu_s
+        ):
+            return "cpu limit", f"killed after {command.cpu_s} s of processor time"
+        return "killed", f"by signal {number} ({_signal_name(number)})"
+    return "exit code", f"exit code {os.WEXITSTATUS(status)}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unknown"
+
+
+def select_ready(descriptors: list[int], timeout_s: float) -> set[int]:
+    """Those of these descriptors that can be read, or are closed, within a time in seconds."""
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return {descriptor for descriptor, _ in poll.poll(math.ceil(timeout_s * 1000))}
+
+
+def _format_now() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+_ANSWERS = 1
+
+
+def main() -> None:
+    """Read the setup, tell what is in force, then run what is asked for until the other end closes."""
+    requests = _Lines(0)
+    text = requests.next_line()
+    if text is None:
+        return
+    surroundings = prepare_surroundings(parse_setup(text))
+    try:
+        _send_answer(RunEnd("exited", isolation=surroundings.isolation))
+        while (text := requests.next_line()) is not None:
+            _send_answer(run_command(parse_command(text), surroundings, requests))
+    finally:
+        kill_leftovers(surroundings.groups)
+        shutil.rmtree(surroundings.scratch, ignore_errors=True)
+        surroundings.groups.leave_groups()
+
+
+def _send_answer(ended: RunEnd) -> None:
+    text = encode_message(ended)
+    while text:
+        text = text[os.write(_ANSWERS, text) :]
+
+
+class _Lines:
+    """Lines of a pipe, and whether its other end is closed."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self._held = b""
+
+    def next_line(self) -> bytes | None:
+        """The next line; null at the end."""
+        while b"\n" not in self._held:
+            chunk = os.read(self.descriptor, 1 << 16)
+            if not chunk:
+                return None
+            self._held += chunk
+        text, _, self._held = self._held.partition(b"\n")
+        return text
+
+    def is_closed(self) -> bool:
+        """Whether the client has gone; requests come one at a time, so anything to read now is the end."""
+        if not select_ready([self.descriptor], 0):
+            return False
+        return os.read(self.descriptor, 1 << 16) == b""

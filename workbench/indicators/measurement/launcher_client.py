@@ -1,0 +1,336 @@
+"""Client of the launcher: start runs in fresh processes, and the messages exchanged with it."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from workbench.core.errors import MissingToolError, RunFailedError
+
+Outcome = Literal[
+    "exited", "timeout", "cpu limit", "out of memory", "killed", "exit code", "too long", "stopped", "not started"
+]
+"""How the process ended; `exited` is exit code 0, `stopped` that the workbench went away in the middle."""
+
+STDOUT_BYTES = 1 << 20
+STDERR_BYTES = 64 << 10
+
+
+@dataclass(frozen=True)
+class RunLimits:
+    """What every run of a launcher may use at most.
+
+    `memory_bytes` (null: no limit), `processes` (threads count, too), `file_bytes` of one file, `open_files`, and
+    whether a network may be reached.
+    """
+
+    memory_bytes: int | None = None
+    processes: int = 512
+    file_bytes: int = 1 << 30
+    open_files: int = 1024
+    network: bool = False
+
+
+@dataclass(frozen=True)
+class LauncherSetup:
+    """What a launcher is started with: limits, the interpreters that runs will need, where private folders go."""
+
+    limits: RunLimits
+    pythons: tuple[str, ...]
+    scratch: str
+    cpus: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class RunCommand:
+    """One run.
+
+    Attributes
+    ----------
+    python
+        The interpreter; `script.py` of `sources` is run with it.
+    sources
+        Files of the run's own folder, by name: their texts.
+    environment
+        All environment variables beside HOME and TMPDIR, which are private and empty.
+    timeout_s
+        Time after which it and all it started are killed.
+    cpu_s
+        Processor time after which a process is killed; null for none.
+    cpus
+        The cores it is pinned to; none for any.
+    stdout_bytes, stderr_bytes
+        More on stdout ends the run; of stderr the last so many are kept.
+    """
+
+    python: str
+    sources: Mapping[str, str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    timeout_s: float = 60.0
+    cpu_s: int | None = None
+    cpus: tuple[int, ...] = ()
+    stdout_bytes: int = STDOUT_BYTES
+    stderr_bytes: int = STDERR_BYTES
+
+
+@dataclass(frozen=True)
+class RunEnd:
+    """How a run ended, and what it used.
+
+    `usage` has the 16 fields of this one process as `wait4` tells them. `duration_s` is from before the fork until it
+    was waited for. `left_behind` counts the processes that it had started and that had to be killed after it.
+    `isolation` says in words what was in force.
+    """
+
+    outcome: Outcome
+    detail: str = ""
+    exit_code: int | None = None
+    signal: int | None = None
+    stdout: bytes = b""
+    stderr: bytes = b""
+    stdout_bytes: int = 0
+    usage: Mapping[str, float] = field(default_factory=dict)
+    started_at: str = ""
+    ended_at: str = ""
+    duration_s: float = 0.0
+    left_behind: int = 0
+    isolation: Mapping[str, str] = field(default_factory=dict)
+
+
+def encode_message(message: Any) -> bytes:
+    """A message as one line."""
+    return json.dumps(asdict(message), default=_encode_default).encode() + b"\n"
+
+
+def parse_setup(text: bytes) -> LauncherSetup:
+    """The setup that a line holds."""
+    found = json.loads(text)
+    found["limits"] = RunLimits(**found["limits"])
+    return LauncherSetup(**_convert_tuples(found, "pythons", "cpus"))
+
+
+def parse_command(text: bytes) -> RunCommand:
+    """The command that a line holds."""
+    return RunCommand(**_convert_tuples(json.loads(text), "cpus"))
+
+
+def parse_run_end(text: bytes) -> RunEnd:
+    """The ending that a line holds."""
+    found = json.loads(text)
+    for name in ("stdout", "stderr"):
+        found[name] = base64.b64decode(found[name])
+    return RunEnd(**found)
+
+
+def _convert_tuples(found: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: tuple(value) if name in names else value for name, value in found.items()}
+
+
+def _encode_default(value: object) -> object:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(type(value).__name__)
+
+
+PACKAGE_ROOT = Path(__file__).resolve().parents[3]
+GRACE_S = 30.0
+"""How much longer than a run's own limit its launcher may take before it counts as hung."""
+_SLICE_S = 1.0
+DIED = "the process that watches over runs died with it"
+"""How the detail of a run begins that ended so: it says little of the run, and more of the machine."""
+
+THREAD_VARIABLES = (
+    "PI_THREADS",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "NUMEXPR_MAX_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMBA_NUM_THREADS",
+    "POLARS_MAX_THREADS",
+    "RAYON_NUM_THREADS",
+    "ARROW_NUM_THREADS",
+    "TF_NUM_INTRAOP_THREADS",
+    "TF_NUM_INTEROP_THREADS",
+    "GOTO_NUM_THREADS",
+)
+"""Environment variables that set the number of threads of libraries."""
+
+
+def build_clean_environment(threads: int, parameters: Mapping[str, str] | None = None) -> dict[str, str]:
+    """All environment variables of a run but HOME and TMPDIR: nothing of the workbench's own gets through.
+
+    Parameters
+    ----------
+    threads
+        Maximum number of threads for libraries.
+    parameters
+        The variables that carry an indicator's parameters; they may overrule.
+
+    Examples
+    --------
+    >>> found = build_clean_environment(2, {"PI_N": "5"})
+    >>> found["OMP_NUM_THREADS"], found["PI_N"], found["PYTHONHASHSEED"]
+    ('2', '5', '0')
+    """
+    fixed = {
+        "PATH": "/usr/bin:/bin",
+        "LANG": "C.UTF-8",
+        "TZ": "UTC",
+        "PYTHONHASHSEED": "0",
+        "PYTHONIOENCODING": "utf-8",
+    }
+    return {**fixed, **dict.fromkeys(THREAD_VARIABLES, str(threads)), **(parameters or {})}
+
+
+def run_once(command: RunCommand, limits: RunLimits | None = None) -> RunEnd:
+    """One run with a launcher of its own (which takes 0.1 s to start)."""
+    with Launcher(limits or RunLimits(), [command.python]) as launcher:
+        return launcher.run_command(command)
+
+
+class Launcher:
+    """The process that starts runs; see `launcher.py` for why it is one of its own.
+
+    Parameters
+    ----------
+    limits
+        What holds for each run.
+    pythons
+        The interpreters that will be asked for: another user must be able to read them.
+    cpus
+        The cores for the launcher itself.
+    scratch
+        Folder for the private folders of runs; the system's for temporary files without it.
+    """
+
+    def __init__(
+        self,
+        limits: RunLimits,
+        pythons: Iterable[str],
+        *,
+        cpus: tuple[int, ...] = (),
+        scratch: str | Path | None = None,
+    ) -> None:
+        self._setup = LauncherSetup(limits, tuple(pythons), str(scratch or tempfile.gettempdir()), cpus)
+        self._process: subprocess.Popen[bytes] | None = None
+        self.isolation: Mapping[str, str] = {}
+
+    def __enter__(self) -> Self:
+        self._start_process()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Kill the current run, if there is one, and clean up."""
+        self._stop_process()
+
+    @property
+    def pid(self) -> int | None:
+        """The launcher's process; null when there is none."""
+        return None if self._process is None else self._process.pid
+
+    def run_command(self, command: RunCommand) -> RunEnd:
+        """Run this and wait for its end; whatever the run does, there is an ending.
+
+        Raises
+        ------
+        RunFailedError
+            The launcher itself cannot be started.
+        """
+        if self._process is None:
+            self._start_process()
+        try:
+            return self._send_request(encode_message(command), command.timeout_s + GRACE_S)
+        except (OSError, EOFError, TimeoutError, ValueError) as error:
+            # A run that took its launcher with it is a run that failed; the next one gets a new launcher.
+            self._stop_process()
+            detail = f"{DIED} ({error or type(error).__name__})"
+            return RunEnd("killed", detail[:300], isolation=self.isolation)
+        except BaseException:
+            # Ctrl-C in the middle: the answer that is still to come must not be taken for the next run's.
+            self._stop_process()
+            raise
+
+    def _start_process(self) -> None:
+        if sys.platform != "linux":
+            raise MissingToolError(
+                "runs need Linux", found=sys.platform, do="run it in a container or a virtual machine"
+            )
+        code = f"import sys; sys.path.insert(0, {str(PACKAGE_ROOT)!r}); "
+        code += "from workbench.indicators.measurement.launcher import main; main()"
+        try:
+            # -P: what lies in the current folder is no module of the launcher's.
+            # A session of its own: Ctrl-C is for the workbench, which lets the current run end.
+            self._process = subprocess.Popen(  # noqa: S603
+                [sys.executable, "-S", "-s", "-E", "-B", "-P", "-c", code],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+            self.isolation = self._send_request(encode_message(self._setup), GRACE_S).isolation
+        except (OSError, EOFError, TimeoutError, ValueError) as error:
+            told = self._stop_process()
+            raise RunFailedError(
+                "the process that starts runs cannot be started", found=told or str(error) or type(error).__name__
+            ) from error
+
+    def _send_request(self, request: bytes, timeout_s: float) -> RunEnd:
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(request)
+        process.stdin.flush()
+        held, waited_s = bytearray(), 0.0
+        while not held.endswith(b"\n"):
+            # In slices, not against a clock: while both are stopped (Ctrl-Z, a debugger) no time counts.
+            ready, _, _ = select.select([process.stdout], [], [], _SLICE_S)
+            if not ready:
+                waited_s += _SLICE_S
+                if waited_s >= timeout_s:
+                    raise TimeoutError(f"no answer within {timeout_s:g} s")
+                continue
+            chunk = os.read(process.stdout.fileno(), 1 << 20)
+            if not chunk:
+                raise EOFError("it ended")
+            held += chunk
+        return parse_run_end(bytes(held))
+
+    def _stop_process(self) -> str:
+        """End the launcher; the end of what it said about itself."""
+        process, self._process = self._process, None
+        if process is None:
+            return ""
+        assert process.stdin is not None
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+        try:
+            process.wait(timeout=GRACE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        told = b""
+        for pipe in (process.stderr, process.stdout):
+            if pipe is not None:
+                told = told or pipe.read()[-500:]
+                pipe.close()
+        lines = told.decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines and process.returncode else ""

@@ -1,0 +1,229 @@
+"""Limits of memory and processes: control groups where possible, else process limits.
+
+The launcher itself enters the group, once; runs are born in it. To move each run would cost 10 to 30 ms, since the
+kernel waits for all cores to pass a quiet point.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from workbench.indicators.measurement.launcher_client import RunLimits
+
+PREFIX = "workbench-runs-"
+_OWN_BYTES = 32 << 20
+"""What the launcher itself may need beside a run's memory."""
+
+
+@dataclass
+class ControlGroups:
+    """The control groups of a launcher: one folder for memory, one for processes (the same under version 2).
+
+    `origins` has the group that this process was in before, for each.
+    """
+
+    memory: Path | None
+    processes: Path | None
+    origins: dict[Path, Path] = field(default_factory=dict)
+
+    @property
+    def folders(self) -> list[Path]:
+        """Each folder once."""
+        return list(dict.fromkeys(folder for folder in (self.memory, self.processes) if folder is not None))
+
+    def list_members(self) -> set[int]:
+        """The processes in them, without this one."""
+        found: set[int] = set()
+        for folder in self.folders:
+            with contextlib.suppress(OSError):
+                found |= {int(text) for text in (folder / "cgroup.procs").read_text().split()}
+        return found - {os.getpid()}
+
+    def count_out_of_memory_kills(self) -> int:
+        """How often the kernel has killed for memory, in this group."""
+        if self.memory is None:
+            return 0
+        for name in ("memory.events", "memory.oom_control"):
+            with contextlib.suppress(OSError):
+                counts = dict(line.split() for line in (self.memory / name).read_text().splitlines())
+                return int(counts.get("oom_kill", 0))
+        return 0
+
+    def count_refused_processes(self) -> int:
+        """How often a new process or thread was refused."""
+        if self.processes is not None:
+            with contextlib.suppress(OSError):
+                counts = dict(line.split() for line in (self.processes / "pids.events").read_text().splitlines())
+                return int(counts.get("max", 0))
+        return 0
+
+    def leave_groups(self) -> None:
+        """Move this process out and delete the groups."""
+        for folder in self.folders:
+            with contextlib.suppress(OSError):
+                (self.origins.get(folder, folder.parent) / "cgroup.procs").write_text(str(os.getpid()))
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
+def enter_groups(
+    limits: RunLimits, root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
+) -> ControlGroups:
+    """Make groups with these limits and move this process into them; a group that cannot be made is null."""
+    memory = processes = None
+    origins: dict[Path, Path] = {}
+    for parent, origin in _list_group_candidates("memory", root, own) if limits.memory_bytes is not None else ():
+        if memory := _enter_group(parent, _memory_settings(limits.memory_bytes or 0)):
+            origins[memory] = origin
+            break
+    # Version 2: one group for both.
+    if memory is not None and _write_settings(memory, {"pids.max": str(limits.processes + 1)}):
+        return ControlGroups(memory, memory, origins)
+    for parent, origin in _list_group_candidates("pids", root, own):
+        if processes := _enter_group(parent, [({"pids.max": str(limits.processes + 1)}, True)]):
+            origins[processes] = origin
+            break
+    return ControlGroups(memory, processes, origins)
+
+
+def _memory_settings(memory_bytes: int) -> list[tuple[dict[str, str], bool]]:
+    """Settings and whether they must hold, version 2 first; swap would turn a limit into a slow machine."""
+    text = str(memory_bytes + _OWN_BYTES)
+    return [
+        ({"memory.max": text}, True),
+        ({"memory.swap.max": "0"}, False),
+        ({"memory.limit_in_bytes": text}, True),
+        ({"memory.memsw.limit_in_bytes": text}, False),
+    ]
+
+
+def _enter_group(parent: Path, settings: list[tuple[dict[str, str], bool]]) -> Path | None:
+    folder = parent / f"{PREFIX}{os.getpid()}"
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError:
+        return None
+    # Each must-have is for one version of groups: one of them is enough.
+    held = [_write_settings(folder, names) for names, _ in settings]
+    enough = any(done for done, (_, must) in zip(held, settings, strict=True) if must)
+    if enough and _write_settings(folder, {"cgroup.procs": str(os.getpid())}):
+        return folder
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+    return None
+
+
+def _write_settings(folder: Path, values: dict[str, str]) -> bool:
+    try:
+        for name, value in values.items():
+            # Without O_CREAT: a file that the kernel does not have must not be made.
+            handle = os.open(folder / name, os.O_WRONLY)
+            try:
+                os.write(handle, value.encode())
+            finally:
+                os.close(handle)
+    except OSError:
+        return False
+    return True
+
+
+def _list_group_candidates(controller: str, root: Path, own: Path) -> Iterator[tuple[Path, Path]]:
+    """Folders in which a group may be made, each with the group that this process is in now.
+
+    That group itself, then the one above: version 2 allows no group with processes of its own to hand controllers down.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        for line in own.read_text().splitlines():
+            _, names, path = line.split(":", 2)
+            inner = path.strip("/")
+            if controller in names.split(","):
+                now = (top / inner for top in (root / names, root / controller))
+                yield from ((one, one) for one in now if one.is_dir())
+            elif not names:
+                for top in (root, root / "unified"):
+                    now_in = top / inner
+                    yield from (
+                        (one, now_in) for one in (now_in, now_in.parent) if _has_controller(one, controller, top)
+                    )
+
+
+def _has_controller(folder: Path, controller: str, top: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return folder.is_relative_to(top) and controller in (folder / "cgroup.subtree_control").read_text().split()
+    return False
+
+
+def remove_stale_groups(groups: ControlGroups) -> int:
+    """Kill what is left of launchers that were killed themselves, delete their groups; the number of processes."""
+    killed = 0
+    for folder in groups.folders:
+        for other in folder.parent.glob(f"{PREFIX}*"):
+            number = other.name.removeprefix(PREFIX)
+            if not number.isdigit() or Path(f"/proc/{number}").exists():
+                continue
+            with contextlib.suppress(OSError):
+                for pid in (other / "cgroup.procs").read_text().split():
+                    os.kill(int(pid), signal.SIGKILL)
+                    killed += 1
+            with contextlib.suppress(OSError):
+                other.rmdir()
+    return killed
+
+
+def count_user_tasks(uid: int) -> int:
+    """Processes and threads of a user: what RLIMIT_NPROC counts."""
+    count = 0
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                if entry.stat().st_uid == uid:
+                    count += sum(1 for _ in os.scandir(f"/proc/{entry.name}/task"))
+    return count
+
+
+def apply_limits(limits: RunLimits, groups: ControlGroups, cpu_s: int | None, n_tasks: int) -> None:
+    """Set the limits of this process, just before it becomes the run.
+
+    Parameters
+    ----------
+    n_tasks
+        Tasks of the user that are no part of the run; RLIMIT_NPROC counts all of a user's.
+    """
+    _set_limit(resource.RLIMIT_CORE, 0)
+    _set_limit(resource.RLIMIT_FSIZE, limits.file_bytes)
+    _set_limit(resource.RLIMIT_NOFILE, limits.open_files)
+    if cpu_s is not None:
+        # A second between the signal that tells and the one that cannot be ignored.
+        _set_limit(resource.RLIMIT_CPU, cpu_s, cpu_s + 1)
+    if limits.memory_bytes is not None and groups.memory is None:
+        _set_limit(resource.RLIMIT_AS, limits.memory_bytes)
+    if groups.processes is None:
+        _set_limit(resource.RLIMIT_NPROC, limits.processes + n_tasks)
+
+
+def _set_limit(kind: int, soft: int, hard: int | None = None) -> None:
+    _, most = resource.getrlimit(kind)
+    wanted = soft if hard is None else hard
+    allowed = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+    resource.setrlimit(kind, (min(soft, allowed), allowed))
+
+
+def describe_limits(limits: RunLimits, groups: ControlGroups, bound_by_user: bool) -> dict[str, str]:
+    """What is in force for memory and processes."""
+    memory = "no limit"
+    if limits.memory_bytes is not None:
+        kind = "control group" if groups.memory is not None else "address space of each process"
+        memory = f"at most {limits.memory_bytes / 2**30:.3g} GiB ({kind})"
+    if groups.processes is not None:
+        processes = f"at most {limits.processes} (control group)"
+    elif bound_by_user:
+        processes = f"at most {limits.processes} (of the user)"
+    else:
+        processes = "no limit"
+    return {"memory": memory, "processes": processes}

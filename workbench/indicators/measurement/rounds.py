@@ -1,0 +1,383 @@
+"""Run the rounds of a planned session; each result is on disk before the next run starts."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+
+from workbench.core.errors import ConfigError, InputError, RunFailedError
+from workbench.indicators.contract.indicator import Case
+from workbench.indicators.measurement import machine_facts
+from workbench.indicators.measurement.launcher_client import (
+    DIED,
+    Launcher,
+    RunCommand,
+    RunLimits,
+    build_clean_environment,
+)
+from workbench.indicators.measurement.session_plan import (
+    PreparedCase,
+    Slot,
+    build_run_document,
+    build_specification,
+    count_max_rounds,
+    order_runs,
+)
+from workbench.indicators.measurement.session_progress import SessionWatcher, SilentWatcher
+from workbench.indicators.measurement.stack_variants import Variant
+from workbench.indicators.store import archive
+from workbench.indicators.store.archive import Result, RunDetails, Session, inspection_id, result_path
+
+GIVE_UP_AFTER = 2
+"""An arm that fails a case in each of its first rounds, this many, does not run it again: it would only time out."""
+
+
+@dataclass
+class SessionState:
+    """Progress of a session: the status of each (case, arm) by round, and the pairs that were given up."""
+
+    baseline: str
+    statuses: dict[tuple[str, str], dict[int, str]] = field(default_factory=dict)
+    given_up: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def add_run(self, case: str, arm: str, number: int, status: str) -> None:
+        """Add a run. Only the first rounds decide on giving up, so that a resumed session decides the same."""
+        mine = self.statuses.setdefault((case, arm), {})
+        mine[number] = status
+        first = [mine.get(one) for one in range(GIVE_UP_AFTER)]
+        if all(one is not None and one != "ok" for one in first):
+            self.given_up[case, arm] = str(first[-1])
+
+    def is_done(self, slot: Slot) -> bool:
+        """Whether the run is done or given up, also because the baseline's was given up."""
+        lost = self.given_up.keys() & {(slot.case, slot.arm), (slot.case, self.baseline)}
+        return bool(lost and slot.round >= GIVE_UP_AFTER) or slot.round in self.statuses.get((slot.case, slot.arm), {})
+
+    def forget_run(self, slot: Slot) -> None:
+        """Forget a run, so that it is made again."""
+        self.statuses.get((slot.case, slot.arm), {}).pop(slot.round, None)
+        if slot.round < GIVE_UP_AFTER:
+            self.given_up.pop((slot.case, slot.arm), None)
+
+    def list_rounds(self) -> set[int]:
+        """The rounds with any run."""
+        return {number for numbers in self.statuses.values() for number in numbers}
+
+
+def is_made(measured: RunDetails) -> bool:
+    """Whether the run started, and its launcher survived it."""
+    return measured.status != "not started" and not (measured.reason or "").startswith(DIED)
+
+
+def build_slot_path(folder: Path, session: Session, slot: Slot) -> Path:
+    """Path of a run's document."""
+    return result_path(folder, inspection_id(session.session_id, slot.arm, slot.case), slot.round)
+
+
+def group_slots(session: Session, slots: Sequence[Slot]) -> list[list[Slot]]:
+    """Group the runs that are compared: all arms of a case and round. In blocks, each run is a group."""
+    if session.design == "blocks":
+        return [[slot] for slot in slots]
+    return [list(group) for _, group in itertools.groupby(slots, key=lambda one: (one.round, one.case))]
+
+
+def read_state(folder: Path, session: Session) -> SessionState:
+    """Read the state from disk; unreadable documents, and runs that were not made, count as missing."""
+    state = SessionState(session.baseline)
+    for slot in order_runs(session):
+        path = build_slot_path(folder, session, slot)
+        if path.exists():
+            with contextlib.suppress(InputError):
+                measured = archive.read_result(path).workbench
+                own = (measured.session_id, measured.position) == (session.session_id, slot.position)
+                if own and is_made(measured):
+                    state.add_run(slot.case, slot.arm, slot.round, measured.status)
+    return state
+
+
+MAX_NOT_MADE = 3
+"""After this many runs in a row that could not be made the session ends: the cause is the machine."""
+
+Verdicts = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Callbacks that judge a session by its folder.
+
+    `decided` says whether to stop; it is called after the rounds of `looks`. `verdicts` counts verdicts for the
+    progress display, at looks and `every` so many rounds.
+    """
+
+    decided: Callable[[Path], bool] = lambda _: False
+    verdicts: Callable[[Path], Verdicts] | None = None
+    every: int = 5
+
+
+def measure_session(
+    folder: Path,
+    session: Session,
+    variants: Sequence[Variant],
+    cases: Sequence[Case],
+    *,
+    limits: RunLimits | None = None,
+    judge: Judge | None = None,
+    watcher: SessionWatcher | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Session:
+    """Make all missing runs of a session, and return the session with how it ended.
+
+    It ends when a look decides everything, after the last round, or with Ctrl-C, which lets the current run end (a
+    second Ctrl-C does not). A failed run does not end it. session.json is written after each round.
+
+    Parameters
+    ----------
+    folder, session
+        The session's folder, whose existing runs are kept, and its plan.
+    variants, cases
+        The interpreters of its arms, and its cases with their classes and scripts.
+    limits
+        Limits of each run; the memory limit comes from the session.
+    judge, watcher
+        Called at the looks; receives the progress.
+    environment
+        Variables for all runs beside those of the cases.
+
+    Raises
+    ------
+    ConfigError
+        It was started on another machine, or an indicator's declaration or script has changed since.
+    RunFailedError
+        Runs cannot be started, or several in a row failed to start. They are made again when it is resumed.
+    """
+    judge, watcher = judge or Judge(), watcher or SilentWatcher()
+    prepared = _match_cases_to_session(session, cases, environment or {})
+    by_name = {variant.arm.name: variant for variant in variants}
+    _check_same_environments(session, by_name)
+    _write_specifications(folder, session, by_name, prepared)
+    session = session.model_copy(update={"ended_at": None, "stop_reason": None})
+    archive.write_session(folder, session)
+    slots, state = order_runs(session), read_state(folder, session)
+    done = [group for group in group_slots(session, slots) if all(map(state.is_done, group))]
+    watcher.report_start(sum(map(len, done)), len(slots))
+    limits = replace(limits or RunLimits(), memory_bytes=session.memory_bytes)
+    _, own = machine_facts.assign_cores(session.run_threads)
+    with (
+        _catch_interrupt() as interrupted,
+        Launcher(limits, [variant.python for variant in variants], cpus=own) as launcher,
+    ):
+        session = _add_notes(session, _build_isolation_notes(launcher.isolation), watcher)
+        runner = _SessionRunner(folder, by_name, prepared, launcher, state, watcher, judge, interrupted)
+        session, reason = runner.run_all_rounds(session, slots)
+    ended_at = datetime.now(UTC).isoformat(timespec="milliseconds")
+    session = session.model_copy(update={"ended_at": ended_at, "stop_reason": reason})
+    archive.write_session(folder, session)
+    return session
+
+
+@dataclass
+class _SessionRunner:
+    """Runs the rounds of a session."""
+
+    folder: Path
+    variants: Mapping[str, Variant]
+    prepared: Mapping[str, PreparedCase]
+    launcher: Launcher
+    state: SessionState
+    watcher: SessionWatcher
+    judge: Judge
+    interrupted: threading.Event
+    not_made: int = 0
+
+    def run_all_rounds(self, session: Session, slots: Sequence[Slot]) -> tuple[Session, str]:
+        """Make the missing runs; return the session, and why it ended."""
+        for number, of_round in _group_by_round(session, slots):
+            is_new = not all(map(self.state.is_done, of_round))
+            session, stopped = self._run_round(session, number, of_round)
+            if stopped:
+                return session, "interrupted"
+            # If later rounds exist, this look was taken before; repeating it would add an unplanned look.
+            look = number + 1 in session.looks and not any(later > number for later in self.state.list_rounds())
+            if is_new:
+                count = self.judge.verdicts if look or (number + 1) % self.judge.every == 0 else None
+                verdicts = count(self.folder) if count else None
+                self.watcher.report_round(number + 1, count_max_rounds(session), verdicts)
+            if look and self.judge.decided(self.folder):
+                return session, "decided"
+        return session, "all rounds"
+
+    def _run_round(self, session: Session, number: int, slots: Sequence[Slot]) -> tuple[Session, bool]:
+        """Make the missing runs of a round; return the session, and whether it was interrupted."""
+        before = dict(self.state.given_up)
+        for group in group_slots(session, slots):
+            if self.interrupted.is_set() and not all(map(self.state.is_done, group)):
+                return session, True
+            session = self._drop_incomplete_runs(session, group)
+            for slot in group:
+                if self.state.is_done(slot):
+                    continue
+                if self.interrupted.is_set():
+                    return session, True
+                self._make_run(session, slot)
+        lost = [
+            f"{arm}, {case}: given up after {GIVE_UP_AFTER} runs without values (the last: {status})"
+            for (case, arm), status in self.state.given_up.items()
+            if (case, arm) not in before
+        ]
+        session = _add_notes(session, lost, self.watcher)
+        session = session.model_copy(update={"rounds_done": max(session.rounds_done, number + 1)})
+        archive.write_session(self.folder, session)
+        return session, False
+
+    def _drop_incomplete_runs(self, session: Session, group: Sequence[Slot]) -> Session:
+        """Forget runs whose counterparts are missing: counterparts made now would be hours apart from them."""
+        missing = [slot for slot in group if not self.state.is_done(slot)]
+        there = [slot for slot in group if slot.round in self.state.statuses.get((slot.case, slot.arm), {})]
+        if not missing or not there:
+            return session
+        for slot in there:
+            self.state.forget_run(slot)
+            # Delete before the first is made again: after a kill, old and new runs must not form a complete group.
+            build_slot_path(self.folder, session, slot).unlink(missing_ok=True)
+        note = f"round {group[0].round}, {group[0].case}: runs of some variants were missing, all are made again"
+        return _add_notes(session, [note], self.watcher)
+
+    def _make_run(self, session: Session, slot: Slot) -> None:
+        """Make a run and write it; raises when several in a row could not be made."""
+        result = self._execute_slot(session, slot)
+        measured = result.workbench
+        _write_run(self.folder, inspection_id(session.session_id, slot.arm, slot.case), slot.round, result)
+        self.state.add_run(slot.case, slot.arm, slot.round, measured.status)
+        self.watcher.report_run(slot.arm, slot.case, measured.status)
+        self.not_made = 0 if is_made(measured) else self.not_made + 1
+        if self.not_made >= MAX_NOT_MADE:
+            raise RunFailedError(
+                f"{MAX_NOT_MADE} runs in a row could not be made",
+                where=f"{slot.arm}, {slot.case}, round {slot.round}",
+                found=measured.reason,
+                do="fix the cause, then continue: workbench indicators run --resume, with this folder",
+            )
+
+    def _execute_slot(self, session: Session, slot: Slot) -> Result:
+        variant, prepared = self.variants[slot.arm], self.prepared[slot.case]
+        command = RunCommand(
+            python=variant.python,
+            sources=prepared.sources,
+            environment=build_clean_environment(session.run_threads, prepared.environment),
+            timeout_s=session.run_timeout_s,
+            # Per process: more CPU time than its threads can use within the limit.
+            cpu_s=int(session.run_timeout_s * session.run_threads) + 1,
+            cpus=session.cpus,
+        )
+        before = machine_facts.read_pressure()
+        ended = self.launcher.run_command(command)
+        return build_run_document(session, slot, variant.arm, prepared, ended, before, machine_facts.read_pressure())
+
+
+def _write_run(folder: Path, inspection: str, number: int, result: Result) -> None:
+    try:
+        archive.write_result(folder, inspection, number, result)
+    except OSError as error:
+        raise RunFailedError(
+            "cannot write a result",
+            where=folder,
+            found=error.strerror,
+            do="free disk space, then continue: workbench indicators run --resume, with this folder",
+        ) from error
+
+
+def _match_cases_to_session(
+    session: Session, cases: Sequence[Case], environment: Mapping[str, str]
+) -> dict[str, PreparedCase]:
+    found = {case.label: PreparedCase.from_case(case, environment) for case in cases}
+    for case in session.cases:
+        own = found.get(case.label)
+        if own is None:
+            raise ConfigError("a case of the session is missing", where=case.label, allowed=list(found))
+        if own.version != case.indicator_version:
+            raise ConfigError(
+                "the indicator has changed since the session started",
+                where=case.label,
+                found=f"version {own.version}",
+                allowed=case.indicator_version,
+                do="start a new session: versions are not compared with each other",
+            )
+    return found
+
+
+def _check_same_environments(session: Session, variants: Mapping[str, Variant]) -> None:
+    if missing := [arm.name for arm in session.arms if arm.name not in variants]:
+        raise ConfigError("a variant of the session is missing", found=missing, allowed=list(variants))
+    if (now := machine_facts.detect_hardware().key) != session.hardware.key:
+        raise ConfigError(
+            "the session was started on another machine",
+            found=now,
+            allowed=session.hardware.key,
+            do="start a new session here: machines are not compared with each other",
+        )
+
+
+def _write_specifications(
+    folder: Path, session: Session, variants: Mapping[str, Variant], prepared: Mapping[str, PreparedCase]
+) -> None:
+    for case in session.cases:
+        for arm in session.arms:
+            if arm.name not in case.skipped:
+                inspection = inspection_id(session.session_id, arm.name, case.label)
+                specification = build_specification(session, variants[arm.name], prepared[case.label], inspection)
+                archive.write_specification(folder, inspection, specification)
+
+
+def _group_by_round(session: Session, slots: Sequence[Slot]) -> Iterator[tuple[int, list[Slot]]]:
+    if session.design == "blocks":
+        # No round is complete before the end, so there is nothing to look at.
+        yield count_max_rounds(session) - 1, list(slots)
+        return
+    for number in range(count_max_rounds(session)):
+        yield number, [slot for slot in slots if slot.round == number]
+
+
+def _build_isolation_notes(isolation: Mapping[str, str]) -> list[str]:
+    notes = []
+    if isolation.get("network") != "isolated":
+        notes.append(f"network: not isolated ({isolation.get('network reason', 'unknown')})")
+    if isolation.get("processes") == "no limit":
+        notes.append("processes: no limit could be set")
+    if "user reason" in isolation:
+        notes.append(f"runs are made as root ({isolation['user reason']})")
+    return notes
+
+
+def _add_notes(session: Session, notes: Sequence[str], watcher: SessionWatcher) -> Session:
+    new = [note for note in notes if note not in session.notes]
+    for note in new:
+        watcher.report_note(note)
+    return session.model_copy(update={"notes": (*session.notes, *new)}) if new else session
+
+
+@contextlib.contextmanager
+def _catch_interrupt() -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C sets; the second one raises KeyboardInterrupt."""
+    event = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield event
+        return
+    usual = signal.getsignal(signal.SIGINT) or signal.default_int_handler
+
+    def on_interrupt(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        event.set()
+        signal.signal(signal.SIGINT, usual)
+
+    signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield event
+    finally:
+        signal.signal(signal.SIGINT, usual)

@@ -1,0 +1,345 @@
+"""Inputs of a session plan: installed variants, cases, and what an Amun specification adds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from workbench.core.data_files import read_json_file
+from workbench.core.errors import ConfigError, InputError
+from workbench.indicators.compat_thoth import thoth_indicators
+from workbench.indicators.config import SessionConfig, session_config
+from workbench.indicators.contract.documents import Document, DocumentError, parse_document, validate_document
+from workbench.indicators.contract.indicator import Case, Indicator
+from workbench.indicators.measurement import machine_facts, stack_variants
+from workbench.indicators.measurement.launcher_client import (
+    THREAD_VARIABLES,
+    RunCommand,
+    RunLimits,
+    build_clean_environment,
+    run_once,
+)
+from workbench.indicators.measurement.session_plan import Undeclared
+from workbench.indicators.measurement.stack_variants import Variant
+from workbench.indicators.shipped.registry import load_indicator
+from workbench.indicators.store import archive
+from workbench.indicators.store.archive import Session, inspection_id
+
+if TYPE_CHECKING:
+    from workbench.indicators.compat_thoth.amun_specification import Specification
+    from workbench.indicators.stacks.stack_sets import StackSet
+
+STACKS = "stacks.json"
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class SessionInputs:
+    """Inputs of a session plan.
+
+    `environment` holds variables for every run; `stacks` is null for existing environments.
+    """
+
+    variants: list[Variant]
+    cases: list[Case]
+    config: SessionConfig
+    environment: dict[str, str]
+    notes: list[str]
+    stacks: StackSet | None
+
+
+def gather_inputs(
+    config: SessionConfig, cases: Sequence[Case] | None, progress: Progress, *, fetch_script: bool, offline: bool
+) -> SessionInputs:
+    """Solve, read and install what a configuration names.
+
+    Raises
+    ------
+    WorkbenchError
+        The configuration is invalid, or a stack cannot be solved or installed.
+    """
+    if config.specification is not None:
+        return _gather_from_specification(config, fetch_script, offline, progress)
+    return _gather_from_stacks(config, cases, offline, progress)
+
+
+def reload_inputs(
+    folder: Path,
+    session: Session,
+    config: SessionConfig,
+    cases: Sequence[Case] | None,
+    progress: Progress,
+    *,
+    offline: bool,
+) -> SessionInputs:
+    """Read the inputs of a started session from its folder.
+
+    Raises
+    ------
+    RunFailedError
+        An environment has changed.
+    ConfigError
+        Its cases are of classes defined in a notebook.
+    """
+    from workbench.indicators.stacks import stack_sets
+
+    path = folder / STACKS
+    stacks = stack_sets.read_stack_set(path) if path.is_file() else None
+    variants = _install_variants(config, stacks, session.baseline, offline, progress)
+    stack_variants.check_environments(variants, session.arms)
+    given = list(cases) if cases is not None else _reload_cases(folder, session, config)
+    return SessionInputs(variants, given, config, _reload_environment(folder, session, config), [], stacks)
+
+
+def _build_preparation_callback(what: str, progress: Progress) -> Callable[[int, int], None]:
+    return lambda done, planned: progress(what, done, planned)
+
+
+def _gather_from_stacks(
+    config: SessionConfig, cases: Sequence[Case] | None, offline: bool, progress: Progress
+) -> SessionInputs:
+    from workbench.indicators.shipped.registry import parse_case
+
+    given = list(cases) if cases is not None else [parse_case(text) for text in config.indicators]
+    if not given:
+        raise ConfigError("nothing to measure", where="--indicator", do="give one, such as --indicator sort")
+    stacks = _solve_stacks(config, progress)
+    variants = _install_variants(config, stacks, config.baseline, offline, progress)
+    return SessionInputs(variants, given, config, {}, [], stacks)
+
+
+def _solve_stacks(config: SessionConfig, progress: Progress) -> StackSet | None:
+    """The configured stacks; null for existing environments."""
+    from workbench.indicators.measurement.stack_variants import solve_requirement_sets
+    from workbench.indicators.stacks import stack_sets
+
+    given = {"--stacks": config.stacks, "--stack": config.stack, "--python": config.python}
+    if len([one for one in given.values() if one]) != 1:
+        raise ConfigError(
+            "not one kind of stacks",
+            found=[name for name, value in given.items() if value] or "none",
+            allowed="--stacks FILE, --stack REQUIREMENTS (several), or --python NAME=PATH (several)",
+            do="workbench indicators stacks makes a FILE",
+        )
+    if config.stacks:
+        return stack_sets.read_stack_set(config.stacks)
+    return (
+        solve_requirement_sets(config.stack, config.max_download_bytes, _build_preparation_callback("solved", progress))
+        if config.stack
+        else None
+    )
+
+
+def _install_variants(
+    config: SessionConfig, stacks: StackSet | None, baseline: str | None, offline: bool, progress: Progress
+) -> list[Variant]:
+    if stacks is None:
+        return stack_variants.build_python_variants(stack_variants.parse_pythons(config.python), baseline)
+    wanted = baseline if baseline is None else stacks.get_stack(baseline).name
+    return stack_variants.install_variants(
+        stacks.stacks,
+        wanted,
+        max_download_bytes=config.max_download_bytes,
+        offline=offline,
+        progress=_build_preparation_callback("installed", progress),
+    )
+
+
+def _gather_from_specification(
+    config: SessionConfig, fetch_script: bool, offline: bool, progress: Progress
+) -> SessionInputs:
+    from workbench.indicators.compat_thoth import amun_specification
+    from workbench.indicators.measurement.stack_variants import build_stack_set
+    from workbench.indicators.shipped.registry import parse_case
+
+    if config.stacks or config.stack or config.python:
+        raise ConfigError("the specification has its own lock", where="--specification", do="leave out other stacks")
+    specifications = amun_specification.read_specifications(
+        config.specification or "", ignored=config.ignore, fetch=fetch_script
+    )
+    first = specifications[0]
+    for other in specifications[1:]:
+        _check_alike(first, other, config)
+    config = _apply_specification(config, first)
+    _check_threads(first.environment, config.threads)
+    stacks = build_stack_set([one.build_stack() for one in specifications], [one.name for one in specifications])
+    variants = _install_variants(config, stacks, config.baseline, offline, progress)
+    environment, notes = dict(first.environment), [note for one in specifications for note in one.notes]
+    if config.indicators:
+        cases = [_bind_case(parse_case(text), first.sources) for text in config.indicators]
+        return SessionInputs(variants, cases, config, environment, notes, stacks)
+    limits = RunLimits(
+        config.memory_limit_bytes(machine_facts.detect_hardware().memory_bytes),
+        config.processes,
+        network=config.network,
+    )
+    case, notice = probe_script(
+        variants[0].python,
+        first.sources,
+        environment,
+        threads=config.threads,
+        timeout_s=config.timeout_s,
+        limits=limits,
+    )
+    return SessionInputs(variants, [case], config, environment, [*notes, *([notice] if notice else [])], stacks)
+
+
+def _bind_case(case: Case, sources: Mapping[str, str]) -> Case:
+    """The case with a specification's script instead of its own."""
+    return Case(bind_script(case.indicator, sources), case.parameters)
+
+
+def _check_alike(first: Specification, other: Specification, config: SessionConfig) -> None:
+    """Refuse specifications that differ in more than their locks; options of the command line override both."""
+    pairs = {
+        "scripts": (first.sources, other.sources),
+        "environments": (first.environment, other.environment),
+        "rounds": (first.rounds, other.rounds),
+        "threads": (first.threads, other.threads),
+        "memory": (first.memory_bytes, other.memory_bytes),
+    }
+    own = {name.removesuffix("_bytes") for name in config.model_fields_set}
+    if unlike := [name for name, (one, another) in pairs.items() if one != another and name not in own]:
+        settable = [f"--{name}" for name in unlike if name in ("rounds", "threads", "memory")]
+        raise ConfigError(
+            f"specifications of different {', '.join(unlike)}",
+            where="--specification",
+            found=[first.name, other.name],
+            do=f"give {', '.join(settable)} for all of them" if settable == [f"--{name}" for name in unlike] else None,
+        )
+
+
+def _check_threads(environment: Mapping[str, str], threads: int) -> None:
+    """Refuse variables that set another number of threads than the session's."""
+    unlike = {
+        name: environment[name] for name in THREAD_VARIABLES if environment.get(name, str(threads)) != str(threads)
+    }
+    if unlike:
+        raise ConfigError(
+            "the specification sets a different number of threads",
+            where="--specification, environment",
+            found=[f"{name}={value[:20]}" for name, value in unlike.items()],
+            allowed=f"{threads}",
+            do="pass that number as --threads, or leave out these variables: they are set for each run",
+        )
+
+
+def _apply_specification(config: SessionConfig, specification: Specification) -> SessionConfig:
+    """Take rounds, threads and memory from the specification unless the user has set them."""
+    settings = {
+        "rounds": (specification.rounds,) if specification.rounds else None,
+        "threads": specification.threads,
+        "memory_bytes": specification.memory_bytes,
+    }
+    own = {name: getattr(config, name) for name in config.model_fields_set}
+    return session_config(**{**settings, **own})
+
+
+def _read_first_specification(folder: Path, session: Session) -> dict[str, Any]:
+    """The specification that was written for the first inspection."""
+    inspection = inspection_id(session.session_id, session.baseline, session.cases[0].label)
+    path = folder / archive.INSPECTIONS / inspection / "build" / "specification"
+    found: dict[str, Any] = read_json_file(path, noun="specification")
+    return found
+
+
+def _reload_cases(folder: Path, session: Session, config: SessionConfig) -> list[Case]:
+    from workbench.indicators.shipped.registry import parse_case
+
+    if config.specification is None:
+        if not config.indicators:
+            raise ConfigError(
+                "the session was started with classes of a notebook", do="resume it there, with its cases"
+            )
+        return [parse_case(text) for text in config.indicators]
+    found = _read_first_specification(folder, session)
+    sources = {"script.py": found["script"], **{one["path"]: one["content"] for one in found["files"]}}
+    if config.indicators:
+        return [_bind_case(parse_case(text), sources) for text in config.indicators]
+    return [reload_case(case.indicator, sources, case.parameters) for case in session.cases]
+
+
+def _reload_environment(folder: Path, session: Session, config: SessionConfig) -> dict[str, str]:
+    if config.specification is None:
+        return {}
+    return {one["name"]: str(one["value"]) for one in _read_first_specification(folder, session)["environment"]}
+
+
+def bind_script(indicator: type[Indicator], sources: Mapping[str, str]) -> type[Indicator]:
+    """The same declaration with another script and files; as its requirements are unknown, it has none."""
+    files: Mapping[str, Any] = {name: text for name, text in sources.items() if name != "script.py"}
+    namespace: dict[str, Any] = {
+        "__module__": indicator.__module__,
+        "__doc__": indicator.__doc__,
+        "__annotations__": {"script": ClassVar[str], "files": ClassVar[Any], "requires": ClassVar[Any]},
+        "script": sources["script.py"],
+        "files": files,
+        "requires": (),
+    }
+    made: type[Indicator] = type(indicator.__name__, (indicator,), namespace)
+    return made
+
+
+def probe_script(
+    python: str,
+    sources: Mapping[str, str],
+    environment: Mapping[str, str],
+    *,
+    threads: int,
+    timeout_s: float,
+    limits: RunLimits,
+) -> tuple[Case, str | None]:
+    """Find the case of a script by running it once; return it with a notice, if any.
+
+    A script that fails or names an undeclared indicator gets the case `Undeclared`: its runs are kept with their
+    status.
+    """
+    cpus, _ = machine_facts.assign_cores(threads)
+    variables = build_clean_environment(threads, environment)
+    ended = run_once(RunCommand(python, sources, variables, timeout_s=timeout_s, cpus=cpus), limits)
+    unknown = Case.from_parameters(bind_script(Undeclared, sources))
+    try:
+        document = parse_document(ended.stdout)
+        indicator, notice = _find_class(document)
+        found = validate_document({**document, "name": indicator.__name__}, indicator)
+    except DocumentError as error:
+        reason = error.reason if ended.outcome == "exited" else f"{ended.outcome}: {ended.detail}"
+        return unknown, f"the first run of the script printed no valid document: {reason}"
+    except (ConfigError, InputError) as error:
+        return (
+            unknown,
+            f"{error.facts['found']}: no indicator of this name is declared; its runs are kept without values",
+        )
+    return Case(bind_script(indicator, sources), _list_parameters(found)), notice
+
+
+def find_declaration(name: str) -> type[Indicator]:
+    """Find the shipped or Thoth indicator that a document names; no code is imported.
+
+    Raises
+    ------
+    ConfigError
+        There is none, or the name is a module or file: documents must not choose code.
+    """
+    if ":" in name or name.endswith(".py"):
+        raise ConfigError("not a name for an indicator", found=name[:80])
+    return load_indicator(name)
+
+
+def reload_case(name: str, sources: Mapping[str, str], parameters: Mapping[str, Any]) -> Case:
+    """The case of a session that was started from a specification."""
+    indicator = Undeclared if name == Undeclared.__name__ else find_declaration(name)
+    return Case(bind_script(indicator, sources), parameters)
+
+
+def _find_class(document: Mapping[str, Any]) -> tuple[type[Indicator], str | None]:
+    name = str(document.get("name"))[:80]
+    if name in {model.__name__ for model in thoth_indicators.MODELS}:
+        return thoth_indicators.find_model(document)
+    return find_declaration(name), None
+
+
+def _list_parameters(found: Document) -> dict[str, Any]:
+    return dict(found.parameters)

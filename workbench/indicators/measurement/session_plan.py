@@ -1,0 +1,339 @@
+"""Plan of a session, the order of its runs, and the document of each run."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic_core import PydanticSerializationError
+
+from workbench.core import redaction
+from workbench.core.errors import ConfigError
+from workbench.indicators.compat_thoth import thoth_indicators
+from workbench.indicators.config import SessionConfig
+from workbench.indicators.contract.documents import DocumentError, Status, parse_document, validate_document
+from workbench.indicators.contract.indicator import Case, Indicator, result
+from workbench.indicators.measurement import machine_facts
+from workbench.indicators.measurement.launcher_client import RunEnd
+from workbench.indicators.measurement.stack_variants import Variant
+from workbench.indicators.store.archive import Arm, PlannedCase, PlannedMetric, Pressure, Result, RunDetails, Session
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One run to make; `position` counts through the whole session."""
+
+    position: int
+    round: int
+    case: str
+    arm: str
+
+
+def order_runs(session: Session) -> list[Slot]:
+    """All runs of a session in order.
+
+    In each round every arm runs every case once: the cases in random order, and the arms of a case consecutively, also
+    in random order, so that compared runs are seconds apart. Each round has its own random numbers, derived from the
+    session's seed. The design `blocks` runs one arm after the other, each with all its rounds; it exists to
+    demonstrate its bias.
+
+    An arm has no runs of a case that does not apply to it.
+    """
+    order = _order_in_blocks(session) if session.design == "blocks" else _order_in_rounds(session)
+    skipped = {case.label: case.skipped for case in session.cases}
+    applicable = [(number, case, arm) for number, case, arm in order if arm not in skipped[case]]
+    return [Slot(position, *one) for position, one in enumerate(applicable)]
+
+
+def count_max_rounds(session: Session) -> int:
+    """The number of rounds after which a session ends in any case."""
+    return max(session.looks)
+
+
+def _order_in_rounds(session: Session) -> Iterator[tuple[int, str, str]]:
+    for number in range(count_max_rounds(session)):
+        # Not seed + number: then seeds 1 and 2 would share rounds.
+        draw = random.Random(f"{session.seed}:{number}")  # noqa: S311 - an order, no secret
+        for case in draw.sample([case.label for case in session.cases], len(session.cases)):
+            for arm in draw.sample([arm.name for arm in session.arms], len(session.arms)):
+                yield number, case, arm
+
+
+def _order_in_blocks(session: Session) -> Iterator[tuple[int, str, str]]:
+    for arm in session.arms:
+        for case in session.cases:
+            for number in range(count_max_rounds(session)):
+                yield number, case.label, arm.name
+
+
+MAX_TEXT = 64 << 10
+"""Bytes kept of an output that is no document."""
+_MAX_REASON = 400
+
+
+@dataclass(frozen=True)
+class PreparedCase:
+    """A case ready to run: its sources, their digest, and the version of the indicator."""
+
+    case: Case
+    sources: Mapping[str, str]
+    version: str
+    environment: Mapping[str, str]
+
+    @classmethod
+    def from_case(cls, case: Case, environment: Mapping[str, str] | None = None) -> PreparedCase:
+        """Read the script and its files once for all runs; `environment` holds further variables."""
+        sources = case.indicator.sources()
+        own = case.indicator.environment(case.parameters)
+        return cls(case, sources, case.indicator.version(sources), {**own, **(environment or {})})
+
+    @property
+    def script_sha256(self) -> str:
+        """Digest of the script alone, as in Amun's results."""
+        return hashlib.sha256(self.sources["script.py"].encode()).hexdigest()
+
+
+class Undeclared(Indicator):
+    """Stands for a script whose document names an undeclared indicator; nothing of it is compared."""
+
+    value: float | None = result(unit="", optional=True)
+
+
+@dataclass(frozen=True)
+class _OutputCheck:
+    status: Status
+    reason: str | None
+    document: Any
+    failed_checks: tuple[str, ...] = ()
+
+
+def build_run_document(
+    session: Session, slot: Slot, arm: Arm, prepared: PreparedCase, ended: RunEnd, before: Pressure, after: Pressure
+) -> Result:
+    """The document of a run, whatever its status."""
+    output = _check_output(prepared.case, ended)
+    isolation = dict(ended.isolation)
+    if ended.left_behind:
+        isolation["left behind"] = f"{ended.left_behind} process(es), killed"
+    measured = RunDetails(
+        session_id=session.session_id,
+        arm=arm.name,
+        case=slot.case,
+        round=slot.round,
+        position=slot.position,
+        indicator=prepared.case.indicator.__name__,
+        indicator_version=prepared.version,
+        status=output.status,
+        reason=output.reason,
+        failed_checks=output.failed_checks,
+        signal=ended.signal,
+        duration_s=round(ended.duration_s, 6),
+        threads=session.threads,
+        cpus=session.cpus,
+        hardware_key=session.hardware.key,
+        stdout_bytes=ended.stdout_bytes,
+        stdout_sha256=hashlib.sha256(ended.stdout).hexdigest(),
+        before=before,
+        after=after,
+        isolation=isolation,
+    )
+    made = Result(
+        stdout=output.document,
+        stderr=redaction.redact_value(ended.stderr.decode("utf-8", errors="replace")),
+        exit_code=ended.exit_code,
+        script_sha256=prepared.script_sha256,
+        usage=dict(ended.usage),
+        start_datetime=ended.started_at,
+        end_datetime=ended.ended_at,
+        os_release=machine_facts.read_os_release(),
+        runtime_environment=machine_facts.build_runtime_environment(session.hardware, arm.python),
+        hwinfo=machine_facts.build_hwinfo(session.hardware),
+        workbench=measured,
+    )
+    return _make_writable(made, ended)
+
+
+def _check_output(case: Case, ended: RunEnd) -> _OutputCheck:
+    try:
+        found = redaction.redact_value(parse_document(ended.stdout))
+    except DocumentError as error:
+        return _OutputCheck(*_classify_failure(ended, (error.status, error.reason)), _decode_output(ended.stdout))
+    if ended.outcome != "exited":
+        return _OutputCheck(*_classify_failure(ended, None), found)
+    try:
+        done = validate_document(
+            thoth_indicators.rename_document(found, case.indicator), case.indicator, case.parameters
+        )
+    except DocumentError as error:
+        return _OutputCheck(error.status, redaction.redact_value(error.reason) + format_advice(case), found)
+    return _OutputCheck("ok", None, found, done.failed_checks)
+
+
+def format_advice(case: Case) -> str:
+    """How to declare an undeclared indicator; empty for declared ones."""
+    advice = "; declare one (workbench indicators new NAME) and give it with --indicator"
+    return advice if issubclass(case.indicator, Undeclared) else ""
+
+
+def _classify_failure(ended: RunEnd, of_document: tuple[Status, str] | None) -> tuple[Status, str]:
+    """Status and reason of a failed run; the end of the process takes precedence over its output."""
+    if ended.outcome == "exited" and of_document is not None:
+        return of_document[0], redaction.redact_value(of_document[1])[:_MAX_REASON]
+    reason = ended.detail
+    if ended.outcome in ("exit code", "killed", "out of memory") and (last := _last_line(ended.stderr)):
+        reason = f"{reason}: {last}"
+    status: Status = "killed" if ended.outcome == "stopped" or ended.outcome == "exited" else ended.outcome
+    return status, redaction.redact_value(reason)[:_MAX_REASON]
+
+
+def _last_line(stderr: bytes) -> str:
+    lines = stderr[-4096:].decode("utf-8", errors="replace").strip().splitlines()
+    return lines[-1].strip()[:200] if lines else ""
+
+
+def _decode_output(stdout: bytes) -> str:
+    """The output as text, cut to a limit; Amun, too, keeps output that is not JSON as text."""
+    text: str = redaction.redact_value(stdout[:MAX_TEXT].decode("utf-8", errors="replace"))
+    return text
+
+
+def _make_writable(result: Result, ended: RunEnd) -> Result:
+    """Replace a document that cannot be written (JSON may contain lone surrogates) by its text."""
+    try:
+        result.model_dump_json()
+    except (PydanticSerializationError, UnicodeError):
+        reason = "contains text that is not valid Unicode"
+        measured = result.workbench.model_copy(update={"status": "not JSON", "reason": reason, "failed_checks": ()})
+        return result.model_copy(update={"stdout": _decode_output(ended.stdout), "workbench": measured})
+    return result
+
+
+BATCH = "process"
+"""Stands in place of the image in Amun's specification: this backend uses none."""
+
+
+def build_session_plan(
+    session_id: str,
+    config: SessionConfig,
+    variants: Sequence[Variant],
+    cases: Sequence[Case],
+    *,
+    notes: Sequence[str] = (),
+    here: bool = True,
+) -> Session:
+    """Plan a session of these variants and cases; the first variant is the baseline.
+
+    A case does not apply to a stack that lacks packages it needs; one that does not apply to the baseline is refused.
+    `here` says whether runs are made on this machine, whose cores are noted then.
+
+    Raises
+    ------
+    ConfigError
+        No case, two cases of one name, or a case that does not apply to the baseline.
+    """
+    arms = tuple(variant.arm for variant in variants)
+    if not cases:
+        raise ConfigError("nothing to measure", where="--indicator", do="give one, such as --indicator sort")
+    labels = [case.label for case in cases]
+    if twice := sorted({label for label in labels if labels.count(label) > 1}):
+        raise ConfigError("the same case twice", where="--indicator", found=twice)
+    run_cores, _ = machine_facts.assign_cores(config.threads)
+    hardware = machine_facts.detect_hardware()
+    notes = list(notes)
+    if here and run_cores and len(run_cores) < config.threads:
+        notes.append(f"{config.threads} threads share {len(run_cores)} core(s)")
+    return Session(
+        session_id=session_id,
+        created_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        seed=secrets.randbelow(2**31) if config.seed is None else config.seed,
+        arms=arms,
+        baseline=arms[0].name,
+        cases=tuple(_plan_case(case, arms) for case in cases),
+        looks=config.rounds,
+        alpha=config.alpha,
+        threads=config.threads,
+        cpus=run_cores,
+        timeout_s=config.timeout_s,
+        memory_bytes=config.memory_limit_bytes(hardware.memory_bytes),
+        hardware=hardware,
+        host=machine_facts.read_host_facts(),
+        design=config.design,
+        notes=tuple(notes),
+    )
+
+
+def _plan_case(case: Case, arms: Sequence[Arm]) -> PlannedCase:
+    indicator = case.indicator
+    skipped = {}
+    for arm in arms:
+        if missing := indicator.lacks(case.parameters, arm.packages):
+            skipped[arm.name] = f"has no {', '.join(missing)}"
+    if arms[0].name in skipped:
+        raise ConfigError(
+            "the baseline cannot run this case",
+            where=case.label,
+            found=f"{arms[0].name} {skipped[arms[0].name]}",
+            do="choose another --baseline, or leave out this indicator",
+        )
+    return PlannedCase(
+        label=case.label,
+        indicator=indicator.__name__,
+        indicator_version=indicator.version(),
+        about=(indicator.__doc__ or "").strip().split("\n")[0][:300],
+        parameters=dict(case.parameters),
+        metrics=tuple(
+            PlannedMetric(name=name, field=one.field, unit=one.unit, better=one.better, tolerance=one.tolerance)
+            for name, one in case.metrics()
+        ),
+        compared_checks=indicator.compared_checks(),
+        skipped=skipped,
+        declaration=indicator.model_json_schema(),
+    )
+
+
+def build_specification(session: Session, variant: Variant, prepared: PreparedCase, inspection: str) -> dict[str, Any]:
+    """Amun's specification of one variant and case; `@workbench` holds what Amun has no field for."""
+    packages = dict(sorted(variant.arm.packages.items()))
+    version = ".".join(variant.arm.python.split(".")[:2])
+    locked = {
+        name: {"version": f"=={number}", **({"hashes": list(variant.hashes[name])} if name in variant.hashes else {})}
+        for name, number in packages.items()
+    }
+    files = {name: text for name, text in prepared.sources.items() if name != "script.py"}
+    return {
+        "base": BATCH,
+        "identifier": inspection,
+        "batch_size": max(session.looks),
+        "script": prepared.sources["script.py"],
+        "files": [{"path": name, "content": text} for name, text in files.items()],
+        "environment": [{"name": name, "value": value} for name, value in prepared.environment.items()],
+        "python": {
+            "requirements": {
+                "packages": {name: f"=={number}" for name, number in packages.items()},
+                "dev-packages": {},
+                "requires": {"python_version": version},
+                "source": [],
+            },
+            "requirements_locked": {
+                "_meta": {"pipfile-spec": 6, "requires": {"python_version": version}, "sources": []},
+                "default": locked,
+                "develop": {},
+            },
+        },
+        "run": {"requests": {"cpu": str(session.threads), "memory": f"{(session.memory_bytes or 0) >> 20}Mi"}},
+        "@created": session.created_at,
+        "@workbench": {
+            "session_id": session.session_id,
+            "arm": variant.arm.name,
+            "stack": variant.arm.stack,
+            "stack_key": variant.arm.stack_key,
+            "case": prepared.case.label,
+            "indicator": prepared.case.indicator.__name__,
+            "indicator_version": prepared.version,
+        },
+    }

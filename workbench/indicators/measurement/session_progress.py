@@ -1,0 +1,150 @@
+"""Progress of a session on stderr: a bar on a terminal, otherwise a line per round."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Protocol, Self
+
+from workbench.console import terminal
+from workbench.core.formats import replace_controls
+
+_ORDER = ("FASTER", "SLOWER", "SAME", "UNDECIDED")
+
+
+class SessionWatcher(Protocol):
+    """Receives the progress of a session."""
+
+    def report_preparation(self, what: str, done: int, total: int) -> None:
+        """Report how many stacks are solved or installed."""
+
+    def report_start(self, done: int, total: int) -> None:
+        """Report how many runs are done already."""
+
+    def report_run(self, arm: str, case: str, status: str) -> None:
+        """Report the end of a run."""
+
+    def report_round(self, number: int, max_rounds: int, verdicts: Mapping[str, int] | None) -> None:
+        """Report the end of a round, with the verdicts so far if they were counted."""
+
+    def report_note(self, text: str) -> None:
+        """Report a note."""
+
+
+class SilentWatcher:
+    """Ignores all progress."""
+
+    def report_preparation(self, what: str, done: int, total: int) -> None:
+        """Ignore it."""
+
+    def report_start(self, done: int, total: int) -> None:
+        """Ignore it."""
+
+    def report_run(self, arm: str, case: str, status: str) -> None:
+        """Ignore it."""
+
+    def report_round(self, number: int, max_rounds: int, verdicts: Mapping[str, int] | None) -> None:
+        """Ignore it."""
+
+    def report_note(self, text: str) -> None:
+        """Ignore it."""
+
+
+class RoundLines(terminal.StatusLines):
+    """Prints one line per round, with its failed runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._failed: Counter[str] = Counter()
+        self._runs = 0
+
+    def report_preparation(self, what: str, done: int, total: int) -> None:
+        """Report how many stacks are solved or installed."""
+        if done == total:
+            self.say(f"{total} stacks {what}")
+
+    def report_start(self, done: int, total: int) -> None:
+        """Report how many runs are done already."""
+        self.say(f"{total} runs at most" + (f", {done} done already" if done else ""))
+
+    def report_run(self, arm: str, case: str, status: str) -> None:
+        """Report the end of a run."""
+        self._runs += 1
+        if status != "ok":
+            self._failed[f"{arm}, {case}: {status}"] += 1
+
+    def report_round(self, number: int, max_rounds: int, verdicts: Mapping[str, int] | None) -> None:
+        """Report the end of a round, with the verdicts so far if they were counted."""
+        line = f"round {number} of at most {max_rounds}: {self._runs} runs"
+        if verdicts is not None:
+            line += f"; {_format_verdicts(verdicts)}"
+        self.say("; ".join([line, *(f"{what} ({count})" for what, count in self._failed.items())]))
+        self._failed.clear()
+        self._runs = 0
+
+    def report_note(self, text: str) -> None:
+        """Report a note."""
+        self.say(text)
+
+
+class RoundBar(RoundLines):
+    """A progress bar with the verdicts so far."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.description}"),
+        )
+        # Once a second: more updates would disturb the measured runs.
+        self._progress = Progress(*columns, console=Console(stderr=True), refresh_per_second=1)
+        self._task = self._progress.add_task("", total=None)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop the bar."""
+        self._progress.stop()
+
+    def report_preparation(self, what: str, done: int, total: int) -> None:
+        """Report how many stacks are solved or installed."""
+        self._progress.update(self._task, total=total, completed=done, description=f"stacks {what}")
+
+    def report_start(self, done: int, total: int) -> None:
+        """Report how many runs are done already."""
+        self._progress.update(self._task, total=total, completed=done, description="")
+
+    def report_run(self, arm: str, case: str, status: str) -> None:
+        """Report the end of a run."""
+        self._progress.advance(self._task)
+        if status != "ok":
+            self.say(f"{arm}, {case}: {status}")
+
+    def report_round(self, number: int, max_rounds: int, verdicts: Mapping[str, int] | None) -> None:
+        """Report the end of a round, with the verdicts so far if they were counted."""
+        verdict_text = "" if verdicts is None else f"; {_format_verdicts(verdicts)}"
+        self._progress.update(self._task, description=f"round {number} of at most {max_rounds}{verdict_text}")
+
+    def say(self, line: str) -> None:
+        """Print a line above the bar."""
+        self._progress.console.print(replace_controls(line), markup=False, highlight=False)
+
+
+def select_watcher() -> RoundLines:
+    """A bar if stderr is a terminal, else lines."""
+    return RoundBar() if sys.stderr.isatty() else RoundLines()
+
+
+def _format_verdicts(verdicts: Mapping[str, int]) -> str:
+    return ", ".join(f"{verdicts.get(name, 0)} {name}" for name in _ORDER)

@@ -1,0 +1,201 @@
+"""Start and resume a session on this machine, from its configuration to its tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from workbench.core import locks
+from workbench.core.errors import ConfigError, WorkbenchError
+from workbench.indicators.analysis import effects
+from workbench.indicators.analysis.observations import load_observations
+from workbench.indicators.config import SessionConfig, session_config
+from workbench.indicators.contract.indicator import Case
+from workbench.indicators.measurement import session_plan
+from workbench.indicators.measurement.launcher_client import RunLimits
+from workbench.indicators.measurement.rounds import Judge, measure_session
+from workbench.indicators.measurement.session_inputs import STACKS, SessionInputs, gather_inputs, reload_inputs
+from workbench.indicators.measurement.session_progress import SessionWatcher, SilentWatcher
+from workbench.indicators.store import archive
+from workbench.indicators.store.archive import Session
+from workbench.indicators.tables import CHECKS, DRIFT, EFFECTS, JUDGEMENTS, OBSERVATIONS, RUNS
+from workbench.runs import run_folder
+
+
+def lock_session(folder: Path) -> AbstractContextManager[None]:
+    """Hold the lock on measuring this session; see `workbench.core.locks.lock_exclusively`."""
+    return locks.lock_exclusively(
+        folder,
+        "another process is measuring this session",
+        do="wait for it or stop it, then continue: workbench indicators run --resume, with this folder",
+    )
+
+
+AREA = "indicators"
+TITLE = "Which stack is faster?"
+
+
+@dataclass(frozen=True)
+class SessionOutcome:
+    """A measured session: its folder, its plan with how it ended, and its comparison."""
+
+    folder: Path
+    session: Session
+    compared: effects.Comparison
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether it was stopped by Ctrl-C; it can be resumed."""
+        return self.session.stop_reason == "interrupted"
+
+
+def start_session(
+    config: SessionConfig,
+    *,
+    cases: Sequence[Case] | None = None,
+    out: str | Path | None = None,
+    watcher: SessionWatcher | None = None,
+    fetch_script: bool = False,
+    offline: bool = False,
+    command: str | None = None,
+) -> SessionOutcome:
+    """Install all variants, plan the session, measure it, and judge it.
+
+    Parameters
+    ----------
+    config
+        Settings of the session.
+    cases
+        Cases of classes defined in a notebook; by default those that `config.indicators` names.
+    out
+        Folder for the session's own folder; `runs.default_out()` by default.
+    watcher
+        Receives the progress of installing and of the runs.
+    fetch_script
+        Whether a specification's script may be downloaded from its URL.
+    offline
+        Install from uv's cache alone.
+    command
+        The command line, for run.json.
+
+    Raises
+    ------
+    WorkbenchError
+        The configuration is invalid, a stack cannot be solved or installed, or runs cannot be started. A failed run
+        is no error: it has a status.
+    """
+    watcher = watcher or SilentWatcher()
+    parts = gather_inputs(config, cases, watcher.report_preparation, fetch_script=fetch_script, offline=offline)
+    # Plan once before the folder exists, so that an invalid plan leaves none behind.
+    session_plan.build_session_plan("-", parts.config, parts.variants, parts.cases)
+    run = run_folder.start_run(AREA, out, title=TITLE, config=parts.config.model_dump(mode="json"), command=command)
+    session = session_plan.build_session_plan(run.run_id, parts.config, parts.variants, parts.cases, notes=parts.notes)
+    for given in (parts.config.stacks, parts.config.specification):
+        if given is not None:
+            run.add_input(given)
+    if parts.stacks is not None:
+        parts.stacks.write(run.folder / STACKS)
+    return _measure_with_lock(run, session, parts, watcher)
+
+
+def resume_session(
+    folder: str | Path,
+    *,
+    cases: Sequence[Case] | None = None,
+    watcher: SessionWatcher | None = None,
+    offline: bool = False,
+) -> SessionOutcome:
+    """Resume a session; one that has ended is only judged again.
+
+    Raises
+    ------
+    InputError
+        The folder holds no session.
+    ConfigError
+        It was started on another machine, an indicator has changed since, or another process measures it.
+    RunFailedError
+        An environment has changed.
+    """
+    watcher = watcher or SilentWatcher()
+    run = run_folder.load_run(folder)
+    session = archive.read_session(run.folder)
+    if session.backend != "process":
+        raise ConfigError("not a session of this machine's runs", where=run.folder, found=session.backend)
+    config = session_config(**run.record["config"])
+    parts = reload_inputs(run.folder, session, config, cases, watcher.report_preparation, offline=offline)
+    return _measure_with_lock(run, session, parts, watcher)
+
+
+def _measure_with_lock(
+    run: run_folder.Run, session: Session, parts: SessionInputs, watcher: SessionWatcher
+) -> SessionOutcome:
+    # Outside the code that writes run.json: a session that another process measures has not failed.
+    with lock_session(run.folder):
+        return _measure_and_judge(run, session, parts, watcher)
+
+
+def _measure_and_judge(
+    run: run_folder.Run, session: Session, parts: SessionInputs, watcher: SessionWatcher
+) -> SessionOutcome:
+    limits = RunLimits(processes=parts.config.processes, network=parts.config.network)
+    try:
+        session = measure_session(
+            run.folder,
+            session,
+            parts.variants,
+            parts.cases,
+            limits=limits,
+            judge=Judge(is_session_decided, count_verdicts),
+            watcher=watcher,
+            environment=parts.environment,
+        )
+    except WorkbenchError as error:
+        run.end("failed", {"error": str(error)})
+        raise
+    except BaseException:
+        run.end("cancelled")
+        raise
+    outcome = SessionOutcome(run.folder, session, effects.compare_session(load_observations(run.folder)))
+    write_outcome(run, outcome)
+    return outcome
+
+
+def write_outcome(run: run_folder.Run, outcome: SessionOutcome) -> None:
+    """Write a session's tables, verdict and answer into its run folder."""
+    found = outcome.compared
+    for table, frame in (
+        (RUNS, found.observed.runs),
+        (OBSERVATIONS, found.observed.values),
+        (CHECKS, found.observed.checks),
+        (EFFECTS, found.effects),
+        (DRIFT, found.drift),
+        (JUDGEMENTS, found.judgement),
+    ):
+        run.write_table(table, frame)
+    row = found.judgement.row(0, named=True)
+    run.conclude(row["verdict"], row["reasons"], format_answer(outcome))
+    run.end("cancelled" if outcome.interrupted else "succeeded")
+
+
+def format_answer(outcome: SessionOutcome) -> str:
+    """The session's answer in one sentence."""
+    counts = Counter(outcome.compared.effects.filter(~outcome.compared.effects["control"])["verdict"].to_list())
+    verdicts = ", ".join(f"{counts[name]} {name}" for name in ("FASTER", "SLOWER", "SAME", "UNDECIDED") if counts[name])
+    rounds = outcome.compared.judgement["rounds"][0]
+    return f"Against {outcome.session.baseline}, by stack and metric: {verdicts or 'no effects'}; {rounds} rounds."
+
+
+def is_session_decided(folder: Path) -> bool:
+    """Whether more rounds cannot decide anything."""
+    found = load_observations(folder)
+    # A session of fewer rounds is invalid, however clear its effects are.
+    return found.runs["round"].n_unique() >= effects.MIN_ROUNDS and effects.is_decided(effects.estimate_effects(found))
+
+
+def count_verdicts(folder: Path) -> dict[str, int]:
+    """Number of effects by verdict, without the control's."""
+    table = effects.estimate_effects(load_observations(folder))
+    return dict(Counter(table.filter(~table["control"])["verdict"].to_list()))

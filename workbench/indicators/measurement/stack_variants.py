@@ -1,0 +1,258 @@
+"""Variants of a session: stacks with their environments, and the control beside the baseline."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from packaging.utils import canonicalize_name
+
+from workbench.core.errors import ConfigError, RunFailedError
+from workbench.indicators.stacks import stack_request, stack_sets, stack_solver, uv_tool
+from workbench.indicators.stacks.stack_sets import Stack, StackSet
+from workbench.indicators.store.archive import CONTROL, Arm
+
+_PROBE = (
+    "import importlib.metadata as m, json, platform, re, sys;"
+    "print(json.dumps([platform.python_version(), sys.prefix,"
+    " sorted({(re.sub('[-_.]+', '-', str(d.metadata['Name']).lower()), d.version)"
+    " for d in m.distributions() if d.metadata['Name']})]))"
+)
+_PROBE_TIMEOUT_S = 60
+
+
+@dataclass(frozen=True)
+class Variant:
+    """An arm with the interpreter of its runs, and the hashes of its lock by package."""
+
+    arm: Arm
+    python: str
+    hashes: Mapping[str, tuple[str, ...]]
+
+
+def install_variants(
+    stacks: Sequence[Stack],
+    baseline: str | None = None,
+    *,
+    max_download_bytes: int,
+    offline: bool = False,
+    root: Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Variant]:
+    """Install all stacks, and the baseline once more as the control; the baseline is first, the control last.
+
+    Raises
+    ------
+    ConfigError
+        No stacks, no such baseline, duplicate names, or a download above the limit.
+    RunFailedError
+        A stack cannot be installed.
+    """
+    from workbench.indicators.stacks.environments import install_environments
+
+    by_name = {stack.name: stack for stack in stacks}
+    first = by_name[choose_baseline(baseline, list(by_name))]
+    copies = [(first, 0), *((stack, 0) for stack in stacks if stack is not first), (first, 1)]
+    installed = install_environments(
+        copies, root, offline=offline, max_download_bytes=max_download_bytes, progress=progress
+    )
+    variants = []
+    for (stack, copy), environment in zip(copies, installed, strict=True):
+        arm = Arm(
+            name=CONTROL if copy else stack.name,
+            stack=stack.name,
+            stack_key=stack.key,
+            copy_number=copy,
+            python=environment.python_version,
+            packages=environment.installed,
+            lock_sha256=stack.lock_sha256,
+            notes={"record_sha256": environment.record_sha256},
+        )
+        hashes = {package.name: package.hashes for package in stack.packages}
+        variants.append(Variant(arm, str(environment.python), hashes))
+    return _check_distinct_names(variants)
+
+
+def build_python_variants(pythons: Mapping[str, str], baseline: str | None = None) -> list[Variant]:
+    """Use existing environments, by name; the control is the baseline's own environment once more.
+
+    Nothing is installed and no hashes are known: the list of installed packages stands for a lock.
+
+    Raises
+    ------
+    ConfigError
+        No environments, no such baseline, or a path without a Python.
+    """
+    first = choose_baseline(baseline, list(pythons))
+    names = [first, *(name for name in pythons if name != first)]
+    variants = [_build_python_variant(name, pythons[name]) for name in names]
+    note = {"environment": "the baseline's own, not a copy"}
+    control = variants[0].arm.model_copy(update={"name": CONTROL, "copy_number": 1, "notes": note})
+    return _check_distinct_names([*variants, Variant(control, variants[0].python, {})])
+
+
+def choose_baseline(baseline: str | None, names: list[str]) -> str:
+    """The baseline's name: the configured one, else the first.
+
+    Raises
+    ------
+    ConfigError
+        No stacks, or none of this name.
+    """
+    if not names:
+        raise ConfigError("no stack to measure", do="give --stacks FILE, --stack numpy==2.2.6, or --python NAME=PATH")
+    if baseline is not None and baseline not in names:
+        raise ConfigError("no such stack", where="--baseline", found=baseline[:200], allowed=names)
+    return names[0] if baseline is None else baseline
+
+
+def parse_pythons(texts: Iterable[str]) -> dict[str, str]:
+    """Parse `NAME=PATH` texts.
+
+    Raises
+    ------
+    ConfigError
+        A text has another form, or a name is repeated.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, path = text.partition("=")
+        if not equals or not name.strip() or not path.strip():
+            raise ConfigError("not an environment", where="--python", found=text[:200], allowed="NAME=PATH")
+        if name.strip() in found:
+            raise ConfigError("two environments of one name", where="--python", found=name.strip()[:200])
+        found[name.strip()] = path.strip()
+    return found
+
+
+def _build_python_variant(name: str, path: str) -> Variant:
+    python = Path(path).expanduser()
+    if python.is_dir():
+        python = python / "bin" / "python"
+    # Absolute but not resolved: a virtual environment's Python is a link, and its location defines the environment.
+    version, _, listed = _probe_python(name, str(python.absolute()))
+    packages = {str(one[0]): str(one[1]) for one in listed}
+    lock = "".join(f"{package}=={number}\n" for package, number in packages.items())
+    key = sha256(f"{lock}\0{version}".encode()).hexdigest()
+    arm = Arm(name=name, stack=name, stack_key=key, python=version, packages=packages)
+    return Variant(arm, str(python.absolute()), {})
+
+
+def _probe_python(name: str, python: str) -> tuple[str, str, list[Any]]:
+    try:
+        done = subprocess.run(  # noqa: S603
+            [python, "-I", "-B", "-c", _PROBE],
+            capture_output=True,
+            text=True,
+            timeout=_PROBE_TIMEOUT_S,
+            check=True,
+            stdin=subprocess.DEVNULL,
+        )
+        version, prefix, listed = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        raise ConfigError(
+            "not a Python that runs", where=f"--python {name}={python}"[:300], found=reason, allowed="3.8 or newer"
+        ) from None
+    return str(version), str(prefix), list(listed)
+
+
+def _check_distinct_names(variants: list[Variant]) -> list[Variant]:
+    names = [variant.arm.name for variant in variants]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigError(
+            "two variants of one name", found=twice, do=f"rename one; {CONTROL!r} is the baseline's second copy"
+        )
+    return variants
+
+
+def check_environments(variants: Iterable[Variant], arms: Iterable[Arm]) -> None:
+    """Check that the environments are still those that a session was started with.
+
+    Raises
+    ------
+    RunFailedError
+        The packages of one have changed, or it is missing.
+    """
+    found = {variant.arm.name: variant.arm for variant in variants}
+    for arm in arms:
+        now = found.get(arm.name)
+        if now is None or (now.packages, now.python, now.stack_key) != (arm.packages, arm.python, arm.stack_key):
+            raise RunFailedError(
+                "an environment has changed since the session started",
+                where=arm.name,
+                do="start a new session: figures of different environments are not mixed",
+            )
+
+
+# Spaces, or commas before a name; those in numpy>=1.24,<2 and in brackets belong to the requirement.
+_SEPARATORS = re.compile(r"\s+|,(?=[A-Za-z])(?![^\[]*\])")
+
+
+def solve_requirement_sets(
+    texts: Sequence[str], max_download_bytes: int, progress: Callable[[int, int], None] | None = None
+) -> StackSet:
+    """Solve a stack for each text of requirements (`numpy==2.2.6 pandas==2.2.3`); names show how stacks differ.
+
+    Raises
+    ------
+    ConfigError
+        A text has no requirement, no solution, or the same lock as another.
+    """
+    found: list[Stack] = []
+    names: dict[str, None] = {}
+    for number, text in enumerate(texts):
+        requirements = tuple(_SEPARATORS.split(text.strip()))
+        answer = stack_solver.solve_request(
+            stack_request.build_stack_request(requirements=requirements, max_download_bytes=max_download_bytes)
+        )
+        if answer.rejected or not answer.stacks:
+            reason = answer.rejected[0].reason.splitlines()[0] if answer.rejected else "no stack"
+            raise ConfigError("a stack without a solution", where=f"--stack {text!r}"[:200], found=reason[:300])
+        found += answer.stacks
+        names |= dict.fromkeys(
+            canonicalize_name(stack_request.parse_requirement(one, "--stack").name) for one in requirements
+        )
+        if progress is not None:
+            progress(number + 1, len(texts))
+    return build_stack_set(stack_sets.name_stacks(_check_different_stacks(found, texts), list(names)), texts)
+
+
+def build_stack_set(stacks: Sequence[Stack], requirements: Sequence[str]) -> StackSet:
+    """Combine stacks to one set.
+
+    Raises
+    ------
+    ConfigError
+        Two have the same lock, or the same name.
+    """
+    names = [stack.name for stack in stacks]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigError("two stacks of one name", found=twice, do="give them different identifiers")
+    return StackSet(
+        requirements=tuple(text[:1000] for text in requirements),
+        free=(),
+        decision="grid",
+        python=stacks[0].python,
+        platform=stacks[0].platform,
+        uv_version=uv_tool.read_uv_version(),
+        stacks=tuple(_check_different_stacks(list(stacks), requirements)),
+    )
+
+
+def _check_different_stacks(stacks: list[Stack], texts: Sequence[str]) -> list[Stack]:
+    keys = [stack.key for stack in stacks]
+    for number, key in enumerate(keys):
+        if key in keys[:number]:
+            raise ConfigError(
+                "two stacks are the same",
+                found=[texts[keys.index(key)][:100], texts[number][:100]],
+                do="leave one out: the control already measures the baseline twice",
+            )
+    return stacks

@@ -1,0 +1,1 @@
+"""Recommend a stack from a session's effects: constraints, a mix of metrics, chances, and the evidence."""

@@ -1,0 +1,446 @@
+"""Choose the recommended stack, explain the choice, and propose the stacks to measure next."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.indicators.analysis.effects import Comparison
+from workbench.indicators.recommendation.evidence import MIX, Evidence, Justification, Kind, ratio_to_percent
+from workbench.indicators.recommendation.metric_mix import MODEL, Chances, Mix, compute_chances
+from workbench.indicators.recommendation.pipeline_units import Candidate, Context, RecommendationType
+from workbench.indicators.recommendation.ratio_estimates import RatioEstimates
+from workbench.indicators.recommendation.recommendation_request import RecommendationRequest
+from workbench.indicators.recommendation.scoring_steps import MEASURED_TYPES
+from workbench.indicators.recommendation.stack_filters import Predictable
+from workbench.indicators.recommendation.unit_pipeline import Accepted, Excluded
+from workbench.indicators.tables import EXCLUDED, JUSTIFICATIONS, PROPOSALS, RECOMMENDATIONS
+from workbench.stats import Interval, Verdict, count_required_pairs, decide_beyond
+
+if TYPE_CHECKING:
+    import polars as pl
+
+MAX_NAMES = 12
+AnswerKind = Literal["better", "no difference", "not decided", "keep", "best left", "by type", "nothing"]
+
+
+@dataclass(frozen=True)
+class MixVerdict:
+    """Verdicts over the mix, without and with the scores of the other steps; rounds that would likely decide.
+
+    `interval` is the one behind `preferred`.
+    """
+
+    verdict: Verdict
+    preferred: Verdict
+    interval: Interval
+    rounds_needed: int | None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The recommended stack (null: none), the kind of answer, and one sentence without a full stop.
+
+    `as_good` lists stacks that are not clearly worse, `undecided` those that may be better or worse than a baseline
+    that is kept.
+    """
+
+    stack: str | None
+    kind: AnswerKind
+    sentence: str
+    as_good: tuple[str, ...] = ()
+    undecided: tuple[str, ...] = ()
+
+
+def judge_mix(accepted: Sequence[Accepted], margin: float) -> dict[str, MixVerdict]:
+    """Verdicts of all stacks but the baseline, as one family, by the rule for single metrics."""
+    others = [one for one in accepted if not one.stack.baseline]
+    base = next((one.extra for one in accepted if one.stack.baseline), 0.0)
+    margins = [margin] * len(others)
+    shifted = [shift_interval(one.stack.interval, one.extra - base) for one in others]
+    alone = decide_beyond([one.stack.interval for one in others], margins)
+    preferred = decide_beyond(shifted, margins)
+    return {
+        one.stack.name: MixVerdict(
+            first.verdict,
+            second.verdict,
+            interval,
+            _estimate_rounds(one, margin, len(others)) if first.verdict == "UNDECIDED" else None,
+        )
+        for one, interval, first, second in zip(others, shifted, alone, preferred, strict=True)
+    }
+
+
+def choose_answer(
+    accepted: Sequence[Accepted],
+    verdicts: Mapping[str, MixVerdict],
+    figures: RatioEstimates,
+    kind: RecommendationType,
+    *,
+    margin: float,
+    baseline: str,
+) -> Answer:
+    """Choose among the accepted stacks, which are ordered by score.
+
+    Types that choose by the mix leave the baseline only for a stack that is better beyond the margin, with the
+    certainty of the verdicts; a baseline that a constraint excluded cannot be kept. Other types take the highest score.
+    """
+    if not accepted:
+        return Answer(None, "nothing", "Nothing is recommended: every stack was excluded")
+    if kind not in MEASURED_TYPES:
+        best = accepted[0]
+        why = {"latest": "it has the newest versions", "testing": "its results would teach the most"}[kind]
+        return Answer(best.stack.name, "by type", f"{best.stack.name}: {why}; {_format_ratio(best, baseline)}")
+    better = [one for one in accepted if one.stack.name in verdicts and verdicts[one.stack.name].preferred == "FASTER"]
+    base = next((one for one in accepted if one.stack.baseline), None)
+    if base is None or better:
+        best = (better or list(accepted))[0]
+        answer = _answer_better(best, accepted, figures, margin, baseline)
+        excluded = f"{answer.sentence}; the baseline is excluded"
+        return answer if base is not None else replace(answer, kind="best left", sentence=excluded)
+    return _answer_keep(accepted, verdicts, margin, baseline)
+
+
+def shift_interval(interval: Interval, by: float) -> Interval:
+    """Shift a ratio by what other steps add to its logarithm."""
+    if not by or interval.estimate is None:
+        return interval
+    factor = math.exp(by)
+    low = None if interval.low is None else interval.low * factor
+    high = None if interval.high is None else interval.high * factor
+    return replace(interval, estimate=interval.estimate * factor, low=low, high=high)
+
+
+def _estimate_rounds(one: Accepted, margin: float, family: int) -> int | None:
+    # A model's interval also depends on the rounds of other stacks, so no number of rounds follows from it.
+    return None if one.stack.interval.method == MODEL else count_required_pairs(one.stack.interval, margin, family)
+
+
+def _answer_better(
+    best: Accepted, accepted: Sequence[Accepted], figures: RatioEstimates, margin: float, baseline: str
+) -> Answer:
+    as_good = []
+    for other in accepted:
+        if other is not best:
+            apart = shift_interval(
+                figures.estimate_ratio(best.stack.place, other.stack.place), best.extra - other.extra
+            )
+            if apart.low is None or apart.low <= 1 + margin:
+                as_good.append(other.stack.name)
+    sentence = f"Use {best.stack.name}: {_format_ratio(best, baseline)}"
+    if as_good:
+        sentence += f"; not clearly worse than it by more than {100 * margin:.2g} %: {_format_names(as_good)}"
+    return Answer(best.stack.name, "better", sentence, tuple(as_good))
+
+
+def _answer_keep(
+    accepted: Sequence[Accepted], verdicts: Mapping[str, MixVerdict], margin: float, baseline: str
+) -> Answer:
+    same = tuple(name for name, one in verdicts.items() if one.preferred == "SAME")
+    unsure = {name: one for name, one in verdicts.items() if one.preferred == "UNDECIDED"}
+    if unsure:
+        sentence = _format_undecided(unsure, margin, baseline)
+        return Answer(baseline, "not decided", sentence, same, tuple(unsure))
+    if same:
+        sentence = f"Equivalent within {100 * margin:.2g} %: keep {baseline} ({_format_names(same)} would do as well)"
+        return Answer(baseline, "no difference", sentence, same)
+    if len(accepted) == 1:
+        return Answer(baseline, "keep", f"Keep {baseline}: every other stack was excluded")
+    return Answer(baseline, "keep", f"Keep {baseline}: every other stack is worse")
+
+
+def _format_undecided(unsure: Mapping[str, MixVerdict], margin: float, baseline: str) -> str:
+    ends = [end for one in unsure.values() for end in (one.interval.low, one.interval.high) if end is not None]
+    rounds = [one.rounds_needed for one in unsure.values()]
+    known = [count for count in rounds if count is not None]
+    reach = max((abs(ratio_to_percent(end)) for end in ends), default=None)
+    why = (
+        "there are no intervals"
+        if reach is None
+        else f"intervals reach ±{reach:.{1 if reach < 10 else 0}f} %, wider than the {100 * margin:.2g} % margin"
+    )
+    more = f"; about {max(known)} rounds would likely decide" if known and len(known) == len(rounds) else ""
+    return f"Not decided for {_format_names(list(unsure))}: {why}; keep {baseline} for now{more}"
+
+
+def _format_names(names: Sequence[str]) -> str:
+    more = len(names) - MAX_NAMES
+    return ", ".join(names[:MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _format_ratio(one: Accepted, baseline: str) -> str:
+    if one.stack.baseline:
+        return "the baseline"
+    interval = one.stack.interval
+    source = "predicted" if one.stack.predicted else f"{one.stack.rounds} rounds"
+    if interval.estimate is None:
+        return f"not compared with {baseline}"
+    effect = ratio_to_percent(interval.estimate)
+    text = f"{abs(effect):.1f} % {'better' if effect >= 0 else 'worse'} than {baseline}"
+    if interval.low is None or interval.high is None:
+        return f"{text} (no interval, {source})"
+    ends = sorted(math.copysign(1, effect) * ratio_to_percent(end) for end in (interval.low, interval.high))
+    return f"{text} ({100 * interval.level:.3g} % interval {ends[0]:.1f} to {ends[1]:.1f} %, {source})"
+
+
+def sample_thompson(draws: npt.NDArray[np.float64], count: int) -> list[int]:
+    """Thompson sampling: the first `count` different stacks that are the best of a draw, in the order of the draws.
+
+    Parameters
+    ----------
+    draws
+        Joint draws of log scores, (draws, stacks).
+    count
+        How many; fewer if no further stack is ever the best.
+    """
+    return list(dict.fromkeys(draws.argmax(axis=1).tolist()))[:count]
+
+
+def build_proposals(
+    context: Context,
+    figures: RatioEstimates,
+    accepted: Sequence[Accepted],
+    excluded: Sequence[Excluded],
+    request: RecommendationRequest,
+) -> list[dict[str, Any]]:
+    """Rows of PROPOSALS: stacks to measure next, beside the baseline.
+
+    Candidates are stacks that no constraint excluded, and stacks that cannot be predicted only because one of their
+    versions was never measured, unless a stack with that version gave wrong answers.
+    """
+    base = next(one for one in context.everything if one.baseline)
+    stacks = [one.stack for one in accepted if not one.stack.baseline] + _list_unseen_candidates(context, excluded)
+    if not stacks:
+        return []
+    draws = figures.draw_ratios([one.place for one in stacks], base.place, seed=request.seed + 1)
+    chosen = [stacks[place] for place in sample_thompson(draws, request.propose)]
+    return [
+        {
+            "session_id": context.session.session_id,
+            "place": place + 1,
+            "stack": one.name,
+            "stack_key": one.key,
+            "ratio": one.interval.estimate,
+            "low": one.interval.low,
+            "high": one.interval.high,
+            "n": one.rounds,
+        }
+        for place, one in enumerate(chosen)
+    ]
+
+
+def _list_unseen_candidates(context: Context, excluded: Sequence[Excluded]) -> list[Candidate]:
+    trusted = context.facts.trusted
+    right = {pair for one in context.everything if one.arm in trusted for pair in one.packages.items()}
+    wrong = {
+        pair
+        for one in context.everything
+        if one.arm is not None and one.arm not in trusted
+        for pair in one.packages.items()
+    } - right
+    unseen = [one.stack for one in excluded if one.unit == Predictable.__name__]
+    return [stack for stack in unseen if not wrong & set(stack.packages.items())]
+
+
+Said = tuple[str | None, Justification]
+"""A sentence with the stack that it is about; null: about the session."""
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """A recommendation with its evidence.
+
+    Attributes
+    ----------
+    session_id, request, mix, margin
+        The session, the settings, the weights, and the practical margin as a share.
+    answer
+        The stack (null: none), the kind of answer, the sentence.
+    key
+        Key of the recommended stack; null without one.
+    baseline_key
+        Key of the session's baseline, also if a constraint excluded it.
+    table, excluded, justifications, proposals
+        Tables RECOMMENDATIONS, EXCLUDED, JUSTIFICATIONS, PROPOSALS.
+    said
+        The sentences, each with the stack that it is about; the first one is the answer.
+    unmeasured
+        Number of solved stacks that were not measured and, without `predict`, not considered.
+    """
+
+    session_id: str
+    request: RecommendationRequest
+    mix: Mix
+    margin: float
+    answer: Answer
+    key: str | None
+    baseline_key: str
+    table: pl.DataFrame
+    excluded: pl.DataFrame
+    justifications: pl.DataFrame
+    proposals: pl.DataFrame
+    said: tuple[Said, ...]
+    unmeasured: int
+
+
+@dataclass(frozen=True)
+class Question:
+    """A session, the settings of the recommendation, and the context of its units."""
+
+    comparison: Comparison
+    request: RecommendationRequest
+    mix: Mix
+    figures: RatioEstimates
+    context: Context
+    unmeasured: int
+
+
+def recommend_nothing(question: Question, sentence: str) -> Recommendation:
+    """Recommend no stack, for a reason."""
+    answer = Answer(None, "nothing", f"Nothing is recommended: {sentence}")
+    return _build_recommendation(question, answer, [], [], [_explain_answer(question, answer)], [])
+
+
+def choose_recommendation(
+    question: Question, accepted: Sequence[Accepted], excluded: Sequence[Excluded]
+) -> Recommendation:
+    """Choose among the accepted stacks, and explain the choice and every exclusion."""
+    context = question.context
+    ranked = sorted(accepted, key=_score_sort_key)
+    verdicts = judge_mix(ranked, context.margin)
+    answer = choose_answer(
+        ranked, verdicts, question.figures, question.request.type, margin=context.margin, baseline=context.baseline
+    )
+    said = [_explain_answer(question, answer), *_explain_session(question)]
+    said += [(one.stack.name, sentence) for one in ranked for sentence in one.said]
+    said += [(one.stack.name, _explain_exclusion(question, one)) for one in excluded]
+    rows = _build_ranking_rows(question, ranked, verdicts, answer)
+    proposed = (
+        build_proposals(context, question.figures, ranked, excluded, question.request)
+        if question.request.propose
+        else []
+    )
+    return _build_recommendation(question, answer, list(rows), excluded, said, proposed)
+
+
+def _score_sort_key(one: Accepted) -> tuple[float, float, str]:
+    ratio = one.stack.interval.estimate
+    return -one.score, -(ratio or 0.0), one.stack.name
+
+
+def _estimate_chances(question: Question, ranked: Sequence[Accepted]) -> Chances | None:
+    """Chances by the scores for types that choose by the mix, else by the mix alone; null if a stack has no draws."""
+    if not ranked:
+        return None
+    base = next(one for one in question.context.everything if one.baseline)
+    draws = question.figures.draw_ratios([one.stack.place for one in ranked], base.place, seed=question.request.seed)
+    if not np.isfinite(draws).all():
+        return None
+    if question.request.type in MEASURED_TYPES:
+        draws = draws + np.array([one.extra for one in ranked])
+    return compute_chances(draws, question.context.margin)
+
+
+def _build_ranking_rows(
+    question: Question, ranked: Sequence[Accepted], verdicts: Mapping[str, MixVerdict], answer: Answer
+) -> Iterator[dict[str, Any]]:
+    chance = _estimate_chances(question, ranked)
+    for place, one in enumerate(ranked):
+        stack, own = one.stack, verdicts.get(one.stack.name)
+        yield {
+            "session_id": question.context.session.session_id,
+            "rank": place + 1,
+            "stack": stack.name,
+            "stack_key": stack.key,
+            "arm": stack.arm,
+            "baseline": stack.baseline,
+            "recommended": stack.name == answer.stack,
+            "score": one.score,
+            "ratio": stack.interval.estimate,
+            "low": stack.interval.low,
+            "high": stack.interval.high,
+            "level": stack.interval.level,
+            "n": stack.rounds,
+            "p_best": None if chance is None else chance.p_best[place],
+            "p_near": None if chance is None else chance.p_near[place],
+            "regret_pct": None if chance is None else chance.regret_pct[place],
+            "verdict": "BASELINE" if own is None else own.verdict,
+            "rounds_needed": None if own is None else own.rounds_needed,
+            "predicted": stack.predicted,
+        }
+
+
+def _explain_answer(question: Question, answer: Answer) -> Said:
+    named = {answer.stack, *answer.as_good, question.context.baseline}
+    runs = tuple(run for one in question.context.everything if one.name in named for run in one.runs)
+    kind: Kind = "ERROR" if answer.stack is None else "INFO"
+    return answer.stack, _build_justification(question, kind, answer.sentence, runs or question.context.facts.all_runs)
+
+
+def _explain_session(question: Question) -> list[Said]:
+    """The warnings about the session."""
+    reasons = question.comparison.judgement["reasons"].to_list()[0]
+    return [
+        (None, _build_justification(question, "WARNING", reason, question.context.facts.all_runs)) for reason in reasons
+    ]
+
+
+def _explain_exclusion(question: Question, one: Excluded) -> Justification:
+    made = _build_justification(
+        question, "ERROR", f"{one.stack.name}: {one.reason}", one.runs, link=one.link, metric=None
+    )
+    return made.model_copy(update={"package_name": one.package_name, "version_range": one.version_range})
+
+
+def _build_justification(
+    question: Question,
+    kind: Kind,
+    message: str,
+    runs: tuple[str, ...],
+    *,
+    link: str | None = None,
+    metric: str | None = MIX,
+) -> Justification:
+    session = question.context.session
+    evidence = Evidence(metric=metric, runs=runs, hardware=session.hardware.cpu_model, session=session.session_id)
+    return Justification(type=kind, message=message, link=link or (runs[0] if runs else None), evidence=evidence)
+
+
+def _build_recommendation(
+    question: Question,
+    answer: Answer,
+    rows: list[dict[str, Any]],
+    excluded: Sequence[Excluded],
+    sentences: Sequence[Said],
+    proposed: list[dict[str, Any]],
+) -> Recommendation:
+    identity = {"session_id": question.context.session.session_id}
+    numbered = [
+        {**identity, "number": place + 1, "stack": stack, **one.to_row()}
+        for place, (stack, one) in enumerate(sentences)
+    ]
+    return Recommendation(
+        session_id=identity["session_id"],
+        request=question.request,
+        mix=question.mix,
+        margin=question.context.margin,
+        answer=answer,
+        key=next((row["stack_key"] for row in rows if row["recommended"]), None),
+        baseline_key=next(one.key for one in question.context.everything if one.baseline),
+        table=RECOMMENDATIONS.frame(rows),
+        excluded=EXCLUDED.frame([{**identity, **_build_exclusion_row(one)} for one in excluded]),
+        justifications=JUSTIFICATIONS.frame(numbered),
+        proposals=PROPOSALS.frame(proposed),
+        said=tuple(sentences),
+        unmeasured=question.unmeasured,
+    )
+
+
+def _build_exclusion_row(one: Excluded) -> dict[str, Any]:
+    what = {"stack": one.stack.name, "stack_key": one.stack.key, "unit": one.unit}
+    return {**what, "reason": one.reason, "link": one.link, "runs": list(one.runs)}

@@ -1,0 +1,226 @@
+"""Files around a recommendation: choose the session, query a database, write tables and lock files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workbench.core import files
+from workbench.core.errors import ConfigError, InputError
+from workbench.indicators.recommendation.conclusion import Recommendation
+from workbench.indicators.recommendation.pipeline_units import is_sql
+from workbench.indicators.stacks import stack_sets
+from workbench.indicators.stacks.stack_report import format_pylock
+from workbench.indicators.stacks.stack_sets import Stack, StackSet
+from workbench.indicators.store import sql_analysis, sql_queries
+from workbench.indicators.store.archive import SESSION, Session, read_session
+from workbench.indicators.store.sql_database import open_database
+from workbench.indicators.tables import EXCLUDED, JUSTIFICATIONS, PROPOSALS, RECOMMENDATIONS
+
+if TYPE_CHECKING:
+    import polars as pl
+
+MAX_SESSIONS = 1000
+
+
+def choose_session(folders: Sequence[Path], session_id: str | None = None) -> Path:
+    """Find the folder of a session.
+
+    Parameters
+    ----------
+    folders
+        Folders of sessions, or folders that contain them.
+    session_id
+        The session's id, or its start.
+
+    Raises
+    ------
+    InputError
+        No session matches, or several do; the message says how they differ.
+    """
+    found = {path: read_session(path) for folder in folders for path in _list_session_folders(folder)}
+    if not found:
+        raise InputError(
+            "no session there", where=", ".join(map(str, folders)), found=f"no {SESSION}",
+            do="workbench indicators run --stacks stacks.json --indicator sort",
+        )  # fmt: skip
+    left = {path: one for path, one in found.items() if session_id is None or one.session_id.startswith(session_id)}
+    if len(left) == 1:
+        return next(iter(left))
+    if not left:
+        known = sorted(one.session_id for one in found.values())
+        raise InputError("no such session", where="--session", found=(session_id or "")[:80], allowed=known[:20])
+    sessions = sorted(left.values(), key=lambda one: one.created_at)
+    raise InputError(
+        "several sessions: choose one, they are never compared",
+        where=", ".join(map(str, folders)),
+        found=_format_sessions(sessions),
+        allowed=[one.session_id for one in sessions[:20]],
+        do=f"--session {sessions[-1].session_id}",
+    )
+
+
+def list_differences(one: Session, other: Session) -> list[str]:
+    """How two sessions differ in what decides speed; empty if they measure the same on the same machine."""
+    first, second = one.get_arm(one.baseline), other.get_arm(other.baseline)
+    versions = [{case.label: case.indicator_version for case in session.cases} for session in (one, other)]
+    shared = versions[0].keys() & versions[1].keys()
+    changed = sorted(label for label in shared if versions[0][label] != versions[1][label])
+    found = {
+        "the baseline's lock": first.stack_key != second.stack_key,
+        "the machine": one.hardware.key != other.hardware.key,
+        "threads": one.threads != other.threads,
+        f"the version of {', '.join(changed)}": bool(changed),
+        "cases": versions[0].keys() != versions[1].keys(),
+    }
+    return [what for what, differs in found.items() if differs]
+
+
+def _list_session_folders(folder: Path) -> Iterator[Path]:
+    if (folder / SESSION).is_file():
+        yield folder
+        return
+    inner = sorted({*folder.glob(f"*/{SESSION}"), *folder.glob(f"*/*/{SESSION}")})
+    for path in inner[:MAX_SESSIONS]:
+        yield path.parent
+
+
+def _format_sessions(sessions: Sequence[Session]) -> str:
+    first, texts = sessions[0], []
+    for other in sessions[1:6]:
+        found = list_differences(first, other)
+        what = (
+            f"differs from {first.session_id} in {', '.join(found)}"
+            if found
+            else f"measures the same as {first.session_id}"
+        )
+        texts.append(f"{other.session_id} {what}")
+    more = f"; and {len(sessions) - 6} more" if len(sessions) > 6 else ""
+    return "; ".join(texts) + more
+
+
+def find_stacks(folder: Path, stacks_file: Path | None) -> StackSet | None:
+    """Read a session's solved stacks from its stacks.json or another file; null without any.
+
+    Raises
+    ------
+    InputError
+        The file is invalid.
+    """
+    if stacks_file is not None:
+        return stack_sets.read_stack_set(stacks_file)
+    return stack_sets.read_stack_set(folder) if (folder / stack_sets.FILE_NAME).is_file() else None
+
+
+def write_tables(recommendation: Recommendation, folder: Path) -> list[Path]:
+    """Write the four tables of a recommendation into a folder.
+
+    Raises
+    ------
+    ConfigError
+        The folder cannot be written.
+    """
+    pairs = [
+        (RECOMMENDATIONS, recommendation.table),
+        (EXCLUDED, recommendation.excluded),
+        (JUSTIFICATIONS, recommendation.justifications),
+    ]
+    try:
+        return [table.write(frame, folder) for table, frame in [*pairs, (PROPOSALS, recommendation.proposals)]]
+    except OSError as error:
+        raise ConfigError(
+            "cannot write the tables", where=folder, found=error.strerror, do="choose --out DIR"
+        ) from error  # fmt: skip
+
+
+def write_requirements(recommendation: Recommendation, stacks: StackSet | None, path: Path) -> Path:
+    """Write the recommended stack's lock as a requirements file with hashes."""
+    return _write_text(path, select_recommended_stack(recommendation, stacks, "--requirements").lock)
+
+
+def write_pylock(recommendation: Recommendation, stacks: StackSet | None, path: Path) -> Path:
+    """Write the recommended stack as pylock.toml; the addresses of its files come from the index."""
+    return _write_text(path, format_pylock(select_recommended_stack(recommendation, stacks, "--pylock")))
+
+
+def write_next_stacks(recommendation: Recommendation, stacks: StackSet | None, path: Path) -> Path:
+    """Write the session's baseline and the proposed stacks as a stacks file.
+
+    An excluded baseline is part of it, too, as the link between the two sessions.
+    """
+    if stacks is None:
+        raise _explain_missing_stacks("--next-stacks")
+    keys = list(dict.fromkeys([recommendation.baseline_key, *recommendation.proposals["stack_key"]]))
+    known = {stack.key: stack for stack in stacks.stacks}
+    if missing := [key[:12] for key in keys if key not in known]:
+        raise InputError(
+            "a proposed stack is not in the stacks file", where="--next-stacks", found=missing, do="give --stacks"
+        )
+    chosen = stacks.model_copy(update={"stacks": tuple(known[key] for key in keys)})
+    return _write_text(path, stack_sets.format_stack_set(chosen))
+
+
+def select_recommended_stack(recommendation: Recommendation, stacks: StackSet | None, where: str) -> Stack:
+    """Find the recommended stack with its lock.
+
+    Raises
+    ------
+    InputError
+        There are no solved stacks, or it is not among them.
+    """
+    if stacks is None:
+        raise _explain_missing_stacks(where)
+    for stack in stacks.stacks:
+        if stack.key == recommendation.key:
+            return stack
+    raise InputError(
+        "the recommended stack is not in the stacks file", where=where, found=recommendation.answer.stack,
+        allowed=[stack.name for stack in stacks.stacks][:20], do="give the --stacks FILE that was measured",
+    )  # fmt: skip
+
+
+def _explain_missing_stacks(where: str) -> InputError:
+    return InputError(
+        "no locks found", where=where, found=f"the session has no {stack_sets.FILE_NAME}", do="give --stacks FILE"
+    )
+
+
+def _write_text(path: Path, text: str) -> Path:
+    try:
+        return files.write_text(path, text)
+    except OSError as error:
+        raise ConfigError("cannot write the file", where=path, found=error.strerror) from error
+
+
+def build_query_function(target: str, session_id: str) -> Callable[[str], pl.DataFrame]:
+    """Build a function that runs named queries for one session, or SQL on the whole database.
+
+    Parameters
+    ----------
+    target
+        Path or URL of the database, which is only read.
+    session_id
+        The session of named queries.
+
+    Raises
+    ------
+    ConfigError, InputError, RunFailedError
+        The database cannot be used. The function raises for unknown names, invalid SQL and too many rows.
+    """
+    database = open_database(target, create=False)
+
+    def ask(name: str) -> pl.DataFrame:
+        if is_sql(name):
+            found = sql_analysis.select_rows(database, name)
+        else:
+            known = sql_queries.QUERIES.get(name)
+            of_session = known is not None and "session" in known.filters
+            found = sql_queries.run_query(
+                database, name, sql_queries.Filters(session=session_id if of_session else None)
+            )
+        if found.truncated:
+            raise InputError("too many rows for a unit", found=name[:80], allowed=f"up to {sql_queries.MAX_ROWS:,}")
+        return found.frame
+
+    return ask

@@ -1,0 +1,255 @@
+"""Recommend a stack of a session: candidates, constraints, scores, and the answer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.core.errors import ConfigError
+from workbench.indicators.analysis.effects import Comparison
+from workbench.indicators.recommendation import unit_pipeline, vulnerabilities
+from workbench.indicators.recommendation.conclusion import (
+    Question,
+    Recommendation,
+    choose_recommendation,
+    recommend_nothing,
+)
+from workbench.indicators.recommendation.evidence import Facts
+from workbench.indicators.recommendation.metric_mix import Mix, MixScores, score_rounds
+from workbench.indicators.recommendation.pipeline_units import Candidate, Context, Unit
+from workbench.indicators.recommendation.ratio_estimates import PairedEstimates, RatioEstimates, fit_model_estimates
+from workbench.indicators.recommendation.recommendation_request import RecommendationRequest
+from workbench.indicators.recommendation.scoring_steps import list_scoring_units
+from workbench.indicators.recommendation.stack_filters import list_constraint_sieves
+from workbench.indicators.stacks.stack_sets import Stack, StackSet
+from workbench.indicators.store.archive import Arm
+from workbench.indicators.tables import STACK_PACKAGES as PACKAGES
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+def list_candidates(facts: Facts, stacks: StackSet | None) -> list[Candidate]:
+    """Every stack once: the session's arms without the control, then solved stacks that were not measured."""
+    session = facts.comparison.observed.session
+    solved = {stack.key: stack for stack in stacks.stacks} if stacks is not None else {}
+    arms = [arm for arm in session.arms if not arm.copy_number]
+    twice = {name for name, count in Counter(arm.stack for arm in arms).items() if count > 1}
+    measured = [_build_measured_candidate(arm, facts, solved.get(arm.stack_key), arm.stack in twice) for arm in arms]
+    keys, names = {one.key for one in measured}, {one.name for one in measured}
+    return measured + [_build_solved_candidate(stack, facts, names) for key, stack in solved.items() if key not in keys]
+
+
+def add_estimates(stacks: list[Candidate], figures: RatioEstimates, scores: MixScores) -> list[Candidate]:
+    """Add to each stack its ratio to the baseline and its number of rounds."""
+    base = next(one for one in stacks if one.baseline)
+    base_scores = scores.arm_scores(base.arm or "")
+    estimated = []
+    for one in stacks:
+        rounds = int(np.isfinite(scores.arm_scores(one.arm or "") - base_scores).sum())
+        interval = figures.estimate_ratio(one.place, base.place)
+        estimated.append(replace(one, interval=interval, rounds=rounds, predicted=rounds == 0))
+    return estimated
+
+
+def build_package_table(stacks: list[Candidate]) -> pl.DataFrame:
+    """Table PACKAGES, for queries by name."""
+    return PACKAGES.frame(list(_build_package_rows(stacks)))
+
+
+def _build_package_rows(stacks: list[Candidate]) -> Iterator[dict[str, Any]]:
+    for one in stacks:
+        for name, version in one.packages.items():
+            yield {
+                "stack": one.name,
+                "stack_key": one.key,
+                "arm": one.arm,
+                "package": name,
+                "version": version,
+                "newest_upload": one.uploaded.get(name),
+                "yanked": one.yanked.get(name),
+            }
+
+
+def _build_measured_candidate(arm: Arm, facts: Facts, stack: Stack | None, twice: bool) -> Candidate:
+    session = facts.comparison.observed.session
+    return Candidate(
+        name=arm.name if twice else arm.stack,
+        key=arm.stack_key,
+        arm=arm.name,
+        packages=dict(arm.packages) or (stack.versions if stack else {}),
+        baseline=arm.name == session.baseline,
+        runs=facts.runs_of(arm.name),
+        basis=facts.runs_of(arm.name) or facts.all_runs,
+        hardware=session.hardware.cpu_model,
+        session=session.session_id,
+        **_read_index_facts(stack),
+    )
+
+
+def _build_solved_candidate(stack: Stack, facts: Facts, names: set[str]) -> Candidate:
+    session = facts.comparison.observed.session
+    return Candidate(
+        name=f"{stack.name} ({stack.key[:8]})" if stack.name in names else stack.name,
+        key=stack.key,
+        arm=None,
+        packages=stack.versions,
+        predicted=True,
+        basis=facts.all_runs,
+        hardware=session.hardware.cpu_model,
+        session=session.session_id,
+        **_read_index_facts(stack),
+    )
+
+
+def _read_index_facts(stack: Stack | None) -> Mapping[str, Any]:
+    if stack is None:
+        return {}
+    return {
+        "uploaded": {package.name: package.newest_upload for package in stack.packages},
+        "yanked": {package.name: package.yanked for package in stack.packages},
+    }
+
+
+Queries = Callable[[str], "pl.DataFrame"]
+
+
+def recommend(
+    comparison: Comparison,
+    request: RecommendationRequest,
+    *,
+    stacks: StackSet | None = None,
+    units: Sequence[Unit] = (),
+    database: Queries | None = None,
+) -> Recommendation:
+    """Recommend one of a session's stacks, with the evidence.
+
+    Parameters
+    ----------
+    comparison
+        One session with its effects and judgement.
+    request
+        The mix, the constraints, and how to choose.
+    stacks
+        The solved stacks with the facts from the index; the only source of stacks that were not measured.
+    units
+        Own units; they run after the built-in units of the same kind.
+    database
+        Answers named queries of units for which the session has no table.
+
+    Returns
+    -------
+    Recommendation
+        Its `answer.stack` is null if the session is invalid or every stack was excluded; the sentence says which.
+
+    Raises
+    ------
+    ConfigError, InputError
+        The request does not fit the session, or a unit failed; names the unit.
+    InvalidResultError
+        No run has a value.
+
+    Notes
+    -----
+    Does not apply to other machines, thread counts, sizes or data, nor beyond the metrics of the mix. Chances are
+    among the stacks that no constraint excluded.
+    """
+    known = vulnerabilities.read_vulnerabilities(request.vulnerabilities) if request.vulnerabilities else None
+    question = _build_question(comparison, request, stacks, database)
+    context = question.context
+    if reasons := _list_unusable_reasons(comparison):
+        return recommend_nothing(question, "; ".join(reasons))
+    all_units = [*list_constraint_sieves(request, known), *list_scoring_units(known), *units]
+    active = unit_pipeline.select_units(all_units, context)
+    if refused := unit_pipeline.boot_units(active, context):
+        return recommend_nothing(question, refused)
+    left, excluded = unit_pipeline.sieve_stacks(active, context.everything)
+    context.stacks = tuple(left)
+    accepted, denied = unit_pipeline.score_stacks(active, left, context)
+    return choose_recommendation(question, accepted, [*excluded, *denied])
+
+
+def _build_question(
+    comparison: Comparison, request: RecommendationRequest, stacks: StackSet | None, database: Queries | None
+) -> Question:  # fmt: skip
+    mix = _select_mix(comparison, request)
+    session, facts = comparison.observed.session, Facts(comparison, mix.weights)
+    everything = list_candidates(facts, stacks)
+    unmeasured = sum(one.arm is None for one in everything)
+    if not request.predict:
+        everything = [one for one in everything if one.arm is not None]
+    elif stacks is None:
+        raise ConfigError(
+            "no stacks to predict", where="--predict", found="the session has no stacks.json", do="give --stacks FILE"
+        )
+    scores = score_rounds(comparison.observed.values, mix)
+    figures = _build_estimates(facts, scores, everything, predict=request.predict)
+    everything = add_estimates(everything, figures, scores)
+    tolerances = {metric.name: metric.tolerance for case in session.cases for metric in case.metrics}
+    context = Context(
+        session=session,
+        recommendation_type=request.type,
+        baseline=next(one.name for one in everything if one.baseline),
+        weights=mix.weights,
+        margin=mix.practical_margin(tolerances) if request.margin is None else request.margin,
+        tables=_collect_tables(comparison, everything),
+        facts=facts,
+        everything=tuple(everything),
+        database=database,
+    )
+    return Question(comparison, request, mix, figures, context, 0 if request.predict else unmeasured)
+
+
+def _select_mix(comparison: Comparison, request: RecommendationRequest) -> Mix:
+    values = set(comparison.observed.values["metric"])
+    metrics = [metric.name for case in comparison.observed.session.cases for metric in case.metrics]
+    if request.mix is None:
+        return Mix.equal_weights([metric for metric in metrics if metric in values])
+    return Mix.from_text(request.mix, metrics)
+
+
+def _build_estimates(facts: Facts, scores: MixScores, everything: list[Candidate], *, predict: bool) -> RatioEstimates:
+    session = facts.comparison.observed.session
+    level = session.level
+    if not predict:
+        return PairedEstimates(scores, frozenset(one.arm for one in everything if one.arm is not None), level)
+    # Wrong answers may be fast: the times of such a stack say nothing about its versions.
+    trusted = facts.trusted | {session.baseline}
+    of_key = _map_distinct_places(everything)
+    arms = {arm.name: of_key[arm.stack_key] for arm in session.arms if arm.name in trusted}
+    return fit_model_estimates(scores, arms, {one.place: one.packages for one in everything}, level=level)
+
+
+def _map_distinct_places(everything: list[Candidate]) -> dict[str, str]:
+    """The place of each key; the model identifies stacks by their versions, so keys must be unique."""
+    keys = [one.key for one in everything]
+    if alike := [one.name for one in everything if keys.count(one.key) > 1]:
+        raise ConfigError(
+            "cannot predict: several stacks have the same versions", where="--predict",
+            found=alike[:20], do="leave out --predict, or measure only one of them",
+        )  # fmt: skip
+    return {one.key: one.place for one in everything}
+
+
+def _collect_tables(comparison: Comparison, everything: list[Candidate]) -> dict[str, pl.DataFrame]:
+    observed = comparison.observed
+    raw = {"runs": observed.runs, "observations": observed.values, "checks": observed.checks}
+    return {
+        **raw,
+        "effects": comparison.effects,
+        "drift": comparison.drift,
+        "packages": build_package_table(everything),
+    }
+
+
+def _list_unusable_reasons(comparison: Comparison) -> list[str]:
+    """Why no stack can be recommended from this session."""
+    session = comparison.observed.session
+    reasons = [] if comparison.valid else list(comparison.judgement["reasons"].to_list()[0])
+    if session.backend == "imported":
+        reasons.append("imported: the order of its runs is unknown")
+    return reasons

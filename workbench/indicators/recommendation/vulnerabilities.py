@@ -1,0 +1,270 @@
+"""Known vulnerabilities from a local file: OSV records or a pip-audit report; nothing is downloaded."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from workbench.core.errors import InputError
+
+MAX_BYTES = 256 << 20
+MAX_ID = 100
+_ADDRESS = re.compile(r"https?://[^\s\"'<>]{1,300}")
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
+
+
+@dataclass(frozen=True)
+class Vulnerability:
+    """One known vulnerability of a package.
+
+    Attributes
+    ----------
+    advisory, summary, link
+        Its id, what it is (may be empty), where to read more (null: nowhere).
+    versions
+        Versions it names one by one.
+    ranges
+        Ranges of versions: from (null: the first one), before, and up to and with (null: no such end).
+    """
+
+    advisory: str
+    summary: str = ""
+    link: str | None = None
+    versions: frozenset[str] = frozenset()
+    ranges: tuple[tuple[str | None, str | None, str | None], ...] = ()
+
+    def affects_version(self, version: str) -> bool:
+        """Does it affect this version? One that cannot be compared is affected only when named.
+
+        A local version (2.1.0+cpu) is a build of its public one, and compared as that; where the record itself names a
+        local version, as it stands.
+        """
+        if version in self.versions:
+            return True
+        try:
+            own = Version(version)
+        except InvalidVersion:
+            return False
+        return any(_compare_version(own, one) == 0 for one in self.versions if _is_version(one)) or any(
+            (begin is None or _compare_version(own, begin) >= 0)
+            and (before is None or _compare_version(own, before) < 0)
+            and (last is None or _compare_version(own, last) <= 0)
+            for begin, before, last in self.ranges
+        )
+
+    @property
+    def version_range(self) -> str:
+        """The affected versions, as a requirement spells them."""
+        parts = [
+            ",".join(
+                sign + end
+                for sign, end in ((">=", begin), ("<", before), ("<=", last))
+                if end is not None and end != "0"
+            )
+            for begin, before, last in self.ranges
+        ]
+        listed = [f"=={version}" for version in sorted(self.versions)[:5]] if not self.ranges else []
+        return " or ".join(part or "all" for part in [*parts, *listed])
+
+
+@dataclass(frozen=True)
+class KnownVulnerabilities:
+    """What a file knows.
+
+    Attributes
+    ----------
+    found
+        By canonical package name.
+    audited
+        The (package, version) pairs that were looked at; null for OSV records, which cover what they name.
+    """
+
+    found: Mapping[str, tuple[Vulnerability, ...]] = field(default_factory=dict)
+    audited: frozenset[tuple[str, str]] | None = None
+
+    def find_affecting(self, packages: Mapping[str, str]) -> Iterator[tuple[str, str, Vulnerability]]:
+        """The vulnerabilities of these packages: package, version, which."""
+        for name, version in sorted(packages.items()):
+            for one in self.found.get(canonicalize_name(name), ()):
+                if one.affects_version(version):
+                    yield name, version, one
+
+    def list_without_audit(self, packages: Mapping[str, str]) -> list[str]:
+        """The packages that the report did not look at; none when it cannot tell."""
+        if self.audited is None:
+            return []
+        pairs = ((name, version, (canonicalize_name(name), version)) for name, version in sorted(packages.items()))
+        return [f"{name} {version}" for name, version, pair in pairs if pair not in self.audited]
+
+    def list_without_record(self, packages: Mapping[str, str]) -> list[str]:
+        """The packages that no OSV record names: nothing is known of them; none for a report of pip-audit."""
+        if self.audited is not None:
+            return []
+        return [name for name in sorted(packages) if canonicalize_name(name) not in self.found]
+
+
+def read_vulnerabilities(path: Path) -> KnownVulnerabilities:
+    """The vulnerabilities in a file: OSV records (one, an array, or one a line), or `pip-audit --format json`.
+
+    Raises
+    ------
+    InputError
+        It is not there, too large, or neither of the two.
+    """
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise InputError("cannot read the vulnerabilities", where=path, found=error.strerror) from None
+    if not raw.strip():
+        raise InputError("an empty file says nothing about vulnerabilities", where=path)
+    if len(raw) > MAX_BYTES:
+        raise InputError("too large for a file of vulnerabilities", where=path, allowed=f"up to {MAX_BYTES >> 20} MiB")
+    documents = _parse_documents(raw, path)
+    if len(documents) == 1 and isinstance(documents[0], dict) and "dependencies" in documents[0]:
+        return _parse_audit_report(documents[0]["dependencies"], path)
+    if documents and all(isinstance(one, dict) and "vulns" in one and "name" in one for one in documents):
+        return _parse_audit_report(documents, path)
+    return _parse_osv_records(documents, path)
+
+
+def _parse_documents(raw: bytes, path: Path) -> list[Any]:
+    try:
+        found = json.loads(raw)
+    except RecursionError:
+        raise InputError("nested too deep", where=path) from None
+    except ValueError as error:
+        try:
+            return [json.loads(line) for line in raw.splitlines() if line.strip()]
+        except (ValueError, RecursionError):
+            raise InputError(
+                "neither JSON nor a JSON document a line", where=path, found=str(error)[:200],
+                allowed="OSV records, or the output of pip-audit --format json",
+            ) from None  # fmt: skip
+    return found if isinstance(found, list) else [found]
+
+
+def _parse_audit_report(dependencies: Any, path: Path) -> KnownVulnerabilities:
+    found: dict[str, list[Vulnerability]] = {}
+    audited = set()
+    for position, one in enumerate(_check_list(dependencies, path, "dependencies")):
+        name, version = one.get("name"), one.get("version")
+        if not isinstance(name, str) or not isinstance(version, str):
+            # pip-audit lists what it skipped without a version: that was not looked at.
+            continue
+        audited.add((str(canonicalize_name(name)), version))
+        for entry in _check_list(one.get("vulns", []), path, f"dependencies.{position}.vulns"):
+            # What holds for one build holds for the others of that version.
+            public = Version(version).public if _is_version(version) else version
+            made = Vulnerability(
+                _read_id(entry, path), _read_summary(entry), _find_link(entry), versions=frozenset({public})
+            )
+            found.setdefault(canonicalize_name(name), []).append(made)
+    return KnownVulnerabilities({name: tuple(entries) for name, entries in found.items()}, frozenset(audited))
+
+
+def _parse_osv_records(documents: Iterable[Any], path: Path) -> KnownVulnerabilities:
+    found: dict[str, list[Vulnerability]] = {}
+    for position, one in enumerate(_check_list(list(documents), path, "the file")):
+        if not isinstance(one.get("affected"), list):
+            raise InputError(
+                "not a record of OSV or pip-audit", where=f"{path}, entry {position}", found=f"keys {sorted(one)[:8]}"
+            )
+        if one.get("withdrawn"):
+            continue
+        for affected in _check_list(one["affected"], path, f"{position}.affected"):
+            package = affected.get("package")
+            if (
+                isinstance(package, dict)
+                and package.get("ecosystem") == "PyPI"
+                and isinstance(package.get("name"), str)
+            ):
+                made = Vulnerability(
+                    _read_id(one, path),
+                    _read_summary(one),
+                    _find_link(one),
+                    _list_versions(affected),
+                    tuple(_parse_ranges(affected, path)),
+                )
+                found.setdefault(canonicalize_name(package["name"]), []).append(made)
+    return KnownVulnerabilities({name: tuple(entries) for name, entries in found.items()})
+
+
+def _parse_ranges(affected: Mapping[str, Any], path: Path) -> Iterator[tuple[str | None, str | None, str | None]]:
+    """Each range from an `introduced` event to the next `fixed` or `last_affected`; open where there is none."""
+    for one in _check_list(affected.get("ranges", []), path, "ranges"):
+        if one.get("type") != "ECOSYSTEM":
+            # Ranges of commits say nothing about versions; the record's list of versions does.
+            continue
+        begin: str | None = None
+        for _, kind, version in sorted(_parse_events(one, path)):
+            if kind == "introduced":
+                begin = version if begin is None else begin
+            elif begin is not None:
+                yield (begin, version, None) if kind == "fixed" else (begin, None, version)
+                begin = None
+        if begin is not None:
+            yield begin, None, None
+
+
+def _parse_events(one: Mapping[str, Any], path: Path) -> Iterator[tuple[Version, str, str]]:
+    """The events with their versions, to be sorted: records need not keep an order."""
+    for event in _check_list(one.get("events", []), path, "events"):
+        for kind, version in event.items():
+            if kind in ("introduced", "fixed", "last_affected"):
+                if not isinstance(version, str) or not _is_version(version):
+                    raise InputError("not a version", where=f"{path}, {kind}", found=repr(version)[:80])
+                yield Version(version), kind, version
+
+
+def _list_versions(affected: Mapping[str, Any]) -> frozenset[str]:
+    versions = affected.get("versions", [])
+    return frozenset(one for one in versions if isinstance(one, str)) if isinstance(versions, list) else frozenset()
+
+
+def _check_list(found: Any, path: Path, where: str) -> list[dict[str, Any]]:
+    if isinstance(found, list) and all(isinstance(one, dict) for one in found):
+        return found
+    raise InputError("a list of objects is needed", where=f"{path}, {where}", found=type(found).__name__)
+
+
+def _read_id(entry: Mapping[str, Any], path: Path) -> str:
+    found = entry.get("id")
+    if not isinstance(found, str) or not _ID.fullmatch(found):
+        raise InputError("a vulnerability without an id", where=path, found=repr(found)[:80])
+    return found
+
+
+def _read_summary(entry: Mapping[str, Any]) -> str:
+    text = entry.get("summary") or entry.get("description") or ""
+    return " ".join(text.split())[:200] if isinstance(text, str) else ""
+
+
+def _find_link(entry: Mapping[str, Any]) -> str:
+    references = entry.get("references")
+    for one in references if isinstance(references, list) else []:
+        if isinstance(one, dict) and one.get("type") == "ADVISORY" and _ADDRESS.fullmatch(str(one.get("url"))):
+            return str(one["url"])
+    return f"https://osv.dev/vulnerability/{entry['id']}"
+
+
+def _compare_version(own: Version, text: str) -> int:
+    """Below 0: before the named version; 0: this one; above 0: after it."""
+    named = Version(text)
+    one = own if named.local else Version(own.public)
+    return (one > named) - (one < named)
+
+
+def _is_version(text: str) -> bool:
+    try:
+        Version(text)
+    except InvalidVersion:
+        return False
+    return True

@@ -1,0 +1,291 @@
+"""Shipped indicators: array, table and interpreter benchmarks, defined the same for every framework."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from workbench.indicators.contract.indicator import Indicator, Value, check, parameter, result
+
+SCRIPTS = Path(__file__).parent / "scripts"
+ALTERNATIVES = {
+    "tensorflow": "tensorflow|tensorflow-cpu|tensorflow-gpu|tensorflow-intel|tensorflow-cpu-aws|intel-tensorflow",
+}
+"""Frameworks that come in packages of several names."""
+
+
+def list_helper_files(*names: str) -> dict[str, Path]:
+    """The files that lie beside a script: `_measure.py`, and those of these names."""
+    return {f"{name}.py": SCRIPTS / f"{name}.py" for name in ("_measure", *names)}
+
+
+class Shipped(Indicator):
+    """An indicator with a parameter `framework`: a stack must have it. `elapsed_ms` is what is compared."""
+
+    elapsed_ms: float = result(unit="ms", better="lower", ge=0, about="How long it took.")
+
+    @classmethod
+    def needs(cls, parameters: Mapping[str, Value]) -> tuple[str, ...]:
+        """The framework's package, by any of its names, and what `requires` has beside; Python itself is no package."""
+        framework = str(parameters["framework"])
+        own = () if framework == "python" else (ALTERNATIVES.get(framework, framework),)
+        return (*own, *super().needs(parameters))
+
+
+class Timed(Shipped):
+    """The work is repeated in one process; `elapsed_ms` is the median. Stacks are compared over processes, not these.
+
+    The spread between processes is several times the one within: more repeats do not make a result surer, more runs
+    do.
+    """
+
+    seed: int = parameter(0, ge=0, le=2**31, about="Start of the random input; the same input in every framework.")
+    warmup: int = parameter(3, ge=0, le=1_000, about="Calls before the clock starts.")
+    reps: int = parameter(20, ge=1, le=1_000, about="Calls on the clock.")
+
+
+ArrayFramework = Literal["numpy", "torch", "tensorflow", "jax"]
+Device = Literal["cpu", "gpu"]
+MAX_EPS = 16.0
+
+
+class OnDevice(Timed):
+    """What all of them have: a framework, a device, and a digest that shows that all had the same input."""
+
+    framework: ArrayFramework = parameter("numpy", about="Who computes.")
+    device: Device = parameter("cpu", about="Where; a missing gpu ends the script with exit code 2.")
+    input_digest: str = check(about="Stands for the input as the framework held it.")
+
+
+class Multiplying(OnDevice):
+    """Products and sums in floating point: a rate, and a bound on the error.
+
+    Errors are told in units of the type's epsilon times the sum of the sizes of the products: a few for honest
+    rounding in this type, hundreds where inputs were cut to a shorter type to be quicker (TF32, bfloat16).
+    """
+
+    rate_gflops: float = result(
+        unit="GFLOP/s", better="higher", derived=True, ge=0, about="Additions and multiplications, a second."
+    )
+    error_eps: float = check(at_most=MAX_EPS, unit="eps", about="Largest error of the elements that are checked.")
+    wrong: int = check(equals=0, about="Checked elements beyond that bound, or, of whole numbers, not equal.")
+
+
+class Matmul(Multiplying):
+    """How long does one product of two square matrices take?
+
+    2 n^3 - n^2 operations: each of n^2 elements is a sum of n products. Inputs are random in [-0.5, 0.5); whole numbers
+    are below 16 and may wrap around. 64 elements, corners among them, are held against exact sums.
+    Does not show: other shapes, batches, or the elements that are not checked.
+    """
+
+    script: ClassVar[Path | str] = SCRIPTS / "matmul.py"
+    files: ClassVar[Mapping[str, Path | str]] = list_helper_files("_arrays", "_errors")
+    n: int = parameter(512, ge=1, le=20_000, about="Rows and columns.")
+    dtype: Literal["float32", "float64", "float16", "int32", "uint8"] = parameter("float32", about="Type of elements.")
+
+
+class Convolving(Multiplying):
+    """What convolutions share. No padding: it is what every framework means the same by; no bias.
+
+    Batch x places x channels out elements, each a sum of K products: 2 K - 1 operations, where K is the size of the
+    filter times the channels in. NumPy has no convolution: its windows times the filters, as one product.
+    64 elements are held against exact sums. Does not show: padding, dilation, groups, gradients.
+    """
+
+    dtype: Literal["float32", "float64", "float16"] = parameter("float32", about="Type of elements.")
+    channels: int = parameter(16, ge=1, le=4_096, about="Channels in.")
+    output_channels: int = parameter(32, ge=1, le=4_096, about="Channels out.")
+    stride: int = parameter(1, ge=1, le=64, about="Steps of the filter.")
+
+
+class Conv1d(Convolving):
+    """How long does one convolution over signals take?"""
+
+    script: ClassVar[Path | str] = SCRIPTS / "conv1d.py"
+    files: ClassVar[Mapping[str, Path | str]] = list_helper_files("_arrays", "_errors", "_conv")
+    batch: int = parameter(8, ge=1, le=4_096, about="Signals at once.")
+    width: int = parameter(1_024, ge=1, le=1_000_000, about="Length of a signal.")
+    filter_width: int = parameter(5, ge=1, le=1_024, about="Length of a filter.")
+
+
+class Conv2d(Convolving):
+    """How long does one convolution over images take?"""
+
+    script: ClassVar[Path | str] = SCRIPTS / "conv2d.py"
+    files: ClassVar[Mapping[str, Path | str]] = list_helper_files("_arrays", "_errors", "_conv")
+    channels: int = parameter(8, ge=1, le=4_096, about="Channels in.")
+    batch: int = parameter(4, ge=1, le=4_096, about="Images at once.")
+    height: int = parameter(64, ge=1, le=10_000, about="Rows of an image.")
+    width: int = parameter(64, ge=1, le=10_000, about="Columns of an image.")
+    filter_height: int = parameter(3, ge=1, le=256, about="Rows of a filter.")
+    filter_width: int = parameter(3, ge=1, le=256, about="Columns of a filter.")
+
+
+class Ordering(OnDevice):
+    """What sorting and finding an order share: random numbers, and the one right order of them."""
+
+    n: int = parameter(100_000, ge=1, le=100_000_000, about="How many numbers.")
+    wrong: int = check(equals=0, about="Places that differ from the order that Python's own sort gives.")
+    answer_digest: str = check(about="Stands for the numbers in the order that was found.")
+
+
+class Sort(Ordering):
+    """How long does it take to sort random numbers?
+
+    A copy is sorted, not the input in place. Does not show: nearly sorted input, many equal numbers, texts.
+    """
+
+    script: ClassVar[Path | str] = SCRIPTS / "sort.py"
+    files: ClassVar[Mapping[str, Path | str]] = list_helper_files("_arrays", "_ordering")
+    dtype: Literal["float64", "float32", "int64", "int32"] = parameter("float64", about="Type of numbers.")
+
+
+class Argsort(Ordering):
+    """How long does it take to find the order of random numbers, without moving them?
+
+    Equal numbers may come in either order: the numbers in that order are checked, and that no place comes twice.
+    Does not show: stable sorting, nearly sorted input.
+    """
+
+    script: ClassVar[Path | str] = SCRIPTS / "argsort.py"
+    files: ClassVar[Mapping[str, Path | str]] = list_helper_files("_arrays", "_ordering")
+    dtype: Literal["int64", "int32", "float64", "float32"] = parameter("int64", about="Type of numbers.")
+
+
+class Ufunc(OnDevice):
+    """How long does a function of every element take: sin or exp of random numbers in [-8, 8)?
+
+    The error is the distance to the true value in units in the last place; below 1 ULP it is one of the true value's
+    two neighbours. Quick code gives up more: with AVX-512, NumPy 1.24's sin is up to 3.1 ULP off, exp before NumPy 2.0
+    1.5, float32 functions up to 2.2. `most_ulp` is what you accept. All values are held against the standard
+    library's; those farthest off, and others, against values worked out exactly.
+    Does not show: large arguments, overflow, tiny numbers, other functions.
+    """
+
+    script: ClassVar[Path | str] = SCRIPTS / "ufunc.py"
+    files: ClassVar[Mapping[str, Path | str]] = list_helper_files("_arrays", "_errors")
+    function: Literal["sin", "exp"] = parameter("sin", named=True, about="Which function.")
+    n: int = parameter(100_000, ge=1, le=100_000_000, about="How many numbers.")
+    dtype: Literal["float64", "float32"] = parameter("float64", about="Type of numbers.")
+    most_ulp: float = parameter(1.0, gt=0, le=1e6, unit="ULP", about="Largest error that is accepted.")
+    error_ulp: float = check(at_most="most_ulp", unit="ULP", about="Largest error.")
+
+
+FrameFramework = Literal["pandas", "polars"]
+
+
+class OnTables(Timed):
+    """What all of them have: the input's digest, the answer's digest, and a comparison with plain Python's answer."""
+
+    framework: FrameFramework = parameter("pandas", about="Who computes.")
+    input_digest: str = check(about="Stands for the input.")
+    wrong: int = check(equals=0, about="Rows, or values, that differ from the right answer.")
+    answer_digest: str = check(about="Stands for the answer, its rows in one order.")
+
+
+class GroupBy(OnTables):
+    """How long do sum, maximum and count by key take?
+
+    Keys are whole numbers; values are short fractions, whose sums are exact in any order: the right answer is one
+    answer. Does not show: several keys, texts as keys, nulls.
+    """
+
+    script: ClassVar[Path | str] = SCRIPTS / "groupby.py"
+    files: ClassVar[Mapping[str, Path | str]] = list_helper_files("_frames")
+    n: int = parameter(100_000, ge=1, le=100_000_000, about="Rows.")
+    groups: int = parameter(1_000, ge=1, le=100_000_000, about="Keys, about.")
+
+
+class Join(OnTables):
+    """How long does an inner join on a whole number take?
+
+    About half of the rows of the left table have a partner, exactly one. Does not show: several partners, other
+    kinds of join, texts as keys, nulls.
+    """
+
+    script: ClassVar[Path | str] = SCRIPTS / "join.py"
+    files: ClassVar[Mapping[str, Path | str]] = list_helper_files("_frames")
+    n: int = parameter(50_000, ge=1, le=100_000_000, about="Rows of the left table.")
+    partners: int = parameter(10_000, ge=1, le=100_000_000, about="Rows of the right table.")
+
+
+class ReadCsv(OnTables):
+    """How long does it take to read a CSV file of whole numbers, fractions and words?
+
+    The file is in memory already. Does not show: the disk, quotes, dates, nulls, fractions of 16 digits and more.
+    """
+
+    script: ClassVar[Path | str] = SCRIPTS / "read_csv.py"
+    files: ClassVar[Mapping[str, Path | str]] = list_helper_files("_frames", "_reading")
+    rows: int = parameter(20_000, ge=1, le=10_000_000, about="Rows.")
+
+
+class ReadParquet(OnTables):
+    """How long does it take to read a Parquet file of whole numbers, fractions and words?
+
+    The same bytes for every stack: one row group, plain pages. The file is in memory already. pandas reads with
+    pyarrow. Does not show: the disk, dictionaries, nulls, skipping by statistics, many row groups.
+    """
+
+    script: ClassVar[Path | str] = SCRIPTS / "read_parquet.py"
+    files: ClassVar[Mapping[str, Path | str]] = list_helper_files("_frames", "_reading", "_parquet")
+    rows: int = parameter(50_000, ge=1, le=10_000_000, about="Rows.")
+    compression: Literal["none", "gzip"] = parameter("none", about="How pages are compressed.")
+
+    @classmethod
+    def needs(cls, parameters: Mapping[str, Value]) -> tuple[str, ...]:
+        """The framework, and for pandas the library that reads Parquet for it."""
+        own = super().needs(parameters)
+        return (*own, "pyarrow") if parameters["framework"] == "pandas" else own
+
+
+class ImportTime(Shipped):
+    """How long does the import of a library take, in a fresh process?
+
+    Modules of the standard library that the script itself uses (such as json) are there already. The files come from
+    memory after the first run. Does not show: the interpreter's start, or a first import from a cold disk.
+    """
+
+    script: ClassVar[Path | str] = SCRIPTS / "import_time.py"
+    files: ClassVar[Mapping[str, Path | str]] = list_helper_files()
+    framework: Literal[
+        "numpy", "pandas", "polars", "torch", "tensorflow", "jax", "scipy", "scikit-learn", "pyarrow"
+    ] = parameter("numpy", about="The library that is imported.")
+    modules: int = result(unit="modules", about="Modules that came with it.")
+
+
+class Hello(Shipped):
+    """How long until a library has made and shown its first value, once it is imported?
+
+    Once in a fresh process, without warm-up: what a library puts off until it is used, it does here (jax and
+    tensorflow start their devices). Does not show: the import itself.
+    """
+
+    script: ClassVar[Path | str] = SCRIPTS / "hello.py"
+    files: ClassVar[Mapping[str, Path | str]] = list_helper_files()
+    framework: Literal["numpy", "pandas", "polars", "torch", "tensorflow", "jax"] = parameter(
+        "numpy", about="The library that says hello."
+    )
+    elapsed_ms: float = result(
+        unit="ms", better="lower", tolerance=0.05, ge=0, about="From the first call until the value was shown."
+    )
+    wrong: int = check(equals=0, about="1 if the value that was shown is not the right one.")
+
+
+class ScalarLoop(Timed):
+    """How long does a Python loop take that reads numbers one by one and adds 1 to each?
+
+    `framework` is who holds the numbers: `python` is a list, so that the interpreter alone is measured. Does not show:
+    anything of how quick a library is at what it is made for.
+    """
+
+    script: ClassVar[Path | str] = SCRIPTS / "scalar_loop.py"
+    files: ClassVar[Mapping[str, Path | str]] = list_helper_files()
+    framework: Literal["numpy", "python", "torch", "pandas", "polars"] = parameter(
+        "numpy", about="Who holds the numbers."
+    )
+    n: int = parameter(5_000, ge=1, le=10_000_000, about="How many numbers.")
+    input_digest: str = check(about="Stands for the input.")
+    wrong: int = check(equals=0, about="Numbers that came out wrong.")

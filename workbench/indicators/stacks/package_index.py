@@ -1,0 +1,425 @@
+"""Wheels of a package index or local folder that fit a target, from its JSON or HTML pages."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+from http.client import HTTPException
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
+
+from packaging.specifiers import SpecifierSet
+from packaging.tags import Tag
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
+
+from workbench.core.errors import InputError, RunFailedError
+from workbench.core.redaction import strip_user_info
+from workbench.indicators.stacks.target_platform import Target
+from workbench.indicators.stacks.uv_tool import Sources
+
+MAX_FILES = 200_000
+_SCHEMES = ("https", "http", "file")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """One wheel on an index.
+
+    `sha256`, `size_bytes` and `uploaded` (UTC) are null where the index does not tell; `url` may hold a password.
+    """
+
+    name: str
+    version: Version
+    build: tuple[int, str] | tuple[()]
+    tags: frozenset[Tag] = field(repr=False)
+    url: str = field(repr=False)
+    sha256: str | None = None
+    size_bytes: int | None = None
+    uploaded: datetime | None = None
+    yanked: bool = False
+    requires_python: str | None = None
+
+
+def parse_page(text: str, content_type: str, url: str) -> list[Wheel]:
+    """The wheels that a page lists; files that are no wheels are left out.
+
+    Parameters
+    ----------
+    text
+        The page.
+    content_type
+        As the server called it; a page that begins like JSON is read as JSON whatever it is called.
+    url
+        Where the page lies, against which its links are read.
+
+    Raises
+    ------
+    ValueError
+        It is no such page, or lists too many files.
+    """
+    if "json" in content_type or text.lstrip()[:1] == "{":
+        return _collect_wheels(_parse_json_entries(text), url)
+    return _collect_wheels(_parse_html_entries(text), url)
+
+
+def parse_wheel(file_name: str, url: str, **facts: Any) -> Wheel | None:
+    """A wheel by its file's name; null when it is none."""
+    try:
+        _, version, build, tags = parse_wheel_filename(file_name)
+    except (InvalidWheelFilename, InvalidVersion):
+        return None
+    return Wheel(file_name, version, build, tags, url, **facts)
+
+
+def _collect_wheels(entries: Iterable[dict[str, Any]], url: str) -> list[Wheel]:
+    wheels = []
+    for count, entry in enumerate(entries):
+        if count >= MAX_FILES:
+            raise ValueError(f"more than {MAX_FILES} files")
+        found = parse_wheel(**_read_wheel_facts(entry, url)) if entry["name"].endswith(".whl") else None
+        # What a page links to is written into locks and reports: nothing but what can be fetched.
+        if found is not None and urlsplit(found.url).scheme in _SCHEMES:
+            wheels.append(found)
+    return wheels
+
+
+def _read_wheel_facts(entry: dict[str, Any], url: str) -> dict[str, Any]:
+    link, _, fragment = urljoin(url, entry["url"]).partition("#")
+    digest = entry.get("sha256") or fragment.removeprefix("sha256=")
+    size = entry.get("size")
+    asks = entry.get("requires-python")
+    return {
+        "file_name": entry["name"],
+        "url": link,
+        "sha256": digest if isinstance(digest, str) and _SHA256.fullmatch(digest) else None,
+        "size_bytes": size if isinstance(size, int) and not isinstance(size, bool) and size >= 0 else None,
+        "uploaded": _parse_time(entry.get("upload-time")),
+        # A yanked file has a reason, which may be empty in HTML; in JSON it is true or a text.
+        "yanked": entry.get("yanked") not in (None, False),
+        "requires_python": asks if isinstance(asks, str) else None,
+    }
+
+
+def _parse_time(text: object) -> datetime | None:
+    if not isinstance(text, str):
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+        return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _parse_json_entries(text: str) -> Iterable[dict[str, Any]]:
+    try:
+        document = json.loads(text)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    listed = document.get("files") if isinstance(document, dict) else None
+    if not isinstance(listed, list):
+        raise ValueError("no list of files in it")
+    for entry in listed:
+        if not isinstance(entry, dict) or not isinstance(entry.get("url"), str):
+            continue
+        name, hashes = entry.get("filename"), entry.get("hashes")
+        if isinstance(name, str):
+            yield {**entry, "name": name, "sha256": hashes.get("sha256") if isinstance(hashes, dict) else None}
+
+
+class _Anchors(HTMLParser):
+    """Every link of a page with its attributes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[dict[str, Any]] = []
+        self.is_html = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Keep the links; any tag at all shows that this is HTML."""
+        self.is_html = True
+        given = dict(attrs)
+        if tag != "a" or not given.get("href"):
+            return
+        link = given["href"] or ""
+        facts: dict[str, Any] = {name[5:]: value or "" for name, value in given.items() if name.startswith("data-")}
+        if (size := facts.get("size", "")).isdigit():
+            facts["size"] = int(size)
+        self.found.append({**facts, "url": link, "name": unquote(urlsplit(link).path).rsplit("/", 1)[-1]})
+
+
+def _parse_html_entries(text: str) -> Iterable[dict[str, Any]]:
+    parser = _Anchors()
+    parser.feed(text)
+    parser.close()
+    if not parser.is_html:
+        raise ValueError("neither JSON nor HTML")
+    return parser.found
+
+
+MAX_BYTES = 64 << 20
+TIMEOUT_S = 60.0
+AT_ONCE = 4
+ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
+REACH = "set UV_DEFAULT_INDEX (or PIP_INDEX_URL) to an index that this machine reaches, or see to the network"
+
+
+class PackageIndex:
+    """What the configured sources have for one target; each page is asked for once.
+
+    Parameters
+    ----------
+    sources
+        Where to ask, in which order.
+    target
+        The Python and platform that wheels must fit.
+    """
+
+    def __init__(self, sources: Sources, target: Target) -> None:
+        self.sources = sources
+        self.target = target
+        self._pages: dict[str, tuple[Wheel, ...]] = {}
+        self._sizes: dict[str, int | None] = {}
+        self._lock = threading.Lock()
+
+    def list_wheels(self, name: str) -> tuple[Wheel, ...]:
+        """All wheels of a package for this target, whenever uploaded, yanked ones too.
+
+        As uv does, the first index that has the package is the only one that counts, and flat folders add to it.
+
+        Raises
+        ------
+        InputError
+            No index has such a package, or a page is none.
+        RunFailedError
+            An index cannot be reached, or refuses.
+        """
+        name = canonicalize_name(name)
+        with self._lock:
+            known = self._pages.get(name)
+        if known is None:
+            listed = self._fetch_wheels(name)
+            fitting = (one for one in listed if self.target.rank_tags(one.tags) is not None)
+            known = tuple(one for one in fitting if self.target.allows_python(one.requires_python))
+            with self._lock:
+                self._pages[name] = known
+        return known
+
+    def prefetch_pages(self, names: Iterable[str]) -> None:
+        """Fetch the pages of several packages in parallel; the first error is raised."""
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            list(pool.map(self.list_wheels, dict.fromkeys(names)))
+
+    def list_files(self, name: str, version: str | Version, before: datetime | None = None) -> list[Wheel]:
+        """The wheels of one version that fit and were uploaded before a time, the best first.
+
+        With a time, files whose upload time is unknown are left out, as uv leaves them out.
+        """
+        wanted = Version(str(version))
+        found = [one for one in self.list_wheels(name) if one.version == wanted and is_older(one, before)]
+        return sorted(found, key=lambda one: (self.target.rank_tags(one.tags), _reverse_build(one.build), one.name))
+
+    def list_versions(self, name: str, specifier: SpecifierSet, before: datetime | None = None) -> list[Version]:
+        """The versions with a wheel that fits and a number that the specifier allows, newest first.
+
+        Yanked versions are left out unless pinned by ==, pre-releases unless the specifier names one.
+        """
+        pinned = {Version(one.version) for one in specifier if one.operator == "==" and not one.version.endswith(".*")}
+        found = {
+            one.version
+            for one in self.list_wheels(name)
+            if is_older(one, before) and (not one.yanked or one.version in pinned)
+        }
+        allowed = specifier.filter(sorted(found, reverse=True), prereleases=bool(specifier.prereleases))
+        return list(allowed)
+
+    def has_untimed_wheels(self, name: str, *, wholly: bool = False) -> bool:
+        """Has the package wheels for this target whose upload time the index does not tell (`wholly`: only such)?"""
+        unknown = [one.uploaded is None for one in self.list_wheels(name)]
+        return bool(unknown) and all(unknown) if wholly else any(unknown)
+
+    def size_bytes(self, wheel: Wheel) -> int | None:
+        """How much installing this wheel downloads: as the index tells, else by asking the server; null if unknown."""
+        if wheel.size_bytes is not None:
+            return wheel.size_bytes
+        with self._lock:
+            if wheel.url in self._sizes:
+                return self._sizes[wheel.url]
+        size = _fetch_content_length(wheel.url)
+        with self._lock:
+            self._sizes[wheel.url] = size
+        return size
+
+    def _fetch_wheels(self, name: str) -> list[Wheel]:
+        found: list[Wheel] = []
+        known = False
+        for url in self.sources.indexes:
+            page = _fetch_page(f"{url.rstrip('/')}/{quote(name)}/")
+            if page is None:
+                continue
+            known = True
+            found += page
+            if self.sources.strategy == "first-index":
+                break
+        flat = [one for link in self.sources.find_links for one in _list_flat_links(link, name)]
+        if not known and not flat:
+            raise InputError(
+                f"no such package on the index: {name}", where=self.sources.shown, do="check the spelling of its name"
+            )
+        return found + flat
+
+
+def is_older(wheel: Wheel, before: datetime | None) -> bool:
+    """Was a wheel uploaded before a time? An unknown upload time is not; without a time any wheel is."""
+    return before is None or (wheel.uploaded is not None and wheel.uploaded < before)
+
+
+def _reverse_build(build: tuple[int, str] | tuple[()]) -> tuple[int, str]:
+    # The highest build number goes first; none is lower than any.
+    return (-build[0], build[1]) if build else (0, "")
+
+
+def _fetch_page(url: str) -> list[Wheel] | None:
+    """The wheels on one page; null when the index does not have the package."""
+    if urlsplit(url).scheme == "file":
+        return _read_local_page(url)
+    request, safe = _build_request(url, "GET")
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310 - http(s) alone, see _request
+            text, kind = _read_text(answer, safe), str(answer.headers.get("content-type", ""))
+            # Without a redirect the links are below the URL as it was given, with its user and password.
+            at = answer.geturl() if answer.geturl() != request.full_url else url
+    except urllib.error.HTTPError as error:
+        # It holds the connection.
+        error.close()
+        if error.code in (404, 410):
+            return None
+        raise _explain_refusal(safe, error.code) from None
+    except (OSError, HTTPException) as error:
+        # The exception's text may quote the URL: only its reason is shown.
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or type(error).__name__
+        raise RunFailedError("the package index cannot be reached", where=safe, found=str(reason), do=REACH) from None
+    return _parse_response(text, kind, at, safe)
+
+
+def _parse_response(text: str, kind: str, at: str, safe: str) -> list[Wheel]:
+    try:
+        return parse_page(text, kind, at)
+    except ValueError as error:
+        raise InputError("not a page of a package index", where=safe, found=str(error)[:200], do=REACH) from None
+
+
+def _explain_refusal(safe: str, code: int) -> RunFailedError:
+    if code in (401, 403, 407):
+        advice = "give user and password in the index's URL: UV_DEFAULT_INDEX=https://USER:PASSWORD@HOST/…"
+        return RunFailedError("the package index refuses", where=safe, found=f"HTTP {code}", do=advice)
+    return RunFailedError("the package index failed", where=safe, found=f"HTTP {code}", do="try again later")
+
+
+def _build_request(url: str, method: str) -> tuple[urllib.request.Request, str]:
+    """A request without user and password in its URL, and the URL that a message may show."""
+    parts = urlsplit(url)
+    safe = strip_user_info(url)
+    if parts.scheme not in ("http", "https"):
+        raise InputError("not an address of a package index", where=safe, allowed=["http://…", "https://…", "file://…"])
+    host = parts.netloc.rpartition("@")[2]
+    request = urllib.request.Request(urlunsplit(parts._replace(netloc=host)), method=method)  # noqa: S310
+    request.add_header("Accept", ACCEPT)
+    request.add_header("User-Agent", "accelerated-workbench")
+    if parts.username is not None:
+        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        # Unredirected: a redirect to another host must not take the password along.
+        request.add_unredirected_header("Authorization", "Basic " + base64.b64encode(pair.encode()).decode())
+    return request, safe
+
+
+def _read_text(file: IO[bytes], safe: str) -> str:
+    raw = file.read(MAX_BYTES + 1)
+    if len(raw) > MAX_BYTES:
+        raise InputError("the index's answer is too large", where=safe, allowed=f"up to {MAX_BYTES >> 20} MiB")
+    return raw.decode("utf-8", errors="replace")
+
+
+def _local_path(url: str) -> Path:
+    return Path(unquote(urlsplit(url).path))
+
+
+def _read_local_page(url: str) -> list[Wheel] | None:
+    folder = _local_path(url)
+    try:
+        page = folder / "index.html"
+        if page.is_file():
+            with page.open("rb") as file:
+                return [
+                    _add_size(one) for one in _parse_response(_read_text(file, str(page)), "text/html", url, str(page))
+                ]
+        return _list_folder_wheels(folder, folder.name) if folder.is_dir() else None
+    except OSError as error:
+        raise InputError("cannot read the local index", where=folder, found=error.strerror) from error
+
+
+def _list_flat_links(link: str, name: str) -> list[Wheel]:
+    if link.startswith("file:"):
+        return _list_folder_wheels(_local_path(link), name)
+    return [one for one in _fetch_page(link) or [] if _is_file_of(one.name, name)]
+
+
+def _list_folder_wheels(folder: Path, name: str) -> list[Wheel]:
+    if not folder.is_dir():
+        return []
+    found = (
+        parse_wheel(path.name, path.as_uri()) for path in sorted(folder.glob("*.whl")) if _is_file_of(path.name, name)
+    )
+    return [_add_size(one) for one in found if one is not None]
+
+
+def _is_file_of(file_name: str, name: str) -> bool:
+    try:
+        return parse_wheel_filename(file_name)[0] == canonicalize_name(name)
+    except InvalidWheelFilename:
+        return False
+
+
+def _add_size(wheel: Wheel) -> Wheel:
+    """A local wheel with its size, and its hash where the page does not tell one."""
+    path = _local_path(wheel.url)
+    if urlsplit(wheel.url).scheme != "file" or not path.is_file():
+        return wheel
+    digest = wheel.sha256 or hashlib.sha256(path.read_bytes()).hexdigest()
+    return replace(wheel, size_bytes=path.stat().st_size, sha256=digest)
+
+
+def _fetch_content_length(url: str) -> int | None:
+    """Content-Length as the server tells it; null when it does not, or cannot be asked."""
+    try:
+        request, _ = _build_request(url, "HEAD")
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310
+            told = str(answer.headers.get("content-length", ""))
+    except (OSError, HTTPException, InputError) as error:
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()
+        return None
+    return int(told) if told.isdigit() else None
+
+
+def format_time(time: datetime) -> str:
+    """A time as it is written in files: UTC, to the second.
+
+    Examples
+    --------
+    >>> format_time(datetime(2024, 6, 30, tzinfo=UTC))
+    '2024-06-30T00:00:00Z'
+    """
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

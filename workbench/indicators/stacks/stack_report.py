@@ -1,0 +1,318 @@
+"""Stacks as text and files: table, rejected points, requirement folders, pylock.toml."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from workbench.core import files, formats
+from workbench.core.errors import ConfigError, InputError
+from workbench.core.redaction import strip_user_info
+from workbench.indicators.stacks.environments import Environment
+from workbench.indicators.stacks.package_index import PackageIndex, Wheel, format_time
+from workbench.indicators.stacks.stack_plan import StackPlan
+from workbench.indicators.stacks.stack_sets import Package, Stack, StackSet, label_package, list_varying_packages
+from workbench.indicators.stacks.target_platform import (
+    build_target,
+    find_uv_platform,
+    this_platform,
+    this_python_version,
+)
+from workbench.indicators.stacks.uv_tool import Sources, load_sources
+
+
+def format_pylock(stack: Stack, sources: Sources | None = None) -> str:
+    """The text of a pylock.toml that installs exactly the files of a stack's lock.
+
+    Parameters
+    ----------
+    stack
+        What is to be installed.
+    sources
+        The index that has the files; the configured one without it.
+
+    Raises
+    ------
+    InputError
+        The index does not list a file with a hash of the lock (any more).
+    RunFailedError
+        The index cannot be reached.
+    """
+    index = open_index(stack, sources)
+    index.prefetch_pages(stack.versions)
+    minor = ".".join(stack.python.split(".")[:2])
+    parts = [
+        'lock-version = "1.0"\ncreated-by = "accelerated-workbench"\n' + f'requires-python = "=={minor}.*"\n',
+        *(_format_package(package, _select_files(package, index, stack)) for package in stack.packages),
+    ]
+    return "\n".join(parts)
+
+
+def open_index(stack: Stack, sources: Sources | None = None) -> PackageIndex:
+    """The index as seen by a stack's Python and platform."""
+    uv_platform = None if stack.platform == this_platform() else find_uv_platform(stack.platform)
+    return PackageIndex(sources or load_sources(), build_target(stack.python, uv_platform))
+
+
+def _select_files(package: Package, index: PackageIndex, stack: Stack) -> list[Wheel]:
+    found = [
+        one
+        for one in index.list_files(package.name, package.version)
+        if one.sha256 and f"sha256:{one.sha256}" in package.hashes
+    ]
+    if not found:
+        raise InputError(
+            "the index does not list a file of the lock",
+            where=stack.name,
+            found=f"{package.name} {package.version}",
+            do="set UV_DEFAULT_INDEX to the index that the stacks were made with",
+        )
+    return sorted(found, key=lambda one: one.name)
+
+
+def _format_package(package: Package, wheels: list[Wheel]) -> str:
+    lines = [
+        "[[packages]]",
+        f"name = {_quote_text(package.name)}",
+        f"version = {_quote_text(package.version)}",
+        "wheels = [",
+        *(f"    {_format_wheel(one)}," for one in wheels),
+        "]",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _format_wheel(one: Wheel) -> str:
+    facts = [f"name = {_quote_text(one.name)}", f"url = {_quote_text(strip_user_info(one.url))}"]
+    if one.uploaded is not None:
+        facts.append(f"upload-time = {format_time(one.uploaded)}")
+    if one.size_bytes is not None:
+        facts.append(f"size = {one.size_bytes}")
+    facts.append(f"hashes = {{ sha256 = {_quote_text(one.sha256 or '')} }}")
+    return "{ " + ", ".join(facts) + " }"
+
+
+def _quote_text(text: str) -> str:
+    # A JSON text is a TOML text, but for the escape of DEL, which TOML wants and JSON does not.
+    return re.sub("\x7f", r"\\u007f", json.dumps(text))
+
+
+MAX_REASONS = 10
+MAX_SHOWN_POINTS = 3
+MAX_OTHERS = 4
+MAX_CONTEXT = 200
+"""Characters of a context in a command line; a longer one is the user's file."""
+MAX_REASON = 240
+"""Characters of a reason in the table; the file has all of it."""
+
+
+def format_stacks(stacks: StackSet) -> str:
+    """The set as a table with what was rejected and merged, and how to ask for it again."""
+    lines = [_format_head(stacks), "", *_format_table(stacks)] if stacks.stacks else [_format_head(stacks)]
+    if stacks.rejected:
+        lines += ["", *_format_rejections(stacks)]
+    merged = [stack for stack in stacks.stacks if len(stack.origin) > 1]
+    if merged:
+        lines += ["", *(f"merged: {'; '.join(stack.origin)}: one lock, {stack.name}" for stack in merged)]
+    if stacks.notes:
+        lines += ["", *(f"note: {note}" for note in stacks.notes)]
+    return "\n".join([*lines, "", f"the same again, later: {format_repeat_command(stacks)}"])
+
+
+def _format_head(stacks: StackSet) -> str:
+    seed = "" if stacks.seed is None else f", seed {stacks.seed}"
+    return (
+        f"{_format_count(len(stacks.stacks), 'stack')} by {stacks.decision}{seed}, "
+        f"for Python {stacks.python} on {stacks.platform}, solved by uv {stacks.uv_version}"
+    )
+
+
+def _format_count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _format_table(stacks: StackSet) -> list[str]:
+    rows = [("stack", "packages", "download", "key", "point", "also differs in")]
+    differ = list_varying_packages(stacks.stacks)
+    for stack in stacks.stacks:
+        others = [label_package(stack, name) for name in differ if label_package(stack, name) not in stack.name]
+        more = [f"and {len(others) - MAX_OTHERS} more"] if len(others) > MAX_OTHERS else []
+        size = formats.format_bytes(stack.download_bytes) if stack.download_bytes is not None else "unknown"
+        # A grid's points are named like its stacks; of days and bounds the reader wants to know which.
+        point = stack.origin[0] if stack.origin and stacks.decision in ("dates", "bounds") else ""
+        also = ", ".join(others[:MAX_OTHERS] + more)
+        rows.append((stack.name, str(len(stack.packages)), size, stack.key[:12], point, also))
+    used = [place for place in range(len(rows[0])) if any(row[place] for row in rows[1:])]
+    return _align_columns([[row[place] for place in used] for row in rows])
+
+
+def _align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    right = {"packages", "download"}
+    return [
+        "  ".join(
+            cell.rjust(width) if name in right else cell.ljust(width)
+            for cell, width, name in zip(row, widths, rows[0], strict=True)
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _format_rejections(stacks: StackSet) -> list[str]:
+    """Rejected points, those with the same reason together."""
+    groups: dict[str, list[str]] = {}
+    for one in stacks.rejected:
+        groups.setdefault(_shorten_reason(one.reason), []).append(one.point)
+    lines = [f"rejected: {_format_count(len(stacks.rejected), 'point')}, reasons in full in the file"]
+    for reason, points in list(groups.items())[:MAX_REASONS]:
+        more = f"; and {len(points) - MAX_SHOWN_POINTS} more" if len(points) > MAX_SHOWN_POINTS else ""
+        lines += [f"  {'; '.join(points[:MAX_SHOWN_POINTS])}{more}", f"    {reason}"]
+    left = len(groups) - MAX_REASONS
+    return [*lines, f"  and {_format_count(left, 'more reason')}"] if left > 0 else lines
+
+
+def _shorten_reason(reason: str) -> str:
+    """The first clause of uv's explanation, without markers: what follows is concluded from it."""
+    clause = re.sub(r"\{[^{}]*\}", "", reason).split(", we can conclude")[0]
+    return clause if len(clause) <= MAX_REASON else clause[: MAX_REASON - 1] + "…"
+
+
+def format_repeat_command(stacks: StackSet) -> str:
+    """The command that gives the same stacks again, on any later day."""
+    words = ["workbench", "indicators", "stacks", *(part for text in stacks.free for part in ("--free", text))]
+    if stacks.requirements:
+        words += ["--requirements", "FILE"]
+    if stacks.decision != "grid":
+        words += ["--decision", stacks.decision]
+    names = {"first_day": "from", "last_day": "to", "max_download_bytes": "max-download"}
+    for name, value in stacks.options.items():
+        if value is not None and (name, value) not in (("step", "minor"), ("every", "quarter")):
+            words += [f"--{names.get(name, name)}", str(value)]
+    if stacks.seed is not None:
+        words += ["--seed", str(stacks.seed)]
+    if stacks.python != this_python_version():
+        words += ["--python-version", stacks.python]
+    if stacks.platform != this_platform() and (platform := find_uv_platform(stacks.platform)):
+        words += ["--platform", platform]
+    if stacks.decision != "dates":
+        words += ["--exclude-newer", (stacks.exclude_newer or "never").removesuffix("T00:00:00Z")]
+    if stacks.context is not None:
+        told = json.dumps(stacks.context, ensure_ascii=False)
+        words += ["--context", told if len(told) <= MAX_CONTEXT else "FILE"]
+    return shlex.join(words)
+
+
+def format_plan(plan: StackPlan) -> str:
+    """What would be solved: the candidates and the points, in their order."""
+    lines = [f"{name}: {', '.join(map(str, versions))}" for name, versions in plan.choices.items()]
+    points = plan.list_first_points()
+    seed = "" if plan.seed is None else f", seed {plan.seed}"
+    lines += ["", f"{len(points)} of {_format_count(plan.total, 'point')} by {plan.request.decision}{seed}:"]
+    lines += [f"  {point.label}" for point in points]
+    lines += [f"note: {note}" for note in plan.notes]
+    return "\n".join([*lines, "", "nothing was solved (--dry-run)"]).lstrip()
+
+
+def build_plan_document(plan: StackPlan) -> dict[str, Any]:
+    """The same as a JSON document."""
+    return {
+        "decision": plan.request.decision,
+        "seed": plan.seed,
+        "total": plan.total,
+        "choices": {name: list(map(str, versions)) for name, versions in plan.choices.items()},
+        "points": [point.label for point in plan.list_first_points()],
+        "notes": list(plan.notes),
+    }
+
+
+def format_download(stacks: Sequence[Stack]) -> str:
+    """What installing will download at most; less where uv's cache has it already, or stacks share a package."""
+    files_bytes = {(one.name, one.version): one.download_bytes for stack in stacks for one in stack.packages}
+    known = [size for size in files_bytes.values() if size is not None]
+    unknown = len(files_bytes) - len(known)
+    more = f", and {_format_count(unknown, 'package')} of unknown size" if unknown else ""
+    return f"installing {_format_count(len(stacks), 'stack')}: download up to {formats.format_bytes(sum(known))}{more}"
+
+
+def format_environments(environments: Sequence[Environment], stacks: Sequence[Stack]) -> str:
+    """Where the environments are, and what making them took."""
+    lines = []
+    for made, stack in zip(environments, stacks, strict=True):
+        took = f"made in {made.make_s:.2f} s, bytecode {made.compile_s:.2f} s" if made.made else "was there"
+        lines.append(f"{stack.name}: {took}: {made.folder}")
+    return "\n".join(lines)
+
+
+def build_environment_documents(environments: Sequence[Environment], stacks: Sequence[Stack]) -> list[dict[str, Any]]:
+    """The same as JSON documents."""
+    return [
+        {
+            "stack": stack.name,
+            "key": made.key,
+            "folder": str(made.folder),
+            "python": str(made.python),
+            "made": made.made,
+            "make_s": made.make_s,
+            "compile_s": made.compile_s,
+            "record_sha256": made.record_sha256,
+        }
+        for made, stack in zip(environments, stacks, strict=True)
+    ]
+
+
+def format_requirement_files(stacks: StackSet) -> str:
+    """All locks in one text, each below a comment with its name."""
+    return "\n".join(f"# {number}: {stack.name}\n{stack.lock}" for number, stack in enumerate(stacks.stacks))
+
+
+def write_stack_folders(stacks: StackSet, folder: str | Path) -> list[Path]:
+    """A numbered folder a stack with requirements.txt and pylock.toml, as the old tool left its stacks.
+
+    Raises
+    ------
+    ConfigError
+        The folder cannot be written.
+    """
+    written = []
+    for number, stack in enumerate(stacks.stacks):
+        place = Path(folder) / str(number)
+        try:
+            files.write_text(place / "requirements.txt", stack.lock)
+            files.write_text(place / "pylock.toml", format_pylock(stack))
+        except OSError as error:
+            raise ConfigError("cannot write the stacks", where=place, found=error.strerror) from error
+        written.append(place)
+    return written
+
+
+def write_stack_report(stacks: StackSet, places: Sequence[Path], path: str | Path) -> Path:
+    """Write the report that the old tool wrote: how many points were skipped, each stack with where it went.
+
+    `response` is the folder of --stack-output, else the stack's key.
+
+    Raises
+    ------
+    ConfigError
+        The file cannot be written.
+    """
+    document = {
+        "seed": stacks.seed,
+        "skipped": len(stacks.rejected),
+        "merged": stacks.merged,
+        "responses": [
+            {
+                "response": str(places[number]) if places else stack.key,
+                "product": {"name": stack.name, "key": stack.key, "packages": stack.versions},
+            }
+            for number, stack in enumerate(stacks.stacks)
+        ],
+        "rejected": [one.model_dump() for one in stacks.rejected],
+    }
+    try:
+        return files.write_text(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    except OSError as error:
+        raise ConfigError("cannot write the report", where=path, found=error.strerror) from error

@@ -1,0 +1,408 @@
+"""A validated request for stacks: requirements, free packages, and the points of their version space."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+from pydantic import Field, model_validator
+
+from workbench.core.data_files import parse_json, read_text_file
+from workbench.core.errors import ConfigError, InputError
+from workbench.core.redaction import has_user_info, is_secret_name, strip_user_info
+from workbench.core.schema import StrictModel, validate_model
+from workbench.indicators.stacks.stack_sets import Decision, Line
+
+Step = Literal["minor", "patch", "major"]
+Resolution = Literal["highest", "lowest", "lowest-direct"]
+Every = Literal["month", "quarter", "year"]
+_MONTHS: dict[Every, int] = {"month": 1, "quarter": 3, "year": 12}
+
+
+@dataclass(frozen=True)
+class Point:
+    """One question to the solver: versions that are pinned, a time before which files must be, a direction.
+
+    `before` is midnight UTC at which that day begins; null leaves the set's own limit in force.
+    """
+
+    pins: tuple[tuple[str, str], ...] = ()
+    before: date | None = None
+    resolution: Resolution = "highest"
+
+    @property
+    def label(self) -> str:
+        """The point in a table: numpy 2.2.6, pandas 2.2.3."""
+        parts = [f"{name} {version}" for name, version in self.pins]
+        if self.before is not None:
+            parts.append(f"before {self.before.isoformat()}")
+        if self.resolution != "highest" or not parts:
+            parts.append(self.resolution)
+        return ", ".join(parts)
+
+
+def parse_requirement(text: str, where: str) -> Requirement:
+    """One requirement by name and version, as in a requirements file.
+
+    Raises
+    ------
+    ConfigError
+        It is none, or it names a URL, a file or a folder: those have no versions to choose from and no index's hash.
+    """
+    try:
+        found = Requirement(text)
+    except InvalidRequirement as error:
+        reason = str(error).splitlines()[0]
+        found_text = f"{strip_user_info(text)[:80]!r}: {strip_user_info(reason)[:200]}"
+        raise ConfigError(
+            "not a requirement", where=where, found=found_text, allowed="like numpy or numpy>=1.24,<3"
+        ) from None
+    if found.url:
+        raise ConfigError(
+            "a requirement by URL cannot be used",
+            where=where,
+            found=found.name,
+            allowed="names and versions, as on an index",
+        )
+    return found
+
+
+def select_steps(versions: Iterable[Version], step: Step) -> list[Version]:
+    """The newest version of each minor (or major) line, newest first; `patch` keeps all.
+
+    Examples
+    --------
+    >>> [str(version) for version in select_steps(map(Version, ["2.1.0", "2.2.0", "2.2.6", "1.26.4"]), "minor")]
+    ['2.2.6', '2.1.0', '1.26.4']
+    """
+    depth = {"major": 1, "minor": 2, "patch": 0}[step]
+    newest: dict[object, Version] = {}
+    for version in sorted(versions, reverse=True):
+        padded = (*version.release, 0, 0)
+        newest.setdefault((version.epoch, *padded[:depth]) if depth else version, version)
+    return list(newest.values())
+
+
+def count_combinations(choices: Mapping[str, Sequence[Version]]) -> int:
+    """How many combinations there are."""
+    return math.prod(len(versions) for versions in choices.values())
+
+
+def iterate_grid(choices: Mapping[str, Sequence[Version]]) -> Iterator[Point]:
+    """Every combination, the newest first; the last package varies fastest.
+
+    Examples
+    --------
+    >>> [point.label for point in iterate_grid({"a": [Version("2"), Version("1")], "b": [Version("3")]})]
+    ['a 2, b 3', 'a 1, b 3']
+    """
+    for chosen in itertools.product(*choices.values()):
+        yield _build_pinned_point(choices, chosen)
+
+
+def draw_combinations(choices: Mapping[str, Sequence[Version]], seed: int) -> Iterator[Point]:
+    """Every combination in a random order that the seed alone decides; drawing more repeats what came before.
+
+    Examples
+    --------
+    >>> numbers = {"a": [Version(str(number)) for number in range(9)]}
+    >>> [next(draw_combinations(numbers, seed=7)).label for _ in range(2)]
+    ['a 5', 'a 5']
+    """
+    total = count_combinations(choices)
+    # Not for secrets: the same seed has to give the same points.
+    source = random.Random(seed)  # noqa: S311
+    seen: set[int] = set()
+    while len(seen) < total:
+        number = source.randrange(total)
+        if number not in seen:
+            seen.add(number)
+            yield _build_pinned_point(choices, _decode_combination(choices, number))
+
+
+def _decode_combination(choices: Mapping[str, Sequence[Version]], number: int) -> list[Version]:
+    chosen: list[Version] = []
+    for versions in reversed(choices.values()):  # type: ignore[call-overload]
+        number, place = divmod(number, len(versions))
+        chosen.insert(0, versions[place])
+    return chosen
+
+
+def _build_pinned_point(choices: Mapping[str, Sequence[Version]], chosen: Sequence[Version]) -> Point:
+    return Point(tuple((name, str(version)) for name, version in zip(choices, chosen, strict=True)))
+
+
+def list_date_points(first: date, last: date, every: Every) -> list[Point]:
+    """A point at each step from the first day up to the last, the oldest first.
+
+    A month without such a day gives its last one.
+
+    Raises
+    ------
+    ConfigError
+        The last day is before the first.
+
+    Examples
+    --------
+    >>> [str(point.before) for point in list_date_points(date(2023, 8, 31), date(2024, 6, 1), "quarter")]
+    ['2023-08-31', '2023-11-30', '2024-02-29', '2024-05-31']
+    """
+    if last < first:
+        raise ConfigError("the last day is before the first", where="--to", found=last, allowed=f"{first} or later")
+    found: list[Point] = []
+    for count in itertools.count():
+        day = _add_months(first, count * _MONTHS[every])
+        if day is None or day > last:
+            return found
+        found.append(Point(before=day))
+    raise AssertionError("an endless count ended")
+
+
+def _add_months(day: date, months: int) -> date | None:
+    import calendar
+
+    year, month = divmod(day.year * 12 + day.month - 1 + months, 12)
+    if year > date.max.year:
+        return None
+    return date(year, month + 1, min(day.day, calendar.monthrange(year, month + 1)[1]))
+
+
+def list_bound_points() -> list[Point]:
+    """The ends of what the requirements allow: lowest, lowest of the direct ones only, highest."""
+    return [Point(resolution="lowest"), Point(resolution="lowest-direct"), Point()]
+
+
+def index_by_name(requirements: Iterable[Requirement]) -> dict[str, Requirement]:
+    """Requirements by their packages' canonical names.
+
+    Raises
+    ------
+    ConfigError
+        A package is there twice.
+    """
+    found: dict[str, Requirement] = {}
+    for one in requirements:
+        name = canonicalize_name(one.name)
+        if name in found:
+            raise ConfigError("a package is free twice", where="--free", found=name, do="put both limits into one")
+        found[name] = one
+    return found
+
+
+MAX_LINES = 1000
+MAX_FILE_BYTES = 1 << 20
+MAX_POINTS = 200
+COUNT = 3
+"""How many stacks are drawn at random, and how many newest steps are taken, unless told otherwise."""
+
+
+class StackRequest(StrictModel):
+    """A request for stacks, checked as a whole before the index is reached or anything is solved.
+
+    Without a `count`, the decision `random` makes 3 stacks. `before` null stands for the start of today, `no_limit`
+    for no time limit.
+    """
+
+    requirements: tuple[Line, ...] = Field((), description="Requirements that hold for every stack.")
+    free: tuple[Line, ...] = Field((), description="A package whose version varies, like 'numpy>=1.24'. Repeatable.")
+    decision: Decision = Field("grid", description="grid, random, latest, dates or bounds.")
+    step: Step = Field("minor", description="minor: the newest patch of each minor version; major; patch: all of them.")
+    count: int | None = Field(None, ge=1, le=10_000, description="Number of different stacks to make.")
+    seed: int | None = Field(None, ge=0, lt=2**63, description="Seed of the random numbers.")
+    latest: int | None = Field(None, ge=1, le=1000, description="Newest steps of each free package.")
+    first_day: date | None = Field(None, description="First day of --decision dates.")
+    last_day: date | None = Field(None, description="Last day of --decision dates.")
+    every: Every = Field("quarter", description="month, quarter or year (dates).")
+    most: int = Field(MAX_POINTS, ge=1, le=10_000, description="Limit of points to solve.")
+    before: datetime | None = Field(None, description="Only files uploaded before this time (UTC); never: no limit.")
+    no_limit: bool = False
+    python: str | None = Field(None, description="Solve for this Python.")
+    platform: str | None = Field(None, description="Solve for this platform, such as x86_64-manylinux_2_28.")
+    max_download_bytes: int = Field(
+        2_000_000_000, ge=0, description="Reject stacks with a larger download, such as 500MB."
+    )
+    context: dict[str, Any] | None = Field(None, description="An Amun specification without its python part.")
+
+    @model_validator(mode="after")
+    def _check_consistent(self) -> Self:
+        if not self.free and not self.requirements:
+            raise ValueError("nothing to solve: give --free PACKAGE, or --requirements FILE")
+        if max(len(self.free), len(self.requirements)) > MAX_LINES:
+            raise ValueError(f"more than {MAX_LINES} requirements")
+        if self.decision == "dates" and self.first_day is None:
+            raise ValueError("a sweep over dates needs --from YYYY-MM-DD")
+        if self.decision != "dates" and (self.first_day or self.last_day):
+            raise ValueError("--from and --to are for --decision dates")
+        if self.no_limit and self.before is not None:
+            raise ValueError("both a time limit and none: choose one")
+        if self.decision == "dates" and (self.before or self.no_limit):
+            raise ValueError("with --decision dates each day is a limit: leave out --exclude-newer")
+        unused = sorted({"step", "latest", "seed"} & self.model_fields_set)
+        if self.decision in ("dates", "bounds") and unused:
+            raise ValueError(f"--decision {self.decision} does not use --{', --'.join(unused)}: leave it out")
+        return self
+
+
+def build_stack_request(**settings: Any) -> StackRequest:
+    """Build a request; all problems are in one error.
+
+    Raises
+    ------
+    ConfigError
+        Settings that are unknown, out of bounds, or contradict each other.
+    """
+    return validate_model(StackRequest, settings, noun="valid request for stacks", error_type=ConfigError)
+
+
+def read_requirements(path: str | Path) -> tuple[str, ...]:
+    """The requirements of a file, a line each: names and versions, comments left out.
+
+    Raises
+    ------
+    InputError
+        The file cannot be read, is too large, or has a line that is no requirement (an option, a URL, a path).
+    """
+    text = read_text_file(path, noun="requirements file", max_bytes=MAX_FILE_BYTES)
+    lines = []
+    for number, line in enumerate(text.replace("\\\n", " ").splitlines(), start=1):
+        wanted = line.split(" #")[0].strip()
+        if not wanted or wanted.startswith("#"):
+            continue
+        if wanted.startswith("-"):
+            raise InputError(
+                "an option inside the requirements",
+                where=f"{path}, line {number}",
+                found=wanted.split()[0][:40],
+                allowed="names and versions, such as numpy>=1.24",
+                do="set the index by UV_DEFAULT_INDEX, and leave options and hashes out",
+            )
+        lines.append(wanted.split(" --hash")[0].strip())
+    return tuple(lines)
+
+
+def parse_moment(text: str, where: str) -> datetime:
+    """A day (its begin, UTC) or a time with zone.
+
+    Raises
+    ------
+    ConfigError
+        It is neither.
+
+    Examples
+    --------
+    >>> parse_moment("2024-06-30", "--exclude-newer").isoformat()
+    '2024-06-30T00:00:00+00:00'
+    """
+    try:
+        found = datetime.fromisoformat(text)
+        # A zone can carry the first and last days out of the years that there are.
+        return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+    except (ValueError, OverflowError) as error:
+        allowed = "2024-06-30 (its begin, UTC) or 2024-06-30T12:00:00Z"
+        raise ConfigError("not a day or time", where=where, found=text[:40], allowed=allowed) from error
+
+
+def parse_day(text: str, where: str) -> date:
+    """A day.
+
+    Raises
+    ------
+    ConfigError
+        It is none.
+    """
+    try:
+        return date.fromisoformat(text)
+    except ValueError as error:
+        raise ConfigError("not a day", where=where, found=text[:40], allowed="like 2024-06-30") from error
+
+
+def compute_start_of_today() -> datetime:
+    """Midnight UTC before now: the limit that a question of today gets, the same all day long."""
+    return datetime.combine(datetime.now(UTC).date(), time(), UTC)
+
+
+def read_context(text: str) -> dict[str, Any]:
+    """An Amun specification without its `python` part, as JSON or the name of a file with it.
+
+    Raises
+    ------
+    ConfigError
+        It is no JSON object, has a `python` part, or holds a secret.
+    """
+    where = "--context"
+    if not text.lstrip().startswith("{"):
+        text = read_text_file(text, noun="context", max_bytes=MAX_FILE_BYTES, error_type=ConfigError)
+    found = parse_json(text, noun="context", where=where, error_type=ConfigError)
+    if not isinstance(found, dict):
+        raise ConfigError("the context is not a JSON object", where=where, found=type(found).__name__)
+    if "python" in found:
+        raise ConfigError("the stacks are the python part", where=f"{where}, key python", do="leave this key out")
+    refuse_secrets(found, where, "the context")
+    return found
+
+
+def refuse_secrets(found: Mapping[str, Any], where: str, what: str) -> None:
+    """Refuse variables that are named like secrets, and texts with a user or password in a URL; none is repeated.
+
+    Raises
+    ------
+    ConfigError
+        There is one; `what` it is in stands in the error.
+    """
+    variables = found.get("environment")
+    names = (
+        [str(one.get("name")) for one in variables if isinstance(one, Mapping)] if isinstance(variables, list) else []
+    )
+    named = [name for name in names if is_secret_name(name)]
+    if named or has_user_info(found):
+        raise ConfigError(
+            f"a secret cannot be part of {what}",
+            where=where,
+            found=[name[:80] for name in named] or "a URL with user or password",
+            do="give the script the name of an environment variable instead",
+        )
+
+
+def parse_size(text: str, where: str = "--max-download") -> int:
+    """A size such as 2GB, 500MB or 1GiB in bytes.
+
+    Raises
+    ------
+    ConfigError
+        It is none.
+
+    Examples
+    --------
+    >>> parse_size("2GB"), parse_size("1.5 GiB"), parse_size("700")
+    (2000000000, 1610612736, 700)
+    """
+    import re
+
+    units = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+    found = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,6})?)\s*([A-Za-z]*)\s*", text)
+    if found is None or found[2].upper() not in units:
+        raise ConfigError("not a size", where=where, found=text[:40], allowed="like 2GB, 500MB or 1GiB")
+    return int(float(found[1]) * units[found[2].upper()])
+
+
+def format_size(count_bytes: int) -> str:
+    """Bytes in the units in which limits are given.
+
+    Examples
+    --------
+    >>> format_size(2_000_000_000), format_size(3_344_000_000), format_size(10)
+    ('2 GB', '3.34 GB', '10 bytes')
+    """
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
+        if count_bytes >= factor:
+            return f"{count_bytes / factor:.3g} {unit}"
+    return f"{count_bytes} bytes"

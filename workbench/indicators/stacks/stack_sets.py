@@ -1,0 +1,268 @@
+"""Locked stacks and sets of them: read, write, validate, and name by what differs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from workbench.core import files
+from workbench.core.data_files import read_json_file
+from workbench.core.errors import InputError
+from workbench.core.schema import StrictModel, check_format_version, validate_model
+
+FORMAT_VERSION: Final = 1
+FILE_NAME = "stacks.json"
+MAX_BYTES = 64 << 20
+MAX_REASON = 4000
+"""Characters kept of uv's explanation of an unsatisfiable point."""
+
+PackageName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", max_length=200)]
+VersionText = Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z][0-9A-Za-z.!+_-]*$", max_length=100)]
+Hash = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
+Key = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Line = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=1000)]
+Moment = Annotated[str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$")]
+PythonVersion = Annotated[str, StringConstraints(pattern=r"^3\.\d{1,2}(\.\d{1,2})?$")]
+Decision = Literal["grid", "random", "latest", "dates", "bounds"]
+
+
+class Package(StrictModel):
+    """One package of a lock.
+
+    `hashes` are those of the wheels that fit the stack's Python and platform, sorted. `newest_upload` is when the
+    last of those wheels was uploaded, `yanked` whether one was yanked, `download_bytes` the size of the
+    wheel that gets installed; each null if the index does not say.
+    """
+
+    name: PackageName
+    version: VersionText
+    hashes: Annotated[tuple[Hash, ...], Field(min_length=1)]
+    newest_upload: Moment | None = None
+    yanked: bool | None = None
+    download_bytes: Annotated[int, Field(ge=0)] | None = None
+
+
+def format_lock(packages: Iterable[Package]) -> str:
+    """The requirements file of packages with hashes: sorted, no index, no path, no time.
+
+    Examples
+    --------
+    >>> print(format_lock([Package(name="numpy", version="2.2.6", hashes=("sha256:" + 64 * "a",))])[:30])
+    numpy==2.2.6 \\
+        --hash=sha2
+    """
+    lines = []
+    for package in sorted(packages, key=lambda one: one.name):
+        parts = [f"{package.name}=={package.version}", *(f"    --hash={digest}" for digest in sorted(package.hashes))]
+        lines.append(" \\\n".join(parts) + "\n")
+    return "".join(lines)
+
+
+def compute_stack_key(lock: str, python: str, platform: str) -> str:
+    """Identifier of a stack: sha256 of its lock, Python version and platform."""
+    return hashlib.sha256(f"{lock}\0{python}\0{platform}".encode()).hexdigest()
+
+
+class Stack(StrictModel):
+    """A solved set of packages that can be installed with every hash checked.
+
+    `name` tells it from the other stacks of its set; `key` identifies it everywhere; `origin` has the points of the
+    space that gave this lock (several when they were merged).
+    """
+
+    name: Line
+    key: Key
+    python: PythonVersion
+    platform: Line
+    packages: Annotated[tuple[Package, ...], Field(min_length=1)]
+    lock: str
+    download_bytes: Annotated[int, Field(ge=0)] | None = None
+    origin: tuple[Line, ...] = ()
+
+    @property
+    def lock_sha256(self) -> str:
+        """Hex digest of the lock alone."""
+        return hashlib.sha256(self.lock.encode()).hexdigest()
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Package name to version, sorted by name."""
+        return {package.name: package.version for package in self.packages}
+
+    @model_validator(mode="after")
+    def _check_consistent(self) -> Self:
+        names = [package.name for package in self.packages]
+        if names != sorted(set(names)):
+            raise ValueError("packages are not sorted by name, or one is there twice")
+        if self.lock != format_lock(self.packages):
+            raise ValueError("the lock is not the one of its packages")
+        if self.key != compute_stack_key(self.lock, self.python, self.platform):
+            raise ValueError("the key does not fit the lock, Python and platform: the file was edited")
+        return self
+
+
+def build_stack(
+    packages: Iterable[Package], *, python: str, platform: str, name: str = "", origin: tuple[str, ...] = ()
+) -> Stack:
+    """A stack from its packages: lock, key and download size follow from them (size null when one is unknown)."""
+    ordered = tuple(sorted(packages, key=lambda one: one.name))
+    lock = format_lock(ordered)
+    key = compute_stack_key(lock, python, platform)
+    sizes = [package.download_bytes for package in ordered]
+    known = [size for size in sizes if size is not None]
+    return Stack(
+        name=name or key[:12],
+        key=key,
+        python=python,
+        platform=platform,
+        packages=ordered,
+        lock=lock,
+        download_bytes=sum(known) if len(known) == len(sizes) else None,
+        origin=origin,
+    )
+
+
+class RejectedPoint(StrictModel):
+    """A point without a solution, with uv's explanation (without hosts and paths)."""
+
+    point: Line
+    reason: Annotated[str, StringConstraints(min_length=1, max_length=MAX_REASON)]
+
+
+class StackSet(StrictModel):
+    """The stacks of one request, with all settings needed to repeat it.
+
+    `requirements` and `free` are as they were asked for, `seed` is null where nothing was drawn, `exclude_newer` is
+    the time before which a file must have been uploaded (null: no limit, or each day its own), `merged` counts the
+    points that gave a lock which an earlier point had given, `notes` say what a reader should know, `context` is
+    handed on unread. `options` are the other settings that decide which points there are (step, count, days, …).
+    """
+
+    format_version: Literal[1] = FORMAT_VERSION
+    requirements: tuple[Line, ...]
+    free: tuple[Line, ...]
+    decision: Decision
+    seed: int | None = None
+    exclude_newer: Moment | None = None
+    python: PythonVersion
+    platform: Line
+    uv_version: Line
+    stacks: tuple[Stack, ...]
+    rejected: tuple[RejectedPoint, ...] = ()
+    merged: Annotated[int, Field(ge=0)] = 0
+    notes: tuple[Line, ...] = ()
+    options: dict[str, int | str | None] = Field(default={})
+    context: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _check_distinct(self) -> Self:
+        for what, values in (("name", [s.name for s in self.stacks]), ("key", [s.key for s in self.stacks])):
+            twice = sorted({value for value in values if values.count(value) > 1})
+            if twice:
+                raise ValueError(f"two stacks have the {what} {twice[0]}")
+        return self
+
+    def get_stack(self, name_or_key: str) -> Stack:
+        """Find a stack by name, or by the start of its key (8 digits or more).
+
+        Raises
+        ------
+        InputError
+            No stack matches, or several do.
+        """
+        found = [stack for stack in self.stacks if stack.name == name_or_key]
+        if not found and len(name_or_key) >= 8:
+            found = [stack for stack in self.stacks if stack.key.startswith(name_or_key)]
+        if len(found) != 1:
+            what = "no such stack" if not found else "several stacks match"
+            raise InputError(what, found=name_or_key[:200], allowed=[stack.name for stack in self.stacks])
+        return found[0]
+
+    def write(self, path: str | Path) -> Path:
+        """Write the set as one JSON file, atomically; the same set gives the same bytes."""
+        return files.write_text(path, format_stack_set(self))
+
+
+def format_stack_set(stacks: StackSet) -> str:
+    """The set as a JSON document."""
+    return json.dumps(stacks.model_dump(mode="json"), indent=1, ensure_ascii=False) + "\n"
+
+
+def read_stack_set(path: str | Path) -> StackSet:
+    """Read stacks from a file, or from `stacks.json` in a folder, and check that each key fits its lock.
+
+    Raises
+    ------
+    InputError
+        It is missing, too large, invalid, of a newer workbench, or was edited.
+    """
+    path = Path(path)
+    if path.is_dir():
+        path = path / FILE_NAME
+    noun = "stacks file"
+    document = read_json_file(path, noun=noun, max_bytes=MAX_BYTES, do="workbench indicators stacks --free numpy")
+    check_format_version(document, FORMAT_VERSION, noun=noun, where=path, is_required=True)
+    return validate_model(StackSet, document, noun=noun, where=path)
+
+
+MAX_EXTRA = 3
+KEY_DIGITS = 6
+
+
+def list_varying_packages(stacks: Sequence[Stack]) -> list[str]:
+    """The packages that not all stacks have in the same version, sorted."""
+    names = sorted({name for stack in stacks for name in stack.versions})
+    return [name for name in names if len({stack.versions.get(name) for stack in stacks}) > 1]
+
+
+def name_stacks(stacks: Sequence[Stack], first: Sequence[str]) -> list[Stack]:
+    """The same stacks with names such as "numpy 2.2.6, pandas 2.2.3".
+
+    Parameters
+    ----------
+    stacks
+        Stacks of one set, with different keys.
+    first
+        Packages that the user asked about: a name has those of them that vary, and others only if it must.
+
+    Returns
+    -------
+    list
+        In the same order; where packages do not tell stacks apart, their names end in digits of the key.
+    """
+    told = [name for name in _select_name_packages(stacks, first) if name]
+    names = [", ".join(label_package(stack, name) for name in told) for stack in stacks]
+    return [
+        stack.model_copy(update={"name": name if names.count(name) == 1 else f"{name} ({stack.key[:KEY_DIGITS]})"})
+        for stack, name in zip(stacks, names, strict=True)
+    ]
+
+
+def label_package(stack: Stack, name: str) -> str:
+    """A package with its version, or that the stack has none of it."""
+    version = stack.versions.get(name)
+    return f"no {name}" if version is None else f"{name} {version}"
+
+
+def _select_name_packages(stacks: Sequence[Stack], first: Sequence[str]) -> list[str]:
+    """The packages that a name has."""
+    differ = list_varying_packages(stacks)
+    chosen = [name for name in first if name in differ]
+    others = [name for name in differ if name not in chosen]
+    while len(chosen) < len(first) + MAX_EXTRA and _count_distinct_names(stacks, chosen) < len(stacks) and others:
+        # The one that tells most apart; of equals the first by name.
+        best = max(others, key=lambda name: (_count_distinct_names(stacks, [*chosen, name]), -others.index(name)))
+        chosen.append(best)
+        others.remove(best)
+    # Of a single stack, or of equal versions, nothing varies: what was asked about names it.
+    present = [name for name in first if any(name in stack.versions for stack in stacks)]
+    return chosen or present[:2] or [stacks[0].packages[0].name] if stacks else []
+
+
+def _count_distinct_names(stacks: Sequence[Stack], names: Sequence[str]) -> int:
+    return len({tuple(stack.versions.get(name) for name in names) for stack in stacks})

@@ -1,0 +1,322 @@
+"""Solve the points of a plan with uv into locks, merge duplicates, and name the stacks."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from workbench.core.errors import RunFailedError
+from workbench.indicators.stacks import stack_request, stack_sets, uv_tool
+from workbench.indicators.stacks.package_index import PackageIndex, Wheel, format_time
+from workbench.indicators.stacks.stack_plan import UNLIMITED, StackPlan, build_stack_plan, find_last_day
+from workbench.indicators.stacks.stack_request import Point, StackRequest, format_size
+from workbench.indicators.stacks.stack_sets import MAX_REASON, Package, RejectedPoint, Stack, StackSet, build_stack
+from workbench.indicators.stacks.uv_tool import Sources
+
+AT_ONCE = 2
+_PIN = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[^\s;\\]+)(?P<rest>[^\n]*)")
+_HASH = re.compile(r"--hash=(sha256:[0-9a-f]{64})")
+_UNSATISFIABLE = "No solution found"
+# Older versions of uv quote no names.
+_UNTIMED = re.compile(r"(?:`|\bwarning: )([^`\s]+)`? is missing an upload date")
+
+
+@dataclass(frozen=True)
+class SolvedPoint:
+    """A point and its packages; `untimed` names files that uv passed over because their upload time is unknown."""
+
+    point: Point
+    packages: tuple[Package, ...]
+    untimed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class UnsolvedPoint:
+    """A point without a solution."""
+
+    point: Point
+    rejected: RejectedPoint
+    untimed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Solver:
+    """Solves points: the requirements that hold at all of them, the index, and what limits the files.
+
+    `before` is the time before which files must have been uploaded; null for no limit.
+    """
+
+    requirements: tuple[str, ...]
+    index: PackageIndex
+    before: datetime | None = None
+    offline: bool = False
+
+    def solve_point(self, point: Point) -> SolvedPoint | UnsolvedPoint:
+        """What uv makes of a point.
+
+        Raises
+        ------
+        RunFailedError
+            uv failed otherwise than by finding no solution: then nothing is known about the point.
+        """
+        before = self._select_upload_limit(point)
+        said = self._run_solver(point, before)
+        untimed = tuple(sorted(set(_UNTIMED.findall(said.err))))
+        if said.code == 0:
+            return SolvedPoint(point, self._build_packages(said.out, before), untimed)
+        if _UNSATISFIABLE not in said.err or _is_unreachable(said.err):
+            raise RunFailedError(
+                "uv could not solve a stack",
+                where=point.label,
+                found=_format_reason(said),
+                do="see whether the package index can be reached: workbench indicators stacks --dry-run",
+            )
+        return UnsolvedPoint(point, RejectedPoint(point=point.label, reason=_format_reason(said)), untimed)
+
+    def _select_upload_limit(self, point: Point) -> datetime | None:
+        if point.before is None:
+            return self.before
+        return datetime(point.before.year, point.before.month, point.before.day, tzinfo=UTC)
+
+    def _run_solver(self, point: Point, before: datetime | None) -> uv_tool.UvOutput:
+        with tempfile.TemporaryDirectory(prefix="workbench-stack-") as name:
+            folder = Path(name)
+            (folder / "requirements.in").write_text("\n".join(self.requirements) + "\n", encoding="utf-8")
+            pins = "".join(f"{package}=={version}\n" for package, version in point.pins)
+            (folder / "pins.txt").write_text(pins, encoding="utf-8")
+            options = ["--generate-hashes", "--no-header", "--no-annotate", "--only-binary", ":all:"]
+            options += [*self.index.target.list_uv_options(), "--resolution", point.resolution]
+            if before is not None:
+                options += ["--exclude-newer", format_time(before)]
+            return uv_tool.run_uv(
+                ["pip", "compile", *options, "-c", "pins.txt", "requirements.in"],
+                sources=self.index.sources,
+                cwd=folder,
+                offline=self.offline,
+            )
+
+    def _build_packages(self, lock: str, before: datetime | None) -> tuple[Package, ...]:
+        found = list(_parse_lock(lock))
+        self.index.prefetch_pages(name for name, _, _ in found)
+        return tuple(self._build_package(name, version, hashes, before) for name, version, hashes in found)
+
+    def _build_package(self, name: str, version: str, hashes: Sequence[str], before: datetime | None) -> Package:
+        """Only the hashes of files that fit, of before the limit: uv lists all files, later ones too.
+
+        So a file added to an old version later changes no lock.
+        """
+        fitting = self.index.list_files(name, Version(version), before)
+        known = sorted({f"sha256:{one.sha256}" for one in fitting if one.sha256})
+        # An index without hashes: uv has computed them from the files.
+        kept = [digest for digest in known if digest in hashes] or sorted(hashes)
+        if not kept:
+            raise RunFailedError(
+                "no hash of a package is known", where=f"{name} {version}", do="use an index that tells sha256 hashes"
+            )
+        best = next(iter(fitting), None)
+        return Package(
+            name=name,
+            version=version,
+            hashes=tuple(kept),
+            newest_upload=_find_newest_upload(fitting),
+            yanked=any(one.yanked for one in fitting) if fitting else None,
+            download_bytes=None if best is None else self.index.size_bytes(best),
+        )
+
+
+def _find_newest_upload(wheels: Sequence[Wheel]) -> str | None:
+    times = [one.uploaded for one in wheels]
+    known = [time for time in times if time is not None]
+    return format_time(max(known)) if known and len(known) == len(times) else None
+
+
+def _parse_lock(text: str) -> Iterator[tuple[str, str, list[str]]]:
+    """Name, version and hashes of each package that `uv pip compile` prints."""
+    for line in text.replace("\\\n", " ").splitlines():
+        if found := _PIN.match(line.strip()):
+            yield canonicalize_name(found["name"]), found["version"], _HASH.findall(found["rest"])
+
+
+def _is_unreachable(text: str) -> bool:
+    # uv calls a package that it could not ask for unsatisfiable, too.
+    return "network was disabled" in text or "network connectivity is disabled" in text
+
+
+def _format_reason(said: uv_tool.UvOutput) -> str:
+    """Why there is no solution, without the words that every such message begins with."""
+    text = said.explanation
+    for words in ("No solution found when resolving dependencies", ":", "."):
+        text = text.removeprefix(words).strip()
+    return (text or f"uv ended with code {said.code} and said nothing")[:MAX_REASON]
+
+
+def solve_points(
+    solver: Solver, points: Sequence[Point], progress: Callable[[int, int], None] | None = None
+) -> list[SolvedPoint | UnsolvedPoint]:
+    """Solve several points, two at a time, and give the answers in their order.
+
+    The first failure of uv ends it, since an incomplete result is of no use.
+    """
+    answers: list[SolvedPoint | UnsolvedPoint] = []
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        waiting = [pool.submit(solver.solve_point, point) for point in points]
+        try:
+            for done in waiting:
+                answers.append(done.result())
+                if progress is not None:
+                    progress(len(answers), len(points))
+        finally:
+            for one in waiting:
+                one.cancel()
+    return answers
+
+
+Progress = Callable[[int, int], None]
+
+
+def solve_request(request: StackRequest, sources: Sources | None = None, progress: Progress | None = None) -> StackSet:
+    """The stacks that a request asks for, each a lock with hashes.
+
+    Parameters
+    ----------
+    request
+        What is asked for.
+    sources
+        The index; the configured one without it.
+    progress
+        Called with (points solved, of how many).
+
+    Returns
+    -------
+    StackSet
+        Points without a solution are kept with the reason; points that give the same lock are one stack. The same
+        request with the same seed and limit gives the same bytes.
+
+    Raises
+    ------
+    WorkbenchError
+        As `plan` does; RunFailedError also when uv fails otherwise than by finding no solution.
+    """
+    return solve_stack_plan(build_stack_plan(request, sources), progress)
+
+
+def solve_stack_plan(plan: StackPlan, progress: Progress | None = None) -> StackSet:
+    """The stacks of a plan; see `make`."""
+    solver = Solver(plan.requirements, plan.index, plan.before)
+    answers = _solve_until_enough(plan, solver, progress)
+    untimed = sorted({name for answer in answers for name in answer.untimed})
+    if untimed and plan.before is not None and plan.request.before is None:
+        # Only a solution shows which packages take part: one of them has files that the limit drops.
+        return solve_stack_plan(replace(plan, before=None, notes=(UNLIMITED.format(untimed[0]),)), progress)
+    notes = plan.notes
+    if untimed:
+        were = "file without upload time was" if len(untimed) == 1 else "files without upload time were"
+        shown = ", ".join(untimed[:3]) + (", …" if len(untimed) > 3 else "")
+        notes += (f"{len(untimed)} {were} passed over: {shown}",)
+    return _build_stack_set(plan, answers, notes)
+
+
+def _solve_until_enough(
+    made: StackPlan, solver: Solver, progress: Progress | None
+) -> list[SolvedPoint | UnsolvedPoint]:
+    """Solve until there are as many different stacks as wanted, or no points any more.
+
+    The size of a batch follows from earlier answers alone, so that the same seed solves the same points.
+    """
+    answers: list[SolvedPoint | UnsolvedPoint] = []
+    points = iter(made.iterate_points())
+    most = min(made.total, made.request.most)
+    while True:
+        different = {answer.packages for answer in answers if isinstance(answer, SolvedPoint)}
+        missing = most if made.wanted is None else made.wanted - len(different)
+        batch = list(itertools.islice(points, max(0, min(missing, most - len(answers)))))
+        if not batch:
+            return answers
+        done = len(answers)
+        told = None if progress is None else _shift_progress(progress, done)
+        answers += solve_points(solver, batch, told)
+
+
+def _shift_progress(progress: Progress, by: int) -> Progress:
+    return lambda done, total: progress(by + done, by + total)
+
+
+def _build_stack_set(
+    made: StackPlan, answers: Sequence[SolvedPoint | UnsolvedPoint], notes: tuple[str, ...]
+) -> StackSet:
+    rejected: list[RejectedPoint] = []
+    stacks: dict[str, Stack] = {}
+    merged = 0
+    for answer in answers:
+        if isinstance(answer, UnsolvedPoint):
+            rejected.append(answer.rejected)
+            continue
+        label = answer.point.label
+        stack = build_stack(
+            answer.packages, python=made.index.target.python, platform=made.index.target.platform, origin=(label,)
+        )
+        if reason := _find_size_excess(stack, made.request.max_download_bytes):
+            rejected.append(RejectedPoint(point=label, reason=reason))
+        elif known := stacks.get(stack.key):
+            merged += 1
+            stacks[stack.key] = known.model_copy(update={"origin": (*known.origin, label)})
+        else:
+            stacks[stack.key] = stack
+    if made.wanted is not None and len(stacks) < made.wanted:
+        notes += (f"{len(stacks)} of {made.wanted} wanted stacks: {len(answers)} of {made.total} points were tried",)
+    return StackSet(
+        requirements=made.request.requirements,
+        free=made.request.free,
+        decision=made.request.decision,
+        seed=made.seed,
+        exclude_newer=None if made.before is None else format_time(made.before),
+        python=made.index.target.python,
+        platform=made.index.target.platform,
+        uv_version=uv_tool.read_uv_version(),
+        stacks=tuple(
+            stack_sets.name_stacks(list(stacks.values()), made.free or _list_package_names(made.request.requirements))
+        ),
+        rejected=tuple(rejected),
+        merged=merged,
+        notes=notes,
+        options=_list_options(made.request),
+        context=made.request.context,
+    )
+
+
+def _list_options(request: StackRequest) -> dict[str, int | str | None]:
+    """The settings that decide which points there are; the last day as it was on the day of asking."""
+    # Those of most requests stay out of the file.
+    limits = {"most": request.most, "max_download_bytes": request.max_download_bytes}
+    usual = {name: StackRequest.model_fields[name].default for name in limits}
+    more: dict[str, int | str | None] = {name: value for name, value in limits.items() if value != usual[name]}
+    names = ["step", "latest"] if request.decision in ("grid", "random", "latest") else []
+    if request.decision == "dates":
+        return {
+            "first_day": str(request.first_day),
+            "last_day": str(find_last_day(request)),
+            "every": request.every,
+        } | more
+    return {name: getattr(request, name) for name in [*names, "count"]} | more
+
+
+def _list_package_names(requirements: Sequence[str]) -> tuple[str, ...]:
+    return tuple(
+        canonicalize_name(stack_request.parse_requirement(text, "--requirements").name) for text in requirements
+    )
+
+
+def _find_size_excess(stack: Stack, max_bytes: int) -> str | None:
+    size = sum(package.download_bytes or 0 for package in stack.packages)
+    if size <= max_bytes:
+        return None
+    return f"download of {format_size(size)} is above --max-download {format_size(max_bytes)}"

@@ -1,0 +1,156 @@
+"""The Python and platform that a stack is for: which wheels fit, and the options for uv."""
+
+from __future__ import annotations
+
+import platform as machine
+import re
+import sys
+import sysconfig
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.tags import Tag, compatible_tags, cpython_tags, mac_platforms, platform_tags, sys_tags
+
+from workbench.core.errors import ConfigError
+
+OLDEST_MINOR = 8
+_PYTHON = re.compile(r"3\.(\d{1,2})(\.\d{1,2})?")
+_GLIBC = re.compile(r"(x86_64|aarch64)-manylinux_2_(\d{1,2})")
+# The glibc of the three names that manylinux wheels had before the version stood in the name.
+_OLD_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
+ALLOWED = ("x86_64-manylinux_2_28", "aarch64-manylinux_2_28", "windows", "aarch64-apple-darwin")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A Python and a platform: `ranks` has the wheel tags that fit, the best first (0).
+
+    `uv_platform` is uv's name of a platform that is not this machine's, null for this one.
+    """
+
+    python: str
+    platform: str
+    uv_platform: str | None
+    ranks: Mapping[Tag, int] = field(repr=False)
+
+    def rank_tags(self, tags: Iterable[Tag]) -> int | None:
+        """How well a wheel with these tags fits, 0 best; null when it does not."""
+        return min((self.ranks[tag] for tag in tags if tag in self.ranks), default=None)
+
+    def allows_python(self, requires_python: str | None) -> bool:
+        """Whether a file with this Requires-Python runs here; an invalid specifier allows every Python."""
+        if not requires_python:
+            return True
+        try:
+            return SpecifierSet(requires_python).contains(self.python, prereleases=True)
+        except InvalidSpecifier:
+            return True
+
+    def list_uv_options(self) -> list[str]:
+        """What tells `uv pip compile` to solve for this target."""
+        options = ["--python", sys.executable, "--python-version", self.python]
+        return [*options, "--python-platform", self.uv_platform] if self.uv_platform else options
+
+
+def this_python_version() -> str:
+    """Version of the interpreter that runs this, such as 3.11.7."""
+    return machine.python_version().split("+")[0]
+
+
+def this_platform() -> str:
+    """Name of this machine's platform without versions of its system, such as linux_x86_64 or macosx_arm64."""
+    parts = re.split(r"[-.]", sysconfig.get_platform())
+    system, processor = parts[0], parts[-1]
+    if system == "linux" and any(tag.startswith("musllinux") for tag in platform_tags()):
+        system = "musllinux"
+    return f"{system}_{processor}" if processor != system else system
+
+
+def build_target(python: str | None = None, platform: str | None = None) -> Target:
+    """This interpreter and machine, or others as asked.
+
+    Parameters
+    ----------
+    python
+        A version such as "3.12" or "3.12.4"; this interpreter's without it.
+    platform
+        uv's name of another platform, such as "x86_64-manylinux_2_28", "windows" or "aarch64-apple-darwin".
+
+    Raises
+    ------
+    ConfigError
+        No such Python, or a platform that is not known here.
+
+    Examples
+    --------
+    >>> other = build_target("3.12", "x86_64-manylinux_2_28")
+    >>> other.platform, other.rank_tags([Tag("cp312", "cp312", "manylinux_2_17_x86_64")]) is not None
+    ('manylinux_2_28_x86_64', True)
+    """
+    version = _check_python(python)
+    if platform is None:
+        # Only this very interpreter is asked which wheels fit; another one is taken to be built alike.
+        tags = list(sys_tags()) if version == this_python_version() else _list_tags(version, list(platform_tags()))
+        return Target(version, this_platform(), None, _rank_tags(tags))
+    name, platforms = _list_platforms(platform)
+    return Target(version, name, platform, _rank_tags(_list_tags(version, platforms)))
+
+
+def find_uv_platform(platform: str) -> str | None:
+    """uv's name of a platform that is not this machine's; null when none is known.
+
+    Examples
+    --------
+    >>> find_uv_platform("manylinux_2_28_x86_64"), find_uv_platform("win_amd64")
+    ('x86_64-manylinux_2_28', 'windows')
+    """
+    if found := re.fullmatch(r"(manylinux_2_\d{1,2})_(x86_64|aarch64)", platform):
+        return f"{found[2]}-{found[1]}"
+    return {"win_amd64": "windows", "macosx_arm64": "aarch64-apple-darwin"}.get(platform)
+
+
+def _check_python(asked: str | None) -> str:
+    if asked is None:
+        return this_python_version()
+    found = _PYTHON.fullmatch(asked)
+    if found is None or int(found[1]) < OLDEST_MINOR:
+        raise ConfigError(
+            "not a version of Python", where="--python-version", found=asked[:40], allowed=f"3.{OLDEST_MINOR} or newer"
+        )
+    # "3.11" asked on 3.11.7 means this interpreter: its environments can be made without another Python.
+    return this_python_version() if asked == ".".join(this_python_version().split(".")[:2]) else asked
+
+
+def _list_platforms(asked: str) -> tuple[str, list[str]]:
+    if found := _GLIBC.fullmatch(asked):
+        return f"manylinux_2_{found[2]}_{found[1]}", _list_manylinux_tags(found[1], int(found[2]))
+    if asked == "windows":
+        return "win_amd64", ["win_amd64"]
+    if asked == "aarch64-apple-darwin":
+        return "macosx_arm64", list(mac_platforms((13, 0), "arm64"))
+    raise ConfigError("a platform that is not known here", where="--platform", found=asked[:60], allowed=ALLOWED)
+
+
+def _list_manylinux_tags(processor: str, newest: int) -> list[str]:
+    oldest = 5 if processor == "x86_64" else 17
+    names = []
+    for minor in range(newest, oldest - 1, -1):
+        names.append(f"manylinux_2_{minor}_{processor}")
+        if old := _OLD_NAMES.get(minor):
+            names.append(f"{old}_{processor}")
+    return [*names, f"linux_{processor}"]
+
+
+def _list_tags(python: str, platforms: list[str]) -> list[Tag]:
+    major, minor = (int(part) for part in python.split(".")[:2])
+    interpreter = f"cp{major}{minor}"
+    own = cpython_tags((major, minor), platforms=platforms)
+    return [*own, *compatible_tags((major, minor), interpreter=interpreter, platforms=platforms)]
+
+
+def _rank_tags(tags: Iterable[Tag]) -> dict[Tag, int]:
+    ranks: dict[Tag, int] = {}
+    for rank, tag in enumerate(tags):
+        ranks.setdefault(tag, rank)
+    return ranks

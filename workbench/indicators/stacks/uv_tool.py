@@ -1,0 +1,360 @@
+"""Run uv with a controlled environment, and read the package index that uv or pip is configured with."""
+
+from __future__ import annotations
+
+import configparser
+import functools
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+
+from workbench.core.errors import ConfigError, MissingToolError, RunFailedError
+from workbench.core.redaction import strip_user_info
+from workbench.indicators.stacks.stack_sets import MAX_REASON
+
+DEFAULT_INDEX = "https://pypi.org/simple"
+STRATEGIES = ("first-index", "unsafe-first-match", "unsafe-best-match")
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where packages come from, in the order in which they are asked; the default index is the last.
+
+    `told_by` names the setting that the default index comes from.
+    """
+
+    indexes: tuple[str, ...] = field(repr=False)
+    find_links: tuple[str, ...] = field(default=(), repr=False)
+    strategy: str = "first-index"
+    told_by: str = "the default"
+
+    @property
+    def shown(self) -> str:
+        """The default index for a message: without user and password."""
+        return strip_user_info(self.indexes[-1]) if self.indexes else "no index"
+
+    def build_environment(self) -> dict[str, str]:
+        """The variables that tell uv the same."""
+        settings = {"UV_INDEX_STRATEGY": self.strategy}
+        if self.indexes:
+            settings["UV_DEFAULT_INDEX"] = self.indexes[-1]
+        if self.indexes[:-1]:
+            settings["UV_INDEX"] = " ".join(self.indexes[:-1])
+        if self.find_links:
+            settings["UV_FIND_LINKS"] = ",".join(self.find_links)
+        return settings
+
+
+def load_sources(environment: Mapping[str, str] | None = None) -> Sources:
+    """The index that uv is configured with, else the one that pip is, else PyPI.
+
+    Asked in this order: UV_DEFAULT_INDEX (UV_INDEX_URL), uv.toml, PIP_INDEX_URL, pip.conf. Further indexes and flat
+    folders of wheels (find-links) likewise, each from the first place that tells any.
+
+    Parameters
+    ----------
+    environment
+        The environment variables; this process's without it.
+
+    Raises
+    ------
+    ConfigError
+        A configuration file cannot be read, or names a strategy that uv does not have.
+    """
+    env = dict(os.environ if environment is None else environment)
+    places = [_read_uv_variables(env), _read_uv_files(env), _read_pip_variables(env), _read_pip_files(env)]
+    none = {"UV_NO_INDEX": env.get("UV_NO_INDEX"), "PIP_NO_INDEX": env.get("PIP_NO_INDEX")}
+    off = any((value or "").lower() in ("1", "true", "yes", "on") for value in none.values())
+    default, told_by = next(((place["index"], place["by"]) for place in places if place.get("index")), (None, None))
+    extra = next((place["extra"] for place in places if place.get("extra")), ())
+    links = next((place["links"] for place in places if place.get("links")), ())
+    strategy = next((place["strategy"] for place in places if place.get("strategy")), STRATEGIES[0])
+    if strategy not in STRATEGIES:
+        raise ConfigError("unknown index strategy", where="UV_INDEX_STRATEGY", found=strategy[:40], allowed=STRATEGIES)
+    indexes = () if off else (*extra, default or DEFAULT_INDEX)
+    return Sources(
+        tuple(_resolve_address(one, env) for one in indexes),
+        tuple(_drop_empty_links(_resolve_address(one, env) for one in links)),
+        strategy,
+        told_by or "the default",
+    )
+
+
+def _read_uv_variables(env: Mapping[str, str]) -> dict[str, Any]:
+    name = "UV_DEFAULT_INDEX" if env.get("UV_DEFAULT_INDEX") else "UV_INDEX_URL"
+    return {
+        "by": name,
+        "index": env.get(name),
+        "extra": tuple((env.get("UV_INDEX") or env.get("UV_EXTRA_INDEX_URL") or "").split()),
+        "links": tuple(part for part in (env.get("UV_FIND_LINKS") or "").replace(",", " ").split()),
+        "strategy": env.get("UV_INDEX_STRATEGY"),
+    }
+
+
+def _read_pip_variables(env: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "by": "PIP_INDEX_URL",
+        "index": env.get("PIP_INDEX_URL"),
+        "extra": tuple((env.get("PIP_EXTRA_INDEX_URL") or "").split()),
+        "links": tuple((env.get("PIP_FIND_LINKS") or "").split()),
+    }
+
+
+def _read_uv_files(env: Mapping[str, str]) -> dict[str, Any]:
+    home = Path(env.get("XDG_CONFIG_HOME") or Path(env.get("HOME", "/")) / ".config")
+    named = env.get("UV_CONFIG_FILE")
+    if env.get("UV_NO_CONFIG"):
+        return {}
+    for path in [Path(named)] if named else [home / "uv" / "uv.toml", Path("/etc/uv/uv.toml")]:
+        if not path.is_file():
+            continue
+        try:
+            document = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ConfigError("cannot read uv's configuration", where=path, found=str(error)[:200]) from error
+        return _read_uv_document(document)
+    return {}
+
+
+def _read_uv_document(document: Mapping[str, Any]) -> dict[str, Any]:
+    inner = document.get("pip")
+    flat = {**document, **(inner if isinstance(inner, dict) else {})}
+    entries = [
+        entry for entry in _get_list(flat, "index") if isinstance(entry, dict) and isinstance(entry.get("url"), str)
+    ]
+    # An explicit index serves only the packages that a project pins to it.
+    entries = [entry for entry in entries if not entry.get("explicit")]
+    default = next((_format_named_index(entry) for entry in entries if entry.get("default")), flat.get("index-url"))
+    extra = [_format_named_index(entry) for entry in entries if not entry.get("default")] or _get_list(
+        flat, "extra-index-url"
+    )
+    return {
+        "by": "uv.toml",
+        "index": default,
+        "extra": tuple(map(str, extra)),
+        "links": tuple(map(str, _get_list(flat, "find-links"))),
+        "strategy": flat.get("index-strategy"),
+    }
+
+
+def _get_list(document: Mapping[str, Any], name: str) -> list[Any]:
+    found = document.get(name)
+    return found if isinstance(found, list) else []
+
+
+def _format_named_index(entry: Mapping[str, Any]) -> str:
+    name = entry.get("name")
+    return f"{name}={entry['url']}" if name else str(entry["url"])
+
+
+def _read_pip_files(env: Mapping[str, str]) -> dict[str, Any]:
+    home = Path(env.get("HOME", "/"))
+    config = Path(env.get("XDG_CONFIG_HOME") or home / ".config")
+    # The most special first: pip reads them the other way round and lets the later one win.
+    paths = [Path(sys.prefix) / "pip.conf", config / "pip" / "pip.conf", home / ".pip" / "pip.conf"]
+    paths += [Path("/etc/xdg/pip/pip.conf"), Path("/etc/pip.conf")]
+    if named := env.get("PIP_CONFIG_FILE"):
+        paths = [] if named == os.devnull else [Path(named), *paths]
+    found: dict[str, Any] = {"by": "pip's configuration"}
+    for path in filter(Path.is_file, paths):
+        parser = configparser.RawConfigParser()
+        try:
+            parser.read(path, encoding="utf-8")
+        except (configparser.Error, UnicodeDecodeError) as error:
+            # The error's text may quote a line with a password.
+            kind = type(error).__name__
+            raise ConfigError("cannot read pip's configuration", where=path, found=kind) from error
+        for name, key in (("index", "index-url"), ("extra", "extra-index-url"), ("links", "find-links")):
+            value = parser.get("install", key, fallback="") or parser.get("global", key, fallback="")
+            if value and not found.get(name):
+                found[name] = value.strip() if name == "index" else tuple(value.split())
+    return found
+
+
+def _resolve_address(text: str, env: Mapping[str, str]) -> str:
+    """A URL: uv's name=URL loses its name and gets the login that uv keeps under it, a local folder its scheme."""
+    name, equals, rest = text.partition("=")
+    if equals and name.replace("-", "").replace("_", "").isalnum():
+        text = _add_login(rest, name, env)
+    return text if "://" in text else Path(text).expanduser().absolute().as_uri()
+
+
+def _add_login(url: str, name: str, env: Mapping[str, str]) -> str:
+    """The URL with what UV_INDEX_NAME_USERNAME and _PASSWORD hold, unless it has a login already."""
+    parts = urlsplit(url)
+    variable = "UV_INDEX_" + name.upper().replace("-", "_").replace(".", "_")
+    user, password = env.get(f"{variable}_USERNAME"), env.get(f"{variable}_PASSWORD")
+    if "@" in parts.netloc or not parts.netloc or (user is None and password is None):
+        return url
+    login = f"{quote(user or '', safe='')}:{quote(password or '', safe='')}"
+    return urlunsplit(parts._replace(netloc=f"{login}@{parts.netloc}"))
+
+
+def _drop_empty_links(links: Iterable[str]) -> list[str]:
+    # uv ends on a folder that is not there, pip only warns.
+    return [link for link in links if not link.startswith("file:") or Path(unquote(urlsplit(link).path)).exists()]
+
+
+SOLVE_TIMEOUT_S = 300
+INSTALL_TIMEOUT_S = 1800
+# The user's own settings that say how to reach an index or where uv keeps its things, not what to solve.
+_KEPT = frozenset(
+    {
+        "UV_CACHE_DIR",
+        "UV_CONCURRENT_DOWNLOADS",
+        "UV_HTTP_TIMEOUT",
+        "UV_HTTP_RETRIES",
+        "UV_INSECURE_HOST",
+        "UV_KEYRING_PROVIDER",
+        "UV_LINK_MODE",
+        "UV_NATIVE_TLS",
+        "UV_SYSTEM_CERTS",
+        "UV_PYTHON_INSTALL_DIR",
+    }
+)
+_DROPPED = frozenset({"VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "PYTHONHOME", "COLUMNS", "FORCE_COLOR"})
+_COLOURS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_URL = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]*://[^\s`'\"<>)]+")
+_PATH = re.compile(r"(?<![\w.:/])(?:/[\w.@%+~-]+){2,}/?|\b[A-Za-z]:\\[^\s`'\"]+")
+_FRAME = re.compile(r"^[ \t]*(?:[×╰├│▶─]+|error:|cause:|help:)[ \t]*", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class UvOutput:
+    """What a call of uv left: exit code, output, and its messages as they came."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def explanation(self) -> str:
+        """Its messages for people: without warnings, hosts, paths and colours, in one paragraph, bounded."""
+        return clean_message("\n".join(line for line in self.err.splitlines() if not line.startswith("warning:")))
+
+
+@functools.cache
+def find_uv() -> str:
+    """Where is uv? The one that is installed beside this Python, else the one on PATH.
+
+    Raises
+    ------
+    MissingToolError
+        There is none.
+    """
+    found: str | None = None
+    try:
+        import uv
+
+        found = uv.find_uv_bin()
+    except (ModuleNotFoundError, FileNotFoundError):
+        found = shutil.which("uv")
+    if not found:
+        raise MissingToolError("uv is not installed", where="workbench indicators stacks", do="pip install uv")
+    return str(found)
+
+
+@functools.cache
+def read_uv_version() -> str:
+    """Version of uv, such as 0.13.8."""
+    said = run_uv(["--version"], sources=None)
+    found = re.search(r"\d+\.\d+\.\d+\S*", said.out)
+    if found is None:
+        raise RunFailedError("uv does not tell its version", found=said.explanation, do="pip install --upgrade uv")
+    return found[0]
+
+
+def build_uv_environment(sources: Sources | None, base: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The variables that uv runs with: the user's, less what would change an answer, plus the index."""
+    base = os.environ if base is None else base
+    kept = {
+        name: value
+        for name, value in base.items()
+        if name not in _DROPPED and (name in _KEPT or not name.startswith("UV_"))
+    }
+    wanted = {"NO_COLOR": "1", "UV_PYTHON_DOWNLOADS": "never", "UV_NO_PROGRESS": "1"}
+    return kept | wanted | (sources.build_environment() if sources else {})
+
+
+def run_uv(
+    arguments: Sequence[str | Path],
+    *,
+    sources: Sources | None,
+    cwd: Path | None = None,
+    timeout_s: float = SOLVE_TIMEOUT_S,
+    offline: bool = False,
+    lock_descriptor: int | None = None,
+) -> UvOutput:
+    """Call uv to its end.
+
+    Parameters
+    ----------
+    arguments
+        What follows `uv`.
+    sources
+        The index to use; null for calls that need none.
+    cwd
+        A folder without any project in it; an empty one without it.
+    timeout_s
+        After how long it is killed.
+    offline
+        Use what uv has in its cache alone.
+    lock_descriptor
+        An open file that uv inherits: a lock on it lasts until uv has ended, even when this process is killed.
+
+    Raises
+    ------
+    MissingToolError
+        uv is not there.
+    RunFailedError
+        It did not end in time.
+    """
+    flags = ["--no-config", *(["--offline"] if offline else [])]
+    # uv knows no variable that says so.
+    only_links = ["--no-index"] if sources is not None and not sources.indexes and arguments[0] == "pip" else []
+    command = [find_uv(), *flags, *map(str, arguments), *only_links]
+    with tempfile.TemporaryDirectory(prefix="workbench-uv-") as empty:
+        try:
+            done = subprocess.run(  # noqa: S603 - a list, no shell
+                command,
+                cwd=cwd or empty,
+                env=build_uv_environment(sources),
+                capture_output=True,
+                encoding="utf-8",
+                errors="replace",
+                timeout=timeout_s,
+                check=False,
+                stdin=subprocess.DEVNULL,
+                pass_fds=() if lock_descriptor is None else (lock_descriptor,),
+            )
+        except subprocess.TimeoutExpired:
+            raise RunFailedError(
+                "uv did not end in time", where=f"uv {' '.join(map(str, arguments[:2]))}", found=f"{timeout_s:g} s"
+            ) from None
+        except OSError as error:
+            raise MissingToolError("uv cannot be started", found=error.strerror, do="pip install uv") from error
+    return UvOutput(done.returncode, done.stdout, done.stderr)
+
+
+def clean_message(text: str) -> str:
+    """A message of uv for people and files: no colours, no hosts, no paths, no frame; one paragraph, bounded.
+
+    Examples
+    --------
+    >>> clean_message("error: No solution\\n  cause: Because a==1 at https://me:pw@host/simple is not there")
+    'No solution. Because a==1 at (url) is not there'
+    """
+    text = _COLOURS.sub("", text)
+    text = _FRAME.sub("\n", _PATH.sub("(path)", _URL.sub("(url)", text)))
+    parts = [" ".join(part.split()) for part in re.split(r"\n[ \t]*\n|\n(?=\n)", text)]
+    said = ". ".join(part.rstrip(".") for part in parts if part)
+    return said if len(said) <= MAX_REASON else said[: MAX_REASON - 1] + "…"

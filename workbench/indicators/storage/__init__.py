@@ -1,1 +1,0 @@
-"""Runs in SQL: typed tables that can be made anew from the archive at any time."""

@@ -1,0 +1,320 @@
+"""Synchronise sessions of the archive into a database; repeating it changes nothing.
+
+A run is known by its inspection and number. The same run with another content is a conflict and refused; two runs that
+happen to be equal stay two. What is damaged is counted, named and left out: it does not stop the rest.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.core.errors import InputError
+from workbench.core.files import read_up_to
+from workbench.indicators.store import archive
+from workbench.indicators.store.archive import INSPECTIONS, MAX_RESULT_BYTES, SESSION, PlannedCase, Session
+
+if TYPE_CHECKING:
+    from workbench.indicators.store.sql_database import Database
+    from workbench.indicators.store.sql_rows import FoundDocument, TypedTable
+
+BATCH = 50
+MAX_REASONS = 1000
+Progress = Callable[[int, int], None]
+
+
+@dataclass
+class SyncReport:
+    """What a sync did: `processed` = `synced` + `skipped` + `failed`.
+
+    `skipped` runs were there already, with the same content. `reasons` has a path and a sentence for each that failed
+    (a damaged session counts as one), at most 1,000. `waiting` sessions were planned for a cluster and have no runs
+    yet: nothing of them is kept. `typed` runs were there, and have got their typed values now. `notes` are to bear in
+    mind.
+    """
+
+    synced: int = 0
+    skipped: int = 0
+    failed: int = 0
+    waiting: int = 0
+    typed: int = 0
+    reasons: list[tuple[Path, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def processed(self) -> int:
+        """Documents that were looked at."""
+        return self.synced + self.skipped + self.failed
+
+    def count_failure(self, path: Path, reason: object) -> None:
+        """Count one that failed."""
+        self.failed += 1
+        if len(self.reasons) < MAX_REASONS:
+            self.reasons.append((path, " ".join(str(reason).split())[:500]))
+
+
+def sync_sessions(folders: Iterable[Path], database: Database, *, progress: Progress | None = None) -> SyncReport:
+    """Bring all runs of these sessions into the database. Several may write to one database at the same time.
+
+    Parameters
+    ----------
+    folders
+        Session folders, or folders with session folders in them.
+    database
+        Where to, opened to write.
+    progress
+        Called with (done, of how many).
+
+    Raises
+    ------
+    InputError
+        There is no session in a folder.
+    WorkbenchError
+        The database failed as a whole; what was written until then is kept.
+
+    Examples
+    --------
+    ::
+
+        with open_database("indicators.db") as database:
+            report = sync([Path("data/runs/indicators")], database)
+    """
+    found = [session for folder in folders for session in list_session_folders(Path(folder))]
+    report = SyncReport()
+    jobs, cases = [], dict[tuple[str, str], None]()
+    for folder in dict.fromkeys(found):
+        session = _register_folder(folder, database, report)
+        if session is not None:
+            cases |= {(case.indicator, case.indicator_version): None for case in session.cases}
+            jobs += [(folder, session, *one) for one in _iterate_inspections(folder, session, report)]
+    total = sum(len(paths) for *_, paths in jobs)
+    for folder, session, case, inspection, paths in jobs:
+        _Inspection(folder, session, case, inspection, database, report).sync_runs(paths)
+        if progress is not None:
+            progress(report.processed, total)
+    _note_untyped_runs(cases, database, report)
+    return report
+
+
+def _note_untyped_runs(cases: Iterable[tuple[str, str]], database: Database, report: SyncReport) -> None:
+    """Note undeclared indicators, and runs that were stored before their indicator was declared."""
+    from workbench.indicators.store.sql_rows import find_typed_table, list_runs_without_typed_row
+    from workbench.indicators.store.sql_schema import RUN, clean_text
+
+    for name, version in cases:
+        with database.transaction() as connection:
+            typed = find_typed_table(connection, name, version)
+            here = (RUN.c.indicator == name) & (RUN.c.indicator_version == clean_text(version))
+            left = list_runs_without_typed_row(connection, typed, here) if typed is not None else {}
+        if typed is None:
+            report.notes.append(f"{name}@{version}: declared nowhere, so its runs have no typed values")
+        elif left:
+            report.notes.append(f"{name}@{version}: {len(left)} run(s) have no typed values; sync their folders again")
+
+
+def list_session_folders(folder: Path) -> list[Path]:
+    """The session folders at or below a folder, up to three levels down.
+
+    Raises
+    ------
+    InputError
+        There is none.
+    """
+    if (folder / SESSION).is_file():
+        return [folder.resolve()]
+    found = [path for depth in ("*", "*/*", "*/*/*") for path in folder.glob(f"{depth}/{SESSION}")]
+    if not found:
+        raise InputError(
+            "no session there",
+            where=folder,
+            allowed=f"a folder with {SESSION}, or a folder of such folders",
+            do="make one: workbench indicators run, or workbench indicators import",
+        )
+    return sorted(path.parent.resolve() for path in found)
+
+
+def _register_folder(folder: Path, database: Database, report: SyncReport) -> Session | None:
+    from sqlalchemy.exc import DataError, IntegrityError
+
+    from workbench.indicators.store.sql_rows import register_session
+
+    try:
+        session = archive.read_session(folder)
+        if not session.hardware.key:
+            # `collect` fills in the machine, and with it the plan: noted now, it would be another one then.
+            report.waiting += 1
+            report.notes.append(f"{session.session_id}: no machine yet; workbench indicators collect brings its runs")
+            return None
+        with database.transaction() as connection:
+            register_session(connection, session, _find_declaration)
+    except (InputError, DataError, IntegrityError, OverflowError, RecursionError, UnicodeError) as error:
+        report.count_failure(folder / SESSION, getattr(error, "orig", None) or error)
+        return None
+    return session
+
+
+def _find_declaration(name: str, version: str) -> Mapping[str, Any]:
+    """The declaration of a shipped indicator, when this installation's version is the one that was measured.
+
+    The name is only looked up among known indicators; no code is imported for it.
+    """
+    from workbench.indicators.shipped.registry import list_shipped_indicators
+
+    known = {indicator.__name__: indicator for indicator in list_shipped_indicators()}
+    if name in known and known[name].version() == version:
+        return known[name].model_json_schema()
+    return {}
+
+
+def _iterate_inspections(
+    folder: Path, session: Session, report: SyncReport
+) -> Iterator[tuple[PlannedCase, str, list[tuple[int, Path]]]]:
+    """Case, inspection and numbered results, in the plan's order; whatever was not planned counts as failed."""
+    planned = {
+        archive.inspection_id(session.session_id, arm.name, case.label): case
+        for case in session.cases
+        for arm in session.arms
+    }
+    place = folder / INSPECTIONS
+    for path in sorted(place.glob("*")) if place.is_dir() else []:
+        if path.name not in planned and path.is_dir():
+            report.count_failure(path, "an inspection that the session did not plan")
+    for inspection, case in planned.items():
+        numbered, odd = archive.list_numbered_results(folder, inspection)
+        for path in odd:
+            report.count_failure(path, "not the number of a run")
+        if numbered:
+            yield case, inspection, numbered
+
+
+@dataclass(frozen=True)
+class _Inspection:
+    """One inspection on its way into the database."""
+
+    folder: Path
+    session: Session
+    case: PlannedCase
+    inspection: str
+    database: Database
+    report: SyncReport
+
+    def sync_runs(self, paths: list[tuple[int, Path]]) -> None:
+        """Bring its runs in, in small transactions."""
+        from workbench.indicators.store.sql_rows import find_typed_table
+
+        with self.database.transaction() as connection:
+            known = self._read_stored_hashes(connection)
+            typed = find_typed_table(connection, self.case.indicator, self.case.indicator_version)
+            late = self._build_late_inserts(connection, typed)
+        batch: list[FoundDocument] = []
+        for number, path in paths:
+            found = self._read_document(number, path, known.get(number), late.get(number))
+            if found is not None:
+                batch.append(found)
+            if len(batch) == BATCH:
+                self._write_batch(batch, typed)
+                batch = []
+        if batch:
+            self._write_batch(batch, typed)
+
+    def _read_stored_hashes(self, connection: Any) -> dict[int, str]:
+        """The runs that are there: number to the hash of their document."""
+        from sqlalchemy import select
+
+        from workbench.indicators.store.sql_schema import RUN
+
+        wanted = select(RUN.c.run, RUN.c.document_sha256).where(RUN.c.inspection_id == self.inspection)
+        return {row[0]: row[1] for row in connection.execute(wanted)}
+
+    def _build_late_inserts(
+        self, connection: Any, typed: TypedTable | None
+    ) -> dict[int, Callable[[FoundDocument], None]]:
+        """For the runs that are there without typed values, by number: what inserts these."""
+        from workbench.indicators.store.sql_rows import insert_typed_row, list_runs_without_typed_row
+        from workbench.indicators.store.sql_schema import RUN
+
+        if typed is None:
+            return {}
+
+        def insert(found: FoundDocument, run_id: int) -> None:
+            with self.database.transaction() as own:
+                insert_typed_row(own, found, typed, run_id)
+            self.report.typed += 1
+
+        left = list_runs_without_typed_row(connection, typed, RUN.c.inspection_id == self.inspection)
+        return {number: functools.partial(insert, run_id=run_id) for run_id, number in left.items()}
+
+    def _read_document(
+        self, number: int, path: Path, known: str | None, late: Callable[[FoundDocument], None] | None
+    ) -> FoundDocument | None:
+        """A document that is not in the database yet; null for one that is, or that is none."""
+        from sqlalchemy.exc import DataError
+
+        from workbench.indicators.store.sql_rows import FoundDocument
+
+        try:
+            digest = _hash_file(path)
+            if known is not None and (late is None or known != digest):
+                self._compare_hash(path, known, digest)
+                return None
+            result = archive.read_result(path)
+            self._check_origin(result)
+            found = FoundDocument(path, self.inspection, number, result, digest)
+            if late is None:
+                return found
+            late(found)
+            self.report.skipped += 1
+        except (InputError, DataError) as error:
+            self.report.count_failure(path, getattr(error, "orig", None) or error)
+        return None
+
+    def _compare_hash(self, path: Path, known: str, digest: str) -> None:
+        if known == digest:
+            self.report.skipped += 1
+        else:
+            self.report.count_failure(path, "conflict: this run is in the database with another content")
+
+    def _check_origin(self, result: archive.Result) -> None:
+        """Refuse a run that says it belongs elsewhere."""
+        told = result.workbench
+        own = (told.session_id, told.case, told.indicator, told.indicator_version)
+        wanted = (self.session.session_id, self.case.label, self.case.indicator, self.case.indicator_version)
+        if own != wanted or archive.inspection_id(told.session_id, told.arm, told.case) != self.inspection:
+            raise InputError("a run of another session", found=", ".join((*own, told.arm)))
+
+    def _write_batch(self, batch: list[FoundDocument], typed: TypedTable | None) -> None:
+        """Write a batch; when one of it cannot be written, each alone, so that it alone fails."""
+        from sqlalchemy.exc import DataError, IntegrityError
+
+        from workbench.indicators.store.sql_rows import insert_runs
+
+        try:
+            with self.database.transaction() as connection:
+                new = insert_runs(connection, self.session, batch, typed)
+                known = self._read_stored_hashes(connection) if len(new) < len(batch) else {}
+        except (InputError, DataError, IntegrityError, ValueError, TypeError, OverflowError) as error:
+            if len(batch) == 1:
+                self.report.count_failure(batch[0].path, getattr(error, "orig", None) or error)
+            else:
+                for one in batch:
+                    self._write_batch([one], typed)
+            return
+        self.report.synced += len(new)
+        for one in batch:
+            if (one.inspection, one.number) not in new:  # another writer was faster
+                self._compare_hash(one.path, known[one.number], one.digest)
+
+
+def _hash_file(path: Path) -> str:
+    from workbench.indicators.store.sql_rows import hash_document
+
+    try:
+        return hash_document(json.loads(read_up_to(path, MAX_RESULT_BYTES)))
+    except OSError as error:
+        raise InputError("cannot be read", found=error.strerror) from None
+    except (ValueError, RecursionError) as error:
+        raise InputError("not readable JSON", found=str(error)[:200]) from None

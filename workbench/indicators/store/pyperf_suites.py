@@ -1,0 +1,373 @@
+"""Export sessions as pyperf suites, and import pyperf suites as sessions."""
+
+from __future__ import annotations
+
+import json
+import math
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.core.errors import ConfigError, InputError
+from workbench.core.files import read_up_to, replace_atomically
+from workbench.indicators.contract.indicator import Indicator, parameter, result
+from workbench.indicators.store import archive, session_import
+from workbench.indicators.store.archive import Arm, Hardware, PlannedMetric, Result, Session, parse_time
+from workbench.indicators.store.session_import import ImportedCase, ImportedRun, ImportedSession
+
+if TYPE_CHECKING:
+    import pyperf
+
+# pyperf's unit, with what a value is multiplied and divided by: 1e-3 is no number of a computer, 1000 is.
+_UNITS: dict[str, tuple[str, int, int]] = {
+    "s": ("second", 1, 1),
+    "ms": ("second", 1, 10**3),
+    "us": ("second", 1, 10**6),
+    "µs": ("second", 1, 10**6),
+    "ns": ("second", 1, 10**9),
+    "bytes": ("byte", 1, 1),
+    "B": ("byte", 1, 1),
+    "KiB": ("byte", 2**10, 1),
+    "MiB": ("byte", 2**20, 1),
+    "GiB": ("byte", 2**30, 1),
+}
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """What an export wrote: files, how many benchmarks and runs are in them, and what was left out."""
+
+    paths: list[Path]
+    benchmarks: int
+    runs: int
+    notes: list[str]
+
+
+def export_session(folder: Path, out: Path) -> ExportReport:
+    """Write a session as pyperf suites.
+
+    Parameters
+    ----------
+    folder
+        The session.
+    out
+        A path that ends in .json: one suite of all arms, each benchmark called "METRIC, ARM". Else a folder: one suite
+        an arm, its benchmarks called by their metric, so that `pyperf compare_to` can hold two of them together.
+
+    Raises
+    ------
+    InputError
+        No session there, or none of its metrics has a unit that pyperf knows.
+    ConfigError
+        The place cannot be written.
+
+    Does not show: rounds. `pyperf compare_to` does not pair runs, and so takes a drift of the machine for a
+    difference; verdicts are in `effects`.
+    """
+    import pyperf
+
+    session = archive.read_session(folder)
+    notes: list[str] = []
+    found = _build_benchmarks(session, archive.read_results(folder, session), single=out.suffix == ".json", notes=notes)
+    if not found:
+        raise InputError("nothing that pyperf has a unit for", where=folder, found=notes or "no run with values")
+    if out.suffix == ".json":
+        suites = {out: [benchmark for benchmarks in found.values() for benchmark in benchmarks]}
+    else:
+        names = _build_file_names(found)
+        suites = {out / f"{names[arm]}.json": benchmarks for arm, benchmarks in found.items()}
+    for path, benchmarks in suites.items():
+        _write_suite(pyperf.BenchmarkSuite(benchmarks), path)
+    everything = [benchmark for benchmarks in found.values() for benchmark in benchmarks]
+    return ExportReport(list(suites), len(everything), sum(one.get_nrun() for one in everything), notes)
+
+
+def _write_suite(suite: pyperf.BenchmarkSuite, path: Path) -> None:
+    try:
+        with replace_atomically(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+            suite.dump(file, compact=False)
+    except OSError as error:
+        raise ConfigError("cannot be written", where=path, found=error.strerror, do="choose another --out") from None
+
+
+def _build_benchmarks(
+    session: Session, found: Iterable[tuple[str, int, Result]], *, single: bool, notes: list[str]
+) -> dict[str, list[pyperf.Benchmark]]:
+    """The benchmarks of each arm, in the session's order."""
+    import pyperf
+
+    cases = {case.label: case for case in session.cases}
+    runs: dict[tuple[str, str], list[pyperf.Run]] = {}
+    for _, _, one in found:
+        for metric in cases[one.workbench.case].metrics:
+            run = _build_pyperf_run(session, one, metric, single, notes)
+            if run is not None:
+                runs.setdefault((one.workbench.arm, metric.name), []).append(run)
+    made: dict[str, list[pyperf.Benchmark]] = {}
+    for (arm, _), listed in runs.items():
+        made.setdefault(arm, []).append(pyperf.Benchmark(listed))
+    return made
+
+
+def _build_pyperf_run(
+    session: Session, result: Result, metric: PlannedMetric, single: bool, notes: list[str]
+) -> pyperf.Run | None:
+    """One run with one value; null where there is none, or none that pyperf can hold."""
+    import pyperf
+
+    value = result.metric_value(metric.field)
+    if value is None:
+        return None
+    unit, factor, divisor = _UNITS.get(metric.unit, ("", 1, 1))
+    scaled = value * factor / divisor
+    left_out = None
+    if not unit:
+        left_out = f"{metric.name}: pyperf has no unit for {metric.unit or 'a number without one'}"
+    elif scaled <= 0 or (unit == "byte" and round(scaled) < 1):
+        left_out = f"{metric.name}: pyperf takes no value that is not above 0"
+    if left_out is not None:
+        if left_out not in notes:
+            notes.append(left_out)
+        return None
+    metadata = _build_metadata(session, result, metric, unit, single)
+    return pyperf.Run([round(scaled) if unit == "byte" else scaled], metadata=metadata, collect_metadata=False)
+
+
+def _build_metadata(session: Session, result: Result, metric: PlannedMetric, unit: str, single: bool) -> dict[str, Any]:
+    told, arm = result.workbench, session.get_arm(result.workbench.arm)
+    load = told.before.load_1m
+    metadata: dict[str, Any] = {
+        "name": f"{metric.name}, {arm.name}" if single else metric.name,
+        "unit": unit,
+        "loops": 1,
+        "cpu_model_name": session.hardware.cpu_model,
+        "cpu_count": session.hardware.cores,
+        "python_version": arm.python,
+        "load_avg_1min": load if load is None or load >= 0 else None,
+        "date": result.start_datetime.replace("T", " "),
+        "duration": told.duration_s or None,
+        "workbench_session": session.session_id,
+        "workbench_arm": arm.name,
+        "workbench_stack": arm.stack,
+        "workbench_round": told.round,
+        "workbench_indicator": f"{told.indicator} {told.indicator_version}",
+        "workbench_packages": ", ".join(f"{name} {version}" for name, version in sorted(arm.packages.items())),
+    }
+    # pyperf refuses empty texts and line breaks.
+    texts = {name: " ".join(value.split()) if isinstance(value, str) else value for name, value in metadata.items()}
+    return {name: value for name, value in texts.items() if value not in (None, "")}
+
+
+def _build_file_names(arms: Iterable[str]) -> dict[str, str]:
+    """A file's name for each arm: letters, digits, dots and dashes, each once."""
+    names: dict[str, str] = {}
+    for arm in arms:
+        name = "".join(sign if sign.isalnum() or sign in ".-_" else "-" for sign in arm)[:100].strip(".-") or "arm"
+        taken = set(names.values())
+        names[arm] = name if name not in taken else f"{name}-{len(taken)}"
+    return names
+
+
+MAX_BYTES = 256 << 20
+MAX_RUNS = 100_000
+MAX_VALUES = 10_000
+
+
+class PyperfSeconds(Indicator):
+    """A benchmark of pyperf's, in seconds for one loop: the mean over the values of a process."""
+
+    benchmark: str = parameter()
+    elapsed_s: float = result(unit="s", better="lower")
+
+
+class PyperfBytes(Indicator):
+    """A benchmark of pyperf's that measures memory: the mean over the values of a process."""
+
+    benchmark: str = parameter()
+    size_bytes: float = result(unit="bytes", better="lower")
+
+
+class PyperfNumber(Indicator):
+    """A benchmark of pyperf's that counts. It does not tell whether more is better: no stack is compared by it."""
+
+    benchmark: str = parameter()
+    count: float = result(unit="")
+
+
+_INDICATORS: dict[str, tuple[type[Indicator], str]] = {
+    "second": (PyperfSeconds, "elapsed_s"),
+    "byte": (PyperfBytes, "size_bytes"),
+    "integer": (PyperfNumber, "count"),
+}
+
+
+def import_suites(
+    paths: Iterable[Path],
+    out: Path,
+    *,
+    baseline: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[ImportedSession]:
+    """Make sessions (one for each machine) of pyperf suites: each file is a stack, named as the file is.
+
+    Raises
+    ------
+    InputError
+        A file is no suite of pyperf, or too large; nothing of it has a value.
+    """
+    files = [file for path in paths for file in _list_files(Path(path))]
+    runs: list[ImportedRun] = []
+    arms: dict[str, Arm] = {}
+    for done, path in enumerate(files):
+        suite = _load_suite(path)
+        runs += _convert_runs(suite, _build_arm(path, suite, arms))
+        if len(runs) > MAX_RUNS:
+            raise InputError("too many runs", where=path, found=len(runs), allowed=f"at most {MAX_RUNS:,}")
+        if progress is not None:
+            progress(done + 1, len(files))
+    if not runs:
+        raise InputError("no benchmark with a value", where=", ".join(map(str, files))[:500])
+    return session_import.write_sessions(runs, out, baseline=baseline)
+
+
+def is_suite(path: Path) -> bool:
+    """Does a file look like one of pyperf's?"""
+    if not path.is_file() or path.suffix not in (".json", ".gz"):
+        return False
+    if path.name.endswith(".json.gz"):
+        return True
+    try:
+        found = json.loads(read_up_to(path, MAX_BYTES))
+    except (InputError, OSError, ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and isinstance(found.get("benchmarks"), list)
+
+
+def _list_files(path: Path) -> list[Path]:
+    if path.is_dir():
+        found = [file for file in sorted(path.iterdir()) if is_suite(file)]
+        if outside := [file for file in found if not session_import.is_inside(file, path.resolve())]:
+            raise InputError(session_import.OUTSIDE, where=outside[0], do="name the file itself")
+        if not found:
+            raise InputError("no suites of pyperf there", where=path, allowed="*.json that pyperf wrote with -o")
+        return found
+    return [path]
+
+
+def _load_suite(path: Path) -> pyperf.BenchmarkSuite:
+    import pyperf
+
+    try:
+        return pyperf.BenchmarkSuite.loads(_read_suite_text(path))
+    except OSError as error:  # a file that is not packed at all has no strerror
+        raise InputError("cannot be read", where=path, found=error.strerror or str(error)) from None
+    # pyperf holds a document to nothing before it reads it: whatever is odd in it comes out as one of these.
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, EOFError, zlib.error) as error:
+        raise InputError(
+            "not a suite of pyperf", where=path, found=str(error)[:200], allowed="JSON that pyperf wrote with -o FILE"
+        ) from None
+
+
+def _read_suite_text(path: Path) -> str:
+    """A file's text; of a compressed one no more than a plain one may have."""
+    raw = read_up_to(path, MAX_BYTES)
+    if path.suffix != ".gz":
+        return raw.decode("utf-8")
+    import gzip
+    import io
+
+    with gzip.open(io.BytesIO(raw)) as file:
+        raw = file.read(MAX_BYTES + 1)
+    if len(raw) > MAX_BYTES:
+        raise InputError("too large for a suite", where=path, allowed=f"at most {MAX_BYTES >> 20} MiB unpacked")
+    return raw.decode("utf-8")
+
+
+def _build_arm(path: Path, suite: pyperf.BenchmarkSuite, arms: dict[str, Arm]) -> Arm:
+    """The stack of a file; what pyperf tells of it is its Python."""
+    stem = path.name.removesuffix(".gz").removesuffix(".json")[:80] or "stack"
+    name = stem
+    while name in arms:
+        name = f"{stem}-{len(arms)}"
+    told = suite.get_metadata()
+    python = " ".join(str(told.get(key, "")) for key in ("python_implementation", "python_version")).strip()
+    arm = Arm(
+        name=name,
+        stack=name,
+        stack_key=build_stack_key(name, python),
+        python=str(told.get("python_version", ""))[:20],
+        notes={"source": "pyperf", "stack": "not told: pyperf keeps no lock", "python": python[:200]},
+    )
+    arms[name] = arm
+    return arm
+
+
+def build_stack_key(name: str, python: str) -> str:
+    """A key for a stack that is only known by its name."""
+    import hashlib
+
+    return hashlib.sha256(f"pyperf\0{name}\0{python}".encode()).hexdigest()
+
+
+def _convert_runs(suite: pyperf.BenchmarkSuite, arm: Arm) -> list[ImportedRun]:
+    made = []
+    for benchmark in suite:
+        unit = benchmark.get_unit()
+        indicator, field = _INDICATORS.get(unit, _INDICATORS["second"])
+        thing = ImportedCase(
+            indicator.__name__,
+            indicator.version(),
+            indicator,
+            {"benchmark": str(benchmark.get_name())[:200]},
+            label=str(benchmark.get_name() or "benchmark")[:200],
+        )
+        for one in benchmark.get_runs():
+            values = [float(value) for value in one.values][:MAX_VALUES]
+            if values:  # a run without values only found out how many loops to make
+                made.append(_convert_run(arm, thing, field, values, one.get_metadata()))
+    return made
+
+
+def _convert_run(
+    arm: Arm, thing: ImportedCase, field: str, values: list[float], metadata: Mapping[str, Any]
+) -> ImportedRun:
+    told = {name: getattr(one, "value", one) for name, one in metadata.items()}
+    mean = math.fsum(values) / len(values)
+    finite = all(map(math.isfinite, values))
+    document = {
+        "name": thing.name,
+        "@parameters": dict(thing.parameters),
+        "@result": {field: mean},
+        "@samples": {field: values},
+    }
+    start = parse_time(str(told.get("date", "")))
+    result = {
+        "stdout": document if finite else "",
+        "exit_code": 0,
+        "start_datetime": start.isoformat() if start else "",
+        "runtime_environment": {"python_version": str(told.get("python_version", ""))[:60]},
+    }
+    return ImportedRun(
+        arm=arm,
+        thing=thing,
+        hardware=_read_hardware(told),
+        status="ok" if finite else "not finite",
+        reason=None if finite else "a value that is not finite",
+        document=result,
+        duration_s=_parse_duration_s(told.get("duration")),
+    )
+
+
+def _parse_duration_s(told: Any) -> float | None:
+    """A process's duration, where what was told can be one."""
+    known = isinstance(told, int | float) and not isinstance(told, bool) and 0 <= told < 2**63
+    return float(told) if known else None
+
+
+def _read_hardware(told: Mapping[str, Any]) -> Hardware:
+    count = told.get("cpu_count")
+    return session_import.build_hardware(
+        model=str(told.get("cpu_model_name") or "unknown"), cores=count if isinstance(count, int) else None
+    )

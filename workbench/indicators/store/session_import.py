@@ -1,0 +1,356 @@
+"""Write runs of other tools as sessions of the archive, one session per machine."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from workbench.core.errors import ConfigError
+from workbench.indicators.contract.documents import Status
+from workbench.indicators.contract.indicator import Indicator, Value
+from workbench.indicators.store import archive
+from workbench.indicators.store.archive import (
+    Arm,
+    Hardware,
+    PlannedCase,
+    PlannedMetric,
+    Result,
+    RunDetails,
+    Session,
+    parse_time,
+)
+
+UNKNOWN = "unknown"
+NOT_INTERLEAVED = "imported: the order of these runs is unknown, so no verdict follows from them"
+NOT_TOLD = "imported: threads, time limit and memory limit are unknown"
+OUTSIDE = "a link that leads out of the given folder"
+
+
+@dataclass(frozen=True)
+class ImportedCase:
+    """What a run measured: an indicator with its parameters; without an indicator, what it was called."""
+
+    name: str
+    version: str
+    indicator: type[Indicator] | None = None
+    parameters: Mapping[str, Value] = field(default_factory=dict)
+    label: str = ""
+
+    @property
+    def key(self) -> str:
+        """Equal for equal things."""
+        return json.dumps([self.name, self.version, dict(self.parameters), self.label], sort_keys=True)
+
+
+@dataclass(frozen=True)
+class ImportedRun:
+    """One imported run; `document` has Amun's keys of a result."""
+
+    arm: Arm
+    thing: ImportedCase
+    hardware: Hardware
+    status: Status
+    document: Mapping[str, Any]
+    reason: str | None = None
+    failed_checks: tuple[str, ...] = ()
+    duration_s: float | None = None
+    specification: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ImportedSession:
+    """A session that was written: where, what is in it, and how many of its runs have values."""
+
+    folder: Path
+    session: Session
+    runs: int
+    ok: int
+
+
+def write_sessions(
+    runs: Sequence[ImportedRun], out: Path, *, baseline: str | None = None, notes: Iterable[str] = ()
+) -> list[ImportedSession]:
+    """Write runs as sessions below `out`, one for each machine: figures of two machines are never compared.
+
+    The same runs give the same session, so that importing again changes nothing.
+
+    Parameters
+    ----------
+    runs
+        In the order in which their rounds are to be numbered.
+    out
+        Folder below which each session gets its own.
+    baseline
+        Name of the arm, or of the stack, that others are compared with; the first one without it.
+    notes
+        More to bear in mind.
+
+    Raises
+    ------
+    ConfigError
+        No run is of the baseline.
+    """
+    if baseline is not None and not any(baseline in (run.arm.name, run.arm.stack) for run in runs):
+        names = sorted({run.arm.name for run in runs})
+        raise ConfigError("no such stack", where="--baseline", found=baseline[:80], allowed=names)
+    machines: dict[str, list[ImportedRun]] = {}
+    for run in runs:
+        machines.setdefault(run.hardware.key, []).append(run)
+    return [_write_session(found, Path(out), baseline, list(notes)) for found in machines.values()]
+
+
+def _write_session(runs: list[ImportedRun], out: Path, baseline: str | None, notes: list[str]) -> ImportedSession:
+    arms = list({run.arm.name: run.arm for run in runs}.values())
+    arms.sort(key=lambda arm: baseline not in (arm.name, arm.stack))  # stable: the others keep their order
+    labels = _build_labels([run.thing for run in runs])
+    numbered = _number_runs(runs, labels)
+    identity = [[run.arm.name, labels[run.thing.key], number, run.document] for run, number in numbered]
+    # With the machine: the same figures from two machines are two sessions.
+    told = [identity, [arm.model_dump() for arm in arms], runs[0].hardware.key]
+    text = json.dumps(told, sort_keys=True, default=str)
+    session_id = "imported-" + hashlib.sha256(text.encode()).hexdigest()[:12]
+    session = _build_session(session_id, runs, arms, labels, 1 + max(number for _, number in numbered), notes)
+    folder = out / session_id
+    try:
+        _write_runs(folder, session, numbered, labels)
+    except OSError as error:
+        raise ConfigError("cannot be written", where=folder, found=error.strerror, do="choose another --out") from None
+    return ImportedSession(folder, session, len(runs), sum(run.status == "ok" for run in runs))
+
+
+def _write_runs(
+    folder: Path, session: Session, numbered: list[tuple[ImportedRun, int]], labels: Mapping[str, str]
+) -> None:
+    for position, (run, number) in enumerate(numbered):
+        label = labels[run.thing.key]
+        inspection = archive.inspection_id(session.session_id, run.arm.name, label)
+        if number == 0:
+            archive.write_specification(folder, inspection, dict(run.specification))
+        archive.write_result(folder, inspection, number, _build_result(session, run, label, number, position))
+    # Last, so that a folder that was left half-written is no session.
+    archive.write_session(folder, session)
+
+
+def _number_runs(runs: list[ImportedRun], labels: Mapping[str, str]) -> list[tuple[ImportedRun, int]]:
+    """Runs with their rounds: counted within each arm and case."""
+    counts: dict[tuple[str, str], int] = {}
+    numbered = []
+    for run in runs:
+        key = (run.arm.name, labels[run.thing.key])
+        numbered.append((run, counts.get(key, 0)))
+        counts[key] = counts.get(key, 0) + 1
+    return numbered
+
+
+def _build_labels(things: Iterable[ImportedCase]) -> dict[str, str]:
+    """A name for each thing: the indicator's, with the parameters by which things of that name differ."""
+    unique = list({thing.key: thing for thing in things}.values())
+    labels: dict[str, str] = {}
+    for thing in unique:
+        alike = [other for other in unique if other.indicator is not None and other.name == thing.name]
+        odd = [
+            f"{name}={value}"
+            for name, value in thing.parameters.items()
+            if value is not None and any(other.parameters.get(name) != value for other in alike)
+        ]
+        label = thing.label or thing.name
+        labels[thing.key] = label + (f"[{','.join(odd)}]" if odd and not thing.label else "")
+    shared = {label for label in labels.values() if list(labels.values()).count(label) > 1}
+    for thing in unique:
+        if labels[thing.key] in shared:
+            labels[thing.key] += f"@{thing.version[:6]}"
+    return labels
+
+
+def _build_session(
+    session_id: str, runs: list[ImportedRun], arms: list[Arm], labels: Mapping[str, str], rounds: int, notes: list[str]
+) -> Session:
+    things = list({run.thing.key: run.thing for run in runs}.values())
+    made = {(run.arm.name, run.thing.key) for run in runs}
+    starts = sorted(filter(None, (_text_or_empty(run.document.get("start_datetime")) for run in runs)))
+    ends = sorted(filter(None, (_text_or_empty(run.document.get("end_datetime")) for run in runs)))
+    cases = []
+    for thing in things:
+        skipped = {arm.name: "no run was imported" for arm in arms if (arm.name, thing.key) not in made}
+        cases.append(_build_case(thing, labels[thing.key], skipped))
+    return Session(
+        session_id=session_id,
+        created_at=starts[0] if starts else "",
+        seed=0,
+        arms=tuple(arms),
+        baseline=arms[0].name,
+        cases=tuple(cases),
+        looks=(rounds,),
+        alpha=0.05,
+        hardware=runs[0].hardware,
+        backend="imported",
+        design="blocks",
+        notes=(NOT_INTERLEAVED, NOT_TOLD, *dict.fromkeys(notes)),
+        rounds_done=rounds,
+        ended_at=ends[-1] if ends else None,
+        stop_reason="imported",
+    )
+
+
+def _build_case(thing: ImportedCase, label: str, skipped: dict[str, str]) -> PlannedCase:
+    indicator = thing.indicator
+    metrics, declaration, compared = [], {}, []
+    if indicator is not None:
+        found = indicator.metrics()
+        for one in found:
+            name = label if len(found) == 1 else f"{label}.{one.field}"
+            metrics.append(PlannedMetric(name=name, **one.__dict__))
+        declaration = indicator.model_json_schema()
+        compared = list(indicator.compared_checks())
+    return PlannedCase(
+        label=label,
+        indicator=thing.name,
+        indicator_version=thing.version,
+        about=((indicator.__doc__ or "") if indicator else "").strip().split("\n")[0][:300],
+        parameters=dict(thing.parameters),
+        metrics=tuple(metrics),
+        compared_checks=tuple(compared),
+        skipped=skipped,
+        declaration=declaration,
+    )
+
+
+def _build_result(session: Session, run: ImportedRun, label: str, number: int, position: int) -> Result:
+    stdout = json.dumps(run.document.get("stdout"))
+    measured = RunDetails(
+        session_id=session.session_id,
+        arm=run.arm.name,
+        case=label,
+        round=number,
+        position=position,
+        indicator=run.thing.name,
+        indicator_version=run.thing.version,
+        status=run.status,
+        reason=run.reason,
+        failed_checks=run.failed_checks,
+        duration_s=run.duration_s,
+        hardware_key=run.hardware.key,
+        stdout_bytes=len(stdout),
+        stdout_sha256=hashlib.sha256(stdout.encode()).hexdigest(),
+        isolation={"network": "not isolated"},
+    )
+    return Result(
+        stdout=run.document.get("stdout"),
+        stderr=_text_or_empty(run.document.get("stderr")),
+        exit_code=_whole_or_none(run.document.get("exit_code")),
+        script_sha256=_text_or_empty(run.document.get("script_sha256")),
+        usage=_select_usage(run.document.get("usage")),
+        start_datetime=_text_or_empty(run.document.get("start_datetime")),
+        end_datetime=_text_or_empty(run.document.get("end_datetime")),
+        os_release=_mapping_or_empty(run.document.get("os_release")),
+        runtime_environment=_mapping_or_empty(run.document.get("runtime_environment")),
+        hwinfo=_mapping_or_empty(run.document.get("hwinfo")),
+        workbench=measured,
+    )
+
+
+def is_inside(path: Path, folder: Path) -> bool:
+    """Whether a path lies in a (resolved) folder after following links; files outside are not read."""
+    try:
+        return path.resolve().is_relative_to(folder)
+    except (OSError, RuntimeError):  # links in a circle
+        return False
+
+
+def compute_elapsed_s(start: Any, end: Any) -> float | None:
+    """Seconds from one time to another; null where one is not told, or they are in the wrong order."""
+    began, ended = parse_time(start), parse_time(end)
+    seconds = (ended - began).total_seconds() if began and ended else -1.0
+    return seconds if seconds >= 0 else None
+
+
+def _text_or_empty(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _whole_or_none(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _mapping_or_empty(value: Any) -> dict[str, Any]:
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
+def _select_usage(value: Any) -> dict[str, float]:
+    """The resource usage that was told, by its names; nothing else, and no other type."""
+    from workbench.indicators.contract.indicator import USAGE
+
+    found = _mapping_or_empty(value)
+    return {
+        name: float(found[name])
+        for name in USAGE
+        if isinstance(found.get(name), int | float) and not isinstance(found[name], bool) and abs(found[name]) < 2**63
+    }
+
+
+MAX_FLAGS = 1000
+
+
+def parse_hardware(document: Mapping[str, Any]) -> Hardware:
+    """The hardware of a result, by what py-cpuinfo found and what the runtime environment says.
+
+    Examples
+    --------
+    >>> found = parse_hardware({"hwinfo": {"cpu_info": {"brand_raw": "Model X", "family": 6, "count": 64}}})
+    >>> found.cpu_model, found.cpu_family, found.cores, found.memory_bytes
+    ('Model X', 6, 64, None)
+    """
+    hwinfo = _get_part(document, "hwinfo")
+    info, features = _get_part(hwinfo, "cpu_info"), _get_part(hwinfo, "cpu_features")
+    told = _get_part(_get_part(document, "runtime_environment"), "hardware")
+    flags = features.get("flags") or info.get("flags")
+    return build_hardware(
+        model=_clean_text(info.get("brand_raw")) or _clean_text(info.get("brand")) or "unknown",
+        family=_find_whole_number(info.get("family"), told.get("cpu_family")),
+        number=_find_whole_number(info.get("model"), told.get("cpu_model")),
+        flags=tuple(sorted({flag for flag in flags if isinstance(flag, str)}))[:MAX_FLAGS]
+        if isinstance(flags, list)
+        else (),
+        cores=_find_whole_number(info.get("count")),
+    )
+
+
+def build_hardware(
+    *,
+    model: str,
+    family: int | None = None,
+    number: int | None = None,
+    flags: tuple[str, ...] = (),
+    cores: int | None = None,
+) -> Hardware:
+    """Hardware with a key over all that was told; the memory never is."""
+    text = json.dumps([model, family, number, flags, cores])
+    return Hardware(
+        key="imported-" + hashlib.sha256(text.encode()).hexdigest()[:12],
+        cpu_model=model[:200],
+        cpu_family=family,
+        cpu_model_number=number,
+        cpu_flags=flags,
+        cores=cores or None,
+    )
+
+
+def _get_part(found: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = found.get(key)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _clean_text(value: Any) -> str:
+    return value.strip() if isinstance(value, str) else ""
+
+
+def _find_whole_number(*values: Any) -> int | None:
+    """The first of these that is a whole number of a size that there is."""
+    for value in values:
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31:
+            return value
+    return None

@@ -1,0 +1,268 @@
+"""Read-only SQL: one bounded SELECT on the database, and DuckDB over sessions, databases and exports."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.core.errors import InputError
+from workbench.core.files import replace_atomically
+from workbench.core.tables import read_parquet
+from workbench.indicators.store.archive import SESSION
+from workbench.indicators.store.sql_queries import MAX_ROWS, Answer
+from workbench.indicators.store.sql_schema import METADATA
+
+if TYPE_CHECKING:
+    import duckdb
+    import polars as pl
+
+    from workbench.indicators.store.sql_database import Database
+    from workbench.indicators.store.sql_queries import Filters
+
+MAX_S = 60.0
+
+
+def select_rows(database: Database, sql: str, *, max_rows: int = MAX_ROWS, max_s: float = MAX_S) -> Answer:
+    """What does a SELECT answer?
+
+    The statement is put into parentheses: whatever is no query fails there. A database opened with `create=False`
+    refuses to write besides.
+
+    Parameters
+    ----------
+    sql
+        One SELECT (or WITH … SELECT, VALUES).
+    most_rows, most_s
+        Rows that the answer may have, and seconds that it may take.
+
+    Raises
+    ------
+    InputError
+        It is no SELECT, more than one statement, or names what is not there.
+    RunFailedError
+        It took too long.
+    """
+    text = sql.strip().rstrip(";").strip()
+    if not text or "\0" in text:
+        raise InputError("no query", where="--sql", allowed="one SELECT")
+    # On lines of its own: a comment at the end of the query must not swallow the rest.
+    wrapped = f"SELECT * FROM (\n{text}\n) AS asked LIMIT {max_rows + 1}"  # noqa: S608 - a query is what was asked for
+    names, rows = (_select_from_sqlite if database.sqlite else _select_from_postgresql)(database, wrapped, max_s)
+    return Answer(_build_frame(names, rows[:max_rows]), len(rows) > max_rows)
+
+
+def _select_from_sqlite(database: Database, sql: str, max_s: float) -> tuple[list[str], list[tuple[Any, ...]]]:
+    import sqlite3
+
+    with database.translate_errors(), database.engine.connect() as connection:
+        raw: Any = connection.connection.driver_connection
+        until = time.monotonic() + max_s
+        raw.set_progress_handler(lambda: int(time.monotonic() > until), 100_000)
+        try:
+            cursor = raw.execute(sql)
+            return [one[0] for one in cursor.description or ()], cursor.fetchall()
+        except sqlite3.Error as error:
+            if "interrupted" in str(error) or not isinstance(
+                error, sqlite3.OperationalError | sqlite3.ProgrammingError
+            ):
+                raise
+            raise _explain_refusal(error) from None
+        except sqlite3.Warning as error:  # two statements, until Python 3.12
+            raise _explain_refusal(error) from None
+        finally:
+            raw.set_progress_handler(None, 0)
+
+
+def _select_from_postgresql(database: Database, sql: str, max_s: float) -> tuple[list[str], list[tuple[Any, ...]]]:
+    import psycopg
+
+    with database.transaction() as connection:
+        connection.exec_driver_sql("SET TRANSACTION READ ONLY")
+        connection.exec_driver_sql(f"SET LOCAL statement_timeout = {int(max_s * 1000)}")
+        raw: Any = connection.connection.driver_connection
+        try:
+            # Prepared: the server then takes one statement and no second one after a semicolon.
+            cursor = raw.cursor().execute(sql, prepare=True)
+            return [one.name for one in cursor.description or ()], cursor.fetchall()
+        except psycopg.errors.QueryCanceled as error:
+            raise database.translate_error(error) from None
+        except psycopg.Error as error:
+            raise _explain_refusal(error) from None
+
+
+def _explain_refusal(error: BaseException) -> InputError:
+    said = (str(error).strip().splitlines() or [""])[0][:300]
+    return InputError(
+        "not a query that can be answered",
+        where="--sql",
+        found=said,
+        allowed="one SELECT",
+        do=f'tables: {", ".join(METADATA.tables)}, and those of `show indicators`; quote the column "case"',
+    )
+
+
+def _build_frame(names: list[str], rows: list[tuple[Any, ...]]) -> pl.DataFrame:
+    import polars as pl
+
+    seen: dict[str, int] = {}
+    unique = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        unique.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
+    columns = [_build_column(name, [row[i] for row in rows]) for i, name in enumerate(unique)]
+    return pl.DataFrame(columns)
+
+
+def _build_column(name: str, values: list[Any]) -> pl.Series:
+    """A column of the type that its values have; of several types, as text. SQLite may mix them."""
+    import polars as pl
+
+    values = [_convert_decimal(value) if isinstance(value, Decimal) else value for value in values]
+    kinds = {type(value) for value in values if value is not None}
+    if kinds <= {int, float} and kinds:
+        return pl.Series(name, values, dtype=pl.Float64 if float in kinds else pl.Int64, strict=False)
+    if kinds == {bool}:
+        return pl.Series(name, values, dtype=pl.Boolean)
+    return pl.Series(name, [None if value is None else str(value) for value in values], dtype=pl.String)
+
+
+def _convert_decimal(value: Decimal) -> int | float:
+    """PostgreSQL's sums and means as numbers; a whole one that fits stays whole."""
+    whole = value.is_finite() and value == value.to_integral_value() and abs(value) < 2**63
+    return int(value) if whole else float(value)
+
+
+MAX_TABLE_ROWS = 10_000_000
+_QUERIES = ("sessions", "stacks", "indicators", "runs", "observations", "checks", "packages")
+
+
+def connect_duckdb(source: Path | str | Database) -> duckdb.DuckDBPyConnection:
+    """A DuckDB connection with the tables of a session, a database or an export: runs, observations, checks and more.
+
+    Parameters
+    ----------
+    source
+        A session folder; a folder that `export` wrote; a database (open, a path or a URL).
+
+    Returns
+    -------
+    duckdb.DuckDBPyConnection
+        In memory; a column called case needs quotes.
+
+    Raises
+    ------
+    InputError
+        There is none of the three, or a table is too large.
+
+    Examples
+    --------
+    The median of each stack, straight from a session::
+
+        duck = connect("data/runs/indicators/SESSION")
+        duck.sql("SELECT arm, metric, median(value) FROM observations GROUP BY ALL ORDER BY ALL").show()
+
+    Does not show: whether stacks differ. A median over a session mixes its drift in; see `effects`.
+    """
+    import duckdb
+
+    found = _iterate_tables(source)
+    connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"})
+    # By way of Parquet: DuckDB takes a frame of polars only where pyarrow is installed.
+    with tempfile.TemporaryDirectory() as folder:
+        for name, frame in found:
+            path = Path(folder) / "table.parquet"
+            frame.write_parquet(path)
+            connection.execute(f"CREATE TABLE {_quote_name(name)} AS SELECT * FROM read_parquet(?)", [str(path)])  # noqa: S608
+    return connection
+
+
+def export_tables(database: Database, folder: Path) -> list[Path]:
+    """Write all tables of a database as Parquet files, each whole or not at all; give back their paths.
+
+    Raises
+    ------
+    InputError
+        A table has more than 10,000,000 rows.
+    """
+    written = []
+    for name, frame in _iterate_database_tables(database):
+        path = folder / f"{name}.parquet"
+        with replace_atomically(path) as temporary:
+            frame.write_parquet(temporary, compression="zstd")
+        written.append(path)
+    return written
+
+
+def _iterate_tables(source: Path | str | Database) -> Iterator[tuple[str, pl.DataFrame]]:
+    from workbench.indicators.store.sql_database import Database
+
+    if isinstance(source, Database):
+        return _iterate_database_tables(source)
+    folder = Path(source)
+    if folder.is_dir() and (folder / SESSION).is_file():
+        return _iterate_session_tables(folder)
+    if folder.is_dir():
+        return _iterate_export_tables(folder)
+    return _iterate_place_tables(source)
+
+
+def _iterate_place_tables(place: Path | str) -> Iterator[tuple[str, pl.DataFrame]]:
+    from workbench.indicators.store.sql_database import open_database
+
+    with open_database(place, create=False) as database:
+        yield from _iterate_database_tables(database)
+
+
+def _iterate_session_tables(folder: Path) -> Iterator[tuple[str, pl.DataFrame]]:
+    from workbench.indicators.analysis.observations import load_observations
+
+    found = load_observations(folder)
+    yield "runs", found.runs
+    yield "observations", found.values
+    yield "checks", found.checks
+
+
+def _iterate_export_tables(folder: Path) -> Iterator[tuple[str, pl.DataFrame]]:
+    paths = sorted(folder.glob("*.parquet"))
+    if not paths:
+        raise InputError("neither a session nor exported tables", where=folder, allowed=f"{SESSION}, or *.parquet")
+    for path in paths:
+        yield path.stem, read_parquet(path)
+
+
+def _iterate_database_tables(database: Database) -> Iterator[tuple[str, pl.DataFrame]]:
+    from workbench.indicators.store.sql_queries import Filters
+
+    for name in _QUERIES:
+        yield name, _read_whole_table(database, name)
+    for row in _read_whole_table(database, "indicators").iter_rows(named=True):
+        if row["table_name"] is not None:
+            which = Filters(indicator=f"{row['indicator']}@{row['indicator_version']}")
+            yield row["table_name"], _read_whole_table(database, "values", which)
+
+
+def _read_whole_table(database: Database, name: str, filters: Filters | None = None) -> pl.DataFrame:
+    """A table with all of its rows.
+
+    Raises
+    ------
+    InputError
+        It has more than this can hold: a part would look like the whole.
+    """
+    from workbench.indicators.store.sql_queries import run_query
+
+    found = run_query(database, name, filters, max_rows=MAX_TABLE_ROWS)
+    if found.truncated:
+        allowed = f"at most {MAX_TABLE_ROWS:,} rows"
+        raise InputError(
+            "too many rows for DuckDB's tables", where=name, allowed=allowed, do="ask it in SQL: show --sql"
+        )
+    return found.frame
+
+
+def _quote_name(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,409 @@
+"""Open a SQLite or PostgreSQL database, check that it is ours, and create or extend its tables."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import quote
+
+from sqlalchemy import inspect, select, text
+from sqlalchemy.schema import CreateColumn
+
+from workbench.core import redaction
+from workbench.core.errors import ConfigError, InputError, MissingToolError, RunFailedError, WorkbenchError
+from workbench.core.paths import default_out
+from workbench.indicators.store.sql_schema import (
+    ABOUT,
+    FORMAT_VERSION,
+    INDICATOR,
+    METADATA,
+    Field,
+    build_table_name,
+    build_typed_table,
+    parse_declaration_fields,
+)
+
+if TYPE_CHECKING:
+    from sqlalchemy import Column, Connection, Engine, Table
+    from sqlalchemy.engine import URL
+
+VARIABLE = "WORKBENCH_DATABASE_URL"
+DEFAULT_NAME = "indicators.db"
+BUSY_S = 30.0
+_ALLOWED = f"a path, sqlite:///PATH or postgresql://HOST/NAME (with a password: in ${VARIABLE})"
+_WRONG_USE = ("authentication failed", "does not exist", "no password supplied", "permission denied", "no pg_hba")
+_NO_SERVER = ("connect", "name or service not known", "resolve", "timeout expired", "no address")
+
+
+@dataclass(frozen=True)
+class Database:
+    """An open database; a context that closes it at its end.
+
+    Attributes
+    ----------
+    engine
+        SQLAlchemy's engine.
+    place
+        Where it is, without a password.
+    """
+
+    engine: Engine
+    place: str
+    secrets: tuple[str, ...] = ()
+
+    @property
+    def sqlite(self) -> bool:
+        """SQLite; else PostgreSQL."""
+        return self.engine.dialect.name == "sqlite"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.engine.dispose()
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """One transaction: kept when the block ends well, undone when not.
+
+        Raises
+        ------
+        WorkbenchError
+            The database could not be reached, read or written: what it said, and what to do.
+        """
+        with self.translate_errors(), self.engine.begin() as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def translate_errors(self) -> Iterator[None]:
+        """Turn errors of the database into ours; those of single rows pass through."""
+        from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
+
+        try:
+            yield
+        except (DataError, IntegrityError):
+            raise
+        except DBAPIError as error:
+            raise self.translate_error(error.orig) from None
+        except (sqlite3.OperationalError, sqlite3.DatabaseError) as error:
+            raise self.translate_error(error) from None
+
+    def translate_error(self, error: BaseException | None) -> WorkbenchError:
+        """An error of the driver as one of ours: its first line, without secrets, and what to do."""
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        said = redaction.strip_user_info(redaction.redact_value(lines[0][:300], self.secrets))
+        code = str(getattr(error, "sqlstate", None) or "")
+        return _explain_message(said, code, self.place)
+
+
+def _explain_message(said: str, code: str, place: str) -> WorkbenchError:
+    """What a database's message means to its user."""
+    text = said.lower()
+    if "is full" in text or code == "53100":
+        return RunFailedError("no room for the database", where=place, found=said, do="free space, then sync again")
+    if "readonly" in text or "read-only" in text or code == "25006":
+        return InputError("the database cannot be written", where=place, found=said, do="choose another: --database")
+    if "not a database" in text or "malformed" in text:
+        return InputError("not a SQLite database, or a damaged one", where=place, do="sync into a new one: --database")
+    if "unable to open" in text:
+        return InputError("cannot open the database", where=place, found=said, do="check the folder and its rights")
+    if "is locked" in text:
+        return RunFailedError(f"others wrote to the database for {BUSY_S:.0f} s", where=place, do="sync again later")
+    if code == "57014" or "interrupted" in text:
+        return RunFailedError("the query took too long", where=place, do="ask for less, or use DuckDB on an export")
+    if code.startswith(("28", "3D")) or code == "42501" or any(words in text for words in _WRONG_USE):
+        return ConfigError("the server refused", where=place, found=said, do=f"check user, name and ${VARIABLE}")
+    if any(words in text for words in _NO_SERVER) or code.startswith(("08", "57P")):
+        return RunFailedError("the server cannot be reached", where=place, found=said, do="is it up, and is this it?")
+    return RunFailedError("the database failed", where=place, found=said)
+
+
+def open_database(target: str | Path | None = None, *, create: bool = True) -> Database:
+    """Open a database, to write (its tables are made where they are missing) or only to read.
+
+    Parameters
+    ----------
+    target
+        A path or a URL; without one $WORKBENCH_DATABASE_URL, else `indicators.db` in the default out folder.
+    create
+        Write to it, and make what is missing; else it is opened so that nothing can be written.
+
+    Raises
+    ------
+    ConfigError
+        Not a path or URL that is allowed; the server refused the user.
+    InputError
+        Nothing there to read, not one of these databases, or of a newer format.
+    RunFailedError
+        The server cannot be reached, or the disk is full.
+    """
+
+    text = str(target) if target is not None else os.environ.get(VARIABLE) or str(default_database_path())
+    _refuse_partial_url(text)
+    if "://" in text and not text.startswith("sqlite:"):
+        database = _open_postgresql(text, readonly=not create)
+    else:
+        database = _open_sqlite(_parse_sqlite_path(text), readonly=not create)
+    try:
+        prepare_database(database, create=create)
+    except BaseException:
+        database.engine.dispose()
+        raise
+    return database
+
+
+def default_database_path() -> Path:
+    """Where the database lies when none is named."""
+
+    return default_out() / DEFAULT_NAME
+
+
+def refuse_password(target: str | None) -> None:
+    """Refuse a password on the command line, where every user of the machine can read it.
+
+    Raises
+    ------
+    ConfigError
+        There is one; it is not repeated.
+    """
+    # A URL may be written with one slash, and settings without any: the password can be read just as well.
+    before = re.sub(r"^[A-Za-z][\w+.-]*:/+", "", target or "").rpartition("@")[0]
+    if ":" in before or re.search(r"passw(or)?d\s*=", target or "", re.IGNORECASE):
+        raise ConfigError("a password on the command line", where="--database", do=f"put the URL into ${VARIABLE}")
+
+
+def _refuse_partial_url(text: str) -> None:
+    """Refuse what was meant as a server and would become the name of a file, with the password in it.
+
+    Raises
+    ------
+    ConfigError
+        It is libpq's settings, or a URL with too few slashes; it is not repeated.
+    """
+    settings = re.search(r"(^|\s)(host|hostaddr|port|user|dbname|service|passw(or)?d)\s*=", text, re.IGNORECASE)
+    half = "://" not in text and re.match(
+        r"(?!sqlite:)(([A-Za-z][\w+.-]+:/)|postgres(ql)?(\+\w+)?:|[^/]*:[^/]*@)", text
+    )
+    if settings or half:
+        raise ConfigError("not a URL of a database", where="database", allowed=_ALLOWED)
+
+
+def _parse_sqlite_path(text: str) -> Path:
+    if not text.startswith("sqlite:"):
+        return Path(text)
+    rest = text.removeprefix("sqlite:///")
+    if rest in (text, "", ":memory:") or "?" in rest:
+        raise ConfigError("not a place for a SQLite file", where="database", allowed="sqlite:///PATH, or just a path")
+    return Path(rest)
+
+
+def _open_sqlite(path: Path, *, readonly: bool) -> Database:
+    from sqlalchemy import create_engine, event
+
+    path = path.absolute()
+    if path.is_dir():
+        raise InputError("a folder, not a database", where=path, do=f"name the file: {path / DEFAULT_NAME}")
+    if readonly and not path.is_file():
+        raise InputError("no database there", where=path, do="workbench indicators sync FOLDER --database FILE")
+    if not readonly:
+        _make_folder(path.parent)
+
+    def connect() -> sqlite3.Connection:
+        # Beside a file in a folder that cannot be written, SQLite cannot make what WAL needs.
+        still = readonly and not os.access(path.parent, os.W_OK) and not Path(f"{path}-wal").exists()
+        mode = "ro&immutable=1" if still else "ro" if readonly else "rwc"
+        uri = f"file:{quote(str(path))}?mode={mode}"
+        made = sqlite3.connect(uri, uri=True, timeout=BUSY_S, check_same_thread=False, isolation_level=None)
+        made.execute("PRAGMA foreign_keys=ON")
+        made.execute("PRAGMA query_only=ON" if readonly else "PRAGMA synchronous=NORMAL")
+        if not readonly:
+            _enable_write_ahead(made)
+        return made
+
+    engine = create_engine("sqlite://", creator=connect, poolclass=_queue_pool_class())
+    begin = "BEGIN" if readonly else "BEGIN IMMEDIATE"  # a reader that becomes a writer cannot wait for its turn
+    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
+    return Database(engine, str(path))
+
+
+def _queue_pool_class() -> Any:
+    from sqlalchemy.pool import QueuePool
+
+    return QueuePool
+
+
+def _enable_write_ahead(connection: sqlite3.Connection) -> None:
+    """Switch to WAL, with retries: concurrent first writers do not wait for each other."""
+    until = time.monotonic() + BUSY_S
+    while connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > until:
+                raise
+            time.sleep(0.02)
+        else:
+            return  # a file system without shared memory keeps the old mode, which works too
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            "cannot make the folder", where=folder, found=error.strerror, do="choose --database"
+        ) from None
+
+
+def _open_postgresql(text: str, *, readonly: bool) -> Database:
+    from sqlalchemy import create_engine
+    from sqlalchemy.engine import URL
+
+    url = _parse_postgresql_url(text)
+    place = URL.create("postgresql", url.username, None, url.host, url.port, url.database).render_as_string()
+    secrets = tuple(str(one) for one in (url.password, os.environ.get("PGPASSWORD")) if one)
+    try:
+        engine = create_engine(url, connect_args={"connect_timeout": 10}, pool_size=1, hide_parameters=True)
+        if readonly:
+            engine = engine.execution_options(postgresql_readonly=True)
+    except ModuleNotFoundError as error:
+        if error.name != "psycopg":
+            raise
+        raise MissingToolError("PostgreSQL needs psycopg", where=place, do="pip install -r requirements.lock") from None
+    return Database(engine, place, secrets)
+
+
+def _parse_postgresql_url(text: str) -> URL:
+    from sqlalchemy import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        url = make_url(text)
+    except (ArgumentError, ValueError):
+        # What it found may be half a password.
+        raise ConfigError("not a URL of a database", where="database", allowed=_ALLOWED) from None
+    if url.drivername not in ("postgresql", "postgresql+psycopg", "postgres"):
+        raise ConfigError("not a database for this", where="database", found=url.drivername[:40], allowed=_ALLOWED)
+    if any("password" in name.lower() for name in url.query):
+        raise ConfigError(
+            "a password among the URL's options", where="database", do="put it before the host, or PGPASSWORD"
+        )
+    return url.set(drivername="postgresql+psycopg")
+
+
+# Any number, the same in all workbenches: who holds it may make tables.
+_LOCK = 7_114_020_250
+
+
+def prepare_database(database: Database, *, create: bool) -> None:
+    """Check that the database is one of ours; make or extend its tables.
+
+    Raises
+    ------
+    InputError
+        It holds other people's tables, is empty (only to read), or was written by a newer workbench.
+    """
+    with database.transaction() as connection:
+        if create:
+            lock_tables(connection)
+        present = set(inspect(connection).get_table_names())
+        if ABOUT.name not in present:
+            _refuse_foreign_database(database, present, create=create)
+            METADATA.create_all(connection)
+            connection.execute(ABOUT.insert().values(key="format_version", value=str(FORMAT_VERSION)))
+            return
+        found = connection.execute(select(ABOUT.c.value).where(ABOUT.c.key == "format_version")).scalar()
+        if not str(found).isdigit() or int(str(found)) > FORMAT_VERSION:
+            raise InputError(
+                "written by a newer workbench", where=database.place, found=found, do="update this installation"
+            )
+        if create:
+            METADATA.create_all(connection)
+            for table in METADATA.sorted_tables:
+                add_columns(connection, table, table.columns)
+
+
+def lock_tables(connection: Connection) -> None:
+    """Lock the creation of tables until the end of the transaction; SQLite has a single writer anyway."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+
+
+def _refuse_foreign_database(database: Database, present: set[str], *, create: bool) -> None:
+    if not create:
+        raise InputError("no runs are kept there", where=database.place, do="workbench indicators sync FOLDER first")
+    # A server's database may be shared with others, as long as no name is taken; a file may not.
+    taken = present if database.sqlite else present & set(METADATA.tables)
+    if taken:
+        raise InputError(
+            "a database of something else", where=database.place, found=sorted(taken)[:5], do="name an empty one"
+        )
+
+
+def add_columns(connection: Connection, table: Table, columns: Iterable[Column[Any]]) -> None:
+    """Add the columns that a table of an older format, or an earlier declaration, does not have yet; all nullable."""
+    present = {column["name"] for column in inspect(connection).get_columns(table.name)}
+    quote = connection.dialect.identifier_preparer.quote
+    for column in columns:
+        if column.name not in present:
+            wanted = column._copy()
+            wanted.nullable, wanted.table = True, table
+            made = CreateColumn(wanted).compile(dialect=connection.dialect)
+            connection.execute(text(f"ALTER TABLE {quote(table.name)} ADD COLUMN {made}"))
+
+
+def ensure_indicator(connection: Connection, name: str, version: str, declaration: Mapping[str, Any]) -> None:
+    """Note a version of an indicator, and make its typed table as soon as a declaration is at hand.
+
+    Raises
+    ------
+    InputError
+        The declaration is none, or says something else than the one that the table was made by.
+    """
+    here = (INDICATOR.c.name == name) & (INDICATOR.c.version == version)
+    row = connection.execute(select(INDICATOR).where(here)).mappings().first()
+    if row is None:
+        connection.execute(INDICATOR.insert().values(name=name, version=version))
+    before = json.loads(row["declaration"]) if row is not None and row["declaration"] else {}
+    if not declaration or before == declaration:
+        return
+    fields, table = parse_declaration_fields(declaration), build_table_name(name, version)
+    made = build_typed_table(table, fields)
+    if before:
+        declaration = _extend_declaration(before, declaration, f"{name} {version}")
+        add_columns(connection, made, made.columns)
+    else:
+        made.create(connection, checkfirst=True)
+    kept = json.dumps(declaration)  # in its own order: that of the columns
+    connection.execute(INDICATOR.update().where(here).values(table_name=table, declaration=kept))
+
+
+def _extend_declaration(old: dict[str, Any], new: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The old declaration with the new nullable fields.
+
+    Raises
+    ------
+    InputError
+        A field has another type, or a new one may not be null: that is another version.
+    """
+    known = {field.key: field for field in parse_declaration_fields(old)}
+    for field in parse_declaration_fields(new):
+        before = known.get(field.key)
+        if before is None and not field.nullable:
+            raise InputError("declared otherwise under the same version", where=where, found=f"new field {field.key}")
+        if before is not None and _field_type(before) != _field_type(field):
+            found = f"{field.key} is {field.kind} in {field.part}, was {before.kind} in {before.part}"
+            raise InputError("declared otherwise under the same version", where=where, found=found)
+    return {**old, "properties": {**old["properties"], **new["properties"]}}
+
+
+def _field_type(field: Field) -> tuple[str, str, bool]:
+    return field.part, field.kind, field.mixed

@@ -1,0 +1,331 @@
+"""Named queries of the database, each answered by one ordered, bounded table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, get_args
+
+from sqlalchemy import and_, case, distinct, func, or_, select
+
+from workbench.core.errors import ConfigError, InputError
+from workbench.core.tables import Table
+from workbench.indicators import tables
+from workbench.indicators.contract.documents import Status
+from workbench.indicators.store.archive import parse_time
+from workbench.indicators.store.sql_schema import (
+    ARM,
+    CHECK_VALUE,
+    HARDWARE,
+    INDICATOR,
+    OBSERVATION,
+    PLANNED_CASE,
+    RUN,
+    SESSION,
+    STACK,
+    STACK_PACKAGE,
+    Kind,
+    build_typed_table,
+    parse_declaration_fields,
+)
+from workbench.indicators.tables import CHECKS, OBSERVATIONS, RUNS
+
+if TYPE_CHECKING:
+    import polars as pl
+    from sqlalchemy import ColumnElement, Connection, Select
+
+    from workbench.indicators.store.sql_database import Database
+
+MAX_ROWS = 10_000
+IDENTITY = ("session_id", "inspection_id", "run", "round", "arm", "case", "stack", "component")
+_FAILED = func.count(case((RUN.c.status != "ok", 1)))
+
+
+@dataclass(frozen=True)
+class Filters:
+    """Which runs are meant; null means all.
+
+    `stack` is a stack's name, an arm, or the begin of a stack's key; `indicator` a name, or NAME@VERSION; `since` the
+    earliest start, an ISO date or time, UTC where it names no zone.
+    """
+
+    session: str | None = None
+    stack: str | None = None
+    indicator: str | None = None
+    status: str | None = None
+    since: str | None = None
+
+    def list_set_names(self) -> set[str]:
+        """The names of those that are set."""
+        return {field.name for field in fields(self) if getattr(self, field.name) is not None}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A table, and whether there were more rows than it may have."""
+
+    frame: pl.DataFrame
+    truncated: bool
+
+
+@dataclass(frozen=True)
+class _Query:
+    """A named question: the table it answers with, the filters it knows, and how it is asked."""
+
+    table: Table | None
+    filters: frozenset[str]
+    select: Callable[[Filters], Select[Any]]
+    about: str
+
+
+def run_query(database: Database, name: str, filters: Filters | None = None, *, max_rows: int = MAX_ROWS) -> Answer:
+    """Answer a named question.
+
+    Parameters
+    ----------
+    name
+        One of `QUERIES`.
+    filters
+        Which runs are meant.
+    max_rows
+        Rows that the answer may have.
+
+    Returns
+    -------
+    Answer
+        The table that the question declares; for `values` the run, then a column for each field of the indicator.
+
+    Raises
+    ------
+    ConfigError
+        No such question, a filter that it does not know, or a value that cannot be one.
+    InputError
+        Nothing of the name asked for is in the database; several versions of the indicator are.
+
+    Does not show: whether a difference means anything (see effects), and nothing across versions.
+    """
+    filters = filters or Filters()
+    if name not in QUERIES:
+        raise ConfigError("no such query", found=name[:60], allowed=list(QUERIES))
+    query = QUERIES[name]
+    if unknown := sorted(filters.list_set_names() - query.filters):
+        told = [f"--{filter_}" for filter_ in unknown]
+        raise ConfigError(
+            f"{name} has no such filter", found=told, allowed=[f"--{one}" for one in sorted(query.filters)]
+        )
+    with database.transaction() as connection:
+        _check_filters(connection, filters)
+        if name == "values":
+            return _select_values(connection, filters, max_rows)
+        assert query.table is not None
+        rows = connection.execute(query.select(filters).limit(max_rows + 1)).mappings().all()
+        made = query.table.frame([_build_answer_row(query.table, row) for row in rows[:max_rows]])
+    return Answer(made, len(rows) > max_rows)
+
+
+def _build_answer_row(table: Table, row: Mapping[Any, Any]) -> dict[str, Any]:
+    """A row with its lists read from JSON."""
+    lists = {column.name for column in table.columns if column.dtype.startswith("list")}
+    return {
+        column.name: json.loads(row[column.name]) if column.name in lists else row[column.name]
+        for column in table.columns
+    }
+
+
+def _check_filters(connection: Connection, filters: Filters) -> None:
+    """Refuse a filter that can match nothing: an empty table would look like an answer."""
+    if filters.status is not None and filters.status not in get_args(Status):
+        raise ConfigError("no such status", where="--status", found=filters.status[:60], allowed=get_args(Status))
+    wanted: list[tuple[str, Select[Any]]] = []
+    if filters.session is not None:
+        wanted.append(("session", select(SESSION.c.session_id).where(SESSION.c.session_id == filters.session)))
+    if filters.stack is not None:
+        wanted.append(("stack", select(ARM.c.arm).where(_arm_condition(filters.stack))))
+    if filters.indicator is not None:
+        name = filters.indicator.partition("@")[0]
+        wanted.append(("indicator", select(INDICATOR.c.name).where(INDICATOR.c.name == name)))
+    for what, found in wanted:
+        if connection.execute(found.limit(1)).first() is None:
+            column = {"session": SESSION.c.session_id, "stack": ARM.c.stack, "indicator": INDICATOR.c.name}[what]
+            there = connection.execute(select(column).distinct().order_by(column).limit(10)).scalars().all()
+            raise InputError(
+                f"no such {what}", where=f"--{what}", found=getattr(filters, what)[:80], allowed=list(there)
+            )
+
+
+def _arm_condition(stack: str) -> ColumnElement[bool]:
+    same = [ARM.c.stack == stack, ARM.c.arm == stack]
+    return or_(*same, ARM.c.stack_key.startswith(stack, autoescape=True)) if len(stack) >= 8 else or_(*same)
+
+
+def _run_condition(filters: Filters) -> ColumnElement[bool]:
+    """Is a row of `run` meant?"""
+    tests: list[ColumnElement[bool]] = [RUN.c.run_id.is_not(None)]
+    if filters.session is not None:
+        tests.append(RUN.c.session_id == filters.session)
+    if filters.stack is not None:
+        arm = and_(ARM.c.session_id == RUN.c.session_id, ARM.c.arm == RUN.c.arm, _arm_condition(filters.stack))
+        tests.append(select(ARM.c.arm).where(arm).exists())
+    if filters.indicator is not None:
+        name, at, version = filters.indicator.partition("@")
+        tests.append(RUN.c.indicator == name)
+        if at:
+            tests.append(RUN.c.indicator_version == version)
+    if filters.status is not None:
+        tests.append(RUN.c.status == filters.status)
+    if filters.since is not None:
+        tests.append(RUN.c.started_unix_s >= _parse_since(filters.since))
+    return and_(*tests)
+
+
+def _parse_since(text: str) -> float:
+    found = parse_time(text)
+    if found is None:
+        raise ConfigError("not a time", where="--since", found=text[:60], allowed="like 2026-01-31 or 2026-01-31T12:00")
+    return found.timestamp()
+
+
+def _select_sessions(filters: Filters) -> Select[Any]:
+    ran = select(RUN.c.session_id, func.count().label("runs"), _FAILED.label("failed"))
+    counts = ran.where(_run_condition(filters)).group_by(RUN.c.session_id).subquery()
+    arms = select(func.count()).where(ARM.c.session_id == SESSION.c.session_id).scalar_subquery()
+    cases = select(func.count()).where(PLANNED_CASE.c.session_id == SESSION.c.session_id).scalar_subquery()
+    wanted = select(
+        *(column for column in SESSION.c if column.name in {one.name for one in tables.SESSIONS.columns}),
+        arms.label("arms"),
+        cases.label("cases"),
+        func.coalesce(counts.c.runs, 0).label("runs"),
+        func.coalesce(counts.c.failed, 0).label("failed"),
+        HARDWARE.c.cpu_model,
+    ).join(HARDWARE, HARDWARE.c.hardware_key == SESSION.c.hardware_key)
+    # A session without a run that is meant is left out, unless nothing was asked of its runs.
+    only = bool(filters.list_set_names() - {"session"})
+    wanted = wanted.join(counts, counts.c.session_id == SESSION.c.session_id, isouter=not only)
+    if filters.session is not None:
+        wanted = wanted.where(SESSION.c.session_id == filters.session)
+    return wanted.order_by(SESSION.c.created_at, SESSION.c.session_id)
+
+
+def _select_stacks(filters: Filters) -> Select[Any]:
+    ran = select(RUN.c.session_id, RUN.c.arm, func.count().label("runs"), _FAILED.label("failed"))
+    counts = ran.where(_run_condition(filters)).group_by(RUN.c.session_id, RUN.c.arm).subquery()
+    here = and_(counts.c.session_id == ARM.c.session_id, counts.c.arm == ARM.c.arm)
+    only = bool(filters.list_set_names() - {"session", "stack"})
+    names = ("session_id", "arm", "stack", "stack_key", "copy_number", "python", "platform")
+    wanted = (
+        select(
+            *(ARM.c[name] for name in names),
+            STACK.c.packages,
+            func.coalesce(counts.c.runs, 0).label("runs"),
+            func.coalesce(counts.c.failed, 0).label("failed"),
+        )
+        .join(STACK, STACK.c.stack_key == ARM.c.stack_key)
+        .join(counts, here, isouter=not only)
+    )
+    if filters.session is not None:
+        wanted = wanted.where(ARM.c.session_id == filters.session)
+    if filters.stack is not None:
+        wanted = wanted.where(_arm_condition(filters.stack))
+    return wanted.order_by(ARM.c.session_id, ARM.c.arm)
+
+
+def _select_indicators(filters: Filters) -> Select[Any]:
+    here = and_(
+        RUN.c.indicator == INDICATOR.c.name, RUN.c.indicator_version == INDICATOR.c.version, _run_condition(filters)
+    )
+    only = bool(filters.list_set_names() - {"indicator"})
+    wanted = select(
+        INDICATOR.c.name.label("indicator"),
+        INDICATOR.c.version.label("indicator_version"),
+        INDICATOR.c.table_name,
+        func.count(distinct(RUN.c.session_id)).label("sessions"),
+        func.count(RUN.c.run_id).label("runs"),
+        _FAILED.label("failed"),
+    ).join(RUN, here, isouter=not only)
+    if filters.indicator is not None:
+        name, at, version = filters.indicator.partition("@")
+        wanted = wanted.where(INDICATOR.c.name == name, *([INDICATOR.c.version == version] if at else []))
+    key = (INDICATOR.c.name, INDICATOR.c.version)
+    return wanted.group_by(*key, INDICATOR.c.table_name).order_by(*key)
+
+
+def _select_runs(filters: Filters) -> Select[Any]:
+    return _order_rows(select(*(RUN.c[column.name] for column in RUNS.columns)).where(_run_condition(filters)))
+
+
+def _select_observations(filters: Filters) -> Select[Any]:
+    columns = [(RUN if column.name in RUN.c else OBSERVATION).c[column.name] for column in OBSERVATIONS.columns]
+    joined = select(*columns).join(OBSERVATION, OBSERVATION.c.run_id == RUN.c.run_id)
+    return _order_rows(joined.where(_run_condition(filters)), OBSERVATION.c.metric)
+
+
+def _select_checks(filters: Filters) -> Select[Any]:
+    columns = [(RUN if column.name in RUN.c else CHECK_VALUE).c[column.name] for column in CHECKS.columns]
+    joined = select(*columns).join(CHECK_VALUE, CHECK_VALUE.c.run_id == RUN.c.run_id)
+    return _order_rows(joined.where(_run_condition(filters)), CHECK_VALUE.c.field)
+
+
+def _select_failures(filters: Filters) -> Select[Any]:
+    failed = or_(RUN.c.status != "ok", RUN.c.passed.is_(False))
+    return _order_rows(
+        select(*(RUN.c[column.name] for column in tables.FAILURES.columns)).where(_run_condition(filters), failed)
+    )
+
+
+def _select_packages(filters: Filters) -> Select[Any]:
+    wanted = select(*(STACK_PACKAGE.c[column.name] for column in tables.PACKAGES.columns))
+    arms = [ARM.c.stack_key == STACK_PACKAGE.c.stack_key]
+    if filters.session is not None:
+        arms.append(ARM.c.session_id == filters.session)
+    if filters.stack is not None:
+        arms.append(_arm_condition(filters.stack))
+    wanted = wanted.where(select(ARM.c.arm).where(*arms).exists())
+    return wanted.order_by(STACK_PACKAGE.c.stack_key, STACK_PACKAGE.c.package)
+
+
+def _order_rows(wanted: Select[Any], *more: Any) -> Select[Any]:
+    return wanted.order_by(RUN.c.session_id, RUN.c.case, RUN.c.arm, RUN.c.run, *more)
+
+
+def _select_values(connection: Connection, filters: Filters, max_rows: int) -> Answer:
+    """The typed table of one version of an indicator, with the runs it belongs to."""
+    import polars as pl
+
+    name, _, version = (filters.indicator or "").partition("@")
+    if not name:
+        raise ConfigError("of which indicator?", where="--indicator", do="workbench indicators show indicators")
+    found = select(INDICATOR.c.version, INDICATOR.c.table_name, INDICATOR.c.declaration).where(
+        INDICATOR.c.name == name,
+        INDICATOR.c.table_name.is_not(None),
+        *([INDICATOR.c.version == version] if version else []),
+    )
+    rows = connection.execute(found.order_by(INDICATOR.c.version)).all()
+    if len(rows) != 1:
+        versions = [f"{name}@{row[0]}" for row in rows] or "no version with a typed table"
+        what = "several versions, never put together" if rows else "no typed values of this indicator"
+        raise InputError(what, where="--indicator", found=versions, do="name one: --indicator NAME@VERSION")
+    declared = parse_declaration_fields(json.loads(rows[0][2]))
+    table = build_typed_table(rows[0][1], declared)
+    columns = [*(RUN.c[one] for one in IDENTITY), *(table.c[field.column] for field in declared)]
+    wanted = _order_rows(select(*columns).join(table, table.c.run_id == RUN.c.run_id).where(_run_condition(filters)))
+    got = [tuple(row) for row in connection.execute(wanted.limit(max_rows + 1))]
+    types: dict[Kind, Any] = {"int": pl.Int64(), "float": pl.Float64(), "bool": pl.Boolean(), "str": pl.String()}
+    schema = {one: pl.Int64() if one in ("run", "round") else pl.String() for one in IDENTITY}
+    schema |= {field.column: types[field.kind] for field in declared}
+    return Answer(pl.DataFrame(got[:max_rows], schema=schema, orient="row"), len(got) > max_rows)
+
+
+_ALL = frozenset({"session", "stack", "indicator", "status", "since"})
+QUERIES: dict[str, _Query] = {
+    "sessions": _Query(tables.SESSIONS, _ALL, _select_sessions, "what was measured, where and how far"),
+    "stacks": _Query(tables.STACKS, _ALL, _select_stacks, "the arms of sessions"),
+    "indicators": _Query(tables.INDICATORS, _ALL, _select_indicators, "indicators by version"),
+    "runs": _Query(RUNS, _ALL, _select_runs, "every run, however it ended"),
+    "observations": _Query(OBSERVATIONS, _ALL, _select_observations, "the values that stacks are compared by"),
+    "checks": _Query(CHECKS, _ALL, _select_checks, "the values of checks"),
+    "values": _Query(None, _ALL - {"status"}, _select_runs, "all fields of one indicator, typed"),
+    "failures": _Query(tables.FAILURES, _ALL, _select_failures, "runs without values, or with failed checks"),
+    "packages": _Query(tables.PACKAGES, frozenset({"session", "stack"}), _select_packages, "what is in a stack"),
+}
+"""The questions by name."""

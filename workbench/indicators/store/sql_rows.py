@@ -1,0 +1,360 @@
+"""Rows of the database: register sessions with their stacks and machines, and insert runs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Table, insert, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from workbench.core.errors import InputError
+from workbench.indicators.analysis.observations import build_observations
+from workbench.indicators.store import sql_database
+from workbench.indicators.store.archive import Arm, Hardware, PlannedCase, Result, Session, inspection_id, parse_time
+from workbench.indicators.store.sql_schema import (
+    ARM,
+    CHECK_VALUE,
+    HARDWARE,
+    INDICATOR,
+    INSPECTION,
+    MAX_NAME_BYTES,
+    OBSERVATION,
+    PLANNED_CASE,
+    RUN,
+    SAMPLE,
+    SESSION,
+    STACK,
+    STACK_PACKAGE,
+    Field,
+    build_typed_table,
+    clean_text,
+    extract_values,
+    parse_declaration_fields,
+)
+
+if TYPE_CHECKING:
+    from sqlalchemy import ColumnElement, Connection, Table
+
+Declare = Callable[[str, str], Mapping[str, Any]]
+"""The declaration of an indicator and version that a session lacks; empty if unknown."""
+
+# What goes on while a session runs; everything else is fixed once it is planned.
+_PROGRESS = {"rounds_done", "ended_at", "stop_reason", "notes"}
+_CASE_NOTES = {"skipped", "declaration", "about"}
+
+
+def register_session(connection: Connection, session: Session, declare: Declare) -> None:
+    """Note a session.
+
+    Raises
+    ------
+    InputError
+        Another session of this id, another stack of this key, or another declaration of this version is there; an
+        indicator's name is none.
+    """
+    for case in session.cases:
+        _check_indicator_name(case.indicator)
+    sql_database.lock_tables(connection)
+    _insert_hardware(connection, session.hardware)
+    for arm in session.arms:
+        _insert_stack(connection, arm)
+    for case in session.cases:
+        declared = case.declaration or declare(case.indicator, case.indicator_version)
+        sql_database.ensure_indicator(
+            connection, clean_text(case.indicator), clean_text(case.indicator_version), declared
+        )
+    if _insert_session(connection, session):
+        _insert_plan(connection, session)
+
+
+def _check_indicator_name(name: str) -> None:
+    """Questions name indicators, NAME@VERSION: what no class can be called would not be found again."""
+    if not (name.isascii() and name.isidentifier() and len(name) <= MAX_NAME_BYTES):
+        allowed = f"letters, digits, _; at most {MAX_NAME_BYTES}"
+        raise InputError("not a name for an indicator", found=name[:80], allowed=allowed)
+
+
+def insert_new(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
+    """Insert the rows that are not there yet, by their keys."""
+    if rows:
+        connection.execute(insert_or_ignore(connection, table), [tidy_row(row) for row in rows])
+
+
+def insert_or_ignore(connection: Connection, table: Table) -> Any:
+    """An INSERT that leaves out rows whose key is taken."""
+    if connection.dialect.name == "postgresql":
+        return postgresql.insert(table).on_conflict_do_nothing()
+    return sqlite.insert(table).on_conflict_do_nothing()
+
+
+def tidy_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row that both databases can hold: texts without NUL, lists and mappings as JSON."""
+    made = {}
+    for name, value in row.items():
+        if isinstance(value, list | tuple | dict):
+            value = json.dumps(value, sort_keys=True)
+        made[name] = clean_text(value) if isinstance(value, str) else value
+    return made
+
+
+def hash_document(document: Any) -> str:
+    """A sha256 of JSON data that does not change with spaces or the order of keys."""
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _insert_hardware(connection: Connection, hardware: Hardware) -> None:
+    row = {
+        "hardware_key": hardware.key,
+        "cpu_model": hardware.cpu_model,
+        "cores": hardware.cores,
+        "memory_bytes": hardware.memory_bytes,
+        "document": json.dumps(hardware.model_dump(mode="json"), sort_keys=True),
+    }
+    insert_new(connection, HARDWARE, [row])
+    # A machine's memory may be told differently after a boot: of several accounts the first in order is kept,
+    # whichever came first, so that a database made anew is the same.
+    here = HARDWARE.c.hardware_key == clean_text(hardware.key)
+    connection.execute(HARDWARE.update().where(here, HARDWARE.c.document > row["document"]).values(tidy_row(row)))
+
+
+def _insert_stack(connection: Connection, arm: Arm) -> None:
+    content = hash_document([arm.lock_sha256, arm.packages])
+    row = {
+        "stack_key": arm.stack_key,
+        "lock_sha256": arm.lock_sha256,
+        "packages": len(arm.packages),
+        "content_sha256": content,
+    }
+    here = STACK.c.stack_key == clean_text(arm.stack_key)
+    found = connection.execute(select(STACK.c.content_sha256).where(here)).scalar()
+    if found is not None and found != content:
+        raise InputError("another stack of this key is there", where=f"arm {arm.name}", found=arm.stack_key[:64])
+    if found is None:
+        insert_new(connection, STACK, [row])
+        packages = [
+            {"stack_key": arm.stack_key, "package": name, "version": version} for name, version in arm.packages.items()
+        ]
+        insert_new(connection, STACK_PACKAGE, packages)
+
+
+def _insert_session(connection: Connection, session: Session) -> bool:
+    """Note the session, or how far it has come; is it new here?"""
+    plan = session.model_dump(mode="json", exclude=_PROGRESS)
+    for case in plan["cases"]:
+        for name in _CASE_NOTES:
+            case.pop(name)
+    plan_sha256 = hash_document(plan)
+    here = SESSION.c.session_id == clean_text(session.session_id)
+    columns = (SESSION.c.plan_sha256, SESSION.c.rounds_done, SESSION.c.ended_at)
+    found = connection.execute(select(*columns).where(here)).first()
+    progress = {name: getattr(session, name) for name in sorted(_PROGRESS)}
+    if found is None:
+        connection.execute(insert(SESSION), tidy_row(_session_row(session) | progress | {"plan_sha256": plan_sha256}))
+        return True
+    if found[0] != plan_sha256:
+        raise InputError("another session of this id is there, planned otherwise", found=session.session_id[:80])
+    if (session.rounds_done, session.ended_at or "") >= (found[1], found[2] or ""):
+        connection.execute(SESSION.update().where(here).values(tidy_row(progress)))
+        for one in session.cases:  # an arm may be found not to apply only while it runs
+            case = (PLANNED_CASE.c.session_id == clean_text(session.session_id)) & (
+                PLANNED_CASE.c.case == clean_text(one.label)
+            )
+            connection.execute(PLANNED_CASE.update().where(case).values(tidy_row({"skipped": one.skipped})))
+    return False
+
+
+def _session_row(session: Session) -> dict[str, Any]:
+    names = ("session_id", "created_at", "baseline", "backend", "design", "seed", "alpha", "looks", "memory_bytes")
+    row = {name: getattr(session, name) for name in (*names, "threads", "timeout_s")}
+    return row | {"hardware_key": session.hardware.key}
+
+
+def _insert_plan(connection: Connection, session: Session) -> None:
+    own = {"session_id": session.session_id}
+    insert_new(connection, ARM, [own | _arm_row(arm) for arm in session.arms])
+    insert_new(connection, PLANNED_CASE, [own | _case_row(case) for case in session.cases])
+    inspections = [
+        own | {"inspection_id": inspection_id(session.session_id, arm, case), "arm": arm, "case": case}
+        for case in (one.label for one in session.cases)
+        for arm in (one.name for one in session.arms)
+    ]
+    insert_new(connection, INSPECTION, inspections)
+    _refuse_shared_inspections(connection, session.session_id, [one["inspection_id"] for one in inspections])
+
+
+def _refuse_shared_inspections(connection: Connection, session_id: str, inspections: list[str]) -> None:
+    """Inspections are named by hashes of eight digits: two sessions may, rarely, have a name in common."""
+    other = select(INSPECTION.c.inspection_id).where(INSPECTION.c.session_id != clean_text(session_id))
+    for begin in range(0, len(inspections), 500):  # SQLite takes 32,766 values in one question
+        some = [clean_text(name) for name in inspections[begin : begin + 500]]
+        if taken := connection.execute(other.where(INSPECTION.c.inspection_id.in_(some))).scalars().first():
+            raise InputError("another session has an inspection of this name", found=taken[:80])
+
+
+def _arm_row(arm: Arm) -> dict[str, Any]:
+    return {
+        "arm": arm.name,
+        "stack": arm.stack,
+        "stack_key": arm.stack_key,
+        "copy_number": arm.copy_number,
+        "python": arm.python,
+        "platform": arm.notes.get("platform"),
+        "notes": arm.notes,
+    }
+
+
+def _case_row(case: PlannedCase) -> dict[str, Any]:
+    names = ("indicator", "indicator_version", "parameters", "skipped")
+    return {"case": case.label, **{name: getattr(case, name) for name in names}}
+
+
+MAX_SAMPLES = 10_000
+
+
+@dataclass(frozen=True)
+class FoundDocument:
+    """A run's document that is not in the database yet."""
+
+    path: Path
+    inspection: str
+    number: int
+    result: Result
+    digest: str
+
+
+@dataclass(frozen=True)
+class TypedTable:
+    """The typed table of an indicator, with the fields that a document must have."""
+
+    table: Table
+    fields: tuple[Field, ...]
+
+
+def find_typed_table(connection: Connection, indicator: str, version: str) -> TypedTable | None:
+    """The typed table of this version; null where no declaration is known."""
+    here = (INDICATOR.c.name == clean_text(indicator)) & (INDICATOR.c.version == clean_text(version))
+    row = connection.execute(select(INDICATOR.c.table_name, INDICATOR.c.declaration).where(here)).first()
+    if row is None or row[0] is None:
+        return None
+    fields = parse_declaration_fields(json.loads(row[1]))
+    return TypedTable(build_typed_table(row[0], fields), fields)
+
+
+def list_runs_without_typed_row(
+    connection: Connection, typed: TypedTable, *runs: ColumnElement[bool]
+) -> dict[int, int]:
+    """Good runs, of those meant, that have no row in the typed table yet: row number to number of the run.
+
+    There are such when they were brought in before anybody declared their indicator.
+    """
+    wanted = select(RUN.c.run_id, RUN.c.run).join(typed.table, typed.table.c.run_id == RUN.c.run_id, isouter=True)
+    wanted = wanted.where(RUN.c.status == "ok", typed.table.c.run_id.is_(None), *runs)
+    return {row[0]: row[1] for row in connection.execute(wanted)}
+
+
+def insert_typed_row(connection: Connection, found: FoundDocument, typed: TypedTable, run_id: int) -> None:
+    """Insert the typed row of a run that is there, unless another writer did.
+
+    Raises
+    ------
+    InputError
+        The document does not hold what its indicator declares.
+    """
+    for row in _build_typed_rows(found, typed, {(found.inspection, found.number): run_id}):
+        connection.execute(insert_or_ignore(connection, typed.table), [tidy_row(row)])
+
+
+def insert_runs(
+    connection: Connection, session: Session, found: Sequence[FoundDocument], typed: TypedTable | None
+) -> dict[tuple[str, int], int]:
+    """Insert runs of one inspection with all that belongs to them; give back the numbers of those that were new.
+
+    Raises
+    ------
+    InputError
+        A document does not hold what its indicator declares.
+    """
+    import polars as pl
+
+    try:
+        observed = build_observations(session, [(one.inspection, one.number, one.result) for one in found])
+    except (pl.exceptions.PolarsError, OverflowError, TypeError, UnicodeError) as error:
+        raise InputError("a value that no column can hold", found=str(error)[:120]) from None
+    runs = []
+    for row, one in zip(observed.runs.to_dicts(), found, strict=True):
+        runs.append(tidy_row(row | _document_row(one)))
+    ids = _insert_run_rows(connection, runs)
+    new = [one for one in found if (one.inspection, one.number) in ids]
+    for table, frame in ((OBSERVATION, observed.values), (CHECK_VALUE, observed.checks)):
+        names = {column.name for column in table.columns}
+        rows = [
+            {"run_id": ids[key]} | {name: value for name, value in row.items() if name in names}
+            for row in frame.to_dicts()
+            if (key := (row["inspection_id"], row["run"])) in ids
+        ]
+        _insert_rows(connection, table, rows)
+    _insert_rows(
+        connection, SAMPLE, [row for one in new for row in _build_sample_rows(one, ids[one.inspection, one.number])]
+    )
+    if typed is not None:
+        _insert_rows(connection, typed.table, [row for one in new for row in _build_typed_rows(one, typed, ids)])
+    return ids
+
+
+def _insert_run_rows(connection: Connection, rows: list[dict[str, Any]]) -> dict[tuple[str, int], int]:
+    statement = insert_or_ignore(connection, RUN).returning(RUN.c.run_id, RUN.c.inspection_id, RUN.c.run)
+    return {(row[1], row[2]): row[0] for row in connection.execute(statement, rows)}
+
+
+def _insert_rows(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
+    if rows:
+        connection.execute(table.insert(), [tidy_row(row) for row in rows])
+
+
+def _document_row(one: FoundDocument) -> dict[str, Any]:
+    started = parse_time(one.result.start_datetime)
+    return {
+        "started_unix_s": started.timestamp() if started else None,
+        "script_sha256": one.result.script_sha256,
+        "stdout_sha256": one.result.workbench.stdout_sha256,
+        "document_sha256": one.digest,
+    }
+
+
+def _build_sample_rows(one: FoundDocument, run_id: int) -> list[dict[str, Any]]:
+    """Single observations behind the results of a run that is ok."""
+    if one.result.workbench.status != "ok" or not isinstance(one.result.stdout, dict):
+        return []
+    told = one.result.stdout.get("@samples") or {}
+    if not isinstance(told, Mapping):
+        raise InputError("@samples is no object")
+    rows = [
+        {"run_id": run_id, "field": str(field), "i": i, "value": _convert_number(value, field)}
+        for field, values in told.items()
+        for i, value in enumerate(values if isinstance(values, list) else [values])
+    ]
+    if len(rows) > MAX_SAMPLES:
+        raise InputError("too many samples", found=len(rows), allowed=f"at most {MAX_SAMPLES:,}")
+    return rows
+
+
+def _convert_number(value: Any, field: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(f"@samples.{str(field)[:60]} holds something that is no number")
+    return float(value)
+
+
+def _build_typed_rows(
+    one: FoundDocument, typed: TypedTable, ids: Mapping[tuple[str, int], int]
+) -> list[dict[str, Any]]:
+    if one.result.workbench.status != "ok":
+        return []
+    if not isinstance(one.result.stdout, dict):
+        raise InputError("the run says ok, but its document is no object")
+    return [{"run_id": ids[one.inspection, one.number], **extract_values(one.result.stdout, typed.fields)}]

@@ -1,0 +1,371 @@
+"""SQL tables of every session, and one typed table per indicator version, built from its declaration."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+from sqlalchemy.types import TypeEngine
+
+from workbench.core import tables
+from workbench.core.errors import InputError
+from workbench.indicators.contract.indicator import BASE_COLUMNS, Value
+from workbench.indicators.tables import CHECKS, OBSERVATIONS, RUNS
+
+Kind = Literal["int", "float", "bool", "str"]
+MAX_FIELDS = 500
+MAX_NAME_BYTES = 63
+"""PostgreSQL cuts longer names off, and two that begin alike would become one."""
+
+_PARTS = {"parameter": "@parameters", "result": "@result", "check": "@checks"}
+_PLAIN = re.compile(r"[a-z][a-z0-9_]*")
+_TYPES: dict[type, str] = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
+
+
+@dataclass(frozen=True)
+class Field:
+    """One column of an indicator's table.
+
+    Attributes
+    ----------
+    key, part
+        Where a document holds the value: `@parameters`, `@result` or `@checks`, and the key in it.
+    column
+        The column's name: the key in lower case.
+    kind
+        Its type. A field that may be a number or a text (a padding of 1 or "SAME") is a text.
+    nullable
+        The value may be null.
+    mixed
+        A number or a text: numbers are kept as JSON writes them.
+    unit
+        Its unit, as declared.
+    """
+
+    key: str
+    part: str
+    column: str
+    kind: Kind
+    nullable: bool
+    mixed: bool = False
+    unit: str = ""
+
+
+def parse_declaration_fields(declaration: Mapping[str, Any]) -> tuple[Field, ...]:
+    """The columns that a declaration asks for, in its order.
+
+    Raises
+    ------
+    InputError
+        It is no declaration of an indicator: no fields or too many, a field without a role, a type that no column has.
+
+    Examples
+    --------
+    >>> from workbench.indicators.contract.indicator import Indicator, parameter, result
+    >>> class Sort(Indicator):
+    ...     n: int = parameter(1000)
+    ...     elapsed_ms: float = result(unit="ms", better="lower")
+    >>> [(field.part, field.column, field.kind) for field in parse_declaration_fields(Sort.model_json_schema())]
+    [('@parameters', 'n', 'int'), ('@result', 'elapsed_ms', 'float')]
+    """
+    properties = declaration.get("properties")
+    if not isinstance(properties, Mapping) or not properties:
+        raise InputError("not a declaration of an indicator", where="declaration", found="no properties")
+    if len(properties) > MAX_FIELDS:
+        raise InputError("too many fields", where="declaration", found=len(properties), allowed=f"<= {MAX_FIELDS}")
+    taken: set[str] = set()
+    return tuple(_parse_field(str(key), found, taken) for key, found in properties.items())
+
+
+def _parse_field(key: str, found: Any, taken: set[str]) -> Field:
+    where = f"declaration, field {key[:60]}"
+    part = _PARTS.get(str(found.get("role"))) if isinstance(found, Mapping) else None
+    if part is None:
+        raise InputError("a field without a role", where=where, allowed=list(_PARTS))
+    kinds = _list_schema_types(found)
+    nullable = "null" in kinds
+    kind, mixed = _select_kind(kinds - {"null"}, where)
+    return Field(
+        key=key,
+        part=part,
+        column=_build_column_name(key, taken),
+        kind=kind,
+        nullable=nullable,
+        mixed=mixed,
+        unit=str(found.get("unit") or "")[:60],
+    )
+
+
+def _list_schema_types(schema: Any) -> set[str]:
+    """JSON's names of the types that a schema allows; an unknown form allows `object`."""
+    if not isinstance(schema, Mapping):
+        return {"object"}
+    if isinstance(schema.get("anyOf"), list):
+        return set().union(*map(_list_schema_types, schema["anyOf"]))
+    if isinstance(schema.get("type"), str):
+        return {schema["type"]}
+    values = schema["enum"] if isinstance(schema.get("enum"), list) else [schema["const"]] if "const" in schema else []
+    return {_TYPES.get(type(value), "object") for value in values} or {"object"}
+
+
+def _select_kind(kinds: set[str], where: str) -> tuple[Kind, bool]:
+    if not kinds or kinds - {"integer", "number", "boolean", "string"}:
+        raise InputError("a type that no column has", where=where, found=sorted(kinds), allowed="numbers, texts, bool")
+    single: dict[str, Kind] = {"integer": "int", "number": "float", "boolean": "bool", "string": "str"}
+    if len(kinds) == 1:
+        return single[kinds.pop()], False
+    return ("float", False) if kinds == {"integer", "number"} else ("str", True)
+
+
+def _build_column_name(key: str, taken: set[str]) -> str:
+    """A name that both databases take without quotes; SQLite does not tell capitals apart."""
+    name = key.lower()
+    if name in BASE_COLUMNS:
+        raise InputError("every run has a column of this name", where=f"declaration, field {key[:60]}")
+    if not _PLAIN.fullmatch(name) or len(name) > MAX_NAME_BYTES or name in taken:
+        name = shorten_name(name, key)
+    taken.add(name)
+    return name
+
+
+def build_table_name(indicator: str, version: str) -> str:
+    """The name of the table of one version of an indicator: of the same two, always the same name.
+
+    Examples
+    --------
+    >>> build_table_name("PiMatmul", "0123456789ab"), len(build_table_name("Pi" + 70 * "x", "0123456789ab"))
+    ('pi_matmul_0123456789ab', 63)
+    """
+    slug, tail = indicator.lower().removeprefix("pi"), version.lower()
+    name = f"pi_{slug.lstrip('_') or 'x'}_{tail}"
+    plain = _PLAIN.fullmatch(name) and indicator.isascii() and re.fullmatch(r"[0-9a-f]{6,20}", version)
+    return name if plain and len(name) <= MAX_NAME_BYTES else shorten_name(name, f"{indicator}\0{version}")
+
+
+def shorten_name(name: str, identity: str) -> str:
+    """A name of at most 63 bytes that ends in a hash of what it stands for."""
+    digest = hashlib.sha256(identity.encode("utf-8", "replace")).hexdigest()[:10]
+    slug = re.sub(r"[^a-z0-9_]+", "_", name.lower()).strip("_")[: MAX_NAME_BYTES - 11]
+    return f"{slug if slug[:1].isalpha() else 'x'}_{digest}"
+
+
+def extract_values(document: Mapping[str, Any], fields: Iterable[Field]) -> dict[str, Value]:
+    """A document's values by column, each of its declared type.
+
+    Raises
+    ------
+    InputError
+        A value is missing or of another type, or a key is not declared. Nothing is converted to make it fit.
+    """
+    fields = tuple(fields)
+    for part in _PARTS.values():
+        allowed = {field.key for field in fields if field.part == part}
+        found = document.get(part) or {}
+        if not isinstance(found, Mapping):
+            raise InputError(f"{part} is no object")
+        if unknown := [str(key)[:60] for key in found if key not in allowed]:
+            raise InputError(f"{part} has what is not declared", found=unknown[:5])
+    return {field.column: _extract_value(document, field) for field in fields}
+
+
+def _extract_value(document: Mapping[str, Any], field: Field) -> Value:
+    part = document.get(field.part) or {}
+    if field.key not in part and not field.nullable:
+        # No default stands in: what is the default here is not what the script used there.
+        raise InputError(f"{field.part}.{field.key} is missing")
+    value = part.get(field.key)
+    if value is None and field.nullable:
+        return None
+    if field.mixed and isinstance(value, int | float | str | bool):
+        return clean_text(value) if isinstance(value, str) else json.dumps(value)
+    if field.kind == "float" and isinstance(value, int | float) and not isinstance(value, bool):
+        if math.isfinite(value):
+            return float(value)
+    elif field.kind == "int" and isinstance(value, int) and not isinstance(value, bool):
+        if -(2**63) <= value < 2**63:
+            return value
+    elif field.kind == "bool" and isinstance(value, bool):
+        return value
+    elif field.kind == "str" and isinstance(value, str):
+        return clean_text(value)
+    raise InputError(f"{field.part}.{field.key} is {str(value)[:60]!r}, not of the declared type {field.kind}")
+
+
+def clean_text(text: str) -> str:
+    """A text that both databases can hold: PostgreSQL takes no NUL, neither takes half a surrogate pair."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode("utf-8")
+
+
+FORMAT_VERSION = 1
+METADATA = MetaData()
+TEXT = Text().with_variant(Text(collation="C"), "postgresql")
+_KINDS: dict[str, TypeEngine[Any]] = {"int": BigInteger(), "float": Double(), "bool": Boolean(), "str": TEXT}
+# PostgreSQL numbers rows of BIGSERIAL; SQLite only of INTEGER.
+_ROW_NUMBER = BigInteger().with_variant(Integer(), "sqlite")
+
+ABOUT = Table(
+    "workbench_about",
+    METADATA,
+    Column("key", TEXT, primary_key=True),
+    Column("value", TEXT, nullable=False),
+)
+"""Says that the database is one of these, and of which format."""
+
+INDICATOR = Table(
+    "indicator",
+    METADATA,
+    Column("name", TEXT, primary_key=True),
+    Column("version", TEXT, primary_key=True),
+    Column("table_name", TEXT, unique=True),
+    Column("declaration", TEXT),
+)
+"""One version of an indicator; no table and no declaration where no session told it."""
+
+STACK = Table(
+    "stack",
+    METADATA,
+    Column("stack_key", TEXT, primary_key=True),
+    Column("lock_sha256", TEXT, nullable=False),
+    Column("packages", BigInteger, nullable=False),
+    Column("content_sha256", TEXT, nullable=False),
+)
+STACK_PACKAGE = Table(
+    "stack_package",
+    METADATA,
+    Column("stack_key", TEXT, ForeignKey("stack.stack_key"), primary_key=True),
+    Column("package", TEXT, primary_key=True),
+    Column("version", TEXT, nullable=False),
+)
+HARDWARE = Table(
+    "hardware",
+    METADATA,
+    Column("hardware_key", TEXT, primary_key=True),
+    Column("cpu_model", TEXT, nullable=False),
+    Column("cores", BigInteger),
+    Column("memory_bytes", BigInteger),
+    Column("document", TEXT, nullable=False),
+)
+SESSION = Table(
+    "session",
+    METADATA,
+    Column("session_id", TEXT, primary_key=True),
+    Column("created_at", TEXT, nullable=False),
+    Column("baseline", TEXT, nullable=False),
+    Column("backend", TEXT, nullable=False),
+    Column("design", TEXT, nullable=False),
+    Column("seed", BigInteger),
+    Column("alpha", Double),
+    Column("threads", BigInteger),
+    Column("timeout_s", Double),
+    Column("memory_bytes", BigInteger),
+    Column("hardware_key", TEXT, ForeignKey("hardware.hardware_key"), nullable=False),
+    Column("looks", TEXT, nullable=False),
+    Column("notes", TEXT, nullable=False),
+    Column("rounds_done", BigInteger, nullable=False),
+    Column("ended_at", TEXT),
+    Column("stop_reason", TEXT),
+    Column("plan_sha256", TEXT, nullable=False),
+)
+ARM = Table(
+    "arm",
+    METADATA,
+    Column("session_id", TEXT, ForeignKey("session.session_id"), primary_key=True),
+    Column("arm", TEXT, primary_key=True),
+    Column("stack", TEXT, nullable=False),
+    Column("stack_key", TEXT, ForeignKey("stack.stack_key"), nullable=False),
+    Column("copy_number", BigInteger, nullable=False),
+    Column("python", TEXT, nullable=False),
+    Column("platform", TEXT),
+    Column("notes", TEXT, nullable=False),
+)
+PLANNED_CASE = Table(
+    "planned_case",
+    METADATA,
+    Column("session_id", TEXT, ForeignKey("session.session_id"), primary_key=True),
+    Column("case", TEXT, primary_key=True),
+    Column("indicator", TEXT, nullable=False),
+    Column("indicator_version", TEXT, nullable=False),
+    Column("parameters", TEXT, nullable=False),
+    Column("skipped", TEXT, nullable=False),
+    ForeignKeyConstraint(["indicator", "indicator_version"], ["indicator.name", "indicator.version"]),
+)
+INSPECTION = Table(
+    "inspection",
+    METADATA,
+    Column("inspection_id", TEXT, primary_key=True),
+    Column("session_id", TEXT, nullable=False),
+    Column("arm", TEXT, nullable=False),
+    Column("case", TEXT, nullable=False),
+    ForeignKeyConstraint(["session_id", "arm"], ["arm.session_id", "arm.arm"]),
+    ForeignKeyConstraint(["session_id", "case"], ["planned_case.session_id", "planned_case.case"]),
+)
+
+
+def _build_columns(table: tables.Table, *, key: str = "", without: Iterable[str] = ()) -> list[Column[Any]]:
+    """The columns of a declared table; lists as JSON."""
+    return [
+        Column(column.name, _KINDS.get(column.dtype, TEXT), nullable=column.nullable, primary_key=column.name == key)
+        for column in table.columns
+        if column.name not in without
+    ]
+
+
+_WHICH_RUN = ("session_id", "inspection_id", "run", "round", "arm", "case")
+
+RUN = Table(
+    "run",
+    METADATA,
+    Column("run_id", _ROW_NUMBER, primary_key=True, autoincrement=True),
+    *_build_columns(RUNS),
+    Column("started_unix_s", Double),
+    Column("script_sha256", TEXT, nullable=False),
+    Column("stdout_sha256", TEXT, nullable=False),
+    Column("document_sha256", TEXT, nullable=False),
+    ForeignKeyConstraint(["inspection_id"], ["inspection.inspection_id"]),
+    UniqueConstraint("inspection_id", "run"),
+    Index("run_of_indicator", "indicator", "indicator_version"),
+)
+"""All that the table `runs` of an archive has, and the hash of the document that it was read from."""
+
+
+def _build_child_table(name: str, *columns: Column[Any]) -> Table:
+    return Table(name, METADATA, Column("run_id", BigInteger, ForeignKey("run.run_id"), primary_key=True), *columns)
+
+
+OBSERVATION = _build_child_table("observation", *_build_columns(OBSERVATIONS, key="metric", without=_WHICH_RUN))
+CHECK_VALUE = _build_child_table("check_value", *_build_columns(CHECKS, key="field", without=_WHICH_RUN))
+SAMPLE = _build_child_table(
+    "sample",
+    Column("field", TEXT, primary_key=True),
+    Column("i", BigInteger, primary_key=True, autoincrement=False),
+    Column("value", Double, nullable=False),
+)
+
+
+def build_typed_table(name: str, fields: Iterable[Field]) -> Table:
+    """The table of one version of an indicator: a row for each run that is ok, a column for each field."""
+    # All may be null here: whether a value may is checked by its declaration, and a column that comes later must.
+    columns = [Column(field.column, _KINDS[field.kind]) for field in fields]
+    own = MetaData()
+    # The parent is named in a MetaData of its own: typed tables of two sessions must never meet in one.
+    Table("run", own, Column("run_id", _ROW_NUMBER, primary_key=True))
+    return Table(name, own, Column("run_id", BigInteger, ForeignKey("run.run_id"), primary_key=True), *columns)

@@ -1,0 +1,267 @@
+"""Summaries of a measured session and of a recommendation: text, JSON documents, key numbers, next steps."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from workbench.console.tables import format_table
+from workbench.core.formats import NULL, format_number
+from workbench.indicators.recommendation.evidence import MIX, Justification, ratio_to_percent
+from workbench.report.display import KeyNumber, table
+
+if TYPE_CHECKING:
+    from workbench.indicators.analysis.effects import Comparison
+    from workbench.indicators.measurement.sessions import SessionOutcome
+    from workbench.indicators.recommendation.conclusion import Recommendation
+    from workbench.indicators.recommendation.recommendation_request import RecommendationRequest
+
+
+def list_key_numbers(comparison: Comparison, recommendation: Recommendation) -> list[KeyNumber]:
+    """Key numbers: the recommended stack's ratio and chances, the claims, the control, the excluded stacks."""
+    numbers: list[KeyNumber] = []
+    chosen = recommendation.table.filter(recommendation.table["recommended"])
+    if chosen.height:
+        row = chosen.row(0, named=True)
+        if not row["baseline"]:
+            numbers.append(
+                (row["stack"], row["ratio"], "times", f"[{format_number(row['low'])}, {format_number(row['high'])}]")
+            )
+        within = f"{row['stack']} within {100 * recommendation.margin:.2g} % of the best"
+        near = None if row["p_near"] is None else 100 * row["p_near"]
+        best = "unknown" if row["p_best"] is None else f"{100 * row['p_best']:.0f} %"
+        numbers.append((within, near, "% chance", f"chance to be the best: {best}"))
+    effects = comparison.effects.filter(~comparison.effects["control"])
+    claims = effects.filter(effects["verdict"].is_in(["FASTER", "SLOWER"])).height
+    same = effects.filter(effects["verdict"] == "SAME").height
+    numbers.append(
+        ("faster or slower than the baseline", claims, f"of {effects.height}", f"stack and metric; {same} equivalent")
+    )
+    numbers.append(_control_key_number(comparison))
+    numbers.append(("excluded", recommendation.excluded.height, "stacks", "by checks and constraints"))
+    return numbers
+
+
+def _control_key_number(comparison: Comparison) -> KeyNumber:
+    """Largest difference between the two copies of the baseline: the scale for all other differences."""
+    own = comparison.effects.filter(comparison.effects["control"] & comparison.effects["ratio"].is_not_null())
+    if not own.height:
+        return ("control", None, "", "no control")
+    worst = max((max(ratio, 1 / ratio), metric) for ratio, metric in own.select("ratio", "metric").iter_rows())
+    return ("control off by at most", 100 * (worst[0] - 1), "%", f"{worst[1]}; the same stack twice")
+
+
+def list_next_steps(comparison: Comparison, recommendation: Recommendation, folder: str, *, live: bool) -> list[str]:
+    """At most three sentences: the decision, and how to adapt it to one's own work and machine.
+
+    Parameters
+    ----------
+    comparison, recommendation
+        The session, and the recommendation made from it.
+    folder
+        The session's folder, as a command names it.
+    live
+        Whether it was measured now, on this machine.
+    """
+    processor = comparison.observed.session.hardware.cpu_model
+    own = (
+        f"Measured on {processor}. To measure your stacks on your hardware, run "
+        "`workbench run indicators -p live=true`."
+    )
+    weigh = "Weigh the metrics as your work does: `-p mix=Sort=0.7,Matmul=0.3`; without it, weights are equal."
+    more = [] if recommendation.request.mix else [weigh]
+    more += [] if live else [own]
+    if not comparison.valid:
+        return ["Choose nothing by this session; measure again on a quieter machine.", *([] if live else [own])]
+    return [_format_decision(recommendation, folder), *more]
+
+
+def _format_decision(recommendation: Recommendation, folder: str) -> str:
+    answer = recommendation.answer
+    if answer.stack is None:
+        return "Choose nothing yet; the table of excluded stacks shows which constraint or check excluded each."
+    words = ["workbench", "indicators", "recommend", folder, *_format_request_options(recommendation.request)]
+    pinned = f"`{shlex.join([*words, '--requirements', 'requirements.txt'])}`"
+    sentences = {
+        "better": f"Install {answer.stack}; pinned, with hashes: {pinned}.",
+        "best left": f"Install {answer.stack}, since the baseline is excluded; pinned, with hashes: {pinned}.",
+        "by type": f"Install {answer.stack} if its type fits: it was not chosen for speed.",
+        "not decided": f"Keep {answer.stack}; to decide, measure more rounds (`--rounds`): `workbench indicators run`.",
+    }
+    return sentences.get(answer.kind, f"Keep {answer.stack}: no other stack is better by more than the margin.")
+
+
+def _format_request_options(request: RecommendationRequest) -> list[str]:
+    """The options that repeat the recommendation."""
+    mix = ["--mix", request.mix] if request.mix else []
+    kind = ["--type", request.type] if request.type != "performance" else []
+    needed = [word for one in request.require for word in ("--require", one)]
+    seed = ["--seed", str(request.seed)] if request.seed else []
+    return [*mix, *kind, *needed, *seed]
+
+
+_HEADERS = ("metric", "stack", "times better", "interval", "rounds", "verdict", "")
+
+
+def format_session(outcome: SessionOutcome) -> str:
+    """A session as text: table of verdicts, validity with reasons, notes, folder."""
+    session, judgement = outcome.session, outcome.compared.judgement.row(0, named=True)
+    table = map(_format_effect_row, outcome.compared.effects.iter_rows(named=True))
+    level = outcome.compared.effects["level"].max() if outcome.compared.effects.height else None
+    share = "" if level is None else f", intervals at {float(str(level)):.1%}"
+    lines = [
+        f"baseline: {session.baseline}; {judgement['rounds']} round(s), {judgement['runs']} runs, "
+        f"{judgement['failed']} without values; ended: {session.stop_reason}{share}; seed {session.seed}",
+        "",
+        *format_table(table, _HEADERS),
+        "",
+        f"session: {judgement['verdict']}",
+        *(f"  {reason}" for reason in judgement["reasons"]),
+    ]
+    lines += ["", "notes:", *(f"  {note}" for note in session.notes)] if session.notes else []
+    lines += ["", f"written: {outcome.folder}"]
+    if outcome.interrupted:
+        place = " --backend kubernetes" if session.backend == "kubernetes" else ""
+        lines.append(f"next: workbench indicators run --resume {shlex.quote(str(outcome.folder))}{place}")
+    return "\n".join(lines)
+
+
+def build_session_document(outcome: SessionOutcome) -> dict[str, Any]:
+    """A session as one JSON document."""
+    session = outcome.session
+    return {
+        "session_id": session.session_id,
+        "folder": str(outcome.folder),
+        "baseline": session.baseline,
+        "seed": session.seed,
+        "stop_reason": session.stop_reason,
+        "notes": list(session.notes),
+        "judgement": outcome.compared.judgement.row(0, named=True),
+        "effects": outcome.compared.effects.to_dicts(),
+    }
+
+
+def _format_effect_row(row: dict[str, Any]) -> tuple[str, ...]:
+    ratio = NULL if row["ratio"] is None else f"{row['ratio']:.3f}"
+    interval = NULL if row["low"] is None else f"[{row['low']:.3f}, {row['high']:.3f}]"
+    remark = row["reason"] or ""
+    if row["rounds_needed"] is not None and not row["control"]:
+        remark = f"likely decided after {row['rounds_needed']} rounds" + (f"; {remark}" if remark else "")
+    return (row["metric"], row["arm"], ratio, interval, str(row["n"]), row["verdict"], remark[:120])
+
+
+MAX_SHOWN_ROWS = 30
+MAX_SENTENCES = 40
+
+
+def format_recommendation(recommendation: Recommendation) -> str:
+    """A recommendation as text."""
+    lines = [recommendation.answer.sentence, _format_question(recommendation)]
+    if recommendation.table.height:
+        lines += ["", table(_build_stack_table(recommendation), caption="Stacks", limit=MAX_SHOWN_ROWS).text]
+    if recommendation.excluded.height:
+        lines += ["", f"Excluded ({recommendation.excluded.height})", *_format_exclusions(recommendation)]
+    if recommendation.proposals.height:
+        shown = recommendation.proposals.select("place", "stack", _effect_expression(), "n")
+        lines += ["", table(shown, caption="Measure next, beside the baseline", limit=MAX_SHOWN_ROWS).text]
+    if recommendation.answer.stack is not None:
+        lines += ["", f"Why {recommendation.answer.stack}", *_format_reasons(recommendation)]
+    if recommendation.unmeasured:
+        hint = "--predict estimates them, --predict --next 3 proposes which to measure"
+        lines += ["", f"{recommendation.unmeasured} solved stack(s) were not measured: {hint}"]
+    return "\n".join(lines)
+
+
+def build_recommendation_document(recommendation: Recommendation, folder: Path) -> dict[str, Any]:
+    """A recommendation as one JSON document; paths of runs are relative to `folder`."""
+    return {
+        "session": recommendation.session_id,
+        "folder": str(folder),
+        "request": recommendation.request.model_dump(mode="json"),
+        "mix": dict(recommendation.mix.weights),
+        "margin": recommendation.margin,
+        "answer": recommendation.answer.kind,
+        "recommended": recommendation.answer.stack,
+        "stack_key": recommendation.key,
+        "as_good": list(recommendation.answer.as_good),
+        "undecided": list(recommendation.answer.undecided),
+        "sentence": recommendation.answer.sentence,
+        "stacks": recommendation.table.to_dicts(),
+        "excluded": recommendation.excluded.to_dicts(),
+        "proposals": recommendation.proposals.to_dicts(),
+        "justification": [{"stack": stack, **one.model_dump(mode="json")} for stack, one in recommendation.said],
+        "unmeasured": recommendation.unmeasured,
+    }
+
+
+def _format_question(recommendation: Recommendation) -> str:
+    level = recommendation.table["level"].first() if recommendation.table.height else None
+    intervals = f"; intervals at {100 * level:.3g} %" if isinstance(level, float) else ""
+    question = f"{recommendation.request.type} by {recommendation.mix}, session {recommendation.session_id}"
+    return f"{question}; margin {100 * recommendation.margin:.2g} %{intervals}"
+
+
+def _build_stack_table(recommendation: Recommendation) -> pl.DataFrame:
+    mark = pl.when(pl.col("recommended")).then(pl.lit("*")).otherwise(pl.lit("")).alias("pick")
+    base = pl.when(pl.col("baseline")).then(pl.lit("baseline")).otherwise(pl.col("verdict")).alias("verdict")
+    source = pl.when(pl.col("predicted")).then(pl.lit("predicted")).otherwise(pl.lit("measured")).alias("source")
+    chances = [(100 * pl.col(name)).round(1).alias(f"{name}_pct") for name in ("p_best", "p_near")]
+    return recommendation.table.select(
+        "rank", mark, "stack", _effect_expression(), base, *chances, pl.col("regret_pct").round(2), "n", source
+    )  # fmt: skip
+
+
+def _effect_expression() -> pl.Expr:
+    """Expression of the effect with its interval, in percent, as text."""
+    return (
+        pl.struct("ratio", "low", "high")
+        .map_elements(_format_effect, return_dtype=pl.String)
+        .alias("against_baseline_pct")
+    )  # fmt: skip
+
+
+def _format_effect(row: dict[str, float | None]) -> str:
+    ratio, low, high = row["ratio"], row["low"], row["high"]
+    if ratio is None:
+        return "-"
+    if low is None or high is None:
+        return f"{ratio_to_percent(ratio):+.1f}"
+    return f"{ratio_to_percent(ratio):+.1f} [{ratio_to_percent(low):+.1f}, {ratio_to_percent(high):+.1f}]"
+
+
+def _format_exclusions(recommendation: Recommendation) -> Iterator[str]:
+    rows = recommendation.excluded.head(MAX_SHOWN_ROWS).iter_rows(named=True)
+    for row in rows:
+        see = f" ({row['link']})" if row["link"] else ""
+        yield f"  {row['stack']}: {row['reason']}{see}"
+    if recommendation.excluded.height > MAX_SHOWN_ROWS:
+        yield f"  and {recommendation.excluded.height - MAX_SHOWN_ROWS} more: --json, or the table excluded"
+
+
+def _format_reasons(recommendation: Recommendation) -> list[str]:
+    lines = [_format_sentence(one) for one in _select_sentences(recommendation)]
+    more = len(lines) - MAX_SENTENCES
+    return lines[:MAX_SENTENCES] + ([f"  and {more} more: --json, or the table justifications"] if more > 0 else [])
+
+
+def _select_sentences(recommendation: Recommendation) -> list[Justification]:
+    """All sentences about the answer and the session; of stacks that are as good, only the mix and the warnings."""
+    shown = []
+    for stack, one in recommendation.said[1:]:
+        of_answer = stack in (None, recommendation.answer.stack)
+        of_others = stack in (*recommendation.answer.as_good, *recommendation.answer.undecided) and (
+            one.evidence.metric == MIX or one.type == "WARNING"
+        )
+        if (of_answer or of_others) and one.type != "ERROR":
+            shown.append(one)
+    return shown
+
+
+def _format_sentence(one: Justification) -> str:
+    runs = len(one.evidence.runs)
+    count = f"{runs} runs, first " if runs > 1 else ""
+    return f"  {one.type:<7} {one.message}" + (f" ({count}{one.link})" if one.link else "")

@@ -1,0 +1,401 @@
+"""Bisect the inputs of a failing or differing operator, and write the reduced dump."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, Field
+
+from workbench.core.errors import ConfigError
+from workbench.lore.bisection.input_search import (
+    Frames,
+    InputSearch,
+    NotReproduced,
+    OnProgress,
+    OperatorVariant,
+    SearchPredicate,
+    build_difference_predicate,
+    build_error_predicate,
+)
+from workbench.lore.bisection.row_subsets import InputSubset
+from workbench.lore.dumps.dump_sidecar import SIDECAR_FILE, ZERO_COLUMN, ExpectedError, InputEntry, Output, Sidecar
+from workbench.lore.dumps.dump_store import DumpStore, write_frame, write_meta_files, write_output_rows
+from workbench.lore.dumps.operator_dump import collect_versions
+from workbench.lore.replays import operator_replay, output_verification
+from workbench.lore.replays.replay_variants import NotAcceleratedError, check_acceleration, variant_settings
+from workbench.lore.spark_bridge import replay_session
+from workbench.lore.spark_bridge.operator_isolation import (
+    RebuiltOperator,
+    build_stored_schema,
+    is_one_to_one,
+    rebuild_operator,
+)
+from workbench.lore.spark_bridge.query_runs import describe_failure
+from workbench.lore.spark_bridge.spark_internals import Bridge, connect_bridge
+from workbench.lore.trust import trust_check
+from workbench.lore.trust.allow_lists import find_conf_fault
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+BATCH_ROWS = 1_000_000
+KEEP_OUTPUT_ROWS = 100_000
+
+
+def check_target_is_empty(store: DumpStore) -> None:
+    """Refuse a target that is not empty, before the search starts.
+
+    Raises
+    ------
+    ConfigError
+        The target is not empty.
+    """
+    if not store.is_empty():
+        raise ConfigError(
+            "the folder is not empty", where="--out", found=store.url, do="choose a new folder for the reduced dump"
+        )
+
+
+@dataclass(frozen=True)
+class ReducedDump:
+    """A reduced dump to write.
+
+    Attributes
+    ----------
+    sidecar, plan
+        Sidecar and plan.meta of the original dump; plan.meta is copied.
+    subsets
+        Its remaining inputs.
+    bridge
+        Bridge of the session whose output the new dump expects.
+    settings
+        Settings of that session beyond those of the original dump.
+    """
+
+    sidecar: Sidecar
+    plan: bytes
+    subsets: Sequence[InputSubset]
+    bridge: Bridge
+    settings: Mapping[str, str]
+
+    def list_refused_confs(self) -> list[str]:
+        """Settings that a dump may not contain; verifying it needs them as --conf."""
+        return sorted(key for key, value in self.settings.items() if find_conf_fault(key, value) is not None)
+
+    def write_dump(self, target: DumpStore) -> DumpStore:
+        """Write to a temporary folder below the target, then rename it to loreId-N; returns that folder."""
+        name = f"loreId-{self.sidecar.lore_id}"
+        scratch = f".{name}-{uuid.uuid4().hex[:12]}"
+        store = target.subfolder(scratch)
+        store.make_folder()
+        try:
+            entries = [self._write_input(store, subset) for subset in self.subsets]
+            self._write_sidecar(store, entries)
+            target.move(scratch, name)
+        except BaseException:
+            target.remove(scratch)
+            raise
+        return target.subfolder(name)
+
+    def _partitions_to_write(self, subset: InputSubset) -> list[int]:
+        """Partitions to write; the same ones for all inputs that are read partition by partition."""
+        alike = [subset]
+        if subset.entry.kind in ("rows", "columnar"):
+            by_rows = [one for one in self.subsets if one.entry.kind in ("rows", "columnar")]
+            alike = [one for one in by_rows if one.entry.n_partitions == subset.entry.n_partitions]
+        left = sorted({number for one in alike for number in one.partitions_left()})
+        return left or subset.entry.partitions[:1]
+
+    def _write_input(self, store: DumpStore, subset: InputSubset) -> InputEntry:
+        keep, old = self._partitions_to_write(subset), subset.entry
+        folder = f"input-{old.index}"
+        rdd = subset.bridge.internal_rows(subset.rows_frame(subset.rows))
+        pruned = subset.bridge.prune_partitions(rdd, keep) if len(keep) < old.n_partitions else rdd
+        schema = build_stored_schema(old.model_copy(update={"zero_columns": False}), subset.bridge)
+        frame = subset.bridge.to_frame(pruned, schema)
+        if old.zero_columns:
+            frame = frame.selectExpr(f"CAST(1 AS TINYINT) AS {ZERO_COLUMN}")
+        batches, n_rows = write_frame(store, folder, frame, keep, batch_rows=BATCH_ROWS)
+        sizes = store.list_sizes(folder)
+        entry = old.model_copy(
+            update={
+                "partitions": keep,
+                "batches": {str(number): batches.get(number, 0) for number in keep},
+                "n_rows": n_rows,
+                "n_bytes": sum(size for name, size in sizes.items() if name.endswith(".parquet")),
+            }
+        )
+        write_meta_files(store, entry)
+        return entry
+
+    def _write_sidecar(self, store: DumpStore, entries: list[InputEntry]) -> None:
+        store.write_file("plan.meta", self.plan)
+        taken = {key: value for key, value in self.settings.items() if key not in self.list_refused_confs()}
+        conf = self.bridge.spark.conf
+        sidecar = self.sidecar.model_copy(
+            update={
+                "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+                "versions": collect_versions(self.bridge),
+                "inputs": entries,
+                "confs": dict(sorted({**self.sidecar.confs, **taken}.items())),
+                "time_zone": str(conf.get("spark.sql.session.timeZone")),
+                "ansi": str(conf.get("spark.sql.ansi.enabled")) == "true",
+            }
+        )
+        sidecar = sidecar.model_copy(update={"output": self._fingerprint_output(store, sidecar)})
+        sidecar = sidecar.model_copy(update={"files": store.list_entries(known={"plan.meta": self.plan})})
+        store.write_file(SIDECAR_FILE, trust_check.sign_sidecar(sidecar).model_dump_json(indent=1).encode())
+
+    def _fingerprint_output(self, store: DumpStore, sidecar: Sidecar) -> Output:
+        """Output of the operator over the new files."""
+        over = rebuild_operator(store, sidecar, self.plan, self.bridge)
+        by_rows = [entry for entry in sidecar.inputs if entry.kind in ("rows", "columnar")]
+        old = sidecar.output
+        try:
+            rdd = over.output_rdd()
+            n_partitions = int(rdd.getNumPartitions())
+            keep = list(range(n_partitions))
+            if is_one_to_one(sidecar.operator, [entry.n_partitions for entry in by_rows], n_partitions):
+                keep = sorted({number for entry in by_rows for number in entry.partitions})
+            frame = self._output_frame(over, rdd, keep)
+            prints = output_verification.fingerprint_partitions(frame, keep)
+        except Exception as error:  # noqa: BLE001 - a replay must fail with the same error
+            found = describe_failure(error)
+            expected = ExpectedError(**{name: getattr(found, name) for name in ExpectedError.model_fields})
+            return Output(columns=old.columns, n_partitions=old.n_partitions, fingerprint={}, error=expected)
+        kept = 0 < sum(one.n_rows for one in prints.values()) <= KEEP_OUTPUT_ROWS
+        kept = kept and write_output_rows(store, frame, keep, batch_rows=BATCH_ROWS)
+        return Output(
+            columns=old.columns,
+            n_partitions=n_partitions,
+            fingerprint={str(number): one for number, one in prints.items()},
+            kept=kept,
+        )
+
+    def _output_frame(self, over: RebuiltOperator, rdd: Any, keep: list[int]) -> DataFrame:
+        if len(keep) < int(rdd.getNumPartitions()):
+            rdd = self.bridge.prune_partitions(rdd, keep)
+        return output_verification.number_columns(self.bridge.quiet_bridge(), rdd, over.attributes)
+
+
+MAX_STEPS = 2000
+MAX_SHOWN_ROWS = 20
+ReportLine = Callable[[str], None]
+
+
+class BisectOptions(operator_replay.VariantOptions):
+    """Options of a bisection."""
+
+    out: str | None = Field(default=None, description="Empty folder for the reduced dump, written to loreId-N.")
+    max_steps: int = Field(default=MAX_STEPS, ge=1, le=1_000_000, description="Maximum number of trials.")
+    show: int = Field(default=MAX_SHOWN_ROWS, ge=0, le=1000, description="Rows of each input to show.")
+
+    def to_replay_options(self) -> operator_replay.ReplayOptions:
+        """The shared options as those of a replay."""
+        shared = operator_replay.VariantOptions.model_fields
+        return operator_replay.ReplayOptions(**{name: getattr(self, name) for name in shared})
+
+
+class BisectionResult(BaseModel):
+    """Result of a bisection, as one JSON document.
+
+    Attributes
+    ----------
+    reproduced
+        Whether the whole dump, and then the reduced input, gave the failure or difference.
+    minimal
+        Whether no single row can be left out. False when `max_steps` ended the search; null when nothing was
+        reproduced.
+    looked_for
+        The error or difference.
+    steps
+        Number of trials, without the first and the last run.
+    inputs
+        index, kind, n_rows_dumped, n_rows, n_partitions (with rows), rows (the first ones: partition, position in it,
+        both as dumped, and values as JSON).
+    sides
+        Outcome for the reduced input by side: an error, or a number of rows.
+    only_a, only_b
+        First output rows that only one side gives, as JSON.
+    out
+        Folder of the reduced dump; `verified` tells whether it passes `workbench lore verify`.
+    """
+
+    folder: str
+    lore_id: int
+    operator: str
+    operator_text: str
+    reproduced: bool
+    minimal: bool | None = None
+    answer: str
+    looked_for: str
+    steps: int
+    inputs: list[dict[str, Any]] = []
+    sides: dict[str, str] = {}
+    only_a: list[str] = []
+    only_b: list[str] = []
+    out: str | None = None
+    verified: bool | None = None
+    notes: list[str] = []
+
+
+def bisect_dump(
+    folder: str, options: BisectOptions, *, report: ReportLine, on_progress: OnProgress | None = None
+) -> BisectionResult:
+    """Find the smallest input with which a dumped operator fails as it did, or two sides differ.
+
+    Parameters
+    ----------
+    folder
+        loreId-N: a folder, a bundle (.zip), or a URL that Hadoop knows.
+    options
+        See `BisectOptions`.
+    report
+        Called with the contents of an untrusted dump before it is loaded (`trust`).
+    on_progress
+        Called with (rows left out, all rows).
+
+    Raises
+    ------
+    InputError, ConfigError
+        Not a dump, damaged, not trusted, it cannot be replayed here, or `out` is not empty.
+    """
+    with operator_replay.open_dump(folder, options.to_replay_options(), report=report) as dump:
+        return _Bisection(dump, options).search_and_write(on_progress)
+
+
+class _Bisection:
+    def __init__(self, dump: operator_replay.OpenDump, options: BisectOptions) -> None:
+        # Keys of file systems are set at the start, and may be secret.
+        self.confs = {
+            key: value for key, value in options.confs.items() if not key.startswith(operator_replay.HADOOP_PREFIX)
+        }
+        self.spark, self.sidecar, self.options = dump.spark, dump.sidecar, options
+        self.plan = (dump.local / "plan.meta").read_bytes()
+        replay_session.apply_dump_settings(self.spark, self.sidecar, self.confs)
+        self.base = self._new_session({}, "spark").quiet_bridge()
+        self.store = DumpStore(self.base, dump.url)
+        self.target = None if options.out is None else DumpStore(self.base, options.out)
+        if self.target is not None:
+            check_target_is_empty(self.target)
+
+    def _new_session(self, confs: Mapping[str, str], engine: str) -> Bridge:
+        """A separate session, so that sides differ only in these settings."""
+        child = self.spark.newSession()
+        settings = {**self.confs, **confs, **variant_settings(engine, self.options.engine)}
+        replay_session.apply_dump_settings(child, self.sidecar, settings)
+        return connect_bridge(child)
+
+    def search_and_write(self, on_progress: OnProgress | None) -> BisectionResult:
+        """Check the whole input, shrink it, check again, write the reduced dump."""
+        options, sidecar = self.options, self.sidecar
+        a = OperatorVariant(self._new_session(options.confs_a, "spark"), sidecar, self.plan, "spark")
+        b = None
+        if options.is_comparison:
+            b = OperatorVariant(self._new_session(options.confs_b, options.engine), sidecar, self.plan, options.engine)
+        subsets = [InputSubset(entry, self.store, self.base) for entry in sidecar.inputs]
+        whole = {index: subset.rows_frame(subset.rows) for index, subset in enumerate(subsets)}
+        predicate = self._build_predicate(a, b, whole)
+        if isinstance(predicate, NotReproduced):
+            return self._build_result(False, f"not reproduced: {predicate.reason}", predicate.looked_for, 0)
+        search = InputSearch(subsets, predicate.holds, options.max_steps, on_progress)
+        search.shrink_inputs()
+        found = self._describe_found(search, predicate, a, b)
+        return found if self.target is None or not found.reproduced else self._write_reduced_dump(found, subsets, a)
+
+    def _build_predicate(
+        self, a: OperatorVariant, b: OperatorVariant | None, whole: Frames
+    ) -> SearchPredicate | NotReproduced:
+        if b is None:
+            return build_error_predicate(a, self.sidecar, whole)
+        try:
+            check_acceleration(b.rebuild_over(whole), self.options.engine, self.sidecar.operator)
+        except NotAcceleratedError as reason:
+            return NotReproduced("different outputs of A and B", f"not accelerated: {reason}")
+        return build_difference_predicate(a, b, whole)
+
+    def _build_result(self, reproduced: bool, answer: str, looked_for: str, steps: int) -> BisectionResult:
+        return BisectionResult(
+            folder=self.store.url,
+            lore_id=self.sidecar.lore_id,
+            operator=self.sidecar.operator,
+            operator_text=self.sidecar.operator_text,
+            reproduced=reproduced,
+            answer=answer,
+            looked_for=looked_for,
+            steps=steps,
+        )
+
+    def _describe_found(
+        self, search: InputSearch, predicate: SearchPredicate, a: OperatorVariant, b: OperatorVariant | None
+    ) -> BisectionResult:
+        left = search.remaining_frames()
+        again = predicate.holds(left)
+        outcomes = (
+            {"replay": a.run_to_outcome(left)}
+            if b is None
+            else {"A": a.run_to_outcome(left), "B": b.run_to_outcome(left)}
+        )
+        only_a: tuple[str, ...] = ()
+        only_b: tuple[str, ...] = ()
+        if b is not None and not any(outcome.failure for outcome in outcomes.values()):
+            only_a, only_b = _run_and_compare_variants(a, b, left)
+        return self._build_result(again, _format_answer(search, again), predicate.looked_for, search.steps).model_copy(
+            update={
+                "minimal": not search.stopped if again else None,
+                "inputs": [_describe_subset(subset, self.options.show) for subset in search.subsets],
+                "sides": {name: str(outcome) for name, outcome in outcomes.items()},
+                "only_a": list(only_a),
+                "only_b": list(only_b),
+                "notes": [*predicate.notes, *([self.sidecar.masked] if self.sidecar.masked else [])],
+            }
+        )
+
+    def _write_reduced_dump(
+        self, found: BisectionResult, subsets: Sequence[InputSubset], side: OperatorVariant
+    ) -> BisectionResult:
+        assert self.target is not None
+        settings = {**self.confs, **self.options.confs_a}
+        smaller = ReducedDump(self.sidecar, self.plan, subsets, side.bridge, settings)
+        store = smaller.write_dump(self.target)
+        update: dict[str, Any] = {"out": store.url, "verified": None}
+        if (local := store.local_path()) is not None:
+            sidecar = trust_check.check_trust(local)
+            over = rebuild_operator(store, sidecar, self.plan, side.bridge)
+            update["verified"] = output_verification.verify_replay(store, sidecar, over).passed
+        if left_out := smaller.list_refused_confs():
+            note = f"settings that a dump may not contain are left out; verify it with --conf: {', '.join(left_out)}"
+            update["notes"] = [*found.notes, note]
+        return found.model_copy(update=update)
+
+
+def _format_answer(search: InputSearch, again: bool) -> str:
+    pairs = ((len(subset.rows), subset.n_rows_dumped) for subset in search.subsets)
+    parts = " and ".join(f"{left} of {dumped}" for left, dumped in pairs)
+    if not again:
+        return f"not reproduced: {parts} rows gave it once and then not, so it depends on more than the input"
+    if search.stopped:
+        return f"reproduced with {parts} rows; stopped after {search.steps} steps, so fewer may do"
+    return f"reproduced with {parts} rows, none of which can be left out"
+
+
+def _run_and_compare_variants(
+    a: OperatorVariant, b: OperatorVariant, frames: Frames
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    with output_verification.carry_frame(b.run_to_frame(frames), a.bridge.quiet_bridge()) as other:
+        return output_verification.find_first_differences(a.run_to_frame(frames), other)
+
+
+def _describe_subset(subset: InputSubset, max_rows: int) -> dict[str, Any]:
+    return {
+        "index": subset.entry.index,
+        "kind": subset.entry.kind,
+        "n_rows_dumped": subset.n_rows_dumped,
+        "n_rows": len(subset.rows),
+        "n_partitions": len(subset.partitions_left()),
+        "rows": subset.list_first_rows(max_rows) if max_rows else [],
+    }

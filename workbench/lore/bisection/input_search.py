@@ -1,0 +1,285 @@
+"""Search for smaller inputs: the predicate that must hold, and the steps of the search."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from workbench.lore.bisection.row_subsets import InputSubset, RowNumbers, ddmin
+from workbench.lore.dumps.dump_sidecar import PartitionPrint, Sidecar
+from workbench.lore.replays import output_verification
+from workbench.lore.spark_bridge import operator_isolation
+from workbench.lore.spark_bridge.operator_isolation import RebuiltOperator, assemble_operator
+from workbench.lore.spark_bridge.query_runs import OperatorFailure, describe_failure
+from workbench.lore.spark_bridge.spark_internals import Bridge
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# Rows of the operator's inputs, by number of the input.
+Frames = Mapping[int, "DataFrame"]
+# Values in messages: quoted texts and numbers.
+_VALUES_PATTERN = re.compile(r"'[^']*'|\"[^\"]*\"|[-+]?\d[\d.,:eE+-]*")
+
+
+@dataclass(frozen=True)
+class OperatorOutput:
+    """Outcome of the operator on some rows: its output or an error."""
+
+    rows: PartitionPrint | None
+    failure: OperatorFailure | None = None
+
+    @property
+    def kind(self) -> str:
+        """Class of the error; empty for rows."""
+        return "" if self.failure is None else self.failure.error_class
+
+    def differs_from(self, other: OperatorOutput) -> bool:
+        """Has the other outcome different rows or another error?"""
+        one, two = ((it.failure.error_class, it.failure.message) if it.failure else it.rows for it in (self, other))
+        return one != two
+
+    def __str__(self) -> str:
+        if self.failure is not None:
+            return f"{self.failure.error_class}: {self.failure.message}"
+        return f"{self.rows.n_rows} rows" if self.rows is not None else "nothing"
+
+
+class OperatorVariant:
+    """The operator under one set of settings, loaded once and rebuilt over new rows in every step."""
+
+    def __init__(self, found: Bridge, sidecar: Sidecar, plan: bytes, engine: str) -> None:
+        self.bridge, self.engine = found, engine
+        self._counts = [entry.n_partitions for entry in sidecar.inputs]
+        found.activate()
+        self._operator = found.deserialize(plan)
+        operator_isolation.rebind_python_functions(self._operator, found)
+
+    def rebuild_over(self, frames: Frames) -> RebuiltOperator:
+        """The operator over these rows, rebuilt so that no broadcast or shuffle of an earlier step is reused."""
+
+        def frame_rows(index: int) -> tuple[Any, int]:
+            return self.bridge.internal_rows(frames[index]), self._counts[index]
+
+        return assemble_operator(self._operator, frame_rows, self.bridge, engine=self.engine != "spark")
+
+    def run_to_frame(self, frames: Frames) -> DataFrame:
+        """Its output, with columns c0, c1 …"""
+        over = self.rebuild_over(frames)
+        return output_verification.number_columns(self.bridge.quiet_bridge(), over.output_rdd(), over.attributes)
+
+    def run_to_outcome(self, frames: Frames) -> OperatorOutput:
+        """Its output as a fingerprint, or its error."""
+        try:
+            return OperatorOutput(
+                output_verification.merge_prints(output_verification.fingerprint_partitions(self.run_to_frame(frames)))
+            )
+        except Exception as error:  # noqa: BLE001 - the error is the result
+            return OperatorOutput(None, describe_failure(error))
+
+
+@dataclass(frozen=True)
+class SearchPredicate:
+    """The condition that a reduced input must still meet.
+
+    Attributes
+    ----------
+    looked_for
+        Description of the error or difference.
+    holds
+        The condition, over frames by input.
+    notes
+        Notes on how it is checked.
+    """
+
+    looked_for: str
+    holds: Callable[[Frames], bool]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class NotReproduced:
+    """Reason why the error or difference did not reproduce."""
+
+    looked_for: str
+    reason: str
+
+
+def build_error_predicate(side: OperatorVariant, sidecar: Sidecar, frames: Frames) -> SearchPredicate | NotReproduced:
+    """Condition: the error that the dump expects, or without one the error of this run.
+
+    Class and message must equal those of the original. Where the whole input gives a message that differs only in its
+    values (another one of several bad rows came first), messages are compared without numbers and quoted texts.
+    """
+    wanted, found = sidecar.output.error, side.run_to_outcome(frames).failure
+    if wanted is None:
+        if found is None:
+            reason = "the operator fails neither here nor in the original; compare two sides with --a, --b or --engine"
+            return NotReproduced("an error", reason)
+        note = "the original did not fail: the search is for the error of this run"
+        return _build_predicate(side, found.error_class, found.message, notes=(note,))
+    looked_for = f"{wanted.error_class}: {wanted.message}"
+    if found is None:
+        return NotReproduced(looked_for, "the operator does not fail here")
+    if found.error_class == wanted.error_class:
+        if found.message == wanted.message:
+            return _build_predicate(side, wanted.error_class, wanted.message)
+        if strip_values(found.message) == strip_values(wanted.message):
+            note = "another bad row came first: messages are compared without numbers and quoted texts"
+            return _build_predicate(side, wanted.error_class, wanted.message, spelled=strip_values, notes=(note,))
+    return NotReproduced(looked_for, f"the operator fails with another error here: {found}")
+
+
+def strip_values(message: str) -> str:
+    """A message without numbers and quoted texts, the values of the failing row.
+
+    Examples
+    --------
+    >>> strip_values("The value '12a' of the type \\"STRING\\" cannot be cast, line 7")
+    'The value ? of the type ? cannot be cast, line ?'
+    """
+    return _VALUES_PATTERN.sub("?", message)
+
+
+def _build_predicate(
+    side: OperatorVariant,
+    error_class: str,
+    message: str,
+    *,
+    spelled: Callable[[str], str] = str,
+    notes: tuple[str, ...] = (),
+) -> SearchPredicate:
+    wanted = (error_class, spelled(message))
+
+    def fails_alike(frames: Frames) -> bool:
+        failure = side.run_to_outcome(frames).failure
+        return failure is not None and (failure.error_class, spelled(failure.message)) == wanted
+
+    return SearchPredicate(f"{error_class}: {message}", fails_alike, notes)
+
+
+def build_difference_predicate(
+    a: OperatorVariant, b: OperatorVariant, frames: Frames
+) -> SearchPredicate | NotReproduced:
+    """Condition: outputs of A and B differ in the same way as on the whole input (rows, or the class of an error)."""
+    first, second = a.run_to_outcome(frames), b.run_to_outcome(frames)
+    looked_for = "different outputs of A and B"
+    if not first.differs_from(second):
+        return NotReproduced(looked_for, f"both sides give the same output: {first}")
+    kinds = (first.kind, second.kind)
+
+    def differs_alike(part: Frames) -> bool:
+        one = a.run_to_outcome(part)
+        if one.kind != kinds[0]:
+            return False
+        other = b.run_to_outcome(part)
+        return other.kind == kinds[1] and one.differs_from(other)
+
+    return SearchPredicate(looked_for, differs_alike)
+
+
+OnProgress = Callable[[int, int], None]
+
+
+class _StepsExhausted(Exception):  # noqa: N818 - not an error
+    """The maximum number of steps is reached."""
+
+
+class InputSearch:
+    """Shrinks inputs in turn, by partitions, batches and rows, until no row can be left out.
+
+    Parameters
+    ----------
+    subsets
+        The inputs.
+    holds
+        The condition; true for the whole input.
+    max_steps
+        Maximum number of evaluations of the condition.
+    on_progress
+        Called with (rows left out, all rows).
+
+    Attributes
+    ----------
+    steps
+        Number of evaluations.
+    stopped
+        Whether `max_steps` ended the search.
+    """
+
+    def __init__(
+        self,
+        subsets: Sequence[InputSubset],
+        holds: Callable[[Frames], bool],
+        max_steps: int,
+        on_progress: OnProgress | None = None,
+    ) -> None:
+        self.subsets, self.max_steps, self.on_progress = subsets, max_steps, on_progress
+        self.steps, self.stopped = 0, False
+        self._holds = holds
+        self._asked: dict[tuple[int, RowNumbers], bool] = {}
+
+    def remaining_frames(self, index: int | None = None, rows: RowNumbers | None = None) -> Frames:
+        """Remaining rows of all inputs, with other rows for one of them."""
+        return {
+            place: subset.rows_frame(rows if place == index and rows is not None else subset.rows)
+            for place, subset in enumerate(self.subsets)
+        }
+
+    def shrink_inputs(self) -> None:
+        """Run the search."""
+        try:
+            for pieces in ("partitions", "batches"):
+                for index, subset in enumerate(self.subsets):
+                    self._shrink_by_pieces(index, getattr(subset, pieces))
+            settled, index = 0, 0
+            # A shrunk input stays settled until another one changes.
+            while settled < len(self.subsets):
+                settled = 1 if self._shrink_by_rows(index) else settled + 1
+                index = (index + 1) % len(self.subsets)
+        except _StepsExhausted:
+            self.stopped = True
+
+    def _shrink_by_pieces(self, index: int, pieces: Sequence[RowNumbers]) -> None:
+        whole = self.subsets[index].rows
+        left = [part for piece in pieces for run in piece.runs if len(part := whole.select_range(*run))]
+        if len(left) < 2:
+            return
+
+        def join_rows(parts: Sequence[RowNumbers]) -> RowNumbers:
+            return RowNumbers.from_runs(run for part in parts for run in part.runs)
+
+        def keep_parts(parts: list[RowNumbers]) -> list[RowNumbers]:
+            self._keep_rows(index, join_rows(parts), shrink=False)
+            return parts
+
+        ddmin(left, lambda parts: self._ask_predicate(index, join_rows(parts)), keep_parts)
+
+    def _shrink_by_rows(self, index: int) -> bool:
+        before = len(self.subsets[index].rows)
+        after = ddmin(
+            self.subsets[index].rows,
+            lambda rows: self._ask_predicate(index, rows),
+            lambda rows: self._keep_rows(index, rows, shrink=True),
+        )
+        return len(after) < before
+
+    def _ask_predicate(self, index: int, rows: RowNumbers) -> bool:
+        if (index, rows) not in self._asked:
+            if self.steps >= self.max_steps:
+                raise _StepsExhausted
+            self.steps += 1
+            self._asked[index, rows] = self._holds(self.remaining_frames(index, rows))
+        return self._asked[index, rows]
+
+    def _keep_rows(self, index: int, rows: RowNumbers, *, shrink: bool) -> RowNumbers:
+        kept = self.subsets[index].keep_rows(rows, shrink=shrink)
+        # Results for this input stay valid until its rows are renumbered; those for others do not.
+        stays = {key: value for key, value in self._asked.items() if key[0] == index and kept == rows}
+        self._asked = stays
+        if self.on_progress:
+            total = sum(subset.n_rows_dumped for subset in self.subsets)
+            self.on_progress(total - sum(len(subset.rows) for subset in self.subsets), total)
+        return kept

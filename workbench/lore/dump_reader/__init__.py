@@ -1,0 +1,1 @@
+"""Read dumps without a JVM and without loading anything: metas, plans, batches."""

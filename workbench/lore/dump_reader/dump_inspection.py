@@ -1,0 +1,339 @@
+"""Inspect a dump: origin, integrity, operator, inputs and values; nothing is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from workbench.core.errors import ConfigError, InputError
+from workbench.lore import tables
+from workbench.lore.dump_reader import batch_values, java_values, meta_files
+from workbench.lore.dump_reader.batch_values import Batch, ColumnStatistics, PartitionSummary
+from workbench.lore.dump_reader.meta_files import ColumnMeta, RddMeta
+from workbench.lore.dumps import dump_folder
+from workbench.lore.dumps.dump_folder import (
+    OUTPUT_FOLDER,
+    PLAN_FILE,
+    InputFolder,
+    check_integrity,
+    format_some_names,
+    read_sidecar,
+)
+from workbench.lore.dumps.dump_sidecar import SIDECAR_FILE, InputEntry, Sidecar
+from workbench.lore.trust import trust_check
+from workbench.lore.trust.allow_lists import find_conf_fault, list_refused_classes
+
+if TYPE_CHECKING:
+    import polars as pl
+
+TableRows = list[dict[str, Any]]
+
+
+@dataclass
+class InspectedInput:
+    """An input: its meta file and its files; `rows` are table rows by table name."""
+
+    name: str
+    kind: str | None
+    meta: RddMeta | None
+    n_partitions: int | None
+    n_dumped: int
+    n_rows: int | None
+    n_bytes: int
+    median_rows: float | None
+    notes: list[str] = field(default_factory=list)
+    rows: dict[str, TableRows] = field(default_factory=dict)
+
+
+def read_input(
+    folder: InputFolder, meta: RddMeta | None, sidecar: Sidecar | None, *, max_rows: int
+) -> tuple[InspectedInput, list[str]]:
+    """Inspect the folder of an input, and find damage.
+
+    Raises
+    ------
+    MissingToolError
+        pyarrow is not installed.
+    """
+    read = list(batch_values.list_batches(folder))
+    by_partition: dict[int, list[Batch]] = {number: [] for number in folder.partitions}
+    for batch in read:
+        by_partition[batch.partition].append(batch)
+    parts = [
+        batch_values.summarize_partition(
+            folder.partitions[number], by_partition[number], with_meta=folder.name != OUTPUT_FOLDER
+        )
+        for number in sorted(by_partition)
+    ]
+    values, notes = batch_values.read_column_values(read, max_rows=max_rows)
+    notes += [f"column {index}: {one.fault}" for index, one in enumerate(values) if one.fault]
+    rows = {
+        "batches": [_build_batch_row(batch) for batch in read],
+        "partitions": _build_partition_rows(parts),
+        "columns": _build_column_rows(_find_columns(folder, meta, sidecar, read), values),
+    }
+    known = [one.n_rows for one in parts if one.n_rows is not None]
+    found = InspectedInput(
+        name=folder.name,
+        kind=_find_input_kind(folder, sidecar),
+        meta=meta,
+        n_partitions=meta.n_partitions if meta else None,
+        n_dumped=len(parts),
+        n_rows=sum(known) if known or not read else None,
+        n_bytes=sum(one.n_bytes for one in parts),
+        median_rows=batch_values.median_partition_rows(parts),
+        notes=notes,
+        rows={name: [{"input": folder.name} | row for row in each] for name, each in rows.items()},
+    )
+    return found, [f"{folder.name}/partition-{one.partition}: {one.note}" for one in parts if one.damaged]
+
+
+def _find_input_kind(folder: InputFolder, sidecar: Sidecar | None) -> str | None:
+    entries: list[InputEntry] = sidecar.inputs if sidecar else []
+    return next((entry.kind for entry in entries if f"input-{entry.index}" == folder.name), None)
+
+
+def _find_columns(
+    folder: InputFolder, meta: RddMeta | None, sidecar: Sidecar | None, read: list[Batch]
+) -> list[ColumnMeta]:
+    """Columns of an input from its meta file, else from its first readable file."""
+    if meta is not None and meta.columns:
+        return meta.columns
+    stored = next((batch.columns for batch in read if batch.columns is not None), ())
+    if [name for name, _ in stored] == [batch_values.ROWS_ONLY]:
+        return []
+    if folder.name == OUTPUT_FOLDER and sidecar is not None and len(sidecar.output.columns) == len(stored):
+        output = sidecar.output.columns
+        return [
+            ColumnMeta(java_values.to_text(each.name), java_values.format_json_type(each.type), each.nullable)
+            for each in output
+        ]
+    return [ColumnMeta(name, kind) for name, kind in stored]
+
+
+def _build_batch_row(batch: Batch) -> dict[str, Any]:
+    return {
+        "partition": batch.partition,
+        "batch": batch.batch,
+        "n_rows": batch.n_rows,
+        "n_bytes": batch.n_bytes,
+        "unpacked_bytes": batch.unpacked_bytes,
+        "n_columns": len(batch.columns) if batch.columns is not None else None,
+        "fault": batch.fault,
+    }
+
+
+def _build_partition_rows(parts: list[PartitionSummary]) -> list[dict[str, Any]]:
+    total = sum(one.n_rows or 0 for one in parts)
+    median = batch_values.median_partition_rows(parts)
+    return [
+        {
+            "partition": one.partition,
+            "n_batches": one.n_batches,
+            "promised_batches": one.promised_batches,
+            "n_rows": one.n_rows,
+            "n_bytes": one.n_bytes,
+            "rows_share": one.n_rows / total if one.n_rows is not None and total else None,
+            "skew_ratio": one.n_rows / median if one.n_rows is not None and median else None,
+            "note": one.note,
+        }
+        for one in parts
+    ]
+
+
+def _build_column_rows(columns: list[ColumnMeta], values: list[ColumnStatistics]) -> list[dict[str, Any]]:
+    """Rows of table `columns`; dropped columns have no values."""
+    left = iter(values)
+    found = []
+    for position, column in enumerate(columns):
+        known = next(left, None) if column.masked != "dropped" else None
+        usable = known if known is not None and known.fault is None else None
+        n_distinct, exact = usable.distinct if usable else (None, None)
+        found.append(
+            {
+                "position": position,
+                "name": column.name,
+                "type": column.type,
+                "nullable": column.nullable,
+                "masked": column.masked,
+                "n_rows": usable.n_rows if usable else 0,
+                "n_nulls": usable.n_nulls if usable else None,
+                "n_nan": usable.n_nan if usable else None,
+                "minimum": usable.minimum if usable else None,
+                "maximum": usable.maximum if usable else None,
+                "n_distinct": n_distinct,
+                "distinct_exact": exact,
+            }
+        )
+    return found
+
+
+DumpOrigin = Literal["workbench", "gpu", "unknown"]
+Signature = Literal["yours", "another's", "none"]
+
+
+@dataclass
+class InspectedDump:
+    """loreId-N: `faults` tell what is damaged or never loaded; `notes` are other remarks.
+
+    `whole` tells whether all checksums match; null without checksums.
+    """
+
+    lore_id: int
+    folder: Path
+    origin: DumpOrigin = "unknown"
+    sidecar: Sidecar | None = None
+    plan: meta_files.PlanMeta | None = None
+    whole: bool | None = None
+    signature: Signature | None = None
+    inputs: list[InspectedInput] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def operator(self) -> str | None:
+        """Spark's name of the operator, or null."""
+        if self.sidecar is not None:
+            return self.sidecar.operator
+        return self.plan.operator if self.plan is not None else None
+
+
+@dataclass
+class Inspection:
+    """Inspection of a path: its dumps and their tables."""
+
+    dumps: list[InspectedDump]
+    batches: pl.DataFrame
+    partitions: pl.DataFrame
+    columns: pl.DataFrame
+
+    @property
+    def faults(self) -> list[str]:
+        """Faults of all dumps, with their folders."""
+        return [f"loreId-{dump.lore_id}: {fault}" for dump in self.dumps for fault in dump.faults]
+
+    @property
+    def answer(self) -> str:
+        """Number of dumps, and of those with faults."""
+        faulty = sum(bool(dump.faults) for dump in self.dumps)
+        many = "1 dump" if len(self.dumps) == 1 else f"{len(self.dumps)} dumps"
+        return f"{many}, {faulty or 'none'} with faults."
+
+
+def inspect_dumps(path: str | Path, *, max_rows: int = 1_000_000) -> Inspection:
+    """Inspect a dump, or a folder of dumps, of the workbench or the GPU plugin.
+
+    Parameters
+    ----------
+    path
+        loreId-N, or a folder of such folders, on this machine.
+    max_rows
+        Maximum rows of each input for value statistics; 0 for none. Rows are always counted.
+
+    Returns
+    -------
+    Inspection
+        With the tables `BATCHES`, `PARTITIONS` and `COLUMNS` of `tables`.
+
+    Raises
+    ------
+    InputError
+        Not a dump.
+    MissingToolError
+        pyarrow is not installed.
+
+    Notes
+    -----
+    No JVM is started and nothing is unpickled. It does not verify the output of the operator: see `lore.verify`.
+    """
+    rows: dict[str, TableRows] = {declared.name: [] for declared in tables.INSPECTION_TABLES}
+    found = [_inspect_dump(folder, rows, max_rows) for folder in dump_folder.list_dump_folders(Path(path))]
+    frames = {declared.name: declared.frame(rows[declared.name]) for declared in tables.INSPECTION_TABLES}
+    order = ["lore_id", "input", "n_rows", "partition"]
+    most_first = frames["partitions"].sort(order, descending=[False, False, True, False], nulls_last=True)
+    return Inspection(found, frames["batches"], most_first, frames["columns"])
+
+
+def _inspect_dump(folder: Path, rows: dict[str, TableRows], max_rows: int) -> InspectedDump:
+    place = dump_folder.read_layout(folder)
+    found = InspectedDump(place.lore_id, folder)
+    _inspect_sidecar(found)
+    if (folder / PLAN_FILE).is_file():
+        _inspect_plan(found)
+    elif found.sidecar is None or found.sidecar.has_plan:
+        found.notes.append("no plan.meta: the operator is not known, and cannot be replayed")
+    for one in place.inputs:
+        rdd, path = None, one.meta
+        if path is not None:
+            rdd = _read_or_note(partial(meta_files.read_rdd_meta, path), f"{one.name}/rdd.meta", found)
+        read, faults = read_input(one, rdd, found.sidecar, max_rows=max_rows)
+        found.faults += faults
+        found.inputs.append(read)
+        for declared in tables.INSPECTION_TABLES:
+            rows[declared.name] += [{"lore_id": found.lore_id} | row for row in read.rows[declared.name]]
+    if not place.inputs:
+        found.notes.append("no inputs")
+    if found.origin == "unknown" and any(each.meta and each.meta.origin == "gpu" for each in found.inputs):
+        found.origin = "gpu"
+    return found
+
+
+def _inspect_sidecar(found: InspectedDump) -> None:
+    """Check plan.json against the files, and its signature."""
+    if not (found.folder / SIDECAR_FILE).exists():
+        return
+    found.origin = "workbench"
+    sidecar = _read_or_note(lambda: read_sidecar(found.folder), SIDECAR_FILE, found)
+    if sidecar is None:
+        return
+    found.sidecar = sidecar
+    if dump_folder.is_numbered_folder(found.folder) and found.lore_id != sidecar.lore_id:
+        found.faults.append(f"{SIDECAR_FILE}: it is of loreId {sidecar.lore_id}")
+    elif not dump_folder.is_numbered_folder(found.folder):
+        found.lore_id = sidecar.lore_id
+    n_faults = len(found.faults)
+    _read_or_note(lambda: check_integrity(found.folder, sidecar), "", found)
+    found.whole = len(found.faults) == n_faults
+    for key, value in {**sidecar.confs, "spark.sql.session.timeZone": sidecar.time_zone}.items():
+        if fault := find_conf_fault(key, value):
+            found.faults.append(f"{SIDECAR_FILE}: a setting that no dump may make: {java_values.to_text(key)}: {fault}")
+    try:
+        found.signature = "yours" if trust_check.is_signed_by_user(sidecar) else "another's" if sidecar.hmac else "none"
+    except ConfigError as error:
+        found.notes.append(f"signature not checked: {error.what}")
+
+
+def _inspect_plan(found: InspectedDump) -> None:
+    path = found.folder / PLAN_FILE
+    found.plan = _read_or_note(lambda: meta_files.read_plan_meta(path), PLAN_FILE, found)
+    # A plan of the plugin has its own classes and is not loaded here.
+    if found.plan is None or found.sidecar is None:
+        return
+    if bad := list_refused_classes(found.plan.names):
+        found.faults.append(f"{PLAN_FILE}: never loaded, for it names {', '.join(format_some_names(bad))}")
+    if found.sidecar.operator_class != found.plan.operator_class:
+        found.faults.append(f"{PLAN_FILE}: of another operator than {SIDECAR_FILE} says")
+
+
+def _read_or_note(read: Callable[[], Any], what: str, found: InspectedDump) -> Any:
+    """Result of `read`, or null with the reason as a fault (a note where another program can read it)."""
+    try:
+        return read()
+    except InputError as error:
+        given = error.facts["found"]
+        parts = [str(part) for part in given] if isinstance(given, list | tuple) else [str(given)]
+        told = error.what if given is None else f"{error.what} (found: {', '.join(parts)[:200]})"
+        where = what or _shorten_to_folder(error.facts["where"], found.folder)
+        if error.what == meta_files.NOT_JAVA and found.origin != "workbench":
+            found.notes.append(f"{where}: {told}; {error.facts['do']}")
+        else:
+            found.faults.append(f"{where}: {told}")
+        return None
+
+
+def _shorten_to_folder(where: object, folder: Path) -> str:
+    path = str(where)
+    return path.removeprefix(f"{folder}/") if path.startswith(f"{folder}/") else path.rpartition("/")[2] or path

@@ -1,0 +1,403 @@
+"""Dump of chosen operators: their inputs, plan, expected output and sidecar.
+
+Post-hoc: inputs are recomputed from the last shuffle files. A dump gets its final name when it is complete: an
+interrupted one leaves a hidden folder that is never loaded.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import uuid
+from collections.abc import Iterable
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+from workbench import __version__
+from workbench.core.errors import ConfigError, WorkbenchError
+from workbench.lore.dump_reader.java_stream import list_class_names
+from workbench.lore.dumps.dump_sidecar import (
+    SIDECAR_FILE,
+    ZERO_COLUMN,
+    ExpectedError,
+    InputColumn,
+    InputEntry,
+    Output,
+    Sidecar,
+    Versions,
+)
+from workbench.lore.dumps.dump_store import DumpStore, cap_size, write_frame, write_meta_files, write_output_rows
+from workbench.lore.replays import output_verification
+from workbench.lore.spark_bridge import operator_isolation
+from workbench.lore.spark_bridge.operator_inputs import (
+    MASKED_NOTE,
+    ColumnMasks,
+    MaskMethod,
+    OperatorInput,
+    choose_stored_names,
+    execute_plan,
+    list_inputs,
+    open_masking_key,
+    operator_output_rdd,
+)
+from workbench.lore.spark_bridge.operator_isolation import assemble_operator, is_one_to_one, read_input_rows
+from workbench.lore.spark_bridge.physical_plan import PlanNode, PlanTree
+from workbench.lore.spark_bridge.query_runs import describe_failure
+from workbench.lore.spark_bridge.spark_internals import Bridge, job_description, run_in_threads
+from workbench.lore.trust import allow_lists, trust_check
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from workbench.lore.config import DumpSettings
+
+
+@dataclass
+class DumpResult:
+    """Result of a dump.
+
+    Attributes
+    ----------
+    folders
+        URLs of loreId-N, by id.
+    refused
+        Reasons of the ids that were left out, by id; only in non-strict mode.
+    warnings
+        Warnings, in order.
+    """
+
+    folders: dict[int, str] = field(default_factory=dict)
+    refused: dict[int, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+
+def dump_plan(tree: PlanTree, settings: DumpSettings) -> DumpResult:
+    """Dump the chosen operators of a final plan.
+
+    Raises
+    ------
+    ConfigError
+        An unknown id or partition, an operator that cannot be dumped, a path that is not empty (in strict mode; else
+        these are listed as refused).
+    """
+    found = DumpResult()
+    store = DumpStore(tree.bridge, settings.path)
+    if not store.is_empty() and settings.strict:
+        raise ConfigError(
+            "the dump path is not empty", where="dumpPath", found=settings.path, do="name a new folder for each dump"
+        )
+    with open_masking_key(tree.bridge) if settings.mask else nullcontext("") as key:
+        for lore_id, selection in settings.ids.items():
+            try:
+                node = tree.find_node(lore_id)
+                dump = OperatorDump(tree, node, selection.partitions, store, settings, key)
+                with job_description(tree.bridge, f"lore dump, loreId {lore_id}"):
+                    found.folders[lore_id] = dump.write_dump()
+                found.warnings += dump.masking.warnings
+            except Exception as error:
+                if settings.strict:
+                    raise
+                reason = str(error) if isinstance(error, WorkbenchError) else f"failed: {describe_failure(error)}"
+                found.refused[lore_id] = reason.replace("\n", ";")
+    return found
+
+
+@dataclass(frozen=True)
+class PreparedInput:
+    """An input ready to be written.
+
+    Attributes
+    ----------
+    one, attributes
+        The input and its attributes, without the columns that are left out.
+    rdd
+        Its rows before partitions are chosen and columns are masked.
+    keep
+        Partitions to dump, of `n_partitions`.
+    """
+
+    one: OperatorInput
+    attributes: list[Any]
+    rdd: Any
+    keep: list[int]
+    n_partitions: int
+    names: list[str]
+    masks: dict[str, str]
+
+
+class OperatorDump:
+    """Dump of one operator."""
+
+    def __init__(
+        self,
+        tree: PlanTree,
+        node: PlanNode,
+        partitions: Iterable[int] | None,
+        store: DumpStore,
+        settings: DumpSettings,
+        key: str,
+    ) -> None:
+        self.tree, self.node, self.settings = tree, node, settings
+        self.chosen = None if partitions is None else sorted(partitions)
+        self.bridge = tree.bridge
+        self.quiet = self.bridge.quiet_bridge()
+        self.masking = ColumnMasks(settings, key)
+        self.final = f"loreId-{node.lore_id}"
+        self.scratch = f".{self.final}-{uuid.uuid4().hex[:12]}"
+        self.parent = store
+        self.store = store.subfolder(self.scratch)
+
+    def write_dump(self) -> str:
+        """Write the dump under a temporary name, then rename it; returns its URL."""
+        if self.parent.exists(self.final):
+            raise ConfigError("this id is already dumped there", where=self.parent.url, found=self.final)
+        sources = list_inputs(self.node, self.bridge)
+        self.masking.check_names(self.node, sources, self.bridge)
+        self.store.make_folder()
+        try:
+            with cap_size(self.store, self.settings.max_bytes):
+                prepared = [self._prepare_input(index, one) for index, one in enumerate(sources)]
+                plan = operator_isolation.serialize_plan_meta(
+                    self.node.java, [one.one for one in prepared], self.bridge
+                )
+                self._check_loadable(plan)
+                entries, output = self._write_parts(plan, prepared)
+            self._write_sidecar(plan, entries, output)
+            self.parent.move(self.scratch, self.final)
+        except BaseException:
+            self.parent.remove(self.scratch)
+            raise
+        return str(self.parent.hadoop_path(self.final).toString())
+
+    def _write_parts(self, plan: bytes, prepared: list[PreparedInput]) -> tuple[list[InputEntry], Output]:
+        """Write the inputs and fingerprint the output."""
+        writing = [partial(self._write_input, index, one) for index, one in enumerate(prepared)]
+        if self._has_stable_shuffle_order():
+            *entries, output = run_in_threads(
+                [*writing, partial(self._fingerprint_output, *self._compute_output(plan, prepared))]
+            )
+            return entries, output
+        entries = run_in_threads(writing)
+        return entries, self._fingerprint_output(*self._compute_over_files(plan, entries))
+
+    def _check_loadable(self, plan: bytes) -> None:
+        """Refuse a plan that no replay would load."""
+        names = allow_lists.list_refused_classes(list_class_names(plan))
+        if names and not self.settings.skip_plan_dump:
+            raise ConfigError(
+                f"{self.node.name} contains classes that a replay does not load",
+                where=f"loreId {self.node.lore_id}",
+                found=names[:8],
+                do="Scala and Java functions and reflect() run code that cannot be checked: dump an operator above or "
+                "below, or the data alone with skip_plan_dump",
+            )
+
+    def _prepare_input(self, index: int, one: OperatorInput) -> PreparedInput:
+        every = self.bridge.to_list(one.output)
+        rdd = execute_plan(one.source, self.bridge)
+        n_partitions = int(rdd.getNumPartitions())
+        # Every task of a join needs the whole broadcast or subquery.
+        keep = (
+            self._partitions_to_write(n_partitions) if one.kind in ("rows", "columnar") else list(range(n_partitions))
+        )
+        reduced = self.masking.reduce_input(self.node, index, one, self.bridge)
+        attributes = self.bridge.to_list(reduced.output)
+        names = choose_stored_names(attributes, original=self.settings.original_names)
+        masks = {
+            name: text
+            for name, attribute in zip(names, attributes, strict=True)
+            if (text := self.masking.mask_expression(attribute, name))
+        }
+        if reduced is not one:
+            rdd = self._select_columns(rdd, every, attributes)
+        nullable = [
+            attribute.withNullability(True) if self.masking.mask_method(str(attribute.name())) == "null" else attribute
+            for attribute in attributes
+        ]
+        return PreparedInput(
+            replace(reduced, output=self.bridge.to_scala_seq(nullable)), nullable, rdd, keep, n_partitions, names, masks
+        )
+
+    def _select_columns(self, rdd: Any, every: list[Any], kept: list[Any]) -> Any:
+        ids = [attribute.exprId().id() for attribute in every]
+        frame = output_verification.number_columns(self.quiet, rdd, every)
+        return self.quiet.internal_rows(frame.select(*(f"c{ids.index(attribute.exprId().id())}" for attribute in kept)))
+
+    def _partitions_to_write(self, n_partitions: int) -> list[int]:
+        if self.chosen is None:
+            return list(range(n_partitions))
+        if wrong := [number for number in self.chosen if number >= n_partitions]:
+            where = f"loreId {self.node.lore_id}"
+            raise ConfigError("no such partition", where=where, found=wrong, allowed=f"0 to {n_partitions - 1}")
+        return self.chosen
+
+    def _write_input(self, index: int, one: PreparedInput) -> InputEntry:
+        folder = f"input-{index}"
+        rdd = self.bridge.prune_partitions(one.rdd, one.keep) if len(one.keep) < one.n_partitions else one.rdd
+        frame = self._masked_frame(one, rdd)
+        if not one.attributes:
+            # Parquet cannot store rows without columns.
+            frame = frame.selectExpr(f"CAST(1 AS TINYINT) AS {ZERO_COLUMN}")
+        batches, n_rows = write_frame(self.store, folder, frame, one.keep, batch_rows=self.settings.batch_rows)
+        sizes = self.store.list_sizes(folder)
+        entry = InputEntry(
+            index=index,
+            kind=one.one.kind,
+            n_partitions=one.n_partitions,
+            partitions=one.keep,
+            batches={str(number): batches.get(number, 0) for number in one.keep},
+            n_rows=n_rows,
+            n_bytes=sum(size for name, size in sizes.items() if name.endswith(".parquet")),
+            zero_columns=not one.attributes,
+            columns=self._build_columns(one.attributes, one.names),
+        )
+        write_meta_files(self.store, entry)
+        return entry
+
+    def _masked_frame(self, one: PreparedInput, rdd: Any) -> DataFrame:
+        columns = [(name, attribute.dataType()) for name, attribute in zip(one.names, one.attributes, strict=True)]
+        frame = self.quiet.to_frame(rdd, self.bridge.build_struct(columns))
+        if not one.masks:
+            return frame
+        return frame.selectExpr(*(f"{one.masks.get(name, f'`{name}`')} AS `{name}`" for name in one.names))
+
+    def _build_columns(self, attributes: list[Any], names: list[str]) -> list[InputColumn]:
+        return [
+            _build_column(attribute, name, self.masking.mask_method(str(attribute.name())))
+            for attribute, name in zip(attributes, names, strict=True)
+        ]
+
+    def _fingerprint_output(self, attributes: list[Any], rdd: Any, keep: list[int] | None) -> Output:
+        """Fingerprint and schema of the output rows, and the rows themselves where they are few."""
+        n_partitions = int(rdd.getNumPartitions())
+        keep = list(range(n_partitions)) if keep is None else keep
+        if len(keep) < n_partitions:
+            rdd = self.bridge.prune_partitions(rdd, keep)
+        names = choose_stored_names(attributes, original=False)
+        columns = self._build_columns(attributes, names)
+        frame = output_verification.number_columns(self.quiet, rdd, attributes)
+        try:
+            prints = output_verification.fingerprint_partitions(frame, keep)
+        except Exception as error:  # noqa: BLE001 - a replay must fail with the same error
+            failure = describe_failure(error)
+            expected = ExpectedError(**{name: getattr(failure, name) for name in ExpectedError.model_fields})
+            return Output(columns=columns, n_partitions=n_partitions, fingerprint={}, error=expected)
+        kept = 0 < sum(one.n_rows for one in prints.values()) <= self.settings.keep_output_rows
+        kept = kept and write_output_rows(self.store, frame, keep, batch_rows=self.settings.batch_rows)
+        prints_by_name = {str(number): one for number, one in prints.items()}
+        return Output(columns=columns, n_partitions=n_partitions, fingerprint=prints_by_name, kept=kept)
+
+    def _compute_output(self, plan: bytes, prepared: list[PreparedInput]) -> tuple[list[Any], Any, list[int] | None]:
+        """Attributes and rows of the output, and its partitions that belong to the dumped inputs (null for all)."""
+        changed = self.settings.columns or any(one.masks for one in prepared)
+        subset = any(len(one.keep) < one.n_partitions for one in prepared)
+        whole = operator_output_rdd(self.node, self.bridge)
+        counts = [one.n_partitions for one in prepared if one.one.kind in ("rows", "columnar")]
+        if not changed and (not subset or is_one_to_one(self.node.name, counts, int(whole.getNumPartitions()))):
+            return self.bridge.to_list(self.node.java.output()), whole, self.chosen if subset else None
+
+        def prepared_rows(index: int) -> tuple[Any, int]:
+            one = prepared[index]
+            rdd = self.bridge.pad_partitions(one.rdd, one.keep)
+            return (self.quiet.internal_rows(self._masked_frame(one, rdd)) if one.masks else rdd), one.n_partitions
+
+        operator = self.bridge.deserialize(plan)
+        operator_isolation.rebind_python_functions(operator, self.bridge)
+        over = assemble_operator(operator, prepared_rows, self.bridge)
+        return over.attributes, over.output_rdd(), None
+
+    def _has_stable_shuffle_order(self) -> bool:
+        """Does a shuffle give its rows in the same order twice? Blocks of other executors arrive in any order."""
+        master = str(self.bridge.context.master)
+        return master.startswith("local") and not master.startswith("local-cluster")
+
+    def _compute_over_files(self, plan: bytes, entries: list[InputEntry]) -> tuple[list[Any], Any, list[int] | None]:
+        """As `_compute_output`, over the rows that were written."""
+
+        def stored_rows(index: int) -> tuple[Any, int]:
+            return read_input_rows(self.store, entries[index], self.quiet), entries[index].n_partitions
+
+        operator = self.bridge.deserialize(plan)
+        operator_isolation.rebind_python_functions(operator, self.bridge)
+        over = assemble_operator(operator, stored_rows, self.bridge)
+        rdd = over.output_rdd()
+        rows = [one for one in entries if one.kind in ("rows", "columnar")]
+        subset = any(len(one.partitions) < one.n_partitions for one in rows)
+        kept = subset and is_one_to_one(self.node.name, [one.n_partitions for one in rows], int(rdd.getNumPartitions()))
+        return over.attributes, rdd, rows[0].partitions if kept else None
+
+    def _write_sidecar(self, plan: bytes, entries: list[InputEntry], output: Output) -> None:
+        known = {} if self.settings.skip_plan_dump else {"plan.meta": plan}
+        for name, data in known.items():
+            self.store.write_file(name, data)
+        masked = sorted({column.name for entry in entries for column in entry.columns if column.masked})
+        sidecar = Sidecar(
+            created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            versions=collect_versions(self.bridge),
+            lore_id=self.node.lore_id or 0,
+            operator=self.node.name,
+            operator_class=str(self.node.java.getClass().getName()),
+            operator_text=self.node.text,
+            tree=self.tree.render_text(metrics=False),
+            plan_hash=self.tree.plan_hash,
+            time_zone=str(self.bridge.spark.conf.get("spark.sql.session.timeZone")),
+            ansi=str(self.bridge.spark.conf.get("spark.sql.ansi.enabled")) == "true",
+            confs=collect_confs(self.bridge),
+            inputs=entries,
+            output=output,
+            masked=f"{MASKED_NOTE} ({', '.join(masked)})" if masked else None,
+            python_functions=[
+                name for name, _ in operator_isolation.iter_python_functions(self.node.java, self.bridge)
+            ],
+            has_plan=not self.settings.skip_plan_dump,
+            files=self.store.list_entries(known=known),
+        )
+        self.store.write_file(SIDECAR_FILE, trust_check.sign_sidecar(sidecar).model_dump_json(indent=1).encode())
+
+
+def _build_column(attribute: Any, name: str, masked: MaskMethod | None) -> InputColumn:
+    return InputColumn(
+        masked=masked,
+        name=str(attribute.name()),
+        stored_as=name,
+        type=json.loads(attribute.dataType().json()),
+        nullable=bool(attribute.nullable()),
+        expr_id=int(attribute.exprId().id()),
+    )
+
+
+def collect_versions(bridge: Bridge) -> Versions:
+    """Versions of this session."""
+
+    def find_version(package: str) -> str | None:
+        try:
+            return metadata.version(package)
+        except metadata.PackageNotFoundError:
+            return None
+
+    return Versions(
+        workbench=__version__,
+        spark=str(bridge.spark.version),
+        scala=str(bridge.scala_object("scala.util.Properties").versionNumberString()),
+        java=str(bridge.jvm.java.lang.System.getProperty("java.version")),
+        python=platform.python_version(),
+        pyarrow=find_version("pyarrow"),
+        pandas=find_version("pandas"),
+        numpy=find_version("numpy"),
+    )
+
+
+def collect_confs(bridge: Bridge) -> dict[str, str]:
+    """Explicit settings of the session that a replay takes over: those that the allow list permits."""
+    found = {}
+    entries = bridge.session.sessionState().conf().getAllConfs().iterator()
+    while entries.hasNext():
+        entry = entries.next()
+        key, value = str(entry._1()), str(entry._2())
+        if trust_check.find_conf_fault(key, value) is None:
+            found[key] = value
+    return dict(sorted(found.items()))

@@ -1,0 +1,307 @@
+"""Ways to dump a query: chosen operators, the operator that fails, or every action of a session."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from workbench.core.errors import ConfigError, InvalidResultError, WorkbenchError
+from workbench.lore import config
+from workbench.lore.dumps.operator_dump import DumpResult, dump_plan
+from workbench.lore.dumps.operator_selection import Selection
+from workbench.lore.spark_bridge.operator_inputs import find_refusal, operator_output_rdd
+from workbench.lore.spark_bridge.physical_plan import PlanNode, PlanTree, check_same_shape, unwrap_operator
+from workbench.lore.spark_bridge.query_runs import OperatorFailure, describe_failure, tag_plan
+from workbench.lore.spark_bridge.spark_internals import Bridge, connect_bridge, job_description, simple_class_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from workbench.lore.config import DumpSettings
+
+STATUS_WAIT_MS = 10_000
+MAX_TASKS = 100_000
+
+
+def dump_query(
+    frame: DataFrame, settings: DumpSettings, *, tagged: Mapping[str, Any] | None = None, failed: bool = False
+) -> DumpResult:
+    """Run a query as far as its plan needs it, and dump the chosen operators. See `lore.dump`.
+
+    Raises
+    ------
+    ConfigError
+        No operator is chosen, the plan differs from the tagged one, or an operator cannot be dumped.
+    """
+    if failed:
+        check_nothing_chosen(tagged=tagged, mode=settings.mode)
+        return dump_failing_operator(frame, settings)
+    if not settings.ids:
+        raise ConfigError(
+            "no operator is chosen",
+            where="spark.rapids.sql.lore.idsToDump",
+            allowed="1[0 2 5-9], 4[*]",
+            do="workbench lore tag shows the ids",
+        )
+    if settings.mode == "inline":
+        from workbench.lore.jvm.inline_capture import dump_inline
+
+        return dump_inline(frame, settings, tagged=tagged)
+    # A stream has no plan to look at.
+    if frame.isStreaming or (tree := PlanTree.from_frame(frame)).provisional:
+        tree = tag_plan(frame)
+    if tagged is not None:
+        check_same_shape(str(tagged.get("shape", "")), tree)
+    return dump_plan(tree, settings)
+
+
+def dump_failing_operator(frame: DataFrame, settings: DumpSettings) -> DumpResult:
+    """Run a query that fails, and dump the inputs of the failing operator.
+
+    Only the failing partition is dumped where output partitions depend on one input partition each, else all.
+
+    Raises
+    ------
+    ConfigError
+        No path is given, or the query did not fail.
+    InvalidResultError
+        It failed, but no operator of its plan fails alone; the message has the error of the query.
+    """
+    if not settings.path:
+        raise ConfigError("no place to dump to", where="--path")
+    found = connect_bridge(frame.sparkSession)
+    query = frame._jdf.queryExecution()
+    failure = _run_failing_query(found, query)
+    tree = PlanTree.from_plan(found, query.executedPlan())
+    node, partition, confirmed = _find_failing_operator(tree, failure)
+    chosen = Selection(frozenset([partition])) if partition is not None else Selection()
+    lore_id = node.lore_id if node.lore_id is not None else -1
+    dumped = dump_plan(tree, settings.model_copy(update={"ids": {lore_id: chosen}}))
+    place = "" if partition is None else f" on partition {partition}"
+    dumped.warnings.insert(0, f"loreId {lore_id}, {node.name}, fails{place}: {confirmed}")
+    return dumped
+
+
+def check_nothing_chosen(*, ids: object = None, tagged: object = None, mode: str = "post-hoc") -> None:
+    """Refuse a choice of operators together with `--failed`.
+
+    Raises
+    ------
+    ConfigError
+        Ids, a tagged plan or inline mode are given, too.
+    """
+    given = {"ids": ids is not None, "tagged": tagged is not None, "mode inline": mode == "inline"}
+    if found := [name for name, is_given in given.items() if is_given]:
+        raise ConfigError(
+            "--failed searches for the operator itself, so no other choice can be given with it",
+            where="--failed",
+            found=[f"--{name}" for name in found],
+            do="leave these out; or leave out --failed: --mode inline also dumps queries that fail",
+        )
+
+
+def _run_failing_query(found: Bridge, query: Any) -> OperatorFailure:
+    failures: list[OperatorFailure] = []
+
+    def count_rows() -> None:
+        try:
+            query.toRdd().count()
+        except Exception as error:
+            failures.append(describe_failure(error))
+            raise
+
+    try:
+        found.run_in_execution(query, "lore dump --failed", count_rows)
+    except Exception:
+        if not failures:
+            raise
+        failure = failures[0]
+        return failure if failure.stage_id is not None else _locate_failed_task(failure, found)
+    raise ConfigError("the query did not fail", where="--failed", do="dump chosen operators with --ids")
+
+
+def _locate_failed_task(failure: OperatorFailure, found: Bridge) -> OperatorFailure:
+    """The failure with stage and partition of the last failed task, which a Python error does not name."""
+    scala = found.context._jsc.sc()
+    scala.listenerBus().waitUntilEmpty(STATUS_WAIT_MS)
+    status = found.jvm.org.apache.spark.status.api.v1
+    failed = found.jvm.java.util.ArrayList()
+    failed.add(status.StageStatus.FAILED)
+    quantiles = found.context._gateway.new_array(found.jvm.double, 0)
+    store = scala.statusStore()
+    stages = found.to_list(store.stageList(failed, False, False, quantiles, found.jvm.java.util.ArrayList()))
+    if not stages:
+        return failure
+    stage = max(stages, key=lambda one: int(one.stageId()))
+    tasks = found.to_list(store.taskList(stage.stageId(), stage.attemptId(), MAX_TASKS))
+    partitions = [int(task.partitionId()) for task in tasks if str(task.status()) == "FAILED"]
+    return replace(failure, stage_id=int(stage.stageId()), partition=min(partitions, default=None))
+
+
+def _find_failing_operator(tree: PlanTree, failure: OperatorFailure) -> tuple[PlanNode, int | None, OperatorFailure]:
+    """The operator that fails alone, its partition (null for all), and its failure."""
+    candidates = order_by_stage(tree, failure.stage_id)
+    for partition in [failure.partition, None] if failure.partition is not None else [None]:
+        for node in candidates:
+            died = _run_operator_alone(tree, node, partition)
+            if died is None or died.error_class != failure.error_class:
+                continue
+            if reason := find_refusal(node, tree.bridge):
+                raise InvalidResultError(
+                    f"the query fails in {node.name}, which cannot be dumped", found=str(failure), where=reason
+                )
+            return node, partition, replace(died, partition=partition)
+    raise InvalidResultError(
+        "the query failed, but no operator of its plan fails when it is run alone",
+        found=str(failure),
+        do="for failures that are intermittent or due to memory, dump while the query runs: --mode inline",
+    )
+
+
+def _run_operator_alone(tree: PlanTree, node: PlanNode, partition: int | None) -> OperatorFailure | None:
+    try:
+        with job_description(tree.bridge, f"lore: does {node.name} fail alone?"):
+            rdd = operator_output_rdd(node, tree.bridge)
+            if partition is not None:
+                if partition >= int(rdd.getNumPartitions()):
+                    return None
+                rdd = tree.bridge.prune_partitions(rdd, [partition])
+            rdd.count()
+    except Exception as error:  # noqa: BLE001 - any failure is the result
+        return describe_failure(error)
+    return None
+
+
+def order_by_stage(tree: PlanTree, stage_id: int | None) -> list[PlanNode]:
+    """Operators from the leaves up, those whose code ran in the stage first."""
+    nodes = [node for node in tree.root.iter_nodes() if node.lore_id is not None]
+    scopes = _read_stage_scopes(tree.bridge, stage_id) if stage_id is not None else set()
+    inside = [
+        node
+        for node in nodes
+        if f"WholeStageCodegen ({node.codegen_id})" in scopes or str(node.java.nodeName()).strip() in scopes
+    ]
+    return [*inside, *(node for node in nodes if node not in inside)]
+
+
+def _read_stage_scopes(found: Bridge, stage_id: int) -> set[str]:
+    """Names of the operations of a stage, as in Spark's UI."""
+    names: set[str] = set()
+
+    def collect_names(cluster: Any) -> None:
+        names.add(str(cluster.name()).strip())
+        for child in found.to_list(cluster.childClusters()):
+            collect_names(child)
+
+    try:
+        graph = found.context._jsc.sc().statusStore().operationGraphForStage(stage_id)
+    except Exception:  # noqa: BLE001 - the status store forgets old stages; all operators are candidates then
+        return names
+    collect_names(graph.rootCluster())
+    return names
+
+
+FLUSH_MS = 60_000
+
+
+class SessionWatch:
+    """Dumps the actions of a session in a background thread; see `lore.enable`.
+
+    Attributes
+    ----------
+    dumped
+        One result for each dumped action.
+    problems
+        Error messages of the actions that could not be dumped.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        from pyspark import InheritableThread
+        from pyspark.java_gateway import ensure_callback_server_started
+
+        self.bridge = connect_bridge(spark)
+        self.dumped: list[DumpResult] = []
+        self.problems: list[str] = []
+        self._queue: queue.Queue[tuple[Any, config.DumpSettings] | None] = queue.Queue()
+        # Closes its connection to the JVM when it ends.
+        self._thread = InheritableThread(target=self._dump_queue, name="workbench lore", daemon=True)
+        self._thread.start()
+        ensure_callback_server_started(self.bridge.context._gateway)
+        self._listener = _ExecutionListener(self)
+        self.bridge.session.listenerManager().register(self._listener)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Wait for pending dumps, then stop watching."""
+        self.stop_watching()
+
+    def wait_for_dumps(self) -> Self:
+        """Wait until every action that has ended is dumped."""
+        self.bridge.context._jsc.sc().listenerBus().waitUntilEmpty(FLUSH_MS)
+        self._queue.join()
+        return self
+
+    def stop_watching(self) -> None:
+        """Wait, then watch no more."""
+        if not self._thread.is_alive():
+            return
+        self.wait_for_dumps()
+        self.bridge.session.listenerManager().unregister(self._listener)
+        self._queue.put(None)
+        self._thread.join()
+
+    def note_action(self, execution: Any) -> None:
+        """Queue an action that ended, with the keys as they are now; dumping here would block the listener bus."""
+        try:
+            spark = self.bridge.spark
+            settings = config.settings_from_session(lambda key, default: spark.conf.get(key, default))
+        except WorkbenchError as error:
+            self.problems.append(str(error))
+            return
+        if settings.ids and settings.tag_enabled:
+            self._queue.put((execution, settings))
+
+    def _dump_queue(self) -> None:
+        while (item := self._queue.get()) is not None:
+            try:
+                self._dump_action(*item)
+            except WorkbenchError as error:
+                self.problems.append(str(error))
+            except Exception as error:  # noqa: BLE001 - kept in `problems`, since no caller could catch it
+                self.problems.append(str(describe_failure(error)))
+            finally:
+                self._queue.task_done()
+        self._queue.task_done()
+
+    def _dump_action(self, execution: Any, settings: config.DumpSettings) -> None:
+        plan = execution.executedPlan()
+        if simple_class_name(unwrap_operator(plan)) == "ExecutedCommandExec":
+            return  # SET, CREATE VIEW and the like have no operators
+        self.dumped.append(dump_plan(PlanTree.from_plan(self.bridge, plan), settings))
+
+
+class _ExecutionListener:
+    """Spark's QueryExecutionListener in Python."""
+
+    def __init__(self, watch: SessionWatch) -> None:
+        self._watch = watch
+
+    def onSuccess(self, name: str, execution: Any, duration_ns: int) -> None:  # noqa: ARG002, N802 - Spark's signature
+        """An action succeeded."""
+        self._watch.note_action(execution)
+
+    def onFailure(self, name: str, execution: Any, error: Any) -> None:  # noqa: ARG002, N802 - Spark's signature
+        """An action failed; its plan has no shuffle files to read from."""
+        self._watch.problems.append(f"{name} failed; lore.dump(df, failed=True) dumps the operator that did")
+
+    class Java:
+        """Interfaces for py4j."""
+
+        implements: tuple[str, ...] = ("org.apache.spark.sql.util.QueryExecutionListener",)

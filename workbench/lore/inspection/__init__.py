@@ -1,1 +1,0 @@
-"""Dumps looked into without a JVM and without loading anything: metas, plans, batches."""

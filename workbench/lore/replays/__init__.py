@@ -1,0 +1,1 @@
+"""Replays of dumps: run an operator alone, verify its output, time its variants."""

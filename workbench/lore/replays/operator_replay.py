@@ -1,0 +1,333 @@
+"""Replay a dump in this fresh process: check, verify, time, compare.
+
+`workbench lore replay` is such a process; `workbench.lore.replay` starts one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, Field
+
+from workbench import stats
+from workbench.core.errors import ConfigError
+from workbench.core.schema import StrictModel
+from workbench.lore.dumps import bundles
+from workbench.lore.dumps.dump_sidecar import Sidecar
+from workbench.lore.dumps.dump_store import DumpStore
+from workbench.lore.replays import output_verification, replay_variants
+from workbench.lore.replays.replay_variants import (
+    SERIAL_FILTER,
+    NotAcceleratedError,
+    ReplayTimings,
+    ReplayVariant,
+    check_acceleration,
+    engine_settings,
+    measure_variants,
+    variant_settings,
+)
+from workbench.lore.spark_bridge import replay_session
+from workbench.lore.spark_bridge.operator_isolation import RebuiltOperator, rebuild_operator
+from workbench.lore.spark_bridge.query_runs import describe_failure
+from workbench.lore.spark_bridge.spark_internals import connect_bridge
+from workbench.lore.trust import trust_check
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MAX_PLAN_CHARS = 20_000
+HADOOP_PREFIX = "spark.hadoop."
+# Both outputs are collected to the driver to compare them within a tolerance.
+MAX_CLOSE_ROWS = 200_000
+
+
+class VariantOptions(StrictModel):
+    """Options of every run of a dumped operator: partition, settings of its variants, trust and session."""
+
+    partition: int | None = Field(default=None, ge=0, description="Only this partition; all dumped ones by default.")
+    confs: dict[str, str] = Field(default={}, description="A Spark setting; repeat.")
+    confs_a: dict[str, str] = Field(default={}, description="Setting of side A; repeat.")
+    confs_b: dict[str, str] = Field(default={}, description="Setting of side B; repeat.")
+    engine: Literal["spark", "comet"] = Field(default="spark", description="spark; comet: side B is that engine.")
+    trust: bool = Field(default=False, description="Load a dump that you did not sign; prints its contents first.")
+    master: str = Field(default=replay_session.MASTER, description="Spark master URL.")
+    driver_memory: str = Field(
+        default=replay_session.DRIVER_MEMORY, pattern=r"^\d{1,6}[kmgt]$", description="Memory of the driver, like 4g."
+    )
+
+    @property
+    def is_comparison(self) -> bool:
+        """Are there two variants?"""
+        return bool(self.confs_a or self.confs_b) or self.engine != "spark"
+
+
+class ReplayOptions(VariantOptions):
+    """Options of a replay."""
+
+    repeat: int = Field(default=5, ge=0, le=1000, description="Timed runs, after the verified one.")
+    tolerance: float | None = Field(
+        default=None, ge=0, lt=1, description="Relative difference up to which floats are equal."
+    )
+    profile: Literal["jfr"] | None = Field(
+        default=None, description="jfr: record the timed runs with Java Flight Recorder."
+    )
+    profile_to: Path | None = Field(default=None, description="File of the recording; lore.jfr by default.")
+
+
+class ReplayResult(BaseModel):
+    """Result of a replay, as one JSON document.
+
+    `verification` has the fields of `output_verification.Verification`; `sides`, `timings` and `metrics` the rows of
+    these tables; `plans` the executed plan by side; `comparison` tells whether both sides gave the same rows.
+    """
+
+    folder: str
+    lore_id: int
+    operator: str
+    operator_text: str
+    passed: bool
+    answer: str
+    verification: dict[str, Any]
+    sides: list[dict[str, Any]] = []
+    timings: list[dict[str, Any]] = []
+    metrics: list[dict[str, Any]] = []
+    plans: dict[str, str] = {}
+    ratio: dict[str, Any] | None = None
+    verdict: str | None = None
+    comparison: dict[str, Any] | None = None
+    not_accelerated: str | None = None
+    profile: str | None = None
+    notes: list[str] = []
+
+
+ReportLine = Callable[[str], None]
+
+
+def replay_dump(
+    folder: str, options: ReplayOptions, *, report: ReportLine, on_progress: Callable[[int, int], None] | None = None
+) -> ReplayResult:
+    """Check, load, verify and time the operator of a dump.
+
+    Parameters
+    ----------
+    folder
+        loreId-N: a folder, a bundle (.zip), or a URL that Hadoop knows.
+    options
+        See `ReplayOptions`.
+    report
+        Called with the contents of an untrusted dump before it is loaded (`trust`).
+
+    Raises
+    ------
+    InputError, ConfigError
+        Not a dump, damaged, not trusted, or it cannot be replayed here.
+    """
+    if options.profile_to is not None and not options.profile_to.absolute().parent.is_dir():
+        raise ConfigError("no such folder", where="--profile-to", found=options.profile_to.parent)
+    with open_dump(folder, options, report=report) as dump:
+        return _Replay(dump, options, on_progress).verify_and_measure()
+
+
+@dataclass(frozen=True)
+class OpenDump:
+    """A checked dump, and the session to load it into.
+
+    Attributes
+    ----------
+    url
+        URL that executors read.
+    local
+        The checked folder loreId-N on this machine: the dump itself, unpacked, or a copy.
+    sidecar
+        Restricted to the chosen partition.
+    spark
+        Fresh session with the class filter, before the dump's settings are applied.
+    """
+
+    url: str
+    local: Path
+    sidecar: Sidecar
+    spark: SparkSession
+
+
+@contextlib.contextmanager
+def open_dump(folder: str, options: ReplayOptions, *, report: ReportLine) -> Iterator[OpenDump]:
+    """Check a dump and start a session for it; temporary files and the session end with the context.
+
+    Dumps on this machine are checked before the session starts.
+
+    Parameters
+    ----------
+    folder
+        loreId-N or a folder with one such in it, a bundle (.zip), a file: URL of either, or a URL that Hadoop knows.
+    options
+        Uses partition, confs (only keys of file systems), engine, trust, master and driver_memory.
+    report
+        Called with the contents of an untrusted dump before it is loaded (`trust`).
+
+    Raises
+    ------
+    InputError, ConfigError
+        Not a dump, damaged, not trusted, or it has no such partition.
+    """
+    folder = bundles.strip_file_scheme(folder)
+    is_remote = "://" in folder
+    settings = {
+        "spark.driver.memory": options.driver_memory,
+        **{key: value for key, value in options.confs.items() if key.startswith(HADOOP_PREFIX)},
+        **engine_settings(options.engine),
+    }
+
+    def check_dump(path: Path) -> Sidecar:
+        return bundles.restrict_to_partition(
+            trust_check.check_trust(path, trust=options.trust, report=report), options.partition
+        )
+
+    with contextlib.ExitStack() as stack:
+        if not is_remote:
+            local = stack.enter_context(bundles.open_local_dump(folder))
+            sidecar = check_dump(local)
+        spark = stack.enter_context(
+            replay_session.fresh_session(
+                master=options.master, settings=settings, also_allowed=SERIAL_FILTER.get(options.engine, "")
+            )
+        )
+        if is_remote:
+            local = stack.enter_context(bundles.copy_dump(DumpStore(connect_bridge(spark), folder)))
+            sidecar = check_dump(local)
+        yield OpenDump(folder if is_remote else str(local), local, sidecar, spark)
+
+
+class _Replay:
+    def __init__(self, dump: OpenDump, options: ReplayOptions, on_progress: Callable[[int, int], None] | None) -> None:
+        self.sidecar, self.spark, self.options, self.on_progress = dump.sidecar, dump.spark, options, on_progress
+        self.store = DumpStore(connect_bridge(dump.spark), dump.url)
+        self.plan = (dump.local / "plan.meta").read_bytes()
+        replay_session.apply_dump_settings(self.spark, self.sidecar)
+
+    def verify_and_measure(self) -> ReplayResult:
+        """Verify, then measure one or two variants."""
+        plain = self._build_variant("replay" if not self.options.is_comparison else "A", self.options.confs_a, "spark")
+        first = plain.make()
+        found = output_verification.verify_replay(self.store, self.sidecar, first, tolerance=self.options.tolerance)
+        result = ReplayResult(
+            folder=self.store.url,
+            lore_id=self.sidecar.lore_id,
+            operator=self.sidecar.operator,
+            operator_text=self.sidecar.operator_text,
+            passed=found.passed,
+            answer=found.answer,
+            verification=vars(found),
+            plans={plain.name: _format_plan(first)},
+            notes=list(found.note),
+        )
+        if found.n_found is None:
+            return result
+        return (
+            self._compare_variants(plain, first, result)
+            if self.options.is_comparison
+            else self._measure_variants([plain], result)
+        )
+
+    def _build_variant(self, name: str, confs: Mapping[str, str], engine: str) -> ReplayVariant:
+        """The operator in its own session, so that two variants differ only in these settings."""
+        # Keys of file systems are set at the start, and may be secret.
+        settings = {
+            key: value for key, value in {**self.options.confs, **confs}.items() if not key.startswith(HADOOP_PREFIX)
+        }
+        child = self.spark.newSession()
+        replay_session.apply_dump_settings(
+            child, self.sidecar, {**settings, **variant_settings(engine, self.options.engine)}
+        )
+        found = connect_bridge(child)
+        store = DumpStore(found, self.store.url)
+
+        def rebuild_variant() -> RebuiltOperator:
+            return rebuild_operator(store, self.sidecar, self.plan, found, engine=engine != "spark")
+
+        return ReplayVariant(name, rebuild_variant, settings if engine == "spark" else {**settings, "engine": engine})
+
+    def _measure_variants(self, sides: list[ReplayVariant], result: ReplayResult) -> ReplayResult:
+        if not self.options.repeat:
+            return result
+        with replay_variants.record_profile(self.spark, self.options.profile, self.options.profile_to) as written:
+            measured = measure_variants(sides, self.options.repeat, on_progress=self.on_progress)
+        return result.model_copy(update=_build_timing_documents(measured) | {"profile": written})
+
+    def _compare_variants(self, plain: ReplayVariant, first: RebuiltOperator, result: ReplayResult) -> ReplayResult:
+        other = self._build_variant("B", self.options.confs_b, self.options.engine)
+        second = other.make()
+        result.plans["B"] = _format_plan(second)
+        try:
+            accelerated = check_acceleration(second, self.options.engine, self.sidecar.operator)
+        except NotAcceleratedError as reason:
+            return result.model_copy(update={"passed": False, "not_accelerated": str(reason)})
+        try:
+            comparison, notes = self._find_differences(first, second)
+        except Exception as error:  # noqa: BLE001 - A succeeded, so a failure of B is the result
+            notes = [*result.notes, f"B failed: {describe_failure(error)}"]
+            return result.model_copy(update={"passed": False, "notes": notes})
+        passed = result.passed and bool(comparison["equal"])
+        result = result.model_copy(
+            update={"comparison": comparison, "passed": passed, "notes": [*result.notes, *notes]}
+        )
+        sides = [plain, ReplayVariant(other.name, other.make, other.settings, accelerated)]
+        return self._measure_variants(sides, result)
+
+    def _find_differences(self, first: RebuiltOperator, second: RebuiltOperator) -> tuple[dict[str, Any], list[str]]:
+        """Compare the rows of both variants: the comparison and its notes."""
+        frames = []
+        for one in (first, second):
+            frames.append(
+                output_verification.number_columns(one.bridge.quiet_bridge(), one.output_rdd(), one.attributes)
+            )
+        prints = [
+            output_verification.merge_prints(output_verification.fingerprint_partitions(frame)) for frame in frames
+        ]
+        equal = prints[0] == prints[1]
+        only_a: tuple[str, ...] = ()
+        only_b: tuple[str, ...] = ()
+        notes: list[str] = []
+        if not equal:
+            with output_verification.carry_frame(frames[1], first.bridge.quiet_bridge()) as other:
+                equal, notes = self._compare_within_tolerance(frames[0], other, max(one.n_rows for one in prints))
+                if not equal:
+                    only_a, only_b = output_verification.find_first_differences(frames[0], other)
+        found = {
+            "equal": equal,
+            "n_a": prints[0].n_rows,
+            "n_b": prints[1].n_rows,
+            "only_a": list(only_a),
+            "only_b": list(only_b),
+        }
+        return found, notes
+
+    def _compare_within_tolerance(self, first: DataFrame, second: DataFrame, n_rows: int) -> tuple[bool, list[str]]:
+        """Are both outputs equal within the tolerance? With notes."""
+        tolerance = self.options.tolerance
+        if tolerance is None:
+            return False, []
+        if n_rows > MAX_CLOSE_ROWS:
+            return False, [f"more than {MAX_CLOSE_ROWS:,} rows: A and B were compared bit for bit"]
+        if not output_verification.are_frames_close(first, second, tolerance):
+            return False, []
+        return True, [f"A and B are not equal bit for bit, but within a relative tolerance of {tolerance:g}"]
+
+
+def _format_plan(rebuilt: RebuiltOperator) -> str:
+    return str(rebuilt.plan.toString())[:MAX_PLAN_CHARS]
+
+
+def _build_timing_documents(measured: ReplayTimings) -> dict[str, Any]:
+    ratio: stats.Interval | None = measured.ratio
+    return {
+        "sides": measured.sides.to_dicts(),
+        "timings": measured.timings.to_dicts(),
+        "metrics": measured.metrics.to_dicts(),
+        "ratio": None if ratio is None else vars(ratio),
+        "verdict": measured.verdict,
+    }

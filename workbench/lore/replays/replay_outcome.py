@@ -1,0 +1,298 @@
+"""Outcome of a dump: inspected, replayed in a process of its own, with verdict and tables."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import polars as pl
+from pydantic import BaseModel
+
+from workbench import stats
+from workbench.core.errors import ConfigError, InputError, RunFailedError
+from workbench.core.tables import Table
+from workbench.lore import tables
+from workbench.lore.dump_reader.dump_inspection import Inspection, inspect_dumps
+from workbench.lore.dumps.bundles import open_bundle
+from workbench.lore.dumps.dump_folder import read_sidecar
+from workbench.lore.dumps.dump_sidecar import Sidecar
+from workbench.lore.replays.operator_replay import ReplayOptions, ReplayResult
+from workbench.lore.tables import DIFFERENCES, RATIOS, TIMES
+
+if TYPE_CHECKING:
+    from workbench.lore.bisection.input_bisection import BisectionResult
+
+TIMEOUT_S = 3600
+Answer = TypeVar("Answer", bound=BaseModel)
+
+
+def replay_in_process(folder: str, **options: Any) -> ReplayResult:
+    """Run `workbench lore replay` in a separate process.
+
+    Raises
+    ------
+    ConfigError
+        An unknown option.
+    InputError
+        The process refused the dump; its message is included.
+    RunFailedError
+        The process died, or took longer than an hour.
+    """
+    return _run_command("replay", folder, options, ReplayOptions, ReplayResult)
+
+
+def bisect_in_process(folder: str, **options: Any) -> BisectionResult:
+    """Run `workbench lore bisect` in a separate process; errors as in `replay_in_process`."""
+    from workbench.lore.bisection.input_bisection import BisectionResult, BisectOptions
+
+    return _run_command("bisect", folder, options, BisectOptions, BisectionResult)
+
+
+def _run_command(
+    verb: str, folder: str, options: dict[str, Any], known: type[BaseModel], answer: type[Answer]
+) -> Answer:
+    if unknown := sorted(set(options) - set(known.model_fields)):
+        raise ConfigError(f"unknown option of lore {verb}", found=unknown, allowed=sorted(known.model_fields))
+    command = [sys.executable, "-m", "workbench", "lore", verb, folder, "--json", *_build_arguments(options)]
+    # JVM arguments of this session must not reach the fresh process.
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "_PYSPARK"))}
+    try:
+        done = subprocess.run(  # noqa: S603
+            command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise RunFailedError(f"lore {verb} took too long and was ended", found=f"{TIMEOUT_S} s") from error
+    if done.returncode in (0, 1) and done.stdout.lstrip().startswith("{"):
+        return answer.model_validate_json(done.stdout)
+    message = done.stderr.strip()[-4000:]
+    if done.returncode == 2:
+        raise InputError(f"lore {verb} was refused", found=message)
+    raise RunFailedError(f"lore {verb} died", found=f"exit code {done.returncode}\n{message}")
+
+
+def _build_arguments(options: dict[str, Any]) -> list[str]:
+    flags = {"confs": "--conf", "confs_a": "--a", "confs_b": "--b"}
+    found: list[str] = []
+    for name, value in options.items():
+        if name in flags:
+            for key, one in value.items():
+                found += [flags[name], f"{key}={one}"]
+        elif value is True:
+            found.append(f"--{name}")
+        elif value is not None and value is not False:
+            found += [f"--{name.replace('_', '-')}", str(value)]
+    return found
+
+
+QUANTITY_COLUMNS = {"operator": "operator_s", "operator and scan": "total_s", "scan (control)": "scan_s"}
+
+TIMED_COLUMNS = {"operator": "operator_s", "reading its inputs": "scan_s"}
+
+
+@dataclass(frozen=True)
+class ReplayOutcome:
+    """An inspected and replayed dump.
+
+    Attributes
+    ----------
+    place
+        The folder or bundle, as given.
+    inspection
+        Its contents.
+    sidecar
+        plan.json; null for a dump of another tool or a damaged one.
+    replayed
+        Result of the fresh process; null when it refused the dump.
+    refused
+        Reason of a refusal, or null.
+    level
+        Confidence level of the intervals.
+    """
+
+    place: Path
+    inspection: Inspection
+    sidecar: Sidecar | None
+    replayed: ReplayResult | None
+    refused: str | None
+    level: float = stats.LEVEL
+
+    @property
+    def timings(self) -> pl.DataFrame:
+        """Table `timings`; empty without timed runs."""
+        return tables.TIMINGS.frame(self.replayed.timings if self.replayed is not None else [])
+
+    @property
+    def sides(self) -> pl.DataFrame:
+        """Table `sides`, with intervals of this level."""
+        rows = [dict(row) for row in self.replayed.sides] if self.replayed is not None else []
+        for row in rows:
+            runs = self.timings.filter(pl.col("side") == row["side"])["operator_s"].to_list()
+            interval = stats.quantile_interval(runs, 0.5, level=self.level)
+            row |= {"low_s": interval.low, "high_s": interval.high}
+        return tables.SIDES.frame(rows)
+
+    @property
+    def times(self) -> pl.DataFrame:
+        """Table `times`."""
+        rows = []
+        for side in self.sides["side"]:
+            for quantity, column in TIMED_COLUMNS.items():
+                runs = self.timings.filter(side=side)[column].to_list()
+                found = stats.quantile_interval(runs, 0.5, level=self.level)
+                ends = {"median_s": found.estimate, "low_s": found.low, "high_s": found.high, "n": found.n}
+                rows.append({"side": side, "quantity": quantity, **ends})
+        return TIMES.frame(rows)
+
+    @property
+    def metrics(self) -> pl.DataFrame:
+        """Table `metrics`."""
+        return tables.METRICS.frame(self.replayed.metrics if self.replayed is not None else [])
+
+    @property
+    def ratios(self) -> pl.DataFrame:
+        """Table `ratios`: quantities that are above zero in every run of both sides."""
+        names = self.sides["side"].to_list()
+        rows = []
+        for quantity, column in QUANTITY_COLUMNS.items() if len(names) == 2 else ():
+            left, right = (self.timings.filter(side=name).sort("repeat")[column].to_list() for name in names)
+            if min(left + right) > 0:
+                rows.append(_build_ratio_row(quantity, stats.paired_log_ratio(left, right, level=self.level)))
+        return RATIOS.frame(rows)
+
+    @property
+    def ratio(self) -> dict[str, Any] | None:
+        """The operator's row of `ratios`."""
+        return next(iter(self.ratios.filter(quantity="operator").iter_rows(named=True)), None)
+
+    @property
+    def differences(self) -> pl.DataFrame:
+        """Table `differences`: the replay and the original, then A and B."""
+        if self.replayed is None:
+            return DIFFERENCES.frame([])
+        found = self.replayed.verification
+        parts = {"only in the original": found["missing"], "only in the replay": found["extra"]}
+        if (compared := self.replayed.comparison) is not None:
+            parts |= {"only in A": compared["only_a"], "only in B": compared["only_b"]}
+        return DIFFERENCES.frame(
+            [
+                {"compared": name, "position": number, "row": row}
+                for name, rows in parts.items()
+                for number, row in enumerate(rows, 1)
+            ]
+        )
+
+    @property
+    def partitions(self) -> pl.DataFrame:
+        """Table `partitions` of inputs and output."""
+        return self.inspection.partitions
+
+    def count_missing_batches(self) -> int:
+        """Number of batches that only plan.json or only the folder has."""
+        if self.sidecar is None:
+            return 0
+        promised = {
+            (f"input-{entry.index}", int(partition), batch)
+            for entry in self.sidecar.inputs
+            for partition, count in entry.batches.items()
+            for batch in range(count)
+        }
+        inputs = self.inspection.batches.filter(pl.col("input") != "output")
+        return len(promised ^ set(inputs.select("input", "partition", "batch").iter_rows()))
+
+    @property
+    def lore_id(self) -> int:
+        """Id of the operator."""
+        return self.inspection.dumps[0].lore_id
+
+    @property
+    def operator(self) -> str:
+        """Name and id of the operator."""
+        named = self.replayed.operator if self.replayed is not None else self.inspection.dumps[0].operator
+        return f"{named or 'An unknown operator'} (loreId {self.lore_id})"
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Reasons of an invalid result; empty when the replay gave the original output, on both sides."""
+        if self.replayed is None:
+            return (f"the dump was refused: {self.refused}",)
+        found = [] if self.replayed.verification["passed"] else [self.replayed.answer]
+        if self.replayed.not_accelerated:
+            found.append(f"not accelerated: {self.replayed.not_accelerated}")
+        if self.replayed.comparison is not None and not self.replayed.comparison["equal"]:
+            compared = self.replayed.comparison
+            found.append(f"A and B gave different rows ({compared['n_a']} and {compared['n_b']})")
+        return tuple(found)
+
+    @property
+    def verdict(self) -> Literal["valid", "invalid"]:
+        """Valid without reasons against it."""
+        return "invalid" if self.reasons else "valid"
+
+    def tables(self) -> list[tuple[Table, pl.DataFrame]]:
+        """Declared tables with their rows, for the run folder."""
+        inspected = [(declared, getattr(self.inspection, declared.name)) for declared in tables.INSPECTION_TABLES]
+        own = [
+            (tables.SIDES, self.sides),
+            (tables.TIMINGS, self.timings),
+            (tables.METRICS, self.metrics),
+            (TIMES, self.times),
+            (RATIOS, self.ratios),
+            (DIFFERENCES, self.differences),
+        ]
+        return [*inspected, *own]
+
+
+def inspect_and_replay(place: Path, *, level: float = stats.LEVEL, **options: Any) -> ReplayOutcome:
+    """Inspect a dump and replay it in a fresh process; options are the fields of `ReplayOptions`.
+
+    Raises
+    ------
+    InputError
+        Not a dump.
+    RunFailedError
+        The replay process died.
+    """
+    with tempfile.TemporaryDirectory(prefix="workbench-lore-") as scratch:
+        folder = open_bundle(place, Path(scratch) / "bundle") if place.suffix == ".zip" else place
+        found = inspect_dumps(folder)
+        if len(found.dumps) != 1:
+            names = [dump.folder.name for dump in found.dumps]
+            raise InputError("several operators were dumped here", where=place, allowed=names, do="name one of them")
+        sidecar = found.dumps[0].sidecar
+        if sidecar is None:
+            return ReplayOutcome(place, found, None, None, _explain_no_replay(found.dumps[0].folder), level)
+        replayed, refused = _replay_or_explain(place, options)
+    return ReplayOutcome(place, found, sidecar, replayed, refused, level)
+
+
+def _replay_or_explain(place: Path, options: Mapping[str, Any]) -> tuple[ReplayResult | None, str | None]:
+    try:
+        return replay_in_process(str(place.absolute()), **options), None
+    except InputError as error:
+        # The message of the other process, without its heading.
+        return None, str(error.facts["found"] or error.what).removeprefix("Error: ")
+
+
+def _explain_no_replay(folder: Path) -> str:
+    try:
+        read_sidecar(folder)
+    except InputError as error:
+        return str(error)
+    return "plan.json is unusable"
+
+
+def _build_ratio_row(quantity: str, found: stats.Interval) -> dict[str, Any]:
+    return {
+        "quantity": quantity,
+        "speed_ratio": found.estimate,
+        "low_ratio": found.low,
+        "high_ratio": found.high,
+        "n": found.n,
+        "verdict": stats.decide_verdicts([found])[0].verdict,
+    }

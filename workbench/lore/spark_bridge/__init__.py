@@ -1,0 +1,1 @@
+"""Spark's internals as LORE needs them: plans, operators, sessions and query runs."""

@@ -1,0 +1,370 @@
+"""Inputs of an operator (children and subqueries), and masks for their columns."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from workbench.core.errors import ConfigError
+from workbench.lore.spark_bridge.physical_plan import HOOK_OPERATORS, PlanNode, unwrap_operator
+from workbench.lore.spark_bridge.spark_internals import CODEGEN_WRAPPERS, Bridge, simple_class_name
+
+if TYPE_CHECKING:
+    from workbench.lore.config import DumpSettings
+
+InputKind = Literal["rows", "columnar", "broadcast", "subquery"]
+# Operators that cannot be dumped, with the reason for the user.
+REFUSED_OPERATORS = {
+    "AQEShuffleReadExec": "it only regroups shuffle partitions; dump the operator above it",
+    "BroadcastExchangeExec": "it builds the table of a join; dump the join above it, which has the table as an input",
+    "SubqueryExec": "it only carries a subquery's result; dump the operator that uses it",
+    "SubqueryBroadcastExec": "it only carries a subquery's result; dump the operator that uses it",
+    "ReusedSubqueryExec": "it only points to another subquery",
+    "SubqueryAdaptiveBroadcastExec": "it only carries a subquery's result; dump the operator that uses it",
+    "DataWritingCommandExec": "it writes data, and a replay would write it again",
+    "WriteFilesExec": "it writes data, and a replay would write it again",
+    "ExecutedCommandExec": "it is a command, and a replay would run it again",
+    "EventTimeWatermarkExec": "streaming queries have state that a replay lacks",
+}
+_WRITE_OPERATORS = re.compile(r"(Command|Write\w*|OverwriteBy\w+|AppendData|ReplaceData|CreateTable\w*|V1Writes?)Exec$")
+_STREAMING_OPERATORS = re.compile(r"(StateStore|Stateful|Streaming|MicroBatch|GroupState)")
+# JVM objects of typed operators.
+_OBJECT_TYPE = "ObjectType"
+_ILLEGAL_NAME = re.compile(r"[ ,;{}()\n\t=]")
+
+
+@dataclass(frozen=True)
+class OperatorInput:
+    """One input.
+
+    Attributes
+    ----------
+    kind
+        rows, columnar (batches, dumped as rows), broadcast or subquery.
+    output
+        Its attributes as the operator refers to them, a Scala Seq.
+    source
+        The plan of its rows, ready to be executed.
+    exchange
+        For a broadcast input, the exchange in the plan.
+    """
+
+    kind: InputKind
+    output: Any
+    source: Any
+    exchange: Any = None
+
+
+def find_refusal(node: PlanNode, bridge: Bridge) -> str | None:
+    """Reason why an operator cannot be dumped; null when it can."""
+    kind = node.kind
+    if kind in REFUSED_OPERATORS:
+        return REFUSED_OPERATORS[kind]
+    if node.lore_id is None:
+        return "it is a reference to a reused exchange; dump the original"
+    if _STREAMING_OPERATORS.search(kind):
+        return "streaming queries have state that a replay lacks"
+    if _WRITE_OPERATORS.search(kind):
+        return "it is a command or a write, and a replay would run it again"
+    if node.java.children().isEmpty():
+        return "it is a leaf: its only input is its source"
+    below = [*bridge.to_list(node.java.children()), *bridge.to_list(node.java.subqueries())]
+    going_in = [one for plan in below for one in bridge.to_list(plan.output())]
+    attributes = [*((one, False) for one in bridge.to_list(node.java.output())), *((one, True) for one in going_in)]
+    return next((reason for one, stored in attributes if (reason := _find_type_refusal(one, stored=stored))), None)
+
+
+def _find_type_refusal(attribute: Any, *, stored: bool) -> str | None:
+    """Reason why values of a column cannot be compared or, with `stored`, written to files; null when they can."""
+    if simple_class_name(attribute.dataType()).rstrip("$") == _OBJECT_TYPE:
+        return "it passes JVM objects of a typed Dataset, which no file can hold; dump the operator above or below"
+    kinds = list(_iter_types(json.loads(attribute.dataType().json())))
+    if "interval" in kinds:
+        return f"column {attribute.name()} is a calendar interval, which Parquet cannot hold"
+    if "void" in kinds and stored:
+        return f"column {attribute.name()} has no type but null (void), which Parquet cannot hold; cast it in the query"
+    if stored and any(_has_duplicate_names(kind) for kind in kinds):
+        return f"column {attribute.name()} has fields of one name, which no reader of Parquet can tell apart"
+    return None
+
+
+def _iter_types(kind: Any) -> Iterator[Any]:
+    """A type and all nested ones, from Spark's JSON; atomic ones as their names."""
+    yield kind
+    if isinstance(kind, str):
+        return
+    below = [kind.get(key) for key in ("elementType", "keyType", "valueType", "sqlType")]
+    below += [field["type"] for field in kind.get("fields", [])]
+    for one in below:
+        if one is not None:
+            yield from _iter_types(one)
+
+
+def _has_duplicate_names(kind: Any) -> bool:
+    names = [] if isinstance(kind, str) else [field["name"].lower() for field in kind.get("fields", [])]
+    return len(set(names)) < len(names)
+
+
+def list_inputs(node: PlanNode, bridge: Bridge) -> list[OperatorInput]:
+    """The inputs of an operator: children in order, then subqueries.
+
+    Raises
+    ------
+    ConfigError
+        The operator cannot be dumped, with the reason.
+    """
+    if reason := find_refusal(node, bridge):
+        raise ConfigError(f"{node.name} cannot be dumped", where=f"loreId {node.lore_id}", found=reason)
+    # Query stages around exchanges belong to the active session of the thread; a new thread has none.
+    bridge.activate()
+    found = [_build_child_input(child, bridge) for child in bridge.to_list(node.java.children())]
+    for subquery in bridge.to_list(node.java.subqueries()):
+        inner = subquery.child()
+        if simple_class_name(subquery).startswith("ReusedSubquery"):
+            inner = inner.child()
+        one = _build_child_input(inner, bridge)
+        found.append(OperatorInput("subquery", one.output, one.source))
+    return found
+
+
+def _build_child_input(child: Any, bridge: Bridge) -> OperatorInput:
+    plan = _skip_wrappers(child)
+    original = plan.child() if simple_class_name(plan) == "ReusedExchangeExec" else plan
+    if simple_class_name(original) == "BroadcastExchangeExec":
+        return OperatorInput("broadcast", plan.output(), strip_wrappers(original.child(), bridge), original)
+    source = strip_wrappers(child, bridge)
+    return OperatorInput("columnar" if bridge.is_columnar(source) else "rows", source.output(), source)
+
+
+def _skip_wrappers(plan: Any) -> Any:
+    while True:
+        kind = simple_class_name(plan)
+        if kind in CODEGEN_WRAPPERS or kind in HOOK_OPERATORS:
+            plan = plan.child()
+        elif kind.endswith("QueryStageExec"):
+            plan = plan.plan()
+        elif kind == "AdaptiveSparkPlanExec":
+            plan = plan.executedPlan()
+        else:
+            return plan
+
+
+def strip_wrappers(plan: Any, bridge: Bridge) -> Any:
+    """The plan without codegen wrappers down to the next exchange, ready to be fused again.
+
+    An exchange becomes a leaf (a query stage around the same object), so fusing stops there and existing shuffle files
+    and broadcasts are reused.
+    """
+    kind = simple_class_name(plan)
+    if kind in CODEGEN_WRAPPERS or kind in HOOK_OPERATORS:
+        return strip_wrappers(plan.child(), bridge)
+    if kind == "AdaptiveSparkPlanExec":
+        return strip_wrappers(plan.executedPlan(), bridge)
+    if kind.endswith("QueryStageExec"):
+        return plan
+    original = simple_class_name(plan.child()) if kind == "ReusedExchangeExec" else kind
+    stages = bridge.execution.adaptive
+    if original == "BroadcastExchangeExec":
+        return stages.BroadcastQueryStageExec(0, plan, plan.canonicalized())
+    if original == "ShuffleExchangeExec":
+        return stages.ShuffleQueryStageExec(0, plan, plan.canonicalized())
+    children = bridge.to_list(plan.children())
+    if not children:
+        return plan
+    return plan.withNewChildren(bridge.to_scala_seq([strip_wrappers(child, bridge) for child in children]))
+
+
+def execute_plan(plan: Any, bridge: Bridge) -> Any:
+    """The RDD of rows of a stripped plan, with operators fused as by the planner."""
+    bridge.activate()
+    if bridge.is_columnar(plan):
+        return bridge.execution.ColumnarToRowExec(plan).execute()
+    if unwrap_operator(plan) is not plan or simple_class_name(plan).endswith("QueryStageExec"):
+        return plan.execute()
+    return bridge.fuse_codegen_stages(plan).execute()
+
+
+def operator_output_rdd(node: PlanNode, bridge: Bridge) -> Any:
+    """The RDD of the operator's output rows, at its place in the plan."""
+    bridge.activate()
+    plan = node.java
+    if not plan.children().isEmpty():
+        # The node may be an exchange itself: only exchanges below it become leaves.
+        children = [strip_wrappers(child, bridge) for child in bridge.to_list(plan.children())]
+        if simple_class_name(plan) not in ("ShuffleExchangeExec", "BroadcastExchangeExec"):
+            return execute_plan(plan.withNewChildren(bridge.to_scala_seq(children)), bridge)
+    return plan.execute()
+
+
+def choose_stored_names(attributes: list[Any], *, original: bool = True) -> list[str]:
+    """Column names in the files: the original ones where they are legal and unique, else c0, c1 …"""
+    names = [str(attribute.name()) for attribute in attributes]
+    unique = len({name.lower() for name in names}) == len(names)
+    if original and unique and not any(not name or _ILLEGAL_NAME.search(name) for name in names):
+        return names
+    return [f"c{index}" for index in range(len(names))]
+
+
+MASKED_NOTE = "masked: results differ from the original"
+MaskMethod = Literal["hash", "null"]
+# Keys of a hashed relation are bound by position, as are the columns of a union's inputs.
+_KINDS_BY_POSITION = ("broadcast", "subquery")
+
+
+def build_key_literal() -> str:
+    """SQL of a new hash key as a literal, for expressions outside of queries: plan texts show literals."""
+    return f"'{secrets.token_hex(16)}'"
+
+
+@contextlib.contextmanager
+def open_masking_key(bridge: Bridge) -> Iterator[str]:
+    """SQL of a new hash key for one dump, for queries of the quiet session inside the block.
+
+    Equal values stay equal across inputs and operators and cannot be looked up, since the key is not stored. It is the
+    row of a table, so that plan texts, which go into Spark's event log and UI, do not show it.
+    """
+    quiet = bridge.quiet_bridge()
+    table = f"lore_key_{secrets.token_hex(8)}"
+    strings = quiet.jvm.org.apache.spark.sql.Encoders.STRING()
+    quiet.session.createDataset([secrets.token_hex(16)], strings).createOrReplaceTempView(table)
+    try:
+        yield f"(SELECT value FROM {table})"  # noqa: S608 - the name is of digits
+    finally:
+        quiet.session.catalog().dropTempView(table)
+
+
+@dataclass
+class ColumnMasks:
+    """Masks and selection of the columns of inputs.
+
+    Attributes
+    ----------
+    key
+        SQL of the hash key (`open_masking_key`), the same for all operators of a dump.
+    warnings
+        Operators that use a masked column themselves.
+    """
+
+    settings: DumpSettings
+    key: str
+    warnings: list[str] = field(default_factory=list)
+
+    def mask_method(self, name: str) -> MaskMethod | None:
+        """How a column is masked; null when it is not."""
+        wanted: Mapping[str, MaskMethod] = {column.lower(): how for column, how in (self.settings.mask or {}).items()}
+        return wanted.get(name.lower())
+
+    def applies_to(self, inputs: list[OperatorInput], bridge: Bridge) -> bool:
+        """Does any input have a column that is masked or left out?"""
+        return bool(self.settings.columns) or any(
+            self.mask_method(str(attribute.name())) for one in inputs for attribute in bridge.to_list(one.output)
+        )
+
+    def check_names(self, node: PlanNode, inputs: list[OperatorInput], bridge: Bridge) -> None:
+        """Refuse unknown columns, and warn where the operator uses a masked one.
+
+        Raises
+        ------
+        ConfigError
+            No input has a column of this name.
+        """
+        names = {str(attribute.name()).lower() for one in inputs for attribute in bridge.to_list(one.output)}
+        wanted = [*(self.settings.mask or {}), *[name for list_ in self._list_kept_columns() for name in list_]]
+        if unknown := sorted({name for name in wanted if name.lower() not in names}):
+            raise ConfigError(
+                "no input has such a column", where=f"loreId {node.lore_id}", found=unknown, allowed=sorted(names)
+            )
+        used = find_used_names(node, bridge)
+        for name in self.settings.mask or {}:
+            if name.lower() in used:
+                self.warnings.append(
+                    f"loreId {node.lore_id}: {node.name} compares, sorts or computes on {name}, which is masked: "
+                    "matches, order and values of rows may change"
+                )
+
+    def _list_kept_columns(self) -> list[list[str]]:
+        columns = self.settings.columns
+        return list(columns.values()) if isinstance(columns, dict) else [columns] if columns else []
+
+    def reduce_input(self, node: PlanNode, index: int, one: OperatorInput, bridge: Bridge) -> OperatorInput:
+        """The input with only the columns to keep.
+
+        Raises
+        ------
+        ConfigError
+            The operator needs a column that would be left out.
+        """
+        columns = self.settings.columns
+        wanted = columns.get(index) if isinstance(columns, dict) else columns
+        attributes = bridge.to_list(one.output)
+        if not wanted:
+            return one
+        names = {name.lower() for name in wanted}
+        kept = [attribute for attribute in attributes if str(attribute.name()).lower() in names]
+        if len(kept) == len(attributes):
+            return one
+        needed = sorted(find_used_names(node, bridge) & {str(a.name()).lower() for a in attributes} - names)
+        by_position = one.kind in _KINDS_BY_POSITION or node.kind == "UnionExec"
+        if needed or by_position:
+            raise ConfigError(
+                "the operator needs columns that would be left out",
+                where=f"--columns, loreId {node.lore_id}, input-{index}",
+                found=needed or "its columns are bound by position",
+                do="keep these, too, or hide them with --mask",
+            )
+        return replace(one, output=bridge.to_scala_seq(kept))
+
+    def mask_expression(self, attribute: Any, stored: str) -> str | None:
+        """SQL of a masked column; null when it is not masked."""
+        how = self.mask_method(str(attribute.name()))
+        if how is None:
+            return None
+        column, kind = f"`{stored}`", str(attribute.dataType().catalogString())
+        if how == "null":
+            return f"CAST(NULL AS {kind})"
+        return f"IF({column} IS NULL, NULL, {_hash_expression(column, kind, self.key, str(attribute.name()))})"
+
+
+def find_used_names(node: PlanNode, bridge: Bridge) -> set[str]:
+    """Lower-case names of the columns in the operator's expressions, except those only passed on."""
+    found: set[str] = set()
+    for expression in bridge.to_list(node.java.expressions()):
+        passes = simple_class_name(expression) == "AttributeReference" and node.kind in ("ProjectExec", "GenerateExec")
+        if passes:
+            continue
+        for attribute in bridge.to_list(expression.references().toSeq()):
+            found.add(str(attribute.name()).lower())
+    return found
+
+
+def _hash_expression(column: str, kind: str, key: str, name: str) -> str:
+    """SQL of a keyed hash of the same type."""
+    number = f"xxhash64({key}, {column})"
+    plain = {
+        "string": f"substring(sha2(concat({key}, {column}), 256), 1, 32)",
+        "binary": f"unhex(sha2(concat(encode({key}, 'UTF-8'), {column}), 256))",
+        "bigint": number,
+        "int": f"CAST({number} & 2147483647L AS INT)",
+        "smallint": f"CAST({number} & 32767L AS SMALLINT)",
+        "tinyint": f"CAST({number} & 127L AS TINYINT)",
+        "boolean": f"({number} & 1L) = 1L",
+        "double": f"CAST({number} & 4294967295L AS DOUBLE)",
+        "float": f"CAST({number} & 16777215L AS FLOAT)",
+        "date": f"date_add(DATE'1970-01-01', CAST(pmod({number}, 36500L) AS INT))",
+        "timestamp": f"timestamp_seconds(pmod({number}, 4102444800L))",
+        "timestamp_ntz": f"CAST(timestamp_seconds(pmod({number}, 4102444800L)) AS TIMESTAMP_NTZ)",
+    }
+    if kind in plain:
+        return plain[kind]
+    if kind.startswith("decimal("):
+        precision, scale = (int(part) for part in kind[8:-1].split(","))
+        digits = min(precision - scale, 18)
+        return f"CAST(pmod({number}, {10**digits}L) AS {kind})" if digits else f"CAST(0 AS {kind})"
+    raise ConfigError(
+        "a column of this type cannot be hashed", where=f"--mask {name}", found=kind, do=f"--mask {name}=null"
+    )

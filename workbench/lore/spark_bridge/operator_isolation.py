@@ -1,0 +1,363 @@
+"""Serialize an operator alone (plan.meta), and rebuild it over given inputs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from workbench.core.errors import ConfigError, InputError
+from workbench.lore.dumps.dump_sidecar import ZERO_COLUMN, InputEntry, Sidecar
+from workbench.lore.dumps.dump_store import DumpStore
+from workbench.lore.spark_bridge.operator_inputs import OperatorInput
+from workbench.lore.spark_bridge.spark_internals import Bridge, simple_class_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+SUBQUERY_CLASSES = ("org.apache.spark.sql.execution.ScalarSubquery", "org.apache.spark.sql.execution.InSubqueryExec")
+# The only variable of a Python worker that changes results.
+KEPT_ENVIRONMENT = ("PYTHONHASHSEED",)
+
+
+def serialize_plan_meta(operator: Any, inputs: list[OperatorInput], bridge: Bridge) -> bytes:
+    """Serialize the operator over empty inputs.
+
+    Raises
+    ------
+    ConfigError
+        A Python function uses broadcast values of this session.
+    """
+    bridge.activate()
+    stubs = [_build_stub(one, bridge) for one in inputs if one.kind != "subquery"]
+    plan = operator.withNewChildren(bridge.to_scala_seq(stubs))
+    plan = replace_subqueries(bridge, plan, lambda _, expression: _build_stub_subquery(bridge, expression))
+    data = bridge.serialize(plan)
+    if not any(True for _ in iter_python_functions(plan, bridge)):
+        return data
+    # On a copy: the session still uses its plan.
+    copy = bridge.deserialize(data)
+    for _, function in iter_python_functions(copy, bridge):
+        _strip_function_origin(function, bridge)
+    return bridge.serialize(copy)
+
+
+def _build_stub(one: OperatorInput, bridge: Bridge) -> Any:
+    leaf = bridge.build_empty_leaf(one.output)
+    if one.kind == "broadcast":
+        return bridge.execution.exchange.BroadcastExchangeExec(one.exchange.mode(), leaf)
+    return bridge.execution.RowToColumnarExec(leaf) if one.kind == "columnar" else leaf
+
+
+def replace_subqueries(bridge: Bridge, plan: Any, instead: Callable[[int, Any], Any]) -> Any:
+    """The plan with each subquery expression replaced; called with its number, in the order of `plan.subqueries`."""
+    if plan.subqueries().isEmpty():
+        return plan
+    count = 0
+
+    def rebuild_expression(expression: Any) -> Any:
+        nonlocal count
+        children = bridge.to_list(expression.children())
+        new = [rebuild_expression(child) for child in children]
+        if any(one is not other for one, other in zip(children, new, strict=True)):
+            expression = expression.withNewChildren(bridge.to_scala_seq(new))
+        if expression.getClass().getName() in SUBQUERY_CLASSES:
+            expression = instead(count, expression)
+            count += 1
+        return expression
+
+    pairs = [(expression, rebuild_expression(expression)) for expression in bridge.to_list(plan.expressions())]
+    return plan.mapExpressions(bridge.to_scala_map(keyed=pairs))
+
+
+def _build_stub_subquery(bridge: Bridge, expression: Any) -> Any:
+    plan = expression.plan()
+    if simple_class_name(plan).startswith("ReusedSubquery"):
+        plan = plan.child()
+    return expression.withNewPlan(
+        plan.withNewChildren(bridge.to_scala_seq([bridge.build_empty_leaf(plan.child().output())]))
+    )
+
+
+def iter_python_functions(plan: Any, bridge: Bridge) -> Iterator[tuple[str, Any]]:
+    """(name, function) of every Python function in the operator's expressions."""
+
+    def iter_expression_functions(expression: Any) -> Iterator[Any]:
+        yield expression
+        for child in bridge.to_list(expression.children()):
+            yield from iter_expression_functions(child)
+
+    for expression in bridge.to_list(plan.expressions()):
+        for one in iter_expression_functions(expression):
+            if simple_class_name(one).startswith("Python") and hasattr(one, "func"):
+                yield str(one.name()), one.func()
+
+
+def _strip_function_origin(function: Any, bridge: Bridge) -> None:
+    if not function.broadcastVars().isEmpty():
+        raise ConfigError(
+            "a Python function uses broadcast values, which are gone after this session",
+            do="pass small values into the function itself; functions above 1 MB are broadcast, too",
+        )
+    kept = bridge.jvm.java.util.HashMap()
+    for name in KEPT_ENVIRONMENT:
+        if (value := function.envVars().get(name)) is not None:
+            kept.put(name, value)
+    bridge.set_field(function, "pythonExec", "python3")
+    bridge.set_field(function, "envVars", kept)
+    bridge.set_field(function, "accumulator", None)
+
+
+def rebind_python_functions(plan: Any, bridge: Bridge) -> None:
+    """Give the Python functions of a loaded plan this session's interpreter and accumulator.
+
+    Raises
+    ------
+    InputError
+        They were pickled by another Python version, whose byte code this one cannot run.
+    """
+    for name, function in iter_python_functions(plan, bridge):
+        if str(function.pythonVer()) != str(bridge.context.pythonVer):
+            raise InputError(
+                "a Python function was pickled by another Python version",
+                where=name,
+                found=function.pythonVer(),
+                allowed=bridge.context.pythonVer,
+                do=f"replay it with Python {function.pythonVer()}",
+            )
+        bridge.set_field(function, "pythonExec", bridge.context.pythonExec)
+        bridge.set_field(function, "accumulator", bridge.context._javaAccumulator)
+
+
+# Operators whose output partition P needs other input partitions than P.
+PARTITION_MIXING_OPERATORS = (
+    "ShuffleExchange",
+    "Coalesce",
+    "Union",
+    "CartesianProduct",
+    "CollectLimit",
+    "CollectTail",
+    "TakeOrderedAndProject",
+)
+
+
+@dataclass(frozen=True)
+class RebuiltOperator:
+    """An operator over its inputs, ready to run.
+
+    Attributes
+    ----------
+    plan
+        The plan to execute.
+    operator
+        The operator in it, before fusing.
+    attributes
+        Attributes of the output.
+    """
+
+    bridge: Bridge
+    plan: Any
+    operator: Any
+    attributes: list[Any]
+
+    def output_rdd(self) -> Any:
+        """RDD of the output rows; each call computes them again."""
+        self.bridge.activate()
+        return self.plan.execute()
+
+    def read_metrics(self) -> dict[str, int]:
+        """Metrics of the plan's nodes: node.metric → value."""
+        found: dict[str, int] = {}
+
+        def add_metrics(node: Any) -> None:
+            entries = node.metrics().iterator()
+            while entries.hasNext():
+                entry = entries.next()
+                if not entry._2().isZero():
+                    found[f"{node.nodeName().strip()}.{entry._1()}"] = int(entry._2().value())
+            for child in self.bridge.to_list(node.children()):
+                add_metrics(child)
+
+        add_metrics(self.plan)
+        return found
+
+
+def is_one_to_one(operator: str, n_inputs: Iterable[int], n_output: int) -> bool:
+    """Does partition P of the output come from partition P of each input alone?
+
+    Parameters
+    ----------
+    operator
+        Its name without Spark's ending.
+    n_inputs
+        Partitions of each input that is neither broadcast nor a subquery.
+    n_output
+        Partitions of the output.
+    """
+    return operator not in PARTITION_MIXING_OPERATORS and set(n_inputs) == {n_output}
+
+
+# Returns the RDD of an input and its number of partitions.
+RowSource = Callable[[int], tuple[Any, int]]
+
+
+def assemble_operator(operator: Any, source: RowSource, bridge: Bridge, *, engine: bool = False) -> RebuiltOperator:
+    """Put an operator of `serialize_plan_meta` over real inputs.
+
+    Parameters
+    ----------
+    operator
+        As loaded from plan.meta, with empty children and subqueries.
+    source
+        Called with the number of the input.
+    bridge
+        Bridge of the session to run in.
+    engine
+        Apply the session's columnar rules.
+    """
+    bridge.activate()
+
+    def build_leaf(index: int, output: Any) -> Any:
+        rdd, n_partitions = source(index)
+        return bridge.build_scan(output, rdd, n_partitions, f"LoreReplay input-{index}")
+
+    children = []
+    for index, stub in enumerate(bridge.to_list(operator.children())):
+        kind = simple_class_name(stub)
+        if kind == "BroadcastExchangeExec":
+            children.append(stub.withNewChildren(bridge.to_scala_seq([build_leaf(index, stub.child().output())])))
+        elif kind == "RowToColumnarExec":
+            children.append(bridge.execution.RowToColumnarExec(build_leaf(index, stub.output())))
+        else:
+            children.append(build_leaf(index, stub.output()))
+
+    def build_subquery(number: int, expression: Any) -> Any:
+        plan = expression.plan()
+        below = build_leaf(len(children) + number, plan.child().output())
+        return expression.withNewPlan(plan.withNewChildren(bridge.to_scala_seq([below])))
+
+    operator = replace_subqueries(bridge, operator, build_subquery)
+    operator = operator.withNewChildren(bridge.to_scala_seq(children))
+    if engine:
+        plan = bridge.insert_transitions(operator)
+    else:
+        plan = bridge.execution.ColumnarToRowExec(operator) if bridge.is_columnar(operator) else operator
+    return RebuiltOperator(bridge, bridge.fuse_codegen_stages(plan), operator, bridge.to_list(operator.output()))
+
+
+def rebuild_operator(
+    folder: DumpStore,
+    sidecar: Sidecar,
+    plan: bytes,
+    bridge: Bridge,
+    *,
+    keep: Mapping[int, DataFrame] | None = None,
+    engine: bool = False,
+) -> RebuiltOperator:
+    """Load a dump's operator and put it over the dump's files.
+
+    Call `trust_check.check_trust` first: loading plan.meta runs code of its classes.
+
+    Parameters
+    ----------
+    folder
+        loreId-N.
+    sidecar
+        Result of `check_trust`.
+    plan
+        The checked bytes of plan.meta.
+    bridge
+        Bridge of the session to run in.
+    keep
+        Frames that replace inputs, by number.
+    engine
+        Apply the session's columnar rules, such as an accelerator's.
+    """
+    operator = bridge.deserialize(plan)
+    rebind_python_functions(operator, bridge)
+    frames = dict(keep or {})
+
+    def input_rows(index: int) -> tuple[Any, int]:
+        entry = sidecar.inputs[index]
+        if index in frames:
+            return bridge.internal_rows(frames[index]), entry.n_partitions
+        return read_input_rows(folder, entry, bridge), entry.n_partitions
+
+    return assemble_operator(operator, input_rows, bridge, engine=engine)
+
+
+def read_input_rows(folder: DumpStore, entry: InputEntry, bridge: Bridge) -> Any:
+    """Rows of a dumped input in their original partitions and order; partitions that were not dumped are empty."""
+    rdd, schema = _scan_input(folder, entry, bridge)
+    if not entry.zero_columns:
+        return rdd
+    return bridge.internal_rows(bridge.to_frame(rdd, schema).select())
+
+
+def _scan_input(folder: DumpStore, entry: InputEntry, bridge: Bridge) -> tuple[Any, Any]:
+    """One file partition per original partition; spark.read would regroup and sort the files."""
+    sources = bridge.execution.datasources
+    schema = build_stored_schema(entry, bridge)
+    options = bridge.to_scala_map({"returning_batch": "false"})
+    empty = bridge.jvm.org.apache.spark.sql.types.StructType()
+    reader = sources.parquet.ParquetFileFormat().buildReaderWithPartitionValues(
+        bridge.session,
+        schema,
+        empty,
+        schema,
+        bridge.to_scala_seq([]),
+        options,
+        bridge.session.sessionState().newHadoopConf(),
+    )
+    partitions = [
+        sources.FilePartition(number, _list_partition_files(folder, entry, number, bridge))
+        for number in range(entry.n_partitions)
+    ]
+    case_insensitive = bridge.jvm.org.apache.spark.sql.catalyst.util.CaseInsensitiveMap(options)
+    file_options = bridge.jvm.org.apache.spark.sql.catalyst.FileSourceOptions(case_insensitive)
+    return bridge.read_files(reader, partitions, schema, file_options), schema
+
+
+def build_stored_schema(entry: InputEntry, bridge: Bridge) -> Any:
+    """The schema of an input's files."""
+    columns = [(ZERO_COLUMN, "byte")] if entry.zero_columns else []
+    columns += [(column.stored_as, column.type) for column in entry.columns if column.masked != "dropped"]
+    document = {
+        "type": "struct",
+        "fields": [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in columns],
+    }
+    return bridge.scala_object("org.apache.spark.sql.types.DataType").fromJson(json.dumps(document))
+
+
+def _list_partition_files(folder: DumpStore, entry: InputEntry, number: int, bridge: Bridge) -> Any:
+    sources = bridge.execution.datasources
+    gateway = bridge.context._gateway
+    count = entry.batches.get(str(number), 0)
+    found = gateway.new_array(sources.PartitionedFile, count)
+    if not count:
+        return found
+    nowhere = gateway.new_array(bridge.jvm.java.lang.String, 0)
+    row = bridge.scala_object("org.apache.spark.sql.catalyst.InternalRow").empty()
+    paths = bridge.scala_object("org.apache.spark.paths.SparkPath")
+    for batch in range(count):
+        path = folder.hadoop_path(f"input-{entry.index}/partition-{number}/batch-{batch}.parquet")
+        size = int(folder.system.getFileStatus(path).getLen())
+        found[batch] = sources.PartitionedFile(
+            row, paths.fromPathString(str(path.toString())), 0, size, nowhere, 0, size, bridge.to_scala_map()
+        )
+    return found
+
+
+def read_output_rows(folder: DumpStore, sidecar: Sidecar, like: DataFrame) -> DataFrame:
+    """The kept output of a dump, in the schema of a replay's frame (columns c0, c1 …) and its session."""
+    names = [column.stored_as for column in sidecar.output.columns] or [ZERO_COLUMN]
+    wanted = tuple(f"output/partition-{number}/" for number in sidecar.output.fingerprint)
+    paths = [name for name in sidecar.files if name.startswith(wanted)]
+    if not paths:
+        return like.limit(0)
+    reader = like.sparkSession.read
+    if like.columns:
+        reader = reader.schema(like.schema)
+    frame = reader.parquet(*(str(folder.hadoop_path(name).toString()) for name in paths))
+    return frame.select(*names) if like.columns else frame.select()

@@ -1,0 +1,301 @@
+"""Final physical plan as a tree of operators with LORE ids, its shape hash and its metrics.
+
+Ids are numbered in post-order from 0: subqueries before children, children left to right. AQE's root, query stages and
+codegen wrappers have no id. A reused exchange refers to the original one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from workbench.core.errors import ConfigError
+from workbench.lore.spark_bridge.spark_internals import CODEGEN_WRAPPERS, Bridge, connect_bridge, simple_class_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+MAX_PLAN_FIELDS = 25
+_LOCATION = re.compile(r"(?:, )?Location: \w+ ?(?:\(\d+ paths\))?\[[^\]]*\]")
+# Paths that a command writes to are private.
+_PATH = re.compile(r"\b[a-z][a-z0-9+.-]*:/[^\s,\])]*")
+# Differs in every run.
+_PLAN_ID = re.compile(r",? ?\[plan_id=\d+\]")
+_VOLATILE = (
+    (re.compile(r",? ?\[?(?:plan_id|id)=#?\d+\]?"), ""),
+    (re.compile(r"\b0x[0-9a-f]+\b|@[0-9a-f]{4,}"), "@"),
+    (re.compile(r"\$\$Lambda[^\s,)]*"), "Lambda"),
+    # Spark cuts long texts, at another place when expression ids have more digits.
+    (re.compile(r"(?<=: )(?:(?!, \w+: ).)*?\.\.\."), "..."),
+    (re.compile(r"RDD\[\d+\] at [^,\])]*"), "RDD"),
+)
+_EXPR_ID = re.compile(r"#(\d+)L?")
+
+
+@dataclass(eq=False)
+class PlanNode:
+    """An operator of the plan.
+
+    Attributes
+    ----------
+    lore_id
+        Its id; null for a reference to a reused exchange.
+    kind, name
+        Spark's class, and the same without `Exec`.
+    text
+        Spark's line for it, without file locations.
+    rows, time_ms
+        Metrics after a run, summed over tasks; null where there are none.
+    span, span_ms
+        The code-generated stage that starts with it, and the time of all operators in it.
+    codegen_id
+        Number of the code-generated stage that it is fused into; null when it runs alone.
+    """
+
+    lore_id: int | None
+    kind: str
+    text: str
+    java: Any
+    children: list[PlanNode] = field(default_factory=list)
+    subqueries: list[PlanNode] = field(default_factory=list)
+    rows: int | None = None
+    time_ms: float | None = None
+    span: Any = None
+    span_ms: float | None = None
+    codegen_id: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The operator's name without Spark's ending."""
+        return self.kind.removesuffix("Exec")
+
+    def iter_nodes(self) -> Iterator[PlanNode]:
+        """This node and all below it, in the order of their ids."""
+        for below in (*self.subqueries, *self.children):
+            yield from below.iter_nodes()
+        yield self
+
+
+@dataclass(eq=False)
+class PlanTree:
+    """A plan with ids.
+
+    Attributes
+    ----------
+    root
+        The topmost operator.
+    provisional
+        True while AQE may still change the plan and with it the ids.
+    """
+
+    root: PlanNode
+    provisional: bool
+    bridge: Bridge
+
+    @classmethod
+    def from_frame(cls, frame: DataFrame) -> PlanTree:
+        """The current plan of a DataFrame; nothing is run."""
+        found = connect_bridge(frame.sparkSession)
+        return cls.from_plan(found, found.final_plan(frame._jdf.queryExecution()))
+
+    @classmethod
+    def from_plan(cls, found: Bridge, plan: Any) -> PlanTree:
+        """The tree of a physical plan."""
+        return cls(_TreeBuilder(found).build_node(plan), not found.is_final(plan), found)
+
+    @property
+    def nodes(self) -> dict[int, PlanNode]:
+        """Operators by id."""
+        return {node.lore_id: node for node in self.root.iter_nodes() if node.lore_id is not None}
+
+    def find_node(self, lore_id: int) -> PlanNode:
+        """The operator of an id.
+
+        Raises
+        ------
+        ConfigError
+            No operator has it.
+        """
+        found = self.nodes
+        if lore_id not in found:
+            raise ConfigError(
+                "no operator has this id", found=lore_id, allowed=f"0 to {max(found)}", do="workbench lore tag"
+            )
+        return found[lore_id]
+
+    def list_lines(self) -> list[tuple[int, PlanNode, str]]:
+        """(depth, node, text) from the root down."""
+        found: list[tuple[int, PlanNode, str]] = []
+
+        def add_lines(node: PlanNode, depth: int, before: str = "") -> None:
+            mark = "[reused]" if node.lore_id is None else f"[loreId={node.lore_id}]"
+            found.append((depth, node, f"{before}{mark} {node.text}"))
+            for subquery in node.subqueries:
+                add_lines(subquery, depth + 1, "subquery: ")
+            for child in node.children:
+                add_lines(child, depth + 1)
+
+        add_lines(self.root, 0)
+        return found
+
+    def render_text(self, *, width: int = 160, metrics: bool = True) -> str:
+        """The tree as text, one operator per line, with rows and times where they are known."""
+        lines = []
+        for depth, node, text in self.list_lines():
+            measured = _format_measurements(node) if metrics else ""
+            room = max(width - 2 * depth - len(measured), 40)
+            lines.append("  " * depth + (text if len(text) <= room else text[: room - 1] + "…") + measured)
+        if self.provisional:
+            lines.insert(0, "provisional: AQE may still change this plan, and with it the ids")
+        return "\n".join(lines)
+
+    def plan_shape(self) -> str:
+        """The tree as text without expression and object ids: equal for repeated runs of a query."""
+        numbers: dict[str, int] = {}
+        lines = []
+        for depth, _, text in self.list_lines():
+            for pattern, instead in _VOLATILE:
+                text = pattern.sub(instead, text)
+            text = _EXPR_ID.sub(lambda match: f"#{numbers.setdefault(match.group(1), len(numbers))}", text)
+            lines.append("  " * depth + text)
+        return "\n".join(lines)
+
+    @property
+    def plan_hash(self) -> str:
+        """sha256 of the shape."""
+        return hashlib.sha256(self.plan_shape().encode()).hexdigest()
+
+
+def check_same_shape(expected_shape: str, tree: PlanTree) -> None:
+    """Refuse a plan that differs from the tagged one, since its ids mean other operators.
+
+    Raises
+    ------
+    ConfigError
+        The plans differ; the message has the difference.
+    """
+    shape = tree.plan_shape()
+    if shape == expected_shape:
+        return
+    lines = difflib.unified_diff(expected_shape.splitlines(), shape.splitlines(), "tagged", "now", lineterm="", n=1)
+    difference = "\n    ".join(line[:200] for line in list(lines)[:40])
+    raise ConfigError(
+        "the plan differs from the tagged one, so ids mean other operators",
+        found="\n    " + difference,
+        do="tag the query again and choose new ids; with AQE the plan can change from run to run",
+    )
+
+
+def _unwrap_codegen(plan: Any, codegen_id: int | None) -> tuple[Any, int | None]:
+    """The operator inside its wrappers, and its code-generated stage."""
+    while (below := unwrap_operator(plan, max_steps=1)) is not plan:
+        kind = simple_class_name(plan)
+        codegen_id = int(plan.codegenStageId()) if kind == "WholeStageCodegenExec" else None
+        plan = below
+    return plan, codegen_id
+
+
+def unwrap_operator(plan: Any, *, max_steps: int = 1_000_000) -> Any:
+    """The operator inside AQE's root, query stages, codegen wrappers, results of commands and our hooks."""
+    for _ in range(max_steps):
+        kind = simple_class_name(plan)
+        if kind == "AdaptiveSparkPlanExec":
+            plan = plan.executedPlan()
+        elif kind in CODEGEN_WRAPPERS or kind in HOOK_OPERATORS:
+            plan = plan.child()
+        elif kind.endswith("QueryStageExec"):
+            plan = plan.plan()
+        elif kind == "CommandResultExec":
+            plan = plan.commandPhysicalPlan()
+        else:
+            break
+    return plan
+
+
+# Has the metric, but does not count when it is interpreted.
+_UNCOUNTED_OPERATORS = ("SampleExec",)
+# Nodes of the inline jar.
+HOOK_OPERATORS = ("LoreDumpExec", "LoreFingerprintExec")
+
+
+class _TreeBuilder:
+    def __init__(self, found: Bridge) -> None:
+        self.bridge = found
+        self.next_id = 0
+
+    def build_node(self, plan: Any, codegen_id: int | None = None) -> PlanNode:
+        """A node with its subtree; ids are assigned on the way up."""
+        span = plan if simple_class_name(plan) == "WholeStageCodegenExec" else None
+        plan, codegen_id = _unwrap_codegen(plan, codegen_id)
+        kind = simple_class_name(plan)
+        node = PlanNode(None, kind, "", plan, span=span, codegen_id=codegen_id)
+        if kind != "ReusedExchangeExec":
+            for subquery in self.bridge.to_list(plan.subqueries()):
+                if not simple_class_name(subquery).startswith("ReusedSubquery"):
+                    node.subqueries.append(self.build_node(subquery))
+            node.children = [self.build_node(child, codegen_id) for child in self.bridge.to_list(plan.children())]
+            node.lore_id = self.next_id
+            self.next_id += 1
+        text = _PATH.sub("(path)", _LOCATION.sub("", str(plan.simpleString(MAX_PLAN_FIELDS))))
+        node.text = _PLAN_ID.sub("", text).replace("\n", " ").strip()
+        return node
+
+
+def fill_in_metrics(tree: PlanTree, *, ran: bool = False) -> PlanTree:
+    """Fill in rows and times from the metrics of the plan's objects in this session.
+
+    Parameters
+    ----------
+    tree
+        The plan.
+    ran
+        Whether the query has run; else this is inferred from the metrics. Only then 0 rows are known to be 0.
+    """
+    counted: list[tuple[PlanNode, int]] = []
+    for node in tree.root.iter_nodes():
+        if node.lore_id is None:
+            continue
+        metrics = dict(_iter_metrics(node.java))
+        if (rows := metrics.get("numOutputRows")) is not None:
+            counted.append((node, int(rows.value())))
+        node.time_ms = _sum_times(metrics)
+        node.span_ms = _sum_times(dict(_iter_metrics(node.span))) if node.span is not None else None
+    ran = ran or any(count for _, count in counted) or any(node.time_ms is not None for node in tree.root.iter_nodes())
+    for node, count in counted:
+        if count or (ran and node.kind not in _UNCOUNTED_OPERATORS):
+            node.rows = count
+    return tree
+
+
+def _sum_times(metrics: dict[str, Any]) -> float | None:
+    times = {name: time for name, metric in metrics.items() if (time := _metric_time_ms(metric)) is not None}
+    # The total of Python includes boot and start.
+    totals = {name: time for name, time in times.items() if "Total" in name}
+    return sum((totals or times).values()) if times else None
+
+
+def _iter_metrics(plan: Any) -> Iterator[tuple[str, Any]]:
+    entries = plan.metrics().iterator()
+    while entries.hasNext():
+        entry = entries.next()
+        yield str(entry._1()), entry._2()
+
+
+def _metric_time_ms(metric: Any) -> float | None:
+    scale = {"timing": 1.0, "nsTiming": 1e-6}.get(str(metric.metricType()))
+    return None if scale is None or metric.isZero() else float(metric.value()) * scale
+
+
+def _format_measurements(node: PlanNode) -> str:
+    parts = []
+    if node.rows is not None:
+        parts.append(f"{node.rows:,} rows".replace(",", " "))
+    if node.time_ms is not None:
+        parts.append(f"{node.time_ms:.0f} ms")
+    if node.span_ms is not None:
+        parts.append(f"{node.span_ms:.0f} ms with fused operators below")
+    return f"  ({', '.join(parts)})" if parts else ""

@@ -1,0 +1,317 @@
+"""Run a query to its final plan and tag it, choose an operator, describe a failure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from workbench.core.errors import ConfigError
+from workbench.lore.spark_bridge.physical_plan import PlanTree, fill_in_metrics
+from workbench.lore.spark_bridge.spark_internals import Bridge, connect_bridge, simple_class_name
+from workbench.lore.tables import PLAN_TREE, TREE
+
+if TYPE_CHECKING:
+    import polars as pl
+    from pyspark.sql import DataFrame
+
+    from workbench.lore.spark_bridge.physical_plan import PlanNode, PlanTree
+
+MAX_MESSAGE_CHARS = 2000
+# An error of a Python worker ends with the line of the exception, after paths and line numbers.
+_PYTHON_EXCEPTION = "org.apache.spark.api.python.PythonException"
+_LOST_TASK = re.compile(r"[Ll]ost task (\d+)\.\d+ in stage (\d+)\.(\d+)")
+
+
+@dataclass(frozen=True)
+class OperatorFailure:
+    """An error: its class, its message without parts that differ from run to run, and its place.
+
+    Attributes
+    ----------
+    error_class
+        Class of the innermost cause; for a Python function the class of the Python exception.
+    message
+        At most 2,000 characters.
+    partition, stage_id
+        Place of the failed task; null where Spark names none.
+    """
+
+    error_class: str
+    message: str
+    partition: int | None = None
+    stage_id: int | None = None
+
+    def __str__(self) -> str:
+        place = "" if self.partition is None else f" (partition {self.partition})"
+        return f"{self.error_class}: {self.message}{place}"
+
+
+def describe_failure(error: BaseException) -> OperatorFailure:
+    """Class, message and task of an exception raised by Spark or py4j."""
+    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    text = str(error)
+    partition, stage_id = _parse_task_place(f"{text}\n{java.getMessage() if java is not None else ''}")
+    if type(error).__name__ == "PythonException":
+        name, message = _split_python_error(text)
+        return OperatorFailure(name, _normalize_message(message), partition, stage_id)
+    if java is None:
+        return OperatorFailure(type(error).__name__, _normalize_message(text), partition, stage_id)
+    cause: Any = java
+    while cause.getCause() is not None:
+        cause = cause.getCause()
+    name, message = str(cause.getClass().getName()), str(cause.getMessage() or "")
+    if name == "org.apache.spark.SparkException" and "(" in message:
+        # The driver has only the text of a task's error: Job aborted …: Lost task …: CLASS: MESSAGE
+        name, message = _split_error_class(message)
+    if name == _PYTHON_EXCEPTION:
+        name, message = _split_python_error(message)
+    return OperatorFailure(name, _normalize_message(message), partition, stage_id)
+
+
+def _parse_task_place(text: str) -> tuple[int | None, int | None]:
+    match = _LOST_TASK.search(text)
+    return (int(match[1]), int(match[2])) if match else (None, None)
+
+
+def _split_error_class(message: str) -> tuple[str, str]:
+    lines = message.splitlines()
+    for line in lines:
+        if match := re.search(r"\(executor [^)]*\)\)?: ([\w.$]+(?:Exception|Error|Throwable)\w*)(?:: (.*))?$", line):
+            rest = [one for one in lines[lines.index(line) + 1 :] if not re.match(r"\s*(at |\.\.\. )", one)]
+            tail = []
+            for one in rest:
+                if one.startswith(("Driver stacktrace", "Caused by")):
+                    break
+                tail.append(one)
+            return match[1], "\n".join([match[2] or "", *tail])
+    return "org.apache.spark.SparkException", message
+
+
+def _split_python_error(message: str) -> tuple[str, str]:
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    for line in reversed(lines):
+        if match := re.match(r"([A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Iteration)\w*)(?::\s*(.*))?$", line):
+            return match[1], match[2] or ""
+    return _PYTHON_EXCEPTION, lines[-1] if lines else ""
+
+
+def _normalize_message(message: str) -> str:
+    """The message without task numbers, addresses and traces, which differ from run to run."""
+    kept = [line.rstrip() for line in message.splitlines() if not re.match(r"\s*(at [\w.$]+\(|File \")", line)]
+    text = re.sub(r"\b(TID|task|stage) \d+(\.\d+)*", r"\1", "\n".join(kept).strip())
+    return re.sub(r"@[0-9a-f]{5,}", "@", text)[:MAX_MESSAGE_CHARS]
+
+
+def tag_plan(frame: DataFrame, *, run: bool = True, labels: bool = True) -> PlanTree:
+    """Tag the plan of a DataFrame with LORE ids, after a run where that is needed.
+
+    Parameters
+    ----------
+    frame
+        A query of a classic session, not streaming.
+    run
+        Run the query when AQE has not finished its plan, or when rows and times are unknown. It runs the execution of
+        this DataFrame, so a later dump reuses its shuffle files.
+    labels
+        Show the ids in Spark's UI: marked `provisional` while AQE may change the plan, then the final ones.
+
+    Returns
+    -------
+    PlanTree
+        With rows and times as far as metrics have them; provisional when it did not run and AQE is on.
+
+    Raises
+    ------
+    ConfigError
+        A streaming query or a Spark Connect session.
+    """
+    found = connect_bridge(frame.sparkSession)
+    if frame.isStreaming:
+        raise ConfigError(
+            "a streaming query has no single plan and no single input",
+            do="run one batch of it as an ordinary query over the same source (spark.read instead of spark.readStream)",
+        )
+    query = frame._jdf.queryExecution()
+    tree = PlanTree.from_plan(found, query.executedPlan())
+    if not run or not (tree.provisional or _has_no_metrics(tree)):
+        return fill_in_metrics(tree)
+
+    def run_query() -> None:
+        execution_id = found.context.getLocalProperty("spark.sql.execution.id")
+        if labels:
+            show_ids_in_ui(tree, query.executedPlan(), execution_id)
+        query.toRdd().count()
+        if labels:
+            show_ids_in_ui(PlanTree.from_plan(found, query.executedPlan()), query.executedPlan(), execution_id)
+
+    found.run_in_execution(query, "lore tag", run_query)
+    return fill_in_metrics(PlanTree.from_plan(found, query.executedPlan()), ran=True)
+
+
+def build_plan_document(tree: PlanTree) -> dict[str, Any]:
+    """Document of a tagged plan, for comparison with later runs."""
+    return {
+        "format": "workbench-lore-tree/1",
+        "plan_hash": tree.plan_hash,
+        "shape": tree.plan_shape(),
+        "tree": tree.render_text(),
+    }
+
+
+def tree_table(tree: PlanTree) -> pl.DataFrame:
+    """Table `tables.TREE` of a plan."""
+    from workbench.lore.spark_bridge.operator_inputs import find_refusal
+
+    rows: list[dict[str, Any]] = []
+    above: list[int] = []
+    for position, (depth, node, text) in enumerate(tree.list_lines()):
+        del above[depth:]
+        reason = find_refusal(node, tree.bridge)
+        rows.append(
+            {
+                "position": position,
+                "lore_id": node.lore_id,
+                "parent": above[-1] if above else None,
+                "depth": depth,
+                "operator": node.name,
+                "text": text,
+                "n_rows": node.rows,
+                "time_ms": node.time_ms,
+                "refused": reason,
+            }
+        )
+        above.append(position)
+    return TREE.frame(rows)
+
+
+def _has_no_metrics(tree: PlanTree) -> bool:
+    """Has no node counted rows or time?"""
+    measured = fill_in_metrics(tree)
+    return all(node.rows is None and node.time_ms is None for node in measured.root.iter_nodes())
+
+
+def show_ids_in_ui(tree: PlanTree, plan: Any, execution_id: str | None) -> None:
+    """Label the nodes of an open SQL execution in Spark's UI.
+
+    Source: SparkListenerSQLAdaptiveExecutionUpdate, the event of AQE for a new plan.
+    """
+    if execution_id is None:
+        return
+    found = tree.bridge
+    info = found.scala_object("org.apache.spark.sql.execution.SparkPlanInfo").fromSparkPlan(plan)
+    ids = {
+        _identity_hash(node.java, found): node.lore_id for node in tree.root.iter_nodes() if node.lore_id is not None
+    }
+    labelled = _label_plan_info(info, plan, ids, " provisional" if tree.provisional else "", found)
+    event = found.execution.ui.SparkListenerSQLAdaptiveExecutionUpdate(
+        int(execution_id), tree.render_text(metrics=False), labelled
+    )
+    found.context._jsc.sc().listenerBus().post(event)
+
+
+def _identity_hash(thing: Any, found: Bridge) -> int:
+    # By identity: equal operators may stand in several places.
+    return int(found.jvm.java.lang.System.identityHashCode(thing))
+
+
+def _label_plan_info(info: Any, plan: Any, ids: dict[int, int], mark: str, found: Bridge) -> Any:
+    """The tree of SparkPlanInfo with ids in the names of operators, not of wrappers."""
+    infos, plans = found.to_list(info.children()), _list_shown_children(plan, found)
+    if len(infos) == len(plans):
+        infos = [_label_plan_info(one, below, ids, mark, found) for one, below in zip(infos, plans, strict=True)]
+    lore_id = ids.get(_identity_hash(plan, found))
+    label = "" if lore_id is None else f" [loreId={lore_id}{mark}]"
+    kind = found.execution.SparkPlanInfo
+    return kind(
+        info.nodeName() + label, info.simpleString() + label, found.to_scala_seq(infos), info.metadata(), info.metrics()
+    )
+
+
+def _list_shown_children(plan: Any, found: Bridge) -> list[Any]:
+    """Children of a node in SparkPlanInfo."""
+    kind = simple_class_name(plan)
+    if kind in ("ReusedExchangeExec", "ReusedSubqueryExec"):
+        return [plan.child()]
+    if kind == "AdaptiveSparkPlanExec":
+        return [plan.executedPlan()]
+    if kind.endswith("QueryStageExec"):
+        return [plan.plan()]
+    if kind == "InMemoryTableScanExec":
+        return [plan.relation().cachedPlan()]
+    if kind == "CommandResultExec":
+        return [plan.commandPhysicalPlan()]
+    return [*found.to_list(plan.children()), *found.to_list(plan.subqueries())]
+
+
+# Joins and aggregates take most of the time and cause most wrong results.
+PREFERRED_OPERATORS = ("Join", "Aggregate", "CartesianProduct")
+
+
+@dataclass(frozen=True)
+class OperatorChoice:
+    """A chosen operator, and the reason."""
+
+    lore_id: int
+    reason: str
+
+
+def build_plan_table(tree: PlanTree) -> pl.DataFrame:
+    """Table `tables.PLAN_TREE` of a tagged plan.
+
+    For operators that do not count rows (a sort, an exchange, a projection), the rows of their inputs are taken.
+    """
+    rows: list[dict[str, Any]] = []
+    for row, (_, node, _) in zip(tree_table(tree).iter_rows(named=True), tree.list_lines(), strict=True):
+        spanned = {"span": node.codegen_id, "span_ms": node.span_ms}
+        rows.append(row | spanned | {"rows_in": _sum_known_counts([_estimate_rows(child) for child in node.children])})
+    return PLAN_TREE.frame(rows)
+
+
+def choose_operator(plan: pl.DataFrame) -> OperatorChoice:
+    """Choose the join or aggregate with most rows (in and out); among all operators where there is none.
+
+    Parameters
+    ----------
+    plan
+        Table `tables.PLAN_TREE`.
+
+    Raises
+    ------
+    ConfigError
+        No operator of this plan can be dumped.
+    """
+    import polars as pl
+
+    can = plan.filter(pl.col("refused").is_null() & pl.col("lore_id").is_not_null())
+    if not can.height:
+        raise ConfigError("no operator of this plan can be dumped", found=plan["refused"].drop_nulls().unique()[:3])
+    worth = can.filter(pl.any_horizontal(pl.col("operator").str.contains(word) for word in PREFERRED_OPERATORS))
+    kind = "joins and aggregates" if worth.height else "operators"
+    through = pl.col("rows_in").fill_null(0) + pl.col("n_rows").fill_null(0)
+    # With equal counts, the one that runs first.
+    ranked = (
+        (worth if worth.height else can)
+        .with_columns(through=through)
+        .sort("through", "lore_id", descending=[True, False])
+    )
+    best = ranked.row(0, named=True)
+    counts = f"{_format_count(best['rows_in'])} rows in, {_format_count(best['n_rows'])} out"
+    return OperatorChoice(
+        best["lore_id"], f"of {ranked.height} {kind} that can be dumped, most rows go through it: {counts}"
+    )
+
+
+def _estimate_rows(node: PlanNode) -> int | None:
+    return node.rows if node.rows is not None else _sum_known_counts([_estimate_rows(child) for child in node.children])
+
+
+def _sum_known_counts(counts: list[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
+def _format_count(count: int | None) -> str:
+    from workbench.core.formats import format_number
+
+    return "unknown" if count is None else format_number(count)

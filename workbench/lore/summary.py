@@ -1,0 +1,199 @@
+"""Answer, key numbers, next steps and status line of a replay."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from workbench.charts import renderer
+from workbench.core.formats import escape_html, format_bytes, format_number
+from workbench.report.display import CellDisplay, KeyNumber
+
+if TYPE_CHECKING:
+    from workbench.lore.replays.replay_outcome import ReplayOutcome
+
+
+def format_answer(found: ReplayOutcome) -> str:
+    """The result in one sentence, two with a comparison: verification and time, then the ratio of B to A.
+
+    A refused dump has the refusal as its answer.
+    """
+    if found.replayed is None:
+        return f"{found.operator} was not replayed: the dump was refused."
+    first = f"{_format_verification(found)}{_format_time(found)}."
+    second = _format_comparison(found)
+    return f"{first} {second}" if second else first
+
+
+def _format_verification(found: ReplayOutcome) -> str:
+    seen: dict[str, Any] = found.replayed.verification if found.replayed is not None else {}
+    word = "PASS" if seen["passed"] else "FAIL"
+    if seen["n_expected"] is None or seen["n_found"] is None:
+        return f"{word}: {found.operator}, {seen['note'][0] if seen['note'] else 'the operator failed'}"
+    n_found, n_expected = format_number(seen["n_found"]), format_number(seen["n_expected"])
+    if not seen["passed"]:
+        expected = f"{seen['compared_with']} gave {n_expected}"
+        return f"{word}: {found.operator} replayed alone gives {n_found} rows; {expected}"
+    order = "row for row" if seen["row_for_row"] else "in another order"
+    return f"{word}: {found.operator} replayed alone gives the same {n_found} rows, {order}"
+
+
+def _format_time(found: ReplayOutcome) -> str:
+    """The median time of the first side, with its interval; empty where nothing was timed."""
+    if not found.sides.height:
+        return ""
+    row = found.sides.row(0, named=True)
+    which = " on A" if found.sides.height > 1 else ""
+    interval = _format_interval(_format_end(row["low_s"]), _format_end(row["high_s"]), found.level)
+    return f", in {format_seconds(row['operator_s'])}{which} ({interval})"
+
+
+def _format_comparison(found: ReplayOutcome) -> str:
+    """B against A; empty with one side."""
+    replayed = found.replayed
+    assert replayed is not None
+    if replayed.not_accelerated:
+        return "B left it to Spark."
+    if replayed.comparison is not None and not replayed.comparison["equal"]:
+        return "A and B gave different rows."
+    if (ratio := found.ratio) is None:
+        if found.sides.height < 2:
+            return ""
+        return "No ratio of B to A: in at least one run, reading the inputs alone took longer than with the operator."
+    b, estimate, ends = format_other_side(found), ratio["speed_ratio"], [ratio["low_ratio"], ratio["high_ratio"]]
+    if ratio["verdict"] == "SLOWER":
+        estimate, ends = 1 / estimate, [None if end is None else 1 / end for end in reversed(ends)]
+    low, high = (None if end is None else f"{end:.2f}" for end in ends)
+    interval = _format_interval(low, high, found.level)
+    return {
+        "FASTER": f"{b} is {estimate:.2f}x faster than A ({interval}).",
+        "SLOWER": f"{b} is {estimate:.2f}x slower than A ({interval}).",
+        "SAME": f"{b} is as fast as A: {estimate:.2f}x ({interval}).",
+    }.get(ratio["verdict"], f"Not decided whether {b} is faster than A: {estimate:.2f}x ({interval}).")
+
+
+def format_other_side(found: ReplayOutcome) -> str:
+    """B with the settings that A does not have."""
+    _, settings = find_differing_settings(found)
+    return f"B ({settings})" if settings else "B"
+
+
+def find_differing_settings(found: ReplayOutcome) -> tuple[str, str]:
+    """Settings that only A has, and those that only B has; both empty with one side."""
+    texts = dict(found.sides.select("side", "settings").iter_rows())
+    left, right = (set(filter(None, texts.get(side, "").split(", "))) for side in "AB")
+    return ", ".join(sorted(left - right)), ", ".join(sorted(right - left))
+
+
+def build_key_numbers(found: ReplayOutcome) -> list[KeyNumber]:
+    """Verification, time of the operator and of the scan, ratio, size and skew of the inputs."""
+    numbers: list[KeyNumber] = []
+    if found.replayed is not None:
+        seen = found.replayed.verification
+        against = f"against {seen['compared_with']}"
+        numbers.append(("verified", "PASS" if seen["passed"] else "FAIL", "", against))
+    for row in found.sides.rows(named=True)[:1]:
+        which = f"side {row['side']}, " if found.sides.height > 1 else ""
+        ends = _format_interval(_format_end(row["low_s"]), _format_end(row["high_s"]), found.level)
+        numbers.append(("operator", row["operator_s"], "s", f"{which}median of {row['n']}, {ends}"))
+        numbers.append(("reading its inputs", row["scan_s"], "s", "subtracted from the operator's time"))
+    if (ratio := found.ratio) is not None:
+        ends = _format_interval(_format_end(ratio["low_ratio"]), _format_end(ratio["high_ratio"]), found.level)
+        numbers.append(("speed of B", ratio["speed_ratio"], "× A", f"{ends}, {ratio['verdict']}"))
+    return [*numbers, *_build_input_numbers(found)]
+
+
+def format_seconds(value: float | None) -> str:
+    """Seconds for display, a dash where there are none."""
+    return "–" if value is None else f"{format_number(value)} s"
+
+
+def _build_input_numbers(found: ReplayOutcome) -> list[KeyNumber]:
+    import polars as pl
+
+    inputs = found.partitions.filter(pl.col("input") != "output")
+    numbers: list[KeyNumber] = []
+    if inputs.height:
+        rows, n_bytes = int(inputs["n_rows"].sum()), int(inputs["n_bytes"].sum())
+        numbers.append(("rows of inputs", rows, "", f"{format_bytes(n_bytes)} in {inputs.height} partitions"))
+    skewed = inputs.filter(pl.col("skew_ratio").is_not_null()).sort("skew_ratio", descending=True)
+    for row in skewed.rows(named=True)[:1]:
+        place = f"{row['input']}, partition {row['partition']}"
+        numbers.append(("largest partition", row["skew_ratio"], "× median", place))
+    return numbers
+
+
+def _format_end(value: float | None) -> str | None:
+    return None if value is None else format_number(value)
+
+
+def _format_interval(low: str | None, high: str | None, level: float) -> str:
+    return "no interval" if low is None or high is None else f"{100 * level:g} % interval {low} to {high}"
+
+
+def list_next_steps(found: ReplayOutcome) -> list[str]:
+    """What to do about the result, and how to share the operator."""
+    place = f"(DUMP is {'/'.join(found.place.parts[-2:])}, in this report's folder unless dump_path is set)"
+    if found.replayed is None:
+        return [f"Inspect the dump without running anything: `workbench lore inspect DUMP` {place}."]
+    bundle = f"Share the operator as one file: `workbench lore bundle DUMP` {place}."
+    replayed = found.replayed
+    if not replayed.verification["passed"]:
+        if replayed.verification["n_found"] is None:
+            return [f"Find the smallest input with which it fails: `workbench lore bisect DUMP` {place}.", bundle]
+        again = "`workbench lore dump QUERY --mode inline` captures the rows of the query itself"
+        return [f"Do not use its time: replayed alone it gives other rows. {again}.", bundle]
+    if replayed.not_accelerated:
+        return ["Choose another operator with `-p ids=ID`: the engine left this one to Spark.", bundle]
+    if replayed.comparison is not None and not replayed.comparison["equal"]:
+        smallest = f"`workbench lore bisect DUMP --b KEY=VALUE` {place}"
+        return [f"Do not use B: it gives other rows. Find the smallest input that shows it: {smallest}.", bundle]
+    return [_format_ratio_step(found), bundle]
+
+
+def _format_ratio_step(found: ReplayOutcome) -> str:
+    if found.ratio is None:
+        return "Compare a setting with this run: `workbench run lore -p 'confs_b=[\"KEY=VALUE\"]'`."
+    steps = {
+        "FASTER": "Try {b} on the whole query: this operator gets faster, the query may gain less.",
+        "SLOWER": "Keep A: {b} makes this operator slower.",
+        "SAME": "Keep A: {b} is equivalent for this operator. Look at another one with `-p ids=ID`.",
+        "UNDECIDED": "Repeat more often, the interval is too wide to decide: `workbench run lore -p repeat=20`.",
+    }
+    return steps[found.ratio["verdict"]].format(b=format_other_side(found))
+
+
+SetStatus = Callable[[str], None]
+MAX_TEXT_CHARS = 20_000
+
+
+@contextlib.contextmanager
+def live_status_line() -> Iterator[SetStatus]:
+    """A status line below the cell, cleared at the end; nothing in a headless run."""
+    if renderer.is_headless():
+        yield lambda _: None
+        return
+    from IPython.display import display
+
+    handle = display(CellDisplay("", ""), display_id=True)  # type: ignore[no-untyped-call]
+
+    def set_status(text: str) -> None:
+        if handle is not None:
+            handle.update(CellDisplay(f"<p>{escape_html(text)}</p>", text))
+
+    try:
+        yield set_status
+    finally:
+        if handle is not None:
+            handle.update(CellDisplay("", ""))
+
+
+def render_texts(parts: Mapping[str, str]) -> CellDisplay:
+    """Preformatted texts below each other, each with a heading and cut to 20,000 characters."""
+    cut = {name: text.rstrip()[:MAX_TEXT_CHARS] for name, text in parts.items()}
+    html = "".join(
+        f'<p><strong>{escape_html(name)}</strong></p><pre class="out">{escape_html(text)}</pre>'
+        for name, text in cut.items()
+    )
+    return CellDisplay(html, "\n\n".join(f"{name}\n{text}" for name, text in cut.items()))

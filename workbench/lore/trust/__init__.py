@@ -1,0 +1,1 @@
+"""Trust in dumps: signatures, allowed classes and settings, safe unpacking."""

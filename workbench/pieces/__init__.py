@@ -1,1 +1,0 @@
-"""The ready-made charts, one file each; `workbench.charts` gathers them."""

@@ -1,0 +1,238 @@
+"""Turn the cells of an executed notebook into HTML fragments: charts, tables, text, errors."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from workbench.charts.description import extract_title
+from workbench.charts.renderer import CHART_MIME, format_script_json
+from workbench.charts.theme import ON_DARK, build_vega_config
+from workbench.core.formats import escape_html
+from workbench.report.display import HEADLINE_MIME
+from workbench.report.sanitize import clean_markdown, clean_output, render_ansi
+
+BANNER_TAG = "papermill-error-cell-tag"
+_CHART_MIME = re.compile(r"application/vnd\.vega(?:lite)?\.v\d+(?:\.|\+)json")
+_IMAGES = ("image/png", "image/jpeg", "image/gif")
+_HEADING = re.compile(r"\A\s*#[ \t]+(?P<title>[^\n]+?)[ \t]*#*[ \t]*(?:\n|\Z)")
+_BASE64 = re.compile(r"[A-Za-z0-9+/=\s]*")
+
+
+@dataclass
+class PageContent:
+    """Content of the notebook; `fragments` replace tokens in the page after nbconvert has rendered it."""
+
+    token: str
+    title: str | None = None
+    headline: dict[str, Any] | None = None
+    failure: dict[str, Any] | None = None
+    code_cells: int = 0
+    charts: list[dict[str, Any]] = field(default_factory=list)
+    fragments: dict[str, str] = field(default_factory=dict)
+
+    def add_fragment(self, fragment: str, name: str | None = None) -> str:
+        """Store a fragment; returns its token."""
+        name = name or f"f{len(self.fragments)}"
+        self.fragments[name] = fragment
+        return f"{self.token}:{name};"
+
+    def render_specs(self) -> str:
+        """Specs of the charts and both colour modes, as JSON script elements."""
+        if not self.charts:
+            return ""
+        modes = format_script_json(
+            {
+                "light": {"config": build_vega_config(), "colours": {}},
+                "dark": {"config": build_vega_config("dark"), "colours": ON_DARK},
+            }
+        )
+        specs = [(f"spec-{index}", format_script_json(spec)) for index, spec in enumerate(self.charts)]
+        return "".join(
+            f'<script type="application/json" id="{name}">{text}</script>' for name, text in [("modes", modes), *specs]
+        )
+
+
+def prepare_page(notebook: Any, record: dict[str, Any], token: str) -> PageContent:
+    """Turn the outputs of each cell into a fragment (in its metadata); find title, headline and failure."""
+    page = PageContent(token)
+    notebook.cells = [cell for cell in notebook.cells if BANNER_TAG not in cell.metadata.get("tags", [])]
+    page.title = _take_title(notebook.cells)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
+    page.code_cells = len(code)
+    page.headline = _find_headline(code)
+    failed = _find_failed_cell(code, record)
+    lift = failed is None
+    for index, cell in enumerate(code):
+        state = "not run" if failed is not None and index > failed and not cell.outputs else ""
+        fragment, lift = _render_outputs(cell, page, lift=lift)
+        if state:
+            fragment += '<p class="note">Not run: an earlier cell failed.</p>'
+        label = f"Code, cell {index + 1}" + (": failed here" if index == failed else "")
+        cell.metadata["workbench"] = {
+            "anchor": f"cell-{index + 1}",
+            "failed": index == failed,
+            "label": label,
+            "fragment": page.add_fragment(fragment),
+        }
+    page.failure = _build_failure(record, failed)
+    return page
+
+
+def find_first_heading(cells: list[Any]) -> str | None:
+    """The first level-1 heading of the notebook, without emphasis."""
+    found = _match_first_heading(cells)
+    return re.sub(r"[*`]", "", found[1]["title"]) if found else None
+
+
+def _match_first_heading(cells: list[Any]) -> tuple[Any, re.Match[str]] | None:
+    for cell in cells:
+        if cell.cell_type == "markdown" and (match := _HEADING.match(cell.source)):
+            return cell, match
+    return None
+
+
+def _take_title(cells: list[Any]) -> str | None:
+    title = find_first_heading(cells)
+    if found := _match_first_heading(cells):
+        cell, match = found
+        cell.source = cell.source[match.end() :]
+    return title
+
+
+def _find_headline(code: list[Any]) -> dict[str, Any] | None:
+    for cell in code:
+        for output in cell.outputs:
+            data = output.get("data", {}).get(HEADLINE_MIME)
+            if isinstance(data, dict):
+                return dict(data)
+    return None
+
+
+def _find_failed_cell(code: list[Any], record: dict[str, Any]) -> int | None:
+    if record.get("status") not in ("failed", "cancelled"):
+        return None
+    for index, cell in enumerate(code):
+        if any(output.output_type == "error" for output in cell.outputs) or cell.metadata.get("papermill", {}).get(
+            "exception"
+        ):
+            return index
+    source = str((record.get("failure") or {}).get("source") or "").strip()
+    return next((index for index, cell in enumerate(code) if source and cell.source.strip() == source), None)
+
+
+def _build_failure(record: dict[str, Any], failed: int | None) -> dict[str, Any] | None:
+    if record.get("status") != "failed":
+        return None
+    told = record.get("failure") or {}
+    error = ": ".join(str(told[key]) for key in ("error_name", "error") if told.get(key))
+    place = f"cell {failed + 1}" if failed is not None else None
+    return {
+        "error": _strip_colours(error),
+        "place": place,
+        "anchor": f"cell-{failed + 1}" if failed is not None else None,
+    }
+
+
+def _strip_colours(text: str) -> str:
+    from nbconvert.filters.ansi import strip_ansi
+
+    return str(strip_ansi(text))
+
+
+def _render_outputs(cell: Any, page: PageContent, *, lift: bool) -> tuple[str, bool]:
+    parts: list[str] = []
+    for output in cell.outputs:
+        if output.output_type == "stream":
+            parts.append(_render_stream(output))
+        elif output.output_type == "error":
+            trace = "\n".join(output.get("traceback", [])) or f"{output.get('ename')}: {output.get('evalue')}"
+            parts.append(f'<pre class="out error">{render_ansi(trace)}</pre>')
+        else:
+            fragment = _render_data(output.get("data", {}), page)
+            if lift and 'class="chart"' in fragment and page.charts:
+                page.add_fragment(fragment, "first")
+                fragment, lift = '<p class="note">The chart of this cell stands at the top.</p>', False
+            parts.append(fragment)
+    return "".join(parts), lift
+
+
+def _render_stream(output: Any) -> str:
+    kind = "stderr" if output.get("name") == "stderr" else "stdout"
+    return f'<pre class="out {kind}">{render_ansi(output.get("text", ""))}</pre>'
+
+
+def _render_data(data: dict[str, Any], page: PageContent) -> str:
+    if HEADLINE_MIME in data:
+        return "" if data[HEADLINE_MIME] == page.headline else _render_own_html(data)
+    if isinstance(data.get(CHART_MIME), dict):
+        return _render_chart(data, page)
+    foreign = next((kind for kind in data if _CHART_MIME.fullmatch(kind)), None)
+    widget = next((kind for kind in data if "widget-view" in kind or kind == "application/javascript"), None)
+    image = next((kind for kind in _IMAGES if kind in data), None)
+    if image and (foreign or widget or "text/html" not in data):
+        return _render_image(image, data)
+    if foreign or widget:
+        what = (
+            "A live control"
+            if widget and "widget" in widget
+            else "A script"
+            if widget
+            else "A chart of another Vega version"
+        )
+        return f'<p class="note">{what} of this cell needs a running notebook and is not part of the report.</p>'
+    if "text/html" in data:
+        return _render_own_html(data)
+    return _render_text(data)
+
+
+def _render_own_html(data: dict[str, Any]) -> str:
+    html, note = clean_output(str(data["text/html"]))
+    if note and not html.strip():
+        return f'<p class="note">{note}</p>'
+    return f'<div class="out html">{html}</div>' + (f'<p class="note">{note}</p>' if note else "")
+
+
+def _render_text(data: dict[str, Any]) -> str:
+    if "text/markdown" in data:
+        from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
+
+        # As nbconvert's filter, without a pilcrow after each heading.
+        renderer = IPythonRenderer(escape=False, exclude_anchor_links=True)
+        html = MarkdownWithMath(renderer=renderer).render(str(data["text/markdown"]))
+        return f'<div class="prose">{clean_markdown(html)}</div>'
+    if "text/latex" in data:
+        return f'<pre class="out">{escape_html(data["text/latex"])}</pre>'
+    if "text/plain" in data:
+        return f'<pre class="out">{render_ansi(str(data["text/plain"]))}</pre>'
+    kinds = escape_html(", ".join(data) or "nothing")
+    return f'<p class="note">This output ({kinds}) cannot be shown here.</p>'
+
+
+def _render_image(kind: str, data: dict[str, Any]) -> str:
+    content = str(data[kind])
+    if not _BASE64.fullmatch(content):
+        return '<p class="note">A picture of this cell is damaged.</p>'
+    words = str(data.get("text/plain", "picture"))
+    return f'<img class="out" alt="{escape_html(words)}" src="data:{kind};base64,{"".join(content.split())}">'
+
+
+def _render_chart(data: dict[str, Any], page: PageContent) -> str:
+    """HTML of a chart: heading, picture until Vega draws it, description; the spec is at the end of the page."""
+    spec = {key: value for key, value in data[CHART_MIME].items() if key not in ("$schema", "title")}
+    title, subtitle = extract_title(data[CHART_MIME])
+    words = str(data.get("text/plain", "")) or title
+    number = len(page.charts)
+    page.charts.append(spec)
+    head = (f"<strong>{escape_html(title)}</strong>" if title else "") + (
+        f"<span>{escape_html(subtitle)}</span>" if subtitle else ""
+    )
+    caption = f"<figcaption>{head}</figcaption>" if head else ""
+    picture = _render_image("image/png", data).replace('class="out"', 'class="still"') if "image/png" in data else ""
+    # Vega sets role and label of the drawing; the figure element needs none.
+    return (
+        f'<figure class="chart" id="chart-{number}">{caption}{picture}'
+        f'<div class="canvas" data-spec="spec-{number}"></div>'
+        f'<details class="words"><summary>Chart as text</summary><pre>{escape_html(words)}</pre></details></figure>'
+    )

@@ -1,0 +1,7 @@
+"""Run folders: start one, read them, compare them, delete them."""
+
+from __future__ import annotations
+
+from workbench.runs.run_folder import Run, attach_run, current_run, list_run_folders, load_run, start_run
+
+__all__ = ["Run", "attach_run", "current_run", "list_run_folders", "load_run", "start_run"]

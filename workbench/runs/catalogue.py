@@ -1,0 +1,338 @@
+"""Find, list and read runs below a folder or an fsspec URL, within size limits.
+
+Read-only. A run at a URL is a copy: whether a process still writes it is unknown.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from workbench.core import files, redaction
+from workbench.core.errors import ConfigError, InputError, WorkbenchError
+from workbench.core.files import open_store
+from workbench.runs import run_folder
+from workbench.runs.run_record import parse_record, read_start_time
+
+if TYPE_CHECKING:
+    import polars as pl
+
+MAX_TABLE_BYTES = 256 << 20
+MAX_ROWS = 200_000
+MAX_RUNS = 20_000
+MAX_DEPTH = 6
+_TABLE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+OnUnreadable = Callable[[InputError], None]
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A run in a folder or at a URL.
+
+    Attributes
+    ----------
+    place
+        Its folder or URL, without user and password.
+    record
+        Its run.json, in the current format.
+    state
+        Its status; "died" when its process is gone, "unfinished" when that is unknown (at a URL).
+    """
+
+    place: str
+    record: dict[str, Any]
+    state: str
+    _store: Any = field(repr=False, compare=False)
+    _root: str = field(repr=False, compare=False)
+
+    @property
+    def run_id(self) -> str:
+        """Run id."""
+        return str(self.record["run_id"])
+
+    @property
+    def area(self) -> str:
+        """Stem of the notebook without its number."""
+        return str(self.record["area"])
+
+    @property
+    def began(self) -> datetime:
+        """Start time; see `read_start_time`."""
+        return read_start_time(self.record)
+
+    def build_document(self) -> dict[str, Any]:
+        """The record for `--json`, with the state as `status` and the place as `folder`."""
+        return self.record | {"status": self.state, "folder": self.place}
+
+    def list_table_names(self) -> list[str]:
+        """Names of the tables in the record that are valid names."""
+        names = (entry.get("name") for entry in self.record["tables"] if isinstance(entry, dict))
+        return [name for name in names if isinstance(name, str) and _TABLE_NAME.fullmatch(name)]
+
+    def table_entry(self, table: str) -> dict[str, Any]:
+        """The record's entry of a table; empty without one."""
+        entries = (entry for entry in self.record["tables"] if isinstance(entry, dict) and entry.get("name") == table)
+        return next(entries, {})
+
+    def read_table(self, name: str) -> pl.DataFrame:
+        """Read one of its tables.
+
+        Raises
+        ------
+        InputError
+            The run has no such table, or the file is missing, too large, or not a Parquet file.
+        """
+        if name not in self.list_table_names():
+            raise InputError("no such table in the run", where=self.place, found=name, allowed=self.list_table_names())
+        path = f"{self._root}/tables/{name}.parquet"
+        try:
+            content = self._store.read_bytes(path, MAX_TABLE_BYTES)
+        except OSError as error:
+            raise InputError("cannot read the table", where=path, found=_format_error(error)) from error
+        return _parse_parquet(content, path)
+
+
+def _parse_parquet(content: bytes, where: str) -> pl.DataFrame:
+    import polars as pl
+
+    try:
+        frame = pl.read_parquet(io.BytesIO(content), n_rows=MAX_ROWS + 1)
+    # Polars panics on some damaged files; a panic is not an `Exception`.
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError, MemoryError) as error:
+        raise InputError("not a readable Parquet file", where=where, found=str(error)[:200]) from error
+    if frame.height > MAX_ROWS:
+        raise InputError("table has too many rows", where=where, allowed=f"at most {MAX_ROWS:,} rows")
+    return frame
+
+
+class _LocalStore:
+    """Local files, without fsspec; links to folders are not followed."""
+
+    def read_bytes(self, path: str, max_bytes: int) -> bytes:
+        return files.read_up_to(path, max_bytes)
+
+    def display_path(self, path: str) -> str:
+        return path
+
+    def read_state(self, root: str, record: dict[str, Any]) -> str:
+        return run_folder.Run(Path(root), record).state
+
+    def list_entries(self, path: str) -> Iterator[tuple[str, bool]]:
+        import os
+
+        with os.scandir(path) as entries:
+            for entry in entries:
+                yield entry.path, entry.is_dir(follow_symlinks=False)
+
+
+@contextlib.contextmanager
+def _raise_as_os_errors() -> Iterator[None]:
+    """Turn exceptions of a driver's libraries, as aiohttp's ClientResponseError for a 403, into OSError."""
+    try:
+        yield
+    except (WorkbenchError, OSError):
+        raise
+    except Exception as error:
+        raise OSError(str(error) or type(error).__name__) from error
+
+
+class _RemoteStore:
+    """A store of fsspec."""
+
+    def __init__(self, store: Any) -> None:
+        self.store = store
+
+    def read_bytes(self, path: str, max_bytes: int) -> bytes:
+        with _raise_as_os_errors(), self.store.open(path, "rb") as file:
+            content = file.read(max_bytes + 1)
+        if len(content) > max_bytes:
+            raise InputError("file is too large", where=self.display_path(path), allowed=f"{max_bytes:,} bytes")
+        return bytes(content)
+
+    def display_path(self, path: str) -> str:
+        return redaction.strip_user_info(str(self.store.unstrip_protocol(path)))
+
+    def read_state(self, root: str, record: dict[str, Any]) -> str:
+        del root
+        return "unfinished" if record["status"] == "running" else str(record["status"])
+
+    def list_entries(self, path: str) -> Iterator[tuple[str, bool]]:
+        with _raise_as_os_errors():
+            entries = self.store.ls(path, detail=True)
+        for entry in entries:
+            yield str(entry["name"]).rstrip("/"), entry.get("type") == "directory"
+
+
+def _open_place(place: str) -> tuple[_LocalStore | _RemoteStore, str]:
+    if "://" not in place:
+        return _LocalStore(), str(Path(place).expanduser().absolute())
+    store, root = open_store(place)
+    return _RemoteStore(store), root.rstrip("/")
+
+
+def open_run(place: str | Path) -> StoredRun:
+    """The run in a folder or at a URL.
+
+    Raises
+    ------
+    InputError
+        There is no run, it cannot be read, or no installed package opens this kind of URL.
+    """
+    store, root = _open_place(str(place))
+    return _read_stored_run(store, root)
+
+
+def build_stored_run(run: run_folder.Run) -> StoredRun:
+    """A run of this process, with its record in memory."""
+    return StoredRun(str(run.folder), run.record, run.status, _LocalStore(), str(run.folder))
+
+
+def _read_stored_run(store: _LocalStore | _RemoteStore, root: str) -> StoredRun:
+    path = f"{root}/{run_folder.RECORD_FILE}"
+    try:
+        content = store.read_bytes(path, run_folder.MAX_RECORD_BYTES)
+    except FileNotFoundError as error:
+        raise InputError(
+            "not a run folder", where=store.display_path(root), found=f"no {run_folder.RECORD_FILE}"
+        ) from error
+    except OSError as error:
+        raise InputError("unreadable run record", where=store.display_path(path), found=_format_error(error)) from error
+    record = parse_record(content, store.display_path(path))
+    state = store.read_state(root, record)
+    if record["status"] == "running" and state not in ("running", "died", "unfinished"):
+        # The run ended in between: read the final record.
+        record = parse_record(store.read_bytes(path, run_folder.MAX_RECORD_BYTES), store.display_path(path))
+    return StoredRun(store.display_path(root), record, state, store, root)
+
+
+def list_runs(place: str | Path, *, unreadable: OnUnreadable | None = None) -> list[StoredRun]:
+    """All runs below a folder or URL, newest first; may be none.
+
+    Searches six levels deep; does not enter run folders or follow links.
+
+    Parameters
+    ----------
+    place
+        A folder, or a URL such as s3://bucket/runs.
+    unreadable
+        Called with the error of each unreadable run; without it they are skipped.
+
+    Raises
+    ------
+    InputError
+        No installed package opens this kind of URL.
+    ConfigError
+        The place cannot be listed.
+    """
+    store, root = _open_place(str(place))
+    found: list[StoredRun] = []
+    for folder in _iterate_run_folders(store, root):
+        try:
+            found.append(_read_stored_run(store, folder))
+        except InputError as error:
+            if unreadable:
+                unreadable(error)
+    return sorted(found, key=lambda run: (run.began, run.run_id), reverse=True)
+
+
+def _iterate_run_folders(store: _LocalStore | _RemoteStore, root: str) -> Iterator[str]:
+    waiting, seen = [(root, 0)], 0
+    while waiting:
+        folder, depth = waiting.pop()
+        try:
+            entries = sorted(store.list_entries(folder))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            if folder == root:
+                raise ConfigError(
+                    "cannot list the runs", where=store.display_path(root), found=_format_error(error)
+                ) from error
+            continue
+        if any(PurePosixPath(path).name == run_folder.RECORD_FILE and not is_folder for path, is_folder in entries):
+            yield folder
+            if (seen := seen + 1) >= MAX_RUNS:
+                return
+        elif depth < MAX_DEPTH:
+            waiting += [(path, depth + 1) for path, is_folder in entries if is_folder and path != folder]
+
+
+def resolve_run(name: str, place: str | Path) -> StoredRun:
+    """The run of a name: a run folder, its URL, a run id below `place`, or the start of one.
+
+    Raises
+    ------
+    ConfigError
+        No run matches, or several do.
+    """
+    if "://" in name or (Path(name) / run_folder.RECORD_FILE).is_file():
+        return open_run(name)
+    matches = [run for run in list_runs(place) if run.run_id.startswith(name)] if name else []
+    if len(matches) != 1:
+        found = [run.run_id for run in matches[:5]] or f"none that begins with {name[:60]!r}"
+        where = redaction.strip_user_info(str(place))
+        raise ConfigError("not one run", where=where, found=found, allowed="a run id", do="workbench runs list")
+    return matches[0]
+
+
+def filter_runs(
+    found: Iterable[StoredRun],
+    *,
+    area: str | None = None,
+    status: str | None = None,
+    verdict: str | None = None,
+    since: datetime | None = None,
+) -> list[StoredRun]:
+    """Runs of an area, state and verdict, started at `since` or later; the order is kept."""
+    return [
+        run
+        for run in found
+        if (area is None or run.area == area)
+        and (status is None or run.state == status)
+        and (verdict is None or run.record["verdict"] == verdict)
+        and (since is None or run.began >= since)
+    ]
+
+
+def parse_moment(text: str, *, option: str, now: datetime | None = None) -> datetime:
+    """Parse a day, a time, or an age before now (30d, 12h, 45min), in UTC.
+
+    Raises
+    ------
+    ConfigError
+        The text is none of these.
+
+    Examples
+    --------
+    >>> parse_moment("2026-11-01", option="--since").isoformat()
+    '2026-11-01T00:00:00+00:00'
+    >>> parse_moment("36h", option="--since", now=datetime(2026, 11, 3, 12, tzinfo=UTC)).isoformat()
+    '2026-11-02T00:00:00+00:00'
+    """
+    from datetime import timedelta
+
+    now = now or datetime.now(UTC)
+    try:
+        if age := re.fullmatch(r"(\d{1,6})(d|h|min)", text.strip()):
+            unit = {"d": "days", "h": "hours", "min": "minutes"}[age[2]]
+            return now - timedelta(**{unit: int(age[1])})
+        found = datetime.fromisoformat(text.strip())
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise ConfigError(
+            "not a time",
+            where=option,
+            found=text[:60],
+            allowed="2026-11-01, 2026-11-01T12:00, or an age: 30d, 12h, 45min",
+        ) from None
+
+
+def _format_error(error: BaseException) -> str:
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return redaction.strip_user_info(text)[:200]

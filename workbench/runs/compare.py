@@ -1,0 +1,347 @@
+"""Compare two runs of a notebook: settings, inputs, machine, and tables row by row.
+
+Figures with intervals in both runs get the ratio candidate / baseline with interval and verdict; all others only the
+difference.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from workbench.core.errors import ConfigError, WorkbenchError
+from workbench.runs import table_pairs
+from workbench.stats import LEVEL, MARGIN, Interval, decide_verdicts, ratios
+from workbench.stats.verdicts import FASTER, SAME, SLOWER, UNDECIDED
+
+if TYPE_CHECKING:
+    from workbench.runs.catalogue import StoredRun
+    from workbench.runs.table_pairs import PairedTable
+
+Verdict = Literal["HIGHER", "LOWER", "SAME", "UNDECIDED"]
+VERDICTS: tuple[Verdict, ...] = ("HIGHER", "LOWER", "UNDECIDED", "SAME")
+MAX_ROWS = 5000
+MAX_TEXT_CHARS = 200
+# Columns about an estimate, which are not compared.
+_INTERVAL_DETAILS = ("level", "n", "p_value", "adjusted_p_value")
+# Differs between any two runs without explaining anything.
+_MOMENTARY_FACTS = ("load_1m",)
+_VERDICT_WORDS: dict[str, Verdict] = {FASTER: "HIGHER", SLOWER: "LOWER", SAME: "SAME", UNDECIDED: "UNDECIDED"}
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """One figure with its interval in both runs.
+
+    Attributes
+    ----------
+    row, column, unit
+        Key of the row, column, and unit ("" for none).
+    baseline, candidate
+        The figure with its interval in each run.
+    ratio
+        candidate / baseline with its interval at 90 %; null ends with the reason.
+    verdict
+        HIGHER, LOWER, SAME or UNDECIDED, adjusted by Holm over all contrasts of the comparison; null without an
+        interval.
+    adjusted_p_value
+        P value of the verdict; null where there was none.
+    """
+
+    row: str
+    column: str
+    unit: str
+    baseline: Interval
+    candidate: Interval
+    ratio: Interval
+    verdict: Verdict | None = None
+    adjusted_p_value: float | None = None
+
+
+@dataclass(frozen=True)
+class Change:
+    """A value without interval that differs between the runs; `difference` is candidate - baseline, for numbers."""
+
+    row: str
+    column: str
+    unit: str
+    baseline: Any
+    candidate: Any
+    difference: float | None
+
+
+@dataclass(frozen=True)
+class TableDiff:
+    """One table in two runs; `note` says why it was not compared, or only in part.
+
+    `rows` counts the rows of both runs; `only_baseline` and `only_candidate` name the rows of one run only.
+    """
+
+    name: str
+    rows: int = 0
+    key: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
+    only_baseline: tuple[str, ...] = ()
+    only_candidate: tuple[str, ...] = ()
+    contrasts: tuple[Contrast, ...] = ()
+    changes: tuple[Change, ...] = ()
+    note: str | None = None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of contrasts by verdict."""
+        found = Counter(one.verdict for one in self.contrasts if one.verdict)
+        return {verdict: found[verdict] for verdict in VERDICTS}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Differences between two runs.
+
+    Attributes
+    ----------
+    baseline, candidate
+        The runs.
+    facts
+        Other differences: (kind, name, baseline, candidate) as text, null where a side has none.
+    tables
+        In the candidate's order.
+    notes
+        Assumptions of the verdicts.
+    """
+
+    baseline: StoredRun
+    candidate: StoredRun
+    facts: tuple[tuple[str, str, str | None, str | None], ...]
+    tables: tuple[TableDiff, ...]
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of contrasts by verdict, over all tables."""
+        return {verdict: sum(table.counts[verdict] for table in self.tables) for verdict in VERDICTS}
+
+
+def compare_runs(baseline: StoredRun, candidate: StoredRun, *, other_area: bool = False) -> Comparison:
+    """Compare two runs of one notebook.
+
+    Parameters
+    ----------
+    baseline, candidate
+        The runs; ratios are candidate / baseline.
+    other_area
+        Allow runs of different areas; compares tables of the same name.
+
+    Returns
+    -------
+    Comparison
+        Verdicts hold for all contrasts together (Holm, 90 %, margin 2 %).
+
+    Raises
+    ------
+    ConfigError
+        The runs are of different areas.
+
+    Notes
+    -----
+    Assumes independent runs. Does not show why they differ. The spread between runs is covered only as far as the
+    intervals of the runs include it.
+    """
+    if baseline.area != candidate.area and not other_area:
+        found = f"{baseline.area} and {candidate.area}"
+        raise ConfigError("runs of different areas", where="runs diff", found=found, do="compare them with --any")
+    tables = _assign_verdicts(
+        [_compare_table(name, baseline, candidate) for name in _list_table_names(baseline, candidate)]
+    )
+    return Comparison(
+        baseline,
+        candidate,
+        tuple(_list_fact_differences(baseline.record, candidate.record)),
+        tables,
+        _build_notes(baseline, candidate),
+    )
+
+
+def _list_table_names(baseline: StoredRun, candidate: StoredRun) -> list[str]:
+    return list(dict.fromkeys([*candidate.list_table_names(), *baseline.list_table_names()]))
+
+
+def _compare_table(name: str, baseline: StoredRun, candidate: StoredRun) -> TableDiff:
+    for run, which in ((baseline, "candidate"), (candidate, "baseline")):
+        if name not in run.list_table_names():
+            return TableDiff(name, note=f"only the {which} has it")
+    try:
+        before, after = table_pairs.load_run_table(baseline, name), table_pairs.load_run_table(candidate, name)
+        if max(before.frame.height, after.frame.height) > MAX_ROWS:
+            counted = f"{before.frame.height:,} and {after.frame.height:,} rows"
+            return TableDiff(name, note=f"{counted}: row by row at most {MAX_ROWS:,} are compared")
+        found = table_pairs.pair_rows(before, after)
+    except WorkbenchError as error:
+        return TableDiff(name, note=str(error).replace("\n  ", "; "))
+    units = _read_units(candidate, name)
+    return TableDiff(
+        name,
+        len(found.both),
+        found.key,
+        found.own,
+        tuple(_shorten_text(found.format_row_name(row)) for row in found.only_baseline),
+        tuple(_shorten_text(found.format_row_name(row)) for row in found.only_candidate),
+        tuple(_iterate_contrasts(found, units)),
+        tuple(_iterate_changes(found, units)),
+    )
+
+
+def _read_units(run: StoredRun, table: str) -> dict[str, str]:
+    noted = run.table_entry(table).get("units")
+    return {str(name): _shorten_text(unit) for name, unit in noted.items()} if isinstance(noted, Mapping) else {}
+
+
+def _find_unit(column: str, units: Mapping[str, str]) -> str:
+    from workbench.core.formats import find_unit
+
+    return units.get(column) or find_unit(column)
+
+
+def _iterate_contrasts(found: PairedTable, units: Mapping[str, str]) -> Iterator[Contrast]:
+    for before, after in found.both:
+        for column in found.list_interval_columns():
+            one, other = found.baseline.read_interval(before, column), found.candidate.read_interval(after, column)
+            if one.estimate is None and other.estimate is None:
+                continue
+            name, unit = _shorten_text(found.format_row_name(after)), _find_unit(column, units)
+            yield Contrast(name, column, unit, one, other, ratios.independent_ratio(one, other))
+
+
+def _iterate_changes(found: PairedTable, units: Mapping[str, str]) -> Iterator[Change]:
+    with_ends = found.list_interval_columns()
+    ends = {end for name in with_ends for side in (found.baseline, found.candidate) for end in side.intervals[name]}
+    columns = [
+        name for name in found.columns if name not in {*found.key, *found.own, *with_ends, *ends, *_INTERVAL_DETAILS}
+    ]
+    for before, after in found.both:
+        for column in columns:
+            if not _is_same_value(before[column], after[column]):
+                values = (_to_json_value(before[column]), _to_json_value(after[column]))
+                yield Change(
+                    _shorten_text(found.format_row_name(after)),
+                    column,
+                    _find_unit(column, units),
+                    *values,
+                    _subtract_numbers(*values),
+                )
+
+
+def _is_same_value(one: Any, other: Any) -> bool:
+    return bool(one == other) or (isinstance(one, float) and isinstance(other, float) and one != one and other != other)
+
+
+def _to_json_value(value: Any) -> Any:
+    """A value that JSON can hold."""
+    import math
+
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return _shorten_text(value)
+
+
+def _subtract_numbers(one: Any, other: Any) -> float | None:
+    if any(isinstance(value, bool) or not isinstance(value, int | float) for value in (one, other)):
+        return None
+    try:
+        return float(other - one)
+    except OverflowError:
+        return None
+
+
+def _shorten_text(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= MAX_TEXT_CHARS else text[: MAX_TEXT_CHARS - 1] + "…"
+
+
+def _assign_verdicts(tables: Sequence[TableDiff]) -> tuple[TableDiff, ...]:
+    """Verdicts over all contrasts of all tables, adjusted together."""
+    family = [one.ratio for table in tables for one in table.contrasts]
+    decisions = iter(decide_verdicts(family, margin=MARGIN))
+    judged = []
+    for table in tables:
+        rows = []
+        for one in table.contrasts:
+            decision = next(decisions)
+            known = one.ratio.low is not None
+            verdict = _VERDICT_WORDS[decision.verdict] if known else None
+            rows.append(replace(one, verdict=verdict, adjusted_p_value=decision.adjusted_p_value))
+        judged.append(replace(table, contrasts=tuple(rows)))
+    return tuple(judged)
+
+
+def _list_fact_differences(
+    before: Mapping[str, Any], after: Mapping[str, Any]
+) -> Iterator[tuple[str, str, str | None, str | None]]:
+    """Differences besides the tables."""
+    plain = ("status", "verdict", "answer", "notebook", "package_version", "git_commit")
+    sides = [
+        {("run", name): record.get(name) for name in plain}
+        | {("run", "reasons"): "; ".join(map(str, record.get("reasons") or [])) or None}
+        | {("setting", name): value for name, value in _flatten_mapping(record.get("config"))}
+        | {("input", name): digest for name, digest in _list_input_digests(record)}
+        | {("version", name): value for name, value in _flatten_mapping(record.get("versions"))}
+        | {
+            ("machine", name): value
+            for name, value in _flatten_mapping(record.get("host"))
+            if name not in _MOMENTARY_FACTS
+        }
+        for record in (before, after)
+    ]
+    order = ("run", "setting", "input", "version", "machine")
+    for kind, name in sorted({**sides[0], **sides[1]}, key=lambda pair: order.index(pair[0])):
+        one, other = (side.get((kind, name)) for side in sides)
+        if one != other:
+            texts = [None if value is None else _shorten_text(value) for value in (one, other)]
+            yield kind, _shorten_text(name), texts[0], texts[1]
+
+
+def _flatten_mapping(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+    if not isinstance(value, Mapping) or depth > 5:
+        return
+    for name, inner in value.items():
+        if isinstance(inner, Mapping) and inner and depth < 5:
+            yield from _flatten_mapping(inner, f"{prefix}{name}.", depth + 1)
+        else:
+            yield f"{prefix}{name}", inner
+
+
+def _list_input_digests(record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for entry in record["inputs"]:
+        if isinstance(entry, Mapping) and isinstance(entry.get("path"), str):
+            yield entry["path"], entry.get("sha256") or "no sha256"
+
+
+def _build_notes(baseline: StoredRun, candidate: StoredRun) -> tuple[str, ...]:
+    notes = [
+        f"Intervals are {LEVEL:.0%}; the two runs are taken as independent of each other.",
+        f"Verdicts allow for a margin of {MARGIN:.0%} and, by Holm, for all comparisons made here at once.",
+    ]
+    digests = [
+        {entry.get("sha256") for entry in run.record["inputs"] if isinstance(entry, Mapping)} - {None}
+        for run in (baseline, candidate)
+    ]
+    if digests[0] & digests[1]:
+        notes.append(
+            "Both runs read the same inputs: where a figure comes from those alone, the runs are not independent, and "
+            "a difference comes from settings or versions, whatever its verdict."
+        )
+    notes += [
+        f"The {which} is {run.record['verdict']}: its figures may mislead."
+        for run, which in ((baseline, "baseline"), (candidate, "candidate"))
+        if run.record["verdict"] == "invalid"
+    ]
+    notes += [
+        f"The {which} has not succeeded ({run.state}): tables may be missing."
+        for run, which in ((baseline, "baseline"), (candidate, "candidate"))
+        if run.state != "succeeded"
+    ]
+    return tuple(notes)

@@ -1,0 +1,397 @@
+"""Comparison of two runs as an HTML page, as text for a terminal, and as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench import charts
+from workbench.core import files
+from workbench.core.errors import ConfigError
+from workbench.core.formats import format_number
+from workbench.report import display, page
+from workbench.runs.compare import VERDICTS, Comparison, Contrast, TableDiff
+from workbench.stats import Interval
+
+if TYPE_CHECKING:
+    import altair as alt
+    import polars as pl
+
+    from workbench.report.display import CellDisplay
+    from workbench.runs.catalogue import StoredRun
+
+MAX_LINES = 12
+MAX_NAMES = 5
+
+
+def format_counts(counts: dict[str, int]) -> str:
+    """Verdicts and how often each was given.
+
+    Examples
+    --------
+    >>> format_counts({"HIGHER": 2, "LOWER": 0, "UNDECIDED": 5, "SAME": 1})
+    '2 HIGHER, 5 UNDECIDED, 1 SAME'
+    """
+    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
+
+
+def format_interval(value: Interval) -> str:
+    """A figure and its ends.
+
+    Examples
+    --------
+    >>> format_interval(Interval(2.0, 1.8, 2.25, 0.9, 5, "t")), format_interval(Interval(2.0, None, None, 0.9, 5, "t"))
+    ('2 (1.8 to 2.25)', '2')
+    """
+    ends = (
+        f" ({format_number(value.low)} to {format_number(value.high)})"
+        if value.low is not None and value.high is not None
+        else ""
+    )
+    return format_number(value.estimate) + ends
+
+
+def format_comparison(found: Comparison) -> str:
+    """The comparison in lines: what differs around the figures, then table by table what was told apart first."""
+    lines = [
+        f"{found.candidate.area}: candidate / baseline",
+        f"  baseline   {_format_run_end(found.baseline)}",
+        f"  candidate  {_format_run_end(found.candidate)}",
+    ]
+    lines += [
+        f"  {kind} {name}: {_format_side(one)} -> {_format_side(other)}" for kind, name, one, other in found.facts
+    ]
+    if not found.facts:
+        lines.append("  settings, inputs, versions and machine are the same")
+    for table in found.tables:
+        lines += _format_table_diff(table)
+    lines.append(f"told apart: {format_counts(found.counts) or 'no figure has an interval in both runs'}")
+    return "\n".join([*lines, *(f"  {note}" for note in found.notes)])
+
+
+def _format_run_end(run: StoredRun) -> str:
+    return f"{run.run_id}  {run.state}, {run.record['verdict'] or 'no verdict'}"
+
+
+def _format_side(value: str | None) -> str:
+    return "-" if value is None else value if len(value) <= 60 else value[:59] + "…"
+
+
+def _format_table_diff(table: TableDiff) -> Iterator[str]:
+    if table.note:
+        yield f"{table.name}: not compared: {table.note}"
+        return
+    by = f" by {', '.join(table.key)}" if table.key else ""
+    yield f"{table.name}: {table.rows} rows in both{by}{_format_unmatched_rows(table)}"
+    told = sorted(table.contrasts, key=_contrast_sort_key)
+    yield from _align_rows([_format_contrast_cells(one) for one in told[:MAX_LINES]])
+    if len(told) > MAX_LINES:
+        yield f"    and {len(told) - MAX_LINES} more ({format_counts(table.counts)} in all)"
+    if table.changes:
+        rows = Counter(one.column for one in table.changes)
+        told_columns = ", ".join(f"{column} ({count} of {table.rows} rows)" for column, count in rows.items())
+        yield f"    without interval: {told_columns}"
+
+
+def _format_unmatched_rows(table: TableDiff) -> str:
+    parts = []
+    for names, which in ((table.only_baseline, "baseline"), (table.only_candidate, "candidate")):
+        if names:
+            more = " …" if len(names) > MAX_NAMES else ""
+            parts.append(f", {len(names)} only in the {which} ({'; '.join(names[:MAX_NAMES])}{more})")
+    return "".join(parts)
+
+
+def _contrast_sort_key(one: Contrast) -> tuple[int, float]:
+    place = VERDICTS.index(one.verdict) if one.verdict else len(VERDICTS)
+    return place, one.adjusted_p_value if one.adjusted_p_value is not None else 2.0
+
+
+def _format_contrast_cells(one: Contrast) -> list[str]:
+    ratio = f"x {format_interval(one.ratio)}" if one.ratio.estimate is not None else f"no ratio: {one.ratio.reason}"
+    before, after = (format_interval(value) for value in (one.baseline, one.candidate))
+    return [one.row, one.column, before, "->", after, ratio, one.verdict or "no verdict"]
+
+
+def _align_rows(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    if not rows:
+        return
+    widths = [min(44, max(len(row[place]) for row in rows)) for place in range(len(rows[0]))]
+    for row in rows:
+        yield ("    " + "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))).rstrip()
+
+
+def build_comparison_document(found: Comparison) -> dict[str, Any]:
+    """The comparison as JSON: runs, facts, tables with contrasts and changes, counts, notes."""
+    return {
+        "baseline": _build_run_document(found.baseline),
+        "candidate": _build_run_document(found.candidate),
+        "facts": [dict(zip(("kind", "name", "baseline", "candidate"), fact, strict=True)) for fact in found.facts],
+        "tables": [_build_table_document(table) for table in found.tables],
+        "counts": found.counts,
+        "notes": list(found.notes),
+    }
+
+
+def _build_run_document(run: StoredRun) -> dict[str, Any]:
+    names = ("run_id", "area", "title", "started_at", "verdict", "answer")
+    return {name: run.record.get(name) for name in names} | {"status": run.state, "folder": run.place}
+
+
+def _build_table_document(table: TableDiff) -> dict[str, Any]:
+    plain = ("name", "rows", "note")
+    listed = ("key", "own", "only_baseline", "only_candidate")
+    return {
+        **{name: getattr(table, name) for name in plain},
+        **{name: list(getattr(table, name)) for name in listed},
+        "counts": table.counts,
+        "contrasts": [_build_contrast_document(one) for one in table.contrasts],
+        "changes": [dataclasses.asdict(one) for one in table.changes],
+    }
+
+
+def _build_contrast_document(one: Contrast) -> dict[str, Any]:
+    plain = {name: getattr(one, name) for name in ("row", "column", "unit", "verdict", "adjusted_p_value")}
+    sides = {name: _build_interval_document(getattr(one, name)) for name in ("baseline", "candidate", "ratio")}
+    return plain | sides | {"reason": one.ratio.reason}
+
+
+def _build_interval_document(value: Interval) -> dict[str, Any]:
+    return {"estimate": value.estimate, "low": value.low, "high": value.high, "level": value.level}
+
+
+MAX_CHARTED = 40
+MAX_TABLE_ROWS = 60
+
+
+def write_comparison_page(found: Comparison, path: str | Path) -> Path:
+    """Write the comparison as one page that needs no network, whole or not at all.
+
+    Raises
+    ------
+    ConfigError
+        The page cannot be written there.
+    """
+    text = page.render_page(_build_notebook(found), _build_page_record(found))
+    try:
+        return files.write_text(path, text)
+    except OSError as error:
+        raise ConfigError("cannot write the page", where=path, found=error.strerror) from error
+
+
+def build_contrast_frame(table: TableDiff) -> pl.DataFrame:
+    """The contrasts of a table, what was told apart first.
+
+    Columns: row, column, unit, baseline, candidate (the figures with their ends, as text), ratio, ratio_low,
+    ratio_high (null without an interval), verdict ("no verdict" without one), told_apart.
+    """
+    import polars as pl
+
+    ordered = sorted(table.contrasts, key=lambda one: VERDICTS.index(one.verdict) if one.verdict else len(VERDICTS))
+    rows = [
+        {
+            "row": one.row,
+            "column": one.column,
+            "unit": one.unit,
+            "baseline": format_interval(one.baseline),
+            "candidate": format_interval(one.candidate),
+            "ratio": one.ratio.estimate,
+            "ratio_low": one.ratio.low,
+            "ratio_high": one.ratio.high,
+            "verdict": one.verdict or "no verdict",
+            "told_apart": one.verdict in ("HIGHER", "LOWER"),
+        }
+        for one in ordered
+    ]
+    text, figure = pl.String(), pl.Float64()
+    schema: dict[str, Any] = dict.fromkeys(("row", "column", "unit", "baseline", "candidate"), text)
+    schema |= dict.fromkeys(("ratio", "ratio_low", "ratio_high"), figure) | {
+        "verdict": text,
+        "told_apart": pl.Boolean(),
+    }
+    return pl.DataFrame(rows, schema=schema)
+
+
+def chart_contrasts(table: TableDiff) -> alt.Chart | None:
+    """By how much do the figures of a table differ? Ratios with intervals, 40 at most; null when there is none."""
+    import polars as pl
+
+    frame = build_contrast_frame(table).filter(pl.col("ratio").is_not_null())
+    if not frame.height:
+        return None
+    several = frame["column"].n_unique() > 1
+    label = pl.concat_str([pl.col("row"), pl.col("column")], separator=": ") if several else pl.col("row")
+    frame = frame.with_columns(label.alias("figure")).unique("figure", keep="first", maintain_order=True)
+    left = frame.height - MAX_CHARTED
+    column = frame["column"][0]
+    return charts.forest(
+        frame.head(MAX_CHARTED),
+        title=f"{table.name}: candidate / baseline" + ("" if several else f", {column}"),
+        label="figure",
+        estimate="ratio",
+        low="ratio_low",
+        high="ratio_high",
+        told_apart="told_apart",
+        category="verdict",
+        details=("baseline", "candidate"),
+        subtitle="90 % intervals, Holm over all comparisons"
+        + (f"; {left} more in the table below" if left > 0 else ""),
+    )
+
+
+def build_change_frame(table: TableDiff) -> pl.DataFrame:
+    """The values without interval that differ: row, column, unit, baseline, candidate (as text), difference."""
+    import polars as pl
+
+    from workbench.core.formats import format_number
+
+    rows = [
+        (one.row, one.column, one.unit, format_number(one.baseline), format_number(one.candidate), one.difference)
+        for one in table.changes
+    ]
+    names = ["row", "column", "unit", "baseline", "candidate"]
+    return pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String()) | {"difference": pl.Float64()}, orient="row")
+
+
+def _build_page_record(found: Comparison) -> dict[str, Any]:
+    """What the page's provenance shows: the two runs, by their names."""
+    sides = {"baseline": found.baseline, "candidate": found.candidate}
+    given = {f"{name} {what}": value for name, run in sides.items() for what, value in _describe_run(run).items()}
+    return {
+        "area": found.candidate.area,
+        "title": "How do two runs differ?",
+        "status": "succeeded",
+        "verdict": None,
+        "reasons": [],
+        "command": f"workbench runs diff {found.baseline.run_id} {found.candidate.run_id}",
+        "config": given,
+        "ended_at": found.candidate.record.get("ended_at"),
+    }
+
+
+def _describe_run(run: StoredRun) -> dict[str, Any]:
+    record = run.record
+    names = ("run_id", "started_at", "command", "package_version", "git_commit")
+    return {"place": run.place, "state": run.state} | {name: record.get(name) for name in names}
+
+
+def _build_notebook(found: Comparison) -> Any:
+    from nbformat import v4
+
+    cells = [
+        v4.new_markdown_cell("# How do two runs differ?"),
+        _build_cell("found = diffing.diff(baseline, candidate)", _build_headline(found)),
+    ]
+    cells += [v4.new_markdown_cell("## What went in, and where it ran")]
+    cells += [_build_cell("found.facts", _build_fact_table(found))]
+    places = sorted(range(len(found.tables)), key=lambda place: _rank_table(found.tables[place]))
+    for place in places:
+        if _rank_table(found.tables[place]) < _RANK_NO_DIFFERENCE:
+            cells += _build_table_cells(place, found.tables[place])
+    if alike := [
+        found.tables[place].name for place in places if _rank_table(found.tables[place]) == _RANK_NO_DIFFERENCE
+    ]:
+        cells += [v4.new_markdown_cell("## Tables without a difference")]
+        cells += [_build_cell("found.tables", display.bullets([", ".join(alike)]))]
+    cells += [v4.new_markdown_cell("## What this does not show")]
+    cells += [_build_cell("found.notes", display.bullets(found.notes))]
+    return v4.new_notebook(cells=cells)
+
+
+_RANK_NO_DIFFERENCE = 4
+
+
+def _rank_table(table: TableDiff) -> int:
+    """Where a table stands: what was told apart comes first, what is alike last."""
+    if table.counts["HIGHER"] + table.counts["LOWER"]:
+        return 0
+    if table.contrasts:
+        return 1
+    if table.changes or table.only_baseline or table.only_candidate:
+        return 2
+    return 3 if table.note else _RANK_NO_DIFFERENCE
+
+
+def _build_cell(source: str, *shown: Any) -> Any:
+    from nbformat import v4
+
+    outputs = [
+        v4.new_output("display_data", one if isinstance(one, dict) else one._repr_mimebundle_()) for one in shown
+    ]
+    return v4.new_code_cell(source, outputs=outputs)
+
+
+def _build_headline(found: Comparison) -> CellDisplay:
+    counts = found.counts
+    total = sum(counts.values())
+    apart = counts["HIGHER"] + counts["LOWER"]
+    if not total:
+        answer = "No figure has an interval in both runs: there are differences, and no verdicts."
+    elif not apart:
+        answer = f"None of {total} figures is told apart between the two runs ({format_counts(counts)})."
+    else:
+        answer = f"{apart} of {total} figures are told apart between the two runs: {format_counts(counts)}."
+    numbers: list[Any] = [(verdict.lower(), counts[verdict]) for verdict in VERDICTS] if total else []
+    rows = sum(table.rows for table in found.tables)
+    return display.headline(answer=answer, key_numbers=[*numbers, ("rows in both", rows)])
+
+
+def _build_fact_table(found: Comparison) -> CellDisplay:
+    import polars as pl
+
+    if not found.facts:
+        return display.bullets(["Settings, inputs, versions and machine are the same."])
+    names = ["kind", "name", "baseline", "candidate"]
+    frame = pl.DataFrame(found.facts, schema=dict.fromkeys(names, pl.String()), orient="row")
+    return display.table(frame, caption="What differs", limit=MAX_TABLE_ROWS)
+
+
+def _build_table_cells(place: int, table: TableDiff) -> list[Any]:
+    from nbformat import v4
+
+    from workbench.charts.renderer import build_mime_bundle
+
+    name = table.name
+    lines = [f"Not compared: {table.note}"] if table.note else _describe_matching(table)
+    cells = [v4.new_markdown_cell(f"## Table `{name}`"), _build_cell(f"found.tables[{place}]", display.bullets(lines))]
+    if (chart := chart_contrasts(table)) is not None:
+        cells.append(
+            _build_cell(f"diff_page.chart_contrasts(found.tables[{place}])", build_mime_bundle(chart.to_dict()))
+        )
+    if table.contrasts:
+        shown = display.table(
+            build_contrast_frame(table).drop("told_apart"), caption="Figures with intervals", limit=MAX_TABLE_ROWS
+        )
+        cells.append(_build_cell(f"diff_page.contrasts_frame(found.tables[{place}])", shown))
+    if table.changes:
+        shown = display.table(build_change_frame(table), caption="Other values that differ", limit=MAX_TABLE_ROWS)
+        cells.append(_build_cell(f"diff_page.changes_frame(found.tables[{place}])", shown))
+    return cells
+
+
+def _describe_matching(table: TableDiff) -> list[str]:
+    by = f", matched by {', '.join(table.key)}" if table.key else ""
+    lines = [f"{table.rows} rows in both runs{by}"]
+    for names, which in ((table.only_baseline, "baseline"), (table.only_candidate, "candidate")):
+        if names:
+            more = f" and {len(names) - 20} more" if len(names) > 20 else ""
+            lines.append(f"only in the {which}: {'; '.join(names[:20])}{more}")
+    if not table.contrasts and not table.changes:
+        lines.append("no value differs")
+    return lines
+
+
+def check_page_path(path: Path) -> Path:
+    """Refuse a page's path before anything is compared.
+
+    Raises
+    ------
+    ConfigError
+        It is a folder.
+    """
+    if path.is_dir():
+        raise ConfigError("a folder, not a page", where="--html", found=path, allowed="a file such as diff.html")
+    return path

@@ -1,0 +1,260 @@
+"""Raw tables of a run, made from the lines that it wrote.
+
+Lines are read by polars, which is the only way to have 100,000 workloads in seconds; times become seconds since the
+run's origin, by the clock they were taken with.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from workbench.core.errors import InputError
+from workbench.scaletest.cluster_api.clock import NS_PER_S
+from workbench.scaletest.observation import run_conditions, run_records
+from workbench.scaletest.tables import BEATS, GAPS, LOAD, NODES, SCHEDULE, SKEW, SUBMISSIONS, TRANSITIONS
+
+MAX_FILE_BYTES = 8 << 30
+_JOURNAL = {
+    "type": pl.String,
+    "index": pl.Int64,
+    "at_ns": pl.Int64,
+    "sent_ns": pl.Int64,
+    "origin_ns": pl.Int64,
+    "status": pl.Int64,
+    "uid": pl.String,
+    "created": pl.String,
+    "attempts": pl.Int64,
+    "throttled": pl.Int64,
+    "throttled_ns": pl.Int64,
+    "known": pl.Boolean,
+    "reason": pl.String,
+}
+_OBSERVED = {
+    "type": pl.String,
+    "resource": pl.String,
+    "transition": pl.String,
+    "uid": pl.String,
+    "name": pl.String,
+    "namespace": pl.String,
+    "workload": pl.String,
+    "owner": pl.String,
+    "owner_name": pl.String,
+    "arrival_ns": pl.Int64,
+    "server": pl.String,
+    "session": pl.Int64,
+    "gap": pl.Boolean,
+    "node": pl.String,
+    "reason": pl.String,
+    "ready": pl.Boolean,
+    "simulated": pl.Boolean,
+    "gpus": pl.Int64,
+    "cpus": pl.Float64,
+    "memory_bytes": pl.Int64,
+    "pods": pl.Int64,
+}
+_HEALTH = {
+    "type": pl.String,
+    "at_ns": pl.Int64,
+    "resource": pl.String,
+    "from_ns": pl.Int64,
+    "to_ns": pl.Int64,
+    "reason": pl.String,
+    "relisted": pl.Boolean,
+    "recovered": pl.Int64,
+    "sent_ns": pl.Int64,
+    "acked_ns": pl.Int64,
+    "seen_ns": pl.Int64,
+    "low_ns": pl.Int64,
+    "high_ns": pl.Int64,
+    "probes": pl.Int64,
+    "sampler_cpu_s": pl.Float64,
+    "sampler_rss_bytes": pl.Int64,
+    "host_busy": pl.Float64,
+}
+
+
+def write_raw_tables(folder: str | Path) -> None:
+    """Write the raw tables of a run: what was sent, what was seen, and how well we could see it.
+
+    Raises
+    ------
+    InputError
+        The folder is none of a scale test, or a file of it cannot be read.
+    """
+    place = Path(folder)
+    run_conditions.read_conditions(place)
+    tables = place / "tables"
+    journal = _read_lines(place / run_records.JOURNAL, _JOURNAL)
+    origin = _find_origin(journal, place)
+    SUBMISSIONS.write(_build_submissions(SCHEDULE.read(tables), journal, origin), tables)
+    observed = _read_lines(place / run_records.OBSERVED, _OBSERVED)
+    TRANSITIONS.write(_build_transitions(observed, origin), tables)
+    NODES.write(_build_nodes(observed), tables)
+    health = _read_lines(place / run_records.HEALTH, _HEALTH)
+    GAPS.write(_build_gaps(health, origin), tables)
+    BEATS.write(_build_beats(health, origin), tables)
+    SKEW.write(_build_skew(health, origin), tables)
+    LOAD.write(_build_load(health, origin), tables)
+
+
+def _read_lines(path: Path, schema: dict[str, Any]) -> pl.DataFrame:
+    """A file of JSON lines with these columns; what a kill cut off at the end is left out."""
+    if not path.is_file() or not path.stat().st_size:
+        return pl.DataFrame(schema=schema)
+    if path.stat().st_size > MAX_FILE_BYTES:
+        raise InputError("too large", where=path, allowed=f"{MAX_FILE_BYTES} bytes")
+    text = path.read_bytes()
+    whole = text[: text.rfind(b"\n") + 1]
+    if not whole:
+        return pl.DataFrame(schema=schema)
+    try:
+        return pl.read_ndjson(whole, schema=schema)
+    except pl.exceptions.PolarsError as error:
+        raise InputError("not the lines of a scale test", where=path, found=str(error)[:200]) from None
+
+
+def _find_origin(journal: pl.DataFrame, place: Path) -> int:
+    begun = journal.filter(pl.col("type") == "begun")["origin_ns"].drop_nulls()
+    if not len(begun):
+        raise InputError("nothing was submitted", where=place / run_records.JOURNAL, found="no begin")
+    return int(begun[0])
+
+
+def _seconds_since(name: str, origin: int) -> pl.Expr:
+    return (pl.col(name) - origin) / NS_PER_S
+
+
+def _server_seconds(name: str, origin: int) -> tuple[pl.Expr, pl.Expr]:
+    """A time as Kubernetes writes it: seconds since the origin, and its resolution in seconds; both null for none."""
+    text = pl.col(name)
+    fraction = text.str.extract(r"\.(\d{1,9})")
+    real = ~text.str.starts_with("0001")
+    parsed = text.str.to_datetime("%+", time_unit="ns", time_zone="UTC", strict=False).dt.epoch("ns")
+    digits = fraction.str.len_chars().fill_null(0).cast(pl.Float64)
+    at = pl.when(real).then((parsed - origin) / NS_PER_S)
+    return at, pl.when(at.is_not_null()).then(pl.lit(10.0).pow(-digits))
+
+
+def _build_submissions(schedule: pl.DataFrame, journal: pl.DataFrame, origin: int) -> pl.DataFrame:
+    """One row per planned workload. Of several endings (a crash, a second try) the first that the server has counts."""
+    created, _ = _server_seconds("created", origin)
+    ended = (
+        journal.filter(pl.col("type").is_in(["acked", "failed"]))
+        .sort("type", "at_ns")  # "acked" before "failed"
+        .unique("index", keep="first", maintain_order=True)
+        .select(
+            "index",
+            pl.when(pl.col("type") == "failed")
+            .then(pl.lit("failed"))
+            .when(pl.col("known").fill_null(value=False))
+            .then(pl.lit("known"))
+            .otherwise(pl.lit("created"))
+            .alias("status"),
+            _seconds_since("sent_ns", origin).alias("sent_s"),
+            pl.when(pl.col("type") == "acked").then(_seconds_since("at_ns", origin)).alias("acked_s"),
+            created.alias("created_s"),
+            # 0 is the exit code of a command, which tells no answer of the server.
+            pl.when(pl.col("status") > 0).then("status").alias("http_status"),
+            pl.col("attempts").fill_null(1),
+            pl.col("throttled").fill_null(0),
+            (pl.col("throttled_ns").fill_null(0) / NS_PER_S).alias("throttled_s"),
+            "uid",
+            pl.when(pl.col("type") == "failed").then(pl.col("reason")).alias("reason"),
+        )
+    )
+    intents = journal.filter(pl.col("type") == "intent").group_by("index").agg(pl.col("at_ns").min())
+    frame = (
+        schedule.select("index", "name", "due_s")
+        .join(ended, on="index", how="left")
+        .join(intents.select("index", _seconds_since("at_ns", origin).alias("intent_s")), on="index", how="left")
+    )
+    # After a crash the first attempt is the intent that is on disk, whatever the later process sent.
+    known = pl.col("status") == "known"
+    first = pl.when(known).then(pl.min_horizontal("sent_s", "intent_s")).otherwise(pl.col("sent_s"))
+    return SUBMISSIONS.check(
+        frame.with_columns(
+            first.alias("sent_s"),
+            # Its acceptance was not recorded.
+            pl.when(~known).then("acked_s").alias("acked_s"),
+            pl.col("status").fill_null("unsent"),
+            pl.col("attempts").fill_null(0),
+            pl.col("throttled").fill_null(0),
+            pl.col("throttled_s").fill_null(0.0),
+        ).sort("index")
+    )
+
+
+def _build_transitions(observed: pl.DataFrame, origin: int) -> pl.DataFrame:
+    """Every transition once; a restarted sampler sees old ones again, later and less exactly."""
+    at, resolution = _server_seconds("server", origin)
+    frame = observed.filter(pl.col("type") == "seen").with_columns(
+        pl.when(pl.col("resource") != "audit").then(_seconds_since("arrival_ns", origin)).alias("arrival_s"),
+        at.alias("server_s"),
+        resolution.alias("resolution_s"),
+        pl.col("session").fill_null(0),
+        pl.col("gap").fill_null(value=False),
+    )
+    seen = frame.unique(["resource", "uid", "name", "transition"], keep="first", maintain_order=True)
+    return TRANSITIONS.check(seen)
+
+
+def _build_nodes(observed: pl.DataFrame) -> pl.DataFrame:
+    """Each node with the most that it ever offered, ready when it ever was: one that came up late has capacity, too.
+
+    A deleted node has a final row: not ready, without capacity.
+    """
+    told = observed.filter(pl.col("type") == "node").group_by("name", maintain_order=True)
+    return NODES.check(
+        told.agg(
+            *(pl.col(name).fill_null(value=False).any() for name in ("ready", "simulated")),
+            *(pl.col(name).fill_null(0).max() for name in ("gpus", "memory_bytes", "pods")),
+            pl.col("cpus").fill_null(0.0).max(),
+        )
+    )
+
+
+def _build_gaps(health: pl.DataFrame, origin: int) -> pl.DataFrame:
+    rows = health.filter(pl.col("type") == "gap")
+    return GAPS.check(
+        rows.select(
+            "resource",
+            _seconds_since("from_ns", origin).alias("from_s"),
+            _seconds_since("to_ns", origin).alias("to_s"),
+            "reason",
+            pl.col("relisted").fill_null(value=False),
+            pl.col("recovered").fill_null(0),
+        )
+    )
+
+
+def _build_beats(health: pl.DataFrame, origin: int) -> pl.DataFrame:
+    rows = health.filter(pl.col("type") == "beat")
+    return BEATS.check(
+        rows.select(
+            _seconds_since("sent_ns", origin).alias("sent_s"),
+            ((pl.col("acked_ns") - pl.col("sent_ns")) / NS_PER_S).alias("ack_s"),
+            ((pl.col("seen_ns") - pl.col("acked_ns")) / NS_PER_S).alias("lag_s"),
+        )
+    )
+
+
+def _build_skew(health: pl.DataFrame, origin: int) -> pl.DataFrame:
+    rows = health.filter(pl.col("type") == "skew")
+    return SKEW.check(
+        rows.select(
+            _seconds_since("at_ns", origin).alias("at_s"),
+            (pl.col("low_ns") / NS_PER_S).alias("low_s"),
+            (pl.col("high_ns") / NS_PER_S).alias("high_s"),
+            "probes",
+        )
+    )
+
+
+def _build_load(health: pl.DataFrame, origin: int) -> pl.DataFrame:
+    rows = health.filter(pl.col("type") == "load")
+    return LOAD.check(
+        rows.select(_seconds_since("at_ns", origin).alias("at_s"), "sampler_cpu_s", "sampler_rss_bytes", "host_busy")
+    )

@@ -1,0 +1,290 @@
+"""Analysis of a test run: every table, the validity and the answer that follow from its raw tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import polars as pl
+
+from workbench.core.formats import format_seconds
+from workbench.core.tables import Table
+from workbench.runs import run_folder
+from workbench.scaletest import tables
+from workbench.scaletest.analysis.bottlenecks import find_bottlenecks
+from workbench.scaletest.analysis.milestones import build_milestones, build_pod_table
+from workbench.scaletest.analysis.saturation import build_gang_table, build_gpu_timeline
+from workbench.scaletest.analysis.sustainable_rate import (
+    CONFIDENCE_LEVEL,
+    SustainableRate,
+    build_ramp_table,
+    find_sustainable_rate,
+)
+from workbench.scaletest.analysis.throughput import StagePassages, build_passages, build_throughput_table
+from workbench.scaletest.analysis.time_breakdown import build_share_table, build_step_quantiles, build_step_table
+from workbench.scaletest.analysis.validity import RunTables, build_validity_table, list_reasons, list_warnings
+from workbench.scaletest.cluster_api.clock import NS_PER_S
+from workbench.scaletest.observation import run_conditions, run_records
+from workbench.scaletest.observation.run_conditions import RunConditions
+from workbench.scaletest.tables import (
+    FLOW,
+    GANGS,
+    GPUS,
+    LIMITS,
+    MILESTONES,
+    PODS,
+    QUANTILES,
+    RAMP,
+    SHARES,
+    STEPS,
+    SUSTAINED,
+    VALIDITY,
+)
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """The tables and figures of a run, computed on first use.
+
+    Attributes
+    ----------
+    folder
+        The run folder.
+    test
+        Conditions of the run: cluster, scenario, components.
+    """
+
+    folder: Path
+    test: RunConditions
+
+    def read_raw_table(self, table: Table) -> pl.DataFrame:
+        """A raw table; empty if the run does not have it."""
+        path = self.folder / "tables" / f"{table.name}.parquet"
+        return table.read(self.folder / "tables") if path.is_file() else table.frame([])
+
+    @cached_property
+    def schedule(self) -> pl.DataFrame:
+        """Table SCHEDULE."""
+        return self.read_raw_table(tables.SCHEDULE)
+
+    @cached_property
+    def submissions(self) -> pl.DataFrame:
+        """Table SUBMISSIONS."""
+        return self.read_raw_table(tables.SUBMISSIONS)
+
+    @cached_property
+    def transitions(self) -> pl.DataFrame:
+        """Table TRANSITIONS."""
+        return self.read_raw_table(tables.TRANSITIONS)
+
+    @cached_property
+    def pods(self) -> pl.DataFrame:
+        """Table PODS."""
+        return build_pod_table(self.schedule, self.transitions)
+
+    @property
+    def imported(self) -> bool:
+        """The run was imported: its milestones come from another tool."""
+        return self.test.provider == run_conditions.IMPORTED
+
+    @cached_property
+    def milestones(self) -> pl.DataFrame:
+        """Table MILESTONES."""
+        if self.imported:
+            return self.read_raw_table(MILESTONES)
+        return build_milestones(self.schedule, self.submissions, self.transitions, self.pods)
+
+    @cached_property
+    def steps(self) -> pl.DataFrame:
+        """Table STEPS."""
+        return build_step_table(self.milestones, self.submissions, imported=self.imported)
+
+    @cached_property
+    def quantiles(self) -> pl.DataFrame:
+        """Table QUANTILES."""
+        return build_step_quantiles(self.steps)
+
+    @cached_property
+    def shares(self) -> pl.DataFrame:
+        """Table SHARES."""
+        return build_share_table(self.milestones)
+
+    @cached_property
+    def passages(self) -> StagePassages:
+        """Times at which pods and workloads passed each stage."""
+        return build_passages(self.schedule, self.submissions, self.pods, self.transitions)
+
+    @cached_property
+    def flow(self) -> pl.DataFrame:
+        """Table FLOW."""
+        return build_throughput_table(self.passages)
+
+    @cached_property
+    def ramp(self) -> pl.DataFrame:
+        """Table RAMP."""
+        in_turn = self.test.in_turn
+        return build_ramp_table(self.schedule, self.passages, self.steps, self.gpus, self.pods, in_turn=in_turn)
+
+    @cached_property
+    def sustainable(self) -> SustainableRate:
+        """The sustainable rate."""
+        return find_sustainable_rate(self.ramp)
+
+    @property
+    def sustained(self) -> pl.DataFrame:
+        """Table SUSTAINED: the sustainable rate as a table, for capacity planning."""
+        rate = self.sustainable
+        ends = {"low_per_s": rate.low_per_s, "high_per_s": rate.high_per_s, "level": CONFIDENCE_LEVEL}
+        about = {"simulated_nodes": self.test.simulated_nodes, "reason": rate.reason}
+        return SUSTAINED.frame([{"unit": "pods/s", **ends, **about}])
+
+    @cached_property
+    def limits(self) -> pl.DataFrame:
+        """Table LIMITS."""
+        requests, components = self.read_raw_table(tables.REQUESTS), self.test.components
+        return find_bottlenecks(self.passages, requests, components, self.gpus, self.pods, in_turn=self.test.in_turn)
+
+    @cached_property
+    def gpus(self) -> pl.DataFrame:
+        """Table GPUS."""
+        return build_gpu_timeline(self.schedule, self.pods, self.read_raw_table(tables.NODES), self.passages.end_s)
+
+    @cached_property
+    def gangs(self) -> pl.DataFrame:
+        """Table GANGS."""
+        return build_gang_table(self.schedule, self.pods, self.passages.end_s)
+
+    @cached_property
+    def validity(self) -> pl.DataFrame:
+        """Table VALIDITY."""
+        raw = {name: self.read_raw_table(getattr(tables, name.upper())) for name in ("gaps", "beats", "skew", "load")}
+        stopped, spoiled, resumed_s = _read_run_notes(self.folder)
+        return build_validity_table(
+            RunTables(
+                self.schedule,
+                self.submissions,
+                self.transitions,
+                self.steps,
+                **raw,
+                stopped=stopped,
+                spoiled=spoiled,
+                closed=self.test.closed,
+                imported=self.imported,
+                resumed_s=resumed_s,
+            )
+        )
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the run is invalid; empty if it is valid."""
+        return list_reasons(self.validity)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What qualifies the figures of a valid run."""
+        return list_warnings(self.validity)
+
+    @property
+    def answer(self) -> str:
+        """The sustainable rate, and the waiting time of the slowest workloads."""
+        if self.imported:
+            return f"{self._describe_decisions()}; the files do not contain a rate."
+        gangs = ""
+        if self.gangs.height:
+            complete = int(self.gangs["complete"].sum())
+            gangs = f"; {complete} of {self.gangs.height} gangs were ever complete"
+        return f"{self.sustainable.text}. {self._describe_waiting()}{gangs}."
+
+    def _describe_decisions(self) -> str:
+        """For imported runs, whose files have the time of the scheduler's decision but not its outcome."""
+        p95_s = self.quantile("sent to decided", 0.95, "mixed")
+        if p95_s is None:
+            return "The sampled workloads have no time of decision"
+        return (
+            "95 % of the sampled workloads were decided (scheduled or unschedulable) within "
+            f"{format_seconds(p95_s)} of submission"
+        )
+
+    def _describe_waiting(self) -> str:
+        """The highest known quantile from due to scheduled."""
+        for share, text in (
+            (0.95, "95 % of the workloads were scheduled"),
+            (0.5, "Half of the workloads were scheduled"),
+        ):
+            duration_s = self.quantile("due to scheduled", share)
+            if duration_s is not None:
+                lost = "" if share == 0.95 else ", and more than 5 % never were"
+                return f"{text} within {format_seconds(duration_s)} of being due{lost}"
+        return (
+            "More than half of the workloads were never scheduled" if self.steps.height else "No workload was scheduled"
+        )
+
+    def quantile(self, step: str, share: float, clock: str = "client") -> float | None:
+        """A quantile of a step in seconds; None if it is unknown or was never reached."""
+        own = (pl.col("step") == step) & (pl.col("clock") == clock) & (pl.col("quantile") == share)
+        found = self.quantiles.filter(own)["value_s"]
+        return found[0] if len(found) else None
+
+
+RESULT_BUILDERS: tuple[tuple[Table, Callable[[Analysis], pl.DataFrame]], ...] = (
+    (PODS, lambda run: run.pods),
+    (MILESTONES, lambda run: run.milestones),
+    (STEPS, lambda run: run.steps),
+    (QUANTILES, lambda run: run.quantiles),
+    (SHARES, lambda run: run.shares),
+    (FLOW, lambda run: run.flow),
+    (RAMP, lambda run: run.ramp),
+    (SUSTAINED, lambda run: run.sustained),
+    (LIMITS, lambda run: run.limits),
+    (GPUS, lambda run: run.gpus),
+    (GANGS, lambda run: run.gangs),
+    (VALIDITY, lambda run: run.validity),
+)
+
+
+def analyse_run(folder: str | Path) -> Analysis:
+    """The analysis of a run folder that has its raw tables.
+
+    Raises
+    ------
+    InputError
+        The folder holds no scale test, or one of its tables cannot be read.
+    """
+    return Analysis(Path(folder), run_conditions.read_conditions(Path(folder)))
+
+
+def conclude_run(folder: str | Path) -> Analysis:
+    """Analyse a run, and write the result tables and the verdict into its folder.
+
+    Raises
+    ------
+    InputError
+        As `analyse_run`.
+    """
+    analysis = analyse_run(folder)
+    run = run_folder.load_run(analysis.folder)
+    for table, build in RESULT_BUILDERS:
+        run.write_table(table, build(analysis))
+    run.conclude("invalid" if analysis.reasons else "valid", analysis.reasons, analysis.answer)
+    return analysis
+
+
+def _read_run_notes(folder: Path) -> tuple[str | None, tuple[str, ...], tuple[float, ...]]:
+    """Reason of the submission's end, notes that invalidate the run, and times of resumes."""
+    stopped, spoiled, resumed_s = None, [], []
+    if (folder / run_records.JOURNAL).is_file():
+        for one in run_records.read_lines(folder / run_records.JOURNAL, run_records.JournalLine):
+            if isinstance(one, run_records.Stopped):
+                stopped = one.reason
+            elif isinstance(one, run_records.Begun) and one.resumed:
+                resumed_s.append((one.at_ns - one.origin_ns) / NS_PER_S)
+            elif isinstance(one, run_records.Note) and one.spoils:
+                spoiled.append(one.text)
+    if (folder / run_records.HEALTH).is_file():
+        notes = run_records.read_lines(folder / run_records.HEALTH, run_records.HealthLine)
+        spoiled += [one.text for one in notes if isinstance(one, run_records.Note) and one.spoils]
+    if stopped is not None and stopped.startswith("aborted"):
+        spoiled.append(stopped)
+    return stopped, tuple(spoiled), tuple(resumed_s)

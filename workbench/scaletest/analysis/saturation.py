@@ -1,0 +1,232 @@
+"""Saturation: GPU use over time, gangs that got their GPUs, and when pods waited because the cluster was full."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from workbench.scaletest.analysis.throughput import Floats, count_passages, count_pods_together
+from workbench.scaletest.tables import GANGS, GPUS
+
+# Freed GPUs are not reused immediately: a scheduler with a cycle of one second leaves some free between cycles.
+NEARLY_FULL = 0.05
+_NONE = 1e-9
+
+
+@dataclass(frozen=True)
+class Saturation:
+    """The cluster's GPUs at moments of a run; each holds until the next.
+
+    Attributes
+    ----------
+    at_s
+        The moments; none for a run without GPUs, which always had room.
+    full
+        Pods waited for GPUs then, and could not have them.
+    """
+
+    at_s: Floats
+    full: npt.NDArray[np.bool_]
+    allocated: Floats
+    capacity: Floats
+
+    def full_fraction(self, begin_s: float, end_s: float) -> float:
+        """Share of the moments between two times at which the cluster was full."""
+        own = self.full[self._slice_between(begin_s, end_s)]
+        return float(own.mean()) if len(own) else 0.0
+
+    def full_fractions(self, edges_s: Floats) -> Floats:
+        """The same between each two of these times."""
+        pairs = zip(edges_s[:-1].tolist(), edges_s[1:].tolist(), strict=True)
+        return np.array([self.full_fraction(begin, end) for begin, end in pairs])
+
+    def median_gpus(self, begin_s: float, end_s: float) -> tuple[float, float]:
+        """GPUs that were allocated meanwhile (median), and GPUs that there are."""
+        own = self._slice_between(begin_s, end_s)
+        return float(np.median(self.allocated[own])), float(self.capacity[own].max())
+
+    def _slice_between(self, begin_s: float, end_s: float) -> slice:
+        """The moment that holds at the begin, and all until the end."""
+        first = int(np.searchsorted(self.at_s, begin_s, side="right")) - 1
+        return slice(max(0, first), int(np.searchsorted(self.at_s, end_s, side="left")))
+
+
+def find_saturation(gpus: pl.DataFrame | None, pods: pl.DataFrame | None = None) -> Saturation:
+    """When was the cluster full?
+
+    Parameters
+    ----------
+    gpus
+        Table GPUS; null or empty for a run without.
+    pods
+        Table PODS: tells what the smallest pod that waits asks for.
+
+    Notes
+    -----
+    Full: more is waited for than is free, and less is free than the smallest waiting pod asks for, or less than 5 % of
+    all. Where only pods of the largest size wait, GPUs on nodes that have too few free for one are not free for them.
+    Where more was taken than there is, nodes came or were not seen: then nothing is said of room.
+    Knows GPUs only, and of this run's pods only; does not show that a gang waits until all of it fits.
+    """
+    if gpus is None or not gpus.height:
+        nothing = np.zeros(0)
+        return Saturation(nothing, nothing.astype(bool), nothing, nothing)
+    at, capacity, allocated, waiting, stranded = (
+        gpus[name].to_numpy().astype(float) for name in ("at_s", "capacity", "allocated", "waiting", "stranded")
+    )
+    smallest, alike = _find_waiting_gpus(pods, at)
+    free = capacity - allocated - np.where(alike, stranded, 0.0)
+    full = (waiting > free + _NONE) & (free < np.maximum(smallest, NEARLY_FULL * capacity) - _NONE)
+    if (allocated > (1 + NEARLY_FULL) * capacity).any():
+        full[:] = False
+    return Saturation(at, full, allocated, capacity)
+
+
+def _find_waiting_gpus(pods: pl.DataFrame | None, at: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """GPUs of the smallest pod that waits at each moment, 0 for none; and whether it is one of the largest of all."""
+    smallest = np.zeros(len(at))
+    if pods is None:
+        return smallest, smallest > 0
+    asking = pods.filter((pl.col("gpus") > 0) & pl.col("created_s").is_not_null())
+    rows = asking.select("gpus", "created_s", gone_s=pl.min_horizontal("scheduled_s", "ended_s").fill_null(np.inf))
+    sizes = sorted(rows["gpus"].unique().to_list(), reverse=True)
+    for size in sizes:
+        own = rows.filter(pl.col("gpus") == size)
+        came, gone = (np.sort(own[name].to_numpy().astype(float)) for name in ("created_s", "gone_s"))
+        smallest[count_passages(came, at) > count_passages(gone, at)] = size
+    return smallest, (smallest >= sizes[0]) if sizes else smallest > 0
+
+
+MAX_MOMENTS = 600
+
+
+def build_gpu_timeline(schedule: pl.DataFrame, pods: pl.DataFrame, nodes: pl.DataFrame, end_s: float) -> pl.DataFrame:
+    """GPUs by state on an even grid of at most 600 moments.
+
+    Parameters
+    ----------
+    schedule, pods, nodes
+        Tables SCHEDULE, PODS and NODES.
+    end_s
+        End of the run, seconds after its start.
+
+    Returns
+    -------
+    DataFrame
+        Table GPUS; empty for a run without GPUs. A free GPU is stranded on a node with fewer free than the largest
+        pod of the plan asks for: it is there, and that pod cannot have it.
+
+    Notes
+    -----
+    Knows of the run's own pods only: what others hold is counted as free. Times are arrivals at our watch.
+    """
+    own = nodes.filter((pl.col("gpus") > 0) & pl.col("ready"))
+    largest = _max_gpus_per_pod(schedule)
+    if not own.height or largest <= 0:
+        return GPUS.frame([])
+    held = pods.filter((pl.col("gpus") > 0) & pl.col("created_s").is_not_null())
+    at = np.linspace(0.0, max(end_s, 1e-3), min(MAX_MOMENTS, max(2, int(end_s * 10) + 1)))
+    allocated, stranded = _gpus_by_node(held, own, at, largest)
+    capacity = float(own["gpus"].sum())
+    free = capacity - allocated
+    columns = {
+        "at_s": at,
+        "capacity": np.full(len(at), capacity),
+        "allocated": allocated,
+        "waiting": _gpus_between(held, at, "created_s", "scheduled_s", "ended_s"),
+        "in_partial_gangs": _gpus_between(
+            _mark_partial_gangs(schedule, held), at, "scheduled_s", "complete_s", "ended_s"
+        ),
+        "stranded": stranded,
+    }
+    shares = [float(one) / float(all_) if all_ > 0 else None for one, all_ in zip(stranded, free, strict=True)]
+    return GPUS.frame({name: values.tolist() for name, values in columns.items()} | {"fragmentation": shares})
+
+
+def _max_gpus_per_pod(schedule: pl.DataFrame) -> float:
+    most = schedule["gpus_per_pod"].max()
+    return float(most) if isinstance(most, int | float) else 0.0
+
+
+def _gpus_by_node(held: pl.DataFrame, nodes: pl.DataFrame, at: Floats, largest: float) -> tuple[Floats, Floats]:
+    """GPUs allocated, and GPUs free where the largest pod finds too few, at each moment."""
+    places = {name: place for place, name in enumerate(nodes["name"])}
+    bound = held.filter(pl.col("scheduled_s").is_not_null() & pl.col("node").is_in(list(places)))
+    node = np.array([places[name] for name in bound["node"]], dtype=np.intp)
+    gpus = bound["gpus"].to_numpy().astype(float)
+    begins = bound["scheduled_s"].to_numpy().astype(float)
+    ends = bound["ended_s"].fill_null(np.inf).to_numpy().astype(float)
+    times = np.concatenate([begins, ends])
+    order = np.argsort(times, kind="stable")
+    changes, where = np.concatenate([gpus, -gpus])[order], np.concatenate([node, node])[order]
+    upto = np.searchsorted(times[order], at, side="right")
+    free = nodes["gpus"].to_numpy().astype(float).copy()
+    allocated, stranded, done = np.zeros(len(at)), np.zeros(len(at)), 0
+    for place, end in enumerate(upto):
+        np.subtract.at(free, where[done:end], changes[done:end])
+        done = end
+        allocated[place] = changes[:end].sum()
+        stranded[place] = free[(free > 1e-9) & (free < largest - 1e-9)].sum()
+    return allocated, stranded
+
+
+def _gpus_between(rows: pl.DataFrame, at: Floats, begin: str, end: str, or_end: str) -> Floats:
+    """GPUs of the rows that are between begin and end (the earlier of two) at each moment."""
+    own = rows.filter(pl.col(begin).is_not_null())
+    gpus = own["gpus"].to_numpy().astype(float)
+    begins = own[begin].to_numpy().astype(float)
+    ends = own.select(pl.min_horizontal(end, or_end).fill_null(np.inf)).to_series().to_numpy().astype(float)
+    ends = np.maximum(ends, begins)
+
+    def gpus_until(times: Floats) -> Floats:
+        order = np.argsort(times)
+        sums = np.concatenate([[0.0], np.cumsum(gpus[order])])
+        return np.asarray(sums[np.searchsorted(times[order], at, side="right")])
+
+    return gpus_until(begins) - gpus_until(ends)
+
+
+def _mark_partial_gangs(schedule: pl.DataFrame, held: pl.DataFrame) -> pl.DataFrame:
+    """Pods of gangs, when their gang was complete for the first time since they were bound (null: never), and `most`.
+
+    Complete is a gang while as many of its pods are bound as it has, at a time; `most` is the most that ever were.
+    """
+    plan = schedule.filter(pl.col("gang") & (pl.col("pods") > 1)).select("index", pl.col("pods").alias("needed"))
+    own = held.join(plan, on="index", how="inner")
+    bound = count_pods_together(own, "scheduled_s", "ended_s").join(plan, on="index", how="left", maintain_order="left")
+    whole = pl.when(pl.col("level") >= pl.col("needed")).then("at_s")
+    since = bound.with_columns(complete_s=whole.backward_fill().over("index"), most=pl.col("level").max().over("index"))
+    came = since.filter(pl.col("change") == 1).select("uid", "complete_s", "most")
+    return own.join(came, on="uid", how="left")
+
+
+def build_gang_table(schedule: pl.DataFrame, pods: pl.DataFrame, end_s: float) -> pl.DataFrame:
+    """Which gangs were ever complete, all pods at a time, and what they held while they were not.
+
+    Returns
+    -------
+    DataFrame
+        Table GANGS. A gang of which some pods are bound and others never are holds GPUs and does no work: two of them
+        that hold what the other needs are a deadlock, which a scheduler that places pod by pod does not see.
+    """
+    plan = schedule.filter(pl.col("gang") & (pl.col("pods") > 1)).select("index", "name", "pods")
+    own = _mark_partial_gangs(schedule, pods)
+    stop = pl.min_horizontal(pl.col("complete_s").fill_null(end_s), pl.col("ended_s").fill_null(end_s))
+    held = ((stop - pl.col("scheduled_s")).clip(0.0) * pl.col("gpus")).fill_null(0.0)
+    by_gang = own.group_by("index").agg(
+        pl.col("most").max().alias("scheduled"),
+        (pl.col("scheduled_s").is_not_null() & pl.col("ended_s").is_null()).sum().cast(pl.Int64).alias("running_end"),
+        pl.col("scheduled_s").min().alias("first_s"),
+        pl.col("complete_s").min(),
+        held.sum().alias("held_gpu_s"),
+    )
+    found = plan.join(by_gang, on="index", how="left").with_columns(
+        pl.min_horizontal(pl.col("scheduled").fill_null(0), pl.col("pods")).alias("scheduled"),
+        pl.col("running_end").fill_null(0),
+        pl.col("complete_s").is_not_null().alias("complete"),
+        pl.col("held_gpu_s").fill_null(0.0),
+    )
+    return GANGS.check(found.sort("index"))

@@ -1,0 +1,149 @@
+"""Runs and comparisons as terminal text and as JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import polars as pl
+
+from workbench.console.terminal import print_text
+from workbench.core.formats import format_number, format_seconds
+from workbench.scaletest.analysis.run_analysis import Analysis
+from workbench.scaletest.analysis.variants import ONE_RUN_NOTE, Variants
+
+SHOWN_STEPS = (
+    "lateness",
+    "admission",
+    "job creation",
+    "first pod",
+    "last pod",
+    "podgroup",
+    "scheduling",
+    "gang completion",
+)
+TOTAL_STEPS = ("start", "sent to decided", "due to scheduled", "due to running")
+_SIGNS = {"client": "", "server": "*", "mixed": "**"}
+_CLOCKS = {
+    "server": "by the cluster's clock, mostly in whole seconds",
+    "mixed": "from our clock to the cluster's, off by the clock offset",
+}
+
+
+def print_run(found: Analysis) -> None:
+    """Print the answer, the steps at p50, p95 and p99, bottlenecks, warnings and reasons."""
+    print_text(found.answer)
+    lines = [
+        _format_step(step, values)
+        for step in (*SHOWN_STEPS, *TOTAL_STEPS)
+        if (values := _find_step_quantiles(found, step))
+    ]
+    if lines:
+        print_text(f"\n  {'step':<18}{'p50':>10}{'p95':>10}{'p99':>10}{'n':>9}{'not yet':>9}")
+        print_text("\n".join(line for line, _, _ in lines))
+        _print_legend({clock for _, clock, _ in lines}, missing=any(missing for _, _, missing in lines))
+    print_text("")
+    for line in (*found.limits["sentence"].to_list(), *(f"warning: {line}" for line in found.warnings)):
+        print_text(line)
+    for line in found.reasons:
+        print_text(f"invalid: {line}")
+
+
+def _format_step(step: str, values: dict[float, dict[str, Any]]) -> tuple[str, str, bool]:
+    """A step's line, its clock, and whether some workloads never completed it."""
+    times = "".join(f"{format_seconds(values[share]['value_s']):>10}" for share in (0.5, 0.95, 0.99))
+    missing, clock = values[0.5]["missing"], values[0.5]["clock"]
+    counts = f"{values[0.5]['n']:>9,}{f'{missing:,}' if missing else '':>9}"
+    return f"  {step:<18}{times}{counts} {_SIGNS[clock]}".rstrip(), clock, missing > 0
+
+
+def _print_legend(clocks: set[str], *, missing: bool) -> None:
+    if missing:
+        print_text(
+            "  not yet: not completed by the end of the run; they count as infinitely slow; quantiles may be missing"
+        )
+    for clock, told in _CLOCKS.items():
+        if clock in clocks and _SIGNS[clock]:
+            print_text(f"  {_SIGNS[clock]} {told}")
+
+
+def _find_step_quantiles(found: Analysis, step: str) -> dict[float, dict[str, Any]]:
+    """Quantiles of a step by the best clock: ours, else the cluster's, else mixed."""
+    for clock in _SIGNS:
+        own = found.quantiles.filter((pl.col("step") == step) & (pl.col("clock") == clock))
+        if own.height:
+            return {row["quantile"]: row for row in own.iter_rows(named=True)}
+    return {}
+
+
+def print_comparison(found: Variants, comparison: pl.DataFrame, *, all_steps: bool) -> None:
+    """Print the rows with a difference (or all rows), and how many are hidden."""
+    a, b = found.names[:2]
+    runs = len(found.pairs)
+    level = 100 * comparison["level"][0] if comparison.height else 95
+    print_text(f"{b} against {a}: {runs} run(s) each, of one plan. Above 1, {b} is faster; intervals of {level:g} %.")
+    for name in found.names[2:]:
+        print_text(f"{name} was also measured; only the first two variants are compared.")
+    never = (pl.col("a_never") > 0) | (pl.col("b_never") > 0)
+    told = pl.col("verdict").is_in(["FASTER", "SLOWER"]) | never
+    shown = comparison if all_steps or runs == 1 else comparison.filter(told)
+    if shown.height:
+        print_text(f"\n  {'step':<18}{'':<5}{a[-19:]:>20}{b[-19:]:>20}{'ratio':>10}  {'interval':<23}verdict")
+        print_text("\n".join(_format_comparison_row(row, told_why=runs > 1) for row in shown.iter_rows(named=True)))
+    _print_remainder(found, comparison, comparison.height - shown.height)
+
+
+def _format_comparison_row(row: dict[str, Any], *, told_why: bool) -> str:
+    ends = "" if row["low"] is None else f"[{format_number(row['low'])}, {format_number(row['high'])}]"
+    ratio = "" if row["ratio"] is None else format_number(row["ratio"])
+    sides = f"{format_seconds(row['a_s']):>20}{format_seconds(row['b_s']):>20}"
+    why = f": {row['reason']}" if row["reason"] and (told_why or row["ratio"] is None) else ""
+    step = f"{row['step']:<18}{'p' + format(100 * row['quantile'], 'g'):<5}"
+    return f"  {step}{sides}{ratio:>10}  {ends:<23}{row['verdict']}{why}"
+
+
+def _print_remainder(found: Variants, comparison: pl.DataFrame, hidden: int) -> None:
+    """Print how many rows are hidden, and what limits the comparison."""
+    print_text("")
+    if not comparison.height:
+        print_text(
+            "There is no step to compare: " + ("no turn has a run of both." if not found.pairs else "nothing began.")
+        )
+    if hidden:
+        print_text(
+            f"{hidden} {'more ' if hidden < comparison.height else ''}rows show no significant difference (see --all)."
+        )
+    if len(found.pairs) == 1 and comparison.height:
+        print_text(f"No verdict: {ONE_RUN_NOTE}. Use `run --repeat 5`.")
+    if found.imported:
+        print_text("warning: imported files do not show whether these runs had the same plan.")
+    for line in found.reasons:
+        print_text(f"invalid: {line}")
+
+
+def format_comparison_json(found: Variants, comparison: pl.DataFrame) -> str:
+    """JSON: variants, runs, comparison, reasons."""
+    document: dict[str, Any] = {
+        "sides": list(found.names),
+        "runs": {name: [str(one.folder) for one in found.runs[name]] for name in found.names},
+        "comparison": comparison.to_dicts(),
+        "reasons": list(found.reasons),
+    }
+    return json.dumps(document)
+
+
+def format_run_json(found: Analysis) -> str:
+    """JSON: answer, verdict, sustainable rate, quantiles and limits."""
+    rate = found.sustainable
+    document: dict[str, Any] = {
+        "folder": str(found.folder),
+        "run": found.test.run,
+        "answer": found.answer,
+        "verdict": "invalid" if found.reasons else "valid",
+        "reasons": list(found.reasons),
+        "warnings": list(found.warnings),
+        "sustainable_pods_per_s": {"low": rate.low_per_s, "high": rate.high_per_s, "reason": rate.reason},
+        "quantiles": found.quantiles.to_dicts(),
+        "limits": found.limits.to_dicts(),
+    }
+    return json.dumps(document)

@@ -1,0 +1,117 @@
+"""Throughput: when pods and workloads passed each stage, and counts by stage over time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from workbench.scaletest.tables import FLOW
+
+Floats = npt.NDArray[np.float64]
+MAX_POINTS = 800
+
+
+@dataclass(frozen=True)
+class StagePassages:
+    """When each pod (or workload, for `due`) passed a stage, sorted, client's clock, seconds."""
+
+    due: Floats
+    acked: Floats
+    pods_due: Floats  # a workload's pods, when it was accepted
+    created: Floats
+    scheduled: Floats
+    running: Floats
+    ended: Floats
+    end_s: float
+
+
+def build_passages(
+    schedule: pl.DataFrame, submissions: pl.DataFrame, pods: pl.DataFrame, transitions: pl.DataFrame
+) -> StagePassages:
+    """The times of all passages, from the run's tables."""
+    accepted = submissions.filter(pl.col("status").is_in(["created", "known"])).select(
+        # Of one that a resumed run found, the sending is the best that is known.
+        "index",
+        pl.coalesce("acked_s", "sent_s").alias("at_s"),
+    )
+    counted = accepted.join(schedule.select("index", "pods"), on="index")
+    # A pod that replaces a lost one is made and bound once more, and nothing of the plan is nearer to its end by that.
+    first = pods.filter(pl.col("attempt") == 1)
+    last = [
+        frame[name].max() for frame, name in ((transitions, "arrival_s"), (submissions, "acked_s"), (schedule, "due_s"))
+    ]
+    return StagePassages(
+        due=_sort_times(schedule["due_s"]),
+        acked=_sort_times(accepted["at_s"]),
+        pods_due=np.sort(np.repeat(counted["at_s"].to_numpy().astype(float), counted["pods"].to_numpy())),
+        created=_sort_times(first["created_s"]),
+        scheduled=_sort_times(first["scheduled_s"]),
+        running=_sort_times(first["running_s"]),
+        ended=_sort_times(first["ended_s"]),
+        end_s=max((float(one) for one in last if isinstance(one, int | float)), default=0.0),
+    )
+
+
+def _sort_times(values: pl.Series) -> Floats:
+    return np.sort(values.drop_nulls().to_numpy().astype(float))
+
+
+def count_pods_together(pods: pl.DataFrame, begin: str, end: str) -> pl.DataFrame:
+    """How many pods of each workload were somewhere at a time, after each that came or went.
+
+    Parameters
+    ----------
+    pods
+        Rows with `index`, `uid`, `scheduled_s` and two columns of times, in seconds.
+    begin, end
+        These columns: a pod comes at `begin` (null: never) and goes at `end` (null: never).
+
+    Returns
+    -------
+    DataFrame
+        `index, uid, at_s, change, level`, by workload in the order of time.
+
+    Notes
+    -----
+    At one moment, ends count before begins: the order of simultaneous observations is unknown, and a
+    gang is together only when it surely was. A pod that was bound and gone at once (both were found after a watch had
+    been away) was there at that moment. So whatever runs is bound, at every moment.
+    """
+    own = pods.filter(pl.col(begin).is_not_null())
+    came = own.select("index", "uid", pl.col(begin).alias("at_s"), order=pl.lit(1), change=pl.lit(1))
+    at_once = pl.when(pl.col(end) <= pl.col("scheduled_s")).then(2).otherwise(0)
+    went = own.filter(pl.col(end).is_not_null()).select(
+        "index", "uid", pl.max_horizontal(begin, end).alias("at_s"), order=at_once, change=pl.lit(-1)
+    )
+    changes = pl.concat([came, went]).sort("index", "at_s", "order")
+    return changes.with_columns(level=pl.col("change").cast(pl.Int64).cum_sum().over("index")).drop("order")
+
+
+def count_passages(times: Floats, at: Floats) -> npt.NDArray[np.int64]:
+    """How many had passed by these moments."""
+    return np.searchsorted(times, at, side="right").astype(np.int64)
+
+
+def build_throughput_table(found: StagePassages) -> pl.DataFrame:
+    """Counts by stage on an even grid of at most 800 moments, from the start to the last thing seen.
+
+    Returns
+    -------
+    DataFrame
+        Table FLOW.
+    """
+    at = np.linspace(0.0, max(found.end_s, 1e-3), min(MAX_POINTS, max(2, int(found.end_s * 10) + 1)))
+    stages = {
+        "due": found.due,
+        "acked": found.acked,
+        "pods_due": found.pods_due,
+        "pods_created": found.created,
+        "pods_scheduled": found.scheduled,
+        "pods_running": found.running,
+        "pods_ended": found.ended,
+    }
+    columns = {"at_s": at.tolist()} | {name: count_passages(times, at).tolist() for name, times in stages.items()}
+    return FLOW.frame(columns)

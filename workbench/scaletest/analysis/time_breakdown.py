@@ -1,0 +1,318 @@
+"""Time breakdown: durations of each step by clock, their quantiles, and the share of each segment in the total."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from workbench.scaletest.analysis.throughput import Floats
+from workbench.scaletest.tables import QUANTILES, SHARES, STEPS
+from workbench.stats import quantiles
+
+QUANTILE_LEVEL = 0.95
+STEP_QUANTILES = (0.5, 0.9, 0.95, 0.99)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step's name, its ends among `milestones.MILESTONE_ORDER`, and the component that works on it.
+
+    `expected`: every workload that begins it should end it, so one that does not is infinitely slow. Evictions and
+    volumes are not expected: only those that happened are counted.
+    """
+
+    name: str
+    begin: str
+    end: str
+    who: str
+    expected: bool = True
+
+
+# Ours. Those `expected` count a missing end as infinitely slow.
+WORKLOAD_STEPS = (
+    Step("lateness", "due", "sent", "the submitter"),
+    Step("admission", "sent", "acked", "the API server"),
+    Step("job creation", "created", "job", "the workload's controller", expected=False),
+    Step("first pod", "created", "first pod", "the job's controller"),
+    Step("last pod", "first pod", "last pod", "the job's controller"),
+    Step("podgroup", "first pod", "podgroup", "the pod grouper", expected=False),
+    Step("decision", "first pod", "decided", "the scheduler"),
+    Step("first binding", "first pod", "first scheduled", "the scheduler"),
+    Step("scheduling", "last pod", "all scheduled", "the scheduler"),
+    Step("gang completion", "first scheduled", "all scheduled", "the scheduler"),
+    Step("start", "all scheduled", "all running", "the kubelet (simulated on simulated nodes)"),
+    Step("eviction", "podgroup", "evicted", "the scheduler", expected=False),
+    Step("volume request", "podgroup", "pvc requested", "the scheduler", expected=False),
+    Step("volume", "pvc requested", "pvc bound", "the provisioner", expected=False),
+    Step("backend", "podgroup", "backend", "the backend", expected=False),
+    Step("due to scheduled", "due", "all scheduled", "all of it"),
+    Step("due to running", "due", "all running", "all of it"),
+)
+# The old tool's total, for its runs alone: "unschedulable" ends it, too.
+IMPORTED_STEP = Step("sent to decided", "sent", "decided", "all of it", expected=False)
+_CLOCKS = (("client", "client_s", "client_s"), ("server", "server_s", "server_s"), ("mixed", "client_s", "server_s"))
+STEP_NAMES = tuple(step.name for step in (*WORKLOAD_STEPS, IMPORTED_STEP))
+
+
+def build_step_table(milestones: pl.DataFrame, submissions: pl.DataFrame, *, imported: bool = False) -> pl.DataFrame:
+    """Every step of every workload, by each clock that has both ends.
+
+    Parameters
+    ----------
+    milestones, submissions
+        Tables MILESTONES and SUBMISSIONS.
+    imported
+        Milestones that are not there are not known, instead of never reached.
+
+    Returns
+    -------
+    DataFrame
+        Table STEPS. Clock `mixed` (begin by ours, end by the cluster's) is given only where neither of the others is:
+        it is off by the clocks' distance, which table `skew` bounds. The resolution of a server's duration is the
+        larger of its ends'. A step with `expected` has a row with a null duration where its end was not reached; a
+        workload that never came to the server has none beyond sending. One whose begin by our clock is an upper bound
+        (a watch was away) has none by our clock.
+    """
+    wide = _milestones_wide(milestones)
+    accepted = submissions.select("index", pl.col("status").is_in(["created", "known"]).alias("accepted"), "status")
+    wide = wide.join(accepted, on="index", how="left")
+    asked = (*WORKLOAD_STEPS, IMPORTED_STEP) if imported else WORKLOAD_STEPS
+    parts = [part for step in asked for part in _step_durations(wide, step)]
+    found = pl.concat(parts) if parts else pl.DataFrame(schema=STEPS.schema())
+    if imported:
+        found = found.filter(pl.col("duration_s").is_not_null())
+    order = pl.Enum(STEP_NAMES)
+    return STEPS.check(
+        found.with_columns(pl.col("step").cast(order))
+        .sort("index", "step", "clock")
+        .with_columns(pl.col("step").cast(pl.String))
+    )
+
+
+def _milestones_wide(milestones: pl.DataFrame) -> pl.DataFrame:
+    """One row per workload, four columns per milestone."""
+    values = ["client_s", "server_s", "resolution_s", "gap"]
+    indexes = milestones.select("index").unique(maintain_order=True)
+    for name in sorted(set(milestones["milestone"])):
+        rows = milestones.filter(pl.col("milestone") == name)
+        renamed = rows.select("index", *(pl.col(value).alias(f"{name}|{value}") for value in values))
+        indexes = indexes.join(renamed, on="index", how="left")
+    return indexes
+
+
+def _step_durations(wide: pl.DataFrame, step: Step) -> list[pl.DataFrame]:
+    if f"{step.begin}|client_s" not in wide.columns:
+        return []
+    wide = _with_milestone(wide, step.end)
+    # A resumed run does not know when the workloads that it found were accepted.
+    counted = pl.col("accepted") & ((pl.col("status") != "known") | pl.lit(step.name != "admission"))
+    if step.name in ("lateness", "admission"):
+        counted = counted | (pl.col("status") == "failed")
+    rows = wide.filter(counted)
+    parts: list[pl.DataFrame] = []
+    for clock, first, last in _CLOCKS:
+        begin, end = pl.col(f"{step.begin}|{first}"), pl.col(f"{step.end}|{last}")
+        own = _rows_with_begin(rows, step, begin, clock)
+        if (clock != "mixed" or not parts) and _has_any(own, end.is_not_null()):
+            parts.append(_build_step_rows(own, step, clock, begin, end))
+    begin = pl.col(f"{step.begin}|client_s")
+    begun = _rows_with_begin(rows, step, begin, "client")
+    if not parts and step.expected and begun.height:
+        # No workload completed it; this is a result too.
+        parts.append(_build_step_rows(begun, step, "client", begin, pl.lit(None, dtype=pl.Float64)))
+    return parts
+
+
+def _rows_with_begin(rows: pl.DataFrame, step: Step, begin: pl.Expr, clock: str) -> pl.DataFrame:
+    """Those that began, of which this clock knows when."""
+    late = pl.col(f"{step.begin}|gap").fill_null(value=False) & pl.lit(clock != "server")
+    return rows.filter(begin.is_not_null() & ~late)
+
+
+def _with_milestone(wide: pl.DataFrame, milestone: str) -> pl.DataFrame:
+    if f"{milestone}|client_s" in wide.columns:
+        return wide
+    none = pl.lit(None, dtype=pl.Float64)
+    names = [f"{milestone}|{value}" for value in ("client_s", "server_s", "resolution_s")]
+    return wide.with_columns(*(none.alias(name) for name in names), pl.lit(False).alias(f"{milestone}|gap"))
+
+
+def _has_any(rows: pl.DataFrame, condition: pl.Expr) -> bool:
+    return bool(rows.select(condition.any()).item()) if rows.height else False
+
+
+def _build_step_rows(rows: pl.DataFrame, step: Step, clock: str, begin: pl.Expr, end: pl.Expr) -> pl.DataFrame:
+    gap = pl.col(f"{step.end}|gap").fill_null(value=False) & pl.lit(clock == "client")
+    ends = [f"{name}|resolution_s" for name in (step.begin, step.end)]
+    resolution = pl.lit(0.0) if clock == "client" else pl.max_horizontal(ends).fill_null(0.0)
+    found = rows.select(
+        "index",
+        pl.lit(step.name).alias("step"),
+        pl.lit(clock).alias("clock"),
+        begin.alias("begin_s"),
+        (end - begin).alias("duration_s"),
+        resolution.alias("resolution_s"),
+        gap.alias("gap"),
+    )
+    return found if step.expected else found.filter(pl.col("duration_s").is_not_null())
+
+
+def build_step_quantiles(steps: pl.DataFrame) -> pl.DataFrame:
+    """How long does each step take: p50, p90, p95 and p99, with 95 % intervals within this run.
+
+    Parameters
+    ----------
+    steps
+        Table STEPS.
+
+    Returns
+    -------
+    DataFrame
+        Table QUANTILES. A workload that never ended the step is infinitely slow. Workloads that follow one another
+        resemble each other (they wait in the same queue): the interval counts only as many as are independent.
+
+    Notes
+    -----
+    Does not show how another run would differ; repeat the run and compare. Source: `workbench.stats.quantiles`.
+    """
+    found = []
+    for (step, clock), rows in steps.group_by(["step", "clock"], maintain_order=True):
+        ordered = rows.sort("begin_s", "index")
+        durations = ordered["duration_s"]
+        values = np.where(durations.is_null().to_numpy(), np.inf, durations.fill_null(0.0).to_numpy())
+        ended = durations.drop_nulls()
+        common = {
+            "step": step,
+            "clock": clock,
+            "level": QUANTILE_LEVEL,
+            "n": rows.height,
+            "missing": rows.height - len(ended),
+            "gaps": int(ordered["gap"].sum()),
+            "mean_s": ended.mean() if len(ended) else None,
+            "longest_s": ended.max() if len(ended) else None,
+            "resolution_s": ordered["resolution_s"].max(),
+        }
+        for share in STEP_QUANTILES:
+            one = quantiles.estimate_quantile(values[:, None], share, level=QUANTILE_LEVEL)
+            ends = {"value_s": one.value, "low_s": one.low, "high_s": one.high}
+            found.append(common | {"quantile": share} | {name: _finite_or_none(value) for name, value in ends.items()})
+    order = pl.Enum(STEP_NAMES)
+    frame = QUANTILES.frame(found).with_columns(pl.col("step").cast(order)).sort("step", "clock", "quantile")
+    return QUANTILES.check(frame.with_columns(pl.col("step").cast(pl.String)))
+
+
+def _finite_or_none(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+TAIL_FRACTION = 0.05
+SHARE_LEVEL = 0.95
+BLOCKS = 20
+DRAWS = 1_000
+# Milestone that ends it -> name of the segment.
+SEGMENTS = {
+    "sent": "waiting to be sent",
+    "acked": "accepted by the API server",
+    "job": "job made",
+    "last pod": "pods made",
+    "podgroup": "podgroup made",
+    "all scheduled": "scheduled",
+    "all running": "started",
+}
+
+
+def build_segments(milestones: pl.DataFrame) -> pl.DataFrame:
+    """One row per workload that ran, one column per segment that this run has, in seconds by the client's clock.
+
+    Workloads without one of the ends (a resumed run does not know when those before were accepted) are left out.
+    """
+    wide = milestones.filter(pl.col("client_s").is_not_null()).pivot("milestone", index="index", values="client_s")
+    needed = ("due", "all running" if "all running" in wide.columns else "all scheduled")
+    if any(name not in wide.columns for name in needed):
+        return pl.DataFrame(schema={"index": pl.Int64, "due_s": pl.Float64})
+    ends = [name for name in SEGMENTS if name in wide.columns and _is_common(wide, name, needed[1])]
+    whole = wide.drop_nulls(["due", *ends]).sort("due", "index")
+    reached = pl.col("due")
+    columns = []
+    for name in ends:
+        later = pl.max_horizontal(reached, pl.col(name))
+        columns.append((later - reached).alias(SEGMENTS[name]))
+        reached = later
+    return whole.select("index", pl.col("due").alias("due_s"), *columns)
+
+
+def _is_common(wide: pl.DataFrame, name: str, last: str) -> bool:
+    """A milestone that most workloads never have (a podgroup of one kind in a mix) would leave the others out."""
+    done = wide.filter(pl.col(last).is_not_null())
+    return done.height > 0 and done[name].null_count() <= 0.05 * done.height
+
+
+def build_share_table(milestones: pl.DataFrame, *, seed: int = 0) -> pl.DataFrame:
+    """The share of each segment in the time of all workloads, and in the time of the slowest 5 %.
+
+    Returns
+    -------
+    DataFrame
+        Table SHARES; both kinds of shares add up to 1. Intervals are of the slowest ones' shares, by resampling 20
+        blocks of workloads that follow one another.
+
+    Notes
+    -----
+    Does not say what would happen if a segment were faster: the next one may be as slow. Source: circular block
+    bootstrap, Politis and Romano (1992).
+    """
+    table = build_segments(milestones)
+    names = [name for name in table.columns if name not in ("index", "due_s")]
+    if not table.height or not names:
+        return SHARES.frame([])
+    values = table.select(names).to_numpy().astype(float)
+    all_share, tail_share, slow = _shares_of_all_and_tail(values)
+    low, high = _bootstrap_bounds(values, np.random.default_rng(seed))
+    rows: list[dict[str, Any]] = []
+    for place, name in enumerate(names):
+        rows.append(
+            {
+                "segment": name,
+                "mean_s": float(values[:, place].mean()),
+                "share": all_share[place],
+                "tail_mean_s": float(values[slow, place].mean()),
+                "tail_share": tail_share[place],
+                "low": low[place],
+                "high": high[place],
+                "n": len(values),
+                "n_tail": int(slow.sum()),
+            }
+        )
+    return SHARES.frame(rows)
+
+
+def _shares_of_all_and_tail(values: Floats) -> tuple[list[float | None], list[float | None], Any]:
+    total = values.sum(axis=1)
+    slow = total >= np.quantile(total, 1 - TAIL_FRACTION)
+    return _share_of_total(values), _share_of_total(values[slow]), slow
+
+
+def _share_of_total(values: Floats) -> list[float | None]:
+    sums = values.sum(axis=0)
+    whole = float(sums.sum())
+    return [float(one) / whole if whole > 0 else None for one in sums]
+
+
+def _bootstrap_bounds(values: Floats, random: np.random.Generator) -> tuple[list[float | None], list[float | None]]:
+    n, count = len(values), values.shape[1]
+    if n < 2 * BLOCKS:
+        return [None] * count, [None] * count
+    length = -(-n // BLOCKS)
+    draws = max(100, min(DRAWS, 20_000_000 // n))
+    found = np.empty((draws, count))
+    for one in range(draws):
+        starts = random.integers(0, n, size=(BLOCKS, 1))
+        picked = values[((starts + np.arange(length)) % n).ravel()[:n]]
+        total = picked.sum(axis=1)
+        slow = picked[total >= np.partition(total, int(n * (1 - TAIL_FRACTION)))[int(n * (1 - TAIL_FRACTION))]]
+        found[one] = slow.sum(axis=0) / max(float(slow.sum()), 1e-12)
+    low, high = np.quantile(found, [(1 - SHARE_LEVEL) / 2, (1 + SHARE_LEVEL) / 2], axis=0)
+    return [float(one) for one in low], [float(one) for one in high]

@@ -1,0 +1,403 @@
+"""Runs of one plan by variant (sides.json), and how two variants differ with the run as the unit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from pydantic import Field
+
+from workbench import stats
+from workbench.core import files
+from workbench.core.errors import InputError
+from workbench.core.schema import StrictModel, read_model_file
+from workbench.scaletest.analysis.run_analysis import Analysis, analyse_run
+from workbench.scaletest.analysis.time_breakdown import STEP_NAMES
+from workbench.scaletest.observation import run_conditions
+from workbench.scaletest.scenario import scenario_file
+from workbench.scaletest.tables import COMPARISON
+
+EQUIVALENCE_MARGIN = 0.05
+CONFIDENCE_LEVEL = 0.95
+COMPARED_QUANTILES = (0.5, 0.95)
+ONE_RUN_NOTE = "one run each does not show how much runs of the same variant differ"
+
+
+def compare_variants(
+    a: Sequence[pl.DataFrame],
+    b: Sequence[pl.DataFrame],
+    *,
+    names: tuple[str, str] = ("A", "B"),
+    clock: str = "client",
+    margin: float = EQUIVALENCE_MARGIN,
+) -> pl.DataFrame:
+    """How do the runs of B differ from those of A, step by step?
+
+    Parameters
+    ----------
+    a, b
+        Table QUANTILES of each run: the k-th of A and the k-th of B are a pair, made one after the other.
+    names
+        Names of the variants in reasons.
+    clock
+        Clock of the steps that are compared.
+    margin
+        Differences below this share do not matter.
+
+    Returns
+    -------
+    DataFrame
+        Table COMPARISON: per step and quantile (p50, p95) the ratio A over B of the runs' quantiles, with the paired t
+        interval (95 %) on logarithms, and a verdict over all rows (Holm). One run per variant gives a ratio without an
+        interval, and UNDECIDED.
+
+    Raises
+    ------
+    InputError
+        A variant has no run, or the variants have different numbers of runs.
+
+    Notes
+    -----
+    A row in which some run has no figure gets no verdict, because the remaining runs are a selection. If only one
+    variant lost runs to workloads that were never scheduled, there is no ratio and the reason names the variant;
+    otherwise the ratio of the remaining pairs is given without an interval. Does not show anything about other plans,
+    rates or clusters.
+    Source: paired t on logarithms; Holm (1979).
+    """
+    if not a or len(a) != len(b):
+        raise InputError("the variants need the same number of runs", found=f"{len(a)} and {len(b)}", allowed="pairs")
+    first, second = _VariantQuantiles(names[0], a, clock), _VariantQuantiles(names[1], b, clock)
+    asked = [(step, share) for step in _list_common_steps(first, second) for share in COMPARED_QUANTILES]
+    rows = [
+        _build_comparison_row(step, share, first, second)
+        for step, share in asked
+        if _is_timed(step, share, first, second)
+    ]
+    intervals = [row.pop("interval") for row in rows]
+    decided = stats.decide_beyond(intervals, [margin] * len(intervals))
+    tested = sum(one.low is not None for one in intervals)
+    for row, interval, found in zip(rows, intervals, decided, strict=True):
+        row |= {"verdict": found.verdict, "adjusted_p_value": found.adjusted_p_value}
+        if found.verdict == "UNDECIDED" and row["reason"] is None:
+            row["reason"] = ONE_RUN_NOTE if len(a) == 1 else _explain_open_verdict(interval, margin, tested)
+    return COMPARISON.frame(rows)
+
+
+@dataclass(frozen=True)
+class _VariantQuantiles:
+    """Quantiles of a variant's runs."""
+
+    name: str
+    runs: Sequence[pl.DataFrame]
+    clock: str
+
+    def list_steps(self, *, timed: bool) -> set[str]:
+        """Steps that some run has; with `timed`, only those that take time in some run."""
+        own = [run.filter(pl.col("clock") == self.clock) for run in self.runs]
+        if timed:
+            own = [run.filter(pl.col("longest_s").is_null() | (pl.col("longest_s") != 0)) for run in own]
+        return {step for run in own for step in run["step"]}
+
+    def list_quantiles(self, step: str, share: float) -> list[_RunQuantile]:
+        """The quantile in each run."""
+        own = (pl.col("step") == step) & (pl.col("clock") == self.clock) & ((pl.col("quantile") - share).abs() < 1e-9)
+        return [_build_run_quantile(run.filter(own)["value_s"].to_list()) for run in self.runs]
+
+
+@dataclass(frozen=True)
+class _RunQuantile:
+    """A run's quantile, or why it cannot be part of a ratio: "never", "no time" or "absent"."""
+
+    seconds: float | None
+    lack: str = ""
+
+
+def _build_run_quantile(found: list[float | None]) -> _RunQuantile:
+    if not found:
+        return _RunQuantile(None, "absent")
+    if found[0] is None:
+        return _RunQuantile(None, "never")
+    # Below zero: by a clock of whole seconds, or between two clocks.
+    return _RunQuantile(float(found[0])) if found[0] > 0 else _RunQuantile(None, "no time")
+
+
+def _list_common_steps(a: _VariantQuantiles, b: _VariantQuantiles) -> list[str]:
+    """Steps that both variants have, in order; without those that take no time in any run."""
+    both = a.list_steps(timed=False) & b.list_steps(timed=False)
+    return sorted(both & (a.list_steps(timed=True) | b.list_steps(timed=True)), key=STEP_NAMES.index)
+
+
+def _is_timed(step: str, share: float, a: _VariantQuantiles, b: _VariantQuantiles) -> bool:
+    """Some run has a duration above zero, or never completed the step."""
+    return any(one.lack != "no time" for side in (a, b) for one in side.list_quantiles(step, share))
+
+
+def _build_comparison_row(step: str, share: float, a: _VariantQuantiles, b: _VariantQuantiles) -> dict[str, Any]:
+    first, second = a.list_quantiles(step, share), b.list_quantiles(step, share)
+    reason = _explain_lost_pairs(share, a.name, first, b.name, second)
+    pairs = [(x.seconds, y.seconds) for x, y in zip(first, second, strict=True) if x.seconds and y.seconds]
+    found = stats.paired_log_ratio([x for x, _ in pairs], [y for _, y in pairs], level=CONFIDENCE_LEVEL)
+    never = [sum(one.lack == "never" for one in side) for side in (first, second)]
+    one_sided = min(never) == 0 < max(never)
+    if reason is not None:
+        kept = None if one_sided else found.estimate
+        found = stats.Interval(kept, None, None, CONFIDENCE_LEVEL, len(pairs), found.method, reason=reason)
+    left = ([one.seconds for one in side if one.seconds] for side in (first, second))
+    means = [
+        _geometric_mean(side if one_sided else list(own)) for side, own in zip(left, _split_pairs(pairs), strict=True)
+    ]
+    return {
+        "step": step,
+        "clock": a.clock,
+        "quantile": share,
+        "a_s": None if one_sided and never[0] else means[0],
+        "b_s": None if one_sided and never[1] else means[1],
+        "ratio": found.estimate,
+        "low": found.low,
+        "high": found.high,
+        "level": CONFIDENCE_LEVEL,
+        "n": len(pairs),
+        "a_never": never[0],
+        "b_never": never[1],
+        "reason": reason,
+        "interval": found,
+    }
+
+
+def _split_pairs(pairs: list[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    return [x for x, _ in pairs], [y for _, y in pairs]
+
+
+def _explain_lost_pairs(
+    share: float, a: str, first: list[_RunQuantile], b: str, second: list[_RunQuantile]
+) -> str | None:
+    """Why pairs are lost; None if none is."""
+    whats = {
+        "never": f"more than {100 * (1 - share):g} % of the workloads never completed it",
+        "no time": "its duration is below the resolution",
+        "absent": "the step does not exist",
+    }
+    told = []
+    for lack, what in whats.items():
+        counts = [(name, sum(one.lack == lack for one in own), len(own)) for name, own in ((a, first), (b, second))]
+        if all(count == runs for _, count, runs in counts):
+            told.append(f"{what} in all runs")
+        elif any(count for _, count, _ in counts):
+            where = [f"in {count} of {runs} runs of {name}" for name, count, runs in counts if count]
+            told.append(f"{what} {' and '.join(where)}")
+    return "; ".join(told) or None
+
+
+def _explain_open_verdict(interval: stats.Interval, margin: float, tested: int) -> str:
+    """Why a row with an interval is undecided, and roughly how many runs would decide it."""
+    needed = stats.count_required_pairs(interval, margin, tested)
+    text = f"about {needed} runs per variant would decide it" if needed else "too close, or the runs vary too much"
+    alone = stats.p_beyond(interval, margin)
+    if alone is not None and alone <= 1 - CONFIDENCE_LEVEL:
+        return f"significant alone, but not after correction for {tested} rows; {text}"
+    return text
+
+
+def _geometric_mean(values: list[float]) -> float | None:
+    """Geometric mean."""
+    return math.exp(sum(map(math.log, values)) / len(values)) if values else None
+
+
+SESSION_FILE = "sides.json"
+CLOCKS = ("client", "server", "mixed")
+MAX_REPEAT = 100
+_MAX_BYTES = 1 << 20
+
+
+class VariantRun(StrictModel):
+    """A run of one variant: its position in the session (from 0), and its folder below the session's."""
+
+    side: str
+    position: int = Field(ge=0)
+    folder: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
+
+
+class Session(StrictModel):
+    """A comparison: the variants in order (the first is A), and all planned runs, done or not."""
+
+    format_version: int = Field(default=1, ge=1, le=1)
+    scenario_sha256: str
+    created_at: str
+    sides: tuple[str, ...] = Field(min_length=1, max_length=8)
+    repeat: int = Field(ge=1, le=MAX_REPEAT)
+    runs: tuple[VariantRun, ...] = Field(max_length=800)
+
+
+@dataclass(frozen=True)
+class Variants:
+    """Analyses by variant, in the order of the runs.
+
+    Attributes
+    ----------
+    turns
+        Turn of each run, from 0; runs of one turn are a pair. By default the k-th run belongs to the k-th turn.
+    """
+
+    folder: Path
+    names: tuple[str, ...]
+    runs: dict[str, tuple[Analysis, ...]]
+    turns: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def everything(self) -> list[tuple[str, Analysis]]:
+        """Every run with the name of its variant."""
+        return [(name, one) for name in self.names for one in self.runs[name]]
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why runs are invalid; empty if all are valid."""
+        return tuple(
+            f"{name}, run {number + 1}: {reason}"
+            for name in self.names
+            for number, one in enumerate(self.runs[name])
+            for reason in one.reasons
+        )
+
+    @property
+    def imported(self) -> bool:
+        """All runs were imported: their totals are between two clocks, and their plans are unknown."""
+        return all(one.imported for _, one in self.everything)
+
+    @property
+    def total(self) -> tuple[str, str]:
+        """The step from the beginning to scheduled, and its clock."""
+        return ("sent to decided", "mixed") if self.imported else ("due to scheduled", "client")
+
+    @property
+    def pairs(self) -> list[tuple[Analysis, Analysis]]:
+        """Runs of the first two variants in the same turn; none for a single variant."""
+        if len(self.names) < 2:
+            return []
+        by_turn = [
+            dict(zip(self.turns.get(name, range(len(self.runs[name]))), self.runs[name], strict=True))
+            for name in self.names[:2]
+        ]
+        return [(by_turn[0][turn], by_turn[1][turn]) for turn in sorted(by_turn[0].keys() & by_turn[1].keys())]
+
+    def comparison(self, clock: str | None = None) -> pl.DataFrame:
+        """Table COMPARISON of the first two variants, in pairs by turn; empty if no turn has both.
+
+        Parameters
+        ----------
+        clock
+            Clock of the steps; by default that of `total`.
+        """
+        pairs = self.pairs
+        if not pairs:
+            return COMPARISON.frame([])
+        first, second = ([pair[side].quantiles for pair in pairs] for side in (0, 1))
+        return compare_variants(first, second, names=(self.names[0], self.names[1]), clock=clock or self.total[1])
+
+    def durations(self, step: str, clock: str | None = None) -> pl.DataFrame:
+        """All durations of a step: `side, run, duration_s`; null if the workload never completed it.
+
+        Parameters
+        ----------
+        clock
+            Clock of the times; by default the first of client, server, mixed that has the step in every run.
+        """
+        parts = [
+            one.steps.filter(pl.col("step") == step).select(
+                pl.lit(name).alias("side"), pl.lit(number + 1, dtype=pl.Int64).alias("run"), "clock", "duration_s"
+            )
+            for name in self.names
+            for number, one in enumerate(self.runs[name])
+        ]
+        found = pl.concat(parts)
+        everywhere = set(CLOCKS).intersection(*(set(part["clock"]) for part in parts if part.height))
+        chosen = clock or next((one for one in CLOCKS if one in everywhere), CLOCKS[0])
+        return found.filter(pl.col("clock") == chosen).drop("clock")
+
+
+def write_session(folder: str | Path, session: Session) -> Path:
+    """Write `sides.json` atomically."""
+    return files.write_text(Path(folder) / SESSION_FILE, session.model_dump_json(indent=1) + "\n")
+
+
+def read_session(folder: str | Path) -> Session:
+    """Read `sides.json`.
+
+    Raises
+    ------
+    InputError
+        The file is missing, too large, or not a session.
+    """
+    return read_model_file(Session, Path(folder) / SESSION_FILE, noun="list of runs by variant", max_bytes=_MAX_BYTES)
+
+
+def read_variants(folder: str | Path) -> Variants:
+    """The runs of a folder by variant; a single run's folder is one variant.
+
+    Raises
+    ------
+    InputError
+        The folder holds neither, or a variant has no run.
+    """
+    place = Path(folder)
+    if not (place / SESSION_FILE).is_file():
+        if not (place / run_conditions.CONDITIONS_FILE).is_file():
+            raise InputError(
+                "not a scale test",
+                where=place,
+                found=f"neither {SESSION_FILE} nor {run_conditions.CONDITIONS_FILE}",
+                do="workbench scaletest run",
+            )
+        one = analyse_run(place)
+        # The scheduler of an imported run is unknown.
+        name = next(iter(one.test.schedulers), "imported" if one.imported else "run")
+        return Variants(place, (name,), {name: (one,)})
+    session = read_session(place)
+    made = {name: _folders_by_turn(place, session, name) for name in session.sides}
+    if missing := [name for name, found in made.items() if not found]:
+        raise InputError(
+            "a variant has no run", where=place, found=missing, do=f"workbench scaletest run --resume {place}"
+        )
+    runs = {name: tuple(analyse_run(path) for path in found.values()) for name, found in made.items()}
+    return Variants(place, session.sides, runs, {name: tuple(found) for name, found in made.items()})
+
+
+def _folders_by_turn(place: Path, session: Session, name: str) -> dict[int, Path]:
+    """Folders of the finished runs of a variant, by turn."""
+    own = sorted((one for one in session.runs if one.side == name), key=lambda one: one.position)
+    # An interrupted session lacks folders or tables.
+    there = {turn: place / one.folder for turn, one in enumerate(own)}
+    return {turn: path for turn, path in there.items() if (path / "tables" / "submissions.parquet").is_file()}
+
+
+def combine_variants(a: Sequence[str | Path], b: Sequence[str | Path], names: tuple[str, str] = ("A", "B")) -> Variants:
+    """Two variants from any run folders.
+
+    Raises
+    ------
+    InputError
+        A folder holds no scale test, or the plans differ.
+    """
+    runs = {name: tuple(analyse_run(one) for one in side) for name, side in zip(names, (a, b), strict=True)}
+    made = [one for side in runs.values() for one in side]
+    plans = {one.test.scenario_sha256 for one in made}
+    # Runs of one scenario with different schedulers have different hashes.
+    if len(plans) > 1 and len({_hash_plan(one) for one in made}) > 1:
+        raise InputError(
+            "these runs had different plans",
+            where="compare",
+            found=sorted(plans)[:4],
+            do="compare runs of one scenario that differ in the scheduler only",
+        )
+    return Variants(Path(), names, runs)
+
+
+def _hash_plan(one: Analysis) -> str:
+    """Hash of a run's scenario without its schedulers; including them if the folder has only the hash."""
+    path = one.folder / run_conditions.SCENARIO_FILE
+    if not path.is_file():
+        return one.test.scenario_sha256
+    return scenario_file.hash_scenario(scenario_file.load_scenario(path).model_copy(update={"schedulers": ()}))

@@ -1,0 +1,1 @@
+"""The Kubernetes API: connection, kubeconfig, lists and watches, paging."""

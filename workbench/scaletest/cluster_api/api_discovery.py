@@ -1,0 +1,120 @@
+"""API discovery: which resources a cluster has, of Kubernetes, its scheduler and Run:ai's operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from workbench.core.errors import ConfigError
+from workbench.scaletest.cluster_api.connection import ApiError, Connection
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class ApiResource:
+    """A resource by group, version and plural name: `batch/v1/jobs`; the core group is empty (`v1/pods`)."""
+
+    group: str
+    version: str
+    plural: str
+
+    @property
+    def root(self) -> str:
+        """Path of its group and version."""
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+
+    def path(self, namespace: str) -> str:
+        """Path of its collection in a namespace; of all without one."""
+        return f"{self.root}/namespaces/{namespace}/{self.plural}" if namespace else f"{self.root}/{self.plural}"
+
+    def __str__(self) -> str:
+        return "/".join(filter(None, (self.group, self.version, self.plural)))
+
+
+PODS, JOBS, NODES = ApiResource("", "v1", "pods"), ApiResource("batch", "v1", "jobs"), ApiResource("", "v1", "nodes")
+CLAIMS, CONFIG_MAPS = ApiResource("", "v1", "persistentvolumeclaims"), ApiResource("", "v1", "configmaps")
+PYTORCH_JOBS = ApiResource("kubeflow.org", "v1", "pytorchjobs")
+POD_GROUPS = ApiResource("scheduling.run.ai", "v2alpha2", "podgroups")
+EVENTS = ApiResource("events.k8s.io", "v1", "events")
+# Groups whose scheduler makes objects of its own: (group, plural, resource as in run_records.Seen).
+SCHEDULER_RESOURCES = (
+    ("scheduling.run.ai", "podgroups", "podgroup"),
+    ("scheduling.run.ai", "bindrequests", "bindrequest"),
+    ("scheduling.x-k8s.io", "podgroups", "podgroup"),
+    ("scheduling.volcano.sh", "podgroups", "podgroup"),
+    ("kueue.x-k8s.io", "workloads", "podgroup"),
+)
+# What Run:ai's operator makes of its workloads.
+_RUNAI, _RUNAI_JOBS = "run.ai", "runaijobs"
+_RUNAI_RESOURCES = ((_RUNAI, _RUNAI_JOBS, "job"), ("kubeflow.org", "pytorchjobs", "job"))
+
+
+def parse_resource(text: str) -> ApiResource:
+    """Parse a resource from the command line.
+
+    Raises
+    ------
+    ConfigError
+        It is none.
+
+    Examples
+    --------
+    >>> parse_resource("batch/v1/jobs"), str(parse_resource("v1/pods"))
+    (ApiResource(group='batch', version='v1', plural='jobs'), 'v1/pods')
+    """
+    parts = text.split("/")
+    good = len(parts) in (2, 3) and all(part and part.replace("-", "").replace(".", "").isalnum() for part in parts)
+    if not good or not text.isascii():
+        raise ConfigError(
+            "not a resource", where="--kind", found=text[:200], allowed="GROUP/VERSION/PLURAL, such as batch/v1/jobs"
+        )
+    return ApiResource(*parts) if len(parts) == 3 else ApiResource("", *parts)
+
+
+def list_operator_resources(own: Iterable[ApiResource]) -> list[tuple[str, str, str]]:
+    """Resources that schedulers make, and Run:ai's operator if `own` has its workloads; as `SCHEDULER_RESOURCES`.
+
+    Examples
+    --------
+    >>> own = [parse_resource("run.ai/v2alpha1/trainingworkloads")]
+    >>> [plural for _, plural, resource in list_operator_resources(own) if resource == "job"]
+    ['runaijobs', 'pytorchjobs']
+    """
+    kinds = {(one.group, one.plural) for one in own}
+    operated = any(group == _RUNAI and plural != _RUNAI_JOBS for group, plural in kinds)
+    wanted = (*SCHEDULER_RESOURCES, *(_RUNAI_RESOURCES if operated else ()))
+    return [one for one in wanted if one[:2] not in kinds]
+
+
+async def find_kind_name(api: Connection, wanted: ApiResource) -> str | None:
+    """The kind's name (`Job`) where the cluster has the resource; null where it has not.
+
+    Raises
+    ------
+    ApiError, UnreachableError
+        The cluster does not say.
+    """
+    try:
+        found = await api.json("GET", wanted.root)
+    except ApiError as error:
+        if error.status in (403, 404):
+            return None
+        raise
+    for one in found.get("resources") or []:
+        if one.get("name") == wanted.plural:
+            return str(one.get("kind", ""))[:100] or None
+    return None
+
+
+async def find_group_resource(api: Connection, group: str, plural: str) -> tuple[ApiResource, str] | None:
+    """A resource of a group in the newest version that has it, and its kind's name; null where there is none."""
+    try:
+        found = await api.json("GET", f"/apis/{group}")
+    except ApiError as error:
+        if error.status in (403, 404):
+            return None
+        raise
+    for version in found.get("versions") or []:
+        wanted = ApiResource(group, str(version.get("version", "")), plural)
+        if name := await find_kind_name(api, wanted):
+            return wanted, name
+    return None

@@ -1,0 +1,280 @@
+"""HTTP connections to a cluster's API server: requests, JSON answers and streams of lines."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from workbench.core.errors import RunFailedError
+from workbench.scaletest.cluster_api.clock import now_ns
+from workbench.scaletest.cluster_api.kubeconfig import Target as Target
+from workbench.scaletest.cluster_api.kubeconfig import format_error
+from workbench.scaletest.cluster_api.kubeconfig import load_target as load_target
+
+if TYPE_CHECKING:
+    import aiohttp
+
+# etcd limits objects to 1.5 MiB by default; the limit can be raised.
+MAX_LINE_BYTES = 16 << 20
+TOO_LONG = b""
+
+
+class LineSplitter:
+    """Splits blocks of bytes into lines, in linear time for long lines too."""
+
+    def __init__(self, max_bytes: int = MAX_LINE_BYTES) -> None:
+        self._most, self._parts, self._size = max_bytes, list[bytes](), 0
+
+    @property
+    def too_long(self) -> bool:
+        """Whether the current line is already too long."""
+        return self._size > self._most
+
+    def split(self, block: bytes) -> list[bytes]:
+        """The lines that end in this block; empty ones are left out, `TOO_LONG` stands for one that is cut."""
+        *ended, rest = block.split(b"\n")
+        found = []
+        for piece in ended:
+            self._add_piece(piece)
+            if self.too_long:
+                found.append(TOO_LONG)
+            elif self._size:
+                found.append(b"".join(self._parts))
+            self._parts, self._size = [], 0
+        self._add_piece(rest)
+        return found
+
+    def _add_piece(self, piece: bytes) -> None:
+        self._size += len(piece)
+        if self.too_long:
+            self._parts = []
+        elif piece:
+            self._parts.append(piece)
+
+
+MAX_ANSWER_BYTES = 256 << 20
+CONNECT_TIMEOUT_S = 10.0
+_BLOCK = 4 << 20
+
+
+class UnreachableError(RunFailedError):
+    """The server cannot be reached, or the connection broke; a retry may help."""
+
+
+class ApiError(RunFailedError):
+    """The server refused. `status` is the HTTP status, `reason` the one of Kubernetes."""
+
+    def __init__(self, what: str, *, status: int, reason: str = "", where: object = None, found: object = None) -> None:
+        super().__init__(what, where=where, found=found)
+        self.status, self.reason = status, reason
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An HTTP answer, with the client's times of the request's begin and of the last byte."""
+
+    status: int
+    body: bytes
+    headers: dict[str, str]
+    sent_ns: int
+    done_ns: int
+
+    def json(self) -> Any:
+        """The body as JSON; an empty mapping where it is none."""
+        import orjson
+
+        try:
+            return orjson.loads(self.body)
+        except orjson.JSONDecodeError:
+            return {}
+
+
+class Connection:
+    """A pool of connections to one target: `async with Connection(target) as api`."""
+
+    def __init__(self, target: Target, *, max_connections: int = 64) -> None:
+        self.target, self._most = target, max_connections
+        self._session: aiohttp.ClientSession | None = None
+        self._transports: weakref.WeakSet[asyncio.BaseTransport] = weakref.WeakSet()
+
+    @property
+    def session(self) -> aiohttp.ClientSession:
+        """The pool itself, for requests that are read in a way of their own; only within `async with`."""
+        assert self._session is not None
+        return self._session
+
+    async def __aenter__(self) -> Self:
+        import aiohttp
+
+        connector = _build_connector(self._transports, limit=self._most, ssl=self.target.tls or False, ttl_dns_cache=60)
+        self._session = aiohttp.ClientSession(
+            connector=connector, read_bufsize=_BLOCK, timeout=aiohttp.ClientTimeout(total=None), trust_env=False
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+            # An aborted connection has left the pool, and its TLS shutdown waits for a
+            # reply that may never come.
+            for transport in list(self._transports):
+                if isinstance(transport, asyncio.WriteTransport):
+                    transport.abort()
+            await asyncio.sleep(0)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        query: dict[str, str] | None = None,
+        content_type: str = "application/json",
+        timeout_s: float = 60,
+    ) -> Answer:
+        """One request, whatever the server answers.
+
+        Raises
+        ------
+        UnreachableError
+            No answer: connection refused or reset, or timeout.
+        """
+        import aiohttp
+
+        headers = self.target.headers() | ({"Content-Type": content_type} if body is not None else {})
+        limit = aiohttp.ClientTimeout(total=timeout_s)
+        sent = now_ns()
+        try:
+            async with self.session.request(
+                method, self.target.server + path, data=body, params=query, headers=headers, timeout=limit
+            ) as answer:
+                found = await _read_bounded_body(answer, f"{method} {path}")
+                return Answer(answer.status, found, dict(answer.headers), sent, now_ns())
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise UnreachableError(
+                "no answer from the cluster", where=f"{method} {path}", found=format_error(error)
+            ) from None
+
+    async def json(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
+        """A request with JSON body and answer; any status but 2xx is an error.
+
+        Raises
+        ------
+        ApiError
+            The server refused; `found` has its message.
+        UnreachableError
+            No answer.
+        """
+        import orjson
+
+        encoded = None if body is None else orjson.dumps(body)
+        answer = await self.request(method, path, body=encoded, **options)
+        found = answer.json()
+        if answer.status >= 300:
+            told = found if isinstance(found, dict) else {}
+            raise ApiError(
+                "the cluster refused",
+                status=answer.status,
+                reason=str(told.get("reason", ""))[:80],
+                where=f"{method} {path}",
+                found=f"{answer.status} {format_error(told.get('message', ''))}",
+            )
+        return found
+
+    async def stream(
+        self,
+        path: str,
+        query: dict[str, str] | None = None,
+        *,
+        idle_s: float = 600,
+        opened: Callable[[], None] | None = None,
+        marks_long: bool = False,
+    ) -> AsyncGenerator[tuple[int, bytes], None]:
+        """Lines of a streamed answer (a watch), until the server ends it.
+
+        Parameters
+        ----------
+        idle_s
+            Idle timeout; bookmarks arrive every minute.
+        opened
+            Called when the server has accepted the watch; the first line may come much later.
+        marks_long
+            `TOO_LONG` stands in place of a line of more than 16 MiB; else such a line ends it.
+
+        Yields
+        ------
+        tuple[int, bytes]
+            The client's time of the block that ended the line, and the line. What stands after the last line break is
+            dropped: it is half an object, and will be sent again.
+
+        Raises
+        ------
+        ApiError
+            Refused: 410 when the resource version is too old.
+        UnreachableError
+            Not reached, interrupted, or a line longer than 16 MiB.
+        """
+        import aiohttp
+
+        limit = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=idle_s)
+        try:
+            async with self.session.get(
+                self.target.server + path, params=query, headers=self.target.headers(), timeout=limit
+            ) as answer:
+                if answer.status != 200:
+                    told = (await answer.content.read(2000)).decode(errors="replace")
+                    raise ApiError("the watch was refused", status=answer.status, where=path, found=format_error(told))
+                if opened is not None:
+                    opened()
+                splitter = LineSplitter(MAX_LINE_BYTES)
+                try:
+                    async for block in answer.content.iter_any():
+                        arrived = now_ns()
+                        found = splitter.split(block)
+                        if not marks_long and (splitter.too_long or TOO_LONG in found):
+                            raise UnreachableError("a line of the watch is too long", where=path, found="above 16 MiB")
+                        for line in found:
+                            yield arrived, line
+                finally:
+                    abort_answer(answer)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise UnreachableError("the watch was broken off", where=path, found=format_error(error)) from None
+
+
+def _build_connector(made: weakref.WeakSet[asyncio.BaseTransport], **options: Any) -> aiohttp.TCPConnector:
+    """A connector that remembers its transports, so that they can be aborted."""
+    import aiohttp
+
+    class Counted(aiohttp.TCPConnector):
+        async def connect(self, *args: Any, **more: Any) -> Any:
+            found = await super().connect(*args, **more)
+            if found.transport is not None:
+                made.add(found.transport)
+            return found
+
+    return Counted(**options)
+
+
+def abort_answer(answer: aiohttp.ClientResponse) -> None:
+    """Abort an answer: an orderly TLS shutdown would wait for the server, and outlive the event loop."""
+    if answer.connection is not None and answer.connection.transport is not None:
+        answer.connection.transport.abort()
+
+
+async def _read_bounded_body(answer: aiohttp.ClientResponse, where: str) -> bytes:
+    """The body; endless or hugely compressed answers are cut off."""
+    blocks, size = [], 0
+    async for block in answer.content.iter_any():
+        blocks.append(block)
+        size += len(block)
+        if size > MAX_ANSWER_BYTES:
+            abort_answer(answer)
+            raise UnreachableError("the answer is too long", where=where, found=f"above {MAX_ANSWER_BYTES} bytes")
+    return blocks[0] if len(blocks) == 1 else b"".join(blocks)

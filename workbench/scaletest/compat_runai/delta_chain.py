@@ -1,0 +1,328 @@
+"""Milestones and deltas of Run:ai's tool, as it computes them and as they are, and our deliberate differences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import polars as pl
+
+from workbench.core.tables import Column, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from workbench.scaletest.compat_runai.runai_files import RunaiFiles
+
+Milestone = Literal[
+    "submitted",
+    "workload",
+    "job",
+    "first_pod",
+    "last_pod",
+    "podgroup",
+    "decision",
+    "eviction",
+    "pvc_request",
+    "pvc_bind",
+    "backend",
+]
+
+# Key in sampled.json of each milestone but the submission, in the order of the file.
+FIELDS: dict[Milestone, str] = {
+    "workload": "workloadCreatedTimestamp",
+    "job": "jobCreatedTimestamp",
+    "first_pod": "firstPodCreatedTimestamp",
+    "last_pod": "lastPodCreatedTimestamp",
+    "podgroup": "podGroupCreatedTimestamp",
+    "decision": "podSchedulingDecisionTimestamp",
+    "eviction": "firstEvictionTimestamp",
+    "pvc_request": "firstPVCBindRequestTimestamp",
+    "pvc_bind": "firstPVCBindTimestamp",
+    "backend": "backendJobCreatedTimestamp",
+}
+
+# What the old tool writes where it has seen nothing: a time that says "not measured" to those who know.
+FALLBACKS: dict[Milestone, Milestone] = {
+    "eviction": "decision",
+    "pvc_request": "decision",
+    "pvc_bind": "decision",
+    "backend": "workload",
+}
+REQUIRED: tuple[Milestone, ...] = tuple(name for name in FIELDS if name not in FALLBACKS)
+
+# Heading of each milestone in times.csv, in the order in which the old tool writes the values.
+HEADINGS: dict[Milestone, str] = {
+    "workload": "Workload Created",
+    "job": "Job Created",
+    "first_pod": "First Pod Created",
+    "last_pod": "Last Pod Created",
+    "podgroup": "Pod Group Created",
+    "decision": "Pod Scheduling Decided",
+    "eviction": "First Evicted",
+    "pvc_request": "First PVC Bind Requested",
+    "pvc_bind": "First PVC Bound",
+    "backend": "Backend Job Created",
+    "submitted": "Workload Submitted",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ChainStep:
+    """A delta of the old tool: from `since` to `at`.
+
+    Attributes
+    ----------
+    name, reference
+        As in its times.csv and in the titles of its plots.
+    plots
+        Where it draws it, with all its settings on.
+    """
+
+    name: str
+    reference: str
+    at: Milestone
+    since: Milestone
+    plots: Literal["general", "detailed"] = "detailed"
+
+    @property
+    def needs(self) -> Milestone | None:
+        """The milestone that is often not measured, and without which there is nothing to draw."""
+        return self.at if self.at in FALLBACKS else None
+
+
+STEPS = (
+    ChainStep("Workload Creation", "Workload Submission", "workload", "submitted"),
+    ChainStep("Job Creation", "Workload Creation", "job", "workload"),
+    ChainStep("First Pod Creation", "Job Creation", "first_pod", "job"),
+    ChainStep("Last Pod Creation", "Job Creation", "last_pod", "job"),
+    ChainStep("Pod Group Creation", "First Pod Creation", "podgroup", "first_pod"),
+    ChainStep("Pod Scheduling Decision", "Pod Group Creation", "decision", "podgroup"),
+    ChainStep("First Eviction", "Pod Group Creation", "eviction", "podgroup"),
+    ChainStep("First PVC Bind Request", "Pod Group Creation", "pvc_request", "podgroup"),
+    ChainStep("First PVC Bind", "First PVC Bind Request", "pvc_bind", "pvc_request"),
+    ChainStep("Backend Job Creation", "Pod Group Creation", "backend", "podgroup"),
+    ChainStep("Total Pod Scheduling Decision", "Workload Submission", "decision", "submitted", "general"),
+    ChainStep("Total Backend Job Creation", "Workload Submission", "backend", "submitted", "general"),
+)
+
+
+_ROW = Column("row", "int", "Place of the workload in sampled.json, from 0.")
+_NAME = Column("name", "str", "Name of the workload.")
+_NAMESPACE = Column("namespace", "str", "Its namespace.")
+
+
+def _time_column(name: str, meaning: str, *, nullable: bool = False) -> Column:
+    return Column(name, "int", meaning, "s since 1970", nullable=nullable)
+
+
+JOBS = Table(
+    "upstream_jobs",
+    "One row per workload that was sampled: its milestones in whole seconds, as the old tool has them.",
+    ("row",),
+    (
+        _ROW,
+        _NAME,
+        _NAMESPACE,
+        Column("project", "str", "Run:ai project."),
+        Column("submitted_at_us", "int", "Submitted, client's clock.", "µs since 1970"),
+        _time_column("workload_at_s", "Workload created."),
+        _time_column("job_at_s", "Its job created."),
+        _time_column("first_pod_at_s", "First pod created."),
+        _time_column("last_pod_at_s", "Last pod created."),
+        _time_column("podgroup_at_s", "Pod group created."),
+        _time_column("decision_at_s", "First pod scheduled, or found unschedulable: the file does not tell which."),
+        _time_column("eviction_at_s", "First eviction on its behalf; null: none was seen.", nullable=True),
+        _time_column("pvc_request_at_s", "First volume asked for; null: not measured.", nullable=True),
+        _time_column("pvc_bind_at_s", "First volume bound; null: not measured.", nullable=True),
+        _time_column("backend_at_s", "In the control plane's database; null: not measured.", nullable=True),
+        Column("kept", "bool", "Counted by the old tool with --skip-errors."),
+        Column("skipped", "str", "Why it is not.", nullable=True),
+    ),
+)
+
+DELTAS = Table(
+    "upstream_deltas",
+    "One row per sampled workload and step of the old tool's chain; both sides cut to whole seconds.",
+    ("row", "step"),
+    (
+        _ROW,
+        _NAME,
+        _NAMESPACE,
+        Column("kept", "bool", "Counted by the old tool with --skip-errors."),
+        Column("step", "str", "Name of the step."),
+        Column("reference", "str", "The milestone that it counts from."),
+        Column("delta_s", "int", "From the reference to the step, true to within 1 s; null: not measured.", "s", True),
+        Column("upstream_s", "int", "What the old tool prints for it: clamped, with its fallbacks, PVC bind 0.", "s"),
+        Column("clamped", "bool", "The old tool made a delta of -1 s into 0."),
+    ),
+)
+
+ODD = Table(
+    "upstream_odd",
+    "One row per entry of submitted.json or sampled.json that was left out or is worth a word.",
+    (),
+    (
+        Column("file", "str", "Name of the file."),
+        Column("row", "int", "Place in it, from 0."),
+        Column("name", "str", "jobName, where it is one.", nullable=True),
+        Column("left_out", "bool", "Not part of anything else."),
+        Column("why", "str", "What is odd about it."),
+    ),
+)
+
+
+EARLY_PODGROUP = "pod group earlier than the first pod: the pod was replaced"
+NEGATIVE_TOTAL = "decided before it was submitted"
+US_PER_S = 1_000_000
+
+
+def build_jobs(found: RunaiFiles) -> pl.DataFrame:
+    """The sampled workloads whose submission is known, in the order of sampled.json.
+
+    Returns
+    -------
+    polars.DataFrame
+        Table `upstream_jobs`.
+    """
+    submitted = found.by_key
+    rows = []
+    for one in found.sampled:
+        sent = submitted.get((one.name, one.project))
+        if sent is None:
+            continue
+        row = {"row": one.row, "name": one.name, "namespace": one.namespace, "project": one.project}
+        at = {milestone_column(name): one.at_s[name] for name in FIELDS}
+        rows.append({**row, "submitted_at_us": sent.at_ns // 1000, **at})
+    return judge_jobs(rows)
+
+
+def judge_jobs(rows: Iterable[dict[str, object]] | pl.DataFrame) -> pl.DataFrame:
+    """Milestones with the old tool's word on whether they count: table `upstream_jobs`.
+
+    Two are skipped: pod groups earlier than their first pod, and decisions more than 1 s before the submission.
+    """
+    schema = {name: kind for name, kind in JOBS.schema().items() if name not in ("kept", "skipped")}
+    frame = rows if isinstance(rows, pl.DataFrame) else pl.DataFrame(list(rows), schema=schema, orient="row")
+    why = (
+        pl.when(pl.col("podgroup_at_s") < pl.col("first_pod_at_s"))
+        .then(pl.lit(EARLY_PODGROUP))
+        .when(pl.col("decision_at_s") - _true_second("submitted") < -1)
+        .then(pl.lit(NEGATIVE_TOTAL))
+        .otherwise(pl.lit(None, dtype=pl.String))
+    )
+    return JOBS.check(frame.with_columns(why.alias("skipped")).with_columns(pl.col("skipped").is_null().alias("kept")))
+
+
+def build_deltas(jobs: pl.DataFrame) -> pl.DataFrame:
+    """Each step of the chain of each workload, true and as the old tool has it.
+
+    Parameters
+    ----------
+    jobs
+        Table `upstream_jobs`.
+
+    Returns
+    -------
+    polars.DataFrame
+        Table `upstream_deltas`, workload by workload in the order of `jobs`, the steps in the chain's order.
+
+    Notes
+    -----
+    Both sides are cut to whole seconds first, so a delta is true to within 1 s. How `upstream_s` differs from
+    `delta_s` on purpose stands in `differences.DIFFERENCES`.
+    """
+    parts = [_delta_columns(step, number) for number, step in enumerate(STEPS)]
+    keys = ["row", "name", "namespace", "kept"]
+    checked = JOBS.check(jobs).with_row_index("place")
+    long = pl.concat([checked.select("place", *keys, *part) for part in parts])
+    return DELTAS.check(long.sort("place", "number"))
+
+
+def milestone_column(name: Milestone) -> str:
+    """The column of a milestone in `upstream_jobs`."""
+    return "submitted_at_us" if name == "submitted" else f"{name}_at_s"
+
+
+def _true_second(name: Milestone) -> pl.Expr:
+    found = pl.col(milestone_column(name))
+    return found // US_PER_S if name == "submitted" else found
+
+
+def _printed_second(name: Milestone) -> pl.Expr:
+    """The second that the old tool has for it: its fallback where nothing was measured."""
+    return pl.coalesce(_true_second(name), _true_second(FALLBACKS[name])) if name in FALLBACKS else _true_second(name)
+
+
+def _delta_columns(step: ChainStep, number: int) -> list[pl.Expr]:
+    printed = _printed_second(step.at) - _printed_second(step.at if step.name == "First PVC Bind" else step.since)
+    return [
+        pl.lit(number).alias("number"),
+        pl.lit(step.name).alias("step"),
+        pl.lit(step.reference).alias("reference"),
+        (_true_second(step.at) - _true_second(step.since)).alias("delta_s"),
+        pl.when(printed == -1).then(pl.lit(0, dtype=pl.Int64)).otherwise(printed).alias("upstream_s"),
+        (printed == -1).alias("clamped"),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Attributes: what it is about, what the old tool does, what we do, and why."""
+
+    about: str
+    old: str
+    ours: str
+    why: str
+
+
+DIFFERENCES = (
+    Difference(
+        "headings of times.csv",
+        "23 over 26 columns: from the tenth on each stands over another's values",
+        "one a column, with its unit",
+        "the old ones cannot be read without its source",
+    ),
+    Difference(
+        "First PVC Bind",
+        "0 for every workload: the time is taken from itself",
+        "from the request to the binding",
+        "the heading says so",
+    ),
+    Difference(
+        "deltas of -1 s",
+        "0",
+        "-1",
+        "cutting both ends to seconds moves a delta by up to 1 s either way; taking one side only moves the mean",
+    ),
+    Difference(
+        "what was not measured",
+        "another milestone's time, and the delta that follows from it",
+        "nothing",
+        "a backend or an eviction that was not queried is no measurement",
+    ),
+    Difference(
+        "series of the plots",
+        "each sorted by its own values within a second: a workload has another place in each row",
+        "one order, by time of submission, for all",
+        "rows can be read across",
+    ),
+    Difference(
+        "offsets of times",
+        "dropped",
+        "counted",
+        "a time with an offset is another one",
+    ),
+    Difference(
+        "--skip-errors",
+        "always on",
+        "on unless --no-skip-errors",
+        "what was skipped must be looked at, too",
+    ),
+    Difference(
+        "averages",
+        "the mean alone",
+        "the mean, p50 and p95",
+        "a mean hides the tail",
+    ),
+)

@@ -1,0 +1,313 @@
+"""Import of submitted.json and sampled.json as a run folder.
+
+Not in the files, and so null: when a submission was acknowledged, and when anything was seen by a client. Times of the
+cluster are whole seconds. The submission's options are not in them; they can be given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.core.errors import ConfigError, InputError
+from workbench.runs import run_folder
+from workbench.scaletest.cluster_api import clock, object_names
+from workbench.scaletest.compat_runai import delta_chain, runai_files
+from workbench.scaletest.compat_runai.delta_chain import DELTAS, JOBS, ODD, Milestone
+from workbench.scaletest.compat_runai.run_export import EXPORT_FOLDER, ORIGIN_FIELD
+from workbench.scaletest.observation import run_conditions
+from workbench.scaletest.tables import MILESTONES, SCHEDULE, SUBMISSIONS, TRANSITIONS
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from workbench.scaletest.compat_runai.runai_files import RunaiFiles, SampledJob, SubmittedJob
+
+AREA = "scaletest"
+TYPES = ("training", "distributed", "interactive")
+DECISION = "scheduled or unschedulable: sampled.json does not tell which"
+# Requests of the old tool's own templates.
+_CPUS, _MEMORY_BYTES = 0.05, 1 << 20
+_NOTES = (
+    "imported from submitted.json and sampled.json: nothing was watched",
+    "times of the cluster are whole seconds, and the submission's clock is another one, by an unknown distance",
+    "last pod created counts pods that replaced evicted ones",
+    "submissions that failed are not in the files",
+)
+_EVENTS: tuple[tuple[Milestone, str, str, str | None], ...] = (
+    ("workload", "workload", "created", None),
+    ("job", "job", "created", None),
+    ("first_pod", "pod", "created", None),
+    ("last_pod", "pod", "created", None),
+    ("podgroup", "podgroup", "created", None),
+    ("decision", "pod", "scheduled", DECISION),
+    ("eviction", "event", "evicted", "others were evicted for this workload"),
+    ("pvc_request", "pvc", "pvc-requested", None),
+    ("pvc_bind", "pvc", "pvc-bound", None),
+    ("backend", "backend", "backend", None),
+)
+
+
+# The same milestones by our names. Its "eviction" is of others, for this workload: ours is of the workload's own pods.
+_OURS: dict[Milestone, str] = {
+    "workload": "created",
+    "job": "job",
+    "first_pod": "first pod",
+    "last_pod": "last pod",
+    "podgroup": "podgroup",
+    "decision": "decided",
+    "pvc_request": "pvc requested",
+    "pvc_bind": "pvc bound",
+    "backend": "backend",
+}
+
+
+@dataclass(frozen=True)
+class SubmissionDetails:
+    """Options of the submission, which the files do not contain."""
+
+    workload_type: str
+    gpus: float = 1.0
+    workers: int = 1
+
+    @property
+    def pods(self) -> int:
+        """Of one workload: a distributed one has a master besides its workers."""
+        return self.workers + 1 if self.workload_type == "distributed" else 1
+
+
+@dataclass(frozen=True)
+class ImportResult:
+    """The run folder, and how much of the files is in it."""
+
+    run: run_folder.Run
+    submitted: int
+    sampled: int
+    kept: int
+    odd: tuple[runai_files.OddRow, ...]
+
+
+def import_folder(
+    folder: str | Path, *, out: str | Path | None = None, asked: SubmissionDetails | None = None
+) -> ImportResult:
+    """Make a run folder of the old tool's output folder.
+
+    Parameters
+    ----------
+    folder
+        Holds submitted.json and sampled.json.
+    out
+        Below it the run gets its own folder; the usual place without it.
+    asked
+        What was submitted. Without it the table `schedule` is not written: the files do not tell pods and GPUs.
+
+    Raises
+    ------
+    InputError
+        The files are not there, or no row of one can be used.
+    """
+    if asked is not None and asked.workload_type not in TYPES:
+        raise ConfigError(
+            "no such type of workload", where="--workload-type", found=asked.workload_type[:40], allowed=TYPES
+        )
+    found = runai_files.read_files(folder)
+    if not found.submitted:
+        raise InputError("nothing was submitted", where=Path(folder) / runai_files.SUBMITTED)
+    jobs = delta_chain.build_jobs(found)
+    # A whole second: the cluster's times stay whole seconds after it.
+    origin_ns = min(one.at_ns for one in found.submitted) // clock.NS_PER_S * clock.NS_PER_S
+    run = run_folder.start_run(
+        AREA, out, title="How long did workloads take? (imported)", config={"imported": True, ORIGIN_FIELD: origin_ns}
+    )
+    for name in (runai_files.SUBMITTED, runai_files.SAMPLED):
+        run.add_input(Path(folder) / name)
+    run_conditions.write_conditions(run.folder, _build_conditions(found, origin_ns))
+    if asked is not None:
+        run.write_table(SCHEDULE, _build_schedule(found.submitted, asked, origin_ns))
+    run.write_table(SUBMISSIONS, _build_submissions(found, origin_ns))
+    run.write_table(TRANSITIONS, _build_transitions(found, origin_ns))
+    run.write_table(MILESTONES, _build_milestones(found, origin_ns))
+    run.write_table(JOBS, jobs)
+    run.write_table(DELTAS, delta_chain.build_deltas(jobs))
+    run.write_table(ODD, ODD.frame([_odd_row(one) for one in found.odd]))
+    kept = run.folder / EXPORT_FOLDER
+    runai_files.write_submitted_json(
+        kept,
+        (runai_files.SentWorkload(one.name, one.project, one.namespace, one.at_ns // 1000) for one in found.submitted),
+    )
+    runai_files.write_sampled_json(kept, jobs)
+    _conclude_import(run, found, jobs)
+    return ImportResult(run, len(found.submitted), jobs.height, int(jobs["kept"].sum()), tuple(found.odd))
+
+
+def _conclude_import(run: run_folder.Run, found: RunaiFiles, jobs: pl.DataFrame) -> None:
+    kept = int(jobs["kept"].sum())
+    answer = f"{len(found.submitted)} submitted, {jobs.height} sampled, {kept} with times that can be used"
+    left_out = sum(one.left_out for one in found.odd)
+    reasons = [*_NOTES, *([f"{left_out} rows of the files were left out: see upstream_odd"] if left_out else [])]
+    complete = jobs.height == len(found.by_key)
+    if not complete:
+        missing = len(found.by_key) - jobs.height
+        reasons = [f"{missing} of {len(found.by_key)} submitted workloads were not sampled", *reasons]
+    run.conclude("valid" if complete and kept else "invalid", reasons, answer)
+
+
+def _build_conditions(found: RunaiFiles, origin_ns: int) -> run_conditions.RunConditions:
+    spaces = sorted({one.namespace for one in found.submitted} | {one.namespace for one in found.sampled})
+    return run_conditions.RunConditions(
+        run=object_names.new_run_id(),
+        scenario_name="imported",
+        scenario_sha256="",
+        created_at=datetime.fromtimestamp(origin_ns // clock.NS_PER_S, UTC).isoformat(),
+        context="",
+        fingerprint="",
+        server_sha256="",
+        server_version="",
+        namespaces=tuple(spaces),
+        schedulers=(),
+        simulated_nodes=False,
+        provider=run_conditions.IMPORTED,
+        mode="kubectl",
+        closed=True,
+        notes=_NOTES,
+    )
+
+
+def _seconds_since(ns: int, origin_ns: int) -> float:
+    return (ns - origin_ns) / clock.NS_PER_S
+
+
+def _build_schedule(submitted: list[SubmittedJob], asked: SubmissionDetails, origin_ns: int) -> pl.DataFrame:
+    """The plan, reconstructed: in a closed loop, workloads are due when they are sent."""
+    same: dict[str, Any] = {
+        "entry": asked.workload_type,
+        "kind": f"{asked.workload_type.capitalize()}Workload",
+        "step": 0,
+        "rate_per_s": None,
+        "pods": asked.pods,
+        "gpus_per_pod": asked.gpus,
+        "cpus_per_pod": _CPUS,
+        "memory_bytes_per_pod": _MEMORY_BYTES,
+        "gang": asked.workload_type == "distributed",
+        "priority": None,
+        "lifetime_s": None,
+        "delete_after_s": None,
+        "object_bytes": None,
+        "spec_sha256": None,
+    }
+    return SCHEDULE.frame(
+        {
+            "index": i,
+            "name": one.name,
+            "namespace": one.namespace,
+            "due_s": _seconds_since(one.at_ns, origin_ns),
+            **same,
+        }
+        for i, one in enumerate(submitted)
+    )
+
+
+def _build_submissions(found: RunaiFiles, origin_ns: int) -> pl.DataFrame:
+    created = {(one.name, one.project): one.at_s["workload"] for one in found.sampled}
+    rows = []
+    for i, one in enumerate(found.submitted):
+        second = created.get((one.name, one.project))
+        sent_s = _seconds_since(one.at_ns, origin_ns)
+        rows.append(
+            {
+                "index": i,
+                "name": one.name,
+                "due_s": sent_s,
+                "sent_s": sent_s,
+                "acked_s": None,
+                "created_s": None if second is None else _seconds_since(second * clock.NS_PER_S, origin_ns),
+                "status": "created",  # others are not in the file
+                "http_status": None,
+                "attempts": 1,
+                "throttled": 0,
+                "throttled_s": 0.0,
+                "uid": None,
+                "reason": None,
+            }
+        )
+    return SUBMISSIONS.frame(rows)
+
+
+def _build_transitions(found: RunaiFiles, origin_ns: int) -> pl.DataFrame:
+    known = found.by_key
+    rows = [
+        row
+        for one in found.sampled
+        if (one.name, one.project) in known
+        for row in _workload_transitions(one, origin_ns)
+    ]
+    return TRANSITIONS.frame(rows)
+
+
+def _workload_transitions(one: SampledJob, origin_ns: int) -> list[dict[str, Any]]:
+    """The objects' names and uids are not in the file: they are called by what they are."""
+    rows = []
+    for milestone, resource, transition, reason in _EVENTS:
+        second = one.at_s[milestone]
+        if second is None or (milestone == "last_pod" and second == one.at_s["first_pod"]):
+            continue
+        part = "" if resource == "workload" else "/" + _find_object_name(milestone)
+        rows.append(
+            {
+                "resource": resource,
+                "transition": transition,
+                "uid": f"imported/{one.namespace}/{one.name}{part}",
+                "name": one.name + part,
+                "namespace": one.namespace,
+                "workload": one.name,
+                "owner": None,
+                "owner_name": None,
+                "arrival_s": None,
+                "server_s": _seconds_since(second * clock.NS_PER_S, origin_ns),
+                "resolution_s": 1.0,
+                "session": 0,
+                "gap": False,
+                "node": None,
+                "reason": reason,
+            }
+        )
+    return rows
+
+
+def _build_milestones(found: RunaiFiles, origin_ns: int) -> pl.DataFrame:
+    """Milestones straight from the file, without pods. Due times are unknown."""
+    indexes = {(one.name, one.project): i for i, one in enumerate(found.submitted)}
+    rows = [
+        _build_milestone(i, "sent", _seconds_since(one.at_ns, origin_ns), None) for i, one in enumerate(found.submitted)
+    ]
+    for one in found.sampled:
+        index = indexes.get((one.name, one.project))
+        for milestone, name in _OURS.items():
+            second = one.at_s[milestone]
+            if index is not None and second is not None:
+                rows.append(_build_milestone(index, name, None, _seconds_since(second * clock.NS_PER_S, origin_ns)))
+    return MILESTONES.frame(rows)
+
+
+def _build_milestone(index: int, name: str, client_s: float | None, server_s: float | None) -> dict[str, Any]:
+    resolution_s = None if server_s is None else 1.0
+    return {
+        "index": index,
+        "milestone": name,
+        "client_s": client_s,
+        "server_s": server_s,
+        "resolution_s": resolution_s,
+        "gap": False,
+    }
+
+
+def _find_object_name(milestone: Milestone) -> str:
+    """Pods are two at most, the first before the last by name; the decision is one about the first."""
+    told: dict[Milestone, str] = {"first_pod": "pod-first", "decision": "pod-first", "last_pod": "pod-last"}
+    return told.get(milestone, milestone.replace("_", "-").removesuffix("-request").removesuffix("-bind"))
+
+
+def _odd_row(one: runai_files.OddRow) -> dict[str, Any]:
+    return {"file": one.file, "row": one.row, "name": one.name, "left_out": one.left_out, "why": one.why}

@@ -1,0 +1,281 @@
+"""Plots and times.csv of Run:ai's plotter, from its files or from a run folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import polars as pl
+
+from workbench.charts import theme
+from workbench.core.errors import ConfigError, InputError
+from workbench.core.files import replace_atomically
+from workbench.scaletest.compat_runai import runai_files
+from workbench.scaletest.compat_runai.delta_chain import STEPS, US_PER_S, ChainStep, build_deltas
+from workbench.scaletest.compat_runai.run_export import build_view
+
+if TYPE_CHECKING:
+    import altair as alt
+
+Plot = Literal["general", "detailed"]
+PLOTS: tuple[Plot, ...] = ("general", "detailed")
+MAX_POINTS = 1000
+_MAX_BINS = 40
+_WIDTH_PX, _HEIGHT_PX, _SIDE_PX = 1000, 220, 380
+_SCALE = 1.5
+_COLUMNS = {"x": pl.Float64, "delta_s": pl.Float64}
+
+
+def select_jobs(
+    jobs: pl.DataFrame, *, skip_errors: bool = True, head: int | None = None, tail: int | None = None
+) -> Any:
+    """The workloads that are drawn, by time of submission: the first `head` of them, then the last `tail` of those.
+
+    Parameters
+    ----------
+    jobs
+        Table `upstream_jobs`.
+
+    Raises
+    ------
+    ConfigError
+        `head` or `tail` is no positive number.
+    """
+    for name, count in (("--head", head), ("--tail", tail)):
+        if count is not None and count < 1:
+            raise ConfigError("not a number of workloads", where=name, found=count, allowed="1 or more")
+    found = (jobs.filter("kept") if skip_errors else jobs).sort("submitted_at_us", "row")
+    found = found if head is None else found.head(head)
+    return found if tail is None else found.tail(tail)
+
+
+def check_plot(plot: Plot) -> None:
+    """Refuse a plot that there is not.
+
+    Raises
+    ------
+    ConfigError
+        No such plot.
+    """
+    if plot not in PLOTS:
+        raise ConfigError("no such plot", where="--plot", found=str(plot)[:40], allowed=PLOTS)
+
+
+def chart_plot(jobs: pl.DataFrame, plot: Plot) -> alt.VConcatChart:
+    """The plot of these workloads, in the order given.
+
+    Parameters
+    ----------
+    jobs
+        Table `upstream_jobs`, as `ordered` gives it.
+
+    Raises
+    ------
+    InputError
+        There is no workload to draw.
+    ConfigError
+        No such plot.
+    """
+    import altair as alt
+
+    check_plot(plot)
+    if not jobs.height:
+        raise InputError(
+            "nothing to draw", where="submitted.json, sampled.json", found="no workload in both that counts"
+        )
+    steps = [step for step in STEPS if step.plots == plot]
+    long = build_deltas(jobs).select("row", "step", pl.col("delta_s").cast(pl.Float64))
+    rows: list[Any] = []
+    for step in steps:
+        values = jobs.select("row", "submitted_at_us").join(
+            long.filter(pl.col("step") == step.name), on="row", how="left", maintain_order="left"
+        )
+        # What was never measured is not drawn; the decision always is.
+        if values["delta_s"].null_count() < values.height:
+            rows.append(_chart_general(step, values) if plot == "general" else _chart_deltas_and_spread(step, values))
+    title = alt.TitleParams(f"Total number of workloads: {jobs.height:,}", subtitle=_SUBTITLE, anchor="start")
+    made: alt.VConcatChart = alt.vconcat(*rows, spacing=18, title=title)
+    return made
+
+
+_SUBTITLE = "both ends of a time are cut to whole seconds: each value is true to within 1 s"
+
+
+def render_png(made: alt.VConcatChart) -> bytes:
+    """The picture of a plot."""
+    import vl_convert
+
+    spec = made.to_dict() | {"config": theme.build_vega_config(), "padding": 12, "background": "#ffffff"}
+    picture: bytes = vl_convert.vegalite_to_png(spec, vl_version=vl_convert.get_vegalite_versions()[-1], scale=_SCALE)
+    return picture
+
+
+def format_heading(step: ChainStep, values: pl.Series) -> str:
+    """What a row of the plot says: the mean as the old tool has it, p50 and p95 as observed values."""
+    found = values.drop_nulls().to_numpy()
+    p50, p95 = (float(np.quantile(found, q, method="inverted_cdf")) for q in (0.5, 0.95))
+    told = f"average: {found.mean():.2f} seconds, p50 {p50:.0f}, p95 {p95:.0f}"
+    if step.plots == "general":
+        return f"{step.name} Time from {step.reference} ({told})"
+    return f"Time between {step.reference} and {step.name} ({told})"
+
+
+def _chart_general(step: ChainStep, values: pl.DataFrame) -> alt.LayerChart:
+    place = values.with_row_index("x").select(pl.col("x").cast(pl.Float64) + 1, "delta_s")
+    return _chart_line(place, "Workload, by time of submission", format_heading(step, values["delta_s"]))
+
+
+def _chart_deltas_and_spread(step: ChainStep, values: pl.DataFrame) -> alt.HConcatChart:
+    import altair as alt
+
+    begin = values["submitted_at_us"][0]
+    at = values.select(((pl.col("submitted_at_us") - begin) / US_PER_S).alias("x"), "delta_s")
+    title = format_heading(step, values["delta_s"])
+    made: alt.HConcatChart = alt.hconcat(
+        _chart_line(at, "Submitted, after the first (seconds)", title),
+        _chart_spread(values["delta_s"].drop_nulls()),
+        spacing=30,
+    )
+    return made
+
+
+def _chart_line(points: pl.DataFrame, x: str, title: str) -> alt.LayerChart:
+    import altair as alt
+
+    shown = downsample_points(points)
+    merged = f"every point stands for {points.height / (MAX_POINTS / 2):.0f} workloads' least or most"
+    subtitle = [merged] if shown.height < points.height else []
+    base = alt.Chart(
+        alt.Data(values=shown.to_dicts()),
+        title=alt.TitleParams(title, subtitle=subtitle, anchor="start"),
+        width=_WIDTH_PX,
+        height=_HEIGHT_PX if "Workload" in x else _HEIGHT_PX // 2,
+    ).encode(
+        x=alt.X("x:Q", title=x, scale=alt.Scale(nice=False)),
+        y=alt.Y("delta_s:Q", title="Time (seconds)"),
+    )
+    # A lone workload is a point: a line of one would be nothing.
+    return alt.layer(base.mark_line(strokeWidth=1.5), base.mark_point(filled=True, size=8))
+
+
+def _chart_spread(values: pl.Series) -> alt.LayerChart:
+    """Counts in bins of whole seconds, and the share at or below."""
+    import altair as alt
+
+    base = alt.Chart(alt.Data(values=build_bins(values))).properties(width=_SIDE_PX, height=_HEIGHT_PX // 2)
+    x = alt.X("low:Q", title="Time (seconds)", scale=alt.Scale(zero=False), axis=alt.Axis(tickMinStep=1, format="d"))
+    count = alt.Y("count:Q", title="Number of workloads", axis=alt.Axis(tickMinStep=1, format="d"))
+    bars = base.mark_bar(color=theme.COLOURS["neutral"], opacity=0.5).encode(
+        x=x, x2="high:Q", y=count, y2=alt.Y2Datum(0)
+    )
+    steps = base.mark_line(interpolate="step-after", point=alt.OverlayMarkDef(size=12)).encode(
+        x=alt.X("last:Q"), y=alt.Y("share:Q", title="Share at or below", scale=alt.Scale(domain=[0, 1]))
+    )
+    made: alt.LayerChart = alt.layer(bars, steps).resolve_scale(y="independent")
+    return made
+
+
+def build_bins(values: pl.Series) -> list[dict[str, float]]:
+    """At most 40 bins of whole seconds, drawn around them; `share` of the values is at or below `last`.
+
+    Examples
+    --------
+    >>> build_bins(pl.Series([0.0, 0.0, 2.0, 2.0]))[0]
+    {'low': -0.5, 'high': 0.5, 'last': 0, 'count': 2, 'share': 0.5}
+    """
+    low, high = int(values.min() or 0), int(values.max() or 0)  # type: ignore[arg-type]
+    width = -(-(high - low + 1) // _MAX_BINS)
+    counts = np.bincount((values.to_numpy() - low).astype(int) // width)
+    shares = np.cumsum(counts) / counts.sum()
+    begins = [low + i * width for i in range(len(counts))]
+    return [
+        {
+            "low": begin - 0.5,
+            "high": begin + width - 0.5,
+            "last": begin + width - 1,
+            "count": int(count),
+            "share": float(share),
+        }
+        for begin, count, share in zip(begins, counts, shares, strict=True)
+    ]
+
+
+def downsample_points(points: pl.DataFrame) -> pl.DataFrame:
+    """Downsampled points: minimum and maximum of each group of neighbours."""
+    known = points.filter(pl.col("delta_s").is_not_null())
+    if known.height <= MAX_POINTS:
+        return known
+    size = -(-known.height // (MAX_POINTS // 2))
+    numbered = known.with_row_index("place").with_columns(group=pl.col("place") // size)
+    least = numbered.group_by("group").agg(pl.col("place").sort_by("delta_s").first())
+    most = numbered.group_by("group").agg(pl.col("place").sort_by("delta_s").last())
+    kept = pl.concat([least, most]).select("place").unique().sort("place")
+    return kept.join(numbered, on="place").sort("place").select("x", "delta_s")
+
+
+@dataclass(frozen=True)
+class ReportFiles:
+    """What was written.
+
+    Attributes
+    ----------
+    picture, times
+        The two files.
+    drawn, skipped, sampled
+        Workloads: in the picture; left out as the old tool does; in all.
+    """
+
+    picture: Path
+    times: Path
+    drawn: int
+    skipped: int
+    sampled: int
+
+
+def write_upstream_report(
+    folder: str | Path,
+    plot: Plot = "general",
+    skip_errors: bool = True,
+    head: int | None = None,
+    tail: int | None = None,
+    out: str | Path | None = None,
+) -> ReportFiles:
+    """Write times.csv and general.png or detailed.png.
+
+    Parameters
+    ----------
+    folder
+        With submitted.json and sampled.json, or a run folder with its tables.
+    skip_errors
+        Leave out what the old tool leaves out: pod groups earlier than their pods, negative totals.
+    head, tail
+        Draw only the first, or the last, N workloads by time of submission; times.csv has all.
+    out
+        Where they go; beside what was read without it.
+
+    Raises
+    ------
+    InputError
+        The files or tables are missing, or there is nothing to draw.
+    ConfigError
+        No such plot, a number that is none, or a folder that cannot be written.
+    """
+    check_plot(plot)
+    place = Path(folder)
+    if not place.is_dir():
+        raise InputError("no such folder", where=place)
+    jobs = build_view(place).jobs
+    chosen = select_jobs(jobs, skip_errors=skip_errors, head=head, tail=tail)
+    picture = render_png(chart_plot(chosen, plot))
+    target = place if out is None else Path(out)
+    path = target / f"{plot}.png"
+    try:
+        times = runai_files.write_times_csv(target, jobs, skip_errors=skip_errors)
+        with replace_atomically(path) as temporary:
+            temporary.write_bytes(picture)
+    except OSError as error:
+        raise ConfigError("cannot be written", where=target, found=error.strerror, do="choose another --out") from None
+    skipped = int((~jobs["kept"]).sum()) if skip_errors else 0
+    return ReportFiles(path, times, chosen.height, skipped, jobs.height)

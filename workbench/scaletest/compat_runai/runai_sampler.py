@@ -1,0 +1,223 @@
+"""Run:ai's sampler: lists of a namespace, in pages, into sampled.json; once or until all are complete."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from workbench.core.errors import ConfigError
+from workbench.scaletest.cluster_api import object_names
+from workbench.scaletest.cluster_api.clock import now_ns
+from workbench.scaletest.cluster_api.connection import ApiError, Connection, Target
+from workbench.scaletest.cluster_api.list_watch import iterate_items
+from workbench.scaletest.compat_runai import cluster_snapshot, runai_files
+from workbench.scaletest.compat_runai.backend_database import BackendQuery
+from workbench.scaletest.compat_runai.cluster_snapshot import Snapshot, join_lists
+from workbench.scaletest.compat_runai.delta_chain import JOBS
+from workbench.scaletest.compat_runai.runai_files import find_project
+from workbench.scaletest.observation import run_conditions, run_records
+
+Json = dict[str, Any]
+_VERSIONS = ("v1", "v2alpha2")  # of pod groups: the platform's, KAI's own
+
+
+@dataclass(frozen=True)
+class SampleResult:
+    """One look at the cluster.
+
+    Attributes
+    ----------
+    submitted
+        Workloads that the journal or submitted.json names so far; null where there is neither.
+    sampled
+        Complete workloads in sampled.json: the submitted ones, or all of the namespace if these are unknown.
+    others
+        Complete workloads of the namespace that are not of this submission.
+    ended
+        Nothing more is being submitted, as far as the folder tells.
+    """
+
+    file: Path
+    snapshot: Snapshot
+    submitted: int | None
+    sampled: int
+    others: int
+    ended: bool
+
+    def format_line(self) -> str:
+        """How far it is."""
+        counts = ", ".join(f"{count} {what}" for what, count in self.snapshot.counts.items())
+        of = "" if self.submitted is None else f" of {self.submitted}"
+        return f"{self.sampled}{of} workloads complete ({counts})"
+
+    @property
+    def is_complete(self) -> bool:
+        """All submitted workloads are complete; without a submission: nothing in the namespace lacks a time."""
+        if self.submitted is None:
+            return self.sampled > 0 and not self.snapshot.lacking
+        return 0 < self.sampled >= self.submitted
+
+    def to_dict(self) -> dict[str, Any]:
+        """Document of `sample --json`."""
+        shot = self.snapshot
+        return {
+            "file": str(self.file),
+            "submitted": self.submitted,
+            "sampled": self.sampled,
+            "others": self.others,
+            "counts": shot.counts,
+            "measured": shot.measured,
+            "lacking": shot.lacking,
+            "foreign": dict(shot.foreign),
+        }
+
+    def format_text(self) -> str:
+        """Lines for a terminal."""
+        lines = [self.format_line(), *(f"  {n} have no {field} yet" for field, n in self.snapshot.lacking.items())]
+        if self.others:
+            lines.append(f"  {self.others} others in the namespace are not of this submission: left out")
+        lines += [f"  {n} belong to no workload here: {what}" for what, n in self.snapshot.foreign.items()]
+        return "\n".join([*lines, f"  {self.file}"])
+
+
+async def follow_workloads(
+    target: Target,
+    folder: Path,
+    workload_type: str,
+    project: str,
+    *,
+    every_s: float | None = None,
+    for_s: float = 3600.0,
+    events: bool = True,
+    backend: BackendQuery | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> SampleResult:
+    """Sample once, or until all that was submitted is complete and nothing more comes.
+
+    Parameters
+    ----------
+    folder
+        The output folder of the submission; sampled.json is written there each time.
+    every_s
+        Seconds between looks; null for one look.
+    for_s
+        Time limit of following.
+    events
+        With evictions and volumes, which the old tool has switched off.
+
+    Raises
+    ------
+    ConfigError
+        No such folder.
+    ApiError, UnreachableError
+        The cluster refuses, or is not there.
+    """
+    if not folder.is_dir():
+        raise ConfigError("no such folder", where="-o, --output-dir", found=folder, do="the one given to submit")
+    deadline = time.monotonic() + for_s
+    async with Connection(target) as api:
+        while True:
+            found = await sample_once(api, folder, workload_type, f"runai-{project}", events=events, backend=backend)
+            tell(found.format_line())
+            whole = found.submitted is not None and found.sampled >= found.submitted
+            # Pods of a gang come one by one, and the last pod so far is not yet the last.
+            done = found.ended and whole and not found.snapshot.short
+            if every_s is None or done or time.monotonic() > deadline:
+                return found
+            await asyncio.sleep(every_s)
+
+
+async def sample_once(
+    api: Connection,
+    folder: Path,
+    workload_type: str,
+    namespace: str,
+    *,
+    events: bool = True,
+    backend: BackendQuery | None = None,
+) -> SampleResult:
+    """One look: lists, joined, written."""
+    # Before the lists: what is submitted meanwhile is not expected in them.
+    submitted, ended = read_submit_progress(folder)
+    root = f"/apis/run.ai/v2alpha1/namespaces/{namespace}/{workload_type}workloads"
+    jobs = "/apis/kubeflow.org/v1/namespaces/{}/pytorchjobs" if workload_type == "distributed" else _RUNAI_JOBS
+    core = f"/api/v1/namespaces/{namespace}"
+    lists = {
+        "workloads": await _list_all(api, root),
+        "jobs": await _list_all(api, jobs.format(namespace)),
+        "pods": await _list_all(api, f"{core}/pods"),
+        "groups": await _list_pod_groups(api, namespace),
+        "events": await _list_all(api, f"{core}/events") if events else [],
+    }
+    found = join_lists(namespace, **lists)
+    # Where a sampler watches, it has seen the same before, and better.
+    if (folder / run_records.JOURNAL).is_file() and not (folder / run_records.HEALTH).exists():
+        cluster_snapshot.append_observations(folder, lists, found, now_ns())
+    table = _build_jobs_table(found)
+    mine = table if submitted is None else table.filter(pl.col("name").is_in(list(submitted)))
+    if backend is not None:
+        mine = await asyncio.to_thread(_add_backend_times, mine, backend)
+    file = runai_files.write_sampled_json(folder, mine)
+    count = None if submitted is None else len(submitted)
+    return SampleResult(file, found, count, mine.height, table.height - mine.height, ended)
+
+
+_RUNAI_JOBS = "/apis/run.ai/v1/namespaces/{}/runaijobs"
+
+
+def read_submit_progress(folder: Path) -> tuple[set[str] | None, bool]:
+    """Names of the workloads submitted so far (None if unknown), and whether submission has ended."""
+    if (folder / run_records.JOURNAL).is_file():
+        acked, ended = set(), False
+        for one in run_records.read_lines(folder / run_records.JOURNAL, run_records.JournalLine):
+            if isinstance(one, run_records.Acked):
+                acked.add(one.index)
+            elif isinstance(one, run_records.Begun | run_records.Stopped):
+                ended = isinstance(one, run_records.Stopped)
+        run = run_conditions.read_conditions(folder).run
+        return {object_names.build_workload_name(run, index) for index in acked}, ended
+    if not (folder / runai_files.SUBMITTED).is_file():
+        return None, True
+    return {one.name for one in runai_files.read_submissions(folder)}, True
+
+
+async def _list_all(api: Connection, path: str) -> list[Json]:
+    """Every object of a path; none where the cluster lacks the kind."""
+    try:
+        return [item async for item in iterate_items(api, path)]
+    except ApiError as error:
+        if error.status == 404:
+            return []
+        raise
+
+
+async def _list_pod_groups(api: Connection, namespace: str) -> list[Json]:
+    for version in _VERSIONS:
+        answer = await api.request(
+            "GET", f"/apis/scheduling.run.ai/{version}/namespaces/{namespace}/podgroups", query={"limit": "1"}
+        )
+        if answer.status == 200:
+            return await _list_all(api, f"/apis/scheduling.run.ai/{version}/namespaces/{namespace}/podgroups")
+    return []
+
+
+def _build_jobs_table(found: Snapshot) -> pl.DataFrame:
+    """As `upstream_jobs`, without judging: sampled.json holds no submission."""
+    schema = {name: kind for name, kind in JOBS.schema().items() if name in _COLUMNS}
+    rows = [{**row, "project": find_project(row["namespace"])} for row in found.build_rows()]
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+_COLUMNS = {column.name for column in JOBS.columns} - {"row", "submitted_at_us", "kept", "skipped"}
+
+
+def _add_backend_times(jobs: pl.DataFrame, backend: BackendQuery) -> pl.DataFrame:
+    from workbench.scaletest.compat_runai.run_export import add_backend_times
+
+    return add_backend_times(jobs, backend)

@@ -1,0 +1,351 @@
+"""Settings of a local cluster (nodes, schedulers, client limits) and its record on disk (cluster.json)."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import socket
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from workbench.core import files
+from workbench.core.errors import ConfigError, MissingToolError, RunFailedError
+from workbench.core.paths import cache_folder
+from workbench.core.schema import FiniteModel
+from workbench.scaletest.observation.run_conditions import Component
+
+Scheduler = Literal["default", "kai"]
+NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
+MAX_NODES = 20_000
+MAX_GPUS = 64
+_KEY = re.compile(r"[a-z][a-z0-9-]{0,80}")
+_VALUE = re.compile(r"[\x20-\x7e]{0,400}")
+_LIMIT = re.compile(r"(?P<component>[a-z-]{1,40})=(?P<qps>[0-9]{1,6}(?:\.[0-9]{1,3})?)(?::(?P<burst>[0-9]{1,7}))?")
+# Arguments that keep the cluster local and private, or that other options set.
+_OURS = re.compile(
+    r"(bind-address|secure-port|etcd-.*|tls-.*|client-ca-.*|service-account-.*|audit-.*|authorization-mode)"
+)
+
+
+class ClientLimit(FiniteModel):
+    """Client limit of a component: requests per second to the API server, and burst."""
+
+    qps: float = Field(gt=0, le=1_000_000)
+    burst: int = Field(ge=1, le=10_000_000)
+
+
+class NodePool(FiniteModel):
+    """A pool of equal nodes."""
+
+    nodes: int = Field(ge=0, le=MAX_NODES)
+    gpus: int = Field(ge=0, le=MAX_GPUS)
+
+
+# What a component limits itself to when nothing is said. Kubernetes 1.36: client-connection defaults of the two;
+# KAI 0.12: the flags' defaults. etcd, kwok and the API server itself limit nothing on this side.
+DEFAULT_LIMITS = {
+    "kube-controller-manager": ClientLimit(qps=20, burst=30),
+    "kube-scheduler": ClientLimit(qps=50, burst=100),
+    "kai-scheduler": ClientLimit(qps=50, burst=300),
+    "kai-podgrouper": ClientLimit(qps=50, burst=300),
+    "kai-binder": ClientLimit(qps=50, burst=300),
+    "kai-podgroupcontroller": ClientLimit(qps=50, burst=300),
+    "kai-queuecontroller": ClientLimit(qps=50, burst=300),
+}
+_SHORT = {"controller-manager": "kube-controller-manager", "scheduler": "kube-scheduler"}
+
+
+class ClusterSettings(FiniteModel):
+    """Settings of a cluster."""
+
+    pools: tuple[NodePool, ...] = (NodePool(nodes=200, gpus=8),)
+    scheduler: Scheduler = "default"
+    client_limits: dict[str, ClientLimit] = Field(default={})
+    api_arguments: dict[str, str] = Field(default={})
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of all pools."""
+        return sum(pool.nodes for pool in self.pools)
+
+
+def check_cluster_name(name: str) -> str:
+    """The cluster's name, when it can be one: it becomes a folder, a context and a part of commands.
+
+    Raises
+    ------
+    ConfigError
+        Not small letters, digits and dashes, at most 40.
+
+    Examples
+    --------
+    >>> check_cluster_name("local")
+    'local'
+    """
+    if not NAME.fullmatch(name):
+        raise ConfigError(
+            "not a name for a cluster",
+            where="--name",
+            found=repr(name[:60]),
+            allowed="small letters, digits and dashes, at most 40, such as local",
+        )
+    return name
+
+
+def parse_pools(nodes: Sequence[int], gpus: Sequence[int]) -> tuple[NodePool, ...]:
+    """Pools of nodes from the two lists of options, pair by pair.
+
+    Raises
+    ------
+    ConfigError
+        The lists do not fit together, or a number is out of range.
+
+    Examples
+    --------
+    >>> parse_pools([3, 2], [4, 8])
+    (NodePool(nodes=3, gpus=4), NodePool(nodes=2, gpus=8))
+    """
+    if len(nodes) != len(gpus):
+        raise ConfigError(
+            "each --nodes needs its --gpus",
+            where="--nodes, --gpus",
+            found=f"{len(nodes)} and {len(gpus)}",
+            do="for two kinds of nodes: --nodes 3 --gpus 4 --nodes 2 --gpus 8",
+        )
+    for what, values, most in (("--nodes", nodes, MAX_NODES), ("--gpus", gpus, MAX_GPUS)):
+        for value in values:
+            if not 0 <= value <= most:
+                raise ConfigError("out of range", where=what, found=value, allowed=f"0 to {most}")
+    if sum(nodes) > MAX_NODES:
+        raise ConfigError("too many nodes", where="--nodes", found=sum(nodes), allowed=f"at most {MAX_NODES} in all")
+    return tuple(NodePool(nodes=n, gpus=g) for n, g in zip(nodes, gpus, strict=True))
+
+
+def parse_client_limits(texts: Iterable[str]) -> dict[str, ClientLimit]:
+    """Client limits from `COMPONENT=QPS[:BURST]`; without a burst it is twice the rate.
+
+    Raises
+    ------
+    ConfigError
+        Not of that form, or a component that has no such limit.
+
+    Examples
+    --------
+    >>> parse_client_limits(["controller-manager=200:400"])
+    {'kube-controller-manager': ClientLimit(qps=200.0, burst=400)}
+    """
+    made = {}
+    for text in texts:
+        found = _LIMIT.fullmatch(text)
+        if found is None or float(found["qps"]) <= 0 or found["burst"] in ("0", "00"):
+            raise ConfigError(
+                "not a client limit", where="--client-limit", found=text[:100], allowed="COMPONENT=QPS[:BURST]"
+            )
+        qps = float(found["qps"])
+        burst = int(found["burst"]) if found["burst"] else max(1, round(2 * qps))
+        made[_SHORT.get(found["component"], found["component"])] = ClientLimit(qps=qps, burst=max(1, burst))
+    return made
+
+
+def check_client_limits(limits: Mapping[str, ClientLimit], scheduler: Scheduler) -> dict[str, ClientLimit]:
+    """Client limits of components that this cluster has.
+
+    Raises
+    ------
+    ConfigError
+        No such component.
+    """
+    known = [name for name in DEFAULT_LIMITS if scheduler == "kai" or not name.startswith("kai-")]
+    for name in limits:
+        if name not in known:
+            raise ConfigError("no component with a client limit", where="--client-limit", found=name, allowed=known)
+    return dict(limits)
+
+
+def parse_api_arguments(texts: Iterable[str]) -> dict[str, str]:
+    """Arguments of the API server from `KEY=VALUE`.
+
+    Raises
+    ------
+    ConfigError
+        Not of that form, or one that would open the cluster to others.
+
+    Examples
+    --------
+    >>> parse_api_arguments(["max-mutating-requests-inflight=2"])
+    {'max-mutating-requests-inflight': '2'}
+    """
+    made = {}
+    for text in texts:
+        key, equals, value = text.removeprefix("--").partition("=")
+        if not equals or not _KEY.fullmatch(key) or not _VALUE.fullmatch(value):
+            raise ConfigError("not an argument", where="--api-arg", found=text[:100], allowed="KEY=VALUE")
+        made[key] = value
+    return check_api_arguments(made)
+
+
+def check_api_arguments(arguments: Mapping[str, str]) -> dict[str, str]:
+    """Arguments of the API server that leave the cluster private.
+
+    Raises
+    ------
+    ConfigError
+        One that this tool sets itself.
+    """
+    for key, value in arguments.items():
+        if not _KEY.fullmatch(key) or not _VALUE.fullmatch(value):
+            raise ConfigError("not an argument", where="--api-arg", found=f"{key}={value}"[:100], allowed="KEY=VALUE")
+        if _OURS.fullmatch(key):
+            raise ConfigError(
+                "this argument is set by the tool",
+                where="--api-arg",
+                found=key,
+                do="leave it out: the cluster listens on this machine only, and keeps its audit log",
+            )
+    return dict(arguments)
+
+
+RECORD_FILE = "cluster.json"
+_MAX_BYTES = 4 << 20
+_POLL_S = 0.05
+
+
+class ClusterPart(BaseModel):
+    """A process of a cluster: how it was started, and where it tells how it is."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    command: tuple[str, ...]
+    health: str
+    environment: dict[str, str] = {}
+
+
+class ClusterRecord(BaseModel):
+    """A cluster: what it was asked to be and how it was started. No secret is in it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format_version: Literal[1] = 1
+    name: str
+    state: Literal["starting", "up"]
+    folder: Path
+    settings: ClusterSettings
+    provider: str
+    kubectl: Path | None = None
+    kubernetes_version: str | None = None
+    server: str = ""
+    audited: bool = False
+    parts: tuple[ClusterPart, ...] = ()
+    components: tuple[Component, ...] = ()
+    owner_pid: int = 0  # a process whose end should be the cluster's: tests
+    owner_started: float = 0.0
+
+
+def find_clusters_folder() -> Path:
+    """Where the local clusters of this user on this machine are.
+
+    A home folder may be shared by machines and containers that do not see each other's processes: each has a place of
+    its own, so that none takes another's cluster for a dead one.
+    """
+    return cache_folder().absolute() / "scaletest" / "clusters" / hash_machine()
+
+
+def hash_machine() -> str:
+    """Short hash of what tells this machine from others; its name goes nowhere."""
+    try:
+        known = Path("/etc/machine-id").read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        known = ""
+    return hashlib.sha256(f"{socket.gethostname()} {known}".encode()).hexdigest()[:8]
+
+
+def find_cluster_folder(name: str) -> Path:
+    """A cluster's place below the cache; its data may be elsewhere."""
+    return find_clusters_folder() / check_cluster_name(name)
+
+
+def write_record(record: ClusterRecord) -> None:
+    """Keep it, whole or not at all."""
+    path = files.write_text(find_cluster_folder(record.name) / RECORD_FILE, record.model_dump_json(indent=1) + "\n")
+    path.chmod(0o600)
+
+
+def read_record(name: str) -> ClusterRecord | None:
+    """What is known of a cluster; null when there is none of this name.
+
+    Raises
+    ------
+    ConfigError
+        Its file cannot be understood.
+    """
+    path = find_cluster_folder(name) / RECORD_FILE
+    if not path.is_file():
+        return None
+    try:
+        return ClusterRecord.model_validate_json(files.read_up_to(path, _MAX_BYTES))
+    except ValidationError as error:
+        raise ConfigError(
+            "not the record of a cluster",
+            where=path,
+            found=str(error.errors()[0]["msg"])[:200],
+            do=f"workbench scaletest cluster down --name {name}",
+        ) from None
+
+
+def list_cluster_names() -> list[str]:
+    """Clusters that have a place here, up or not."""
+    return sorted(path.parent.name for path in find_clusters_folder().glob(f"*/{RECORD_FILE}"))
+
+
+def require_posix() -> None:
+    """Refuse where the programs of a control plane do not run.
+
+    Raises
+    ------
+    MissingToolError
+        This is Windows.
+    """
+    if os.name != "posix":
+        raise MissingToolError("a local cluster needs Linux or macOS", do="use the Windows subsystem for Linux")
+
+
+@contextlib.contextmanager
+def lock_cluster(name: str, *, timeout_s: float = 120) -> Iterator[None]:
+    """Lock on starting and stopping this cluster, released when the process exits.
+
+    Raises
+    ------
+    RunFailedError
+        Another process holds it for the whole timeout.
+    """
+    require_posix()
+    import fcntl
+
+    find_clusters_folder().mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = find_clusters_folder() / f".{check_cluster_name(name)}.lock"
+    deadline = time.monotonic() + timeout_s
+    while True:
+        handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The last holder removes the file: what we locked may no longer be what others open.
+            if path.exists() and os.fstat(handle).st_ino == path.stat().st_ino:
+                break
+        except (BlockingIOError, FileNotFoundError):
+            pass
+        os.close(handle)
+        if time.monotonic() > deadline:
+            raise RunFailedError("another process is starting or ending this cluster", where=name, do="try again")
+        time.sleep(_POLL_S)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(handle)

@@ -1,0 +1,183 @@
+"""Processes and ports of a local cluster: found by command and environment, started, ended, probed."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import random
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psutil
+
+from workbench.core import redaction
+from workbench.core.errors import MissingToolError, RunFailedError
+
+LOOPBACK = "127.0.0.1"
+# Below what systems hand out to outgoing connections (Linux: 32768 and up): while a component is away for a restart,
+# nobody's connection can take its port. Above what services of this machine usually use.
+_LOWEST, _HIGHEST = 20_000, 31_999
+
+
+def find_free_ports(count: int) -> list[int]:
+    """Find different free ports.
+
+    Another process may take one before it is used; callers retry.
+
+    Raises
+    ------
+    MissingToolError
+        There are too few.
+    """
+    # Random places, since clusters start at the same moment. No secret hangs on it.
+    candidates = random.SystemRandom().sample(range(_LOWEST, _HIGHEST), 400)
+    found: list[int] = []
+    for port in candidates:
+        if len(found) == count:
+            break
+        if is_port_free(port):
+            found.append(port)
+    if len(found) < count:
+        raise MissingToolError("not enough free ports on this machine", found=len(found), allowed=f"{count} needed")
+    return found
+
+
+def is_port_free(port: int) -> bool:
+    """Whether no process listens on this port, on loopback or on all addresses."""
+    # Also check the wildcard address.
+    for host in (LOOPBACK, ""):
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, port))
+            except OSError:
+                return False
+    return True
+
+
+MARK = "WORKBENCH_LOCAL_CLUSTER"  # a variable of every component's: the cluster's folder
+_GONE = (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess)
+_POLL_S = 0.05
+
+
+def find_processes(folder: Path) -> dict[str, list[psutil.Process]]:
+    """Live processes of ours that belong to the cluster in this folder, by their programs' names."""
+    prefix = f"{folder}{os.sep}"
+    found: dict[str, list[psutil.Process]] = {}
+    for process in psutil.process_iter():
+        with contextlib.suppress(*_GONE):
+            if process.uids().real != os.getuid():
+                continue
+            # A script is called as INTERPRETER PATH.
+            words = process.cmdline()[:2]
+            inside = [word for word in words if word.startswith(prefix)]
+            if inside or process.environ().get(MARK) == str(folder):
+                found.setdefault(Path((inside or words or ["?"])[0]).name, []).append(process)
+    return found
+
+
+def end_processes(processes: Iterable[psutil.Process], *, grace_s: float = 0) -> None:
+    """End these processes, and wait until they are gone: asked first when there is a grace, killed after it.
+
+    Raises
+    ------
+    RunFailedError
+        One does not go even when killed.
+    """
+    alive = list(processes)
+    if grace_s > 0:
+        alive = _signal_processes(alive, grace_s, kill=False)
+    alive = _signal_processes(alive, 10, kill=True)
+    if alive:
+        raise RunFailedError("a process does not end", found=[f"{one.pid}" for one in alive], do="restart the machine")
+
+
+def _signal_processes(processes: list[psutil.Process], timeout_s: float, *, kill: bool) -> list[psutil.Process]:
+    """Processes still alive afterwards. psutil compares start times, so reused ids are safe."""
+    for process in processes:
+        try:
+            process.kill() if kill else process.terminate()
+        except _GONE:
+            continue
+    deadline = time.monotonic() + timeout_s
+    while (processes := [one for one in processes if _is_alive(one)]) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    return processes
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except _GONE:
+        return False
+
+
+def start_component(
+    folder: Path, command: Sequence[str], log: Path, *, environment: Mapping[str, str] | None = None
+) -> None:
+    """Start a component of the cluster in this folder; it lives on without us, its output appended to `log`.
+
+    Started by a shell that exits immediately, so that no parent has to wait for it.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(log, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    try:
+        subprocess.run(  # noqa: S603
+            ["/bin/sh", "-c", '"$@" &', "sh", *command],
+            stdin=subprocess.DEVNULL,
+            stdout=handle,
+            stderr=handle,
+            cwd=log.parent,
+            env={**os.environ, **(environment or {}), MARK: str(folder)},
+            start_new_session=True,
+            check=True,
+        )
+    finally:
+        os.close(handle)
+
+
+def is_healthy(url: str, *, timeout_s: float = 2) -> bool:
+    """Does a component answer that it is well? On loopback its certificate, signed by itself, is not checked."""
+    parts = urlsplit(url)
+    port = parts.port or 0
+    connection: http.client.HTTPConnection
+    if parts.scheme == "https":
+        context = ssl._create_unverified_context()  # noqa: S323
+        connection = http.client.HTTPSConnection(parts.hostname or "", port, timeout=timeout_s, context=context)
+    else:
+        connection = http.client.HTTPConnection(parts.hostname or "", port, timeout=timeout_s)
+    try:
+        connection.request("GET", parts.path or "/")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def read_last_lines(log: Path, count: int = 12, *, max_bytes: int = 8192) -> str:
+    """The end of a log, for an error's text; empty when there is none."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - max_bytes))
+            text = file.read(max_bytes).decode(errors="replace")
+    except OSError:
+        return ""
+    return "\n    ".join(_shorten_log_line(line) for line in text.splitlines()[-count:])
+
+
+def _shorten_log_line(line: str) -> str:
+    """A line of a log; of kwok's, which are JSON documents, what they say."""
+    with contextlib.suppress(ValueError):
+        told = json.loads(line) if line.startswith("{") else None
+        if isinstance(told, dict) and "msg" in told:
+            error = " ".join(str(told.get("err", "")).split())
+            line = f"{told.get('level', '')} {told['msg']}{': ' if error else ''}{error}"
+    return redaction.redact_value(line)[:400]

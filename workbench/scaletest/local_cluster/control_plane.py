@@ -1,0 +1,339 @@
+"""The stock control plane, started by kwokctl without containers: configuration, health and component facts."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from workbench.core.errors import InputError, RunFailedError
+from workbench.core.paths import cache_folder
+from workbench.scaletest.local_cluster import component_processes
+from workbench.scaletest.local_cluster import component_processes as free_ports
+from workbench.scaletest.local_cluster.cluster_record import DEFAULT_LIMITS, ClusterPart, ClusterSettings
+from workbench.scaletest.local_cluster.program_providers import BUILD, Binaries
+from workbench.scaletest.observation.run_conditions import Component
+from workbench.scaletest.scenario.workload_objects import DELAY
+
+POD_STAGE = "pod-complete"
+_DELAY_FIELD = f'.metadata.annotations["{DELAY}"]'
+
+
+def add_lifetime_stage(configuration: str, *, where: str = "kwok.yaml") -> str:
+    """kwok's configuration, in which a running pod ends after the time that its annotation says, and never without one.
+
+    Parameters
+    ----------
+    configuration
+        What kwokctl wrote for the kwok controller, which must be started again to read it.
+
+    Raises
+    ------
+    InputError
+        There is no stage pod-complete in it.
+    """
+    import yaml
+
+    try:
+        documents = [one for one in yaml.safe_load_all(configuration) if one is not None]
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InputError("not a configuration of kwok", where=where, found=str(error)[:120]) from None
+    stages = [one for one in documents if _is_lifetime_stage(one)]
+    if len(stages) != 1:
+        raise InputError(f"not one stage {POD_STAGE} in kwok's configuration", where=where, found=len(stages))
+    spec = stages[0]["spec"]
+    spec["selector"] = {
+        "matchExpressions": [
+            {"key": ".metadata.deletionTimestamp", "operator": "DoesNotExist"},
+            {"key": ".status.phase", "operator": "In", "values": ["Running"]},
+            {"key": _DELAY_FIELD, "operator": "Exists"},
+        ]
+    }
+    spec["delay"] = {"durationFrom": {"expressionFrom": _DELAY_FIELD}}
+    return yaml.safe_dump_all(documents, sort_keys=False)
+
+
+def _is_lifetime_stage(document: Any) -> bool:
+    if not isinstance(document, dict) or document.get("kind") != "Stage":
+        return False
+    return bool((document.get("metadata") or {}).get("name") == POD_STAGE and isinstance(document.get("spec"), dict))
+
+
+COMPONENT_NAMES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok-controller")
+# Rotated by the API server itself: at most a GiB of it.
+_AUDIT_MIB, _AUDIT_OLD = 256, 3
+_AUDIT_POLICY = """\
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: None
+  resources: [{group: coordination.k8s.io, resources: [leases]}]
+- level: Metadata
+"""
+_POLL_S, _GONE_POLLS = 0.1, 5
+_DOWNLOAD_S = 900  # a kwokctl of the user's fetches its programs itself
+
+
+class PortTakenError(RunFailedError):
+    """Another process took one of our ports before it was used."""
+
+
+def find_workdir(folder: Path, name: str) -> Path:
+    """Where kwokctl keeps a cluster."""
+    return folder / "kwok" / "clusters" / name
+
+
+def find_audit_log(folder: Path, name: str) -> Path:
+    """The API server's audit log: one JSON document a request, at level Metadata."""
+    return find_workdir(folder, name) / "logs" / "audit.log"
+
+
+def create_control_plane(
+    folder: Path, name: str, settings: ClusterSettings, binaries: Binaries, *, timeout_s: float
+) -> tuple[ClusterPart, ...]:
+    """Start etcd, the API server, the controller-manager, the scheduler and kwok, and wait until they are well.
+
+    Raises
+    ------
+    PortTakenError
+        A port was taken in between: try again.
+    RunFailedError
+        One did not start; `found` has the end of its log.
+    """
+    numbers = dict(zip((*COMPONENT_NAMES, "peer"), free_ports.find_free_ports(len(COMPONENT_NAMES) + 1), strict=True))
+    policy = folder / "audit-policy.yaml"
+    policy.write_text(_AUDIT_POLICY, encoding="utf-8")
+    config = folder / "kwokctl.json"
+    config.write_text(
+        json.dumps(_build_kwokctl_config(settings, binaries, numbers, policy), indent=1), encoding="utf-8"
+    )
+    limit_s = _DOWNLOAD_S if binaries.provider == "kwokctl" else timeout_s
+    do = f"{BUILD}, then up with --provider built" if binaries.provider == "kwokctl" else None
+    _run_kwokctl(folder, name, binaries.kwokctl, config, limit_s, do)
+    _set_pod_lifetimes(folder, name)
+    _restart_components(folder, name)
+    parts = _build_parts(folder, name, numbers)
+    wait_until_healthy(folder, parts, timeout_s=timeout_s)
+    return parts
+
+
+def _build_kwokctl_config(
+    settings: ClusterSettings, binaries: Binaries, numbers: Mapping[str, int], policy: Path
+) -> dict[str, Any]:
+    programs = {
+        "etcdBinary": "etcd",
+        "kubeApiserverBinary": "kube-apiserver",
+        "kubeControllerManagerBinary": "kube-controller-manager",
+        "kubeSchedulerBinary": "kube-scheduler",
+        "kwokControllerBinary": "kwok",
+        "kubectlBinary": "kubectl",
+    }
+    audit = {"audit-log-maxsize": str(_AUDIT_MIB), "audit-log-maxbackup": str(_AUDIT_OLD)}
+    extra = {"kube-apiserver": {**audit, **settings.api_arguments}}
+    for component, limit in settings.client_limits.items():
+        if component in COMPONENT_NAMES:
+            extra[component] = {"kube-api-qps": f"{limit.qps:g}", "kube-api-burst": str(limit.burst)}
+    return {
+        "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
+        "kind": "KwokctlConfiguration",
+        "options": {
+            "runtime": "binary",
+            "cacheDir": str(cache_folder().absolute() / "scaletest" / "kwok"),
+            "bindAddress": free_ports.LOOPBACK,
+            "etcdPort": numbers["etcd"],
+            "etcdPeerPort": numbers["peer"],
+            "kubeApiserverPort": numbers["kube-apiserver"],
+            "kubeControllerManagerPort": numbers["kube-controller-manager"],
+            "kubeSchedulerPort": numbers["kube-scheduler"],
+            "kwokControllerPort": numbers["kwok-controller"],
+            "kubeAuditPolicy": str(policy),
+            **{key: str(binaries.programs[one]) for key, one in programs.items() if one in binaries.programs},
+        },
+        "componentsPatches": [
+            {"name": component, "extraArgs": [{"key": key, "value": value} for key, value in arguments.items()]}
+            for component, arguments in extra.items()
+        ],
+    }
+
+
+def _run_kwokctl(folder: Path, name: str, kwokctl: Path, config: Path, limit_s: float, do: str | None) -> None:
+    log = folder / "kwokctl.log"
+    # Through a link below our folder, so that it is found and ended with all else when we are killed.
+    link = folder / "kwokctl"
+    link.unlink(missing_ok=True)
+    link.symlink_to(kwokctl.absolute())
+    command = [str(link), "--config", str(config), "--name", name, "create", "cluster"]
+    command += ["--kubeconfig", str(folder / "kwok.kubeconfig")]
+    # Its variables would change what we say in the file; a user's own mirrors of programs stay.
+    kept = ("_PREFIX", "_BINARY", "_VERSION")
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("KWOK_") or key.endswith(kept)}
+    environment |= {"KWOK_WORKDIR": str(folder / "kwok"), component_processes.MARK: str(folder)}
+    with log.open("wb") as output:
+        process = subprocess.Popen(  # noqa: S603
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment, cwd=folder
+        )
+        try:
+            _wait_for_kwokctl(process, folder, name, time.monotonic() + limit_s)
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+    (folder / "kwok.kubeconfig").unlink(missing_ok=True)  # we write our own, with names of our own
+    if process.returncode != 0:
+        gave_up = process.returncode < 0
+        raise _build_failure(folder, name, "the control plane did not start", gave_up=gave_up, do=do)
+
+
+def _wait_for_kwokctl(process: subprocess.Popen[bytes], folder: Path, name: str, deadline: float) -> None:
+    """Wait for kwokctl, but not when etcd or the API server died: it would go on hoping for two minutes."""
+    missing: dict[str, int] = {}
+    while process.poll() is None and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+        gone = _list_kwokctl_components(folder, name) - set(component_processes.find_processes(folder))
+        missing = {one: missing.get(one, 0) + 1 for one in gone if one in ("etcd", "kube-apiserver")}
+        if any(count >= _GONE_POLLS for count in missing.values()):
+            return
+
+
+def _set_pod_lifetimes(folder: Path, name: str) -> None:
+    """Stages that end pods after their lifetime; kwokctl's own end a Job's pods immediately. kwok reads them at start.
+
+    Before there are nodes: a kwok that is started again later leaves them to the leases of the one before.
+    """
+    path = find_workdir(folder, name) / "kwok.yaml"
+    # A user's own kwokctl may have other stages: its pods then live as it says.
+    with contextlib.suppress(InputError):
+        path.write_text(add_lifetime_stage(path.read_text(encoding="utf-8"), where=str(path)), encoding="utf-8")
+        component_processes.end_processes(component_processes.find_processes(folder).get("kwok-controller", []))
+
+
+def _list_kwokctl_components(folder: Path, name: str) -> set[str]:
+    """Components that kwokctl has started, by its files; whether they run, these do not tell."""
+    return {path.stem for path in find_workdir(folder, name).glob("pids/*.pid")}
+
+
+def _restart_components(folder: Path, name: str) -> None:
+    """Start those that ended again, once: the controller-manager waits no more than 10 s for the API server."""
+    known = _read_components(folder, name)
+    for one in sorted(_list_kwokctl_components(folder, name) - set(component_processes.find_processes(folder))):
+        if one in known:
+            command = (str(known[one]["binary"]), *map(str, known[one]["args"]))
+            component_processes.start_component(
+                folder, command, find_log(folder, one), environment=_read_environment(known[one])
+            )
+
+
+def _read_components(folder: Path, name: str) -> dict[str, dict[str, Any]]:
+    """kwokctl's configuration of each component; the rest of the file is not read."""
+    try:
+        with (find_workdir(folder, name) / "kwok.yaml").open(encoding="utf-8") as file:
+            first = next(iter(yaml.safe_load_all(file)))
+        return {str(one["name"]): one for one in first["components"]}
+    except (OSError, yaml.YAMLError, StopIteration, KeyError, TypeError):
+        return {}
+
+
+def _read_environment(component: Mapping[str, Any]) -> dict[str, str]:
+    return {str(one["name"]): str(one["value"]) for one in component.get("envs") or []}
+
+
+def _build_failure(folder: Path, name: str, what: str, *, gave_up: bool, do: str | None) -> RunFailedError:
+    """The error with the end of the log of what failed: a component that is not there, else kwokctl."""
+    started = _list_kwokctl_components(folder, name)
+    names = [one for one in COMPONENT_NAMES if one in started - set(component_processes.find_processes(folder))]
+    if not names and gave_up and "kube-apiserver" in started:
+        names = ["kube-apiserver"]  # it is what kwokctl waits for
+    logs = [find_log(folder, one) for one in names]
+    texts = {log.stem: component_processes.read_last_lines(log) for log in (*logs, folder / "kwokctl.log")}
+    told = next(((stem, text) for stem, text in texts.items() if text), ("kwokctl", "it said nothing"))
+    kind = PortTakenError if any("address already in use" in text for text in texts.values()) else RunFailedError
+    return kind(what, where=told[0], found=f"the end of its log:\n    {told[1]}", do=do)
+
+
+def _build_parts(folder: Path, name: str, numbers: Mapping[str, int]) -> tuple[ClusterPart, ...]:
+    paths = {"kube-apiserver": "https /readyz", "etcd": "http /health", "kwok-controller": "http /healthz"}
+    known = _read_components(folder, name)
+    made = []
+    for one in COMPONENT_NAMES:
+        scheme, path = paths.get(one, "https /healthz").split()
+        command = (str(known[one]["binary"]), *map(str, known[one]["args"])) if one in known else ()
+        url = f"{scheme}://{free_ports.LOOPBACK}:{numbers[one]}{path}"
+        made.append(
+            ClusterPart(name=one, command=command, health=url, environment=_read_environment(known.get(one, {})))
+        )
+    return tuple(made)
+
+
+def wait_until_healthy(folder: Path, parts: tuple[ClusterPart, ...], *, timeout_s: float) -> None:
+    """Wait until each part answers that it is well.
+
+    Raises
+    ------
+    RunFailedError
+        One is not healthy, or ended; `found` has the end of its log.
+    """
+    deadline = time.monotonic() + timeout_s
+    for part in parts:
+        gone = 0
+        # It must be there too: a stranger may have taken its port, and be well.
+        while not (
+            (alive := part.name in component_processes.find_processes(folder))
+            and component_processes.is_healthy(part.health)
+        ):
+            gone = 0 if alive else gone + 1
+            if gone >= _GONE_POLLS or time.monotonic() > deadline:
+                text = component_processes.read_last_lines(find_log(folder, part.name)) or "it said nothing"
+                what = "a component ended" if gone else "a component is not well"
+                kind = PortTakenError if "address already in use" in text else RunFailedError
+                raise kind(what, where=part.name, found=f"the end of its log:\n    {text}")
+            time.sleep(_POLL_S)
+
+
+def find_log(folder: Path, part: str) -> Path:
+    """Where a part writes its log; ours for those that kwokctl does not know."""
+    known = next(folder.glob(f"kwok/clusters/*/logs/{part}.log"), None)
+    return known or folder / "logs" / f"{part}.log"
+
+
+def read_versions(folder: Path, name: str) -> dict[str, str | None]:
+    """Version of each component, as kwokctl read it from the program."""
+    return {key: str(one["version"]) for key, one in _read_components(folder, name).items() if one.get("version")}
+
+
+def describe_component(part: ClusterPart, folder: Path, version: str | None) -> Component:
+    """What a part's command line says of it: its client limit, and what differs from its defaults."""
+    told = dict(word.lstrip("-").split("=", 1) for word in part.command[1:] if word.startswith("-") and "=" in word)
+    qps, burst = (told.get("kube-api-qps", told.get("qps")), told.get("kube-api-burst", told.get("burst")))
+    default = DEFAULT_LIMITS.get(part.name)
+    here = {key: value for key, value in told.items() if not _is_plumbing(key, value, folder)}
+    return Component(
+        name=part.name,
+        version=version,
+        client_qps=float(qps) if qps else default.qps if default else None,
+        client_burst=int(burst) if burst else default.burst if default else None,
+        arguments=here,
+    )
+
+
+def _is_plumbing(key: str, value: str, folder: Path) -> bool:
+    """Addresses and paths: they differ from cluster to cluster, and change nothing."""
+    return (
+        str(folder) in value
+        or key.endswith(("-address", "-port", "-urls", "-servers"))
+        or key
+        in (
+            "name",
+            "initial-cluster",
+            "node-ip",
+            "node-name",
+            "service-account-issuer",
+        )
+    )

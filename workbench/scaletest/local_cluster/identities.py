@@ -1,0 +1,108 @@
+"""Two identities of a local cluster: its administrator, and one for measuring that the API server may throttle."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from workbench.core.errors import RunFailedError
+from workbench.scaletest.cluster_api import object_names
+from workbench.scaletest.cluster_api.connection import Connection
+
+NAMESPACE, ACCOUNT, ROLE = "workbench-system", "measure", "workbench-measure"
+_TOKEN_S = 365 * 24 * 3600
+
+
+def admin_context(cluster: str) -> str:
+    """Name of the administrator's context."""
+    return f"workbench-{cluster}"
+
+
+def measure_context(cluster: str) -> str:
+    """Name of the measuring identity's context."""
+    return f"workbench-{cluster}-measure"
+
+
+def write_kubeconfig(path: Path, *, server: str, authority: Path, context: str, user: dict[str, str]) -> None:
+    """A kubeconfig of one context, readable by its owner only from its first byte on."""
+    text = yaml.safe_dump(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": context, "cluster": {"server": server, "certificate-authority": str(authority)}}],
+            "users": [{"name": context, "user": user}],
+            "contexts": [{"name": context, "context": {"cluster": context, "user": context}}],
+            "current-context": context,
+        },
+        sort_keys=False,
+    )
+    path.unlink(missing_ok=True)
+    handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    with open(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+async def create_measuring_identity(api: Connection) -> str:
+    """Make the measuring identity; its token.
+
+    It may see the nodes, the pods of everybody, and the namespace whose uid identifies the cluster. What it may do in
+    the namespaces of a test is granted there.
+
+    Raises
+    ------
+    RunFailedError
+        The API server refused.
+    """
+    for path, body in _build_identity_objects():
+        answer = await api.request("POST", path, body=_encode_json(body))
+        if answer.status not in (201, 409):
+            raise RunFailedError("the measuring identity was refused", where=path, found=answer.status)
+    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}/token"
+    found = await api.json(
+        "POST",
+        path,
+        {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": _TOKEN_S}},
+    )
+    return str(found["status"]["token"])
+
+
+def _encode_json(body: dict[str, Any]) -> bytes:
+    import orjson
+
+    return orjson.dumps(body)
+
+
+def _build_identity_objects() -> list[tuple[str, dict[str, Any]]]:
+    labels = {object_names.MANAGED_BY: object_names.MANAGER}
+    rbac = "rbac.authorization.k8s.io"
+    return [
+        ("/api/v1/namespaces", {"metadata": {"name": NAMESPACE, "labels": labels}}),
+        (f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", {"metadata": {"name": ACCOUNT, "labels": labels}}),
+        (
+            f"/apis/{rbac}/v1/clusterroles",
+            {
+                "metadata": {"name": ROLE, "labels": labels},
+                "rules": [
+                    {
+                        "apiGroups": [""],
+                        "resources": ["namespaces"],
+                        "resourceNames": ["kube-system"],
+                        "verbs": ["get"],
+                    },
+                    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]},
+                    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
+                ],
+            },
+        ),
+        (
+            f"/apis/{rbac}/v1/clusterrolebindings",
+            {
+                "metadata": {"name": ROLE, "labels": labels},
+                "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": ROLE},
+                "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE}],
+            },
+        ),
+    ]

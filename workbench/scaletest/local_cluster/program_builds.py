@@ -1,0 +1,321 @@
+"""Builds of the control plane's programs from Go modules, into the user's cache.
+
+Two modules beside this file: `kube` (Kubernetes and etcd in one program, kwok and kwokctl as its tools) and `kai`. A
+part is built aside and renamed when it is whole; what Go has compiled stays in Go's own cache, so a build that was
+interrupted continues where it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+from workbench.core.errors import ConfigError, MissingToolError, RunFailedError
+from workbench.core.paths import cache_folder
+
+Part = Literal["kube", "kwok", "kai"]
+Progress = Callable[[int, int], None]
+PARTS: tuple[Part, ...] = ("kube", "kwok", "kai")
+GO = "1.26"
+SOURCES = Path(__file__).parent
+KAI_MODULE = "github.com/NVIDIA/KAI-scheduler"
+LINKS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "etcd")
+_KAI_COMMANDS = ("scheduler", "podgrouper", "binder", "podgroupcontroller", "queuecontroller")
+_KWOK_COMMANDS = ("kwok", "kwokctl")
+_FLAGS = ("-trimpath", "-mod=readonly", "-buildvcs=false")
+_SOURCE_FILES = {"kube": ("go.mod", "go.sum", "main.go"), "kai": ("go.mod", "go.sum")}
+_LINES = 30  # of Go's output in an error
+_PACKAGE = re.compile(r"[\w./~-]+")
+_POLL_S, _TELL_S = 0.5, 15
+
+
+def hash_sources(part: Part) -> str:
+    """Hash of everything that a part is made of: its module's sums and sources, the flags."""
+    module, packages = _list_packages(part)
+    digest = hashlib.sha256(repr((part, packages, _FLAGS, _build_link_flags(part))).encode())
+    for name in _SOURCE_FILES[module]:
+        content = (SOURCES / module / name).read_bytes()
+        digest.update(f"{name} {len(content)}\n".encode() + content)
+    return digest.hexdigest()[:16]
+
+
+def build_folder(part: Part) -> Path:
+    """Where a part's programs are when they have been built."""
+    return cache_folder().absolute() / "scaletest" / "binaries" / f"{part}-{hash_sources(part)}"
+
+
+def required_version(module: str, package: str) -> str:
+    """Version of a package that a module of ours asks for, without its `v`.
+
+    Examples
+    --------
+    >>> required_version("kube", "k8s.io/kubernetes").count(".")
+    2
+    """
+    text = (SOURCES / module / "go.mod").read_text(encoding="utf-8")
+    found = re.search(rf"^\s*(?:require )?{re.escape(package)} v(\S+)", text, re.MULTILINE)
+    assert found is not None, package
+    return found[1]
+
+
+def build_parts(
+    parts: Sequence[Part] = PARTS,
+    *,
+    tell: Callable[[str], None] = lambda _: None,
+    progress: Callable[[str], contextlib.AbstractContextManager[Progress]] | None = None,
+) -> dict[Part, Path]:
+    """Build the parts that are not there yet; the folder of each.
+
+    Parameters
+    ----------
+    tell
+        Called with a line for each step.
+    progress
+        Gives a function to call with (packages compiled so far, packages in all at most), for a step's name.
+
+    Raises
+    ------
+    MissingToolError
+        No Go, or one that is too old.
+    RunFailedError
+        Go failed; `found` has the end of its output.
+    ConfigError
+        The cache cannot be written.
+    """
+    missing = [part for part in parts if not build_folder(part).is_dir()]
+    for part in parts:
+        if part not in missing:
+            tell(f"{part}: built already")
+    if missing:
+        program = find_go()
+        with _lock_builder(tell):
+            for part in missing:
+                if not build_folder(part).is_dir():  # another builder may have been quicker
+                    _build_part(program, part, tell, progress or _no_progress)
+    return {part: build_folder(part) for part in parts}
+
+
+def find_go() -> str:
+    """The Go to build with.
+
+    Raises
+    ------
+    MissingToolError
+        There is none, or it is too old; nothing is downloaded in its place.
+    """
+    found = shutil.which("go")
+    version = _read_output([found, "env", "GOVERSION"]).strip() if found else ""
+    numbers = re.match(r"go(\d+)\.(\d+)", version)
+    if found is None or numbers is None or (int(numbers[1]), int(numbers[2])) < tuple(map(int, GO.split("."))):
+        raise MissingToolError(
+            f"building needs Go {GO} or newer",
+            found=version or "none on PATH",
+            do=f"conda install -c conda-forge 'go>={GO}', or the package from https://go.dev/dl",
+        )
+    return found
+
+
+def _build_part(
+    program: str,
+    part: Part,
+    tell: Callable[[str], None],
+    progress: Callable[[str], contextlib.AbstractContextManager[Progress]],
+) -> None:
+    since = time.monotonic()
+    place = build_folder(part)
+    for old in place.parent.glob(f".{place.name}.*"):  # of a builder that was killed: we hold the lock
+        shutil.rmtree(old, ignore_errors=True)
+    aside = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
+    try:
+        aside.chmod(0o755)
+        module, packages = _list_packages(part)
+        # This also loads the modules, which Go says line by line.
+        listed = _run_go(
+            [program, "list", "-deps", *packages], SOURCES / module, _report_every(tell, "loading modules")
+        )
+        count = listed.count("\n")
+        tell(f"{part}: at most {count} packages to compile")
+        output = aside if len(packages) > 1 else aside / part
+        command = [program, "build", "-v", *_FLAGS, "-ldflags", _build_link_flags(part), "-o", str(output), *packages]
+        with progress(part) as watch:
+            _run_go(command, SOURCES / module, _count_packages(count, watch, tell))
+        _finish_part(program, part, aside)
+        aside.rename(place)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    tell(f"{part}: built in {time.monotonic() - since:.0f} s")
+
+
+def _list_packages(part: Part) -> tuple[str, list[str]]:
+    """The module that a part is built in, and what of it."""
+    if part == "kube":
+        return "kube", ["."]
+    if part == "kwok":
+        return "kube", [f"sigs.k8s.io/kwok/cmd/{name}" for name in _KWOK_COMMANDS]
+    return "kai", [f"{KAI_MODULE}/cmd/{name}" for name in _KAI_COMMANDS]
+
+
+def _build_link_flags(part: Part) -> str:
+    if part == "kai":
+        # KAI 0.12's podgroupcontroller forgets its --metrics-bind-address and would serve figures on port 8080 of all
+        # addresses, so that a second cluster could not start. "0" is no server; the others name an address of theirs.
+        return "-s -w -X sigs.k8s.io/controller-runtime/pkg/metrics/server.DefaultBindAddress=0"
+    if part == "kwok":
+        return "-s -w"
+    version = required_version("kube", "k8s.io/kubernetes")
+    major, minor, _ = version.split(".", 2)
+    into = "k8s.io/component-base/version.git"
+    return f"-s -w -X {into}Version=v{version} -X {into}Major={major} -X {into}Minor={minor}"
+
+
+def _finish_part(program: str, part: Part, aside: Path) -> None:
+    """What belongs to a part beside its programs; and do they start?"""
+    if part == "kube":
+        for name in LINKS:
+            (aside / name).symlink_to("kube")
+        _read_output([str(aside / "kube-apiserver"), "--version"])
+    if part == "kwok":
+        _read_output([str(aside / "kwokctl"), "--version"])
+    if part == "kai":
+        # The custom resources lie in the module's own folder, not in its programs.
+        where = _read_output([program, "list", "-m", "-f", "{{.Dir}}", KAI_MODULE], cwd=SOURCES / "kai").strip()
+        (aside / "crds").mkdir()
+        for file in sorted(Path(where, "deployments", "kai-scheduler", "crds").glob("*.yaml")):
+            shutil.copyfile(file, aside / "crds" / file.name)
+        (aside / "VERSION").write_text(required_version("kai", KAI_MODULE) + "\n", encoding="utf-8")
+
+
+def _build_environment() -> dict[str, str]:
+    """No C compiler, no other toolchain than this one, no flags of the user's, no module that go.sum does not hold."""
+    return {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
+
+
+def _read_output(command: Sequence[str], cwd: Path | None = None) -> str:
+    done = subprocess.run(  # noqa: S603
+        command,
+        cwd=cwd,
+        env=_build_environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise _build_failure(command, (done.stderr or done.stdout).splitlines())
+    return done.stdout
+
+
+def _build_failure(command: Sequence[str], lines: Sequence[str]) -> RunFailedError:
+    text = "\n    ".join(line[:300] for line in lines[-_LINES:])
+    name = " ".join([Path(command[0]).name, *command[1:2]])
+    return RunFailedError("a step of the build failed", where=name, found=f"the end of its output:\n    {text}")
+
+
+def _report_every(tell: Callable[[str], None], what: str) -> Callable[[str], None]:
+    """Tells now and then how many lines there were, and the last one."""
+    lines, told = 0, time.monotonic()
+
+    def count_line(line: str) -> None:
+        nonlocal lines, told
+        lines += 1
+        if time.monotonic() - told > _TELL_S:
+            told = time.monotonic()
+            tell(f"  {what}: {lines} so far; {line[:100]}")
+
+    return count_line
+
+
+def _count_packages(count: int, watch: Progress, tell: Callable[[str], None]) -> Callable[[str], None]:
+    """Counts the packages that Go names as it compiles them; what else it says is no package."""
+    compiled, every = 0, _report_every(tell, f"compiling at most {count} packages")
+
+    def count_package(line: str) -> None:
+        nonlocal compiled
+        if _PACKAGE.fullmatch(line):
+            compiled = min(compiled + 1, count)
+            watch(compiled, count)
+            every(line)
+
+    return count_package
+
+
+def _run_go(command: Sequence[str], cwd: Path, seen: Callable[[str], None]) -> str:
+    """Run Go, give each line that it says to `seen`; its output. It and its compilers end when we are interrupted."""
+    lines: list[str] = []
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
+        process = subprocess.Popen(  # noqa: S603
+            command,
+            cwd=cwd,
+            env=_build_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        assert process.stderr is not None
+        try:
+            for line in process.stderr:
+                lines.append(line.rstrip())
+                seen(lines[-1])
+            process.wait()
+        finally:
+            process.stderr.close()
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        if process.returncode != 0:
+            raise _build_failure(command, lines)
+        output.seek(0)
+        return output.read()
+
+
+@contextlib.contextmanager
+def _no_progress(_: str) -> Iterator[Progress]:
+    def ignore_progress(done: int, total: int) -> None:
+        del done, total
+
+    yield ignore_progress
+
+
+@contextlib.contextmanager
+def _lock_builder(tell: Callable[[str], None]) -> Iterator[None]:
+    """One builder at a time; the others wait for it and find its work done. A builder that dies lets go."""
+    import fcntl
+
+    place = build_folder("kube").parent
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        handle = os.open(place / ".lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ConfigError(
+            "the cache cannot be written",
+            where=place,
+            found=error.strerror,
+            do="set XDG_CACHE_HOME to a folder that can be written",
+        ) from None
+    try:
+        said = False
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not said:
+                    tell("another build is running: waiting for it")
+                said = True
+                time.sleep(_POLL_S)
+        yield
+    finally:
+        os.close(handle)

@@ -1,0 +1,170 @@
+"""Simulated GPU nodes: API objects labelled as simulated, kept Ready by kwok."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+import orjson
+
+from workbench.core.errors import RunFailedError
+from workbench.scaletest.cluster_api.connection import Connection
+from workbench.scaletest.cluster_api.object_names import SIMULATED
+from workbench.scaletest.local_cluster.cluster_record import NodePool
+
+KWOK_KEY = "kwok.x-k8s.io/node"
+TAINT = {"key": KWOK_KEY, "value": "fake", "effect": "NoSchedule"}
+# What NVIDIA's feature discovery writes on a node with these GPUs; memory in MiB.
+PRODUCT, MEMORY_MIB = "NVIDIA-H100-80GB-HBM3", 81559
+RACK_NODES, BLOCK_RACKS, ZONE_BLOCKS = 8, 4, 4
+_AT_ONCE = 64
+
+
+def build_node(index: int, gpus: int) -> dict[str, Any]:
+    """One node: as large as an eight-GPU server is, with the labels that schedulers read.
+
+    The taint keeps others' pods away, the label `workbench.local/sim` is what our own select. Rack, block and zone
+    follow from the index: 8 nodes, 4 racks, 4 blocks.
+    """
+    rack, block = index // RACK_NODES, index // (RACK_NODES * BLOCK_RACKS)
+    zone = block // ZONE_BLOCKS
+    name = f"sim-{index:05d}"
+    room = {"cpu": "192", "memory": "2Ti", "ephemeral-storage": "7Ti", "pods": "250"}
+    labels = {
+        "type": "kwok",
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        SIMULATED: "true",
+        "topology.kubernetes.io/zone": f"zone-{zone}",
+        "topology.kubernetes.io/block": f"block-{block}",
+        "topology.kubernetes.io/rack": f"rack-{rack}",
+    }
+    if gpus:
+        room["nvidia.com/gpu"] = str(gpus)
+        labels |= {
+            "nvidia.com/gpu.present": "true",
+            "nvidia.com/gpu.product": PRODUCT,
+            "nvidia.com/gpu.memory": str(MEMORY_MIB),
+            "nvidia.com/gpu.count": str(gpus),
+        }
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels, "annotations": {KWOK_KEY: "fake"}},
+        "spec": {"taints": [TAINT]},
+        "status": {"capacity": room, "allocatable": room},
+    }
+
+
+def build_nodes(pools: Iterable[NodePool]) -> list[dict[str, Any]]:
+    """The nodes of all pools, numbered through."""
+    gpus = [pool.gpus for pool in pools for _ in range(pool.nodes)]
+    return [build_node(index, count) for index, count in enumerate(gpus)]
+
+
+async def create_nodes(api: Connection, pools: Iterable[NodePool]) -> int:
+    """Make the nodes, many at a time; those that are there already stay. How many there should be.
+
+    Raises
+    ------
+    RunFailedError
+        The API server refused one.
+    """
+    wanted = build_nodes(pools)
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def create_node(body: bytes) -> None:
+        async with gate:
+            answer = await api.request("POST", "/api/v1/nodes", body=body)
+        if answer.status not in (201, 409):
+            told = str(answer.json().get("message", ""))[:300]
+            raise RunFailedError("a node was refused", found=f"{answer.status} {told}")
+
+    async with asyncio.TaskGroup() as group:
+        for body in map(orjson.dumps, wanted):
+            group.create_task(create_node(body))
+    return len(wanted)
+
+
+async def count_ready_nodes(api: Connection) -> tuple[int, int]:
+    """Nodes that are Ready and take pods, of all there are."""
+    items = await _list_nodes(api)
+    return sum(map(_is_ready, items)) - sum(bool(_list_foreign_taints(item)) for item in items if _is_ready(item)), len(
+        items
+    )
+
+
+async def wait_for_nodes(api: Connection, count: int, *, timeout_s: float) -> None:
+    """Wait until `count` nodes are ready.
+
+    Kubernetes puts a taint on each new node, and its controller takes it off once the node is Ready: at its default
+    client limit that is 20 nodes a second. We take it off ourselves as soon as a node is Ready, so that 200 nodes need
+    no ten seconds, and the controller finds nothing left to do.
+
+    Raises
+    ------
+    RunFailedError
+        Not within the time.
+    """
+    if count == 0:
+        return
+    good: set[str] = set()
+    try:
+        async with asyncio.timeout(timeout_s), asyncio.TaskGroup() as group:
+            gate = asyncio.Semaphore(_AT_ONCE)
+            # By a watch: asking again and again would cost the server what the nodes wait for.
+            async for item in _watch_nodes(api):
+                name = item["metadata"]["name"]
+                if not _is_ready(item):
+                    good.discard(name)
+                elif _list_foreign_taints(item):
+                    good.discard(name)
+                    group.create_task(_remove_taints(api, name, gate))
+                else:
+                    good.add(name)
+                if len(good) >= count:
+                    break
+    except TimeoutError:
+        raise RunFailedError(
+            "the nodes did not become Ready",
+            found=f"{len(good)} of {count} after {timeout_s:g} s",
+            do="look at the logs of kwok-controller",
+        ) from None
+
+
+async def _watch_nodes(api: Connection) -> AsyncIterator[dict[str, Any]]:
+    """States of the simulated nodes: existing ones first, then changes."""
+    query = {"labelSelector": f"{SIMULATED}=true", "watch": "1", "timeoutSeconds": "60"}
+    while True:
+        async with contextlib.aclosing(api.stream("/api/v1/nodes", query)) as lines:
+            async for _, line in lines:
+                event = orjson.loads(line)
+                if event["type"] in ("ADDED", "MODIFIED"):
+                    yield event["object"]
+
+
+async def _list_nodes(api: Connection) -> list[dict[str, Any]]:
+    found = await api.json("GET", "/api/v1/nodes", query={"labelSelector": f"{SIMULATED}=true"})
+    return list(found["items"])
+
+
+def _is_ready(item: dict[str, Any]) -> bool:
+    conditions = item.get("status", {}).get("conditions") or []
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def _list_foreign_taints(item: dict[str, Any]) -> list[dict[str, Any]]:
+    return [one for one in item["spec"].get("taints") or [] if one["key"] != KWOK_KEY]
+
+
+async def _remove_taints(api: Connection, name: str, gate: asyncio.Semaphore) -> None:
+    async with gate:
+        await api.request(
+            "PATCH",
+            f"/api/v1/nodes/{name}",
+            body=orjson.dumps({"spec": {"taints": [TAINT]}}),
+            content_type="application/merge-patch+json",
+        )

@@ -1,0 +1,109 @@
+"""Sampler process: `python -m workbench.scaletest.observation --folder DIR --run RUN --namespace NS`.
+
+It says `ready` on stdout once every watch is there, then one JSON line a second about itself. It ends when stdin ends
+(so it dies with whoever started it), or on SIGTERM or SIGINT, with all it has on disk. Exit codes: 0 ended when told,
+2 wrong use, 3 the cluster or the disk failed it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import dataclasses
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+
+import msgspec
+
+from workbench.core.errors import ConfigError, WorkbenchError
+from workbench.scaletest.cluster_api import api_discovery, connection, object_names
+from workbench.scaletest.observation.sampler import SamplerState, run_sampler
+
+READY = "ready"
+USER_AGENT = "workbench-sampler"
+CONNECTIONS = 512  # each watch holds one
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m workbench.scaletest.observation", description=__doc__)
+    parser.add_argument("--folder", required=True, help="the run's folder")
+    parser.add_argument("--kubeconfig", help="file with the identity")
+    parser.add_argument("--context", help="its context")
+    parser.add_argument("--run", required=True, help="the run's id, st-…")
+    parser.add_argument("--namespace", action="append", required=True, help="watch this one; again for more")
+    parser.add_argument("--kind", action="append", default=[], help="GROUP/VERSION/PLURAL of the workloads")
+    parser.add_argument("--by-namespace", action="store_true", help="pods, jobs and workloads whatever their labels")
+    parser.add_argument("--foreign-pods", action="store_true", help="count what happens to pods of others")
+    parser.add_argument("--audit-log", help="the API server's audit log, where it is readable")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run until asked to stop; the exit code."""
+    chosen = build_parser().parse_args(argv)
+    try:
+        if not object_names.RUN_ID.fullmatch(chosen.run):
+            raise ConfigError("not a run's id", where="--run", found=chosen.run[:40], allowed="st- and 8 hex digits")
+        asyncio.run(_run_sampler(chosen))
+    except WorkbenchError as error:
+        print(error, file=sys.stderr)  # noqa: T201 -- a program of its own
+        return error.exit_code
+    return 0
+
+
+async def _run_sampler(chosen: argparse.Namespace) -> None:
+    kinds = [api_discovery.parse_resource(text) for text in chosen.kind]
+    target = _set_user_agent(connection.load_target(chosen.kubeconfig, chosen.context))
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    threading.Thread(target=_stop_at_end_of_stdin, args=(loop, stop), daemon=True).start()
+    async with connection.Connection(target, max_connections=CONNECTIONS) as api:
+        await run_sampler(
+            api,
+            chosen.folder,
+            chosen.run,
+            chosen.namespace,
+            kinds,
+            stop=stop,
+            ready=lambda: _print_line(READY.encode()),
+            tell=_print_state,
+            by_namespace=chosen.by_namespace,
+            foreign_pods=chosen.foreign_pods,
+            audit_log=chosen.audit_log,
+        )
+
+
+def _set_user_agent(target: connection.Target) -> connection.Target:
+    """The same target, with a name of its own in the server's logs: its requests are no part of the load."""
+    return dataclasses.replace(target, headers=lambda: target.headers() | {"User-Agent": USER_AGENT})
+
+
+def _stop_at_end_of_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    # os.read, not sys.stdin: its lock would still be held when the interpreter ends.
+    with contextlib.suppress(OSError):
+        while os.read(0, 4096):
+            pass
+    with contextlib.suppress(RuntimeError):  # the loop has ended already
+        loop.call_soon_threadsafe(stop.set)
+
+
+def _print_state(state: SamplerState) -> None:
+    _print_line(msgspec.json.encode(state))
+
+
+def _print_line(text: bytes) -> None:
+    """Write a line; drop it if the pipe is full, so that the watches do not stop."""
+    os.set_blocking(1, False)
+    with contextlib.suppress(OSError):
+        os.write(1, text + b"\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

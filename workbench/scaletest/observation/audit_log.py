@@ -1,0 +1,381 @@
+"""The API server's audit log, followed while it grows: bindings, creations, and requests counted per second."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import re
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from workbench.core.errors import RunFailedError
+from workbench.scaletest import tables
+from workbench.scaletest.cluster_api.clock import NS_PER_S, now_ns, parse_timestamp
+from workbench.scaletest.cluster_api.connection import TOO_LONG, LineSplitter
+from workbench.scaletest.observation import run_records
+
+if TYPE_CHECKING:
+    import polars as pl
+
+SETTLED_S = 5  # lines of a second come no later than that after it
+MAX_DURATIONS = 500  # kept per second and key; beyond it, a random sample
+MAX_KEYS = 20_000
+MAX_ROWS = 2_000_000
+OTHER = "other"
+
+
+@dataclass
+class _Second:
+    """Requests of one key in one second."""
+
+    count: int = 0
+    durations_s: list[float] = field(default_factory=list)
+
+
+Key = tuple[str, str, str, str, int]  # client, verb, resource, subresource, code
+
+
+class RequestCounts:
+    """Counts that take 30 bytes a row once a second is over, however many requests it had."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, dict[int, _Second]] = {}
+        self._keys: dict[Key, int] = {}
+        self._newest = 0
+        self._draws = random.Random(0)  # noqa: S311 -- a sample of durations
+        self._at, self._key, self._count = array("q"), array("i"), array("q")
+        self._p50, self._p99 = array("d"), array("d")
+        self.left_out = 0
+
+    def add(self, at_ns: int, key: Key, duration_s: float) -> None:
+        """Count one answered request with its duration."""
+        second = at_ns // NS_PER_S
+        number = self._key_number(key)
+        found = self._open.setdefault(second, {}).setdefault(number, _Second())
+        found.count += 1
+        if len(found.durations_s) < MAX_DURATIONS:
+            found.durations_s.append(duration_s)
+        elif (place := self._draws.randrange(found.count)) < MAX_DURATIONS:
+            found.durations_s[place] = duration_s
+        if second > self._newest:
+            self._newest = second
+            self._close_seconds(second - SETTLED_S)
+
+    def _key_number(self, key: Key) -> int:
+        number = self._keys.get(key)
+        if number is None:
+            if len(self._keys) >= MAX_KEYS:
+                key = (OTHER, OTHER, OTHER, "", key[4])
+            number = self._keys.setdefault(key, len(self._keys))
+        return number
+
+    def _close_seconds(self, before: int) -> None:
+        for second in sorted(one for one in self._open if one < before):
+            for number, found in self._open.pop(second).items():
+                self._add_row(second, number, found)
+
+    def _add_row(self, second: int, number: int, found: _Second) -> None:
+        if len(self._at) >= MAX_ROWS:
+            self.left_out += found.count
+            return
+        ordered = sorted(found.durations_s)
+        self._at.append(second)
+        self._key.append(number)
+        self._count.append(found.count)
+        self._p50.append(_upper_quantile(ordered, 0.5))
+        self._p99.append(_upper_quantile(ordered, 0.99))
+
+    def to_frame(self, origin_ns: int) -> pl.DataFrame:
+        """tables.REQUESTS, in seconds since the run's start."""
+        import polars as pl
+
+        self._close_seconds(self._newest + 1)
+        made = pl.DataFrame(list(self._iterate_rows(origin_ns)), schema=tables.REQUESTS.schema(), orient="row")
+        # Late lines of a second make a second row of it: counts add up, and of the quantiles the larger part tells.
+        return _sum_duplicates(made)
+
+    def _iterate_rows(self, origin_ns: int) -> Iterator[tuple[Any, ...]]:
+        keys = list(self._keys)
+        columns = (self._at, self._key, self._count, self._p50, self._p99)
+        for second, number, count, p50, p99 in zip(*columns, strict=True):
+            yield (second - origin_ns / NS_PER_S, *keys[number], count, p50, p99)
+
+
+def merge_counts(older: pl.DataFrame, newer: pl.DataFrame) -> pl.DataFrame:
+    """Rows of two samplers of one run, one after the other."""
+    import polars as pl
+
+    return _sum_duplicates(pl.concat([older, newer]))
+
+
+def _sum_duplicates(frame: pl.DataFrame) -> pl.DataFrame:
+    import polars as pl
+
+    key, count = list(tables.REQUESTS.key), pl.col("requests")
+    largest = pl.col("duration_p50_s", "duration_p99_s").sort_by("requests").last()
+    return (
+        frame.group_by(key, maintain_order=True)
+        .agg(count.sum(), largest)
+        .sort(key)
+        .select(list(tables.REQUESTS.schema()))
+    )
+
+
+def _upper_quantile(ordered: list[float], q: float) -> float:
+    """The smallest value that at least a share q of all does not exceed."""
+    return ordered[min(len(ordered) - 1, max(0, -int(-q * len(ordered) // 1) - 1))]
+
+
+POLL_S = 0.2
+BLOCK = 128 << 10  # about 150 lines: two milliseconds without the watches
+END_LIMIT_S = 10.0
+MAX_LINE_BYTES = 1 << 20
+MAX_CLIENT_CHARS = 120
+MARGIN_NS = 5 * NS_PER_S  # the clocks may be apart by that
+CREATED_RESOURCES = {("pods", ""), ("jobs", "")}
+_CONTROLLER = re.compile(r"^([^/ ]+)(?:/[^ ]*)?(?: \([^)]*\))?(?: kubernetes/[^/ ]*)?(?:/(\S+))?")
+
+
+class _User(msgspec.Struct):
+    username: str = ""
+
+
+class _Reference(msgspec.Struct):
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class _Answer(msgspec.Struct):
+    code: int = 0
+
+
+class Line(msgspec.Struct):
+    """The fields of an audit event that are read."""
+
+    stage: str = ""
+    verb: str = ""
+    auditID: str = ""  # noqa: N815
+    user: _User | None = None
+    userAgent: str = ""  # noqa: N815
+    objectRef: _Reference | None = None  # noqa: N815
+    responseStatus: _Answer | None = None  # noqa: N815
+    requestReceivedTimestamp: str | None = None  # noqa: N815
+    stageTimestamp: str | None = None  # noqa: N815
+
+
+def find_client_name(user: str, agent: str) -> str:
+    """Who asked: a controller by its own name where user or user agent tell it.
+
+    Examples
+    --------
+    >>> find_client_name("admin", "kube-controller-manager/v1.36.3 (linux/amd64) kubernetes/1a2b3c/job-controller")
+    'kube-controller-manager/job-controller'
+    >>> find_client_name("system:serviceaccount:kube-system:job-controller", "kube-controller-manager/v1.36.3")
+    'system:serviceaccount:kube-system:job-controller'
+    >>> find_client_name("admin", "kube-scheduler/v1.36.3 (linux/amd64) kubernetes/1a2b3c/scheduler")
+    'kube-scheduler'
+    >>> find_client_name("system:serviceaccount:tests:measure", "workbench-scaletest")
+    'workbench-scaletest'
+    """
+    if user.startswith("system:serviceaccount:kube-system:"):
+        return user[:MAX_CLIENT_CHARS]
+    found = _CONTROLLER.match(agent[:500])
+    if found is None:
+        return (user or "unknown")[:MAX_CLIENT_CHARS]
+    component, part = found.group(1), (found.group(2) or "").rsplit("/", 1)[-1]
+    return (component if not part or part in component else f"{component}/{part}")[:MAX_CLIENT_CHARS]
+
+
+class AuditFollower:
+    """Follows the log from its end at the time of making, through rotations.
+
+    Parameters
+    ----------
+    write
+        Takes the rows.
+    note
+        Takes what a reader must know.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        namespaces: tuple[str, ...],
+        *,
+        write: Callable[[run_records.Seen], None],
+        note: Callable[[str], None],
+    ) -> None:
+        self._tail = RotatingTail(path)
+        self._namespaces, self._write, self._note = frozenset(namespaces), write, note
+        self._decoder = msgspec.json.Decoder(Line)
+        self._since_ns = now_ns() - MARGIN_NS
+        self._odd, self._broken = 0, False
+        self.requests = RequestCounts()
+
+    async def run(self) -> None:
+        """Follow the log until it cannot be read; it is optional."""
+        while not self._broken:
+            if not self._read_block():
+                await asyncio.sleep(POLL_S)
+            await asyncio.sleep(0)
+
+    async def finish(self) -> None:
+        """Read what is left, for some seconds at most."""
+        end = now_ns() + int(END_LIMIT_S * NS_PER_S)
+        while self._read_block():
+            if now_ns() > end:
+                self._note("the audit log grows faster than it is read: its last part is left out")
+                break
+            await asyncio.sleep(0)
+        self._tail.close()
+
+    def write_requests(self, folder: Path, origin_ns: int) -> None:
+        """Write tables.REQUESTS below the run folder, together with what an earlier sampler wrote.
+
+        Raises
+        ------
+        RunFailedError
+            It cannot be written.
+        """
+        frame, place = self.requests.to_frame(origin_ns), folder / "tables"
+        if tables.REQUESTS.path(place).is_file():
+            frame = merge_counts(tables.REQUESTS.read(place), frame)
+        try:
+            tables.REQUESTS.write(frame, place)
+        except OSError as error:
+            raise RunFailedError(
+                "the table of requests cannot be written", where=place, found=error.strerror or type(error).__name__
+            ) from None
+        if self._odd:
+            self._note(f"{self._odd} lines of the audit log cannot be read")
+        if self.requests.left_out:
+            self._note(f"{self.requests.left_out} requests of the audit log are not in the table: it is full")
+
+    def _read_block(self) -> bool:
+        """Read a block; false where there is nothing new."""
+        try:
+            found = None if self._broken else self._tail.read()
+        except OSError as error:
+            self._broken = True
+            self._note(f"the audit log cannot be read any more: {error.strerror or type(error).__name__}")
+            return False
+        arrived = now_ns()
+        for line in found or ():
+            self._apply_line(line, arrived)
+        return found is not None
+
+    def _apply_line(self, text: bytes, arrived: int) -> None:
+        try:
+            line = self._decoder.decode(text) if text is not TOO_LONG else None
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            line = None
+        if line is None:
+            self._odd += 1
+            return
+        begun, ended = parse_timestamp(line.requestReceivedTimestamp), parse_timestamp(line.stageTimestamp)
+        if line.stage != "ResponseComplete" or ended is None or ended.ns < self._since_ns:
+            return
+        about, code = line.objectRef or _Reference(), line.responseStatus.code if line.responseStatus else 0
+        who = find_client_name(line.user.username if line.user else "", line.userAgent)
+        if begun is not None and line.verb != "watch":
+            key = (who, line.verb[:40], about.resource[:80], about.subresource[:40], code)
+            self.requests.add(ended.ns, key, max(0, ended.ns - begun.ns) / NS_PER_S)
+        if code == 201 and line.verb == "create" and about.name and about.namespace in self._namespaces:
+            self._write_observation(line, about, who, arrived)
+
+    def _write_observation(self, line: Line, about: _Reference, who: str, arrived: int) -> None:
+        bound = (about.resource, about.subresource) == ("pods", "binding")
+        if not bound and (about.resource, about.subresource) not in CREATED_RESOURCES:
+            return
+        self._write(
+            run_records.Seen(
+                resource="audit",
+                transition="bound" if bound else "created",
+                uid=about.uid or line.auditID,
+                name=about.name,
+                namespace=about.namespace,
+                arrival_ns=arrived,
+                kind="Pod" if about.resource == "pods" else "Job",
+                owner=about.uid or None,
+                owner_name=about.name,
+                server=line.stageTimestamp,
+                reason=who,
+            )
+        )
+
+
+class RotatingTail:
+    """New lines of a growing file, which may be rotated or truncated."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = self._open_file()
+        self._at = os.fstat(self._file).st_size
+        self._splitter = LineSplitter(MAX_LINE_BYTES)
+        # What stands before the first line break began before us.
+        self._cut = self._at > 0 and os.pread(self._file, 1, self._at - 1) != b"\n"
+
+    def read(self) -> list[bytes] | None:
+        """The lines of the next block; null where there is nothing new."""
+        block = os.pread(self._file, BLOCK, self._at)
+        if not block and not self._switch_file():
+            return None
+        self._at += len(block)
+        if self._cut and b"\n" in block:
+            block, self._cut = block[block.index(b"\n") + 1 :], False
+        return [] if self._cut else self._splitter.split(block)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        os.close(self._file)
+
+    def _open_file(self) -> int:
+        return os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+
+    def _switch_file(self) -> bool:
+        """Whether the file was rotated and a new one exists."""
+        mine = os.fstat(self._file)
+        try:
+            other = self._path.stat()
+        except OSError:
+            return False  # between two
+        if (mine.st_dev, mine.st_ino) == (other.st_dev, other.st_ino):
+            if other.st_size >= self._at:
+                return False
+            self._at = 0  # emptied
+            return True
+        if os.pread(self._file, 1, self._at):
+            return True  # written between our last reading and the renaming
+        try:
+            found = self._open_file()
+        except OSError:
+            return False
+        os.close(self._file)
+        self._file, self._at = found, 0
+        self._splitter = LineSplitter(MAX_LINE_BYTES)
+        return True
+
+
+def find_read_problem(path: Path) -> str | None:
+    """Why this log cannot be followed; null where it can."""
+    if not path.is_file():
+        return "no such file"
+    return None if os.access(path, os.R_OK) else "it may not be read"
+
+
+def read_origin_ns(folder: Path, otherwise: int) -> int:
+    """When the run began, by the submitter's journal."""
+    found: Any = None
+    for found in run_records.read_lines(folder / run_records.JOURNAL, run_records.JournalLine):
+        if isinstance(found, run_records.Begun):
+            return found.origin_ns
+    return otherwise

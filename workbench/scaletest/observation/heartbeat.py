@@ -1,0 +1,139 @@
+"""Heartbeat: a ConfigMap changed every second, and how late each watch shows it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.scaletest.cluster_api import object_names
+from workbench.scaletest.cluster_api.api_discovery import CONFIG_MAPS
+from workbench.scaletest.cluster_api.clock import NS_PER_S, now_ns
+from workbench.scaletest.cluster_api.connection import ApiError, Connection, UnreachableError
+from workbench.scaletest.observation import run_records
+from workbench.scaletest.observation.decoded_objects import Beating, ObjectDecoder
+from workbench.scaletest.observation.object_ledger import Scope, Sight
+from workbench.scaletest.observation.resource_watch import WatchTarget
+
+BEAT_EVERY_S = 1.0
+BEAT_TIMEOUT_S = 10.0
+KEY = "beat"
+
+
+@dataclass
+class _SentBeat:
+    sent_ns: int
+    acked_ns: int = 0
+    seen_ns: int = 0
+
+
+class Heartbeat:
+    """Beats, and takes what its watch sees of it (`put`)."""
+
+    def __init__(self, api: Connection, run: str, namespace: str, write: Callable[[run_records.Beat], None]) -> None:
+        self._api, self._run, self._namespace, self._write = api, run, namespace, write
+        self.object = f"workbench-heartbeat-{run}"
+        self._path = CONFIG_MAPS.path(namespace)
+        # Above those of an earlier process, whose last beat may still stand in the object.
+        self._number = now_ns() // 1_000_000
+        self._waiting: OrderedDict[int, _SentBeat] = OrderedDict()
+        self._lag_s = 0.0
+        self.is_made = False
+
+    def build_target(self) -> WatchTarget:
+        """The watch that sees it."""
+        scope = Scope("heartbeat", "ConfigMap", self._namespace)
+        return WatchTarget(scope, self._path, ObjectDecoder(Beating), fields=f"metadata.name={self.object}")
+
+    async def create_object(self) -> None:
+        """Make the object; one that an earlier process left is taken.
+
+        Raises
+        ------
+        ApiError, UnreachableError
+            It cannot be made.
+        """
+        labels = {object_names.MANAGED_BY: object_names.MANAGER, object_names.RUN: self._run}
+        body = {"metadata": {"name": self.object, "labels": labels}, "data": {KEY: "0"}}
+        try:
+            await self._api.json("POST", self._path, body)
+        except ApiError as error:
+            if error.status != 409:
+                raise
+        self.is_made = True
+
+    async def run(self) -> None:
+        """Send a heartbeat every second until cancelled; failures are retried at the next one."""
+        due = now_ns()
+        while True:
+            due = max(due + int(BEAT_EVERY_S * NS_PER_S), now_ns())
+            await self._send_beat()
+            self._drop_late_beats()
+            await asyncio.sleep(max(0.0, (due - now_ns()) / NS_PER_S))
+
+    async def remove(self) -> None:
+        """Delete the object; what cannot be deleted now is found by its label."""
+        with contextlib.suppress(ApiError, UnreachableError):
+            await self._api.request("DELETE", f"{self._path}/{self.object}", timeout_s=5)
+
+    def lag_s(self) -> float:
+        """How late the watch is now: of the last beat that was seen, or how long one has been missing."""
+        oldest = next((one for one in self._waiting.values() if one.acked_ns), None)
+        missing = 0.0 if oldest is None else (now_ns() - oldest.acked_ns) / NS_PER_S
+        return max(self._lag_s, missing)
+
+    def end(self) -> None:
+        """Write the heartbeats that were never seen."""
+        for one in self._waiting.values():
+            self._write_beat(one)
+        self._waiting.clear()
+
+    async def _send_beat(self) -> None:
+        self._number += 1
+        number = self._number
+        self._waiting[number] = one = _SentBeat(now_ns())
+        try:
+            answer = await self._api.request(
+                "PATCH",
+                f"{self._path}/{self.object}",
+                body=b'{"data":{"%s":"%d"}}' % (KEY.encode(), number),
+                content_type="application/merge-patch+json",
+                timeout_s=BEAT_TIMEOUT_S,
+            )
+        except UnreachableError:
+            self._waiting.pop(number, None)
+            return
+        if answer.status >= 300:
+            self._waiting.pop(number, None)
+            return
+        one.sent_ns, one.acked_ns = answer.sent_ns, answer.done_ns
+        self._settle_beat(number)
+
+    def put(self, thing: Any, sight: Sight) -> int:
+        """The watch saw a beat: it and all before it have arrived."""
+        text = (thing.data or {}).get(KEY, "")
+        number = int(text) if text.isdigit() and len(text) < 18 else 0
+        for earlier in [one for one in self._waiting if one <= number]:
+            self._waiting[earlier].seen_ns = sight.arrival_ns
+            self._settle_beat(earlier)
+        return 0
+
+    def _settle_beat(self, number: int) -> None:
+        one = self._waiting.get(number)
+        if one is not None and one.acked_ns and one.seen_ns:
+            del self._waiting[number]
+            self._lag_s = max(0.0, (one.seen_ns - one.acked_ns) / NS_PER_S)
+            self._write_beat(one)
+
+    def _drop_late_beats(self) -> None:
+        for number, one in list(self._waiting.items()):
+            if one.acked_ns and now_ns() - one.acked_ns > BEAT_TIMEOUT_S * NS_PER_S:
+                del self._waiting[number]
+                self._write_beat(one)
+
+    def _write_beat(self, one: _SentBeat) -> None:
+        if one.acked_ns:
+            self._write(run_records.Beat(one.sent_ns, one.acked_ns, one.seen_ns or None))

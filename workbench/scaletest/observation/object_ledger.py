@@ -1,0 +1,383 @@
+"""Transitions of objects: what a state says has happened, and the ledger that writes each transition once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from workbench.scaletest.cluster_api import object_names
+from workbench.scaletest.observation import run_records
+from workbench.scaletest.observation.decoded_objects import (
+    MAX_CONDITIONS,
+    Condition,
+    Event,
+    Meta,
+    Pod,
+    Thing,
+    read_bind_spec,
+    read_status,
+)
+
+_WORD = re.compile(r"[^a-z0-9]+")
+_PREEMPTOR = re.compile(r"(?:preempted|reclaimed) by (?:pod |podgroup )?([\w./-]{1,253})", re.IGNORECASE)
+_POD_GROUP = re.compile(r"\bpg-[\w.-]{1,200}")
+MAX_REASON_CHARS = 200
+
+
+class Transition(NamedTuple):
+    """One transition: its name, the server's time of it, why, and where to."""
+
+    transition: str
+    server: str | None = None
+    reason: str | None = None
+    node: str | None = None
+
+
+def pod_transitions(pod: Pod) -> Iterator[Transition]:
+    """created, scheduled or unschedulable, running, ready, evicted, succeeded, failed."""
+    yield Transition("created", pod.metadata.creationTimestamp)
+    status = pod.status
+    if status is None:
+        return
+    node = pod.spec.nodeName if pod.spec is not None else None
+    for one in status.conditions or ():
+        if one.type == "PodScheduled":
+            yield from _scheduling_transitions(one, node)
+        elif one.type == "Ready" and one.status == "True":
+            yield Transition("ready", one.lastTransitionTime)
+        elif one.type == "DisruptionTarget" and one.status == "True":
+            yield Transition("evicted", one.lastTransitionTime, _shorten_text(one.reason))
+    if status.reason in ("Evicted", "Preempting", "Preempted"):
+        yield Transition("evicted", None, status.reason)
+    yield from _phase_transitions(pod, node)
+
+
+def _scheduling_transitions(one: Condition, node: str | None) -> Iterator[Transition]:
+    if one.status == "True":
+        yield Transition("scheduled", one.lastTransitionTime, None, node)
+    elif node is not None:
+        # Bound, but the scheduler never heard that it was, as when the API server dies after it: it then writes that
+        # scheduling failed, at a time unrelated to the binding.
+        yield Transition("scheduled", None, _shorten_text(one.reason), node)
+    elif one.status == "False" and one.reason != "SchedulingGated":
+        # Not a scheduling decision: the pod is tried again.
+        yield Transition("unschedulable", one.lastTransitionTime, _shorten_text(one.reason))
+    elif one.status == "False":
+        yield Transition("gated", one.lastTransitionTime, one.reason)
+
+
+def _phase_transitions(pod: Pod, node: str | None) -> Iterator[Transition]:
+    status = pod.status
+    if status is None or status.phase not in ("Running", "Succeeded", "Failed"):
+        return
+    states = [one.state for one in status.containerStatuses or () if one.state is not None]
+    if status.phase == "Running":
+        started = [one.running.startedAt for one in states if one.running and one.running.startedAt]
+        # A pod runs once the last of its containers does. ISO texts of one form are ordered as times are.
+        yield Transition("running", max(started, default=None), None, node)
+        return
+    # It has run even if that was not observed; the containers have the start time.
+    begun = [one.terminated.startedAt for one in states if one.terminated and one.terminated.startedAt]
+    if begun:
+        yield Transition("running", max(begun), None, node)
+    ended = [one.terminated.finishedAt for one in states if one.terminated and one.terminated.finishedAt]
+    yield Transition(status.phase.lower(), max(ended, default=None), _shorten_text(status.reason))
+
+
+def job_transitions(job: Thing) -> Iterator[Transition]:
+    """created, suspended, resumed, complete, failed."""
+    yield Transition("created", job.metadata.creationTimestamp)
+    for one in read_status(job).conditions or ():
+        if one.type == "Suspended":
+            yield Transition(
+                "suspended" if one.status == "True" else "resumed", one.lastTransitionTime, _shorten_text(one.reason)
+            )
+        elif one.type in ("Complete", "Failed") and one.status == "True":
+            yield Transition(one.type.lower(), one.lastTransitionTime, _shorten_text(one.reason))
+
+
+def workload_transitions(thing: Thing) -> Iterator[Transition]:
+    """created, and each condition that is True and each phase, in lower case."""
+    yield Transition("created", thing.metadata.creationTimestamp)
+    status = read_status(thing)
+    conditions = [*(status.conditions or ()), *(status.schedulingConditions or ())]
+    for one in conditions[:MAX_CONDITIONS]:
+        if one.status == "True" and (word := _hyphenate_name(one.type)):
+            yield Transition(word, one.lastTransitionTime, _shorten_text(one.reason))
+    if status.phase and (word := _hyphenate_name(status.phase)):
+        yield Transition(word, None, _shorten_text(status.reason))
+
+
+def bind_request_transitions(thing: Thing) -> Iterator[Transition]:
+    """created, bound, failed."""
+    node = read_bind_spec(thing).selectedNode
+    yield Transition("created", thing.metadata.creationTimestamp, None, node)
+    phase = read_status(thing).phase
+    if phase == "Succeeded":
+        yield Transition("bound", None, None, node)
+    elif phase == "Failed":
+        yield Transition("failed", None, _shorten_text(read_status(thing).reason), node)
+
+
+def pvc_transitions(thing: Thing) -> Iterator[Transition]:
+    """created, pvc-bound."""
+    yield Transition("created", thing.metadata.creationTimestamp)
+    if read_status(thing).phase == "Bound":
+        yield Transition("pvc-bound")
+
+
+TRANSITIONS_BY_REASON = {
+    "Scheduled": "scheduled",
+    "FailedScheduling": "failed-scheduling",
+    "Unschedulable": "failed-scheduling",
+    "Evict": "evicted",
+    "Evicted": "evicted",
+    "Preempted": "evicted",
+    "ExternalProvisioning": "pvc-requested",
+    "ProvisioningSucceeded": "pvc-bound",
+}
+
+
+def event_transitions(event: Event) -> Iterator[Transition]:
+    """What the event's reason says of what it is about; nothing for all other reasons."""
+    transition = TRANSITIONS_BY_REASON.get(event.reason or "")
+    if transition is None:
+        return
+    server = event.eventTime or event.deprecatedFirstTimestamp or event.metadata.creationTimestamp
+    yield Transition(transition, server, _event_reason(event, transition))
+
+
+def _event_reason(event: Event, transition: str) -> str | None:
+    note = (event.note or "")[:4000]
+    if transition != "evicted":
+        return None if transition == "scheduled" else _shorten_text(note or event.reason)
+    found = _POD_GROUP.search(note) or _PREEMPTOR.search(note)
+    if found is None:
+        return _shorten_text(event.reason)
+    return f"{event.reason} by {found.group(found.lastindex or 0)}"[:MAX_REASON_CHARS]
+
+
+def _hyphenate_name(text: str) -> str:
+    """A name in lower case, of letters, digits and hyphens."""
+    return _WORD.sub("-", text.lower()).strip("-")[:64]
+
+
+def _shorten_text(text: str | None) -> str | None:
+    return " ".join(text.split())[:MAX_REASON_CHARS] if text else None
+
+
+WORKLOAD_LABELS = (
+    object_names.WORKLOAD,
+    "release",
+    "job-name",
+    "batch.kubernetes.io/job-name",
+    "training.kubeflow.org/job-name",
+)
+MAX_TRANSITIONS = 256
+MAX_BITS_EACH = 32
+DELETED = "deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What one watch is about: objects of one kind in one namespace (empty: all of the cluster)."""
+
+    resource: str  # as in run_records.Seen
+    kind: str
+    namespace: str
+
+
+class ObjectHistory:
+    """One object."""
+
+    __slots__ = ("bits", "kind", "name", "namespace", "owner", "owner_name", "scope", "workload")
+
+    def __init__(self, scope: Scope, name: str) -> None:
+        self.scope, self.name, self.bits = scope, name, 0
+        self.workload: str | None = None
+        self.owner: str | None = None
+        self.owner_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """How something was seen."""
+
+    arrival_ns: int
+    session: int = 0
+    gap: bool = False
+
+
+class ObjectLedger:
+    """All that is known of the run's objects; new transitions go to `write`."""
+
+    def __init__(self, write: Callable[[run_records.Seen], None]) -> None:
+        self._write = write
+        self._known: dict[str, ObjectHistory] = {}
+        self._events: dict[str, int] = {}
+        self._bits: dict[str, int] = {}
+        self.left_out = 0  # transitions above the bounds
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def workload_of(self, uid: str | None) -> str | None:
+        """The workload that the object with this uid belongs to, as far as it is known."""
+        found = self._known.get(uid) if uid else None
+        return None if found is None else found.workload
+
+    def is_known(self, uid: str) -> bool:
+        """One of the run's objects has this uid."""
+        return uid in self._known
+
+    def record_state(self, scope: Scope, thing: Any, steps: Iterable[Transition], sight: Sight) -> int:
+        """Write down what is new in an object's state; how many transitions that were."""
+        meta: Meta = thing.metadata
+        known = self._known.get(meta.uid)
+        if known is None:
+            known = self._known[meta.uid] = self._add_object(scope, thing)
+        new = 0
+        for step in steps:
+            if self._is_first(known, step.transition):
+                self._write(_build_seen_line(known, meta, step, sight))
+                new += 1
+        return new
+
+    def record_deletion(self, scope: Scope, thing: Any, steps: Iterable[Transition], sight: Sight) -> int:
+        """The same for the last state of an object that was deleted."""
+        last = Transition(DELETED)
+        return self.record_state(scope, thing, [*steps, last], sight)
+
+    def record_missing(self, scope: Scope, present: set[str], sight: Sight) -> int:
+        """Objects missing from a list were deleted during an absence of the watch."""
+        new = 0
+        for uid, known in self._known.items():
+            if known.scope == scope and uid not in present and self._is_first(known, DELETED):
+                meta = Meta(name=known.name, namespace=scope.namespace, uid=uid)
+                self._write(_build_seen_line(known, meta, Transition(DELETED), sight))
+                new += 1
+        return new
+
+    def record_event(self, event: Event, sight: Sight) -> int:
+        """Write down what an event tells of the object that it is about, the first of each kind."""
+        about = event.regarding
+        if about is None or not about.uid:
+            return 0
+        new = 0
+        for step in event_transitions(event):
+            bit, seen = self._transition_bit(step.transition), self._events.get(about.uid, 0)
+            if not bit or seen & bit:
+                continue
+            self._events[about.uid] = seen | bit
+            new += 1
+            meta = event.metadata
+            self._write(
+                run_records.Seen(
+                    resource="event",
+                    transition=step.transition,
+                    uid=meta.uid,
+                    name=meta.name,
+                    namespace=meta.namespace,
+                    arrival_ns=sight.arrival_ns,
+                    kind=about.kind or None,
+                    workload=self.workload_of(about.uid),
+                    owner=about.uid,
+                    owner_name=about.name or None,
+                    server=step.server,
+                    resource_version=meta.resourceVersion or None,
+                    session=sight.session,
+                    gap=sight.gap,
+                    reason=step.reason,
+                )
+            )
+        return new
+
+    def restore(self, path: Path) -> int:
+        """Take up what an earlier process wrote; the client's time of its last line, 0 where there is none."""
+        last = 0
+        for one in run_records.read_lines(path, run_records.ObservedLine):
+            last = max(last, one.arrival_ns)
+            if isinstance(one, run_records.Seen):
+                self._restore_line(one)
+        return last
+
+    def _restore_line(self, one: run_records.Seen) -> None:
+        if one.resource == "event":
+            owner = one.owner or ""
+            self._events[owner] = self._events.get(owner, 0) | self._transition_bit(one.transition)
+            return
+        if one.resource == "audit":
+            return
+        known = self._known.get(one.uid)
+        if known is None:
+            known = ObjectHistory(Scope(one.resource, one.kind or "", one.namespace), one.name)
+            known.workload, known.owner, known.owner_name = one.workload, one.owner, one.owner_name
+            self._known[one.uid] = known
+        self._is_first(known, one.transition)
+
+    def _add_object(self, scope: Scope, thing: Any) -> ObjectHistory:
+        meta: Meta = thing.metadata
+        known = ObjectHistory(scope, meta.name)
+        owner = meta.owner
+        if owner is not None:
+            known.owner, known.owner_name = owner.uid or None, owner.name or None
+        if scope.resource == "bindrequest" and isinstance(thing, Thing):
+            # It is about a pod, whoever owns it.
+            known.owner_name = read_bind_spec(thing).podName or known.owner_name
+        known.workload = _find_workload_label(meta) or self.workload_of(known.owner)
+        if known.workload is None and owner is None and scope.resource in ("workload", "job", "pod"):
+            known.workload = meta.name
+        return known
+
+    def _transition_bit(self, transition: str) -> int:
+        bit = self._bits.get(transition)
+        if bit is None:
+            if len(self._bits) >= MAX_TRANSITIONS:
+                self.left_out += 1
+                return 0
+            bit = self._bits[transition] = 1 << len(self._bits)
+        return bit
+
+    def _is_first(self, known: ObjectHistory, transition: str) -> bool:
+        bit = self._transition_bit(transition)
+        if not bit or known.bits & bit:
+            return False
+        if known.bits.bit_count() >= MAX_BITS_EACH and transition != DELETED:
+            self.left_out += 1
+            return False
+        known.bits |= bit
+        return True
+
+
+def _find_workload_label(meta: Meta) -> str | None:
+    labels = meta.labels or {}
+    return next((labels[name] for name in WORKLOAD_LABELS if labels.get(name)), None)
+
+
+def _build_seen_line(known: ObjectHistory, meta: Meta, step: Transition, sight: Sight) -> run_records.Seen:
+    return run_records.Seen(
+        resource=known.scope.resource,
+        transition=step.transition,
+        uid=meta.uid,
+        name=meta.name,
+        namespace=meta.namespace,
+        arrival_ns=sight.arrival_ns,
+        kind=known.scope.kind or None,
+        workload=known.workload,
+        owner=known.owner,
+        owner_name=known.owner_name,
+        server=step.server,
+        resource_version=meta.resourceVersion or None,
+        session=sight.session,
+        gap=sight.gap,
+        node=step.node,
+        reason=step.reason,
+    )
+
+
+def list_transitions(maker: Callable[[Any], Iterator[Transition]], thing: Any) -> list[Transition]:
+    """All steps of an object, in order."""
+    return list(maker(thing))

@@ -1,0 +1,356 @@
+"""Lines that a run writes (journal, observations, health): their records, a reader, a tail and an appender."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, Generic, TypeVar
+
+import msgspec
+
+from workbench.core.errors import InputError, RunFailedError
+from workbench.scaletest.cluster_api.clock import now_ns
+
+JOURNAL = "journal.jsonl"
+OBSERVED = "observed.jsonl"
+HEALTH = "health.jsonl"
+MAX_LINE_BYTES = 1 << 20
+
+
+class Begun(msgspec.Struct, tag_field="type", tag="begun", omit_defaults=True):
+    """A process began (or went on) submitting. `origin_ns` is the run's start: due times count from it."""
+
+    run: str
+    at_ns: int
+    origin_ns: int
+    resumed: bool = False
+    mode: str = "api"  # api, kubectl or command
+
+
+class Intent(msgspec.Struct, tag_field="type", tag="intent", omit_defaults=True):
+    """This workload is about to be sent: on disk before the first byte goes out."""
+
+    index: int
+    at_ns: int
+
+
+class Acked(msgspec.Struct, tag_field="type", tag="acked", omit_defaults=True):
+    """The server has it. `status` 201, or 409 with our own hash: made before a crash, `known` then."""
+
+    index: int
+    sent_ns: int  # first attempt
+    at_ns: int
+    status: int
+    uid: str | None = None
+    created: str | None = None  # creationTimestamp, as it came
+    attempts: int = 1
+    throttled: int = 0  # answers of 429 before it
+    throttled_ns: int = 0  # spent waiting because of them
+    known: bool = False
+
+
+class Failed(msgspec.Struct, tag_field="type", tag="failed", omit_defaults=True):
+    """Given up: refused for good, or out of attempts. `status` null where there was no answer."""
+
+    index: int
+    sent_ns: int
+    at_ns: int
+    reason: str
+    status: int | None = None
+    attempts: int = 1
+    throttled: int = 0
+    throttled_ns: int = 0
+
+
+class Stopped(msgspec.Struct, tag_field="type", tag="stopped", omit_defaults=True):
+    """Submission ended: `finished`, `interrupted`, `limit: …` or `aborted: …`."""
+
+    at_ns: int
+    reason: str
+    in_flight_most: int = 0
+
+
+class Seen(msgspec.Struct, tag_field="type", tag="seen", omit_defaults=True):
+    """A transition of one incarnation (uid) of an object: only its first is kept.
+
+    resource
+        workload, job, pod, podgroup, bindrequest, pvc, event, audit, node.
+    transition
+        created, scheduled, unschedulable, bound, running, ready, succeeded, failed, deleted, evicted, admitted,
+        suspended, pvc-requested, pvc-bound, … (a state's name in lower case).
+    server
+        The server's time of it as it came; null where the object does not say.
+    workload
+        Name of the workload that it belongs to, by its labels; null where only its owner tells.
+    owner
+        uid of its controller; of an event or a bindrequest the uid (or, with `owner_name`, the name) it is about.
+    gap
+        The watch was away: it happened at some time before `arrival_ns`, after the last thing seen.
+    """
+
+    resource: str
+    transition: str
+    uid: str
+    name: str
+    namespace: str
+    arrival_ns: int
+    kind: str | None = None
+    workload: str | None = None
+    owner: str | None = None
+    owner_name: str | None = None
+    server: str | None = None
+    resource_version: str | None = None
+    session: int = 0
+    gap: bool = False
+    node: str | None = None
+    reason: str | None = None
+
+
+class Gap(msgspec.Struct, tag_field="type", tag="gap", omit_defaults=True):
+    """A watch was away between these times: end of stream, expired (410), or the server gone."""
+
+    resource: str
+    from_ns: int
+    to_ns: int
+    reason: str
+    relisted: bool = False
+    recovered: int = 0  # transitions that were found on the way back
+
+
+class Beat(msgspec.Struct, tag_field="type", tag="beat", omit_defaults=True):
+    """A heartbeat object's change: sent, acknowledged, and seen by our own watch (null: not within the timeout)."""
+
+    sent_ns: int
+    acked_ns: int
+    seen_ns: int | None = None
+
+
+class Skew(msgspec.Struct, tag_field="type", tag="skew", omit_defaults=True):
+    """Bounds of server clock minus ours, from `probes` answers' Date; low > high: servers disagree."""
+
+    at_ns: int
+    low_ns: int
+    high_ns: int
+    probes: int
+
+
+class Load(msgspec.Struct, tag_field="type", tag="load", omit_defaults=True):
+    """What measuring costs: the sampler's CPU and memory, the machine's business, since the line before."""
+
+    at_ns: int
+    sampler_cpu_s: float
+    sampler_rss_bytes: int
+    host_busy: float | None = None  # share of all cores
+
+
+class NodeSeen(msgspec.Struct, tag_field="type", tag="node", omit_defaults=True):
+    """A node at the start, or when its readiness or what it offers changed."""
+
+    name: str
+    arrival_ns: int
+    ready: bool
+    gpus: int = 0
+    cpus: float = 0.0
+    memory_bytes: int = 0
+    pods: int = 0
+    simulated: bool = False
+    labels: dict[str, str] = {}
+
+
+class Note(msgspec.Struct, tag_field="type", tag="note", omit_defaults=True):
+    """Something a reader of the report must know; `spoils` makes the run invalid."""
+
+    at_ns: int
+    text: str
+    spoils: bool = False
+
+
+JournalLine = Begun | Intent | Acked | Failed | Stopped | Note
+ObservedLine = Seen | NodeSeen
+HealthLine = Gap | Beat | Skew | Load | Note
+_ENCODER = msgspec.json.Encoder()
+
+
+def encode_line(record: msgspec.Struct) -> bytes:
+    """One line of a file."""
+    return _ENCODER.encode(record) + b"\n"
+
+
+def read_lines(path: Path, kind: Any) -> Iterator[Any]:
+    """The lines of a file, in order; none when it is not there.
+
+    Parameters
+    ----------
+    kind
+        `JournalLine`, `ObservedLine` or `HealthLine`.
+
+    Raises
+    ------
+    InputError
+        A line that is not the last one is no such record.
+    """
+    if not path.is_file():
+        return
+    decoder = msgspec.json.Decoder(kind)
+    with path.open("rb") as file:
+        yield from _decode_lines(file, decoder, path)
+
+
+def _decode_lines(file: IO[bytes], decoder: Any, path: Path) -> Iterator[Any]:
+    number = 0
+    while text := file.readline(MAX_LINE_BYTES):
+        number += 1
+        if not text.endswith(b"\n"):
+            if file.read(1):
+                raise InputError(
+                    "a line is too long", where=f"{path}, line {number}", allowed=f"{MAX_LINE_BYTES} bytes"
+                )
+            return  # cut by a kill
+        try:
+            yield decoder.decode(text)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise InputError(
+                "not a record of a scale test", where=f"{path}, line {number}", found=str(error)[:200]
+            ) from None
+
+
+_BLOCK = 4 << 20
+_Record = TypeVar("_Record")
+
+
+class LineTail(Generic[_Record]):
+    """Lines since the last look.
+
+    Parameters
+    ----------
+    kind
+        What is read of a line; fields beyond it are passed over.
+    """
+
+    def __init__(self, path: Path, kind: type[_Record]) -> None:
+        self._path, self._decoder = path, msgspec.json.Decoder(kind)
+        self._at = 0
+        self._rest = b""
+
+    def read_new(self) -> Iterator[_Record]:
+        """What came since; nothing while the file is not there. A block at a time, so that no look takes long."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._at)
+                text = file.read(_BLOCK)
+        except FileNotFoundError:
+            return
+        self._at += len(text)
+        *lines, self._rest = (self._rest + text).split(b"\n")
+        for line in lines:
+            if line:
+                yield self._decoder.decode(line)
+
+
+SPILL_BYTES = 1 << 20
+MAX_NOTES = 1000
+
+
+class LineAppender:
+    """One file of lines that grows; what a killed writer left of its last line is cut off first.
+
+    Raises
+    ------
+    RunFailedError
+        From all: the file cannot be written, or the disk is full. What stands in the file is whole lines then.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._buffer, self._size = path, list[bytes](), 0
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._end = _find_last_line_end(self._file)
+            os.ftruncate(self._file, self._end)
+        except OSError as error:
+            raise self._build_write_error(error) from None
+
+    def put(self, record: msgspec.Struct) -> None:
+        """One line more; on disk with the next `flush`, or when much has gathered."""
+        text = encode_line(record)
+        self._buffer.append(text)
+        self._size += len(text)
+        if self._size >= SPILL_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Give all lines to the operating system."""
+        if not self._buffer:
+            return
+        text, written = b"".join(self._buffer), 0
+        self._buffer, self._size = [], 0
+        try:
+            while written < len(text):
+                written += os.pwrite(self._file, memoryview(text)[written:], self._end + written)
+        except OSError as error:
+            # Complete lines stay; half a line must not be read as a whole one.
+            self._end += text.rfind(b"\n", 0, written) + 1
+            os.ftruncate(self._file, self._end)
+            raise self._build_write_error(error) from None
+        self._end += written
+
+    def close(self) -> None:
+        """Write what is left and let go of the file."""
+        if self._file < 0:
+            return
+        try:
+            self.flush()
+        finally:
+            os.close(self._file)
+            self._file = -1
+
+    def _build_write_error(self, error: OSError) -> RunFailedError:
+        return RunFailedError(
+            "observations cannot be written",
+            where=self.path,
+            found=error.strerror or type(error).__name__,
+            do="free some space and resume in the same folder: earlier lines are intact",
+        )
+
+
+def _find_last_line_end(file: int) -> int:
+    """Where the last whole line ends."""
+    end = os.fstat(file).st_size
+    while end > 0:
+        begin = max(0, end - (64 << 10))
+        found = os.pread(file, end - begin, begin).rfind(b"\n")
+        if found >= 0:
+            return begin + found + 1
+        end = begin
+    return 0
+
+
+class RunFiles:
+    """Observations and health of a run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.observed = LineAppender(folder / OBSERVED)
+        self.health = LineAppender(folder / HEALTH)
+        self._notes = 0
+
+    def note(self, text: str, *, spoils: bool = False) -> None:
+        """Write a note; the number is limited, and the last one says that others were left out."""
+        self._notes += 1
+        if self._notes > MAX_NOTES:
+            return
+        if self._notes == MAX_NOTES:
+            text = "there are more notes: they are left out"
+        self.health.put(Note(at_ns=now_ns(), text=text[:1000], spoils=spoils))
+
+    def flush(self) -> None:
+        """Both to disk."""
+        self.observed.flush()
+        self.health.flush()
+
+    def close(self) -> None:
+        """Write what is left."""
+        try:
+            self.observed.close()
+        finally:
+            self.health.close()

@@ -1,0 +1,297 @@
+"""The sampler: all watches of a run, the clock offset, a heartbeat and the cost of measuring."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.core.errors import ConfigError, RunFailedError
+from workbench.scaletest.cluster_api import api_discovery, object_names
+from workbench.scaletest.cluster_api.api_discovery import ApiResource
+from workbench.scaletest.cluster_api.clock import now_ns
+from workbench.scaletest.cluster_api.connection import ApiError, Connection
+from workbench.scaletest.observation import audit_log as observation_audit_log
+from workbench.scaletest.observation import clock_skew, run_records, watch_targets
+from workbench.scaletest.observation.client_load import LoadMeter
+from workbench.scaletest.observation.decoded_objects import Node, ObjectDecoder
+from workbench.scaletest.observation.heartbeat import Heartbeat
+from workbench.scaletest.observation.object_ledger import ObjectLedger
+from workbench.scaletest.observation.resource_watch import ResourceWatch, WatchSink, WatchTarget
+from workbench.scaletest.observation.run_records import RunFiles
+from workbench.scaletest.observation.watch_targets import NODE_SCOPE, ForeignPods, NodeObserver, SamplerOptions
+
+FLUSH_S = 0.5
+START_LIMIT_S = 60.0
+END_LIMIT_S = 5.0
+FIRST_FLIPS, LATER_FLIPS, LAST_FLIPS = 2, 4, 1
+NODES_POLL_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class SamplerState:
+    """How the sampler is doing: for the one who submits, every second.
+
+    Attributes
+    ----------
+    lag_s
+        How late its watch is, by the heartbeat.
+    away_s
+        How long the watch that is away longest has been so; 0 while all are there.
+    nodes_not_ready, nodes_not_ready_at_start
+        Nodes now, and when this sampler became ready.
+    foreign_evicted, foreign_pending, foreign_pending_at_start
+        Pods of others: evicted since it became ready, waiting at times; 0 if they are not watched.
+    """
+
+    lag_s: float
+    away_s: float
+    objects: int
+    nodes_not_ready: int
+    nodes_not_ready_at_start: int = 0
+    foreign_evicted: int = 0
+    foreign_pending: int = 0
+    foreign_pending_at_start: int = 0
+
+
+class RunSampler:
+    """One sampler: made, prepared, begun, ended, closed.
+
+    Raises
+    ------
+    RunFailedError
+        The folder cannot be written.
+    """
+
+    def __init__(self, api: Connection, folder: Path, options: SamplerOptions) -> None:
+        self._api, self._folder, self._options = api, folder, options
+        self._begun_ns = now_ns()
+        self._files = files = RunFiles(folder)
+        self._ledger = ObjectLedger(files.observed.put)
+        self._away_since_ns = self._ledger.restore(folder / run_records.OBSERVED)
+        self._nodes = NodeObserver(files.observed.put)
+        self._not_ready_at_start = 0
+        self._heart = Heartbeat(api, options.run, options.namespaces[0], files.health.put)
+        self._prober = clock_skew.build_prober(api, files.health.put)
+        self._foreign = ForeignPods(options.run, options.namespaces, files.note) if options.foreign_pods else None
+        self._audit = self._open_audit_log()
+        self._watches: list[ResourceWatch] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def _open_audit_log(self) -> observation_audit_log.AuditFollower | None:
+        path, files = self._options.audit_log, self._files
+        if path is None:
+            return None
+        why = observation_audit_log.find_read_problem(path)
+        if why is not None:
+            files.note(f"the audit log is not read: {why}")
+            return None
+        return observation_audit_log.AuditFollower(
+            path, self._options.namespaces, write=files.observed.put, note=files.note
+        )
+
+    async def prepare(self) -> None:
+        """Discover the resources and create a watch of each."""
+        since_ns = self._away_since_ns or self._begun_ns
+        for choice in await watch_targets.list_choices(self._api, self._options):
+            for namespace in self._options.namespaces:
+                one = watch_targets.build_watch_target(choice, namespace, self._options.run)
+                sink = watch_targets.build_sink(self._ledger, one.scope, since_ns)
+                self._add_watch(one, sink, optional=choice.resource in watch_targets.OPTIONAL)
+        nodes = WatchTarget(NODE_SCOPE, api_discovery.NODES.path(""), ObjectDecoder(Node))
+        self._add_watch(nodes, WatchSink(self._nodes.put, self._nodes.remove), optional=True, poll_s=NODES_POLL_S)
+        if self._foreign is not None:
+            self._add_watch(self._foreign.build_target(), self._foreign.build_sink(), optional=True)
+        try:
+            await self._heart.create_object()
+        except ApiError as error:
+            self._files.note(f"no heartbeat, so the watches' lag is not known: status {error.status}")
+        else:
+            self._add_watch(self._heart.build_target(), WatchSink(self._heart.put), optional=True)
+
+    def _add_watch(self, watched: WatchTarget, sink: WatchSink, **options: Any) -> None:
+        health = self._files.health
+        since = self._away_since_ns if watched.scope.resource in watch_targets.TRANSITIONS_BY_RESOURCE else 0
+        made = ResourceWatch(
+            self._api, watched, sink, write=health.put, note=self._files.note, away_since_ns=since, **options
+        )
+        self._watches.append(made)
+
+    async def begin(self) -> None:
+        """Start all watches, and wait until each is there and the clocks' distance is known."""
+        for watch in self._watches:
+            self.spawn(watch.run())
+        try:
+            async with asyncio.timeout(START_LIMIT_S):
+                await self.wait_or_fail(self._prober.burst(FIRST_FLIPS))
+                for watch in self._watches:
+                    await self.wait_or_fail(watch.ready.wait())
+        except TimeoutError:
+            late = [watch.name for watch in self._watches if not watch.ready.is_set()]
+            raise RunFailedError(
+                "the watches did not come up", where=f"within {START_LIMIT_S:g} s", found=late or "no answers"
+            ) from None
+        if not self._prober.has_answers:
+            self._files.note("the clocks' distance is not known: no answer of the server tells its date")
+        self._not_ready_at_start = self._nodes.not_ready
+        if self._foreign is not None:
+            self._foreign.begin()
+        if self._heart.is_made:
+            self.spawn(self._heart.run())
+        if self._audit is not None:
+            self.spawn(self._audit.run())
+        self.spawn(self._prober.run(LATER_FLIPS))
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run it beside all others; when it dies, `until` raises its error."""
+        task = asyncio.create_task(work)
+        task.add_done_callback(self._finish_task)
+        self._tasks.append(task)
+
+    def _finish_task(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not self._failed.done():
+            self._failed.set_exception(error)
+
+    async def wait_or_fail(self, what: Coroutine[Any, Any, Any]) -> None:
+        """Wait for it, or for the first part that dies."""
+        task = asyncio.create_task(what)
+        try:
+            await asyncio.wait({task, self._failed}, return_when=asyncio.FIRST_COMPLETED)
+            if self._failed.done():
+                self._failed.result()
+            await task
+        finally:
+            task.cancel()
+
+    async def write_periodically(self, tell: Callable[[SamplerState], None]) -> None:
+        """Every half second: lines to disk; every second: gaps, load, state."""
+        meter, count = LoadMeter(), 0
+        while True:
+            await asyncio.sleep(FLUSH_S)
+            count += 1
+            if count % 2 == 0:
+                for watch in self._watches:
+                    watch.settle()
+                self._files.health.put(meter.read())
+                tell(self._build_state())
+            self._files.flush()
+
+    def _build_state(self) -> SamplerState:
+        away = max((watch.away_s() for watch in self._watches), default=0.0)
+        foreign = self._foreign
+        return SamplerState(
+            lag_s=self._heart.lag_s(),
+            away_s=away,
+            objects=len(self._ledger),
+            nodes_not_ready=self._nodes.not_ready,
+            nodes_not_ready_at_start=self._not_ready_at_start,
+            foreign_evicted=0 if foreign is None else foreign.evicted,
+            foreign_pending=0 if foreign is None else foreign.pending,
+            foreign_pending_at_start=0 if foreign is None else foreign.pending_at_start,
+        )
+
+    def flush(self) -> None:
+        """What was seen so far to disk."""
+        self._files.flush()
+
+    async def finish(self) -> None:
+        """Measure the clocks once more, and read the audit log to its end."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._prober.burst(LAST_FLIPS), END_LIMIT_S)
+        if self._audit is not None:
+            await self._audit.finish()
+            self._audit.write_requests(self._folder, observation_audit_log.read_origin_ns(self._folder, self._begun_ns))
+
+    def note_spoil(self, what: str) -> None:
+        """Say in the run's own files, if they still take it, that what they hold is not all."""
+        with contextlib.suppress(RunFailedError):
+            self._files.note(f"the sampler ended early: {what}", spoils=True)
+            self._files.health.flush()
+
+    async def close(self) -> None:
+        """End all parts and write what is left; good at any time."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if not self._failed.done():
+            self._failed.cancel()
+        elif not self._failed.cancelled():
+            self._failed.exception()  # already reported, or another error came first
+        try:
+            self._write_final_notes()
+        finally:
+            if self._heart.is_made:
+                await self._heart.remove()
+            self._files.close()
+
+    def _write_final_notes(self) -> None:
+        for watch in self._watches:
+            watch.end()
+            if watch.garbage:
+                self._files.note(f"watch of {watch.name}: {watch.garbage} lines or objects could not be read")
+        if self._ledger.left_out:
+            self._files.note(f"{self._ledger.left_out} transitions are left out: too many of one object, or names")
+        self._heart.end()
+
+
+async def run_sampler(
+    api: Connection,
+    folder: str | Path,
+    run: str,
+    namespaces: Sequence[str],
+    kinds: Sequence[ApiResource] = (),
+    *,
+    stop: asyncio.Event,
+    ready: Callable[[], None] = lambda: None,
+    tell: Callable[[SamplerState], None] = lambda _: None,
+    by_namespace: bool = False,
+    foreign_pods: bool = False,
+    audit_log: str | Path | None = None,
+) -> None:
+    """Watch a run until `stop` is set, and write what is seen into its folder.
+
+    Parameters
+    ----------
+    kinds
+        The workloads' own kinds; jobs and pods are always watched.
+    ready
+        Called once, when every watch is there and the clocks' distance is known.
+    tell
+        Called every second.
+    by_namespace, foreign_pods
+        See `Options`.
+    audit_log
+        The API server's, where it is readable; what it told is also written to tables/requests.parquet at the end.
+
+    Raises
+    ------
+    ConfigError
+        The run's id or a namespace is none, the cluster has no such resource, or the identity may not watch it.
+    RunFailedError
+        The cluster is not there at the start, or the disk is full.
+    """
+    object_names.build_run_selector(run)
+    if not namespaces:
+        raise ConfigError("which namespaces?", where="--namespace")
+    log = None if audit_log is None else Path(audit_log)
+    options = SamplerOptions(run, tuple(dict.fromkeys(namespaces)), tuple(kinds), by_namespace, foreign_pods, log)
+    sampling = RunSampler(api, Path(folder), options)
+    try:
+        await sampling.prepare()
+        await sampling.begin()
+        sampling.spawn(sampling.write_periodically(tell))
+        # Who waits for it can read what was there before.
+        sampling.flush()
+        ready()
+        await sampling.wait_or_fail(stop.wait())
+        await sampling.finish()
+    except RunFailedError as error:
+        sampling.note_spoil(error.what)
+        raise
+    finally:
+        await sampling.close()

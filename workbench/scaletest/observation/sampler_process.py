@@ -1,0 +1,211 @@
+"""The sampler as a child process: start it, wait until it is ready, read its state, stop it."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from workbench.core.errors import ConfigError, RunFailedError
+
+MODULE = "workbench.scaletest.observation"
+READY_LINE = "ready"
+STATE_EVERY_S = 1.0
+READY_LIMIT_S = 120.0
+STOP_LIMIT_S = 60.0
+_MAX_LINE_BYTES = 64 << 10
+_FACT = re.compile(r"  (where|found|allowed|do): (.*)")
+
+
+def start_sampler(
+    folder: str | Path,
+    *,
+    run: str,
+    namespaces: Sequence[str],
+    kubeconfig: str | Path | None = None,
+    context: str | None = None,
+    kinds: Sequence[str] = (),
+    by_namespace: bool = False,
+    foreign_pods: bool = False,
+    audit_log: str | Path | None = None,
+) -> SamplerProcess:
+    """Start a sampler; `ready` waits for it.
+
+    Parameters
+    ----------
+    kinds
+        The workloads' own resources, such as `kubeflow.org/v1/pytorchjobs`; jobs and pods are always watched.
+    by_namespace
+        Take all pods, jobs and workloads of the namespaces, whatever their labels.
+    foreign_pods
+        Also count evictions and pending pods of others, cluster-wide.
+    """
+    options: list[str] = ["--folder", str(folder), "--run", run]
+    for namespace in namespaces:
+        options += ["--namespace", namespace]
+    for kind in kinds:
+        options += ["--kind", kind]
+    named = {"--kubeconfig": kubeconfig, "--context": context, "--audit-log": audit_log}
+    for name, value in named.items():
+        options += [] if value is None else [name, str(value)]
+    options += ["--by-namespace"] if by_namespace else []
+    options += ["--foreign-pods"] if foreign_pods else []
+    return SamplerProcess([sys.executable, "-m", MODULE, *options])
+
+
+class SamplerProcess:
+    """A running sampler. It ends with `stop`, with the block of a `with`, or when this process dies."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        # A session of its own: Ctrl-C is for the one who submits, who then stops the sampler last.
+        self._process = subprocess.Popen(  # noqa: S603 -- our own module
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self._ready = threading.Event()
+        self._state: dict[str, Any] = {}
+        self._told_s = time.monotonic()
+        self._errors: list[bytes] = []
+        self._readers = [
+            threading.Thread(target=target, daemon=True) for target in (self._read_states, self._read_errors)
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.stop()
+            return
+        with contextlib.suppress(ConfigError, RunFailedError):
+            self.stop()
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """It has not ended."""
+        return self._process.poll() is None
+
+    @property
+    def is_ready(self) -> bool:
+        """Every watch was there once."""
+        return self._ready.is_set()
+
+    def wait_until_ready(self, timeout_s: float = READY_LIMIT_S) -> None:
+        """Wait until every watch is there and the clocks' distance is known.
+
+        Raises
+        ------
+        ConfigError, RunFailedError
+            It ended, with its own message; or it is not ready within the time.
+        """
+        end = time.monotonic() + timeout_s
+        while not self._ready.wait(0.05):
+            if not self.is_running:
+                self._raise_error()
+            if time.monotonic() > end:
+                raise RunFailedError("the sampler is not ready", where=f"within {timeout_s:g} s")
+
+    def check(self) -> None:
+        """Raise what it died of, if it did.
+
+        Raises
+        ------
+        ConfigError, RunFailedError
+            It ended although nobody told it to.
+        """
+        if not self.is_running:
+            self._raise_error()
+
+    def lag_s(self) -> float:
+        """How late it is now: its watch's lag, or how long it has said nothing; grows for ever once it is dead."""
+        silent = time.monotonic() - self._told_s - STATE_EVERY_S
+        return max(float(self._state.get("lag_s", 0.0)), silent if self._ready.is_set() else 0.0)
+
+    def state(self) -> dict[str, Any]:
+        """What it last said of itself: the fields of `sampler.State`; empty before the first second."""
+        return dict(self._state)
+
+    def stop(self, timeout_s: float = STOP_LIMIT_S) -> None:
+        """Tell it to end, and wait until all is on disk.
+
+        Raises
+        ------
+        ConfigError, RunFailedError
+            It had ended before, with its own message; or it does not end: it is killed, what it wrote is whole lines.
+        """
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        try:
+            code = self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+            raise RunFailedError("the sampler did not end and was killed", where=f"within {timeout_s:g} s") from None
+        finally:
+            self._close_pipes()
+        if code:
+            self._raise_error()
+
+    def _close_pipes(self) -> None:
+        for reader in self._readers:
+            reader.join(5)
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+    def _raise_error(self) -> None:
+        code = self._process.wait()
+        self._readers[1].join(5)
+        told = b"".join(self._errors).decode(errors="replace")
+        kind = ConfigError if code == 2 else RunFailedError
+        what, facts = _parse_error(told)
+        if what is None:
+            raise kind("the sampler ended", where=f"exit code {code}", found=told.strip()[-2000:] or None)
+        raise kind(what, **facts)
+
+    def _read_states(self) -> None:
+        assert self._process.stdout is not None
+        while line := self._process.stdout.readline(_MAX_LINE_BYTES):
+            self._told_s = time.monotonic()
+            if line.strip() == READY_LINE.encode():
+                self._ready.set()
+                continue
+            with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
+                self._state = msgspec.json.decode(line, type=dict[str, Any])
+
+    def _read_errors(self) -> None:
+        assert self._process.stderr is not None
+        while line := self._process.stderr.readline(_MAX_LINE_BYTES):
+            self._errors = [*self._errors[-50:], line]
+
+
+def _parse_error(text: str) -> tuple[str | None, dict[str, Any]]:
+    """The sampler's own error, from the text that it was written as; null where it is another text."""
+    first, *rest = text.strip().splitlines() or [""]
+    found = [_FACT.fullmatch(line) for line in rest]
+    if not first or first.startswith("Traceback") or not all(found):
+        return None, {}
+    return first[:500], {one[1]: one[2][:1000] for one in found if one is not None}

@@ -1,0 +1,322 @@
+"""What the sampler watches: resources of the run, nodes of the cluster, and pods of others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.core.errors import ConfigError
+from workbench.scaletest.cluster_api import api_discovery, object_names
+from workbench.scaletest.cluster_api.api_discovery import PODS, ApiResource
+from workbench.scaletest.cluster_api.clock import NS_PER_S, parse_timestamp
+from workbench.scaletest.cluster_api.connection import Connection
+from workbench.scaletest.observation import object_ledger, run_records
+from workbench.scaletest.observation.decoded_objects import Event, Node, ObjectDecoder, Pod, Thing
+from workbench.scaletest.observation.object_ledger import ObjectLedger, Scope, Sight, Transition, pod_transitions
+from workbench.scaletest.observation.resource_watch import WatchSink, WatchTarget
+
+NODE_SCOPE = Scope("node", "Node", "")
+KWOK = "kwok.x-k8s.io/node"
+# Labels that tell where a node stands and what it is; all others are nobody's business.
+KEPT_LABELS = re.compile(
+    r"workbench\.local/.*|topology\.kubernetes\.io/.*|kubernetes\.io/arch|type|.*/(zone|rack|block)"
+    r"|nvidia\.com/gpu\.(product|count|memory)|node\.kubernetes\.io/instance-type|run\.ai/.*node-?pool.*"
+)
+MAX_LABELS = 16
+MAX_QUANTITY = 1e18
+_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(m|[kKMGTPE]i?)?")
+_POWERS = {letter: power for power, letter in enumerate("kMGTPE", 1)}
+
+
+def parse_quantity(text: str | None) -> float:
+    """A quantity as Kubernetes writes it, in its base unit; 0 where there is none.
+
+    Examples
+    --------
+    >>> parse_quantity("8"), parse_quantity("250m"), parse_quantity("2Ki"), parse_quantity("1k"), parse_quantity("1e3")
+    (8.0, 0.25, 2048.0, 1000.0, 1000.0)
+    """
+    found = _QUANTITY.fullmatch(text or "")
+    if found is None:
+        try:
+            value = float(text or 0)
+        except ValueError:
+            return 0.0
+        return value if 0 < value < MAX_QUANTITY else 0.0
+    value, unit = float(found.group(1)), found.group(2) or ""
+    if unit == "m":
+        return value / 1000
+    if not unit:
+        return min(value, MAX_QUANTITY)
+    base = 1024 if unit.endswith("i") else 1000
+    return min(float(value * base ** _POWERS[unit[0] if unit[0] != "K" else "k"]), MAX_QUANTITY)
+
+
+class NodeObserver:
+    """A sink that writes a node when it is first seen, and when its readiness or what it offers changed."""
+
+    def __init__(self, write: Callable[[run_records.NodeSeen], None]) -> None:
+        self._write = write
+        self._last: dict[str, run_records.NodeSeen] = {}
+
+    @property
+    def not_ready(self) -> int:
+        """How many nodes are not ready now."""
+        return sum(not one.ready for one in self._last.values())
+
+    def put(self, thing: Any, sight: Sight) -> int:
+        """A node's state."""
+        found = build_node_line(thing, sight.arrival_ns)
+        before = self._last.get(found.name)
+        # Its GPUs may come after it is ready: a device plugin tells them.
+        if before is not None and _node_state(before) == _node_state(found):
+            return 0
+        self._last[found.name] = found
+        self._write(found)
+        return 1
+
+    def remove(self, thing: Any, sight: Sight) -> int:
+        """A node was deleted: it is not ready any more, and counts no longer."""
+        before = self._last.pop(thing.metadata.name, None)
+        if before is not None and before.ready:
+            self._write(run_records.NodeSeen(thing.metadata.name, sight.arrival_ns, ready=False))
+        return 1
+
+
+def _node_state(one: run_records.NodeSeen) -> tuple[bool, int, float, int, int]:
+    return one.ready, one.gpus, one.cpus, one.memory_bytes, one.pods
+
+
+def build_node_line(node: Node, arrival_ns: int) -> run_records.NodeSeen:
+    """What is kept of a node."""
+    status, meta = node.status, node.metadata
+    offers = (status.allocatable if status is not None else None) or {}
+    conditions = (status.conditions if status is not None else None) or []
+    labels = meta.labels or {}
+    taints = (node.spec.taints if node.spec is not None else None) or []
+    kept = {key: value[:100] for key, value in sorted(labels.items()) if KEPT_LABELS.fullmatch(key)}
+    gpus = sum(parse_quantity(value) for key, value in offers.items() if key.endswith("/gpu"))
+    return run_records.NodeSeen(
+        name=meta.name,
+        arrival_ns=arrival_ns,
+        ready=any(one.type == "Ready" and one.status == "True" for one in conditions),
+        gpus=int(gpus),
+        cpus=parse_quantity(offers.get("cpu")),
+        memory_bytes=int(parse_quantity(offers.get("memory"))),
+        pods=int(parse_quantity(offers.get("pods"))),
+        simulated=labels.get(object_names.SIMULATED) == "true" or any(one.key == KWOK for one in taints),
+        labels=dict(list(kept.items())[:MAX_LABELS]),
+    )
+
+
+MAX_NAMES = 20
+MIN_GROWTH = 5  # pods waiting beyond those at the start, before it is told
+
+
+class ForeignPods:
+    """Evictions and waiting pods of others, in all namespaces but the run's.
+
+    Parameters
+    ----------
+    note
+        Takes what a reader must know.
+    """
+
+    def __init__(self, run: str, namespaces: tuple[str, ...], note: Callable[[str], None]) -> None:
+        self._run, self._own, self._note = run, frozenset(namespaces), note
+        self._pending: set[str] = set()
+        self._hit: set[str] = set()
+        self._told = MIN_GROWTH
+        self._begun = False
+        self.pending_at_start = 0
+        self.evicted = 0
+
+    @property
+    def pending(self) -> int:
+        """How many wait now."""
+        return len(self._pending)
+
+    def build_target(self) -> WatchTarget:
+        """The watch of them."""
+        # `!=` also takes the pods that have no such label.
+        return WatchTarget(
+            Scope("foreign", "Pod", ""), PODS.path(""), ObjectDecoder(Pod), labels=f"{object_names.RUN}!={self._run}"
+        )
+
+    def build_sink(self) -> WatchSink:
+        """What its watch gives to."""
+        return WatchSink(self._update_pod, self._remove_pod, self._drop_missing)
+
+    def begin(self) -> None:
+        """What is there by now is how it was before the run."""
+        self._begun, self.pending_at_start = True, len(self._pending)
+
+    def _update_pod(self, pod: Any, _: Sight) -> int:
+        meta = pod.metadata
+        if meta.namespace in self._own:
+            return 0
+        phase = pod.status.phase if pod.status is not None else None
+        if phase == "Pending":
+            self._pending.add(meta.uid)
+            self._note_growth()
+        else:
+            self._pending.discard(meta.uid)
+        why = next((step.reason or "" for step in pod_transitions(pod) if step.transition == "evicted"), None)
+        if why is not None and meta.uid not in self._hit:
+            self._hit.add(meta.uid)
+            if self._begun:
+                self._note_eviction(f"{meta.namespace}/{meta.name}", why)
+        return 0
+
+    def _note_eviction(self, name: str, why: str) -> None:
+        self.evicted += 1
+        if self.evicted <= MAX_NAMES:
+            more = " (others are only counted)" if self.evicted == MAX_NAMES else ""
+            self._note(f"a pod of others was evicted: {name} {why}".strip() + more)
+
+    def _note_growth(self) -> None:
+        growth = len(self._pending) - self.pending_at_start
+        if self._begun and growth >= self._told:
+            self._told = 2 * growth
+            self._note(f"{growth} more pods of others wait than at the start ({self.pending_at_start})")
+
+    def _remove_pod(self, pod: Any, sight: Sight) -> int:
+        self._update_pod(pod, sight)
+        self._pending.discard(pod.metadata.uid)
+        self._hit.discard(pod.metadata.uid)
+        return 0
+
+    def _drop_missing(self, present: set[str], _: Sight) -> int:
+        self._pending &= present
+        self._hit &= present
+        return 0
+
+
+TRANSITIONS_BY_RESOURCE: dict[str, Callable[[Any], Iterator[Transition]]] = {
+    "pod": object_ledger.pod_transitions,
+    "job": object_ledger.job_transitions,
+    "workload": object_ledger.workload_transitions,
+    "podgroup": object_ledger.workload_transitions,
+    "bindrequest": object_ledger.bind_request_transitions,
+    "pvc": object_ledger.pvc_transitions,
+}
+# Not every cluster lets everybody see these, and a run is good without.
+OPTIONAL = frozenset({"podgroup", "bindrequest", "pvc", "event"})
+MARGIN_NS = 10 * NS_PER_S  # the clocks may be apart by that
+_OWN_DECODERS: dict[str, type[Any]] = {"pod": Pod, "event": Event}
+
+
+@dataclass(frozen=True)
+class SamplerOptions:
+    """What a sampler is asked to do.
+
+    Attributes
+    ----------
+    kinds
+        The workloads' own kinds; jobs and pods are always watched.
+    by_namespace
+        Pods, jobs and workloads of the namespaces whatever their labels: for operators that do not copy them.
+    foreign_pods
+        Also count what happens to pods of others, in the whole cluster.
+    """
+
+    run: str
+    namespaces: tuple[str, ...]
+    kinds: tuple[ApiResource, ...] = ()
+    by_namespace: bool = False
+    foreign_pods: bool = False
+    audit_log: Path | None = None
+
+
+@dataclass(frozen=True)
+class WatchChoice:
+    """A resource that the cluster has, and the name of its kind."""
+
+    resource: str
+    kind: ApiResource
+    name: str
+    labelled: bool  # selected by the run's labels
+
+
+async def list_choices(api: Connection, options: SamplerOptions) -> list[WatchChoice]:
+    """What there is of it.
+
+    Raises
+    ------
+    ConfigError
+        A workload's kind is none of the cluster's.
+    ApiError, UnreachableError
+        The cluster does not say.
+    """
+    labelled = not options.by_namespace
+    found = [
+        WatchChoice("pod", api_discovery.PODS, "Pod", labelled),
+        WatchChoice("job", api_discovery.JOBS, "Job", labelled),
+        WatchChoice("pvc", api_discovery.CLAIMS, "PersistentVolumeClaim", False),
+        WatchChoice("event", api_discovery.EVENTS, "Event", False),
+    ]
+    for kind in options.kinds:
+        if kind in (api_discovery.PODS, api_discovery.JOBS):
+            continue
+        name = await api_discovery.find_kind_name(api, kind)
+        if name is None:
+            raise ConfigError(
+                "the cluster has no such resource",
+                where="--kind",
+                found=str(kind),
+                do="install its CRD, or correct group, version and plural name",
+            )
+        found.append(WatchChoice("workload", kind, name, labelled))
+    for group, plural, resource in api_discovery.list_operator_resources(options.kinds):
+        there = await api_discovery.find_group_resource(api, group, plural)
+        if there is not None:
+            # Controllers do not copy our labels to what they make.
+            found.append(WatchChoice(resource, *there, False))
+    return found
+
+
+def build_watch_target(choice: WatchChoice, namespace: str, run: str) -> WatchTarget:
+    """The watch of a choice in a namespace."""
+    return WatchTarget(
+        Scope(choice.resource, choice.name, namespace),
+        choice.kind.path(namespace),
+        ObjectDecoder(_OWN_DECODERS.get(choice.resource, Thing)),
+        labels=object_names.build_run_selector(run) if choice.labelled else "",
+    )
+
+
+def build_sink(ledger: ObjectLedger, scope: Scope, since_ns: int = 0) -> WatchSink:
+    """Objects of one scope, written by their steps.
+
+    Parameters
+    ----------
+    since_ns
+        When the run, or this sampler, began: older events are of another run, unless they are about an object of this.
+    """
+    if scope.resource == "event":
+        return _build_event_sink(ledger, since_ns - MARGIN_NS)
+    steps = TRANSITIONS_BY_RESOURCE[scope.resource]
+    return WatchSink(
+        put=lambda thing, sight: ledger.record_state(scope, thing, steps(thing), sight),
+        gone=lambda thing, sight: ledger.record_deletion(scope, thing, steps(thing), sight),
+        missing=lambda present, sight: ledger.record_missing(scope, present, sight),
+    )
+
+
+def _build_event_sink(ledger: ObjectLedger, since_ns: int) -> WatchSink:
+    def put(event: Event, sight: Sight) -> int:
+        # A list also holds those of earlier runs: events live for an hour.
+        return 0 if sight.gap and not (is_known(event) or is_recent(event)) else ledger.record_event(event, sight)
+
+    def is_known(event: Event) -> bool:
+        return event.regarding is not None and ledger.is_known(event.regarding.uid)
+
+    def is_recent(event: Event) -> bool:
+        made = parse_timestamp(event.metadata.creationTimestamp)
+        return made is not None and made.ns >= since_ns
+
+    # Events expire: that one is deleted means nothing.
+    return WatchSink(put)

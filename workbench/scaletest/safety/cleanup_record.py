@@ -1,0 +1,175 @@
+"""Record of a run in the cluster (a ConfigMap), so that any machine can clean up."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from workbench.core.errors import InputError
+from workbench.scaletest.cluster_api import object_names
+from workbench.scaletest.cluster_api.api_discovery import ApiResource
+from workbench.scaletest.cluster_api.connection import ApiError, Connection
+from workbench.scaletest.cluster_api.list_watch import iterate_items
+from workbench.scaletest.scenario.rbac_rules import list_kinds
+from workbench.scaletest.scenario.workload_plan import Plan
+
+RECORD_LABEL = object_names.PREFIX + "record"
+_DATA = "record.json"
+_MAX_KINDS = 50
+_FORGED = "somebody changed it: look at it, and delete it by kubectl"
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What a run makes, and where.
+
+    Attributes
+    ----------
+    namespaces
+        All of the run, told in each of them.
+    kinds
+        Resources that it makes objects of.
+    """
+
+    run: str
+    scenario: str
+    created_at: str
+    namespaces: tuple[str, ...]
+    kinds: tuple[ApiResource, ...]
+
+
+def build_record_name(run: str) -> str:
+    """Name of a run's record."""
+    return f"workbench-run-{run}"
+
+
+async def write_run_record(api: Connection, plan: Plan) -> RunRecord:
+    """Write a run's record to its namespaces, before the first workload; repeating it after a crash is safe.
+
+    Raises
+    ------
+    ApiError, UnreachableError
+        The cluster refused, or cannot be reached.
+    """
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    made = RunRecord(plan.run, plan.scenario.name, now, plan.namespaces, list_kinds(plan.scenario))
+    for space in made.namespaces:
+        try:
+            await api.json("POST", f"/api/v1/namespaces/{space}/configmaps", _build_config_map(made, space))
+        except ApiError as error:
+            if error.status != 409:
+                raise
+    return made
+
+
+async def read_run_record(api: Connection, run: str, namespaces: tuple[str, ...]) -> RunRecord | None:
+    """The record of this run alone, from the first of these namespaces that has it; null where none has.
+
+    Raises
+    ------
+    InputError
+        It is there, and not what was written.
+    ApiError, UnreachableError
+        The cluster refused, or cannot be reached.
+    """
+    for space in namespaces:
+        try:
+            found = await api.json("GET", f"/api/v1/namespaces/{space}/configmaps/{build_record_name(run)}")
+        except ApiError as error:
+            # The namespace may be gone, and with it the right to look there.
+            if error.status in (403, 404):
+                continue
+            raise
+        record = _parse_run_record(found)
+        if record.run != run:
+            where = f"ConfigMap {space}/{build_record_name(run)}"
+            raise InputError("not the record of this run", where=where, found=record.run, allowed=run, do=_FORGED)
+        return record
+    return None
+
+
+async def list_run_records(api: Connection, namespaces: tuple[str, ...]) -> list[RunRecord]:
+    """Runs whose record lies in one of these namespaces, oldest first.
+
+    Raises
+    ------
+    ApiError, UnreachableError
+        The cluster refused, or cannot be reached.
+    """
+    found: dict[str, RunRecord] = {}
+    for space in namespaces:
+        async for one in iterate_items(
+            api, f"/api/v1/namespaces/{space}/configmaps", labelSelector=f"{RECORD_LABEL}=true"
+        ):
+            record = _parse_run_record(one)
+            found.setdefault(record.run, record)
+    return sorted(found.values(), key=lambda record: record.created_at)
+
+
+async def list_test_namespaces(api: Connection) -> tuple[str, ...]:
+    """Namespaces of the cluster that are labelled for tests.
+
+    Raises
+    ------
+    ApiError, UnreachableError
+        The cluster refused, or cannot be reached.
+    """
+    found = [one async for one in iterate_items(api, "/api/v1/namespaces", labelSelector=f"{object_names.ALLOW}=true")]
+    return tuple(sorted(str(one["metadata"]["name"]) for one in found))
+
+
+def _build_config_map(record: RunRecord, space: str) -> dict[str, Any]:
+    data = {
+        "run": record.run,
+        "scenario": record.scenario,
+        "created_at": record.created_at,
+        "namespaces": record.namespaces,
+        "kinds": [[kind.group, kind.version, kind.plural] for kind in record.kinds],
+    }
+    # Without the run's own label: it is deleted last and by its name, when all else is gone.
+    labels = {object_names.MANAGED_BY: object_names.MANAGER, RECORD_LABEL: "true"}
+    about = {"name": build_record_name(record.run), "namespace": space, "labels": labels}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": {_DATA: json.dumps(data)}}
+
+
+def _parse_run_record(found: dict[str, Any]) -> RunRecord:
+    """Anybody who may write ConfigMaps there could have changed it: every field is checked."""
+    about = found.get("metadata") or {}
+    where = f"ConfigMap {about.get('namespace')}/{about.get('name')}"
+    try:
+        data = json.loads(found["data"][_DATA])
+        made = tuple(ApiResource(*(str(part) for part in one)) for one in data["kinds"][:_MAX_KINDS])
+        record = RunRecord(
+            str(data["run"]),
+            str(data["scenario"])[:63],
+            str(data["created_at"])[:20],
+            tuple(str(one) for one in data["namespaces"]),
+            made,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError("not a record of a run", where=where, found=str(error)[:120], do=_FORGED) from None
+    check_deletion_scope(record.run, record.namespaces, record.kinds, where)
+    return record
+
+
+def check_deletion_scope(run: str, namespaces: tuple[str, ...], made: tuple[ApiResource, ...], where: str) -> None:
+    """Refuse what could lead a deletion elsewhere.
+
+    Raises
+    ------
+    InputError
+        No run's id, a namespace of the cluster's own, or a kind that is none.
+    """
+    from workbench.scaletest.scenario.scenario_file import LABEL, is_forbidden_namespace
+
+    if not object_names.RUN_ID.fullmatch(run):
+        raise InputError("not a run's id", where=where, found=run[:40], allowed="like st-1f2e3d4c")
+    for space in namespaces:
+        if not LABEL.fullmatch(space) or is_forbidden_namespace(space):
+            raise InputError("not a namespace of tests", where=where, found=space[:80])
+    for kind in made:
+        parts = (kind.version, kind.plural, *((kind.group,) if kind.group else ()))
+        if not all(part and part.replace("-", "").replace(".", "").isalnum() and part.isascii() for part in parts):
+            raise InputError("not a resource", where=where, found=str(kind)[:120])

@@ -1,0 +1,254 @@
+"""Facts of a cluster (server, version, nodes, identity), and findings of the checks on it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from workbench.core.errors import ConfigError, InputError
+from workbench.scaletest.cluster_api.connection import ApiError, Connection, Target
+from workbench.scaletest.cluster_api.list_watch import iterate_items
+from workbench.scaletest.cluster_api.object_names import MANAGED_BY, MANAGER
+from workbench.scaletest.scenario.workload_entries import parse_quantity
+from workbench.scaletest.scenario.workload_objects import GPU, KWOK_NODE
+
+Level = Literal["ok", "warning", "refused"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes
+    ----------
+    level
+        `refused`: the test must not begin.
+    check
+        What was looked at, in a word.
+    do
+        What mends it.
+    """
+
+    level: Level
+    check: str
+    text: str
+    do: str | None = None
+
+    def format_line(self) -> str:
+        """For a terminal."""
+        return f"{self.level:8} {self.check}: {self.text}" + (f"\n         do: {self.do}" if self.do else "")
+
+
+def raise_refusals(findings: Iterable[Finding]) -> None:
+    """Go on unless something is refused; all of it is told at once.
+
+    Raises
+    ------
+    ConfigError
+        The reasons.
+
+    Examples
+    --------
+    >>> raise_refusals([Finding("ok", "fence", "pods can only go to 40 simulated node(s)")])
+    """
+    bad = [one for one in findings if one.level == "refused"]
+    if not bad:
+        return
+    if len(bad) == 1:
+        raise ConfigError("the test was not begun", where=bad[0].check, found=bad[0].text, do=bad[0].do)
+    told = "".join(f"\n    {one.check}: {one.text}" + (f"\n      do: {one.do}" if one.do else "") for one in bad)
+    raise ConfigError(f"the test was not begun, for {len(bad)} reasons", found=told)
+
+
+_DIGITS = 10
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """A node, as far as a test may use it."""
+
+    name: str
+    simulated: bool
+    ready: bool
+    gpus: int
+    cpus: float
+    memory_bytes: int
+    pods: int
+    labels: dict[str, str]
+    taints: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class ClusterFacts:
+    """A cluster, as it was found.
+
+    Attributes
+    ----------
+    fingerprint
+        Short hash of the uid of namespace kube-system.
+    own
+        Name of the local cluster of ours that it is; null for any other.
+    other_pods
+        Pods that no run of the workbench made; null where we may not see them.
+    identity, groups
+        Who we are to it.
+    """
+
+    context: str
+    server: str
+    server_version: str
+    fingerprint: str
+    own: str | None
+    identity: str
+    groups: tuple[str, ...]
+    nodes: tuple[NodeFacts, ...]
+    other_pods: int | None
+
+    @property
+    def server_sha256(self) -> str:
+        """Hash of the server's address: the address itself is nobody's business."""
+        return hashlib.sha256(self.server.encode()).hexdigest()
+
+    @property
+    def real_nodes(self) -> int:
+        """Nodes that exist."""
+        return sum(not node.simulated for node in self.nodes)
+
+    @property
+    def real_gpu_nodes(self) -> int:
+        """Those of them with GPUs."""
+        return sum(not node.simulated and node.gpus > 0 for node in self.nodes)
+
+    def format_lines(self) -> list[str]:
+        """What a person must see before saying yes."""
+        pods = "unknown (no right to see them)" if self.other_pods is None else f"{self.other_pods:,}"
+        kind = f"local cluster {self.own} of the workbench" if self.own else "not one of the workbench's local clusters"
+        simulated = len(self.nodes) - self.real_nodes
+        return [
+            f"context      {self.context}",
+            f"server       {self.server}  ({kind})",
+            f"version      {self.server_version}",
+            f"fingerprint  {self.fingerprint}",
+            f"nodes        {len(self.nodes):,}: {simulated:,} simulated, {self.real_nodes:,} real"
+            f", {self.real_gpu_nodes:,} of the real ones with GPUs",
+            f"pods         {pods} that are not of a test",
+            f"identity     {self.identity}",
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "context": self.context,
+            "server": self.server,
+            "server_version": self.server_version,
+            "fingerprint": self.fingerprint,
+            "local_cluster": self.own,
+            "identity": self.identity,
+            "groups": list(self.groups),
+            "nodes": len(self.nodes),
+            "simulated_nodes": len(self.nodes) - self.real_nodes,
+            "real_nodes": self.real_nodes,
+            "real_gpu_nodes": self.real_gpu_nodes,
+            "gpus": sum(node.gpus for node in self.nodes),
+            "other_pods": self.other_pods,
+        }
+
+
+def hash_fingerprint(uid: str) -> str:
+    """Short hash of the uid of namespace kube-system.
+
+    Examples
+    --------
+    >>> hash_fingerprint("8f3c2c55-7d5c-4d5e-9a43-0e8f8f2b7d10")
+    '8eb03d67f1'
+    """
+    return hashlib.sha256(uid.encode()).hexdigest()[:_DIGITS]
+
+
+async def inspect_cluster(api: Connection, target: Target | None = None) -> ClusterFacts:
+    """Look at a cluster, without a change to it.
+
+    Raises
+    ------
+    ApiError, UnreachableError
+        It cannot be reached, or does not let us see what is needed.
+    """
+    target = target or api.target
+    version = await api.json("GET", "/version")
+    space = await api.json("GET", "/api/v1/namespaces/kube-system")
+    who = await api.json(
+        "POST",
+        "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+        {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"},
+    )
+    user = (who.get("status") or {}).get("userInfo") or {}
+    nodes = [_build_node_facts(one) async for one in iterate_items(api, "/api/v1/nodes")]
+    return ClusterFacts(
+        context=target.context,
+        server=target.server,
+        server_version=str(version.get("gitVersion", "unknown"))[:80],
+        fingerprint=hash_fingerprint(str(space["metadata"]["uid"])),
+        own=_find_local_cluster(target),
+        identity=str(user.get("username", "unknown"))[:200],
+        groups=tuple(str(one)[:200] for one in user.get("groups") or []),
+        nodes=tuple(nodes),
+        other_pods=await _count_other_pods(api),
+    )
+
+
+def _find_local_cluster(target: Target) -> str | None:
+    """The local cluster of ours that listens there. A loopback address is not enough: tunnels have one too."""
+    if not target.is_local:
+        return None
+    from workbench.scaletest.local_cluster import cluster_lifecycle, cluster_record
+
+    for name in cluster_record.list_cluster_names():
+        with contextlib.suppress(ConfigError, InputError):
+            if cluster_lifecycle.find_cluster(name).server.rstrip("/") == target.server:
+                return name
+    return None
+
+
+async def _count_other_pods(api: Connection) -> int | None:
+    """How many pods there are that are not ours: counted by the server, one page of one object."""
+    query = {"limit": "1", "labelSelector": f"{MANAGED_BY}!={MANAGER}"}
+    try:
+        first = await api.json("GET", "/api/v1/pods", query=query)
+    except ApiError as error:
+        if error.status == 403:
+            return None
+        raise
+    there = len(first.get("items") or [])
+    told = (first.get("metadata") or {}).get("remainingItemCount")
+    if told is not None or there == 0 or not (first.get("metadata") or {}).get("continue"):
+        return there + int(told or 0)
+    # The server counts only what a list without a selector leaves out.
+    return sum([1 async for _ in iterate_items(api, "/api/v1/pods", labelSelector=query["labelSelector"])])
+
+
+def _build_node_facts(found: dict[str, Any]) -> NodeFacts:
+    about, status = found.get("metadata") or {}, found.get("status") or {}
+    room = status.get("allocatable") or {}
+    conditions = {one.get("type"): one.get("status") for one in status.get("conditions") or []}
+    return NodeFacts(
+        name=str(about.get("name")),
+        simulated=KWOK_NODE in (about.get("annotations") or {}),
+        ready=conditions.get("Ready") == "True",
+        gpus=int(_parse_amount(room, GPU)),
+        cpus=_parse_amount(room, "cpu"),
+        memory_bytes=int(_parse_amount(room, "memory")),
+        pods=int(_parse_amount(room, "pods")),
+        labels=dict(about.get("labels") or {}),
+        taints=tuple(
+            (str(one.get("key")), str(one.get("effect"))) for one in (found.get("spec") or {}).get("taints") or []
+        ),
+    )
+
+
+def _parse_amount(room: dict[str, Any], resource: str) -> float:
+    with contextlib.suppress(ValueError):
+        return parse_quantity(room.get(resource, 0))
+    return 0.0

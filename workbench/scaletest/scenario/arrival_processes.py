@@ -1,0 +1,286 @@
+"""Arrival processes: constant, Poisson, ramp, steps, bursts and recorded traces, drawn from a seed."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+if TYPE_CHECKING:
+    import numpy as np
+
+MAX_WORKLOADS = 1_000_000
+Rate = Annotated[float, Field(gt=0, le=10_000)]
+Seconds = Annotated[float, Field(gt=0, le=7 * 86_400)]
+Count = Annotated[int, Field(ge=1, le=MAX_WORKLOADS)]
+
+
+@dataclass(frozen=True)
+class ArrivalTimes:
+    """Arrivals in order, as arrays of one length.
+
+    Attributes
+    ----------
+    due_s
+        Seconds after the start, ascending.
+    step
+        Step of the process that each belongs to, from 0.
+    rate_per_s
+        Rate that the step asks for; nan where it has none.
+    """
+
+    due_s: np.ndarray
+    step: np.ndarray
+    rate_per_s: np.ndarray
+
+
+class _Arrival(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, strict=False)
+
+
+class _BoundedArrival(_Arrival):
+    """Ends after `n` workloads, or before `duration_s`; with both, whichever comes first."""
+
+    n: Count | None = None
+    duration_s: Seconds | None = None
+
+    @model_validator(mode="after")
+    def _check_end(self) -> Self:
+        if self.n is None and self.duration_s is None:
+            raise ValueError("it never ends: give n (workloads), duration_s (seconds), or both")
+        return self
+
+
+class Constant(_BoundedArrival):
+    """One workload after the other at equal distance."""
+
+    process: Literal["constant"]
+    rate_per_s: Rate
+
+    def draw_times(self, random: np.random.Generator) -> ArrivalTimes:  # noqa: ARG002
+        """Arrivals k / rate, for k = 0, 1, …, before the end."""
+        return _single_step_times(_constant_times(self.rate_per_s, self.n, self.duration_s), self.rate_per_s)
+
+    @property
+    def peak_rate_per_s(self) -> float:
+        """Highest rate that is asked for."""
+        return self.rate_per_s
+
+
+class Poisson(_BoundedArrival):
+    """Workloads that do not know of each other: gaps are exponential. The load to find a sustainable rate with."""
+
+    process: Literal["poisson"]
+    rate_per_s: Rate
+
+    def draw_times(self, random: np.random.Generator) -> ArrivalTimes:
+        """Arrivals with exponential gaps of mean 1 / rate, the first one after a gap too."""
+        return _single_step_times(_poisson_times(self.rate_per_s, self.n, self.duration_s, random), self.rate_per_s)
+
+    @property
+    def peak_rate_per_s(self) -> float:
+        """Highest rate that is asked for."""
+        return self.rate_per_s
+
+
+class Ramp(_BoundedArrival):
+    """A rate that rises (or falls) evenly from one value to another."""
+
+    process: Literal["ramp"]
+    from_per_s: float = Field(ge=0, le=10_000)
+    to_per_s: float = Field(ge=0, le=10_000)
+
+    @model_validator(mode="after")
+    def _check_rates(self) -> Self:
+        if self.from_per_s + self.to_per_s <= 0:
+            raise ValueError("a ramp from 0 to 0 makes no workloads")
+        return self
+
+    def draw_times(self, random: np.random.Generator) -> ArrivalTimes:  # noqa: ARG002
+        """Where the integral of the rate, a t + (b - a) t^2 / 2T, reaches k = 0, 1, …"""
+        import numpy as np
+
+        first, last = self.from_per_s, self.to_per_s
+        mean = (first + last) / 2
+        span = self.duration_s if self.duration_s is not None else (self.n or 1) / mean
+        count = _round_product(mean * span) if self.duration_s is not None else (self.n or 1)
+        k = np.arange(min(count, self.n or count), dtype=float)
+        slope = (last - first) / span
+        # The root's form that neither divides by a slope of 0 nor subtracts nearly equal numbers.
+        root = np.sqrt(np.maximum(first * first + 2 * slope * k, 0.0))
+        due = np.divide(2 * k, first + root, out=np.zeros_like(k), where=k > 0)
+        return _single_step_times(due, None)
+
+    @property
+    def peak_rate_per_s(self) -> float:
+        """Highest rate that is asked for."""
+        return max(self.from_per_s, self.to_per_s)
+
+
+class Step(_Arrival):
+    """A constant rate for a duration."""
+
+    rate_per_s: Rate
+    duration_s: Seconds
+
+
+class Steps(_Arrival):
+    """Rates held one after the other, to find the knee: the steps' numbers and rates stand beside each workload."""
+
+    process: Literal["steps"]
+    steps: tuple[Step, ...] = Field(min_length=1, max_length=200)
+    spread: Literal["even", "poisson"] = "even"
+    n: Count | None = None
+
+    def draw_times(self, random: np.random.Generator) -> ArrivalTimes:
+        """Each step's arrivals, after those of the steps before."""
+        import numpy as np
+
+        parts, begin = [], 0.0
+        for number, step in enumerate(self.steps):
+            if self.spread == "even":
+                due = _constant_times(step.rate_per_s, None, step.duration_s)
+            else:
+                due = _poisson_times(step.rate_per_s, None, step.duration_s, random)
+            parts.append((due + begin, np.full(len(due), number), np.full(len(due), step.rate_per_s)))
+            begin += step.duration_s
+        due, numbers, rates = (np.concatenate(column)[: self.n] for column in zip(*parts, strict=True))
+        return ArrivalTimes(due, numbers, rates)
+
+    @property
+    def peak_rate_per_s(self) -> float:
+        """Highest rate that is asked for."""
+        return max(step.rate_per_s for step in self.steps)
+
+
+class Burst(_BoundedArrival):
+    """`size` workloads together every `every_s` seconds; the last burst may be smaller."""
+
+    process: Literal["burst"]
+    size: int = Field(ge=1, le=100_000)
+    every_s: Seconds
+
+    def draw_times(self, random: np.random.Generator) -> ArrivalTimes:  # noqa: ARG002
+        """Burst b at b times `every_s`; its number is the step."""
+        import numpy as np
+
+        bursts = None if self.duration_s is None else _count_below(self.duration_s, 1 / self.every_s)
+        count = min(x for x in (self.n, None if bursts is None else bursts * self.size) if x is not None)
+        number = np.arange(count) // self.size
+        return ArrivalTimes(number * self.every_s, number, np.full(count, np.nan))
+
+    @property
+    def peak_rate_per_s(self) -> float:
+        """All of a burst within one second, or more where the next comes sooner."""
+        return self.size * max(1.0, 1 / self.every_s)
+
+
+class Trace(_Arrival):
+    """Recorded times, replayed as they were.
+
+    `times_s` inline, or `file` with a number a line in seconds; `speed` 2 replays twice as fast; `n` takes the first.
+    """
+
+    process: Literal["trace"]
+    times_s: tuple[float, ...] | None = Field(None, min_length=1, max_length=MAX_WORKLOADS)
+    file: str | None = Field(None, max_length=1000)
+    speed: float = Field(1.0, gt=0, le=10_000)
+    n: Count | None = None
+
+    @model_validator(mode="after")
+    def _check_times(self) -> Self:
+        if (self.times_s is None) == (self.file is None):
+            raise ValueError("give either times_s (a list of seconds) or file (a number a line)")
+        times = self.times_s or ()
+        if any(later < earlier for earlier, later in itertools.pairwise(times)):
+            raise ValueError("times_s must not fall")
+        if times and not 0 <= times[0] <= times[-1] <= 7 * 86_400:
+            raise ValueError("times_s must lie within 0 and 604800 s (a week)")
+        return self
+
+    def draw_times(self, random: np.random.Generator) -> ArrivalTimes:  # noqa: ARG002
+        """The recorded times themselves, divided by `speed`."""
+        import numpy as np
+
+        assert self.times_s is not None  # a file is read when the scenario is
+        due = np.asarray(self.times_s[: self.n], dtype=float)
+        return _single_step_times(due if self.speed == 1 else due / self.speed, None)
+
+    @property
+    def peak_rate_per_s(self) -> float:
+        """Most arrivals within any second."""
+        import numpy as np
+
+        due = self.draw_times(np.random.default_rng(0)).due_s
+        return float((np.searchsorted(due, due + 1.0, side="left") - np.arange(len(due))).max())
+
+
+Arrival = Annotated[Constant | Poisson | Ramp | Steps | Burst | Trace, Field(discriminator="process")]
+
+
+def _single_step_times(due: np.ndarray, rate: float | None) -> ArrivalTimes:
+    import numpy as np
+
+    return ArrivalTimes(due, np.zeros(len(due), dtype=np.int64), np.full(len(due), np.nan if rate is None else rate))
+
+
+def _round_product(amount: float) -> int:
+    """A count that a product of decimals was meant to be: 0.1 * 30 is 3, not 3.0000000000000004."""
+    return int(round(amount) if abs(amount - round(amount)) < 1e-6 else amount)
+
+
+def _count_below(duration_s: float, rate: float) -> int:
+    """How many k >= 0 have k / rate < duration."""
+    amount = duration_s * rate
+    whole = _round_product(amount)
+    return max(whole if abs(amount - whole) < 1e-6 else whole + 1, 1)
+
+
+def _constant_times(rate: float, n: int | None, duration_s: float | None) -> np.ndarray:
+    import numpy as np
+
+    limits = [n, None if duration_s is None else _count_below(duration_s, rate)]
+    return np.arange(min(_check_count(x) for x in limits if x is not None)) / rate
+
+
+def _poisson_times(rate: float, n: int | None, duration_s: float | None, random: np.random.Generator) -> np.ndarray:
+    import numpy as np
+
+    if duration_s is None:
+        return np.cumsum(random.exponential(1 / rate, n))
+    # Enough for the time with a probability that leaves nothing to chance: 10 standard deviations and 10 more.
+    mean = rate * duration_s
+    drawn = int(_check_count(mean) + 10 * mean**0.5 + 10)
+    due = np.cumsum(random.exponential(1 / rate, drawn if n is None else min(n, drawn)))
+    return due[due < duration_s]
+
+
+def _check_count(count: float) -> int:
+    if count > MAX_WORKLOADS:
+        raise ValueError(f"{count:,.0f} workloads are more than {MAX_WORKLOADS:,}: lower the rate or the duration")
+    return int(count)
+
+
+def parse_trace(text: str) -> dict[str, Any]:
+    """Times of a trace's file: a number a line, in seconds, ascending; `#` begins a comment.
+
+    Raises
+    ------
+    ValueError
+        A line is not a number; the message has its position.
+
+    Examples
+    --------
+    >>> parse_trace("0\\n0.5 # second\\n\\n2")
+    {'times_s': (0.0, 0.5, 2.0)}
+    """
+    made = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if told := line.split("#")[0].strip():
+            try:
+                made.append(float(told))
+            except ValueError:
+                raise ValueError(f"line {number} of the trace is no number of seconds: {told[:40]!r}") from None
+    return {"times_s": tuple(made)}

@@ -1,0 +1,127 @@
+"""Rights that the measuring identity needs, as RBAC rules with their reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.scaletest.cluster_api.api_discovery import JOBS, POD_GROUPS, PODS, PYTORCH_JOBS, ApiResource
+from workbench.scaletest.scenario.scenario_file import KAI_SCHEDULER, Scenario
+from workbench.scaletest.scenario.workload_objects import list_resources
+
+MAKE_VERBS = ("create", "get", "list", "watch", "delete", "deletecollection")
+READ_VERBS = ("get", "list", "watch")
+_KAI_GROUP = "scheduling.run.ai"
+
+
+RUNAI_JOBS = ApiResource("run.ai", "v1", "runaijobs")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Verbs on resources of one group; in the test's namespaces, or in the whole cluster.
+
+    Attributes
+    ----------
+    why
+        What it is needed for.
+    optional
+        A run is possible without; what is lost then is in `why`.
+    names
+        Only these objects.
+    """
+
+    group: str
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+    why: str
+    cluster: bool = False
+    optional: bool = False
+    names: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it stands in a Role."""
+        made: dict[str, Any] = {"apiGroups": [self.group], "resources": list(self.resources), "verbs": list(self.verbs)}
+        return made | ({"resourceNames": list(self.names)} if self.names else {})
+
+
+def list_kinds(scenario: Scenario) -> tuple[ApiResource, ...]:
+    """Resources that the scenario's workloads are made of, on any of its schedulers."""
+    return tuple(sorted(set().union(*(list_resources(entry, scenario) for entry in scenario.workloads))))
+
+
+def list_rules(scenario: Scenario, *, others: bool = True) -> tuple[Rule, ...]:
+    """All that the measuring identity needs, and nothing more.
+
+    Parameters
+    ----------
+    others
+        With the right to see the pods of others, by which a run stops when it disturbs them.
+    """
+    made = list_kinds(scenario)
+    found = [Rule(kind.group, (kind.plural,), MAKE_VERBS, f"the run's {kind.plural}") for kind in made]
+    watched = [kind for kind in (PODS, JOBS) if kind not in made]
+    found += [Rule(kind.group, (kind.plural,), READ_VERBS, f"watch {kind.plural} of the run") for kind in watched]
+    found += [
+        Rule(
+            "",
+            ("configmaps",),
+            (*MAKE_VERBS, "patch"),
+            "the run's record, and the heartbeat that shows the watch's lag",
+        ),
+        Rule("", ("events", "persistentvolumeclaims"), READ_VERBS, "times of scheduling, eviction and binding"),
+        Rule("events.k8s.io", ("events",), READ_VERBS, "the same, in microseconds"),
+    ]
+    found += _list_operator_rules(scenario, made)
+    found += [
+        Rule("", ("namespaces",), ("get",), "is the namespace meant for tests?"),
+        Rule("", ("resourcequotas", "limitranges"), ("list",), "are there limits on the server?"),
+        Rule("", ("namespaces",), ("get",), "which cluster is it?", cluster=True, names=("kube-system",)),
+        Rule("", ("nodes",), READ_VERBS, "its nodes: simulated or real, ready or not", cluster=True),
+    ]
+    priorities = sorted({entry.priority for entry in scenario.workloads if entry.priority is not None})
+    if priorities:
+        why = "do the pods give way to others?"
+        found.append(Rule("scheduling.k8s.io", ("priorityclasses",), ("get",), why, True, True, tuple(priorities)))
+    if others:
+        why = "stop when pods of others are evicted or wait; off without it"
+        found.append(Rule("", ("pods",), READ_VERBS, why, cluster=True, optional=True))
+    return tuple(found)
+
+
+def _list_operator_rules(scenario: Scenario, made: tuple[ApiResource, ...]) -> list[Rule]:
+    """What others make of the workloads, to be watched: the scheduler, and the operator of Run:ai's kinds."""
+    groups = () if POD_GROUPS in made else ("podgroups",)
+    found = []
+    if KAI_SCHEDULER in scenario.schedulers:
+        found.append(Rule(_KAI_GROUP, ("bindrequests", *groups), READ_VERBS, "times of KAI's decisions"))
+    elif groups and has_runai_kind(made):
+        found.append(Rule(_KAI_GROUP, groups, READ_VERBS, "times of its pod groups"))
+    if has_runai_kind(made):
+        jobs = [kind for kind in (RUNAI_JOBS, PYTORCH_JOBS) if kind not in made]
+        found += [
+            Rule(kind.group, (kind.plural,), READ_VERBS, "times of the jobs that its operator makes") for kind in jobs
+        ]
+    return found
+
+
+def has_runai_kind(made: Iterable[ApiResource]) -> bool:
+    """Is one of them a kind of Run:ai, of which its operator makes jobs?
+
+    Examples
+    --------
+    >>> has_runai_kind([PODS, ApiResource("run.ai", "v2alpha1", "trainingworkloads")]), has_runai_kind([PODS])
+    (True, False)
+    """
+    return any(kind.group == RUNAI_JOBS.group and kind.plural != RUNAI_JOBS.plural for kind in made)
+
+
+def select_namespace_rules(found: Iterable[Rule]) -> list[Rule]:
+    """Those for the test's namespaces."""
+    return [rule for rule in found if not rule.cluster]
+
+
+def select_cluster_rules(found: Iterable[Rule]) -> list[Rule]:
+    """Those for the whole cluster."""
+    return [rule for rule in found if rule.cluster]

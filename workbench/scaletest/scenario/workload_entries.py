@@ -1,0 +1,308 @@
+"""Workload entries of a scenario: kind, size, lifetime and weight; Kubernetes quantities."""
+
+from __future__ import annotations
+
+import math
+import re
+from decimal import Decimal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from workbench.core.schema import FiniteModel
+from workbench.scaletest.scenario import manifest_rules
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_SIGNS = {"n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "": Decimal(1)}
+_SIGNS |= {sign: Decimal(1000) ** power for power, sign in enumerate("kMGTPE", 1)}
+_SIGNS |= {sign + "i": Decimal(1024) ** power for power, sign in enumerate("KMGTPE", 1)}
+_QUANTITY = re.compile(r"([+-]?\d{1,20}(?:\.\d{0,12})?)(?:[eE]([+-]?\d{1,2}))?([numkMGTPE]?|[KMGTPE]i)")
+
+
+def parse_quantity(quantity: object) -> float:
+    """A quantity as a number in its base unit (cores, bytes, GPUs).
+
+    Raises
+    ------
+    ValueError
+        It is none.
+
+    Examples
+    --------
+    >>> parse_quantity("500m"), parse_quantity("2Gi"), parse_quantity(8), parse_quantity("1e3")
+    (0.5, 2147483648.0, 8.0, 1000.0)
+    """
+    found = _QUANTITY.fullmatch(str(quantity).strip())
+    if found is None or isinstance(quantity, bool):
+        raise ValueError(f"not a quantity such as 500m or 2Gi: {str(quantity)[:40]!r}")
+    digits, exponent, sign = found.groups()
+    return float(Decimal(digits).scaleb(int(exponent or 0)) * _SIGNS[sign])
+
+
+MIN_LIFETIME_S = 0.001
+LifetimeSeconds = Annotated[float, Field(ge=MIN_LIFETIME_S, le=7 * 86_400)]
+
+
+class Fixed(FiniteModel):
+    """All the same."""
+
+    distribution: Literal["fixed"]
+    s: LifetimeSeconds
+
+    def draw_lifetimes(self, count: int, random: np.random.Generator) -> np.ndarray:  # noqa: ARG002
+        """Draw lifetimes, in seconds."""
+        import numpy as np
+
+        return np.full(count, self.s)
+
+    @property
+    def mean_s(self) -> float:
+        """Expected value."""
+        return self.s
+
+
+class Uniform(FiniteModel):
+    """Anything between two bounds."""
+
+    distribution: Literal["uniform"]
+    least_s: LifetimeSeconds
+    most_s: LifetimeSeconds
+
+    @model_validator(mode="after")
+    def _check_order(self) -> Self:
+        if self.most_s < self.least_s:
+            raise ValueError("most_s is below least_s")
+        return self
+
+    def draw_lifetimes(self, count: int, random: np.random.Generator) -> np.ndarray:
+        """Draw lifetimes, in seconds."""
+        return random.uniform(self.least_s, self.most_s, count)
+
+    @property
+    def mean_s(self) -> float:
+        """Expected value."""
+        return (self.least_s + self.most_s) / 2
+
+
+class Exponential(FiniteModel):
+    """Ends at any moment with the same probability; cut at `most_s` where given."""
+
+    distribution: Literal["exponential"]
+    mean_s: LifetimeSeconds
+    most_s: LifetimeSeconds | None = None
+
+    def draw_lifetimes(self, count: int, random: np.random.Generator) -> np.ndarray:
+        """Draw lifetimes, in seconds."""
+        return _clip_lifetimes(random.exponential(self.mean_s, count), self.most_s)
+
+
+class Lognormal(FiniteModel):
+    """Many short ones and a few very long ones, as jobs of people are; cut at `most_s` where given."""
+
+    distribution: Literal["lognormal"]
+    median_s: LifetimeSeconds
+    sigma: float = Field(gt=0, le=5)
+    most_s: LifetimeSeconds | None = None
+
+    def draw_lifetimes(self, count: int, random: np.random.Generator) -> np.ndarray:
+        """Draw lifetimes, in seconds."""
+        return _clip_lifetimes(random.lognormal(math.log(self.median_s), self.sigma, count), self.most_s)
+
+    @property
+    def mean_s(self) -> float:
+        """Expected value, before the cut."""
+        return self.median_s * math.exp(self.sigma**2 / 2)
+
+
+def _clip_lifetimes(drawn: np.ndarray, most_s: float | None) -> np.ndarray:
+    import numpy as np
+
+    return np.asarray(np.clip(drawn, MIN_LIFETIME_S, 7 * 86_400.0 if most_s is None else most_s))
+
+
+def _expand_number(given: Any) -> Any:
+    """`lifetime: 30` for 30 seconds."""
+    if isinstance(given, int | float) and not isinstance(given, bool):
+        return {"distribution": "fixed", "s": given}
+    return given
+
+
+Lifetime = Annotated[
+    Annotated[Fixed | Uniform | Exponential | Lognormal, Field(discriminator="distribution")],
+    BeforeValidator(_expand_number),
+]
+
+
+PRIORITY_CLASS = "workbench-scaletest"
+WorkloadKind = Literal["Pod", "Job", "Gang", "PyTorchJob", "Template"]
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_ENTRY = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
+_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,400}")
+# Fields that mean something for some kinds only.
+_ONLY = {
+    "pods": ("Gang", "PyTorchJob", "Template"),
+    "parallelism": ("Job",),
+    "completions": ("Job",),
+    "pod_group": ("Gang",),
+    "template": ("Template",),
+    "plural": ("Template",),
+    "pods_at": ("Template",),
+    "gang": ("Template",),
+}
+
+
+def _parse_bytes(given: Any) -> Any:
+    return int(parse_quantity(given)) if isinstance(given, str) else given
+
+
+class WorkloadEntry(FiniteModel):
+    """One of the scenario's workloads.
+
+    Attributes
+    ----------
+    weight
+        Share of it among all entries' weights.
+    gpus
+        Whole GPUs of each pod.
+    fraction
+        A share of one GPU for each pod instead (KAI only).
+    pods
+        Pods of a gang, or master and workers of a PyTorchJob, or what a template makes (for the capacity only).
+    parallelism, completions
+        A Job's concurrent pods, and their total.
+    pod_group
+        With KAI, a gang gets a PodGroup with minMember, so that all its pods are placed or none.
+    priority
+        PriorityClass of all its pods, whatever a template says; null for the cluster's default. The default one is made
+        by `workbench scaletest setup`.
+    queue
+        KAI's queue.
+    lifetime
+        Seconds until a pod ends by itself, or a distribution; null: it runs until it is deleted.
+    delete_after_s
+        Churn: the workload is deleted this long after its submission.
+    image
+        Container image; none is needed on simulated nodes.
+    template, plural, pods_at, gang
+        A manifest of any kind with placeholders; its plural name in the API where it is not the kind's with an s; where
+        more pod templates lie in it than are known of its kind, such as `spec.template`; whether all its pods are to be
+        placed or none.
+    """
+
+    kind: WorkloadKind
+    name: str | None = None
+    weight: float = Field(1.0, gt=0, le=1e6)
+    namespace: str | None = None
+    gpus: int = Field(1, ge=0, le=64)
+    fraction: float | None = Field(None, gt=0, lt=1)
+    cpus: float = Field(0.1, ge=0.001, le=1024)
+    memory: Annotated[int, BeforeValidator(_parse_bytes)] = Field(64 << 20, ge=1 << 20, le=64 << 40)
+    pods: int = Field(1, ge=1, le=5000)
+    parallelism: int = Field(1, ge=1, le=5000)
+    completions: int | None = Field(None, ge=1, le=5000)
+    pod_group: bool = True
+    priority: str | None = PRIORITY_CLASS
+    queue: str = "default"
+    labels: dict[str, str] = Field({}, max_length=20)
+    lifetime: Lifetime | None = None
+    delete_after_s: float | None = Field(None, gt=0, le=7 * 86_400)
+    image: str | None = None
+    template: dict[str, Any] | None = None
+    plural: str | None = None
+    pods_at: tuple[str, ...] | None = Field(None, max_length=10)
+    gang: bool = False
+
+    @field_validator("name")
+    @classmethod
+    def _entry_name(cls, given: str | None) -> str | None:
+        if given is not None and not _ENTRY.fullmatch(given):
+            raise ValueError("must be 1 to 63 of a-z, 0-9 and '-', and begin and end with a letter or digit")
+        return given
+
+    @field_validator("priority", "queue", "namespace")
+    @classmethod
+    def _object_name(cls, given: str | None) -> str | None:
+        if given is not None and not _NAME.fullmatch(given):
+            raise ValueError("no name of an object: a-z, 0-9, '-' and '.'")
+        return given
+
+    @field_validator("image")
+    @classmethod
+    def _image_name(cls, given: str | None) -> str | None:
+        if given is not None and not _IMAGE.fullmatch(given):
+            raise ValueError("no name of an image, such as registry.example.org/team/sleeper:1.0")
+        return given
+
+    @field_validator("labels")
+    @classmethod
+    def _check_labels(cls, given: dict[str, str]) -> dict[str, str]:
+        for key, value in given.items():
+            if not re.fullmatch(r"([a-z0-9.-]{1,200}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", key):
+                raise ValueError(f"no key of a label: {key[:80]!r}")
+            if not _LABEL_VALUE.fullmatch(value):
+                raise ValueError(f"no value of a label: {value[:80]!r}")
+            if key.startswith(("workbench.local/", "app.kubernetes.io/managed-by")):
+                raise ValueError(f"{key} is the workbench's own")
+        return given
+
+    @model_validator(mode="after")
+    def _check_fields(self) -> Self:
+        for field, kinds in _ONLY.items():
+            if field in self.model_fields_set and self.kind not in kinds:
+                unset = getattr(self, field) in (None, type(self).model_fields[field].default)
+                if not unset:
+                    raise ValueError(f"{field} is for {' and '.join(kinds)} only, not for {self.kind}")
+        if self.kind == "Gang" and self.pods < 2:
+            raise ValueError("a Gang has two pods or more: set pods")
+        if self.fraction is not None and "gpus" in self.model_fields_set and self.gpus != 1:
+            raise ValueError("give gpus or fraction, not both")
+        if (self.completions or self.parallelism) < self.parallelism:
+            raise ValueError("completions is below parallelism")
+        if self.kind == "Template":
+            if self.template is None:
+                raise ValueError("a Template needs `template`: a manifest, or the name of its file")
+            manifest_rules.check_manifest(self.template, self.plural, self.pods_at)
+        return self
+
+    def display_name(self, index: int) -> str:
+        """Its name in the tables: the given one, or the kind with its place."""
+        return self.name or f"{self.kind.lower()}-{index}"
+
+    @property
+    def api_kind(self) -> str:
+        """Kind of the object that stands for the workload."""
+        if self.kind == "Template":
+            return str((self.template or {}).get("kind"))
+        return "Pod" if self.kind == "Gang" else self.kind
+
+    @property
+    def all_pods(self) -> int:
+        """Pods that a workload has in all."""
+        if self.kind == "Job":
+            return self.completions or self.parallelism
+        return 1 if self.kind == "Pod" else self.pods
+
+    @property
+    def pods_at_once(self) -> int:
+        """Pods that it has at one time."""
+        return min(self.parallelism, self.all_pods) if self.kind == "Job" else self.all_pods
+
+    @property
+    def in_turn(self) -> bool:
+        """Some of its pods are made only when others have ended: its Job has completions above parallelism."""
+        if self.kind != "Template":
+            return self.pods_at_once < self.all_pods
+        return self.all_pods > 1 and manifest_rules.has_sequential_pods(self.template or {})
+
+    @property
+    def is_gang(self) -> bool:
+        """All its pods are to be placed or none."""
+        return self.kind in ("Gang", "PyTorchJob") or self.gang
+
+    @property
+    def gpus_per_pod(self) -> float:
+        """GPUs of each pod, a share of one included."""
+        return float(self.gpus) if self.fraction is None else self.fraction

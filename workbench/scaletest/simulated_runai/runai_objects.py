@@ -1,0 +1,358 @@
+"""Kinds that simulated-runai installs, and the objects made from a workload: job, pods, claims, pod group."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.core.errors import ConfigError
+from workbench.scaletest.cluster_api import object_names
+from workbench.scaletest.cluster_api.connection import ApiError, Connection
+from workbench.scaletest.simulated_runai import NAME
+
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+STORAGE_CLASS = "openebs-lvmpv"  # what the old tool's template asks for
+PROVISIONER = "workbench.local/simulated-runai"
+OURS = {object_names.MANAGED_BY: NAME}
+_ESTABLISH_TRIES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class RunaiKind:
+    """A kind of the Run:ai platform."""
+
+    group: str
+    version: str
+    plural: str
+    name: str
+
+    @property
+    def crd(self) -> str:
+        """Name of its definition."""
+        return f"{self.plural}.{self.group}"
+
+    @property
+    def api_version(self) -> str:
+        """As it stands in objects."""
+        return f"{self.group}/{self.version}"
+
+    def path(self, namespace: str = "") -> str:
+        """Of its objects; of all namespaces without one."""
+        within = f"/namespaces/{namespace}" if namespace else ""
+        return f"/apis/{self.group}/{self.version}{within}/{self.plural}"
+
+
+TRAINING = RunaiKind("run.ai", "v2alpha1", "trainingworkloads", "TrainingWorkload")
+INTERACTIVE = RunaiKind("run.ai", "v2alpha1", "interactiveworkloads", "InteractiveWorkload")
+DISTRIBUTED = RunaiKind("run.ai", "v2alpha1", "distributedworkloads", "DistributedWorkload")
+RUNAI_JOB = RunaiKind("run.ai", "v1", "runaijobs", "RunaiJob")
+PYTORCH_JOB = RunaiKind("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob")
+POD_GROUP = RunaiKind("scheduling.run.ai", "v1", "podgroups", "PodGroup")
+WORKLOADS = (TRAINING, INTERACTIVE, DISTRIBUTED)
+JOBS = (RUNAI_JOB, PYTORCH_JOB)
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledKinds:
+    """What stands in the cluster now.
+
+    Attributes
+    ----------
+    makes_pod_groups
+        False where KAI's own PodGroup is installed: it has another version, and KAI's pod grouper makes them. The old
+        tool's sampler asks for version v1, so it cannot run there; ours asks for what there is.
+    """
+
+    makes_pod_groups: bool
+
+
+async def install_kinds(api: Connection) -> InstalledKinds:
+    """Make the kinds and the storage class, or find them made; wait until they are served.
+
+    Raises
+    ------
+    ConfigError
+        The kinds are there and not ours: this cluster has the real Run:ai, or a part of it.
+    """
+    for kind in (*WORKLOADS, *JOBS):
+        if not await _create_definition(api, kind):
+            raise ConfigError(
+                "this cluster has kinds of the real platform",
+                where=kind.crd,
+                do="simulated-runai is for local clusters that have none: workbench scaletest cluster up",
+            )
+    own_groups = await _create_definition(api, POD_GROUP)
+    for kind in (*WORKLOADS, *JOBS, *([POD_GROUP] if own_groups else [])):
+        await _wait_for_kind(api, kind)
+    await _create_storage_class(api)
+    return InstalledKinds(own_groups)
+
+
+def build_definition(kind: RunaiKind) -> dict[str, Any]:
+    """A CustomResourceDefinition that takes any field."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {
+        "name": kind.version,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+        "subresources": {"status": {}},
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": kind.crd, "labels": OURS},
+        "spec": {
+            "group": kind.group,
+            "scope": "Namespaced",
+            "names": {"plural": kind.plural, "singular": kind.name.lower(), "kind": kind.name},
+            "versions": [version],
+        },
+    }
+
+
+async def _create_definition(api: Connection, kind: RunaiKind) -> bool:
+    """Make its definition; is the one that stands there ours?"""
+    try:
+        await api.json("POST", CRDS, build_definition(kind))
+    except ApiError as error:
+        if error.status != 409:
+            raise
+    found = await api.json("GET", f"{CRDS}/{kind.crd}")
+    labels = found["metadata"].get("labels") or {}
+    return bool(labels.get(object_names.MANAGED_BY) == NAME)
+
+
+async def _wait_for_kind(api: Connection, kind: RunaiKind) -> None:
+    import asyncio
+
+    for _ in range(_ESTABLISH_TRIES):
+        answer = await api.request("GET", kind.path(), query={"limit": "1"})
+        if answer.status == 200:
+            return
+        await asyncio.sleep(0.05)
+    raise ConfigError("the kind is not served", where=kind.crd, found=answer.status)
+
+
+async def _create_storage_class(api: Connection) -> None:
+    body = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": STORAGE_CLASS, "labels": OURS},
+        "provisioner": PROVISIONER,
+        "volumeBindingMode": "Immediate",
+        "reclaimPolicy": "Delete",
+    }
+    try:
+        await api.json("POST", CLASSES, body)
+    except ApiError as error:
+        if error.status != 409:
+            raise
+
+
+Json = dict[str, Any]
+MARK = "workbench.local/simulated-runai"
+RELEASE = "release"
+JOB_NAME = "job-name"
+KUBEFLOW_JOB_NAME = "training.kubeflow.org/job-name"
+MAX_WORKERS = 512
+_KWOK = "kwok.x-k8s.io/node"
+_NUMBER = re.compile(r"\d{1,4}(?:\.\d{1,3})?")
+_QUANTITY = re.compile(r"\d{1,9}(?:\.\d{1,3})?(?:m|[kMGT]i?)?")
+
+
+class UnfitError(ValueError):
+    """The workload's spec is not what simulated-runai understands: its status says why."""
+
+
+def find_job_kind(workload: Json) -> RunaiKind:
+    """PyTorchJob of a distributed workload, RunaiJob of the others."""
+    return PYTORCH_JOB if workload.get("kind") == DISTRIBUTED.name else RUNAI_JOB
+
+
+def find_workload_name(workload: Json) -> str:
+    """spec.name.value, or its own name: old command lines put a date behind the latter."""
+    found = _read_field(workload, "name")
+    return str(found) if found else str(workload["metadata"]["name"])
+
+
+def build_job(workload: Json) -> Json:
+    """The job of a workload.
+
+    Raises
+    ------
+    UnfitError
+        A field of its spec is none of Run:ai's shape, or out of bounds.
+    """
+    kind, name = find_job_kind(workload), find_workload_name(workload)
+    resources = _build_resources(workload)
+    workers = _parse_workers(workload) if kind is PYTORCH_JOB else 0
+    volumes = _list_volumes(workload)
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.name,
+        "metadata": _build_metadata(name, workload, {RELEASE: name}),
+        # Kept short: everything that the pods need, and nothing that a real one would have besides.
+        "spec": {
+            "resources": resources,
+            "image": str(_read_field(workload, "image") or "none"),
+            "workers": workers,
+            "volumes": volumes,
+            "fraction": _format_fraction(workload),
+        },
+    }
+
+
+def build_pods(job: Json, *, scheduler: str) -> list[Json]:
+    """The pods of a job: one, or a master and its workers. They can go to simulated nodes only."""
+    name = str(job["metadata"]["name"])
+    if job["kind"] == PYTORCH_JOB.name:
+        roles = ["master-0", *(f"worker-{i}" for i in range(int(job["spec"].get("workers", 0))))]
+        return [
+            _build_pod(
+                job,
+                f"{name}-{role}",
+                {KUBEFLOW_JOB_NAME: name, "training.kubeflow.org/replica-type": role[:6]},
+                scheduler,
+            )
+            for role in roles
+        ]
+    return [_build_pod(job, f"{name}-0-0", {RELEASE: name, JOB_NAME: name}, scheduler)]
+
+
+def build_claims(job: Json) -> list[Json]:
+    """The volumes that its pods share."""
+    made = []
+    for volume in job["spec"].get("volumes", []):
+        spec = {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": volume["size"]}},
+            "storageClassName": volume["class"],
+        }
+        metadata = _build_metadata(
+            f"{job['metadata']['name']}-{volume['name']}", job, {RELEASE: job["metadata"]["name"]}
+        )
+        made.append({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec})
+    return made
+
+
+def build_pod_group(pod: Json, job: Json) -> Json:
+    """The pod group of a job, made when its first pod is there."""
+    name = str(job["metadata"]["name"])
+    members = 1 + int(job["spec"].get("workers", 0))
+    project = str(pod["metadata"]["namespace"]).removeprefix("runai-")
+    metadata = _build_metadata(f"pg-{name}-{job['metadata']['uid']}"[:253], job, {RELEASE: name, "workloadName": name})
+    spec = {"minMember": members, "queue": project}
+    return {"apiVersion": POD_GROUP.api_version, "kind": POD_GROUP.name, "metadata": metadata, "spec": spec}
+
+
+def _build_metadata(name: str, owner: Json, labels: dict[str, str]) -> Json:
+    above = owner["metadata"]
+    reference = {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": above["name"],
+        "uid": above["uid"],
+        "controller": True,
+        "blockOwnerDeletion": False,
+    }
+    handed_on = above.get("labels") or {}
+    marked = handed_on | labels | {MARK: "true"}
+    # Whose pods they are stays what the workload says: a run's own cleanup must find them.
+    managed = OURS | {key: value for key, value in marked.items() if key == object_names.MANAGED_BY}
+    return {
+        "name": name,
+        "namespace": above["namespace"],
+        "labels": marked | managed,
+        "ownerReferences": [reference],
+    }
+
+
+def _build_pod(job: Json, name: str, labels: dict[str, str], scheduler: str) -> Json:
+    spec = job["spec"]
+    container: Json = {"name": "main", "image": spec["image"], "resources": spec["resources"]}
+    volumes = []
+    for volume in spec.get("volumes", []):
+        claim = f"{job['metadata']['name']}-{volume['name']}"
+        volumes.append({"name": volume["name"], "persistentVolumeClaim": {"claimName": claim}})
+    metadata = _build_metadata(name, job, {RELEASE: job["metadata"]["name"], **labels})
+    if spec.get("fraction"):
+        metadata["annotations"] = {"gpu-fraction": spec["fraction"]}
+    if scheduler != "default-scheduler":
+        metadata["labels"] |= {"kai.scheduler/queue": "default"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {
+            "schedulerName": scheduler,
+            "restartPolicy": "Never",
+            "containers": [container],
+            "volumes": volumes,
+            # Nothing of a simulation may run anywhere.
+            "nodeSelector": {object_names.SIMULATED: "true"},
+            "tolerations": [{"key": _KWOK, "operator": "Exists", "effect": "NoSchedule"}],
+            "terminationGracePeriodSeconds": 0,
+            "automountServiceAccountToken": False,
+        },
+    }
+
+
+def _read_field(workload: Json, field: str) -> Any:
+    """`spec.<field>.value`: every field of Run:ai's workloads has this shape."""
+    found = (workload.get("spec") or {}).get(field)
+    return found.get("value") if isinstance(found, dict) else None
+
+
+def _build_resources(workload: Json) -> Json:
+    gpus = _parse_gpus(workload)
+    requests = {"cpu": _read_quantity(workload, "cpu", "0.05"), "memory": _read_quantity(workload, "memory", "1Mi")}
+    whole = {"nvidia.com/gpu": str(int(gpus))} if gpus >= 1 else {}
+    return {"requests": requests | whole, "limits": whole}
+
+
+def _parse_gpus(workload: Json) -> float:
+    text = str(_read_field(workload, "gpu") or "0")
+    if not _NUMBER.fullmatch(text):
+        raise UnfitError(f"spec.gpu.value is no number of GPUs: {text[:40]!r}")
+    gpus = float(text)
+    if gpus > 1 and gpus != int(gpus):
+        raise UnfitError(f"spec.gpu.value is neither whole nor below 1: {text}")
+    return gpus
+
+
+def _format_fraction(workload: Json) -> str | None:
+    """KAI shares GPUs by this annotation; the stock scheduler cannot, and takes such a pod as one without a GPU."""
+    gpus = _parse_gpus(workload)
+    return f"{gpus:g}" if 0 < gpus < 1 else None
+
+
+def _read_quantity(workload: Json, field: str, otherwise: str) -> str:
+    text = str(_read_field(workload, field) or otherwise)
+    if not _QUANTITY.fullmatch(text):
+        raise UnfitError(f"spec.{field}.value is no quantity: {text[:40]!r}")
+    return text
+
+
+def _parse_workers(workload: Json) -> int:
+    text = str(_read_field(workload, "workers") or "1")
+    if not text.isascii() or not text.isdigit() or len(text) > 4 or int(text) > MAX_WORKERS:
+        raise UnfitError(f"spec.workers.value is no number up to {MAX_WORKERS}: {text[:40]!r}")
+    return int(text)
+
+
+def _list_volumes(workload: Json) -> list[Json]:
+    found = (workload.get("spec") or {}).get("pvcs")
+    items = found.get("items") if isinstance(found, dict) else None
+    made = []
+    for name, item in sorted((items or {}).items() if isinstance(items, dict) else ()):
+        value = item.get("value") if isinstance(item, dict) else None
+        if not isinstance(value, dict) or not re.fullmatch(r"[a-z0-9-]{1,40}", str(name)):
+            raise UnfitError(f"spec.pvcs.items has no value, or a name that is none: {str(name)[:40]!r}")
+        size = str(value.get("size") or "1Mi")
+        if not _QUANTITY.fullmatch(size):
+            raise UnfitError(f"spec.pvcs: size of volume {name} is no quantity: {size[:40]!r}")
+        made.append({"name": str(name), "size": size, "class": str(value.get("storageClass") or "")})
+    return made

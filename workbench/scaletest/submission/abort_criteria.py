@@ -1,0 +1,265 @@
+"""Limits and abort criteria of a submission, and the watchdog that checks them."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from workbench.scaletest.cluster_api.clock import NS_PER_S
+from workbench.scaletest.submission.object_creation import Reply
+
+
+@dataclass(frozen=True, slots=True)
+class SubmissionLimits:
+    """Bounds of a submission. Total, wall clock and pending pods end it; rate and requests in flight hold it back.
+
+    Attributes
+    ----------
+    objects
+        Objects that are sent at most, a gang's members counted each.
+    rate_per_s
+        Workloads a second at most, on average over five seconds; null for as planned. A faster plan becomes late.
+    in_flight
+        Maximum of unanswered workloads: a client that waits for more would only hide the queue.
+    pending_pods
+        Pods that wait for a node, at most, as the sampler sees them; null for any number.
+    wall_clock_s
+        Longest time of submitting, from this process's begin.
+    request_timeout_s
+        An answer that has not come by then is lost.
+    retry_for_s
+        How long a workload is tried again after lost answers and server errors; refusals by 429 do not count.
+    longest_wait_s
+        What a server may ask us to wait by Retry-After, at most.
+    """
+
+    objects: int = 1000
+    rate_per_s: float | None = 20.0
+    in_flight: int = 64
+    pending_pods: int | None = None
+    wall_clock_s: float | None = None
+    request_timeout_s: float = 60.0
+    retry_for_s: float = 120.0
+    longest_wait_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class AbortLimits:
+    """What ends a submission because something is wrong; null switches a criterion off.
+
+    Attributes
+    ----------
+    no_success_s
+        Time without a created object although requests were sent. An answer of 429 counts as alive.
+    p99_s, p99_for_s
+        Latency of requests, and the time over which it is taken.
+    errors_share, errors_over_s
+        Share of 5xx among the answers of a time window, outside a reconnect.
+    watch_lag_s
+        How late our own watch is.
+    foreign_pods
+        Pods of others were evicted, or this many more of them wait than before.
+    node_not_ready
+        A node stopped being ready.
+    """
+
+    no_success_s: float | None = 30.0
+    p99_s: float | None = 5.0
+    p99_for_s: float = 30.0
+    errors_share: float | None = 0.05
+    errors_over_s: float = 60.0
+    watch_lag_s: float | None = 5.0
+    foreign_pods: int | None = 10
+    node_not_ready: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterHealth:
+    """The sampler's view of the cluster during submission; None where unknown.
+
+    Attributes
+    ----------
+    pending_pods
+        Pods of this run without a node.
+    finished_pods
+        Pods of this run that ended.
+    watch_lag_s
+        Of the latest heartbeat.
+    trouble
+        A sentence on a node, on pods of others or on the sampler itself, when there is something.
+    """
+
+    pending_pods: int | None = None
+    finished_pods: int | None = None
+    watch_lag_s: float | None = None
+    trouble: str | None = None
+
+
+class StopRequest:
+    """How a person, or another part, asks a submission to end: once to stop and drain, twice to break off.
+
+    Asked from a signal's handler or another thread; looked at several times a second.
+    """
+
+    def __init__(self) -> None:
+        self.times = 0
+        self.reason: str | None = None
+
+    def request_stop(self, reason: str = "interrupted") -> None:
+        """Ask; the first reason stays."""
+        self.reason = self.reason or reason
+        self.times += 1
+
+
+# Fewer answers than these are no share and no percentile.
+MIN_ANSWERS = 20
+# A percentile of requests is above its limit when more than this share of them is.
+ALLOWED_BEYOND_P99 = 0.01
+# Time after a lost answer during which the server may still be starting.
+RECONNECT_S = 30.0
+
+
+@dataclass(slots=True)
+class _Second:
+    """The answers of one second; 429s are not among them."""
+
+    second: int
+    answers: int = 0
+    slow: int = 0
+    judged: int = 0  # outside a reconnect
+    errors: int = 0  # 5xx among those
+
+
+class Watchdog:
+    """Takes every answer, says when submission must end and why."""
+
+    def __init__(self, aborts: AbortLimits) -> None:
+        self._aborts = aborts
+        self._seconds: deque[_Second] = deque()
+        self._out: dict[int, int] = {}
+        self._wanting: set[int] = set()
+        self._wanted_ns: int | None = None
+        self._first_ns: int | None = None
+        self._last_ns = 0
+        self._reconnecting = False
+        self._lost_ns: int | None = None
+        self._refused = 0
+        self._any = False
+        self._told = ""
+
+    def record_request(self, token: int, at_ns: int) -> None:
+        """A request is on its way; `token` tells it from others."""
+        if self._has_rested(at_ns):
+            self._wanted_ns = None
+        self._out[token] = at_ns
+        self._wanting.add(token)
+        self._wanted_ns = at_ns if self._wanted_ns is None else self._wanted_ns
+        self._first_ns = at_ns if self._first_ns is None else self._first_ns
+
+    def record_reply(self, token: int, reply: Reply) -> None:
+        """It ended."""
+        self._out.pop(token, None)
+        meaning = reply.meaning
+        if meaning in ("made", "refused"):
+            self._wanting.discard(token)
+        self._last_ns = max(self._last_ns, reply.done_ns)
+        if meaning in ("made", "exists"):
+            self._wanted_ns, self._reconnecting, self._any = None, False, True
+        elif meaning == "throttled":
+            # The server is there, and asks for patience.
+            self._wanted_ns = reply.done_ns
+            return
+        elif meaning == "refused":
+            self._refused += 1
+            self._told = f"{reply.status or ''} {reply.message}".strip()
+        if reply.status is None and meaning == "again":
+            self._reconnecting, self._lost_ns = True, reply.done_ns
+        self._count_reply(reply)
+
+    def forget_request(self, token: int) -> None:
+        """Nothing of it is tried any more."""
+        self._out.pop(token, None)
+        self._wanting.discard(token)
+
+    def is_reconnecting(self, at_ns: int) -> bool:
+        """An answer was lost a moment ago: a server that starts does not know all rights and kinds yet."""
+        return self._lost_ns is not None and at_ns - self._lost_ns < RECONNECT_S * NS_PER_S
+
+    def find_reason(self, at_ns: int, health: ClusterHealth | None = None) -> str | None:
+        """Why to end it now; null for no reason."""
+        longest_s = max(self._aborts.p99_for_s, self._aborts.errors_over_s)
+        while self._seconds and self._seconds[0].second < at_ns / NS_PER_S - longest_s - 1:
+            self._seconds.popleft()
+        of_answers = self._find_stall(at_ns) or self._find_slow_answers(at_ns) or self._find_server_errors(at_ns)
+        return of_answers or find_health_problem(health, self._aborts.watch_lag_s)
+
+    def _count_reply(self, reply: Reply) -> None:
+        second = reply.done_ns // NS_PER_S
+        if not self._seconds or self._seconds[-1].second < second:
+            self._seconds.append(_Second(second))
+        one = self._seconds[-1]
+        one.answers += 1
+        one.slow += self._aborts.p99_s is not None and reply.duration_s > self._aborts.p99_s
+        one.judged += not self._reconnecting
+        one.errors += not self._reconnecting and (reply.status or 0) >= 500
+
+    def _has_rested(self, at_ns: int) -> bool:
+        """Since the last answer the plan wanted nothing for so long that what it wanted before is no measure."""
+        limit = self._aborts.no_success_s
+        return limit is not None and not self._wanting and at_ns - self._last_ns >= limit * NS_PER_S
+
+    def _find_stall(self, at_ns: int) -> str | None:
+        limit = self._aborts.no_success_s
+        if self._refused >= MIN_ANSWERS and not self._any:
+            return f"the first {self._refused} workloads were all refused: {self._told}"
+        if limit is None or self._wanted_ns is None or at_ns - self._wanted_ns <= limit * NS_PER_S:
+            return None
+        # A plan may rest; what it does not want cannot be missed.
+        busy = bool(self._out) or at_ns - self._last_ns < limit * NS_PER_S
+        return f"nothing was created for {limit:g} s" if busy else None
+
+    def _find_slow_answers(self, at_ns: int) -> str | None:
+        limit, over_s = self._aborts.p99_s, self._aborts.p99_for_s
+        if limit is None or not self._has_history_of(at_ns, over_s):
+            return None
+        # Both halves must be slow: one bad second is no half minute.
+        since, half = at_ns / NS_PER_S - over_s, at_ns / NS_PER_S - over_s / 2
+        halves = ([one for one in self._seconds if since <= one.second < half], self._list_seconds_since(half))
+        # What has no answer yet is at least so slow: else a server that never answers would look fast.
+        out = sum(at_ns - sent > limit * NS_PER_S for sent in self._out.values())
+        for seconds in halves:
+            answers, slow = sum(one.answers for one in seconds) + out, sum(one.slow for one in seconds) + out
+            if answers < MIN_ANSWERS // 2 or slow <= ALLOWED_BEYOND_P99 * answers:
+                return None
+        return f"p99 of requests above {limit:g} s for {over_s:g} s"
+
+    def _find_server_errors(self, at_ns: int) -> str | None:
+        limit, over_s = self._aborts.errors_share, self._aborts.errors_over_s
+        if limit is None or not self._has_history_of(at_ns, over_s):
+            return None
+        seconds = self._list_seconds_since(at_ns / NS_PER_S - over_s)
+        judged, errors = sum(one.judged for one in seconds), sum(one.errors for one in seconds)
+        if judged < MIN_ANSWERS or errors <= limit * judged:
+            return None
+        return f"{errors} of {judged} answers within {over_s:g} s were server errors (5xx)"
+
+    def _has_history_of(self, at_ns: int, over_s: float) -> bool:
+        return self._first_ns is not None and at_ns - self._first_ns >= over_s * NS_PER_S
+
+    def _list_seconds_since(self, second: float) -> list[_Second]:
+        return [one for one in self._seconds if one.second >= second]
+
+
+def find_health_problem(health: ClusterHealth | None, watch_lag_s: float | None) -> str | None:
+    """Problem reported by the sampler; None without one.
+
+    Parameters
+    ----------
+    watch_lag_s
+        How late our own watch may be, in seconds; null for any time.
+    """
+    if health is None:
+        return None
+    if watch_lag_s is not None and health.watch_lag_s is not None and health.watch_lag_s > watch_lag_s:
+        return f"our own watch is {health.watch_lag_s:.1f} s late"
+    return health.trouble

@@ -1,0 +1,310 @@
+"""Submitters that run a program for each object: kubectl, or a command of the user's."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import re
+import shlex
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from workbench.core import redaction
+from workbench.core.errors import ConfigError, MissingToolError
+from workbench.scaletest.cluster_api.clock import now_ns
+from workbench.scaletest.scenario.workload_objects import ObjectRequest
+from workbench.scaletest.submission.object_creation import Meaning, Reply, parse_metadata, shorten_text
+
+MAX_OUTPUT_BYTES = 1 << 20
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramResult:
+    """A program's end. `code` is null when its time was up."""
+
+    code: int | None
+    output: bytes
+    told: str
+    sent_ns: int
+    done_ns: int
+
+
+async def run_program(words: Sequence[str], *, stdin: bytes | None, timeout_s: float) -> ProgramResult:
+    """Run a program, and keep what it says up to a mebibyte.
+
+    Raises
+    ------
+    ConfigError
+        It cannot be started.
+    """
+    sent_ns = now_ns()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *words,
+            stdin=asyncio.subprocess.PIPE if stdin is not None else asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            # Ctrl-C is for us: what is under way may end.
+            start_new_session=True,
+            preexec_fn=_die_with_parent,
+        )
+    except OSError as error:
+        raise ConfigError("cannot start the program", where=words[0], found=error.strerror) from None
+    try:
+        async with asyncio.timeout(timeout_s):
+            output, told, _ = await asyncio.gather(
+                _read_output(process.stdout), _read_output(process.stderr), _write_input(process, stdin)
+            )
+            code = await process.wait()
+    except TimeoutError:
+        return ProgramResult(None, b"", f"no end within {timeout_s:g} s", sent_ns, now_ns())
+    finally:
+        # Also what it started; after a good end there is nobody left.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+    return ProgramResult(
+        code, output, shorten_text(redaction.redact_value(told.decode(errors="replace"))), sent_ns, now_ns()
+    )
+
+
+async def _read_output(stream: asyncio.StreamReader | None) -> bytes:
+    """Read all output and keep the first part; an unread pipe would block the program."""
+    assert stream is not None
+    kept = b""
+    while block := await stream.read(1 << 16):
+        kept += block[: MAX_OUTPUT_BYTES - len(kept)]
+    return kept
+
+
+async def _write_input(process: asyncio.subprocess.Process, text: bytes | None) -> None:
+    if process.stdin is None or text is None:
+        return
+    with contextlib.suppress(ConnectionError):
+        process.stdin.write(text)
+        await process.stdin.drain()
+    process.stdin.close()
+
+
+def _build_parent_death_hook() -> Callable[[], None] | None:
+    """What the child does first: ask the kernel to be killed when we are, even by SIGKILL. Linux only."""
+    if sys.platform != "linux":
+        return None
+    # Loaded here: between fork and exec nothing may be imported.
+    prctl = ctypes.CDLL(None).prctl
+    death, number = ctypes.c_int(_PR_SET_PDEATHSIG), ctypes.c_ulong(signal.SIGKILL)
+
+    def request_death_signal() -> None:
+        prctl(death, number)
+
+    return request_death_signal
+
+
+_die_with_parent = _build_parent_death_hook()
+
+
+PLACEHOLDERS = ("name", "namespace", "gpus", "file")
+_PLACE = re.compile(r"\{(\w*)\}")
+_NAMESPACE = re.compile(r"/namespaces/([^/]+)/")
+_GPU = "nvidia.com/gpu"
+
+
+def parse_command(text: str, option: str) -> tuple[str, ...]:
+    """The words of a command that is given as a text.
+
+    Raises
+    ------
+    ConfigError
+        A quote in it has no end.
+    """
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise ConfigError("not words of a command", where=option, found=str(error)) from None
+
+
+class CommandSubmitter:
+    """Objects by a command, one process each.
+
+    Parameters
+    ----------
+    words
+        Program and arguments; `{name}`, `{namespace}`, `{gpus}` (of the workload's first pod template) and `{file}`
+        (the object as JSON, for the time of the call) are filled in.
+
+    Raises
+    ------
+    ConfigError
+        No such program, an unknown place, or no `{name}` and no `{file}`: all workloads would be one.
+    """
+
+    mode = "command"
+    labelled = False
+
+    def __init__(self, words: Sequence[str]) -> None:
+        unknown = sorted({one for word in words for one in _PLACE.findall(word)} - set(PLACEHOLDERS))
+        if unknown:
+            allowed = [f"{{{one}}}" for one in PLACEHOLDERS]
+            raise ConfigError("no such place in the command", where=" ".join(words), found=unknown, allowed=allowed)
+        if not any("{name}" in word or "{file}" in word for word in words):
+            raise ConfigError("the command does not say which workload", where=" ".join(words), do="add {name}")
+        found = shutil.which(words[0])
+        if found is None:
+            raise ConfigError("no such program", where=words[0], do="give its path, or install it")
+        self._words = [found, *words[1:]]
+
+    async def create_object(self, request: ObjectRequest, *, timeout_s: float) -> Reply:
+        """Run the command for one object; never raises for what it does."""
+        file = _write_temporary_file(request.body) if any("{file}" in word for word in self._words) else None
+        try:
+            words = fill_placeholders(self._words, request, file)
+            ended = await run_program(words, stdin=None, timeout_s=timeout_s)
+        finally:
+            if file is not None:
+                file.unlink(missing_ok=True)
+        if ended.code == 0:
+            return Reply(ended.sent_ns, ended.done_ns, 0)
+        # A program that did not end may have done its work; one that says no is believed.
+        verdict: Meaning = "again" if ended.code is None else "refused"
+        told = ended.told if ended.code is None else f"exit code {ended.code}: {ended.told}"
+        return Reply(ended.sent_ns, ended.done_ns, None, message=told, verdict=verdict)
+
+
+def fill_placeholders(words: Sequence[str], request: ObjectRequest, file: Path | None) -> list[str]:
+    """The words with their places filled in.
+
+    Examples
+    --------
+    >>> body = b'{"spec": {"containers": [{"resources": {"limits": {"nvidia.com/gpu": "2"}}}]}}'
+    >>> request = ObjectRequest("/api/v1/namespaces/a/pods", "w-1", body)
+    >>> fill_placeholders(["cli", "submit", "{name}", "-g={gpus}"], request, None)
+    ['cli', 'submit', 'w-1', '-g=2']
+    """
+    namespace = _NAMESPACE.search(request.path + "/")
+    values = {
+        "name": request.name,
+        "namespace": namespace[1] if namespace else "",
+        "gpus": find_gpus(orjson.loads(request.body)),
+        "file": str(file or ""),
+    }
+    return [_PLACE.sub(lambda found: values[found[1]], word) for word in words]
+
+
+def find_gpus(body: Any) -> str:
+    """GPUs of the first place in an object that names them: a resource, or a field `gpu` with a value.
+
+    Examples
+    --------
+    >>> find_gpus({"spec": {"gpu": {"value": "0.5"}}}), find_gpus({"spec": {}})
+    ('0.5', '0')
+    """
+    return _find_gpu_value(body) or "0"
+
+
+def _find_gpu_value(body: Any) -> str | None:
+    if isinstance(body, list):
+        return next(filter(None, map(_find_gpu_value, body)), None)
+    if not isinstance(body, dict):
+        return None
+    if isinstance(body.get(_GPU), str | int | float):
+        return str(body[_GPU])
+    field = body.get("gpu")
+    if isinstance(field, dict) and "value" in field:
+        return str(field["value"])
+    return next(filter(None, map(_find_gpu_value, body.values())), None)
+
+
+def _write_temporary_file(body: bytes) -> Path:
+    handle, name = tempfile.mkstemp(prefix="workload-", suffix=".json")
+    with open(handle, "wb") as file:
+        os.fchmod(handle, 0o600)
+        file.write(body)
+    return Path(name)
+
+
+# HTTP status of the words that kubectl repeats of the server.
+_STATUS = {
+    "AlreadyExists": 409,
+    "BadRequest": 400,
+    "Conflict": 409,
+    "Forbidden": 403,
+    "InternalError": 500,
+    "Invalid": 422,
+    "NotFound": 404,
+    "ServerTimeout": 504,
+    "ServiceUnavailable": 503,
+    "Timeout": 504,
+    "TooManyRequests": 429,
+    "Unauthorized": 401,
+}
+_FROM_SERVER = re.compile(r"Error from server(?: \((\w+)\))?: ")
+_AWAY = re.compile(
+    r"Unable to connect|connection (refused|reset)|i/o timeout|handshake timeout|EOF|Client\.Timeout|"
+    r"deadline exceeded|no route to host|network is unreachable|http2: "
+)
+
+
+class KubectlSubmitter:
+    """Objects by `kubectl apply -f -`.
+
+    Raises
+    ------
+    MissingToolError
+        There is no such program.
+    """
+
+    mode = "kubectl"
+    labelled = True
+
+    def __init__(self, kubeconfig: str | Path | None, context: str | None, binary: str | Path | None = None) -> None:
+        found = shutil.which(str(binary or "kubectl"))
+        if found is None:
+            raise MissingToolError(
+                "no kubectl", where=binary or "PATH", do="name one with --kubectl FILE, or submit with the API"
+            )
+        self._words = [found]
+        if kubeconfig is not None:
+            self._words += ["--kubeconfig", str(kubeconfig)]
+        if context is not None:
+            self._words += ["--context", context]
+
+    async def create_object(self, request: ObjectRequest, *, timeout_s: float) -> Reply:
+        """Make one object; never raises for what the server or the program does."""
+        # Its own time limit, too: it ends by itself should we be gone.
+        words = [*self._words, "apply", "-f", "-", "-o", "json", f"--request-timeout={timeout_s:g}s"]
+        ended = await run_program(words, stdin=request.body, timeout_s=timeout_s)
+        if ended.code == 0:
+            return Reply(ended.sent_ns, ended.done_ns, 200, parse_metadata(ended.output))
+        reason, status, verdict = classify_kubectl_error(ended.told)
+        return Reply(ended.sent_ns, ended.done_ns, status, reason=reason, message=ended.told, verdict=verdict)
+
+
+def classify_kubectl_error(told: str) -> tuple[str, int | None, Meaning | None]:
+    """What an error of kubectl's means: the server's word for it, its HTTP status, else what is to be done.
+
+    Examples
+    --------
+    >>> classify_kubectl_error('Error from server (Forbidden): pods is forbidden')
+    ('Forbidden', 403, None)
+    >>> classify_kubectl_error('Unable to connect to the server: EOF')
+    ('', None, 'again')
+    >>> classify_kubectl_error('error: unable to recognize "STDIN"')
+    ('', None, 'refused')
+    """
+    if (found := _FROM_SERVER.search(told)) is not None and found[1] in _STATUS:
+        return found[1], _STATUS[found[1]], None
+    if " is invalid: " in told:
+        return "Invalid", 422, None
+    again = found is not None or _AWAY.search(told) is not None or told.startswith("no end within")
+    return "", None, "again" if again else "refused"

@@ -1,0 +1,288 @@
+"""Creation of one API object by POST: the request, its reply, what the reply means, and backoff."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import msgspec
+
+from workbench.core import redaction
+from workbench.scaletest.cluster_api import object_names
+from workbench.scaletest.cluster_api.clock import NS_PER_S, now_ns
+from workbench.scaletest.cluster_api.connection import Answer, ApiError, Connection, UnreachableError
+from workbench.scaletest.cluster_api.list_watch import ListPage, list_items
+from workbench.scaletest.scenario.workload_objects import ObjectRequest
+
+Meaning = Literal["made", "exists", "throttled", "again", "refused"]
+MAX_REASON_CHARS = 300
+FIRST_PAUSE_S = 0.1
+MAX_PAUSE_S = 5.0
+
+
+class Metadata(msgspec.Struct):
+    """What is read of an object."""
+
+    name: str = ""
+    uid: str | None = None
+    creationTimestamp: str | None = None  # noqa: N815 - Kubernetes' word
+    deletionTimestamp: str | None = None  # noqa: N815
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+    @property
+    def run(self) -> str | None:
+        """The run that it says to belong to."""
+        return (self.labels or {}).get(object_names.RUN)
+
+    @property
+    def spec_hash(self) -> str | None:
+        """The hash that it was made with."""
+        return (self.annotations or {}).get(object_names.SPEC_HASH)
+
+
+class Object(msgspec.Struct):
+    """The fields of an object that are read."""
+
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
+
+
+OBJECT = msgspec.json.Decoder(Object)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An attempt's end.
+
+    Attributes
+    ----------
+    sent_ns, done_ns
+        Client's times of begin and end.
+    status
+        HTTP status; 0 where a program did it and says no more than that it went well; null without any.
+    reason
+        Kubernetes' word, such as AlreadyExists.
+    message
+        What the server or program said, cleaned and cut.
+    retry_after_s
+        What the server asks us to wait.
+    verdict
+        What is to be done where the status does not say it.
+    """
+
+    sent_ns: int
+    done_ns: int
+    status: int | None
+    found: Metadata = field(default_factory=Metadata)
+    reason: str = ""
+    message: str = ""
+    retry_after_s: float | None = None
+    verdict: Meaning | None = None
+
+    @property
+    def duration_s(self) -> float:
+        """From begin to end."""
+        return (self.done_ns - self.sent_ns) / NS_PER_S
+
+    @property
+    def meaning(self) -> Meaning:
+        """What is to be done about it."""
+        return self.verdict or classify_answer(self.status, self.reason)
+
+
+class Submitter(Protocol):
+    """A way of making objects.
+
+    Attributes
+    ----------
+    mode
+        How journal and record name it.
+    labelled
+        Whether the objects are made as planned, with our labels; a program of others makes its own.
+    """
+
+    mode: str
+    labelled: bool
+
+    async def create_object(self, request: ObjectRequest, *, timeout_s: float) -> Reply:
+        """Make one object; never raises for what the server or the program does."""
+
+
+def classify_answer(status: int | None, reason: str) -> Meaning:
+    """What an answer to a POST means.
+
+    A 409 is either the object's name being taken, or two writers of the same quota: the latter is tried again. A 401
+    is tried again, since tokens are renewed before each request.
+
+    Examples
+    --------
+    >>> classify_answer(201, ""), classify_answer(422, "Invalid")
+    ('made', 'refused')
+    >>> classify_answer(409, "AlreadyExists"), classify_answer(409, "Conflict")
+    ('exists', 'again')
+    >>> [classify_answer(429, "TooManyRequests"), classify_answer(503, ""), classify_answer(None, "")]
+    ['throttled', 'again', 'again']
+    """
+    if status is None or status >= 500 or status in (401, 408):
+        return "again"
+    if status == 0 or 200 <= status < 300:
+        return "made"
+    if status == 429:
+        return "throttled"
+    if status == 409:
+        return "exists" if reason == "AlreadyExists" else "again"
+    return "refused"
+
+
+def draw_backoff_s(attempt: int, draw: random.Random) -> float:
+    """How long to wait after the n-th failure (from 1): doubling up to 5 s, half of it by chance.
+
+    Examples
+    --------
+    >>> 0.05 <= draw_backoff_s(1, random.Random(1)) <= 0.1, 2.5 <= draw_backoff_s(30, random.Random(1)) <= 5
+    (True, True)
+    """
+    longest = min(MAX_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(attempt - 1, 30))
+    return longest * (0.5 + draw.random() / 2)
+
+
+def parse_retry_after(text: str | None) -> float | None:
+    """Seconds of a Retry-After header; null where there is none (a date, which Kubernetes never sends, is none).
+
+    Examples
+    --------
+    >>> [parse_retry_after(text) for text in ("1", "2.5", "Wed, 21 Oct 2026 07:28:00 GMT", "-1")]
+    [1.0, 2.5, None, None]
+    """
+    try:
+        found = float(text or "")
+    except ValueError:
+        return None
+    return found if 0 <= found < float("inf") else None
+
+
+def shorten_text(text: str) -> str:
+    """A foreign text on one line, cut."""
+    return " ".join(text.split())[:MAX_REASON_CHARS]
+
+
+_QUERY = {"fieldManager": object_names.MANAGER}
+_LIST_TRIES = 10
+
+
+class _Page(msgspec.Struct):
+    """A page of a list."""
+
+    class Meta(msgspec.Struct):
+        """Where it goes on."""
+
+        continue_: str = msgspec.field(name="continue", default="")
+
+    class Item(msgspec.Struct):
+        """One object."""
+
+        metadata: Metadata
+
+    items: list[Item] = []
+    metadata: Meta = msgspec.field(default_factory=Meta)
+
+
+_PAGE_DECODER = msgspec.json.Decoder(_Page)
+
+
+class ApiSubmitter:
+    """Objects by POST."""
+
+    mode = "api"
+    labelled = True
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def create_object(self, request: ObjectRequest, *, timeout_s: float) -> Reply:
+        """Make one object; never raises for what the server does."""
+        began = now_ns()
+        try:
+            answer = await self._connection.request(
+                "POST", request.path, body=request.body, query=_QUERY, timeout_s=timeout_s
+            )
+        except UnreachableError as error:
+            return Reply(began, now_ns(), None, message=shorten_text(str(error.facts.get("found") or error)))
+        if answer.status < 300:
+            return Reply(answer.sent_ns, answer.done_ns, answer.status, parse_metadata(answer.body))
+        return _build_refusal(answer)
+
+
+def _build_refusal(answer: Answer) -> Reply:
+    told = answer.json()
+    told = told if isinstance(told, dict) else {}
+    return Reply(
+        answer.sent_ns,
+        answer.done_ns,
+        answer.status,
+        reason=str(told.get("reason", ""))[:80],
+        message=shorten_text(redaction.redact_value(str(told.get("message", "")))),
+        retry_after_s=parse_retry_after(answer.headers.get("Retry-After")),
+    )
+
+
+async def find_object(api: Connection, request: ObjectRequest, *, timeout_s: float) -> Metadata | None:
+    """The object of this name as the server has it; null where it has none.
+
+    Raises
+    ------
+    UnreachableError
+        Unknown: no answer, or one of 429 or 5xx.
+    """
+    answer = await api.request("GET", f"{request.path}/{request.name}", timeout_s=timeout_s)
+    if answer.status == 404:
+        return None
+    if answer.status != 200:
+        raise UnreachableError("the server does not show the object", where=request.name, found=answer.status)
+    return parse_metadata(answer.body)
+
+
+async def list_run_objects(api: Connection, path: str, run: str) -> dict[str, Metadata]:
+    """All objects of the run in a collection, by name; in pages, so that 100,000 of them fit.
+
+    Raises
+    ------
+    ApiError, UnreachableError
+        The server refuses, or is away.
+    """
+    tries = 0
+
+    async def fetch(query: dict[str, str]) -> ListPage:
+        nonlocal tries
+        while True:
+            answer = await api.request("GET", path, query=query)
+            if answer.status == 200:
+                page = _PAGE_DECODER.decode(answer.body)
+                return ListPage([item.metadata for item in page.items], "", page.metadata.continue_, answer.done_ns)
+            tries += 1
+            if tries >= _LIST_TRIES or answer.status not in (429, 500, 503, 504):
+                raise ApiError(
+                    "the objects of the run cannot be listed",
+                    status=answer.status,
+                    where=path,
+                    found=f"{answer.status} {_build_refusal(answer).message}",
+                )
+            await asyncio.sleep(max(parse_retry_after(answer.headers.get("Retry-After")) or 0.0, 1.0))
+
+    items = await list_items(fetch, {"labelSelector": object_names.build_run_selector(run)})
+    return {metadata.name: metadata for metadata in items}
+
+
+def read_request_metadata(request: ObjectRequest) -> Metadata:
+    """What the object says of itself when we make it."""
+    return parse_metadata(request.body)
+
+
+def parse_metadata(body: bytes) -> Metadata:
+    """What an object in JSON says of itself; nothing, where it is none."""
+    try:
+        return OBJECT.decode(body).metadata
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return Metadata()

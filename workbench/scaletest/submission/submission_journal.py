@@ -1,0 +1,182 @@
+"""Journal of a submission: intents are on disk before requests go out; one test per folder."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import queue
+import threading
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from workbench.core import locks
+from workbench.core.errors import InputError, RunFailedError
+from workbench.scaletest.observation import run_records
+
+
+def lock_test_folder(folder: Path) -> AbstractContextManager[None]:
+    """Within, this is the only test of the folder; see `workbench.core.locks.lock_exclusively`."""
+    return locks.lock_exclusively(folder, "another process is running the test of this folder")
+
+
+LOCK_FILE = ".submitting"
+_Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
+
+
+@dataclass
+class JournalState:
+    """What a journal says of a submission so far; nothing, where there is none.
+
+    Attributes
+    ----------
+    acked
+        Indices of workloads that the server has.
+    refused
+        Indices of workloads that the server refused for good: sent again, they would be refused again.
+    open
+        Indices that were about to be sent, and of which nothing more is known.
+    """
+
+    run: str | None = None
+    origin_ns: int | None = None
+    mode: str | None = None
+    acked: set[int] = field(default_factory=set)
+    refused: set[int] = field(default_factory=set)
+    open: set[int] = field(default_factory=set)
+    stopped: str | None = None
+
+    @property
+    def done(self) -> set[int]:
+        """Indices that need no more sending."""
+        return self.acked | self.refused
+
+
+def is_final_status(status: int | None) -> bool:
+    """Would the server say the same again? So it is with refusals, not with overload, errors and silence."""
+    return status is not None and 400 <= status < 500 and status not in (401, 408, 409, 429)
+
+
+def read_journal(folder: str | Path) -> JournalState:
+    """Read the journal of a folder.
+
+    Raises
+    ------
+    InputError
+        It is no journal, or of more than one run.
+    """
+    found, path = JournalState(), Path(folder) / run_records.JOURNAL
+    for one in run_records.read_lines(path, run_records.JournalLine):
+        if isinstance(one, run_records.Begun):
+            if found.run not in (None, one.run):
+                raise InputError("a journal of two runs", where=path, found=[str(found.run), one.run])
+            found.run, found.mode, found.stopped = one.run, one.mode, None
+            found.origin_ns = one.origin_ns if found.origin_ns is None else found.origin_ns
+        elif isinstance(one, run_records.Intent):
+            found.open.add(one.index)
+        elif isinstance(one, run_records.Acked):
+            found.open.discard(one.index)
+            found.acked.add(one.index)
+        elif isinstance(one, run_records.Failed):
+            found.open.discard(one.index)
+            if is_final_status(one.status):
+                found.refused.add(one.index)
+            else:
+                found.open.add(one.index)
+        elif isinstance(one, run_records.Stopped):
+            found.stopped = one.reason
+    return found
+
+
+class SubmissionJournal:
+    """The journal, open for more: `durable` for what must be on disk first, `note` for all else.
+
+    Raises
+    ------
+    ConfigError
+        Another process is submitting in this folder.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.path = Path(folder) / run_records.JOURNAL
+        self._lock = locks.lock_path(Path(folder) / LOCK_FILE, "another process is submitting in this folder")
+        _truncate_torn_line(self.path)
+        self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._queue: queue.SimpleQueue[tuple[bytes, _Waiter | None] | None] = queue.SimpleQueue()
+        self._error: OSError | None = None
+        self._thread = threading.Thread(target=self._write_batches, name="journal", daemon=True)
+        self._thread.start()
+
+    async def write_durably(self, lines: Iterable[msgspec.Struct]) -> None:
+        """Write these, and come back when they are on disk.
+
+        Raises
+        ------
+        RunFailedError
+            The disk does not take them.
+        """
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        self._queue.put((b"".join(map(run_records.encode_line, lines)), (loop, waiter)))
+        await waiter
+
+    def write_soon(self, line: msgspec.Struct) -> None:
+        """Write this soon: a crash of this process does not lose it, one of the machine may."""
+        self._queue.put((run_records.encode_line(line), None))
+
+    def close(self) -> None:
+        """Write what is left, and let others in."""
+        self._queue.put(None)
+        self._thread.join()
+        os.close(self._file)
+        os.close(self._lock)
+
+    def _write_batches(self) -> None:
+        going = True
+        while going:
+            batch = [self._queue.get()]
+            while not self._queue.empty():
+                batch.append(self._queue.get())
+            going = None not in batch
+            lines = [one for one in batch if one is not None]
+            waiters = [waiter for _, waiter in lines if waiter is not None]
+            try:
+                if self._error is None:
+                    _write_all(self._file, b"".join(text for text, _ in lines))
+                    if waiters or not going:
+                        os.fsync(self._file)
+            except OSError as error:
+                self._error = error
+            for loop, waiter in waiters:
+                loop.call_soon_threadsafe(_resolve_waiter, waiter, self._error, self.path)
+
+
+def _resolve_waiter(waiter: asyncio.Future[None], error: OSError | None, path: Path) -> None:
+    if waiter.done():
+        return
+    if error is None:
+        waiter.set_result(None)
+    else:
+        waiter.set_exception(RunFailedError("cannot write the journal", where=path, found=error.strerror))
+
+
+def _write_all(file: int, text: bytes) -> None:
+    left = memoryview(text)
+    while left:
+        left = left[os.write(file, left) :]
+
+
+def _truncate_torn_line(path: Path) -> None:
+    """Cut off a last line without an end, which a kill left: the next one must not be written behind it."""
+    if not path.exists():
+        return
+    with path.open("r+b") as file:
+        size = file.seek(0, os.SEEK_END)
+        tail = min(size, run_records.MAX_LINE_BYTES + 1)
+        file.seek(size - tail)
+        text = file.read(tail)
+        if text and not text.endswith(b"\n"):
+            file.truncate(size - tail + text.rfind(b"\n") + 1)

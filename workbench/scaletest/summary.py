@@ -1,0 +1,159 @@
+"""Key numbers and next steps of a scale-test study."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from workbench.core.formats import format_number, format_seconds
+from workbench.report.display import KeyNumber
+from workbench.scaletest.analysis.bottlenecks import CLIENT_LIMIT, NO_ROOM
+from workbench.scaletest.analysis.run_analysis import Analysis
+from workbench.scaletest.analysis.variants import Variants
+
+# The most that a headline shows.
+MAX_KEY_NUMBERS = 6
+
+
+def build_key_numbers(variants: Variants, comparison: pl.DataFrame) -> list[KeyNumber]:
+    """The ratio of medians, each variant's sustained rate, client limits, complete gangs, p95; as many as fit.
+
+    A kind of figure is given for all variants that have it, or for none.
+    """
+    limits = [row for _, run in variants.everything for row in run.limits.to_dicts() if row["kind"] == CLIENT_LIMIT]
+    clients = sorted({row["client"] for row in limits})
+    groups: list[list[KeyNumber]] = [
+        _comparison_numbers(variants, comparison),
+        [number for name in variants.names for number in _rate_numbers(variants, name)],
+        [("slowed by their client limit", len(clients), "clients", ", ".join(clients))] if clients else [],
+        [
+            (f"{name}: complete gangs", *_count_complete_gangs(variants.runs[name]))
+            for name in variants.names
+            if any(run.gangs.height for run in variants.runs[name])
+        ],
+        _tail_numbers(variants),
+    ]
+    numbers: list[KeyNumber] = []
+    for group in groups:
+        numbers += group if len(numbers) + len(group) <= MAX_KEY_NUMBERS else []
+    return numbers
+
+
+def _find_median_row(variants: Variants, comparison: pl.DataFrame) -> dict[str, Any] | None:
+    """The row of the total's median; none where it has no ratio."""
+    rows = comparison.filter((pl.col("step") == variants.total[0]) & (pl.col("quantile") == 0.5)).to_dicts()
+    return rows[0] if rows and rows[0]["ratio"] is not None else None
+
+
+def _comparison_numbers(variants: Variants, comparison: pl.DataFrame) -> list[KeyNumber]:
+    """Ratio of the medians, the longer one above, with its interval and the verdict."""
+    row = _find_median_row(variants, comparison)
+    if row is None:
+        return []
+    a, b = variants.names[:2]
+    longer, shorter = (a, b) if row["ratio"] >= 1 else (b, a)
+    ratio, *ends = (
+        value if value is None or longer == a else 1 / value for value in (row["ratio"], row["low"], row["high"])
+    )
+    interval = f"[{', '.join(format_number(end) for end in sorted(ends))}]" if row["low"] is not None else "no interval"
+    verdict = {
+        "FASTER": f"{b} is faster",
+        "SLOWER": f"{b} is slower",
+        "SAME": "equivalent within 5 %",
+        "UNDECIDED": "not decided",
+    }[row["verdict"]]
+    return [(f"median, {longer} over {shorter}", ratio, "", f"{interval}, {verdict}")]
+
+
+def _rate_numbers(variants: Variants, name: str) -> list[KeyNumber]:
+    rate = variants.runs[name][0].sustainable
+    if rate.low_per_s is None:
+        return []
+    high = "or more" if rate.high_per_s is None else f"to {format_number(rate.high_per_s)}"
+    several = any(len(runs) > 1 for runs in variants.runs.values())
+    return [(f"{name}: sustained rate", rate.low_per_s, "pods/s", f"{high}, in its first run" if several else high)]
+
+
+def _tail_numbers(variants: Variants) -> list[KeyNumber]:
+    """p95 of each variant; the median where none reached p95."""
+    tails = {name: _quantile_over_runs(variants, name, 0.95) for name in variants.names}
+    medians = {name: _quantile_over_runs(variants, name, 0.5) for name in variants.names}
+    label, shown = ("p95", tails) if any(values[0] is not None for values in tails.values()) else ("median", medians)
+    return [(f"{name}: {label}", *rest) for name, rest in shown.items()]
+
+
+def _quantile_over_runs(variants: Variants, name: str, share: float) -> tuple[float | None, str, str]:
+    step, clock = variants.total
+    values = [run.quantile(step, share, clock) for run in variants.runs[name]]
+    known = sorted(value for value in values if value is not None)
+    runs = len(values)
+    if len(known) < runs:
+        lost = f"more than {100 * (1 - share):g} % of its workloads were never scheduled"
+        return None, "s", lost if runs == 1 else f"{lost} in {runs - len(known)} of {runs} runs"
+    spread = "" if runs == 1 else f"; median of {runs} runs, {format_seconds(known[0])} to {format_seconds(known[-1])}"
+    return known[len(known) // 2], "s", f"{step}{spread}"
+
+
+def _count_complete_gangs(runs: tuple[Analysis, ...]) -> tuple[float, str, str]:
+    complete = sum(int(run.gangs["complete"].sum()) for run in runs)
+    partial = sum(run.gangs.filter(~pl.col("complete") & (pl.col("scheduled") > 0)).height for run in runs)
+    return complete, f"of {sum(run.gangs.height for run in runs)}", f"{partial} held GPUs without ever being complete"
+
+
+_OWN_CLUSTER = (
+    "To test your own cluster: `workbench scaletest plan --example` prints a scenario, and `workbench scaletest plan"
+    " scenario.yaml` shows what it would do."
+)
+
+
+def list_next_steps(variants: Variants, comparison: pl.DataFrame) -> list[str]:
+    """Which variant to choose, which rate to plan with or which limit to raise, and how to test one's own cluster."""
+    if variants.reasons:
+        return ["Fix what the reasons above name and run again: these runs are not valid.", _OWN_CLUSTER]
+    advice = _recommend_limits(variants) or _recommend_rate(variants)
+    return [*_recommend_variant(variants, comparison), *advice, _OWN_CLUSTER][:3]
+
+
+def _recommend_variant(variants: Variants, comparison: pl.DataFrame) -> list[str]:
+    row = _find_median_row(variants, comparison)
+    if len(variants.names) < 2 or row is None:
+        return []
+    a, b = variants.names[:2]
+    if row["verdict"] == "UNDECIDED":
+        return [f"Run more turns to decide between {a} and {b}: `workbench scaletest run --repeat 5`."]
+    if row["verdict"] == "SAME":
+        return [f"Choose between {a} and {b} by other criteria: their medians are equivalent."]
+    faster, slower = (b, a) if row["verdict"] == "FASTER" else (a, b)
+    complete = {name: _complete_gang_fraction(variants, name) for name in (faster, slower)}
+    if complete[slower] > complete[faster]:
+        gangs = f"{slower} if complete gangs matter ({complete[slower]:.0%} against {complete[faster]:.0%})"
+        return [f"Choose by workload: {faster} if waiting time matters, {gangs}."]
+    return [f"Prefer {faster} for a load like this one: its workloads wait less."]
+
+
+def _complete_gang_fraction(variants: Variants, name: str) -> float:
+    gangs = pl.concat([run.gangs for run in variants.runs[name]])
+    return int(gangs["complete"].sum()) / gangs.height if gangs.height else 0.0
+
+
+def _recommend_limits(variants: Variants) -> list[str]:
+    """The first client limit that slowed a first run: a setting can raise it."""
+    for name in variants.names:
+        for row in variants.runs[name][0].limits.filter(pl.col("kind") == CLIENT_LIMIT).iter_rows(named=True):
+            limit = f"the client limit of {row['client'] or 'the client'} ({format_number(row['configured_per_s'])}/s)"
+            return [f"Raise {limit} before you judge the scheduler: it slowed {row['step']} in the runs of {name}."]
+    return []
+
+
+def _recommend_rate(variants: Variants) -> list[str]:
+    rates = {name: variants.runs[name][0].sustainable.low_per_s for name in variants.names}
+    known = [f"{format_number(rate)} pods/s with {name}" for name, rate in rates.items() if rate is not None]
+    if known:
+        return [
+            f"Plan with at most {', '.join(known)}: `workbench run capacity_plan -p scaletest=RUN` "
+            "(RUN: this report's folder)."
+        ]
+    is_full = any((variants.runs[name][0].limits["kind"] == NO_ROOM).any() for name in variants.names)
+    fix = "more GPUs or a smaller load, because pods waited for room" if is_full else "a scenario with a ramp of rates"
+    return [f"To find the sustainable rate, use {fix}."]

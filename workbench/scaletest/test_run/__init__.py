@@ -1,0 +1,15 @@
+"""One whole test: checks, sampler, submission, drain, cleanup and verdict."""
+
+from workbench.scaletest.test_run.run_and_resume import resume_test, run_test
+from workbench.scaletest.test_run.run_options import ClusterAccess, RunOptions, build_options, find_cluster_access
+from workbench.scaletest.test_run.run_result import RunResult
+
+__all__ = [
+    "ClusterAccess",
+    "RunOptions",
+    "RunResult",
+    "build_options",
+    "find_cluster_access",
+    "resume_test",
+    "run_test",
+]

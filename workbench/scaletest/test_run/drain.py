@@ -1,0 +1,127 @@
+"""Drain: wait after the last submission until pods are done or nothing changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from workbench.scaletest.cluster_api.clock import NS_PER_S, now_ns
+from workbench.scaletest.scenario.scenario_file import Scenario
+from workbench.scaletest.submission import ClusterHealth, StopRequest
+from workbench.scaletest.submission.abort_criteria import find_health_problem
+from workbench.scaletest.test_run.health_check import PodFollower
+
+if TYPE_CHECKING:
+    import polars as pl
+
+CHECK_EVERY_S = 0.2
+# Events and last transitions that come behind the pods.
+AFTER_S = 2.0
+# A pod that has not ended this long after its lifetime does not end by itself.
+OVERTIME_S = 5.0
+ABORTED = "aborted: "
+WALL_CLOCK = "wall clock"
+NOTHING_CHANGED = "nothing changed for "
+
+
+@dataclass(frozen=True, slots=True)
+class DrainTarget:
+    """Pods that the accepted workloads will have.
+
+    Attributes
+    ----------
+    pods
+        Pods of all of them that can come.
+    ending
+        Pods among these that end by themselves, or are deleted.
+    longest_s
+        Longest time that one of those runs; 0 without one.
+    kept
+        Pods that must appear: not those of workloads with a planned deletion, and not those of templates,
+        of which the scenario only says how many they make.
+    """
+
+    pods: int
+    ending: int
+    longest_s: float
+    kept: int = 0
+
+
+def build_drain_target(accepted: pl.DataFrame, scenario: Scenario) -> DrainTarget:
+    """Expected pods of rows of table SCHEDULE. Later pods of a Job only appear if its first ones end."""
+    import polars as pl
+
+    at_once = {entry.display_name(at): entry.pods_at_once for at, entry in enumerate(scenario.workloads)}
+    first = pl.col("entry").replace_strict(at_once, return_dtype=pl.Int64)
+    rows = accepted.with_columns(pods=pl.when(pl.col("lifetime_s").is_null()).then(first).otherwise("pods"))
+    ends = rows.filter(pl.col("lifetime_s").is_not_null() | pl.col("delete_after_s").is_not_null())
+    longest = ends.select(pl.min_horizontal("lifetime_s", "delete_after_s").max()).item()
+    stated = [entry.display_name(at) for at, entry in enumerate(scenario.workloads) if entry.kind == "Template"]
+    kept = rows.filter(pl.col("delete_after_s").is_null() & ~pl.col("entry").is_in(stated))
+    return DrainTarget(int(rows["pods"].sum()), int(ends["pods"].sum()), float(longest or 0.0), int(kept["pods"].sum()))
+
+
+def describe_outstanding(follower: PodFollower, expected: DrainTarget, drained: str) -> str | None:
+    """What was not there yet when draining ended, null for nothing; that pods wait for a node is a finding."""
+    left = expected.kept - follower.seen
+    if left <= 0 or not drained.startswith((WALL_CLOCK, NOTHING_CHANGED)):
+        return None
+    return f"{left:,} of {expected.kept:,} pods were not made yet"
+
+
+async def wait_for_drain(
+    follower: PodFollower,
+    expected: DrainTarget,
+    *,
+    settle_s: float,
+    until_ns: int | None,
+    asked: StopRequest,
+    health: Callable[[], ClusterHealth],
+    tell: Callable[[], None],
+    watch_lag_s: float | None = None,
+) -> str:
+    """Wait, and say why it was enough.
+
+    Done is: every pod that ends has ended, and every other one runs. Otherwise it ends when nothing has changed for
+    `settle_s`: longer by the longest lifetime while pods wait for others to make room; shorter where all run, and those
+    that should have ended by themselves have not (kwok ends pods of Jobs only).
+
+    Parameters
+    ----------
+    watch_lag_s
+        How late our own watch may be, in seconds; null for any time.
+
+    Returns
+    -------
+    str
+        `all are done`, `nothing changed for …`, `wall clock`, `interrupted`, or `aborted: …` with what the trouble is.
+    """
+    before = asked.times
+    while True:
+        found = health()
+        tell()
+        if asked.times > before:
+            return "interrupted"
+        if (trouble := find_health_problem(found, watch_lag_s)) is not None:
+            return f"{ABORTED}{trouble}"
+        if follower.ended >= expected.ending and follower.started >= expected.pods:
+            await asyncio.sleep(min(AFTER_S, settle_s))
+            return "all are done"
+        if until_ns is not None and now_ns() >= until_ns:
+            return WALL_CLOCK
+        quiet_s = _settle_time_s(follower, expected, settle_s)
+        if now_ns() - follower.changed_ns > quiet_s * NS_PER_S:
+            return f"{NOTHING_CHANGED}{quiet_s:g} s"
+        await asyncio.sleep(CHECK_EVERY_S)
+
+
+def _settle_time_s(follower: PodFollower, expected: DrainTarget, settle_s: float) -> float:
+    # Also a Job's later pods, which are made when its earlier ones end.
+    to_come = follower.pending or (follower.running and follower.started < expected.pods)
+    if to_come and follower.ended < expected.ending:
+        return settle_s + expected.longest_s
+    if not follower.pending and follower.started >= expected.pods:
+        return min(settle_s, expected.longest_s + OVERTIME_S)
+    return settle_s

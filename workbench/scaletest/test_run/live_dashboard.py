@@ -1,0 +1,313 @@
+"""Live dashboard of a running test: its course from the run folder's files, and a notebook display."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import polars as pl
+
+from workbench.charts.theme import CATEGORIES, finish_chart
+from workbench.core.errors import ConfigError, InputError
+from workbench.core.formats import escape_html, format_seconds
+from workbench.runs import run_folder
+from workbench.scaletest.cluster_api.clock import NS_PER_S, now_ns
+from workbench.scaletest.observation import run_records
+from workbench.scaletest.observation.run_records import LineTail
+from workbench.scaletest.tables import COURSE, SCHEDULE
+
+if TYPE_CHECKING:
+    import altair as alt
+    import polars as pl
+
+    from workbench.scaletest.config import NotebookConfig
+    from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
+
+MAX_POINTS = 600
+RECENT_S = 10.0
+
+
+class _JournalLine(msgspec.Struct):
+    type: str
+    origin_ns: int = 0
+    reason: str = ""
+
+
+class _SeenLine(msgspec.Struct):
+    type: str
+    resource: str = ""
+    transition: str = ""
+    uid: str = ""
+    arrival_ns: int = 0
+
+
+class Course:
+    """Timeline of a running test from its files; `update` reads what is new.
+
+    Attributes
+    ----------
+    planned
+        Workloads of the plan.
+    stopped
+        How submission ended; None while it runs.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self._journal = LineTail(self.folder / run_records.JOURNAL, _JournalLine)
+        self._observed = LineTail(self.folder / run_records.OBSERVED, _SeenLine)
+        self._origin_ns: int | None = None
+        self._counts = dict.fromkeys(("acked", "failed"), 0)
+        self._made: dict[str, int] = {}
+        self._bound: dict[str, int] = {}
+        self._running: set[str] = set()
+        self._rows: list[dict[str, float | int | None]] = []
+        self.stopped: str | None = None
+        self.planned = self._count_planned_workloads()
+
+    def _count_planned_workloads(self) -> int:
+        try:
+            return SCHEDULE.read(self.folder / "tables").height
+        except InputError:
+            return 0
+
+    @property
+    def ended(self) -> bool:
+        """The run is over, or its folder gone."""
+        try:
+            return run_folder.load_run(self.folder).status != "running"
+        except InputError:
+            return not self.folder.is_dir()
+
+    @property
+    def table(self) -> pl.DataFrame:
+        """Table COURSE, at most 600 rows: of a long run every second, third, … look."""
+        step = -(-len(self._rows) // MAX_POINTS) or 1
+        return COURSE.frame(self._rows[::-1][::step][::-1])
+
+    def update(self) -> pl.DataFrame:
+        """Read what is new, add a row, and give the table."""
+        for one in self._journal.read_new():
+            self._apply_journal_line(one)
+        for seen in self._observed.read_new():
+            self._apply_observation(seen)
+        if self._origin_ns is not None:
+            self._rows.append(self._build_row(now_ns()))
+        return self.table
+
+    def _apply_journal_line(self, one: _JournalLine) -> None:
+        if one.type == "begun" and self._origin_ns is None:
+            self._origin_ns = one.origin_ns
+        elif one.type == "begun":
+            self.stopped = None  # resumed
+        elif one.type == "stopped":
+            self.stopped = one.reason
+        elif one.type in self._counts:
+            self._counts[one.type] += 1
+
+    def _apply_observation(self, one: _SeenLine) -> None:
+        if one.resource != "pod":
+            return
+        if one.transition == "created":
+            self._made.setdefault(one.uid, one.arrival_ns)
+        elif one.transition == "scheduled":
+            self._bound.setdefault(one.uid, one.arrival_ns)
+        elif one.transition == "running":
+            self._running.add(one.uid)
+
+    def _build_row(self, at_ns: int) -> dict[str, float | int | None]:
+        assert self._origin_ns is not None
+        at_s = (at_ns - self._origin_ns) / NS_PER_S
+        begin = at_ns - int(RECENT_S * NS_PER_S)
+        recent = [uid for uid, when in self._bound.items() if when >= begin]
+        waits = sorted((self._bound[uid] - self._made[uid]) / NS_PER_S for uid in recent if uid in self._made)
+        return {
+            "at_s": at_s,
+            "accepted": self._counts["acked"],
+            "refused": self._counts["failed"],
+            "made": len(self._made),
+            "scheduled": len(self._bound),
+            "running": len(self._running),
+            "scheduled_per_s": len(recent) / min(RECENT_S, at_s) if at_s > 1 else None,
+            "p50_s": waits[len(waits) // 2] if waits else None,
+            "p95_s": waits[min(len(waits) - 1, int(0.95 * len(waits)))] if waits else None,
+        }
+
+
+UPDATE_EVERY_S = 1.0
+HEIGHT_PX = 240
+_LINES = {
+    "accepted": "workloads accepted",
+    "made": "pods made",
+    "scheduled": "pods scheduled",
+    "running": "pods started",
+}
+
+
+def chart_course(course: pl.DataFrame) -> alt.LayerChart:
+    """How far is it? Counts by stage since the start.
+
+    Parameters
+    ----------
+    course
+        Table COURSE.
+    """
+    import altair as alt
+    import polars as pl
+
+    table = COURSE.check(course)
+
+    wide = table.select("at_s", *(pl.col(name).alias(label) for name, label in _LINES.items()))
+    frame = wide.unpivot(index="at_s", variable_name="stage", value_name="count")
+    order = list(_LINES.values())
+    colours = alt.Scale(domain=order, range=CATEGORIES[: len(order)])
+    lines = (
+        alt.Chart(frame)
+        .mark_line(interpolate="step-after", strokeWidth=2)
+        .encode(
+            x=alt.X("at_s", type="quantitative", title="time since the start [s]"),
+            y=alt.Y("count", type="quantitative", title="cumulative count"),
+            color=alt.Color("stage", type="nominal", title=None, scale=colours, sort=order),
+        )
+    )
+    return finish_chart(
+        alt.layer(lines), "How far is it?", "read from the run folder while the test runs", frame, height=HEIGHT_PX
+    )
+
+
+class Dashboard:
+    """Follows a running test: figures and a chart, redrawn every second until the run ends.
+
+    Works on the run folder alone, so that it can be opened in another notebook, also after the test has ended.
+
+    Examples
+    --------
+    In a notebook: ``Dashboard("data/runs/scaletest/20261122T031500Z-1a2b3c").show()``
+    """
+
+    def __init__(self, folder: str | Path, *, every_s: float = UPDATE_EVERY_S) -> None:
+        import ipywidgets
+
+        self.course = Course(folder)
+        self.figures = ipywidgets.HTML()
+        self._every_s = every_s
+        self._over = threading.Event()
+        self._chart: Any = None
+
+    def show(self) -> None:
+        """Show figures and chart, and keep them up to date in the background."""
+        from IPython.display import display
+
+        table = self.course.update()
+        self.figures.value = self.render_figures(table)
+        display(self.figures)  # type: ignore[no-untyped-call]
+        self._chart = display(chart_course(table), display_id=True)  # type: ignore[no-untyped-call]
+        threading.Thread(target=self._follow_run, name="scale test dashboard", daemon=True).start()
+
+    def stop(self) -> None:
+        """Stop following; the test continues."""
+        self._over.set()
+
+    def update(self) -> None:
+        """Read what is new and draw it."""
+        table = self.course.update()
+        self.figures.value = self.render_figures(table)
+        if self._chart is not None:
+            self._chart.update(chart_course(table))
+
+    def render_figures(self, table: pl.DataFrame) -> str:
+        """The figures as HTML."""
+        if not table.height:
+            return "<p>Nothing was sent yet.</p>"
+        row = table.row(-1, named=True)
+        rate = row["scheduled_per_s"]
+        planned = f" of {self.course.planned:,}" if self.course.planned else ""
+        parts = [
+            f"<b>{row['accepted']:,}</b>{planned} accepted",
+            f"<b>{row['scheduled']:,}</b> of {row['made']:,} pods scheduled",
+            f"<b>{'–' if rate is None else f'{rate:.3g}'}</b> pods/s",
+            f"wait p50 <b>{format_seconds(row['p50_s'])}</b>, p95 <b>{format_seconds(row['p95_s'])}</b> (last 10 s)",
+            f"<b>{row['refused']:,}</b> refused",
+        ]
+        state = escape_html(self.course.stopped or "sending")
+        return f"<p>{' · '.join(parts)} · {row['at_s']:.0f} s · {state}</p>"
+
+    def _follow_run(self) -> None:
+        while not self._over.wait(self._every_s):
+            over = self.course.ended
+            self.update()
+            if over:
+                return
+
+
+def run_live_test(config: NotebookConfig, folder: Path) -> Path:
+    """Run the notebook's scenario on a local cluster, which is brought up when it is not there, and followed live.
+
+    Parameters
+    ----------
+    config
+        The notebook's settings.
+    folder
+        The notebook's run folder; the test's own lies below it.
+
+    Returns
+    -------
+    Path
+        Folder of the run, or of the runs by side.
+
+    Raises
+    ------
+    ConfigError, MissingToolError
+        The scenario, or the cluster's programs, are not there.
+    """
+    from workbench.scaletest import test_run
+    from workbench.scaletest.scenario.scenario_file import expand_scheduler_name
+    from workbench.scaletest.test_run.variant_turns import run_variants
+
+    out = folder / "live"
+    _find_or_start_cluster(config.cluster, with_kai="kai" in config.schedulers)
+    place = test_run.find_cluster_access(cluster=config.cluster)
+    schedulers = [name for one in config.schedulers if (name := expand_scheduler_name(one))]
+    with show_dashboard_per_run(out):
+        if len(config.schedulers) > 1:
+            return run_variants(config.scenario, place, schedulers, repeat=config.repeat, out=out).folder
+        return test_run.run_test(config.scenario, place, scheduler=next(iter(schedulers), None), out=out).folder
+
+
+def _find_or_start_cluster(name: str, *, with_kai: bool) -> LocalCluster:
+    from workbench.scaletest.local_cluster.cluster_lifecycle import find_cluster, start_cluster
+
+    try:
+        return find_cluster(name)
+    except ConfigError:
+        return start_cluster(name, scheduler="kai" if with_kai else "default")
+
+
+@contextlib.contextmanager
+def show_dashboard_per_run(out: Path) -> Iterator[None]:
+    """Within, a dashboard is shown for each run that begins below a folder."""
+    over = threading.Event()
+    thread = threading.Thread(target=_show_new_runs, args=(out, over), name="scale test watch", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _show_new_runs(out: Path, over: threading.Event) -> None:
+    from workbench.scaletest.observation import run_records
+
+    shown: set[Path] = set()
+    while not over.wait(UPDATE_EVERY_S):
+        for journal in sorted(set(out.rglob(run_records.JOURNAL)) - shown):
+            # One that was moved aside after its end is no new one.
+            board = Dashboard(journal.parent)
+            if not board.course.ended:
+                board.show()
+            shown.add(journal)

@@ -1,0 +1,284 @@
+"""Run a test, check whether it could run, and resume an interrupted one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from workbench.core.errors import ConfigError, InputError, WorkbenchError
+from workbench.runs import run_folder
+from workbench.scaletest.cluster_api.connection import Connection
+from workbench.scaletest.observation import run_conditions
+from workbench.scaletest.safety import ClusterFacts, Finding, confirm_cluster
+from workbench.scaletest.scenario import Plan, draw_plan, read_plan, scenario_file
+from workbench.scaletest.scenario.scenario_file import Scenario
+from workbench.scaletest.submission import StopRequest
+from workbench.scaletest.submission.submission_journal import lock_test_folder, read_journal
+from workbench.scaletest.test_run.run_console import NotBegunError, SilentRunWatcher, run_in_thread, run_until_stop
+from workbench.scaletest.test_run.run_lifecycle import RunLifecycle
+from workbench.scaletest.test_run.run_options import ClusterAccess, RunOptions, find_cluster_access
+from workbench.scaletest.test_run.run_preparation import prepare_cluster, write_run_conditions
+from workbench.scaletest.test_run.run_result import RunResult
+
+AREA = "scaletest"
+TITLE = "How many workloads per second does this cluster schedule, and where does the time go?"
+# Beside the workloads' own: deletions, lists, preflight.
+_CONNECTIONS_BESIDE = 32
+
+
+def run_test(
+    given: Scenario | str | Path,
+    on: ClusterAccess,
+    *,
+    scheduler: str | None = None,
+    confirmed: str | None = None,
+    options: RunOptions | None = None,
+    out: str | Path | None = None,
+    folder: str | Path | None = None,
+    watcher: SilentRunWatcher | None = None,
+    asked: StopRequest | None = None,
+    command: str | None = None,
+) -> RunResult:
+    """Run a scenario on a cluster and analyse the result.
+
+    Parameters
+    ----------
+    given, on
+        The scenario or its file, and the cluster (see `find_cluster_access`).
+    scheduler
+        schedulerName of the pods; by default the scenario's first.
+    confirmed
+        The cluster's fingerprint, required for the first test on a cluster that is not local.
+    out, folder
+        Folder for the new run folder; or the run folder itself.
+    asked
+        Stop request; Ctrl-C works too in the main thread.
+
+    Raises
+    ------
+    ConfigError
+        A check refused the test before it started.
+    KeyboardInterrupt
+        It was stopped before it started.
+    WorkbenchError
+        It failed; the run folder has the failure, and `resume_test` can continue.
+    """
+    made = given if isinstance(given, Scenario) else scenario_file.load_scenario(given)
+    if scheduler is not None and scheduler not in made.schedulers:
+        made = replace_schedulers(made, (scheduler,))
+    drawn = draw_plan(made, scheduler=scheduler)
+    chosen, told = options or RunOptions(), watcher or SilentRunWatcher()
+
+    async def body(asked: StopRequest) -> RunResult:
+        async with Connection(on.target, max_connections=_count_connections(drawn)) as api:
+            told.show_phase("looking at the cluster")
+            found, findings = await _check_cluster(api, drawn, on, chosen, confirmed, asked)
+            for one in findings:
+                if one.level == "warning":
+                    told.say(one.format_line())
+            record = _start_run(drawn, chosen, out, folder, command)
+            with lock_test_folder(record.folder):
+                test = write_run_conditions(record.folder, drawn, found, on, chosen, findings)
+                told.say(f"run {drawn.run} in {record.folder}")
+                return await _finish_run(
+                    record, RunLifecycle(api, on, drawn, record, chosen, test.watches_pods_of_others, asked, told)
+                )
+
+    return run_in_thread(body, asked or StopRequest(), told)
+
+
+def check_test(
+    given: Scenario,
+    on: ClusterAccess,
+    scheduler: str,
+    *,
+    confirmed: str | None = None,
+    options: RunOptions | None = None,
+    watcher: SilentRunWatcher | None = None,
+    asked: StopRequest | None = None,
+) -> None:
+    """Run all checks of `run_test` without sending anything.
+
+    Raises
+    ------
+    ConfigError
+        A check refused it; all reasons are listed.
+    ApiError, UnreachableError
+        The cluster refused the checks, or cannot be reached.
+    """
+    drawn, chosen, told = draw_plan(given, scheduler=scheduler), options or RunOptions(), watcher or SilentRunWatcher()
+
+    async def body(asked: StopRequest) -> None:
+        async with Connection(on.target) as api:
+            told.show_phase(f"looking at the cluster, for {scheduler}")
+            await _check_cluster(api, drawn, on, chosen, confirmed, asked)
+
+    run_in_thread(body, asked or StopRequest(), told)
+
+
+def resume_test(
+    folder: str | Path,
+    on: ClusterAccess | None = None,
+    *,
+    confirmed: str | None = None,
+    cleanup: bool | None = None,
+    watcher: SilentRunWatcher | None = None,
+    asked: StopRequest | None = None,
+) -> RunResult:
+    """Resume a test: the missing workloads are sent, and the sampler restarts with its gap marked.
+
+    Parameters
+    ----------
+    on
+        The cluster; without it the one of the run: its local cluster, else its context in the usual kubeconfig.
+    cleanup
+        Whether its objects are deleted at the end; by default as when it was started.
+
+    Raises
+    ------
+    InputError
+        The folder holds no test, or its plan was changed.
+    ConfigError
+        It is another cluster, or another process is running this test.
+    """
+    path = Path(folder).absolute()
+    run_conditions.read_conditions(path)  # else there would be nothing to lock
+    with lock_test_folder(path):
+        return _continue_test(path, on, confirmed, cleanup, watcher or SilentRunWatcher(), asked or StopRequest())
+
+
+def _continue_test(
+    path: Path,
+    on: ClusterAccess | None,
+    confirmed: str | None,
+    cleanup: bool | None,
+    told: SilentRunWatcher,
+    asked: StopRequest,
+) -> RunResult:
+    test, drawn, record = run_conditions.read_conditions(path), read_plan(path), run_folder.load_run(path)
+    where, chosen = on or load_cluster_access(test), load_options(record)
+    chosen = chosen if cleanup is None else chosen.model_copy(update={"cleanup": cleanup})
+
+    async def body(asked: StopRequest) -> RunResult:
+        async with Connection(where.target, max_connections=_count_connections(drawn)) as api:
+            told.show_phase("looking at the cluster")
+            found = await confirm_same_cluster(api, where, drawn.scenario, confirmed, test)
+            _check_command_fence(drawn, chosen, found)
+            before = read_journal(path)
+            told.say(f"resuming {drawn.run}: {len(before.acked):,} of {len(drawn):,} were accepted")
+            record.record |= {"status": "running", "failure": None}
+            record.save()
+            return await _finish_run(
+                record, RunLifecycle(api, where, drawn, record, chosen, test.watches_pods_of_others, asked, told)
+            )
+
+    return run_in_thread(body, asked, told)
+
+
+async def confirm_same_cluster(
+    api: Connection, where: ClusterAccess, made: Scenario, confirmed: str | None, test: run_conditions.RunConditions
+) -> ClusterFacts:
+    """The cluster, confirmed, and the one that the test began on.
+
+    Raises
+    ------
+    ConfigError
+        It is another.
+    """
+    found = await confirm_cluster(api, where.target, made, confirmed)
+    if found.fingerprint != test.fingerprint:
+        raise ConfigError(
+            "this is another cluster than the one that the test began on",
+            where=f"context {where.context}",
+            found=found.fingerprint,
+            allowed=test.fingerprint,
+        )
+    return found
+
+
+async def _check_cluster(
+    api: Connection, drawn: Plan, on: ClusterAccess, chosen: RunOptions, confirmed: str | None, asked: StopRequest
+) -> tuple[ClusterFacts, list[Finding]]:
+    """What the cluster is, and what was found, none of it a reason not to begin."""
+    chosen.build_submitter(api, on)
+    looked = await run_until_stop(asked, prepare_cluster(api, drawn, on, confirmed))
+    if looked is None or asked.times:
+        raise NotBegunError
+    _check_command_fence(drawn, chosen, looked[0])
+    return looked
+
+
+def _check_command_fence(drawn: Plan, chosen: RunOptions, found: ClusterFacts) -> None:
+    """Refuse commands on clusters with real nodes: their objects are not fenced to simulated nodes."""
+    if chosen.submit_with != "command" or drawn.scenario.allow_real_nodes or found.real_nodes == 0:
+        return
+    raise ConfigError(
+        "what a command makes cannot be held on simulated nodes",
+        where="--submit-with command",
+        found=f"{found.real_nodes:,} real node(s), {found.real_gpu_nodes:,} of them with GPUs",
+        do="test on a cluster of simulated nodes (workbench scaletest cluster up), or set allow_real_nodes: true",
+    )
+
+
+async def _finish_run(record: run_folder.Run, whole: RunLifecycle) -> RunResult:
+    """The test's result; records the failure if there is none."""
+    try:
+        return await whole.run_to_end()
+    except BaseException as error:
+        told = str(error) if isinstance(error, WorkbenchError) else "see the log"
+        failure = {"cell_number": None, "source": None, "error_name": type(error).__name__, "error": told[:10_000]}
+        record.end("failed", failure)
+        whole.watcher.say(
+            f"the test failed; its objects are still in the cluster.\n"
+            f"  resume:   workbench scaletest run --resume {record.folder}\n"
+            f"  clean up: workbench scaletest cleanup {whole.plan.run}"
+        )
+        raise
+
+
+def _start_run(
+    drawn: Plan, chosen: RunOptions, out: str | Path | None, folder: str | Path | None, command: str | None
+) -> run_folder.Run:
+    config = {
+        "run": drawn.run,
+        "scenario": drawn.scenario.name,
+        "scheduler": drawn.scheduler,
+        "options": chosen.model_dump(mode="json"),
+    }
+    record = run_folder.start_run(AREA, out, folder=folder, title=TITLE, config=config, command=command)
+    drawn.write(record.folder)
+    return record
+
+
+def replace_schedulers(made: Scenario, names: Sequence[str]) -> Scenario:
+    """The same scenario for these schedulers: rights, checks and record are then of them.
+
+    Raises
+    ------
+    ConfigError
+        It cannot be run on one of them.
+    """
+    try:
+        return Scenario.model_validate(made.model_dump(mode="json") | {"schedulers": list(names)})
+    except ValidationError as error:
+        found = [one["msg"].removeprefix("Value error, ") for one in error.errors()[:5]]
+        raise ConfigError("not a scenario for these schedulers", where="--scheduler", found=found) from None
+
+
+def load_cluster_access(test: run_conditions.RunConditions) -> ClusterAccess:
+    """The cluster that a test was made on, as far as its record says: a local one, else a context of that name."""
+    return find_cluster_access(test.local_cluster) if test.local_cluster else find_cluster_access(context=test.context)
+
+
+def load_options(record: run_folder.Run) -> RunOptions:
+    """The options that the run was begun with."""
+    try:
+        return RunOptions.model_validate(record.record["config"]["options"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError("not a run that can be resumed", where=record.folder, found=str(error)[:200]) from None
+
+
+def _count_connections(drawn: Plan) -> int:
+    return drawn.scenario.limits.in_flight + _CONNECTIONS_BESIDE

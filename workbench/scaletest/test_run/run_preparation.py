@@ -1,0 +1,147 @@
+"""Preparation of a run: confirm the cluster, set it up, check it, and write the run's conditions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from workbench.scaletest import scenario
+from workbench.scaletest.cluster_api.clock import NS_PER_S, now_ns
+from workbench.scaletest.cluster_api.connection import Connection
+from workbench.scaletest.observation import run_conditions
+from workbench.scaletest.observation.run_conditions import Component, RunConditions
+from workbench.scaletest.safety import (
+    ClusterFacts,
+    Finding,
+    confirm_cluster,
+    raise_refusals,
+    run_preflight,
+    set_up_cluster,
+)
+from workbench.scaletest.scenario import Plan, scenario_file
+from workbench.scaletest.scenario.plan_summary import summarize_plan
+from workbench.scaletest.scenario.scenario_file import Scenario
+from workbench.scaletest.test_run.run_options import ClusterAccess, RunOptions
+
+
+def format_announcement(made: Scenario, schedulers: Sequence[str], repeat: int) -> str:
+    """How many runs there will be, and how long each takes at least, in a sentence.
+
+    Source of the time: from the first workload to the end of the last pod, if every pod runs at once; where some run
+    until they are deleted, to the last workload. Does not show: the time until pods have room, and the cleanup.
+    """
+    size = summarize_plan(scenario.draw_plan(made, scheduler=schedulers[0]))
+    least_s = max(size.submission_s, size.ends_s or 0.0)
+    minutes = f"{least_s / 60:.1f} min" if least_s >= 90 else f"{least_s:.0f} s"
+    return (
+        f"{repeat * len(schedulers)} runs, {repeat} of each of {', '.join(schedulers)}, each of at least {minutes} "
+        f"and its cleanup; --scheduler {schedulers[0]} for one run of one side"
+    )
+
+
+def write_run_conditions(
+    folder: Path, plan: Plan, found: ClusterFacts, place: ClusterAccess, options: RunOptions, findings: list[Finding]
+) -> RunConditions:
+    """Write `test.json`; what it says."""
+    own = place.own
+    audited = own is not None and own.audit_log is not None
+    test = RunConditions(
+        run=plan.run,
+        scenario_name=plan.scenario.name,
+        scenario_sha256=scenario_file.hash_scenario(plan.scenario),
+        created_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        context=place.context,
+        fingerprint=found.fingerprint,
+        server_sha256=found.server_sha256,
+        server_version=found.server_version,
+        identity=found.identity,
+        identity_groups=found.groups,
+        namespaces=plan.namespaces,
+        schedulers=(plan.scheduler,),
+        simulated_nodes=not plan.scenario.allow_real_nodes or found.real_nodes == 0,
+        local_cluster=None if own is None else own.name,
+        provider=None if own is None else own.provider,
+        components=_list_components(place, found),
+        mode=options.submit_with,
+        closed=options.closed,
+        watches_pods_of_others=found.other_pods is not None,
+        reads_audit_log=audited,
+        in_turn=any(entry.in_turn for entry in plan.scenario.workloads),
+        notes=_list_notes(found, findings),
+    )
+    run_conditions.write_conditions(folder, test)
+    return test
+
+
+def _list_components(place: ClusterAccess, found: ClusterFacts) -> tuple[Component, ...]:
+    """How the parts were started: known of a local cluster only."""
+    if place.own is not None:
+        return place.own.components
+    return (Component(name="kube-apiserver", version=found.server_version),)
+
+
+def _list_notes(found: ClusterFacts, findings: list[Finding]) -> tuple[str, ...]:
+    told = [f"{one.check}: {one.text}" for one in findings if one.level == "warning"]
+    if found.other_pods is None:
+        told.append("the identity may not see pods of others: nobody looked whether they were evicted or had to wait")
+    return tuple(told)
+
+
+# Rights that were just granted are known to the API server a moment later.
+_RIGHTS_LIMIT_S = 15.0
+_AGAIN_S = 0.25
+
+
+async def prepare_cluster(
+    api: Connection, plan: Plan, place: ClusterAccess, confirmed: str | None
+) -> tuple[ClusterFacts, list[Finding]]:
+    """Confirm the cluster, set up what a local one of ours needs, look at everything else.
+
+    Returns
+    -------
+    tuple
+        What the cluster is, and what was found, none of it a reason not to begin.
+
+    Raises
+    ------
+    ConfigError
+        A check refused it; all reasons are listed.
+    ApiError, UnreachableError
+        The cluster refused the checks, or cannot be reached.
+    """
+    found = await confirm_cluster(api, place.target, plan.scenario, confirmed)
+    if place.admin is None:
+        findings = await run_preflight(api, plan, found)
+    else:
+        await _set_up_local_cluster(place, plan)
+        findings = await _wait_for_rights(api, plan, found)
+    raise_refusals(findings)
+    return found, findings
+
+
+async def _set_up_local_cluster(place: ClusterAccess, plan: Plan) -> None:
+    assert place.admin is not None
+    async with Connection(place.admin) as admin:
+        # Without a quota: each pod would cost the API server one more write, and the cluster is for this alone.
+        await set_up_cluster(admin, plan, quota=False)
+        for namespace in plan.namespaces:
+            await _wait_for_account(admin, namespace)
+
+
+async def _wait_for_account(admin: Connection, namespace: str) -> None:
+    """Pods are refused until the controller has made the namespace's service account."""
+    path, end_ns = f"/api/v1/namespaces/{namespace}/serviceaccounts/default", now_ns() + int(_RIGHTS_LIMIT_S * NS_PER_S)
+    while (await admin.request("GET", path)).status != 200 and now_ns() < end_ns:
+        await asyncio.sleep(_AGAIN_S)
+
+
+async def _wait_for_rights(api: Connection, plan: Plan, found: ClusterFacts) -> list[Finding]:
+    """What is found once the API server knows the rights that setup has just granted."""
+    end_ns = now_ns() + int(_RIGHTS_LIMIT_S * NS_PER_S)
+    while True:
+        findings = await run_preflight(api, plan, found)
+        if not any(one.level == "refused" for one in findings) or now_ns() > end_ns:
+            return findings
+        await asyncio.sleep(_AGAIN_S)

@@ -1,0 +1,126 @@
+"""Result of a test, and its text for a terminal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.core.formats import format_seconds
+from workbench.scaletest.safety.run_cleanup import CleanupResult
+from workbench.scaletest.submission import SubmissionOutcome
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """A test's end.
+
+    Attributes
+    ----------
+    folder
+        The run folder.
+    run
+        The run's id, by which its objects are found.
+    drained
+        Why draining ended.
+    verdict, reasons, warnings
+        Whether the figures mean what they say; why not; what to know although they do.
+    answer
+        The result in one sentence.
+    figures
+        Quantiles of the main steps by name, in seconds; null where not reached or not known.
+    cleaned
+        What became of the run's objects; null when they were left.
+    """
+
+    folder: Path
+    run: str
+    scheduler: str
+    outcome: SubmissionOutcome
+    drained: str
+    verdict: str
+    reasons: tuple[str, ...]
+    warnings: tuple[str, ...]
+    answer: str
+    figures: dict[str, dict[str, float | None]]
+    pods_seen: int
+    cleaned: CleanupResult | None = None
+    interrupted: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        """0 valid, 1 invalid, 130 when a person ended it."""
+        return 130 if self.interrupted else 0 if self.verdict == "valid" else 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        outcome = {name: getattr(self.outcome, name) for name in self.outcome.__slots__}
+        return {
+            "folder": str(self.folder),
+            "run": self.run,
+            "scheduler": self.scheduler,
+            "verdict": self.verdict,
+            "reasons": list(self.reasons),
+            "warnings": list(self.warnings),
+            "answer": self.answer,
+            "submission": outcome,
+            "drained": self.drained,
+            "pods_seen": self.pods_seen,
+            "figures": self.figures,
+            "cleanup": None if self.cleaned is None else self.cleaned.to_dict(),
+        }
+
+
+_WIDTH = 24
+
+
+def print_result(found: RunResult) -> None:
+    """On the terminal: what was sent, where the time went, whether it counts, where it lies."""
+    from workbench.console.terminal import print_text
+    from workbench.scaletest.analysis.run_analysis import analyse_run
+    from workbench.scaletest.analysis.terminal_report import print_run
+
+    print_text("\n".join([*_format_submission(found), ""]))
+    print_run(analyse_run(found.folder))
+    print_text("\n".join([f"The run is {found.verdict}.", *_format_aftermath(found)]))
+
+
+def _format_row(name: str, value: str) -> str:
+    return f"{name:<{_WIDTH}}{value}"
+
+
+def _format_submission(found: RunResult) -> list[str]:
+    sent = found.outcome
+    lines = [
+        _format_row("run", f"{found.run}, scheduler {found.scheduler}"),
+        _format_row(
+            "workloads", f"{sent.acked:,} of {sent.planned:,} accepted, {sent.failed:,} failed, {sent.unsent:,} unsent"
+        ),
+    ]
+    if sent.rate_per_s is not None:
+        late = "" if sent.lateness_p99_s is None else f", sent {format_seconds(sent.lateness_p99_s)} late at p99"
+        lines.append(_format_row("submission", f"{sent.rate_per_s:.4g}/s{late}"))
+    if sent.throttled:
+        lines.append(
+            _format_row("throttled", f"{sent.throttled:,} times 429, {format_seconds(sent.throttled_s)} waited in all")
+        )
+    if sent.resumed:
+        lines.append(_format_row("resumed", f"{sent.known:,} were there already, {sent.overdue:,} were overdue"))
+    if sent.first_failure:
+        lines.append(_format_row("first failure", sent.first_failure))
+    lines.append(_format_row("ended", f"submission: {sent.reason}; pods: {found.drained}"))
+    return lines
+
+
+def _format_aftermath(found: RunResult) -> list[str]:
+    lines = []
+    if found.cleaned is not None and found.cleaned.complete:
+        lines.append(f"cleaned up: {sum(found.cleaned.found.values()):,} objects were deleted, 0 are left")
+    elif found.cleaned is not None:
+        left = ", ".join(f"{count:,} in {place}" for place, count in found.cleaned.left.items())
+        lines.append(f"cleaned up, but not all has gone: {left}; again: workbench scaletest cleanup {found.run}")
+    else:
+        lines.append(f"its objects are still there: workbench scaletest cleanup {found.run}")
+    if not found.outcome.complete and found.outcome.unsent:
+        lines.append(f"go on: workbench scaletest run --resume {found.folder}")
+    return [*lines, f"folder: {found.folder}"]

@@ -1,0 +1,345 @@
+"""Several schedulers on one plan in turn (A B B A …), each run on an emptied cluster.
+
+What the machine does to an hour of runs it so does to all sides alike. The unit of replication is the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from workbench.core.errors import ConfigError, InputError, RunFailedError
+from workbench.core.paths import default_out
+from workbench.runs import run_folder
+from workbench.scaletest.analysis import variants
+from workbench.scaletest.analysis.variants import MAX_REPEAT, Session, VariantRun
+from workbench.scaletest.cluster_api.connection import Connection
+from workbench.scaletest.observation import run_conditions
+from workbench.scaletest.scenario import read_plan, scenario_file
+from workbench.scaletest.scenario.scenario_file import Scenario
+from workbench.scaletest.submission import StopRequest
+from workbench.scaletest.submission.submission_journal import lock_test_folder
+from workbench.scaletest.test_run.run_and_resume import (
+    AREA,
+    check_test,
+    confirm_same_cluster,
+    load_cluster_access,
+    load_options,
+    replace_schedulers,
+    run_test,
+)
+from workbench.scaletest.test_run.run_console import SilentRunWatcher
+from workbench.scaletest.test_run.run_options import ClusterAccess, RunOptions
+from workbench.scaletest.test_run.run_preparation import format_announcement
+from workbench.scaletest.test_run.run_result import RunResult
+from workbench.scaletest.test_run.workload_deletion import empty_run
+
+DEFAULT_REPEAT = 5
+# Pause after the last deletion, so that caches and garbage collectors settle.
+TURN_PAUSE_S = 5.0
+_SCENARIO = "scenario.yaml"
+
+
+@dataclass(frozen=True)
+class VariantTurns:
+    """What came of the turns.
+
+    Attributes
+    ----------
+    folder
+        Holds `sides.json` and a run folder each: what `compare` reads.
+    results
+        Of the turns that this process made.
+    left
+        Turns that were not made: it was interrupted.
+    """
+
+    folder: Path
+    session: Session
+    results: tuple[RunResult, ...]
+    left: int
+
+    @property
+    def invalid(self) -> tuple[run_folder.Run, ...]:
+        """Turns that are made and not valid, also those of processes before this one."""
+        made = [self.folder / turn.folder for turn in self.session.runs if _is_complete(self.folder / turn.folder)]
+        return tuple(one for one in map(run_folder.load_run, made) if one.verdict != "valid")
+
+    @property
+    def exit_code(self) -> int:
+        """0 when all turns are made and valid, 1 when one is not valid, 130 when a person ended it."""
+        return 130 if self.left else 1 if self.invalid else 0
+
+
+def order_turns(names: Sequence[str], repeat: int) -> list[str]:
+    """Sides in the order of their turns: each round the other way round than the one before.
+
+    Examples
+    --------
+    >>> "".join(order_turns("AB", 5))
+    'ABBAABBAAB'
+    """
+    return [side for turn in range(repeat) for side in (names if turn % 2 == 0 else names[::-1])]
+
+
+def run_variants(
+    given: Scenario | str | Path,
+    on: ClusterAccess,
+    schedulers: Sequence[str],
+    *,
+    repeat: int = DEFAULT_REPEAT,
+    confirmed: str | None = None,
+    options: RunOptions | None = None,
+    out: str | Path | None = None,
+    watcher: SilentRunWatcher | None = None,
+    asked: StopRequest | None = None,
+    command: str | None = None,
+) -> VariantTurns:
+    """Run one plan on each scheduler `repeat` times, in turn.
+
+    Parameters
+    ----------
+    schedulers
+        schedulerNames, two or more; the first is what the others are held against.
+    repeat
+        Runs of each, 1 to 100.
+    options
+        All but `cleanup`: the cluster is emptied after each turn.
+    watcher
+        Called first with the number of runs.
+
+    Returns
+    -------
+    VariantTurns
+        Includes invalid runs, with their reasons.
+
+    Raises
+    ------
+    ConfigError
+        Fewer than two sides, one of them twice, no run of each or too many, or a run was not begun. All sides are
+        checked before the first turn.
+    RunFailedError
+        The cluster could not be emptied.
+    """
+    if not 1 <= repeat <= MAX_REPEAT:
+        raise ConfigError("not a number of runs", where="--repeat", found=repeat, allowed=f"1 to {MAX_REPEAT}")
+    made = given if isinstance(given, Scenario) else scenario_file.load_scenario(given)
+    if len(schedulers) < 2 or len(set(schedulers)) < len(schedulers):
+        raise ConfigError("an A/B needs two or more different sides", where="--scheduler", found=list(schedulers))
+    made = replace_schedulers(made, schedulers)
+    told, wish, chosen = watcher or SilentRunWatcher(), asked or StopRequest(), _with_cleanup(options)
+    told.say(format_announcement(made, schedulers, repeat))
+    _check_variants(made, on, schedulers, confirmed, chosen, told, wish)
+    folder, session = _create_session(made, schedulers, repeat, out)
+    with lock_test_folder(folder):
+        return _run_turns(folder.absolute(), session, made, on, chosen, confirmed, told, wish, command)
+
+
+def _create_session(
+    scenario: Scenario, schedulers: Sequence[str], repeat: int, out: str | Path | None
+) -> tuple[Path, Session]:
+    """A new folder with the scenario and `sides.json`."""
+    now = datetime.now(UTC)
+    folder = Path(out or default_out()) / AREA / f"{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+    turns = tuple(
+        VariantRun(side=side, position=position, folder=f"{position:02d}-{side}")
+        for position, side in enumerate(order_turns(list(schedulers), repeat))
+    )
+    session = Session(
+        format_version=1,
+        scenario_sha256=scenario_file.hash_scenario(scenario),
+        created_at=now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        sides=tuple(schedulers),
+        repeat=repeat,
+        runs=turns,
+    )
+    folder.mkdir(parents=True)
+    (folder / _SCENARIO).write_text(scenario_file.format_canonical(scenario), encoding="utf-8")
+    variants.write_session(folder, session)
+    return folder, session
+
+
+def resume_variants(
+    folder: str | Path,
+    on: ClusterAccess | None = None,
+    *,
+    confirmed: str | None = None,
+    watcher: SilentRunWatcher | None = None,
+    asked: StopRequest | None = None,
+    command: str | None = None,
+) -> VariantTurns:
+    """Run the missing turns. An interrupted turn is cleaned up and run again from the start.
+
+    Parameters
+    ----------
+    on
+        The cluster; the one of the turns that are made without.
+
+    Raises
+    ------
+    InputError
+        It is no folder of such turns, or its scenario was changed.
+    ConfigError, RunFailedError
+        As `run_variants`.
+    """
+    place = Path(folder).absolute()
+    session, made = variants.read_session(place), scenario_file.load_scenario(place / _SCENARIO)
+    if scenario_file.hash_scenario(made) != session.scenario_sha256:
+        raise InputError("the scenario was changed", where=place / _SCENARIO, do="start a new run")
+    with lock_test_folder(place):
+        begun = next(
+            (
+                place / one.folder
+                for one in session.runs
+                if (place / one.folder / run_conditions.CONDITIONS_FILE).is_file()
+            ),
+            None,
+        )
+        if begun is None and on is None:
+            raise ConfigError("no turn was begun: on which cluster?", where=place, do="add --cluster or --context")
+        where = on or load_cluster_access(run_conditions.read_conditions(begun or place))
+        chosen = _with_cleanup(None if begun is None else load_options(run_folder.load_run(begun)))
+        told, wish = watcher or SilentRunWatcher(), asked or StopRequest()
+        missing = dict.fromkeys(one.side for one in session.runs if not _is_complete(place / one.folder))
+        if missing:
+            told.show_phase("looking whether something of the earlier turns is left")
+            asyncio.run(
+                _clear_earlier_turns(
+                    place,
+                    session,
+                    made,
+                    where,
+                    confirmed,
+                    None if begun is None else run_conditions.read_conditions(begun),
+                )
+            )
+        _check_variants(made, where, tuple(missing), confirmed, chosen, told, wish)
+        return _run_turns(place, session, made, where, chosen, confirmed, told, wish, command)
+
+
+def _with_cleanup(options: RunOptions | None) -> RunOptions:
+    return (options or RunOptions()).model_copy(update={"cleanup": True})
+
+
+def _check_variants(
+    made: Scenario,
+    on: ClusterAccess,
+    names: Sequence[str],
+    confirmed: str | None,
+    options: RunOptions,
+    told: SilentRunWatcher,
+    wish: StopRequest,
+) -> None:
+    """Check all variants before the first run."""
+    for side in names:
+        try:
+            check_test(made, on, side, confirmed=confirmed, options=options, watcher=told, asked=wish)
+        except ConfigError:
+            told.say(f"{side} must not begin; no side was run")
+            raise
+
+
+def _run_turns(
+    folder: Path,
+    session: Session,
+    made: Scenario,
+    on: ClusterAccess,
+    options: RunOptions,
+    confirmed: str | None,
+    told: SilentRunWatcher,
+    wish: StopRequest,
+    command: str | None,
+) -> VariantTurns:
+    results = list[RunResult]()
+    missing = [turn for turn in session.runs if not _is_complete(folder / turn.folder)]
+    for number, turn in enumerate(missing):
+        told.say(f"turn {turn.position + 1} of {len(session.runs)}: {turn.side}")
+        try:
+            found = run_test(
+                made,
+                on,
+                scheduler=turn.side,
+                confirmed=confirmed,
+                options=options,
+                folder=folder / turn.folder,
+                watcher=told,
+                asked=wish,
+                command=command,
+            )
+            results.append(found)
+        except KeyboardInterrupt:
+            wish.request_stop()  # before the turn had begun
+        if wish.times:
+            left = sum(not _is_complete(folder / one.folder) for one in missing)
+            return VariantTurns(folder, session, tuple(results), left)
+        if found.cleaned is None or not found.cleaned.complete:
+            why = found.cleaned.left if found.cleaned else f"{found.outcome.reason}; pods: {found.drained}"
+            raise _build_cleanup_error(found.run, found.folder, why)
+        if number + 1 < len(missing):
+            time.sleep(TURN_PAUSE_S)
+    return VariantTurns(folder, session, tuple(results), 0)
+
+
+def _build_cleanup_error(run_id: str, folder: Path, why: object) -> RunFailedError:
+    return RunFailedError(
+        "the cluster was not emptied: the next turn would not begin like this one",
+        where=folder,
+        found=why,
+        do=f"workbench scaletest cleanup {run_id}, then workbench scaletest run --resume {folder.parent}",
+    )
+
+
+def _is_complete(folder: Path) -> bool:
+    """Whether the turn came to a verdict."""
+    if not (folder / run_folder.RECORD_FILE).is_file():
+        return False
+    record = run_folder.load_run(folder)
+    return record.status == "succeeded" and record.verdict is not None
+
+
+async def _clear_earlier_turns(
+    folder: Path,
+    session: Session,
+    made: Scenario,
+    on: ClusterAccess,
+    confirmed: str | None,
+    test: run_conditions.RunConditions | None,
+) -> None:
+    """Delete what earlier turns left in the cluster; the folder of an interrupted one is renamed.
+
+    One with a verdict may have left something, too: it was aborted, or ended in its cleanup.
+    """
+    async with Connection(on.target) as api:
+        if test is not None:
+            await confirm_same_cluster(api, on, made, confirmed, test)
+        for turn in session.runs:
+            place = folder / turn.folder
+            if not place.exists():
+                continue
+            # Another process may be resuming this turn.
+            with lock_test_folder(place):
+                await _empty_cluster(api, place, on)
+                if not _is_complete(place):
+                    place.rename(place.with_name(f"broken-{secrets.token_hex(2)}-{place.name}"))
+
+
+async def _empty_cluster(api: Connection, folder: Path, on: ClusterAccess) -> None:
+    """Nothing of a turn is in the cluster any more.
+
+    Raises
+    ------
+    RunFailedError
+        Something is.
+    """
+    try:
+        drawn = read_plan(folder)
+    except InputError:
+        return  # it had not come as far as making objects
+    found = await empty_run(api, drawn, folder, on)
+    if not found.complete:
+        raise _build_cleanup_error(drawn.run, folder, found.left)

@@ -1,1 +1,0 @@
-"""The calculator of the NeMo Agent Toolkit, to the figure: its file, its formulas, its runs."""

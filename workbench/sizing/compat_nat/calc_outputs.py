@@ -1,0 +1,327 @@
+"""Outputs of a calculation: data frames, the printed table, the job folder."""
+
+from __future__ import annotations
+
+import shutil
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from workbench.core.errors import InputError
+from workbench.core.tables import Column, Table
+from workbench.sizing.compat_nat import calc_file
+from workbench.sizing.compat_nat.calc_file import LevelData
+from workbench.sizing.compat_nat.calculation import METRIC_LABELS, CalcAnswer, Calculation
+
+if TYPE_CHECKING:
+    import polars as pl
+
+ALERTS_LEGEND = "Alerts!: W = Workflow interrupted, L = LLM latency outlier, R = Workflow runtime outlier"
+_PADDING = 2
+
+Cell = str | int | float | None
+
+
+def format_calculation(result: Calculation) -> Iterator[str]:
+    """The whole answer in lines: what was asked, the levels, the estimates or why there are none."""
+    goal = result.goal
+    yield (
+        f"Targets: LLM Latency ≤ {float(goal.target_llm_latency_s)}s, "
+        f"Workflow Runtime ≤ {float(goal.target_workflow_runtime_s)}s, Users = {goal.target_users}"
+    )
+    yield f"Test parameters: GPUs = {goal.test_gpu_count}"
+    yield "Per concurrency results:"
+    if any(format_alerts(data) for data in result.output.calc_data.values()):
+        yield ALERTS_LEGEND
+    yield from format_markdown_table(*build_table_columns(result))
+    yield from _format_left_out_levels(result)
+    if result.answers:
+        yield ""
+        yield "=== GPU ESTIMATES ==="
+    yield from map(format_answer, result.answers)
+    known = [answer.gpus for answer in result.answers if answer.gpus is not None]
+    if len(known) > 1:
+        yield f"Both targets hold with the larger of them: {max(known):.1f}"
+
+
+def format_answer(answer: CalcAnswer) -> str:
+    """An answer as a line."""
+    name = METRIC_LABELS[answer.metric]
+    if answer.gpus is None:
+        return f"No estimate ({name}): {answer.reason}"
+    return f"Estimated GPU count ({name}): {answer.gpus:.1f}"
+
+
+def format_alerts(data: LevelData) -> str:
+    """The alerts of a level as the toolkit writes them: ! with W, L and R; empty for none.
+
+    Examples
+    --------
+    >>> format_alerts(LevelData.model_validate({"alerts": {"outlier_llm_latency": True}}))
+    '!L'
+    """
+    found = {
+        "W": data.sizing_metrics.alerts.workflow_interrupted,
+        "L": data.alerts.outlier_llm_latency,
+        "R": data.alerts.outlier_workflow_runtime,
+    }
+    text = "".join(letter for letter, there in found.items() if there)
+    return f"!{text}" if text else ""
+
+
+def build_table_columns(result: Calculation) -> tuple[list[str], list[list[Cell]]]:
+    """Headers and rows; columns of rough estimates, alerts and counts only where there is something in them."""
+    levels = result.output.calc_data
+    wanted: dict[str, list[Cell]] = {
+        "Alerts": [format_alerts(data) for data in levels.values()],
+        "Concurrency": list(levels),
+        "p95 LLM Latency": [data.sizing_metrics.llm_latency_p95 for data in levels.values()],
+        "p95 WF Runtime": [data.sizing_metrics.workflow_runtime_p95 for data in levels.values()],
+        "Total Runtime": [data.sizing_metrics.total_runtime for data in levels.values()],
+        "GPUs (LLM Latency, Rough)": [data.gpu_estimates.gpu_estimate_by_llm_latency for data in levels.values()],
+        "GPUs (WF Runtime, Rough)": [data.gpu_estimates.gpu_estimate_by_wf_runtime for data in levels.values()],
+        "Over LLM Target": [data.alerts.num_items_greater_than_target_latency for data in levels.values()],
+        "Over WF Target": [data.alerts.num_items_greater_than_target_runtime for data in levels.values()],
+    }
+    always = ("Concurrency", "p95 LLM Latency", "p95 WF Runtime", "Total Runtime")
+    # A float is an estimate, be it 0; empty are "", null and a count of 0.
+    kept = {
+        name: column
+        for name, column in wanted.items()
+        if name in always or any(isinstance(value, float) or value for value in column)
+    }
+    return list(kept), [list(row) for row in zip(*kept.values(), strict=True)]
+
+
+def format_markdown_table(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Iterator[str]:
+    """Lines of a Markdown table as the toolkit's: numbers at the right with their points in line, six digits.
+
+    Examples
+    --------
+    >>> print("\\n".join(format_markdown_table(["c", "p95"], [[1, 5.0], [16, 12.345678]])))
+    |   c |     p95 |
+    |-----|---------|
+    |   1 |  5      |
+    |  16 | 12.3457 |
+    """
+    cells = [_align_column(header, [row[index] for row in rows]) for index, header in enumerate(headers)]
+    yield _join_cells([column[0] for column in cells])
+    yield "|" + "|".join("-" * (len(column[0]) + 2) for column in cells) + "|"
+    for index in range(len(rows)):
+        yield _join_cells([column[index + 1] for column in cells])
+
+
+def _join_cells(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _align_column(header: str, values: Sequence[Cell]) -> list[str]:
+    number = bool(values) and not any(isinstance(value, str) for value in values)
+    texts = ["" if value is None else f"{value:g}" if isinstance(value, float) else str(value) for value in values]
+    if number:
+        behind = [_count_digits_after_point(text) for text in texts]
+        texts = [text + " " * (max(behind) - count) for text, count in zip(texts, behind, strict=True)]
+    width = max([len(header) + _PADDING, *map(len, texts)])
+    return [text.rjust(width) if number else text.ljust(width) for text in (header, *texts)]
+
+
+def _count_digits_after_point(text: str) -> int:
+    """Digits behind the point (or the exponent), -1 for none."""
+    place = max(text.rfind("."), -1) if "." in text else text.lower().rfind("e")
+    return len(text) - place - 1 if place >= 0 else -1
+
+
+def _format_left_out_levels(result: Calculation) -> Iterator[str]:
+    for number, why in result.left_out.items():
+        yield f"Concurrency {number} is not in the fit: {why}"
+
+
+LEVELS_TABLE = Table(
+    "calc_levels",
+    "One row per measured concurrency, in the order in which the calculator sums.",
+    ("concurrency",),
+    (
+        Column("concurrency", "int", "Runs of the workflow in flight."),
+        Column("llm_latency_p95_s", "float", "p95 over all LLM calls; null without any.", unit="s", nullable=True),
+        Column("wf_runtime_p95_s", "float", "p95 over runs; null without any.", unit="s", nullable=True),
+        Column("total_runtime_s", "float", "From the first event to the last.", unit="s", nullable=True),
+        Column("n_items", "int", "Runs that were recorded."),
+        Column("n_over_llm_target", "int", "Runs whose LLM latency is above its target."),
+        Column("n_over_runtime_target", "int", "Runs whose runtime is above its target."),
+        Column("interrupted", "bool", "A run failed."),
+        Column("llm_outlier", "bool", "Left out of the LLM latency line as an outlier."),
+        Column("runtime_outlier", "bool", "Left out of the runtime line as an outlier."),
+        Column("left_out", "str", "Why it is in no line; null when it is.", nullable=True),
+        Column("rough_gpus_by_llm", "float", "GPUs by this level's LLM latency alone.", nullable=True),
+        Column("rough_gpus_by_runtime", "float", "GPUs by this level's runtime alone.", nullable=True),
+    ),
+)
+
+FITS_TABLE = Table(
+    "calc_fits",
+    "One row per metric: its line, or why there is none.",
+    ("metric",),
+    (
+        Column("metric", "str", "wf_runtime or llm_latency."),
+        Column("slope_s_per_user", "float", "What each further user adds to p95.", unit="s", nullable=True),
+        Column("intercept_s", "float", "p95 without load, by the line.", unit="s", nullable=True),
+        Column("r_squared", "float", "Share of the spread that the line explains.", nullable=True),
+        Column("outliers_removed", "list[int]", "Concurrencies that were left out."),
+        Column("reason", "str", "Why there is no line.", nullable=True),
+    ),
+)
+
+ESTIMATES_TABLE = Table(
+    "calc_estimates",
+    "One row per target that was asked: GPUs by the line, or why there is no number.",
+    ("metric",),
+    (
+        Column("metric", "str", "wf_runtime or llm_latency."),
+        Column("limit_s", "float", "Largest p95 allowed.", unit="s"),
+        Column("users", "int", "Users to be served."),
+        Column("test_gpus", "int", "GPUs that the levels were measured on."),
+        Column("gpus", "float", "GPUs for the users, not rounded.", nullable=True),
+        Column("reason", "str", "Why there is no estimate.", nullable=True),
+    ),
+)
+
+
+def levels_frame(result: Calculation) -> pl.DataFrame:
+    """The levels as `calc_levels`."""
+    return LEVELS_TABLE.frame([_level_row(result, number) for number in result.output.calc_data])
+
+
+def _level_row(result: Calculation, number: int) -> dict[str, Any]:
+    data = result.output.calc_data[number]
+    metrics, alerts, rough = data.sizing_metrics, data.alerts, data.gpu_estimates
+    return {
+        "concurrency": number,
+        # The file has 0 where there is nothing.
+        "llm_latency_p95_s": metrics.llm_latency_p95 or None,
+        "wf_runtime_p95_s": metrics.workflow_runtime_p95 or None,
+        "total_runtime_s": metrics.total_runtime or None,
+        "n_items": len(metrics.per_item_metrics),
+        "n_over_llm_target": alerts.num_items_greater_than_target_latency,
+        "n_over_runtime_target": alerts.num_items_greater_than_target_runtime,
+        "interrupted": metrics.alerts.workflow_interrupted,
+        "llm_outlier": alerts.outlier_llm_latency,
+        "runtime_outlier": alerts.outlier_workflow_runtime,
+        "left_out": result.left_out.get(number),
+        "rough_gpus_by_llm": rough.gpu_estimate_by_llm_latency,
+        "rough_gpus_by_runtime": rough.gpu_estimate_by_wf_runtime,
+    }
+
+
+def fits_frame(result: Calculation) -> pl.DataFrame:
+    """The lines as `calc_fits`."""
+    rows = []
+    for metric in METRIC_LABELS:
+        fit = result.fits[metric]
+        line = fit.line
+        rows.append(
+            {
+                "metric": metric,
+                "slope_s_per_user": line.slope if line else None,
+                "intercept_s": line.intercept if line else None,
+                "r_squared": line.r_squared if line else None,
+                "outliers_removed": list(line.outliers_removed) if line else [],
+                "reason": fit.reason,
+            }
+        )
+    return FITS_TABLE.frame(rows)
+
+
+def estimates_frame(result: Calculation) -> pl.DataFrame:
+    """The answers as `calc_estimates`."""
+    goal = result.goal
+    return ESTIMATES_TABLE.frame(
+        [
+            {
+                "metric": answer.metric,
+                "limit_s": float(answer.limit_s),
+                "users": goal.target_users,
+                "test_gpus": goal.test_gpu_count,
+                "gpus": answer.gpus,
+                "reason": answer.reason,
+            }
+            for answer in result.answers
+        ]
+    )
+
+
+Mode = Literal["online", "offline"]
+NOTES_FILE_NAME = "calc_notes.json"
+WRITE_ADVICE = "name another folder with --calc_output_dir, or only print with --no_write"
+
+
+def create_job_folder(output_dir: Path, mode: Mode, *, append: bool = False) -> Path:
+    """Make `OUTPUT/MODE/job_SECONDS` (with `append`, `job_UUID`), a folder that was not there before.
+
+    The toolkit names jobs by the second, and two within one second share a folder, of which the later one survives.
+    Here the second that is taken makes room for the next free one.
+
+    Raises
+    ------
+    InputError
+        Nothing can be written there.
+    """
+    parent = output_dir / mode
+    seconds = int(time.time())
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            folder = parent / (f"job_{uuid.uuid4()}" if append else f"job_{seconds}")
+            try:
+                folder.mkdir()
+            except FileExistsError:
+                seconds += 1
+                continue
+            return folder
+    except OSError as error:
+        raise InputError(
+            "results cannot be written there", where=parent, found=error.strerror, do=WRITE_ADVICE
+        ) from error
+
+
+def write_job(folder: Path, result: Calculation, *, notes: dict[str, object], plots: bool) -> list[Path]:
+    """Write the calculator's file, our notes beside it and, with `plots`, the pictures; give the paths.
+
+    The file holds the toolkit's schema and nothing else; reasons, failures and what ran stand in the notes.
+    """
+    import orjson
+
+    from workbench.core.files import write_text
+    from workbench.core.redaction import redact_value
+
+    try:
+        paths = [calc_file.write_calc_file(folder / calc_file.CALC_FILE_NAME, result.output)]
+        document = orjson.dumps(redact_value(notes), option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode()
+        paths.append(write_text(folder / NOTES_FILE_NAME, document + "\n"))
+        if plots:
+            from workbench.sizing.compat_nat.calc_charts import write_pictures
+
+            paths += write_pictures(result, folder)
+    except OSError as error:
+        raise InputError(
+            "results cannot be written there", where=folder, found=error.strerror, do=WRITE_ADVICE
+        ) from error
+    return paths
+
+
+def remove_older_jobs(folder: Path, jobs: Sequence[Path]) -> list[str]:
+    """Remove these jobs, which the toolkit does unasked, but not `folder` itself, a link, or what is no job.
+
+    Returns
+    -------
+    list of str
+        The names of the folders that were removed.
+    """
+    removed = []
+    for job in jobs:
+        if job == folder or job.is_symlink() or not (job / calc_file.CALC_FILE_NAME).is_file():
+            continue
+        shutil.rmtree(job)
+        removed.append(job.name)
+    return removed

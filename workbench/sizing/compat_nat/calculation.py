@@ -1,0 +1,366 @@
+"""Options of a calculation, and GPUs from measured levels with reasons. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, StrictInt
+
+from workbench.core.errors import ConfigError
+from workbench.core.schema import StrictModel, validate_model
+from workbench.sizing.compat_nat import slope_fit
+from workbench.sizing.compat_nat.calc_file import (
+    Alerts,
+    CalcOutput,
+    FitResults,
+    GpuEstimates,
+    LevelData,
+    LineFit,
+    SizingMetrics,
+    find_unusable_reason,
+)
+from workbench.sizing.compat_nat.slope_fit import RULES, FitRules
+
+CalcMetric = Literal["llm_latency", "wf_runtime"]
+METRIC_LABELS: dict[CalcMetric, str] = {"wf_runtime": "Workflow Runtime", "llm_latency": "LLM Latency"}
+INTERRUPTED_REASON = "interrupted: a run failed"
+MAX_COUNT = 10**9
+MIN_ADVISED_LEVELS = 10
+
+
+@dataclass(frozen=True)
+class CalcGoal:
+    """What is asked: p95 limits in s (0: none), users to be served, GPUs that the levels were measured on.
+
+    Raises
+    ------
+    ConfigError
+        A value is negative, not finite, or absurdly large.
+    """
+
+    target_llm_latency_s: float = 0.0
+    target_workflow_runtime_s: float = 0.0
+    target_users: int = 0
+    test_gpu_count: int = 0
+
+    def __post_init__(self) -> None:
+        allowed = f"0 (not asked) to {MAX_COUNT:,}"
+        for name, value in vars(self).items():
+            if not isinstance(value, int | float) or not 0 <= value <= MAX_COUNT:
+                raise ConfigError(
+                    "not a target" if "target" in name else "no count", where=name, found=value, allowed=allowed
+                )
+
+    def limit_s(self, metric: CalcMetric) -> float:
+        """The limit on a metric, 0 for none."""
+        return self.target_llm_latency_s if metric == "llm_latency" else self.target_workflow_runtime_s
+
+    @property
+    def targeted_metrics(self) -> tuple[CalcMetric, ...]:
+        """The metrics that GPUs are asked for; none without users or GPUs."""
+        known = self.target_users > 0 and self.test_gpu_count > 0
+        return tuple(metric for metric in METRIC_LABELS if known and self.limit_s(metric) > 0)
+
+
+@dataclass(frozen=True)
+class CalcAnswer:
+    """GPUs by one metric, or why there are none; `refused` where the toolkit crashes."""
+
+    metric: CalcMetric
+    limit_s: float
+    gpus: float | None
+    reason: str | None = None
+    refused: bool = False
+
+
+@dataclass
+class Calculation:
+    """The file's content, the answer to each limit, which levels were left out and why, and what else to know."""
+
+    goal: CalcGoal
+    output: CalcOutput
+    answers: list[CalcAnswer] = field(default_factory=list)
+    left_out: dict[int, str] = field(default_factory=dict)
+    fits: dict[CalcMetric, slope_fit.Fit] = field(default_factory=dict)
+    notices: list[str] = field(default_factory=list)
+
+    @property
+    def exit_code(self) -> int:
+        """0 all asked is answered; 2 the line cannot answer it; 1 the levels give no line."""
+        unanswered = [answer for answer in self.answers if answer.gpus is None]
+        return 2 if any(answer.refused for answer in unanswered) else 1 if unanswered else 0
+
+    @property
+    def levels_in_fit(self) -> list[int]:
+        """The levels that the lines rest on, outliers included."""
+        return [level for level in self.output.calc_data if level not in self.left_out]
+
+
+def calculate_gpus(
+    metrics: Mapping[int, SizingMetrics], goal: CalcGoal, rules: slope_fit.FitRules = slope_fit.RULES
+) -> Calculation:
+    """How many GPUs does the goal need, by the line through these levels?
+
+    Parameters
+    ----------
+    metrics
+        What was measured at each concurrency, in the order in which it is summed.
+    goal
+        Limits, users, GPUs.
+    rules
+        Outliers and the least R².
+
+    Returns
+    -------
+    Calculation
+        With `output` as the toolkit would write it; where that would have crashed, nulls and a reason.
+
+    Notes
+    -----
+    A level counts when both p95 values are there and it was not interrupted. Without any LLM call at any level, the
+    runtime alone must be there. Rough estimates and counts over the target are given for levels that count.
+    """
+    result = Calculation(goal, CalcOutput())
+    usable = [level for number, level in metrics.items() if find_unusable_reason(number, level) is None]
+    calls = any(level.llm_latency_p95 for level in usable) or not any(level.workflow_runtime_p95 for level in usable)
+    result.left_out = {
+        number: why for number, level in metrics.items() if (why := _find_exclusion_reason(number, level, calls=calls))
+    }
+    good = {number: level for number, level in metrics.items() if number not in result.left_out}
+    result.notices = _level_notices(metrics, good, calls=calls)
+    result.fits = _fit_lines(good, rules, calls=calls)
+    result.output.fit_results = FitResults(
+        llm_latency_fit=_line_for_file(result.fits["llm_latency"]),
+        wf_runtime_fit=_line_for_file(result.fits["wf_runtime"]),
+    )
+    for number, level in metrics.items():
+        result.output.calc_data[number] = LevelData(sizing_metrics=level)
+        if number in good:
+            _fill_level(result.output.calc_data[number], number, result, calls=calls)
+    result.answers = [_answer_metric(metric, goal, result.fits[metric]) for metric in goal.targeted_metrics]
+    gpus = {answer.metric: answer.gpus for answer in result.answers}
+    result.output.gpu_estimates = GpuEstimates(
+        gpu_estimate_by_wf_runtime=gpus.get("wf_runtime"), gpu_estimate_by_llm_latency=gpus.get("llm_latency")
+    )
+    return result
+
+
+def _find_exclusion_reason(number: int, level: SizingMetrics, *, calls: bool) -> str | None:
+    if why := find_unusable_reason(number, level):
+        return why
+    if not level.workflow_runtime_p95:
+        return "no workflow runtime"
+    if calls and not level.llm_latency_p95:
+        return "no LLM latency, though other levels have one"
+    return INTERRUPTED_REASON if level.alerts.workflow_interrupted else None
+
+
+def _level_notices(
+    metrics: Mapping[int, SizingMetrics], good: Mapping[int, SizingMetrics], *, calls: bool
+) -> list[str]:
+    notices = []
+    if good and not calls:
+        notices.append("no LLM call at any level: sized on workflow runtime alone")
+    negative = [n for n, level in good.items() if min(level.llm_latency_p95, level.workflow_runtime_p95) < 0]
+    if negative:
+        notices.append(
+            f"p95 below 0 at concurrency {format_numbers(negative)}: no duration is, yet it is calculated with"
+        )
+    if metrics and len(good) < MIN_ADVISED_LEVELS:
+        notices.append(f"{len(good)} usable level(s): a line should rest on {MIN_ADVISED_LEVELS} or more")
+    return notices
+
+
+def _fit_lines(
+    good: Mapping[int, SizingMetrics], rules: slope_fit.FitRules, *, calls: bool
+) -> dict[CalcMetric, slope_fit.Fit]:
+    levels = list(good)
+    runtime = slope_fit.fit_line(levels, [good[n].workflow_runtime_p95 for n in levels], rules)
+    if not calls:
+        return {"wf_runtime": runtime, "llm_latency": slope_fit.Fit(None, "the workflow makes no LLM calls")}
+    return {
+        "wf_runtime": runtime,
+        "llm_latency": slope_fit.fit_line(levels, [good[n].llm_latency_p95 for n in levels], rules),
+    }
+
+
+def _line_for_file(fit: slope_fit.Fit) -> LineFit | None:
+    line = fit.line
+    if line is None:
+        return None
+    return LineFit(
+        slope=line.slope,
+        intercept=line.intercept,
+        r_squared=line.r_squared,
+        outliers_removed=list(line.outliers_removed),
+    )
+
+
+def _fill_level(data: LevelData, number: int, result: Calculation, *, calls: bool) -> None:
+    """What is calculated for a level that counts: outliers, and with a goal rough GPUs and items over the target."""
+    outlier = {
+        metric: fit.line is not None and number in fit.line.outliers_removed for metric, fit in result.fits.items()
+    }
+    data.alerts = Alerts(outlier_workflow_runtime=outlier["wf_runtime"], outlier_llm_latency=outlier["llm_latency"])
+    goal, level = result.goal, data.sizing_metrics
+    if not goal.targeted_metrics:
+        return
+    llm, runtime = goal.target_llm_latency_s, goal.target_workflow_runtime_s
+    rough = slope_fit.rough_gpus(
+        number,
+        llm_latency_s=level.llm_latency_p95,
+        wf_runtime_s=level.workflow_runtime_p95,
+        target_llm_s=llm,
+        target_runtime_s=runtime,
+        users=goal.target_users,
+        test_gpus=goal.test_gpu_count,
+    )
+    data.gpu_estimates.gpu_estimate_by_wf_runtime = rough.by_wf_runtime
+    data.gpu_estimates.gpu_estimate_by_llm_latency = rough.by_llm_latency if calls else None
+    items = level.per_item_metrics.values()
+    data.alerts.num_items_greater_than_target_latency = sum(llm > 0 and item.llm_latency > llm for item in items)
+    data.alerts.num_items_greater_than_target_runtime = sum(
+        runtime > 0 and item.workflow_runtime > runtime for item in items
+    )
+
+
+def _answer_metric(metric: CalcMetric, goal: CalcGoal, fit: slope_fit.Fit) -> CalcAnswer:
+    limit_s = goal.limit_s(metric)
+    if fit.line is None:
+        return CalcAnswer(metric, limit_s, None, fit.reason)
+    found = slope_fit.gpus_by_slope(fit.line, target_s=limit_s, users=goal.target_users, test_gpus=goal.test_gpu_count)
+    return CalcAnswer(metric, limit_s, found.gpus, found.reason, found.refused)
+
+
+def format_numbers(numbers: list[int], max_numbers: int = 12) -> str:
+    """Numbers in a sentence, the first dozen.
+
+    Examples
+    --------
+    >>> format_numbers([1, 2, 4])
+    '1, 2, 4'
+    """
+    return ", ".join(map(str, numbers[:max_numbers])) + (
+        f" and {len(numbers) - max_numbers} more" if len(numbers) > max_numbers else ""
+    )
+
+
+CONCURRENCIES = tuple(range(1, 11))
+MAX_LEVELS = 1_000
+MAX_CONCURRENCY = 100_000
+MAX_TIMEOUT_S = 86_400
+
+
+class Options(StrictModel):
+    """What to calculate from, and what to write; names follow the toolkit's flags where it has one."""
+
+    output_dir: Path | None = Field(
+        None, description="Jobs: offline they are read from DIR/online; a new job goes to DIR/online or DIR/offline."
+    )
+    goal: CalcGoal = Field(default_factory=CalcGoal, description="Limits, users, GPUs.")
+    offline: bool = Field(False, description="Calculate from recorded jobs; run nothing.")
+    config_file: Path | None = Field(
+        None, description="The toolkit's YAML with workflow and eval section; required unless offline."
+    )
+    concurrencies: tuple[StrictInt, ...] | None = Field(
+        None, description="Levels to run; offline all recorded levels are used."
+    )
+    num_passes: int = Field(0, description="Passes at each level; 0: one, over as many rows as fill the level.")
+    append: bool = Field(False, description="Give the job a random id. Older jobs are kept in any case.")
+    endpoint: str | None = Field(None, description="URL of a running workflow, instead of starting one.")
+    endpoint_timeout_s: float = Field(300.0, description="Longest time of a request, in seconds.")
+    target_confirm: str | None = Field(
+        None, description="Host of the endpoint again; required unless it is this machine."
+    )
+    header_env: dict[str, str] = Field(
+        {}, description="Header of each request and the environment variable with its value. Repeatable."
+    )
+    server_clock: bool = Field(
+        False, description="At an endpoint, time runs by the server's events, as the toolkit does."
+    )
+    nat_python: str | None = Field(None, description="A Python that has the toolkit; by default this one.")
+    seed: int | None = Field(0, description="Random seed of the order of the dataset's rows; null keeps their order.")
+    remove_older: bool = Field(
+        False, description="Remove older jobs of the mode once the new one is written, as the toolkit does."
+    )
+    write: bool = Field(True, description="Write a job folder.")
+    plots: bool = Field(True, description="Write pictures, too.")
+    rules: FitRules = Field(RULES, description="Outliers and the smallest R².")
+
+
+def build_options(**given: Any) -> Options:
+    """`Options` from Python values; folders and files may be texts.
+
+    Raises
+    ------
+    ConfigError
+        An unknown name, or a value of another type.
+    """
+    return validate_model(Options, given, noun="calculation's option", where="sizing.calculate", error_type=ConfigError)
+
+
+def check_options(options: Options) -> None:
+    """Refuse options that do not go together, all before anything runs."""
+    goal = options.goal
+    _check_levels(options.concurrencies)
+    if options.num_passes < 0:
+        raise ConfigError("not a number of passes", where="--num_passes", found=options.num_passes, allowed="0 or more")
+    if not 0 < options.endpoint_timeout_s <= MAX_TIMEOUT_S:
+        allowed = f"above 0 s, at most {MAX_TIMEOUT_S:,} s"
+        raise ConfigError(
+            "not a time limit", where="--endpoint_timeout", found=options.endpoint_timeout_s, allowed=allowed
+        )
+    if options.write is False and options.remove_older:
+        raise ConfigError("older jobs are only removed for a new one", where="--remove_older_jobs")
+    if not options.offline:
+        if options.config_file is None:
+            do = "name the toolkit's YAML with --config_file, or calculate from recorded jobs with --offline_mode"
+            raise ConfigError("a config file is required online", where="--config_file", do=do)
+        return
+    if not (goal.target_llm_latency_s or goal.target_workflow_runtime_s):
+        where = "--target_llm_latency, --target_workflow_runtime"
+        raise ConfigError("no target: nothing to estimate", where=where, found="both 0", allowed="one above 0 s")
+    if not goal.test_gpu_count:
+        raise ConfigError("no GPU count: nothing to estimate", where="--test_gpu_count", found=0, allowed="1 or more")
+    if not goal.target_users:
+        raise ConfigError("no users: nothing to estimate", where="--target_users", found=0, allowed="1 or more")
+    if options.append:
+        raise ConfigError("jobs are only appended online", where="--append_calc_outputs", do="leave it out offline")
+    if options.output_dir is None:
+        do = "name the folder that holds online/job_*"
+        raise ConfigError("an output folder is required offline", where="--calc_output_dir", do=do)
+
+
+def check_options_with_levels(options: Options) -> None:
+    """Refuse options that mean nothing when the levels are given in memory.
+
+    Raises
+    ------
+    ConfigError
+        Any but goal and rules.
+    """
+    plain = Options.model_validate({})
+    found = [
+        name
+        for name in Options.model_fields
+        if name not in ("goal", "rules") and getattr(options, name) != getattr(plain, name)
+    ]
+    if found:
+        what = "levels in memory are only calculated with: nothing is read, run or written"
+        raise ConfigError(what, where="sizing.calculate", found=found, do="leave these out, or leave levels out")
+
+
+def _check_levels(levels: tuple[int, ...] | None) -> None:
+    if levels is None:
+        return
+    where = "--concurrencies"
+    if not 2 <= len(levels) <= MAX_LEVELS:
+        allowed = f"2 to {MAX_LEVELS:,} levels"
+        raise ConfigError("a line needs at least two levels", where=where, found=len(levels), allowed=allowed)
+    if odd := [level for level in levels if not isinstance(level, int) or not 1 <= level <= MAX_CONCURRENCY]:
+        raise ConfigError("not a level", where=where, found=format_numbers(odd), allowed=f"1 to {MAX_CONCURRENCY:,}")
+    if twice := sorted({level for level in levels if levels.count(level) > 1}):
+        raise ConfigError("levels given twice", where=where, found=format_numbers(twice), allowed="each once")

@@ -1,0 +1,393 @@
+"""Runs a calculation: over recorded jobs, levels in memory, or an online measurement."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from workbench.console.terminal import show_progress_count
+from workbench.core.errors import ConfigError, InputError
+from workbench.sizing.compat_nat import calc_file, calc_outputs, eval_dataset
+from workbench.sizing.compat_nat.calc_file import ItemMetrics, MetricAlerts, SizingMetrics, percentile_95
+from workbench.sizing.compat_nat.calculation import (
+    CONCURRENCIES,
+    CalcGoal,
+    Calculation,
+    Options,
+    calculate_gpus,
+    check_options,
+    format_numbers,
+)
+from workbench.sizing.compat_nat.slope_fit import RULES, FitRules
+from workbench.sizing.compat_nat.workflow_runs import (
+    CalcWorkflow,
+    LocalWorkflow,
+    ServedWorkflow,
+    WorkflowRun,
+    endpoint_host,
+)
+
+if TYPE_CHECKING:
+    import altair as alt
+    import polars as pl
+
+
+@dataclass
+class CalculationResult:
+    """What a calculation gave: the toolkit's document, tables, charts, where it was written."""
+
+    calculation: Calculation
+    folder: Path | None = None
+    paths: list[Path] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def output(self) -> calc_file.CalcOutput:
+        """What `calc_runner_output.json` holds."""
+        return self.calculation.output
+
+    @property
+    def exit_code(self) -> int:
+        """0 answered; 1 the levels give no line, or were stopped; 2 the line cannot answer what was asked."""
+        return max(self.calculation.exit_code, int(bool(self.facts.get("stopped"))))
+
+    @cached_property
+    def levels(self) -> pl.DataFrame:
+        """Measured levels: table `calc_levels`."""
+        from workbench.sizing.compat_nat import calc_outputs
+
+        return calc_outputs.levels_frame(self.calculation)
+
+    @cached_property
+    def fits(self) -> pl.DataFrame:
+        """Lines, or why there are none: table `calc_fits`."""
+        from workbench.sizing.compat_nat import calc_outputs
+
+        return calc_outputs.fits_frame(self.calculation)
+
+    @cached_property
+    def estimates(self) -> pl.DataFrame:
+        """GPUs for each target, or why there is no number: table `calc_estimates`."""
+        from workbench.sizing.compat_nat import calc_outputs
+
+        return calc_outputs.estimates_frame(self.calculation)
+
+    @cached_property
+    def charts(self) -> dict[str, alt.TopLevelMixin]:
+        """Altair charts by the names of the pictures."""
+        from workbench.sizing.compat_nat import calc_charts
+
+        return {
+            name: calc_charts.chart_from_spec(spec)
+            for name, spec in calc_charts.build_chart_specs(self.calculation).items()
+        }
+
+    def __repr__(self) -> str:
+        from workbench.sizing.compat_nat import calc_outputs
+
+        return "\n".join(calc_outputs.format_calculation(self.calculation))
+
+    def to_document(self) -> dict[str, Any]:
+        """Everything as plain values, for `--json` and the notes."""
+        result = self.calculation
+        return {
+            "goal": vars(result.goal),
+            "answers": [vars(answer) for answer in result.answers],
+            "left_out": {str(number): why for number, why in result.left_out.items()},
+            "no_line": {metric: fit.reason for metric, fit in result.fits.items() if fit.reason},
+            "notices": self.notices,
+            **self.facts,
+        }
+
+
+def run_calculation(options: Options, *, report: Callable[[str], None] | None = None) -> CalculationResult:
+    """Calculate as the options say; `report` is told how far an online run is.
+
+    Raises
+    ------
+    ConfigError
+        Options that do not go together; the toolkit is needed and not there.
+    InputError
+        A file, a dataset or a folder that cannot be used.
+    RunFailedError
+        The toolkit's process died.
+    """
+    check_options(options)
+    if not options.offline:
+        return run_online(options, report or _discard_line)
+    assert options.output_dir is not None
+    found = calc_file.read_recorded_levels(options.output_dir)
+    done = CalculationResult(calculate_gpus(found.metrics, options.goal, options.rules), notices=list(found.notices))
+    done.notices += [*_note_mixed_jobs(found), *done.calculation.notices]
+    done.facts = {"mode": "offline", "source": {str(number): job for number, job in found.source.items()}}
+    if options.write:
+        done.folder = calc_outputs.create_job_folder(options.output_dir, "offline")
+        write_calculation_job(done, options, "offline")
+    return done
+
+
+def write_calculation_job(done: CalculationResult, options: Options, mode: calc_outputs.Mode) -> None:
+    """Write the job into its folder, and tell or remove the older ones; a job without a use replaces none."""
+    from workbench import __version__
+
+    assert done.folder is not None
+    assert options.output_dir is not None
+    older = [job for job in calc_file.list_job_folders(options.output_dir / mode) if job != done.folder]
+    poor = (
+        "was stopped" if done.facts.get("stopped") else "" if done.calculation.levels_in_fit else "has no usable level"
+    )
+    if older and options.remove_older and poor:
+        done.notices.append(f"{len(older)} older {mode} job(s) kept all the same: this one {poor}")
+    if older and not options.remove_older:
+        done.notices.append(
+            f"{len(older)} older {mode} job(s) kept (--remove_older_jobs removes them, as the toolkit does)"
+        )
+    written_at = datetime.now(UTC).isoformat(timespec="seconds")
+    notes = {"workbench": __version__, "written_at": written_at, **done.to_document()}
+    done.paths = calc_outputs.write_job(done.folder, done.calculation, notes=notes, plots=options.plots)
+    if options.remove_older and not poor and (removed := calc_outputs.remove_older_jobs(done.folder, older)):
+        done.notices.append(f"removed {len(removed)} older {mode} job(s), as asked")
+
+
+def calculate_from_levels(
+    levels: Mapping[int, SizingMetrics | Mapping[str, Any]], goal: CalcGoal, rules: FitRules = RULES
+) -> CalculationResult:
+    """Calculate from levels in memory; nothing is read or written.
+
+    Raises
+    ------
+    InputError
+        A level's fields are of another type.
+    """
+    try:
+        metrics = {int(number): SizingMetrics.model_validate(level) for number, level in levels.items()}
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise InputError("a level's field of another type", where=where, allowed=first["msg"]) from error
+    if beyond := [number for number in metrics if abs(number) > calc_file.MAX_LOAD]:
+        allowed = f"at most {calc_file.MAX_LOAD:,}"
+        raise InputError("no service has that load", where="levels", found=format_numbers(beyond), allowed=allowed)
+    result = calculate_gpus(metrics, goal, rules)
+    return CalculationResult(result, notices=list(result.notices), facts={"mode": "memory"})
+
+
+def _note_mixed_jobs(found: calc_file.RecordedLevels) -> list[str]:
+    """Which level is whose, when levels of several jobs make one line."""
+    jobs = list(dict.fromkeys(found.source.values()))
+    if len(jobs) < 2:
+        return []
+    parts = [f"{format_numbers([n for n, of in found.source.items() if of == job])} of {job}" for job in jobs]
+    return [
+        f"levels of {len(jobs)} jobs make one line, the newest job's where several have a level: {'; '.join(parts)}"
+    ]
+
+
+def _discard_line(line: str) -> None:
+    """Say nothing."""
+    del line
+
+
+MIN_REPORTED_GAP = 0.1
+
+
+@dataclass
+class OnlineMeasurement:
+    """What came of the levels so far: the file's metrics, failures by level, and whether it was stopped."""
+
+    metrics: dict[int, SizingMetrics] = field(default_factory=dict)
+    failures: dict[int, dict[str, Any]] = field(default_factory=dict)
+    gaps: dict[int, float] = field(default_factory=dict)
+    driven: str = ""
+    stopped: bool = False
+
+
+def run_online(options: Options, report: Callable[[str], None]) -> CalculationResult:
+    """Measure every level, write each as it ends, calculate from all.
+
+    Ctrl-C ends the level that runs, which is dropped; those before are calculated from.
+
+    Raises
+    ------
+    ConfigError, InputError
+        Config, dataset or endpoint cannot be used.
+    RunFailedError
+        The toolkit's process died; levels that had ended are on disk.
+    """
+    assert options.config_file is not None
+    rows = eval_dataset.read_dataset(options.config_file)
+    levels = options.concurrencies or CONCURRENCIES
+    # Refused before anything runs.
+    workflow = _open_workflow(options)
+    for level in levels:
+        rows.items_for_level(level, num_passes=options.num_passes, seed=options.seed)
+    done = CalculationResult(calculate_gpus({}, options.goal, options.rules))
+    if options.write and options.output_dir is not None:
+        done.folder = calc_outputs.create_job_folder(options.output_dir, "online", append=options.append)
+    measured = OnlineMeasurement()
+
+    def save_level(level: int) -> None:
+        report(_format_level(level, measured))
+        done.calculation = calculate_gpus(measured.metrics, options.goal, options.rules)
+        if done.folder is not None:
+            calc_file.write_calc_file(done.folder / calc_file.CALC_FILE_NAME, done.calculation.output)
+
+    try:
+        _run_in_new_loop(_measure_levels(workflow, rows, levels, options, measured, save_level))
+    except KeyboardInterrupt:
+        measured.stopped = True
+    done.notices = [*rows.notices, *_build_notices(options, levels, measured), *done.calculation.notices]
+    done.facts = _build_facts(options, rows, measured)
+    if done.folder is not None:
+        write_calculation_job(done, options, "online")
+    return done
+
+
+def _open_workflow(options: Options) -> CalcWorkflow:
+    assert options.config_file is not None
+    if options.endpoint is None:
+        return LocalWorkflow(options.config_file, options.nat_python)
+    from workbench.core.host import is_loopback
+
+    host = endpoint_host(options.endpoint)
+    if not is_loopback(host) and (options.target_confirm or "").lower() != host:
+        raise ConfigError(
+            "the endpoint is another machine: a load test can take a service down, and may cost money",
+            where="--endpoint",
+            found=host,
+            do=f"add --target_confirm {host} if you may load it",
+        )
+    return ServedWorkflow(
+        options.endpoint,
+        timeout_s=options.endpoint_timeout_s,
+        header_env=options.header_env,
+        server_clock=options.server_clock,
+    )
+
+
+def _run_in_new_loop(work: Coroutine[Any, Any, None]) -> None:
+    """Run to the end; in a thread where an event loop runs already, as it does in a notebook."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        asyncio.run(work)
+        return
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, work).result()
+
+
+async def _measure_levels(
+    workflow: CalcWorkflow,
+    rows: eval_dataset.Dataset,
+    levels: tuple[int, ...],
+    options: Options,
+    measured: OnlineMeasurement,
+    ended: Callable[[int], None],
+) -> None:
+    async with workflow:
+        measured.driven = workflow.name
+        for level in levels:
+            items = rows.items_for_level(level, num_passes=options.num_passes, seed=options.seed)
+            with show_progress_count(f"concurrency {level}") as told:
+                runs = await workflow.run_level(level, items, told)
+            measured.metrics[level] = level_metrics(runs)
+            failed = Counter(run.outcome for run in runs if run.outcome != "ok")
+            if failed:
+                detail = next(run.detail for run in runs if run.outcome != "ok")
+                skipped = len(items) - len(runs)
+                measured.failures[level] = {**failed, "not_begun": skipped, "first": detail}
+            gaps = sorted(run.runtime_s - run.server_s for run in runs if run.runtime_s and run.server_s)
+            if gaps:
+                measured.gaps[level] = gaps[len(gaps) // 2]
+            ended(level)
+
+
+def level_metrics(runs: list[WorkflowRun]) -> SizingMetrics:
+    """A level as the file has it: p95 over the runs that ended well, and over their LLM calls.
+
+    A failed run has no time, is in no percentile and among no items; it makes the level an interrupted one. The file
+    has 0 where there is nothing to take a percentile of.
+
+    Examples
+    --------
+    >>> level = level_metrics([WorkflowRun("a", "ok", 2.0, [0.5, 1.0], 0.0, 2.0), WorkflowRun("b", "failed")])
+    >>> level.workflow_runtime_p95, level.alerts.workflow_interrupted, list(level.per_item_metrics)
+    (2.0, True, ['a'])
+    """
+    good = [run for run in runs if run.outcome == "ok" and run.runtime_s is not None]
+    spans = [(run.first, run.last) for run in good if run.first is not None and run.last is not None]
+    total_s = max(last for _, last in spans) - min(first for first, _ in spans) if spans else 0.0
+    return SizingMetrics(
+        alerts=MetricAlerts(workflow_interrupted=len(good) < len(runs) or not runs),
+        llm_latency_p95=percentile_95([call for run in good for call in run.llm_s]),
+        workflow_runtime_p95=percentile_95([run.runtime_s for run in good if run.runtime_s is not None]),
+        total_runtime=total_s,
+        per_item_metrics={
+            run.item: ItemMetrics(llm_latency=percentile_95(run.llm_s), workflow_runtime=run.runtime_s or 0.0)
+            for run in good
+        },
+    )
+
+
+def _format_level(level: int, measured: OnlineMeasurement) -> str:
+    metrics = measured.metrics[level]
+    told = f"concurrency {level}: {len(metrics.per_item_metrics)} runs"
+    if metrics.per_item_metrics:
+        told += f", p95 runtime {metrics.workflow_runtime_p95:.4g} s, LLM {metrics.llm_latency_p95:.4g} s"
+    if failed := measured.failures.get(level):
+        told += f"; stopped by a failure ({failed['first']}), {failed['not_begun']} not begun"
+    return told
+
+
+def _build_notices(options: Options, levels: tuple[int, ...], measured: OnlineMeasurement) -> list[str]:
+    goal, notices = options.goal, []
+    if measured.stopped:
+        notices.append(f"stopped: {len(measured.metrics)} of {len(levels)} levels were measured")
+    if not (goal.target_llm_latency_s or goal.target_workflow_runtime_s):
+        notices.append("no target: measured, not estimated (--target_llm_latency, --target_workflow_runtime)")
+    elif not goal.targeted_metrics:
+        missing = [
+            name
+            for name, value in (("--target_users", goal.target_users), ("--test_gpu_count", goal.test_gpu_count))
+            if not value
+        ]
+        notices.append(f"measured, not estimated: {' and '.join(missing)} not given")
+    large = {
+        level: gap_s
+        for level, gap_s in measured.gaps.items()
+        if gap_s > MIN_REPORTED_GAP * measured.metrics[level].workflow_runtime_p95
+    }
+    if large:
+        level, gap_s = max(large.items(), key=lambda pair: pair[1])
+        notices.append(
+            f"at concurrency {level} a run takes {gap_s:.3g} s longer than the server's events say (median): it waits "
+            "before the server begins, which the toolkit's calculator does not count"
+        )
+    for level, failed in measured.failures.items():
+        kinds = ", ".join(f"{count} {kind}" for kind, count in failed.items() if kind not in ("not_begun", "first"))
+        notices.append(f"concurrency {level} is tagged as interrupted: {kinds}; first: {failed['first']}")
+    return notices
+
+
+def _build_facts(options: Options, rows: eval_dataset.Dataset, measured: OnlineMeasurement) -> dict[str, Any]:
+    return {
+        "mode": "online",
+        "driven": measured.driven,
+        "clock": "server events" if options.endpoint is None or options.server_clock else "client",
+        "dataset_rows": len(rows.rows),
+        "num_passes": options.num_passes,
+        "seed": options.seed,
+        "failures": {str(level): failed for level, failed in measured.failures.items()},
+        "clock_gap_s": {str(level): gap_s for level, gap_s in measured.gaps.items()},
+        "stopped": measured.stopped,
+    }

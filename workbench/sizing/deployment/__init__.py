@@ -1,0 +1,1 @@
+"""From a GPU count to replicas, nodes and Kubernetes manifests."""

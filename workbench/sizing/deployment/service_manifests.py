@@ -1,0 +1,288 @@
+"""Builds Kubernetes manifests of a sized service as YAML; applies nothing.
+
+`apps/v1`, `policy/v1` and `autoscaling/v2` are in every Kubernetes from 1.23 on; the quota is for Kueue's `v1beta1`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from workbench.core.schema import StrictModel
+from workbench.sizing.deployment.replica_plan import ReplicaPlan
+
+# A Service's name begins with a letter, and names made of this one are longer.
+LABEL_PATTERN = re.compile(r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?")
+IMAGE_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,500}")
+RESOURCE_PATTERN = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+METRIC_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_:.-]{0,250}")
+LABEL_VALUE_PATTERN = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+SCALING_HEADROOM = 0.8
+"""Share of the requests in flight that a replica carries, at which another one is asked for."""
+
+PLACEHOLDER_IMAGE = "registry.example/model-server:1"
+
+KubernetesObject = dict[str, Any]
+
+
+class ServiceSpec(StrictModel):
+    """The model server of one replica, and the names of its objects."""
+
+    name: str = Field("inference", description="Name of all objects.")
+    namespace: str = Field("default", description="Namespace of the objects.")
+    image: str = Field(PLACEHOLDER_IMAGE, description="Image of the model server; a placeholder by default.")
+    args: list[str] = Field([], description="Argument of the model server. Repeatable.")
+    port: int = Field(8000, ge=1, le=65_535, description="Port that the model server listens on.")
+    health: str = Field("/health", description="Path that answers 200 once the model is loaded.")
+    gpu_resource: str = Field("nvidia.com/gpu", description="Resource name of a GPU; for MIG, of the measured slice.")
+    node_selector: dict[str, str] = Field({}, description="Label of the nodes. Repeatable.")
+    start_s: int = Field(900, ge=10, le=86_400, description="Longest time to load the model, in seconds.")
+    metric: str = Field("requests_in_flight", description="Pod metric that counts requests in flight.")
+    queue: str | None = Field(None, description="Kueue queue; also prints its quota.")
+
+    @field_validator("name", "namespace", "queue")
+    @classmethod
+    def _check_label(cls, value: str | None) -> str | None:
+        if value is not None and not LABEL_PATTERN.fullmatch(value):
+            raise ValueError("lower-case letters, digits and -, a letter first, at most 50")
+        return value
+
+    @field_validator("image")
+    @classmethod
+    def _check_image(cls, value: str) -> str:
+        if not IMAGE_PATTERN.fullmatch(value):
+            raise ValueError("an image reference, such as registry/name:tag")
+        return value
+
+    @field_validator("gpu_resource")
+    @classmethod
+    def _check_resource(cls, value: str) -> str:
+        if not RESOURCE_PATTERN.fullmatch(value):
+            raise ValueError("domain/name, such as nvidia.com/gpu")
+        return value
+
+    @field_validator("metric")
+    @classmethod
+    def _check_metric(cls, value: str) -> str:
+        if not METRIC_PATTERN.fullmatch(value):
+            raise ValueError("the name of a metric")
+        return value
+
+    @field_validator("health")
+    @classmethod
+    def _check_health_path(cls, value: str) -> str:
+        if not value.startswith("/") or len(value) > 500 or not value.isprintable():
+            raise ValueError("a path that begins with /")
+        return value
+
+    @field_validator("node_selector")
+    @classmethod
+    def _check_node_selector(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, text in value.items():
+            if not (
+                RESOURCE_PATTERN.fullmatch(name) or LABEL_VALUE_PATTERN.fullmatch(name)
+            ) or not LABEL_VALUE_PATTERN.fullmatch(text):
+                raise ValueError(f"no label: {name[:80]}={text[:80]}")
+        return value
+
+
+def build_manifests(
+    planned: ReplicaPlan, deployed: ServiceSpec, *, in_flight: float | None = None, min_replicas: int | None = None
+) -> list[KubernetesObject]:
+    """The objects of a service: Deployment, Service, PodDisruptionBudget, and what scales and admits it.
+
+    Parameters
+    ----------
+    planned
+        How many replicas.
+    deployed
+        What each of them is.
+    in_flight
+        Requests in flight that one replica carries within the target; without it nothing scales the Deployment.
+    min_replicas
+        Replicas when there is no load; one and the spare ones without it.
+
+    Returns
+    -------
+    list of dict
+        Objects in the order in which they can be applied.
+    """
+    found = [
+        _build_deployment(planned, deployed),
+        _build_service(deployed),
+        _build_disruption_budget(planned, deployed),
+    ]
+    if in_flight is not None:
+        found.append(_build_autoscaler(planned, deployed, in_flight, min_replicas))
+    return [*(_build_kueue_queues(planned, deployed) if deployed.queue else []), *found]
+
+
+def _build_labels(deployed: ServiceSpec) -> dict[str, str]:
+    return {"app.kubernetes.io/name": deployed.name}
+
+
+def _build_metadata(deployed: ServiceSpec) -> KubernetesObject:
+    return {"name": deployed.name, "namespace": deployed.namespace, "labels": _build_labels(deployed)}
+
+
+def _build_deployment(planned: ReplicaPlan, deployed: ServiceSpec) -> KubernetesObject:
+    queued = {"kueue.x-k8s.io/queue-name": deployed.queue} if deployed.queue else {}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": _build_metadata(deployed) | {"labels": _build_labels(deployed) | queued},
+        "spec": {
+            "replicas": planned.replicas,
+            "selector": {"matchLabels": _build_labels(deployed)},
+            # New pods in the place of old ones: more than the nodes hold would wait for GPUs for ever.
+            "strategy": {
+                "type": "RollingUpdate",
+                "rollingUpdate": {"maxSurge": 0, "maxUnavailable": max(1, planned.spare)},
+            },
+            "template": {"metadata": {"labels": _build_labels(deployed)}, "spec": _build_pod_spec(planned, deployed)},
+        },
+    }
+
+
+def _build_pod_spec(planned: ReplicaPlan, deployed: ServiceSpec) -> KubernetesObject:
+    pod: KubernetesObject = {
+        "containers": [_build_container(planned, deployed)],
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": "kubernetes.io/hostname",
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": _build_labels(deployed)},
+            }
+        ],
+        "terminationGracePeriodSeconds": 120,
+    }
+    if deployed.node_selector:
+        pod["nodeSelector"] = dict(deployed.node_selector)
+    if planned.gpus_per_replica > 1:
+        # GPUs of one replica talk through shared memory, of which a container has 64 MiB by default.
+        pod["volumes"] = [{"name": "shared-memory", "emptyDir": {"medium": "Memory"}}]
+    return pod
+
+
+def _build_container(planned: ReplicaPlan, deployed: ServiceSpec) -> KubernetesObject:
+    gpus = {deployed.gpu_resource: str(planned.gpus_per_replica)}
+    asked = {"httpGet": {"path": deployed.health, "port": "http"}, "periodSeconds": 10, "timeoutSeconds": 10}
+    container: KubernetesObject = {
+        "name": "server",
+        "image": deployed.image,
+        "ports": [{"name": "http", "containerPort": deployed.port}],
+        "resources": {"limits": gpus, "requests": dict(gpus)},
+        "startupProbe": {**asked, "failureThreshold": math.ceil(deployed.start_s / 10)},
+        "readinessProbe": {**asked, "failureThreshold": 3},
+        # Patient: a server under full load answers late, and to kill it then makes the load of the others worse.
+        "livenessProbe": {**asked, "failureThreshold": 30},
+        "securityContext": {"allowPrivilegeEscalation": False},
+    }
+    if deployed.args:
+        container["args"] = list(deployed.args)
+    if planned.gpus_per_replica > 1:
+        container["volumeMounts"] = [{"name": "shared-memory", "mountPath": "/dev/shm"}]  # noqa: S108
+    return container
+
+
+def _build_service(deployed: ServiceSpec) -> KubernetesObject:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _build_metadata(deployed),
+        "spec": {
+            "type": "ClusterIP",
+            "selector": _build_labels(deployed),
+            "ports": [{"name": "http", "port": 80, "targetPort": "http"}],
+        },
+    }
+
+
+def _build_disruption_budget(planned: ReplicaPlan, deployed: ServiceSpec) -> KubernetesObject:
+    # Never 0: no node could be drained any more.
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": _build_metadata(deployed),
+        "spec": {"maxUnavailable": max(1, planned.spare), "selector": {"matchLabels": _build_labels(deployed)}},
+    }
+
+
+def autoscaling_target(in_flight: float) -> int:
+    """Requests in flight per replica at which another replica is asked for."""
+    return max(1, math.floor(SCALING_HEADROOM * in_flight))
+
+
+def _build_autoscaler(
+    planned: ReplicaPlan, deployed: ServiceSpec, in_flight: float, least_replicas: int | None
+) -> KubernetesObject:
+    least = min(planned.replicas, 1 + planned.spare if least_replicas is None else least_replicas)
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": _build_metadata(deployed),
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": deployed.name},
+            "minReplicas": least,
+            "maxReplicas": planned.replicas,
+            "metrics": [
+                {
+                    "type": "Pods",
+                    "pods": {
+                        "metric": {"name": deployed.metric},
+                        "target": {"type": "AverageValue", "averageValue": str(autoscaling_target(in_flight))},
+                    },
+                }
+            ],
+            # A model takes minutes to load: up at once, down only after the load has been low for a while.
+            "behavior": {
+                "scaleUp": {"stabilizationWindowSeconds": 0},
+                "scaleDown": {"stabilizationWindowSeconds": 600},
+            },
+        },
+    }
+
+
+def _build_kueue_queues(planned: ReplicaPlan, deployed: ServiceSpec) -> list[KubernetesObject]:
+    api = "kueue.x-k8s.io/v1beta1"
+    flavor, cluster = f"{deployed.name}-gpus", f"{deployed.name}-quota"
+    resources = [{"name": deployed.gpu_resource, "nominalQuota": planned.used_gpus}]
+    group = {"coveredResources": [deployed.gpu_resource], "flavors": [{"name": flavor, "resources": resources}]}
+    labels: Mapping[str, Any] = {"nodeLabels": dict(deployed.node_selector)} if deployed.node_selector else {}
+    return [
+        {"apiVersion": api, "kind": "ResourceFlavor", "metadata": {"name": flavor}, "spec": dict(labels)},
+        {
+            "apiVersion": api,
+            "kind": "ClusterQueue",
+            "metadata": {"name": cluster},
+            "spec": {"namespaceSelector": {}, "resourceGroups": [group]},
+        },
+        {
+            "apiVersion": api,
+            "kind": "LocalQueue",
+            "metadata": {"name": deployed.queue, "namespace": deployed.namespace},
+            "spec": {"clusterQueue": cluster},
+        },
+    ]
+
+
+def format_manifests_yaml(found: list[KubernetesObject], notes: list[str]) -> str:
+    """The objects as one YAML stream, the notes as comments before them."""
+    import yaml
+
+    class Plain(yaml.SafeDumper):
+        """Writes what occurs twice twice: nobody wants to read anchors in a manifest."""
+
+        def ignore_aliases(self, data: Any) -> bool:
+            del data
+            return True
+
+    comments = "".join(f"# {line}\n" for note in notes for line in note.splitlines())
+    documents = [yaml.dump(one, Dumper=Plain, sort_keys=False, default_flow_style=False, width=120) for one in found]
+    return comments + "---\n" + "---\n".join(documents)

@@ -1,0 +1,301 @@
+"""Fits latency curves and inverts them: the load that the test GPUs carry at a limit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.sizing.estimation.metrics import Floats
+from workbench.stats import quantiles
+
+
+class Curve(Protocol):
+    """A fitted curve, one for each resample."""
+
+    def latency_at(self, load: float) -> Floats:
+        """The latency at a load, in s."""
+        ...
+
+    def max_load_within(self, limit_s: float) -> Floats:
+        """The largest load at or below the limit; NaN when none is, infinite when all are."""
+        ...
+
+
+@dataclass(frozen=True)
+class StraightCurve:
+    """latency = base + slope x load."""
+
+    base: Floats
+    slope: Floats
+
+    def latency_at(self, load: float) -> Floats:
+        """The latency at a load, in s."""
+        return self.base + self.slope * load
+
+    def max_load_within(self, limit_s: float) -> Floats:
+        """The largest load at or below the limit."""
+        return _solve_line_crossing(self.base, self.slope, limit_s)
+
+
+@dataclass(frozen=True)
+class HingeCurve:
+    """A straight line up to the knee, a steeper one beyond."""
+
+    base: Floats
+    slope: Floats
+    knee: Floats
+    steeper: Floats
+
+    def latency_at(self, load: float) -> Floats:
+        """The latency at a load, in s."""
+        return self.base + self.slope * load + self.steeper * np.maximum(0.0, load - self.knee)
+
+    def max_load_within(self, limit_s: float) -> Floats:
+        """The largest load at or below the limit."""
+        at_knee = self.base + self.slope * self.knee
+        slope = self.slope + self.steeper
+        beyond = self.knee + _solve_line_crossing(at_knee, slope, limit_s)
+        return np.where(limit_s >= at_knee, beyond, _solve_line_crossing(self.base, self.slope, limit_s))
+
+
+@dataclass(frozen=True)
+class MonotoneCurve:
+    """Never falls, straight between the measured loads; beyond the last it goes on as between the last two steps."""
+
+    loads: Floats
+    fitted: Floats
+
+    def latency_at(self, load: float) -> Floats:
+        """The latency at a load, in s."""
+        right = int(np.clip(np.searchsorted(self.loads, load), 1, len(self.loads) - 1))
+        low, high = self.loads[right - 1], self.loads[right]
+        share = (load - low) / (high - low)
+        between: Floats = self.fitted[:, right - 1] * (1 - share) + self.fitted[:, right] * share
+        return between
+
+    def max_load_within(self, limit_s: float) -> Floats:
+        """The largest load at or below the limit."""
+        loads, fitted = self.loads, self.fitted
+        last = (fitted <= limit_s).sum(axis=1) - 1
+        left = np.clip(last, 0, len(loads) - 2)
+        rows = np.arange(len(fitted))
+        low, rise = fitted[rows, left], fitted[rows, left + 1] - fitted[rows, left]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = np.where(rise > 0, (limit_s - low) / rise, np.inf)
+            inside = loads[left] + share * (loads[left + 1] - loads[left])
+        return np.where(last < 0, np.nan, inside)
+
+
+def fit_least_squares(loads: Floats, latencies: Floats) -> StraightCurve:
+    """Ordinary least squares, as the slope-based calculator does (its removal of outliers left out)."""
+    centred = loads - loads.mean()
+    slope = latencies @ centred / (centred @ centred)
+    return StraightCurve(latencies.mean(axis=1) - slope * loads.mean(), slope)
+
+
+def fit_theil_sen(loads: Floats, latencies: Floats) -> StraightCurve:
+    """The median of the slopes of all pairs; the median of what is left as base. Sen (1968)."""
+    left, right = np.triu_indices(len(loads), 1)
+    slope = np.median((latencies[:, right] - latencies[:, left]) / (loads[right] - loads[left]), axis=1)
+    return StraightCurve(np.median(latencies - slope[:, None] * loads, axis=1), slope)
+
+
+def fit_hinge(loads: Floats, latencies: Floats) -> HingeCurve:
+    """Two lines that meet at a knee: the knee of all between the second and the last but one load that fits best.
+
+    Least squares of relative errors; only knees beyond which the line is steeper, and no falling lines.
+    """
+    weights = 1 / np.median(latencies, axis=0)
+    scaled = latencies * weights
+    plain = fit_least_squares(loads, latencies)
+    best = HingeCurve(plain.base, plain.slope, np.full(len(latencies), loads[0]), np.zeros(len(latencies)))
+    least = np.square((plain.base[:, None] + plain.slope[:, None] * loads) * weights - scaled).sum(axis=1)
+    for knee in _list_knee_candidates(loads):
+        design = np.stack([np.ones_like(loads), loads, np.maximum(0.0, loads - knee)], axis=1) * weights[:, None]
+        base, slope, steeper = np.linalg.pinv(design) @ scaled.T
+        error = np.square(np.stack([base, slope, steeper], axis=1) @ design.T - scaled).sum(axis=1)
+        better = (error < least) & (steeper >= 0) & (slope >= 0)
+        least = np.where(better, error, least)
+        best = HingeCurve(
+            np.where(better, base, best.base),
+            np.where(better, slope, best.slope),
+            np.where(better, knee, best.knee),
+            np.where(better, steeper, best.steeper),
+        )
+    return best
+
+
+def fit_monotone(loads: Floats, latencies: Floats) -> MonotoneCurve:
+    """Isotonic regression by its min-max formula. Robertson, Wright and Dykstra (1988), section 1.4."""
+    levels = len(loads)
+    sums = np.concatenate([np.zeros((len(latencies), 1)), np.cumsum(latencies, axis=1)], axis=1)
+    fitted = np.empty_like(latencies)
+    for place in range(levels):
+        ends = np.arange(place + 1, levels + 1)
+        starts = np.arange(place + 1)
+        means = (sums[:, ends][:, None, :] - sums[:, starts][:, :, None]) / (ends[None, :] - starts[:, None])
+        fitted[:, place] = means.min(axis=2).max(axis=1)
+    return MonotoneCurve(loads, fitted)
+
+
+CURVES: dict[str, Callable[[Floats, Floats], Curve]] = {
+    "monotone": fit_monotone,
+    "hinge": fit_hinge,
+    "Theil-Sen": fit_theil_sen,
+    "line": fit_least_squares,
+}
+
+
+def _list_knee_candidates(loads: Floats) -> Floats:
+    inner = loads[1:-1]
+    between = np.sqrt(inner[:-1] * inner[1:])
+    return np.concatenate([inner, between]) if len(loads) >= 4 else loads[:0]
+
+
+def _solve_line_crossing(base: Floats, slope: Floats, limit_s: float) -> Floats:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(
+            slope > 0,
+            np.where(base <= limit_s, (limit_s - base) / slope, np.nan),
+            np.where(base <= limit_s, np.inf, np.nan),
+        )
+
+
+CONFIDENCE_LEVEL = 0.90
+MAX_EXTRAPOLATION = 1.25
+"""How far beyond the largest measured load, and below the lowest, a curve is believed."""
+MIN_LEVELS_TO_CHOOSE = 5
+
+
+@dataclass(frozen=True)
+class Level:
+    """What was measured at one load: a row of values per request (see `quantiles`)."""
+
+    load: float
+    values: Floats
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """The largest load that meets the limit, with its interval; null where the measured loads cannot give it."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    method: str | None
+    n_levels: int
+    n_samples: int
+    reason: str | None = None
+    advice: str | None = None
+
+
+def estimate_capacity(
+    levels: Sequence[Level], q: float, limit_s: float, *, draws: int = 500, seed: int = 0
+) -> Capacity:
+    """Up to which load does the quantile stay at or below the limit?
+
+    Parameters
+    ----------
+    levels
+        Loads with their samples, steady state only; two at least.
+    q, limit_s
+        The quantile, inside (0, 1), and its limit in s.
+    draws, seed
+        Resamples, start of the random numbers.
+
+    Returns
+    -------
+    Capacity
+        `value` by the curve that best predicts each level from the others, near the limit; `low` and `high` are the
+        ends of the two-sided 90 % interval from resampled requests, the choice of the curve repeated in each. No
+        value, with reason and advice, when the limit is below the curve at the lowest load, or beyond 1.25 times the
+        largest. An end that leaves the measured loads so is null.
+
+    Notes
+    -----
+    Does not show what other GPU counts, routers, models or days would give.
+    Source: expanded percentile bootstrap (Hesterberg, What Teachers Should Know About the Bootstrap, 2015) with the
+    levels as units, over the circular block bootstrap. With plain percentiles the upper end covered 86 % where latency
+    hardly grows with the load.
+    """
+    ordered = sorted(levels, key=lambda level: level.load)
+    loads = np.array([level.load for level in ordered])
+    points = np.array([quantiles.compute_quantile(level.values, q) for level in ordered])
+    usable = np.isfinite(points)
+    n = sum(len(level.values) for level in ordered)
+    if usable.sum() < 2:
+        reason = f"{int(usable.sum())} level(s) with a finite quantile, two needed"
+        return Capacity(None, None, None, None, int(usable.sum()), n, reason, "measure more levels")
+    kept = [level for level, good in zip(ordered, usable, strict=True) if good]
+    loads, points = loads[usable], points[usable]
+    random = np.random.default_rng(seed)
+    drawn = np.stack([quantiles.resample_quantile(level.values, q, draws, random) for level in kept], axis=1)
+    drawn = np.minimum(drawn, 10 * points.max())  # a resample may hold too many failures
+    values, chosen = _invert_best_curve(loads, np.vstack([points, drawn]), limit_s)
+    method = list(CURVES)[int(chosen[0])]
+    found = Capacity(float(values[0]), None, None, method, len(kept), sum(len(level.values) for level in kept))
+    return _add_interval(found, values[1:], loads, points, limit_s)
+
+
+def _invert_best_curve(loads: Floats, latencies: Floats, limit_s: float) -> tuple[Floats, npt.NDArray[np.intp]]:
+    """The load at the limit for each row, by the curve that is best for that row."""
+    if len(loads) < MIN_LEVELS_TO_CHOOSE:
+        chosen = np.zeros(len(latencies), dtype=np.intp)
+    else:
+        chosen = np.argmin(_cross_validation_errors(loads, latencies, limit_s), axis=0)
+    limits = np.stack([fit(loads, latencies).max_load_within(limit_s) for fit in CURVES.values()])
+    return limits[chosen, np.arange(len(latencies))], chosen
+
+
+def _cross_validation_errors(loads: Floats, latencies: Floats, limit_s: float) -> Floats:
+    """Per curve and row: how far off, in logarithms, inner levels are when predicted from the others.
+
+    Levels count the more the nearer their latency is to the limit, since only there the curve is used.
+    """
+    logs = np.log(latencies)
+    weights = np.exp(-np.abs(logs - np.log(limit_s)) / NEAR_LIMIT_SCALE)
+    total = np.zeros((len(CURVES), len(latencies)))
+    for place in range(1, len(loads) - 1):
+        others = np.delete(np.arange(len(loads)), place)
+        for row, fit in enumerate(CURVES.values()):
+            guess = fit(loads[others], latencies[:, others]).latency_at(float(loads[place]))
+            off = np.abs(np.log(np.maximum(guess, 1e-3 * latencies[:, place])) - logs[:, place])
+            total[row] += weights[:, place] * off
+    errors: Floats = total / weights[:, 1:-1].sum(axis=1)
+    return errors
+
+
+NEAR_LIMIT_SCALE = 0.25
+
+
+def _tail_fraction(levels: int) -> float:
+    """The share of resamples beyond each end: less than 5 %, since a curve through few levels is itself uncertain."""
+    from scipy.special import ndtr, stdtrit
+
+    return float(ndtr(np.sqrt(levels / (levels - 1)) * stdtrit(levels - 1, (1 - CONFIDENCE_LEVEL) / 2)))
+
+
+def _add_interval(found: Capacity, drawn: Floats, loads: Floats, points: Floats, limit_s: float) -> Capacity:
+    """The interval; ends and values outside the measured loads are not given."""
+    reach = MAX_EXTRAPOLATION * float(loads[-1])
+    # NaN: not even the lowest load meets the limit. So it is smaller than any.
+    order = np.sort(np.where(np.isnan(drawn), 0.0, np.minimum(drawn, 1e12)))
+    tail = int(_tail_fraction(len(loads)) * len(order))
+    low, high = float(order[tail]), float(order[-1 - tail])
+    ends = replace(
+        found, low=low if low >= loads[0] / MAX_EXTRAPOLATION else None, high=high if high <= reach else None
+    )
+    value = found.value
+    if value is None or np.isnan(value) or value < loads[0] / MAX_EXTRAPOLATION:
+        reason = f"{points[0]:.4g} s at the lowest load of {loads[0]:g} is above the limit of {limit_s:g} s"
+        return replace(ends, value=None, reason=reason, advice="measure lower loads, or raise the limit")
+    if value > reach or (ends.low is not None and ends.low > reach):
+        place = "is far below" if points[-1] <= limit_s else "cannot be told from the lower ones, and so not from"
+        reason = f"{points[-1]:.4g} s at the largest load of {loads[-1]:g} {place} the limit of {limit_s:g} s"
+        more = ", ".join(f"{loads[-1] * factor:g}" for factor in (2, 4, 8))
+        return replace(ends, value=None, low=None, high=None, reason=reason, advice=f"add levels, such as {more}")
+    return ends

@@ -1,0 +1,333 @@
+"""Estimates GPUs per goal from a sweep, with scaling laws over several GPU counts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from workbench.core.errors import InputError
+from workbench.sizing.compat_nat import slope_fit
+from workbench.sizing.config import Goal
+from workbench.sizing.estimation import metrics
+from workbench.sizing.estimation.capacity_fit import Capacity, Level, estimate_capacity
+from workbench.sizing.estimation.metrics import Floats
+from workbench.sizing.estimation.step_points import select_kept_requests
+from workbench.sizing.tables import ESTIMATES, SCALING, USABLE_VERDICTS
+from workbench.stats import quantiles
+
+if TYPE_CHECKING:
+    import polars as pl
+
+ScalingLaw = Literal["linear", "Amdahl", "USL"]
+TERMS_BY_LAW: dict[ScalingLaw, int] = {"linear": 1, "Amdahl": 2, "USL": 3}
+MIN_COUNTS_FOR_USL = 4
+MAX_GPU_EXTRAPOLATION = 2
+"""How many times the largest measured count a law is believed."""
+NORMAL_95 = 1.6448536269514722
+
+
+@dataclass(frozen=True)
+class GpuCapacity:
+    """The capacity that a GPU count showed, with its 90 % interval."""
+
+    gpus: int
+    capacity: float
+    low: float
+    high: float
+
+
+def fit_scaling_laws(
+    target: str, measured: Sequence[GpuCapacity], load: float, *, draws: int = 1000, seed: int = 0
+) -> pl.DataFrame:
+    """How many GPUs carry the load, by each law that so many counts can tell?
+
+    Parameters
+    ----------
+    target
+        Name of the goal, for the table.
+    measured
+        Capacities of two or more GPU counts.
+    load
+        Load to be carried, in the unit of the capacities.
+    draws, seed
+        Draws of the interval, start of the random numbers.
+
+    Returns
+    -------
+    DataFrame
+        The table `scaling`: per law its parameters and the least whole count, both with 90 % intervals, null beyond
+        twice the largest measured count.
+
+    Raises
+    ------
+    InputError
+        Fewer than two counts, or one twice.
+
+    Notes
+    -----
+    Each draw takes the capacities from log-normal distributions with the given intervals and fits anew. Parameters
+    are not negative. Two counts fit Amdahl's law exactly: nothing then says whether it holds.
+    Source: Gunther, Guerrilla Capacity Planning (2007), chapter 4; linear least squares of N / capacity, which has the
+    law's terms as coefficients.
+
+    Examples
+    --------
+    >>> table = fit_scaling_laws("p95", [GpuCapacity(1, 10, 9.9, 10.1), GpuCapacity(2, 18, 17.8, 18.2)], 30)
+    >>> table.select("model", "gpus").rows()
+    [('linear', 4), ('Amdahl', 4)]
+    """
+    counts = [one.gpus for one in measured]
+    if len(set(counts)) < 2 or len(set(counts)) < len(counts):
+        raise InputError("scaling needs two or more GPU counts, each once", found=counts)
+    gpus = np.array(counts, dtype=np.float64)
+    capacities = np.array([one.capacity for one in measured])
+    errors = np.array([(math.log(one.high) - math.log(one.low)) / (2 * NORMAL_95) for one in measured])
+    noise = np.random.default_rng(seed).standard_normal((draws, len(gpus)))
+    drawn = capacities * np.exp(noise * errors)
+    models: list[ScalingLaw] = ["linear", "USL"] if len(counts) >= MIN_COUNTS_FOR_USL else ["linear", "Amdahl"]
+    weights = 1 / np.maximum(errors, 1e-3)
+    return SCALING.frame([_build_law_row(target, model, gpus, capacities, drawn, weights, load) for model in models])
+
+
+def _build_law_row(
+    target: str, model: ScalingLaw, gpus: Floats, capacities: Floats, drawn: Floats, weights: Floats, load: float
+) -> dict[str, object]:
+    fitted = _fit_law(model, gpus, capacities, weights)
+    sampled = np.array([_fit_law(model, gpus, row, weights) for row in drawn])
+    most = MAX_GPU_EXTRAPOLATION * int(gpus.max())
+    need = _min_gpus_for_load(fitted, load, most)
+    needs = np.sort([_min_gpus_for_load(row, load, most) for row in sampled])
+    tail = int(0.05 * len(needs))
+    low, high = needs[tail], needs[-1 - tail]
+    names = ("per_gpu", "contention", "coherency")
+    row: dict[str, object] = {"target": target, "model": model, "counts": [int(count) for count in gpus], "load": load}
+    for place, name in enumerate(names):
+        bounds = np.quantile(sampled[:, place], [0.05, 0.95])
+        row |= {name: fitted[place], f"{name}_low": float(bounds[0]), f"{name}_high": float(bounds[1])}
+    ends = {"gpus": need, "gpus_low": low, "gpus_high": high}
+    row |= {name: int(value) if math.isfinite(value) else None for name, value in ends.items()}
+    return row | {
+        "verdict": "estimated" if need <= most else "no estimate",
+        "reason": _explain_no_count(fitted, sampled, load, most) if need > most else None,
+    }
+
+
+def _fit_law(model: ScalingLaw, gpus: Floats, capacities: Floats, weights: Floats) -> tuple[float, float, float]:
+    """Per GPU, contention, coherency: N / capacity is linear in 1 / per_gpu and its products with them."""
+    from scipy.optimize import nnls
+
+    terms = np.stack([np.ones_like(gpus), gpus - 1, gpus * (gpus - 1)], axis=1)[:, : TERMS_BY_LAW[model]]
+    target = gpus / capacities
+    scale = weights / target
+    solved = np.zeros(3)
+    solved[: TERMS_BY_LAW[model]], _ = nnls(terms * scale[:, None], target * scale)
+    base = max(float(solved[0]), 1e-12)
+    return 1 / base, float(solved[1]) / base, float(solved[2]) / base
+
+
+def capacity_by_law(law: tuple[float, float, float], gpus: float) -> float:
+    """The capacity of so many GPUs by a law."""
+    return float(_evaluate_law(*law, gpus))
+
+
+def _evaluate_law(per_gpu: Any, contention: Any, coherency: Any, gpus: Any) -> Any:
+    """The formula, of numbers or of arrays."""
+    return per_gpu * gpus / (1 + contention * (gpus - 1) + coherency * gpus * (gpus - 1))
+
+
+def _min_gpus_for_load(law: tuple[float, float, float], load: float, max_gpus: int) -> float:
+    """The least whole count that carries the load; infinite when none up to `max_gpus` does."""
+    return next((float(n) for n in range(1, max_gpus + 1) if capacity_by_law(law, n) >= load * (1 - 1e-9)), math.inf)
+
+
+def _explain_no_count(law: tuple[float, float, float], sampled: Floats, load: float, max_gpus: int) -> str:
+    """Why no count up to `max_gpus` is given: the law peaks below the load, and surely so, or nobody knows."""
+    counts = np.arange(1.0, 4 * max_gpus + 1)
+    per_gpu, contention, coherency = (sampled[:, place, None] for place in range(3))
+    carried_by = _evaluate_law(per_gpu, contention, coherency, counts)
+    if np.mean(carried_by.max(axis=1) < load) >= 0.95:
+        best = max(capacity_by_law(law, n) for n in counts)
+        return f"no count carries {load:g}: the law's largest capacity is {best:.4g}"
+    return f"more than {max_gpus} GPUs, twice the largest measured count: measure a larger one"
+
+
+ROUNDING_TOLERANCE = 1e-9
+LINEAR_VERDICT = "linear scaling assumed: measured on one GPU count"
+
+
+def estimate_gpus(
+    requests: pl.DataFrame,
+    steps: pl.DataFrame,
+    points: pl.DataFrame,
+    goals: Sequence[Goal],
+    load: float,
+    *,
+    draws: int = 500,
+    seed: int = 0,
+) -> pl.DataFrame:
+    """How many GPUs does the load need, so that each goal is met?
+
+    Parameters
+    ----------
+    requests, steps
+        The raw tables of a sweep, or of several on different GPU counts.
+    points
+        What `points.points` made of them; only valid, saturated and short points count.
+    goals
+        What must hold.
+    load
+        The load to be served, in the unit of the points: users, or arrivals a second.
+    draws, seed
+        Resamples of the interval, start of the random numbers.
+
+    Returns
+    -------
+    DataFrame
+        The table `estimates`. `gpus` = load / capacity x test GPUs; its ends come from those of the capacity, and
+        `recommended` is the high end rounded up.
+
+    Notes
+    -----
+    From one GPU count it assumes that twice the GPUs carry twice the load, and says so in the verdict: routers that do
+    not balance and resources that all share break that, and only a run at that size shows it. From several counts
+    `gpus` follows Amdahl's law (two or three) or the universal scalability law (four or more): see `estimated`.
+    """
+    return estimate_gpus_and_scaling(requests, steps, points, goals, load, draws=draws, seed=seed)[0]
+
+
+def estimate_gpus_and_scaling(
+    requests: pl.DataFrame,
+    steps: pl.DataFrame,
+    points: pl.DataFrame,
+    goals: Sequence[Goal],
+    load: float,
+    *,
+    draws: int = 500,
+    seed: int = 0,
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The table `estimates`, and with it the table `scaling`: what several GPU counts say about more of them.
+
+    Arguments as of `estimates`; `scaling` is empty for one count.
+    """
+    import polars as pl
+
+    counts = sorted(points["gpus"].unique().to_list()) or [1]
+    rows, laws = [], [SCALING.frame([])]
+    for goal in goals:
+        parts = {gpus: points.filter(pl.col("gpus") == gpus) for gpus in counts}
+        levels = {gpus: select_usable_levels(requests, steps, part, goal) for gpus, part in parts.items()}
+        found = {
+            gpus: estimate_capacity(part, goal.q, goal.limit_s, draws=draws, seed=seed) for gpus, part in levels.items()
+        }
+        last = counts[-1]
+        row = _build_estimate_row(goal, levels[last], found[last], load)
+        row |= {"reason": _explain_refusal(row, parts[last])}
+        row = _capacities_to_gpus(
+            row | {"test_gpus": last, "load_unit": points["load_unit"][0] if points.height else "users"}
+        )
+        measured = _select_bounded_capacities(found)
+        if len(measured) > 1:
+            laws.append(fit_scaling_laws(goal.name, measured, load, draws=draws, seed=seed))
+        rows.append(row if len(counts) == 1 else row | _scaling_columns(found, laws[-1] if len(measured) > 1 else None))
+    most = max((row["gpus"] for row in rows if row["gpus"] is not None), default=None)
+    table = ESTIMATES.frame([row | {"binding": most is not None and row["gpus"] == most} for row in rows])
+    return table, pl.concat(laws)
+
+
+def _explain_refusal(row: dict[str, Any], points: pl.DataFrame) -> str | None:
+    """The reason of a refusal, with the levels that were measured and do not count."""
+    left = points.filter(~points["verdict"].is_in(USABLE_VERDICTS)).sort("load")
+    reason: str | None = row["reason"]
+    if row["capacity"] is not None or not left.height:
+        return reason
+    listed = ", ".join(f"{load:g}" for load in left["load"].unique(maintain_order=True).to_list()[:8])
+    kinds = ", ".join(left["verdict"].unique(maintain_order=True).to_list())
+    return f"{reason}; left out: level(s) {listed} ({kinds}: {left['reason'][0]})"
+
+
+def _select_bounded_capacities(found: dict[int, Capacity]) -> list[GpuCapacity]:
+    """The counts whose capacity is bounded on both sides."""
+    return [
+        GpuCapacity(gpus, one.value, one.low, one.high)
+        for gpus, one in found.items()
+        if one.value is not None and one.low is not None and one.high is not None
+    ]
+
+
+def _scaling_columns(found: dict[int, Capacity], laws: pl.DataFrame | None) -> dict[str, Any]:
+    if laws is None:
+        reasons = [f"{gpus} GPUs: {one.reason}" for gpus, one in found.items() if one.reason]
+        reason = "fewer than two GPU counts have a capacity with an interval; " + "; ".join(reasons)
+        nothing = dict.fromkeys(("gpus", "gpus_low", "gpus_high", "recommended"))
+        return nothing | {"verdict": "no estimate", "reason": reason}
+    law = laws.row(-1, named=True)
+    counts = ", ".join(map(str, law["counts"]))
+    verdict = f"{law['model']} over {counts} GPUs" if law["gpus"] is not None else "no estimate"
+    ends = {name: None if law[name] is None else float(law[name]) for name in ("gpus", "gpus_low", "gpus_high")}
+    return ends | {"recommended": law["gpus_high"], "verdict": verdict, "reason": law["reason"]}
+
+
+def select_usable_levels(requests: pl.DataFrame, steps: pl.DataFrame, points: pl.DataFrame, goal: Goal) -> list[Level]:
+    """The usable levels that have the goal's metric; steps of one load are put together."""
+    import polars as pl
+
+    users = dict(steps.select("step", "users").iter_rows())
+    found: dict[float, list[Any]] = {}
+    for step, load in points.filter(pl.col("verdict").is_in(USABLE_VERDICTS)).select("step", "load").iter_rows():
+        counted = select_kept_requests(requests.filter(pl.col("step") == step), users[step])
+        found.setdefault(load, []).append(counted)
+    levels = []
+    for load, frames in found.items():
+        values = metrics.metric_values(pl.concat(frames), goal.metric)
+        if not np.isnan(values).all():
+            levels.append(Level(load, values))
+    return levels
+
+
+def _build_estimate_row(goal: Goal, levels: list[Level], found: Capacity, load: float) -> dict[str, Any]:
+    return {
+        "target": goal.name,
+        "metric": goal.metric,
+        "q": goal.q,
+        "limit_s": goal.limit_s,
+        "load": float(load),
+        "method": found.method,
+        "capacity": found.value,
+        "capacity_low": found.low,
+        "capacity_high": found.high,
+        "slope_capacity": _slope_capacity(levels, goal),
+        "n_levels": found.n_levels,
+        "n_samples": found.n_samples,
+        "verdict": "no estimate" if found.value is None else LINEAR_VERDICT,
+        "reason": "; ".join(filter(None, (found.reason, found.advice))) or None,
+    }
+
+
+def _slope_capacity(levels: list[Level], goal: Goal) -> float | None:
+    """The capacity by the slope-based calculator on the same quantiles; null where it has none."""
+    known = [(level.load, quantiles.compute_quantile(level.values, goal.q)) for level in levels]
+    finite = sorted((load, value) for load, value in known if value < float("inf"))
+    if len(finite) < slope_fit.MIN_POINTS:
+        return None
+    line = slope_fit.fit_line([load for load, _ in finite], [value for _, value in finite]).line
+    # One user and one GPU: what is left is 1 / capacity.
+    gpus = None if line is None else slope_fit.gpus_by_slope(line, target_s=goal.limit_s, users=1, test_gpus=1).gpus
+    return 1 / gpus if gpus else None
+
+
+def _capacities_to_gpus(row: dict[str, Any]) -> dict[str, Any]:
+    """Capacities turned into GPUs: ends change places."""
+    capacities = {
+        "gpus": row["capacity"],
+        "gpus_low": row["capacity_high"],
+        "gpus_high": row["capacity_low"],
+        "slope_gpus": row.pop("slope_capacity"),
+    }
+    whole = row["load"] * row["test_gpus"]
+    counts = {name: whole / value if value else None for name, value in capacities.items()}
+    high = counts["gpus_high"] if counts["gpus"] is not None else None
+    return row | counts | {"recommended": None if high is None else math.ceil(high - ROUNDING_TOLERANCE)}

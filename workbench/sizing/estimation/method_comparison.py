@@ -1,0 +1,196 @@
+"""Compares the answer with the slope-based calculator and a simulated service's true need."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.sizing.compat_nat import slope_fit
+from workbench.sizing.config import Goal
+from workbench.sizing.estimation import metrics
+from workbench.sizing.simulation.cluster_model import Marks, Service
+from workbench.sizing.simulation.virtual_time import VirtualDriver
+from workbench.sizing.tables import COMPARISON
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from workbench.sizing.estimation.sizing_answer import SizingAnswer
+
+REQUESTS_PER_RUN = 1500
+# Seeds far from those of sweeps: the truth must not see the same random numbers.
+FIRST_SEED = 10_000
+PASSES_PER_LEVEL = 2
+
+
+@dataclass(frozen=True)
+class TrueRequirement:
+    """The least count that meets all goals; null when none of those tried does."""
+
+    gpus: int | None
+    tried: dict[int, bool]
+    runs: int
+
+
+def find_required_gpus(
+    service: Service,
+    goals: Sequence[Goal],
+    users: int,
+    start_gpus: int,
+    *,
+    runs: int = 3,
+    requests: int = REQUESTS_PER_RUN,
+) -> TrueRequirement:
+    """How many GPUs do so many users really need?
+
+    Parameters
+    ----------
+    service
+        What is simulated.
+    goals
+        Each must hold in the mean of the runs.
+    users
+        Users, each with one request in flight.
+    start_gpus
+        The count that is tried first; from there down while the goals are met, else up to twice as many.
+    runs, requests
+        Independent runs of each count; requests that count in each, first ones of all users and half as many more
+        left out before.
+
+    Notes
+    -----
+    With few runs a count at the very edge may come out one too large or too small.
+    """
+    tried: dict[int, bool] = {}
+
+    def meets_goals(gpus: int) -> bool:
+        tried[gpus] = _meets_all_goals(service.model_copy(update={"gpus": gpus}), goals, users, runs, requests)
+        return tried[gpus]
+
+    count, most = max(1, start_gpus), 2 * max(1, start_gpus)
+    if meets_goals(count):
+        while count > 1 and meets_goals(count - 1):
+            count -= 1
+        return TrueRequirement(count, tried, runs)
+    while count < most:
+        count += 1
+        if meets_goals(count):
+            return TrueRequirement(count, tried, runs)
+    return TrueRequirement(None, tried, runs)
+
+
+def _meets_all_goals(service: Service, goals: Sequence[Goal], users: int, runs: int, requests: int) -> bool:
+    found: dict[Goal, list[float]] = {goal: [] for goal in goals}
+    for run in range(runs):
+        columns = _run_long(service, users, FIRST_SEED + run, requests, goals)
+        for goal in goals:
+            found[goal].append(float(np.nanquantile(metrics.metric_values(columns, goal.metric), goal.q)))
+    return all(statistics.fmean(values) <= goal.limit_s for goal, values in found.items())
+
+
+def _run_long(service: Service, users: int, seed: int, requests: int, goals: Sequence[Goal]) -> dict[str, list[object]]:
+    drive = VirtualDriver(service, seed=seed, marks=_choose_marks(goals))
+    warm = users + users // 2
+    drive.run_closed_loop(
+        users, lambda ended: "enough" if len(ended["runtime_s"]) >= requests + warm else None, max_requests=10**9
+    )
+    columns = drive.request_columns(("request", "tail", *metrics.list_columns(goal.metric for goal in goals)))
+    keep = [place >= warm and not tail for place, tail in zip(columns["request"], columns["tail"], strict=True)]
+    return {name: [value for value, kept in zip(values, keep, strict=True) if kept] for name, values in columns.items()}
+
+
+def _choose_marks(goals: Sequence[Goal]) -> Marks:
+    return "first" if metrics.needs_first_token(goal.metric for goal in goals) else "end"
+
+
+def estimate_like_toolkit(
+    service: Service, goal: Goal, users: float, levels: Sequence[float], *, seed: int = 0
+) -> float | None:
+    """GPUs by the slope-based calculator on levels that are measured as the toolkit does: two passes in one burst.
+
+    Parameters
+    ----------
+    service, goal, users
+        The service on the test GPUs, what must hold, the load.
+    levels
+        Concurrencies; each runs twice as many requests, the first ones all at once, none left out.
+
+    Returns
+    -------
+    float or None
+        Not rounded; null where the calculator has no number.
+    """
+    loads = sorted({int(level) for level in levels})
+    values = [_measure_burst_quantile(service, goal, load, seed + load) for load in loads]
+    line = slope_fit.fit_line(loads, values).line if len(loads) >= slope_fit.MIN_POINTS else None
+    if line is None:
+        return None
+    return slope_fit.gpus_by_slope(line, target_s=goal.limit_s, users=users, test_gpus=service.gpus).gpus
+
+
+def _measure_burst_quantile(service: Service, goal: Goal, concurrency: int, seed: int) -> float:
+    """The quantile of two passes: so many at once, the next as soon as one has ended."""
+    drive = VirtualDriver(service, seed=seed, marks=_choose_marks([goal]))
+
+    def send(_: object = None) -> None:
+        if len(drive.sent) < PASSES_PER_LEVEL * concurrency:
+            drive.sent.append(drive.cluster.start_workflow(send))
+
+    for _ in range(concurrency):
+        send()
+    drive.cluster.run_while(lambda: any(flow.ended_s is None for flow in drive.sent))
+    columns = drive.request_columns(metrics.list_columns([goal.metric]))
+    return float(np.nanquantile(metrics.metric_values(columns, goal.metric), goal.q))
+
+
+OURS_LABEL = "this workbench"
+SAME_POINTS_LABEL = "line, same points"
+TOOLKIT_RUNS_LABEL = "line, toolkit's runs"
+TRUE_NEED_LABEL = "true need"
+
+
+def compare_methods(
+    found: SizingAnswer, *, burst_gpus: float | None = None, truth: TrueRequirement | None = None
+) -> pl.DataFrame:
+    """Whose answer is how far off?
+
+    Parameters
+    ----------
+    found
+        The answer; its binding target is compared.
+    burst_gpus
+        What the slope-based calculator says when it measures itself; a row of it only beside a truth.
+    truth
+        What the service really needs.
+
+    Returns
+    -------
+    DataFrame
+        The table `COMPARISON`; `off` is null without a truth.
+    """
+    row = found.binding or (found.estimates.row(0, named=True) if found.estimates.height else {})
+    points = f"{row.get('n_levels', 0)} levels, {row.get('n_samples', 0):,} samples"
+    ends = {"gpus_low": row.get("gpus_low"), "gpus_high": row.get("gpus_high")}
+    rows: list[dict[str, Any]] = [
+        {"answer": OURS_LABEL, "gpus": row.get("gpus"), **ends, "deployed": found.recommended, "basis": points},
+        _build_method_row(SAME_POINTS_LABEL, row.get("slope_gpus"), points),
+    ]
+    if truth is not None:
+        rows.append(_build_method_row(TOOLKIT_RUNS_LABEL, burst_gpus, "two passes a level, a burst"))
+        runs = f"{len(truth.tried)} counts tried, {truth.runs} runs each"
+        rows.append(_build_method_row(TRUE_NEED_LABEL, None if truth.gpus is None else float(truth.gpus), runs))
+    need = truth.gpus if truth is not None else None
+    for one in rows:
+        known = need is not None and one["deployed"] is not None
+        one["off"] = one["deployed"] - need if known and need is not None else None
+    return COMPARISON.frame(rows)
+
+
+def _build_method_row(name: str, gpus: float | None, basis: str) -> dict[str, Any]:
+    deployed = None if gpus is None else math.ceil(gpus - 1e-9)
+    return {"answer": name, "gpus": gpus, "gpus_low": None, "gpus_high": None, "deployed": deployed, "basis": basis}

@@ -1,0 +1,176 @@
+"""Registry of the metrics and quantiles that goals are set on.
+
+A new metric is one entry of `METRICS`: goals, stop rule, tables, charts, goodput and virtual time read it from there. A
+new quantile in reports is one number in `REPORTED_QUANTILES`; goals take any quantile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+Floats = npt.NDArray[np.float64]
+ALL_PROTOCOLS = ("nat", "openai", "http", "function")
+LLM_PROTOCOLS = ("nat", "openai", "function")
+FIRST_TOKEN_COLUMNS = {"ttft_s", "itl_s"}
+
+
+@dataclass(frozen=True, eq=False)
+class Metric:
+    """A latency of a request that a goal can be set on.
+
+    Attributes
+    ----------
+    name
+        As goals spell it: `ttft` in `ttft p99<=300ms`.
+    label
+        What it is, in words.
+    values
+        How it is read from columns of the table `requests`, in `unit`: one value per request, or a list of them. Null
+        where it is unknown.
+    protocols
+        Protocols whose answers can tell it.
+    applies
+        Requests that have such a value at all; an answer of one token has no time between tokens.
+    """
+
+    name: str
+    label: str
+    values: pl.Expr
+    protocols: tuple[str, ...] = ALL_PROTOCOLS
+    applies: pl.Expr = field(default_factory=lambda: pl.lit(True))
+    unit: str = "s"
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """Columns of the table `requests` that it is read from."""
+        return tuple(dict.fromkeys(self.values.meta.root_names()))
+
+    @property
+    def needs_first_token(self) -> bool:
+        """Whether it depends on when the first token came."""
+        return bool(FIRST_TOKEN_COLUMNS & set(self.columns))
+
+
+_HAS_SEVERAL_TOKENS = pl.col("output_tokens").is_null() | (pl.col("output_tokens") > 1)
+
+METRICS = {
+    metric.name: metric
+    for metric in (
+        Metric("runtime", "whole request", pl.col("runtime_s")),
+        Metric("llm", "each LLM call of a request", pl.col("llm_s"), LLM_PROTOCOLS),
+        Metric("ttft", "time to first token", pl.col("ttft_s"), LLM_PROTOCOLS),
+        Metric("itl", "mean time between output tokens", pl.col("itl_s"), LLM_PROTOCOLS, _HAS_SEVERAL_TOKENS),
+    )
+}
+DEFAULT_METRIC = "runtime"
+DEFAULT_QUANTILE = 0.95
+REPORTED_QUANTILES = (0.5, 0.9, 0.95, 0.99)
+"""Quantiles that every sweep is reported with, besides those of its goals."""
+
+
+def _join_with_or(names: Iterable[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+METRIC_NAMES_TEXT = _join_with_or(METRICS)
+
+
+def format_quantile(metric: str, q: float) -> str:
+    """A quantile of a metric, as goals and charts spell it.
+
+    Examples
+    --------
+    >>> format_quantile("ttft", 0.999)
+    'ttft p99.9'
+    """
+    return f"{metric} p{round(100 * q, 6):.8g}"
+
+
+def explain_missing(metric: str) -> str:
+    """Why a sweep may lack a metric.
+
+    Examples
+    --------
+    >>> explain_missing("ttft")
+    'no request has ttft (time to first token): protocol nat, openai or function reports it for streamed answers'
+    """
+    entry = METRICS[metric]
+    protocols = _join_with_or(entry.protocols)
+    streamed = " for streamed answers" if entry.needs_first_token else ""
+    return f"no request has {metric} ({entry.label}): protocol {protocols} reports it{streamed}"
+
+
+def list_columns(metrics: Iterable[str]) -> tuple[str, ...]:
+    """Columns of the table `requests` that these metrics are read from."""
+    return tuple(dict.fromkeys(column for name in metrics for column in METRICS[name].columns))
+
+
+def needs_first_token(metrics: Iterable[str]) -> bool:
+    """Whether one of these metrics depends on when the first token came."""
+    return any(METRICS[name].needs_first_token for name in metrics)
+
+
+def min_samples_for(q: float, confidence: float = 0.9) -> int:
+    """Samples from which the two-sided interval of a quantile has an upper end: the largest sample bounds it.
+
+    Examples
+    --------
+    >>> min_samples_for(0.95), min_samples_for(0.999)
+    (59, 2995)
+    """
+    return int(np.ceil(np.log((1 - confidence) / 2) / np.log(q)))
+
+
+def metric_values(requests: pl.DataFrame | Mapping[str, Sequence[Any]], metric: str) -> Floats:
+    """The values of a metric.
+
+    Parameters
+    ----------
+    requests
+        Rows of the table `requests`, or some of its columns; without `outcome` all are ok.
+    metric
+        A name in `METRICS`.
+
+    Returns
+    -------
+    array
+        A row per request: one value, or one per LLM call padded with NaN. Infinite for a failed request, NaN for a
+        successful one whose metric is unknown.
+
+    Examples
+    --------
+    >>> metric_values({"runtime_s": [1.0, None], "outcome": ["ok", "timeout"]}, "runtime").tolist()
+    [[1.0], [inf]]
+    """
+    frame = requests if isinstance(requests, pl.DataFrame) else pl.DataFrame(requests, strict=False)
+    series = frame.select(METRICS[metric].values.alias(metric)).to_series()
+    if isinstance(series.dtype, pl.List):
+        found = _pad_lists(series)
+    else:
+        found = np.array(series.cast(pl.Float64).to_numpy(), dtype=np.float64)[:, None]
+    if "outcome" in frame.columns:
+        failed = (frame["outcome"] != "ok").to_numpy()
+        found[failed] = np.nan
+        found[failed, 0] = np.inf
+    return found
+
+
+def metric_applies(requests: pl.DataFrame, metric: str) -> npt.NDArray[np.bool_]:
+    """Which requests have a value of the metric at all, known or not."""
+    return requests.select(pl.repeat(True, pl.len()) & METRICS[metric].applies).to_series().to_numpy()
+
+
+def _pad_lists(series: pl.Series) -> Floats:
+    lengths = series.list.len().fill_null(0).to_numpy()
+    found = np.full((len(series), max(1, int(lengths.max(initial=0)))), np.nan)
+    filled = np.arange(found.shape[1]) < lengths[:, None]
+    found[filled] = series.filter(series.list.len() > 0).explode().to_numpy()
+    return found

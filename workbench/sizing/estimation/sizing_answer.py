@@ -1,0 +1,261 @@
+"""Answer of a sweep: GPUs per goal with intervals, goodput, reasons, one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.core.errors import ConfigError, InputError
+from workbench.core.formats import format_number
+from workbench.sizing.config import Goal
+from workbench.sizing.estimation import metrics
+from workbench.sizing.estimation.gpu_estimates import MAX_GPU_EXTRAPOLATION, estimate_gpus_and_scaling
+from workbench.sizing.estimation.step_points import PointLimits, assess_steps, select_kept_requests
+from workbench.sizing.tables import GOODPUT, USABLE_VERDICTS
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+def compute_goodput(
+    requests: pl.DataFrame,
+    steps: pl.DataFrame,
+    points: pl.DataFrame,
+    goals: Sequence[Goal],
+    *,
+    gpu_price_per_hour: float | None = None,
+) -> pl.DataFrame:
+    """How much of each load was served as the targets ask?
+
+    Parameters
+    ----------
+    requests, steps, points
+        Tables of a sweep.
+    goals
+        A request is within when every metric of its own is at or below the limits; each LLM call counts. An answer of
+        one token has no time between tokens.
+    gpu_price_per_hour
+        Price of one GPU for an hour, in any currency.
+
+    Returns
+    -------
+    DataFrame
+        The table `goodput`. What was within, and its cost, are null where that is not known: a success lacks a metric
+        that a goal is on. Costs are null without a price, too, or where nothing was within.
+    """
+    users = dict(steps.select("step", "users").iter_rows())
+    rows = []
+    for point in points.iter_rows(named=True):
+        step = point["step"]
+        counted = select_kept_requests(requests.filter(requests["step"] == step), users[step])
+        share = _fraction_within_goals(counted, goals)
+        served = None if share is None else share * point["rate_per_s"]
+        rows.append(
+            {
+                "step": step,
+                "load": point["load"],
+                "within_share": share,
+                "goodput_per_s": served,
+                "goodput_per_gpu": None if served is None else served / point["gpus"],
+                "tokens_per_s_per_gpu": None
+                if point["tokens_per_s"] is None
+                else point["tokens_per_s"] / point["gpus"],
+                "cost_per_1000": _cost_per_1000(gpu_price_per_hour, point["gpus"], served),
+            }
+        )
+    return GOODPUT.frame(rows)
+
+
+def _fraction_within_goals(requests: pl.DataFrame, goals: Sequence[Goal]) -> float | None:
+    within = np.array(requests["outcome"] == "ok", dtype=bool)
+    if not len(within):
+        return 0.0
+    unknown = np.zeros(len(within), dtype=bool)
+    for goal in goals:
+        values = metrics.metric_values(requests, goal.metric)
+        with np.errstate(invalid="ignore"):
+            within &= ~(values > goal.limit_s).any(axis=1)
+        unknown |= np.isnan(values).all(axis=1) & metrics.metric_applies(requests, goal.metric)
+    # What misses another goal is late, whatever the unknown metric was.
+    return None if (within & unknown).any() else float(within.mean())
+
+
+def _cost_per_1000(price: float | None, gpus: int, served_per_s: float | None) -> float | None:
+    return None if price is None or not served_per_s else 1000 * price * gpus / (3600 * served_per_s)
+
+
+@dataclass(frozen=True)
+class SizingAnswer:
+    """How many GPUs, and why.
+
+    Attributes
+    ----------
+    load, load_unit
+        What is to be served: users, or arrivals a second (1/s).
+    points, quantiles, estimates, goodput, scaling
+        The tables of those names; `scaling` is empty for one GPU count.
+    verification
+        The table `verification`, once the answer was verified.
+    simulated
+        A simulator was measured.
+    gpu_price_per_hour
+        Price of a GPU for an hour; null when none was given.
+    """
+
+    load: float
+    load_unit: str
+    points: pl.DataFrame
+    quantiles: pl.DataFrame
+    estimates: pl.DataFrame
+    goodput: pl.DataFrame
+    scaling: pl.DataFrame
+    simulated: bool
+    gpu_price_per_hour: float | None = None
+    verification: pl.DataFrame | None = None
+
+    def with_verification(self, table: pl.DataFrame) -> SizingAnswer:
+        """The same answer with its verification."""
+        return replace(self, verification=table)
+
+    @cached_property
+    def binding(self) -> dict[str, Any] | None:
+        """The estimate that asks for the most GPUs; null when there is none."""
+        bound = self.estimates.filter(self.estimates["binding"])
+        return bound.row(0, named=True) if bound.height else None
+
+    @property
+    def recommended(self) -> int | None:
+        """GPUs that meet every target: the largest upper end; null when a target has none."""
+        counts = self.estimates["recommended"]
+        return None if not len(counts) or counts.null_count() else int(str(counts.max()))
+
+    @property
+    def cost_per_hour(self) -> float | None:
+        """Price of the recommended GPUs for an hour."""
+        if self.recommended is None or self.gpu_price_per_hour is None:
+            return None
+        return self.recommended * self.gpu_price_per_hour
+
+    @property
+    def sentence(self) -> str:
+        """The answer with its interval and its assumption; no full stop at the end."""
+        simulated = "Simulated: " if self.simulated else ""
+        served = f"{self.load:g} {'users' if self.load_unit == 'users' else 'requests a second'}"
+        targets = " and ".join(self.estimates["target"].to_list())
+        row = self.binding
+        if self.recommended is None or row is None:
+            return f"{simulated}no GPU count for {served} at {targets}: {'; '.join(self.reasons)}"
+        low = "fewer" if row["gpus_low"] is None else format_number(row["gpus_low"])
+        interval = f"estimate {format_number(row['gpus'])}, 90 % interval {low} to {format_number(row['gpus_high'])}"
+        bound = f", bound by {row['target']}" if self.estimates.height > 1 else ""
+        serve = "GPU serves" if self.recommended == 1 else "GPUs serve"
+        answer = f"{simulated}{self.recommended} {serve} {served} at {targets} ({interval}{bound})"
+        return f"{answer}; {row['verdict']}{self._verification_text()}"
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why the answer is not valid; empty when it is."""
+        found = []
+        for row in self.estimates.iter_rows(named=True):
+            if row["gpus"] is None:
+                found.append(f"{row['target']}: {row['reason']}")
+            elif row["recommended"] is None:
+                found.append(f"{row['target']}: its interval has no upper end{self._explain_open_end(row['target'])}")
+        if not self.points.filter(self.points["verdict"].is_in(USABLE_VERDICTS)).height:
+            worst = self.points.row(0, named=True) if self.points.height else None
+            found.append("no usable point" + (f": {worst['reason']}" if worst else ""))
+        if self.verification is not None:
+            wrong = self.verification.filter(self.verification["verdict"] != "held")
+            found += [f"verification of {row['target']}: {row['reason']}" for row in wrong.iter_rows(named=True)]
+        return found
+
+    def _explain_open_end(self, target: str) -> str:
+        """Why an interval has no upper end, and what to measure."""
+        counts = self.scaling.filter(self.scaling["target"] == target)["counts"].to_list()
+        if not counts:
+            return "; measure lower loads"
+        most = MAX_GPU_EXTRAPOLATION * max(counts[0])
+        return f" up to {most} GPUs, twice the largest measured count; measure a larger one"
+
+    def _verification_text(self) -> str:
+        if self.verification is None:
+            return "; not verified"
+        verdicts = sorted(set(self.verification["verdict"].to_list()))
+        return f"; verification {', '.join(verdicts)} ({self.verification['scope'][0]})"
+
+
+def compute_answer(
+    requests: pl.DataFrame,
+    steps: pl.DataFrame,
+    goals: Sequence[Goal],
+    load: float,
+    *,
+    limits: PointLimits | None = None,
+    gpu_price_per_hour: float | None = None,
+    draws: int = 500,
+    seed: int = 0,
+) -> SizingAnswer:
+    """How many GPUs does the load need, so that every goal is met?
+
+    Parameters
+    ----------
+    requests, steps
+        The raw tables of a sweep, or of several on different GPU counts (`joined`).
+    goals
+        What must hold; at least one.
+    load
+        Users, or arrivals a second where the steps are open loops.
+    limits
+        From when on a point is not valid.
+    gpu_price_per_hour
+        Price of a GPU for an hour, for costs.
+    draws, seed
+        Resamples of the intervals, start of the random numbers.
+
+    Raises
+    ------
+    ConfigError
+        No goal, or a load that is not positive.
+    InputError
+        Closed and open loops are mixed, or there is no step.
+    """
+    if not goals:
+        raise ConfigError("no goal", allowed="such as p95<=2 or 'ttft p99<=300ms'")
+    if not load > 0:
+        raise ConfigError("the load to serve is not positive", found=load)
+    if not steps.height:
+        raise InputError("no steps", do="run a sweep first: workbench sizing run")
+    table, quantiles = assess_steps(
+        requests, steps, limits=limits, qs=sorted({*metrics.REPORTED_QUANTILES, *(goal.q for goal in goals)})
+    )
+    units = table["load_unit"].unique().to_list()
+    if len(units) > 1:
+        raise InputError("closed and open loops are mixed", found=sorted(steps["loop"].unique().to_list()))
+    table_of_estimates, laws = estimate_gpus_and_scaling(requests, steps, table, goals, load, draws=draws, seed=seed)
+    return SizingAnswer(
+        load=float(load),
+        load_unit=units[0],
+        points=table,
+        quantiles=quantiles,
+        estimates=table_of_estimates,
+        goodput=compute_goodput(requests, steps, table, goals, gpu_price_per_hour=gpu_price_per_hour),
+        scaling=laws,
+        simulated=bool(steps["simulated"].any()),
+        gpu_price_per_hour=gpu_price_per_hour,
+    )
+
+
+def concat_sweeps(sweeps: Sequence[tuple[pl.DataFrame, pl.DataFrame]]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The raw tables of several sweeps as one, their steps numbered on."""
+    import polars as pl
+
+    all_requests, all_steps, offset = [], [], 0
+    for requests, steps in sweeps:
+        all_requests.append(requests.with_columns(step=pl.col("step") + offset))
+        all_steps.append(steps.with_columns(step=pl.col("step") + offset))
+        offset += (int(str(steps["step"].max())) + 1) if steps.height else 0
+    return pl.concat(all_requests), pl.concat(all_steps)

@@ -1,0 +1,399 @@
+"""Assesses each step of a sweep: warm-up, quantiles, requests in flight, validity."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.sizing.estimation import metrics
+from workbench.sizing.estimation.metrics import Floats
+from workbench.sizing.tables import OUTCOMES, POINTS, QUANTILES
+from workbench.stats import quantiles
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from workbench.sizing.config import SweepConfig
+
+BATCH_SIZE = 5
+MAX_WARMUP_FRACTION = 0.25
+"""Of the requests after the users' first ones, at most so many are warm-up."""
+
+
+def count_warmup_requests(runtimes: Floats, users: int) -> int:
+    """How many requests at the start of a step are warm-up?
+
+    Each user's first request meets a service that is filling up, so as many requests as there are users go first;
+    of the rest MSER-5 drops what makes the mean of the others less certain.
+
+    Parameters
+    ----------
+    runtimes
+        Of the requests in the order they were sent, in s; failures infinite.
+    users
+        Users of a closed loop; 0 for an open one.
+
+    Returns
+    -------
+    int
+        Requests to drop; at most the first users and a quarter of the others.
+
+    Notes
+    -----
+    MSER works on logarithms: in a heavy tail single slow requests would otherwise move the cut. Failures count as the
+    slowest success. The rule's own bound is the half; it is a quarter here, because the filling up is gone with the
+    users' first requests, and so that a step knows beforehand how many it will keep. Does not show a drift that goes on
+    to the end: then the cut lies at the quarter.
+    Source: White, An effective truncation heuristic for bias reduction in simulation output (1997), batches of 5.
+
+    Examples
+    --------
+    >>> count_warmup_requests(np.array([9.0] * 20 + [1.0, 1.1] * 40), users=0)
+    20
+    """
+    first = min(users, len(runtimes))
+    rest = runtimes[first:]
+    finite = rest[np.isfinite(rest)]
+    if not len(finite):
+        return first
+    logs = np.log(np.maximum(np.minimum(rest, finite.max()), 1e-9))
+    return first + _mser_cut(logs)
+
+
+def _mser_cut(values: Floats) -> int:
+    batches = len(values) // BATCH_SIZE
+    if batches < 4:
+        return 0
+    means = values[: batches * BATCH_SIZE].reshape(batches, BATCH_SIZE).mean(axis=1)
+    # Sums from each cut to the end, so that all cuts are judged at once.
+    left = np.arange(batches, 0, -1)
+    total, squares = np.cumsum(means[::-1])[::-1], np.cumsum((means**2)[::-1])[::-1]
+    scores = (squares - total**2 / left) / left**2
+    return int(np.argmin(scores[: int(batches * MAX_WARMUP_FRACTION) + 1])) * BATCH_SIZE
+
+
+N_WINDOW_PARTS = 10
+
+
+def measure_flow(sent: pl.DataFrame, counted: pl.DataFrame) -> dict[str, Any]:
+    """Requests in flight and in service on average, ended and tokens a second.
+
+    Parameters
+    ----------
+    sent, counted
+        All requests of a step; of these, the kept.
+
+    Returns
+    -------
+    dict
+        `in_flight` by the client, `rate_per_s`, `server_in_service` with its 90 % interval (null unless every success
+        has the server's own runtime), `tokens_per_s` (null where tokens are unknown).
+
+    Notes
+    -----
+    The window is from the first to the last kept sending, so that neither filling nor draining counts. What the
+    server works on is its rate times its own runtime (Little's law), taken here as the time that requests overlap
+    the window; they are laid at their ends, because only the length of the server's clock is used. The interval is
+    that of t over ten parts of the window.
+    """
+    nothing = {
+        "in_flight": 0.0,
+        "rate_per_s": 0.0,
+        "tokens_per_s": None,
+        **_estimate_in_service(None, None, None, 0, 0),
+    }
+    if counted.height < 2:
+        return nothing
+    begin, end = float(counted["sent_s"].min()), float(counted["sent_s"].max())  # type: ignore[arg-type]
+    if end <= begin:
+        return nothing
+    starts, ends = sent["sent_s"].to_numpy(), sent["ended_s"].to_numpy()
+    within = (ends >= begin) & (ends < end)
+    tokens = sent["output_tokens"].to_numpy()[within] if sent["output_tokens"].null_count() < sent.height else None
+    return {
+        "in_flight": float(_mean_overlap(starts, ends, begin, end)),
+        "rate_per_s": float(within.sum() / (end - begin)),
+        "tokens_per_s": None if tokens is None else float(np.nansum(tokens) / (end - begin)),
+        **_estimate_in_service(sent, starts, ends, begin, end),
+    }
+
+
+def _estimate_in_service(
+    sent: pl.DataFrame | None, starts: Floats | None, ends: Floats | None, begin: float, end: float
+) -> dict[str, float | None]:
+    names = ("server_in_service", "server_in_service_low", "server_in_service_high")
+    if sent is None or starts is None or ends is None:
+        return dict.fromkeys(names)
+    ok = sent["outcome"] == "ok"
+    if not ok.any() or sent.filter(ok)["server_runtime_s"].null_count():
+        return dict.fromkeys(names)
+    from scipy.special import stdtrit
+
+    # A failed request kept the server busy for a time that nobody knows: all of it is the cautious reading.
+    spans = np.where(ok.to_numpy(), sent["server_runtime_s"].fill_null(0).to_numpy(), ends - starts)
+    edges = np.linspace(begin, end, N_WINDOW_PARTS + 1)
+    parts = np.array([_mean_overlap(ends - spans, ends, *edges[i : i + 2]) for i in range(N_WINDOW_PARTS)])
+    half = float(stdtrit(N_WINDOW_PARTS - 1, 0.95) * parts.std(ddof=1) / np.sqrt(N_WINDOW_PARTS))
+    mean = float(parts.mean())
+    return dict(zip(names, (mean, mean - half, mean + half), strict=True))
+
+
+def _mean_overlap(starts: Floats, ends: Floats, begin: float, end: float) -> float:
+    """How many spans cover a moment of the window, on average."""
+    return float(np.maximum(0.0, np.minimum(ends, end) - np.maximum(starts, begin)).sum() / (end - begin))
+
+
+MIN_SAMPLES = 200
+MAX_CLIENT_DELAY_FRACTION = 0.05
+"""The client's own delays, as a share of the p95, from which on the point says more of the client."""
+MAX_CLIENT_CPU = 0.95
+MIN_ADMITTED_FRACTION = 0.9
+
+
+@dataclass(frozen=True)
+class PointLimits:
+    """From when on a point is not taken for what it says."""
+
+    max_error_ratio: float = 0.01
+    min_samples: int = MIN_SAMPLES
+
+    @classmethod
+    def from_config(cls, config: SweepConfig) -> PointLimits:
+        """The limits of a sweep's settings."""
+        return cls(config.max_error_ratio, config.least_samples)
+
+
+def select_kept_requests(requests: pl.DataFrame, users: int | None) -> pl.DataFrame:
+    """The requests of one step that count: neither warm-up nor tail, in the order they were sent."""
+    main = requests.filter(~requests["tail"]).sort("request")
+    runtimes = metrics.metric_values(main, metrics.DEFAULT_METRIC)[:, 0]
+    return main[count_warmup_requests(runtimes, users or 0) :]
+
+
+def assess_steps(
+    requests: pl.DataFrame,
+    steps: pl.DataFrame,
+    *,
+    limits: PointLimits | None = None,
+    qs: Sequence[float] = metrics.REPORTED_QUANTILES,
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """What was kept of each step, and is it valid?
+
+    Parameters
+    ----------
+    requests, steps
+        The raw tables of a sweep.
+    limits
+        Largest error ratio and fewest samples of a valid point.
+    qs
+        The quantiles wanted.
+
+    Returns
+    -------
+    points, quantiles
+        The tables `points` and `quantiles` of `workbench.sizing.tables`. A metric that no request of a step has gets
+        no rows.
+
+    Notes
+    -----
+    A verdict is the first of: interrupted (too many failures), client-limited (the client's own delays exceed 5 % of
+    the p95, or a core of it was full), server-limited (the server works on fewer than were in flight), few samples,
+    valid. Saturation shows only between steps: see `saturated`.
+    """
+    limits = limits or PointLimits()
+    groups = {key[0]: frame for key, frame in requests.partition_by("step", as_dict=True).items()}
+    # Of each GPU count: another count is another deployment, with caches of its own.
+    earlier: dict[int, pl.Series] = {}
+    found = []
+    for step in steps.sort("step").iter_rows(named=True):
+        sent, gpus = groups.get(step["step"], requests.clear()), step["gpus"]
+        found.append(assess_step(sent, step, limits, qs, earlier.get(gpus)))
+        items = sent["item"].unique()
+        earlier[gpus] = items if gpus not in earlier else earlier[gpus].append(items).unique()
+    return combine_assessments(found)
+
+
+@dataclass(frozen=True)
+class StepAssessment:
+    """A step on its own: its row of `points`, but for saturation, and its rows of `quantiles`."""
+
+    point: dict[str, Any]
+    quantiles: list[dict[str, Any]]
+
+
+def assess_step(
+    sent: pl.DataFrame, step: dict[str, Any], limits: PointLimits, qs: Sequence[float], earlier: pl.Series | None = None
+) -> StepAssessment:
+    """What one step is worth: its requests, and its row of `steps`; `earlier`: items that earlier steps sent."""
+    counted = select_kept_requests(sent, step["users"])
+    found = _build_quantile_rows(counted, step, sorted({*qs, metrics.DEFAULT_QUANTILE}))
+    return StepAssessment(
+        _build_point(sent, counted, step, found, limits, earlier), [row for row in found if row["q"] in qs]
+    )
+
+
+def combine_assessments(steps: Sequence[StepAssessment]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The tables of `points`, out of its steps: what shows only between steps is added."""
+    import polars as pl
+
+    found = [row for one in steps for row in one.quantiles]
+    table = pl.DataFrame([one.point for one in steps], schema=POINTS.schema(), orient="row")
+    return POINTS.check(_mark_saturation(table, found)), QUANTILES.frame(found)
+
+
+def step_load(step: dict[str, Any]) -> tuple[float, str]:
+    """The load of a step and its unit: users, or arrivals a second."""
+    return (float(step["users"]), "users") if step["loop"] == "closed" else (float(step["rate_per_s"]), "1/s")
+
+
+def _build_point(
+    sent: pl.DataFrame,
+    counted: pl.DataFrame,
+    step: dict[str, Any],
+    found: list[dict[str, Any]],
+    limits: PointLimits,
+    earlier: pl.Series | None,
+) -> dict[str, Any]:
+    load, unit = step_load(step)
+    outcomes = counted["outcome"].to_list()
+    window = measure_flow(sent, counted)
+    n, n_ok = counted.height, outcomes.count("ok")
+    row = {
+        "step": step["step"],
+        "load": load,
+        "load_unit": unit,
+        "gpus": step["gpus"],
+        "n_requests": sent.height,
+        "n_warmup": int((~sent["tail"]).sum()) - n,
+        "n_kept": n,
+        "n_ok": n_ok,
+        **{f"n_{kind}": outcomes.count(kind) for kind in OUTCOMES[1:]},
+        "n_retries": int(counted["retries"].sum()),
+        "error_ratio": (n - n_ok) / n if n else 0.0,
+        **window,
+        "send_lag_p99_s": float(np.quantile(counted["sent_s"] - counted["intended_s"], 0.99)) if n else 0.0,
+        "loop_lag_p99_s": step["loop_lag_p99_s"],
+        "client_cpu_share": step["client_cpu_share"],
+        "clock_gap_s": _median_or_none(counted["runtime_s"] - counted["server_runtime_s"]),
+        "repeated_prompts": _repeated_prompt_fraction(sent, counted, earlier),
+        "block": _choose_block_length(counted),
+    }
+    p95 = _runtime_quantiles(found, metrics.DEFAULT_QUANTILE).get(step["step"])
+    verdict, reason = _point_verdict(row, step, p95, limits)
+    return {**row, "verdict": verdict, "reason": reason}
+
+
+def _choose_block_length(counted: pl.DataFrame) -> int:
+    if not counted.height:
+        return 1
+    runtimes = metrics.metric_values(counted, metrics.DEFAULT_METRIC)
+    return quantiles.choose_block_length(runtimes, metrics.DEFAULT_QUANTILE)
+
+
+def _runtime_quantiles(rows: Sequence[dict[str, Any]], q: float) -> dict[int, float | None]:
+    """A quantile of the runtime by step."""
+    return {row["step"]: row["value_s"] for row in rows if row["metric"] == metrics.DEFAULT_METRIC and row["q"] == q}
+
+
+def _build_quantile_rows(counted: pl.DataFrame, step: dict[str, Any], qs: Sequence[float]) -> list[dict[str, Any]]:
+    rows = []
+    for metric in metrics.METRICS:
+        values = metrics.metric_values(counted, metric)
+        if not np.isfinite(values).any() and metric != metrics.DEFAULT_METRIC:
+            continue
+        for q in qs:
+            one = quantiles.estimate_quantile(values, q)
+            failed = bool(np.isinf(one.value))
+            limit = f"> timeout of {step['timeout_s']:g} s" if failed and step["timeout_s"] else None
+            rows.append(
+                {
+                    "step": step["step"],
+                    "load": step_load(step)[0],
+                    "metric": metric,
+                    "q": q,
+                    "n": one.n,
+                    "value_s": _finite_or_none(one.value),
+                    "low_s": _finite_or_none(one.low),
+                    "high_s": _finite_or_none(one.high),
+                    "ok_only_s": _finite_or_none(one.ok_only),
+                    "note": limit or ("lies among the failures" if failed else None),
+                }
+            )
+    return rows
+
+
+def _point_verdict(
+    row: dict[str, Any], step: dict[str, Any], p95: float | None, limits: PointLimits
+) -> tuple[str, str | None]:
+    if row["error_ratio"] > limits.max_error_ratio:
+        kinds = ", ".join(f"{row[f'n_{kind}']} {kind}" for kind in OUTCOMES[1:] if row[f"n_{kind}"])
+        return "interrupted", f"{row['error_ratio']:.1%} of {row['n_kept']} failed: {kinds}"
+    limited = _find_client_limit(row, step, p95)
+    if limited:
+        return "client-limited", limited
+    high, asked = row["server_in_service_high"], row["in_flight"]
+    if high is not None and high < asked and row["server_in_service"] < MIN_ADMITTED_FRACTION * asked:
+        n = round(row["server_in_service"])
+        return "server-limited", f"server admits about {n}: the rest of {asked:.0f} in flight waits before its clock"
+    if row["n_kept"] < limits.min_samples:
+        return "few samples", f"{row['n_kept']} kept, {limits.min_samples} wanted"
+    return "valid", None
+
+
+def _find_client_limit(row: dict[str, Any], step: dict[str, Any], p95: float | None) -> str | None:
+    """Why the point says more of the client than of the service; null when it does not."""
+    if p95:
+        for name, lag in (("event loop", row["loop_lag_p99_s"]), ("sending", row["send_lag_p99_s"])):
+            if lag is not None and lag > MAX_CLIENT_DELAY_FRACTION * p95:
+                return f"the client's {name} was late by {lag * 1e3:.1f} ms (p99), over 5 % of the p95"
+    if (row["client_cpu_share"] or 0) > MAX_CLIENT_CPU:
+        return f"the client used {row['client_cpu_share']:.0%} of a core: use more processes"
+    asked = row["load"]
+    held = row["in_flight"] if step["loop"] == "closed" and not step["think_s"] else None
+    if held is not None and row["n_kept"] and held < MIN_ADMITTED_FRACTION * asked:
+        return f"{held:.1f} of {asked:g} users were in flight"
+    return None
+
+
+def _mark_saturation(table: pl.DataFrame, found: list[dict[str, Any]]) -> pl.DataFrame:
+    """Without the server's clock: the rate stays and the latency grows, at two or more levels."""
+    import polars as pl
+
+    p50 = _runtime_quantiles(found, 0.5)
+    flat: dict[int, float] = {}
+    rows = [row for row in table.sort("load").iter_rows(named=True) if row["verdict"] in ("valid", "few samples")]
+    for before, row in itertools.pairwise(rows):
+        slower = (p50.get(row["step"]) or 0) > 1.1 * (p50.get(before["step"]) or np.inf)
+        if slower and row["rate_per_s"] <= 1.05 * before["rate_per_s"] and row["load"] >= 1.2 * before["load"]:
+            flat |= {before["step"]: row["rate_per_s"], row["step"]: row["rate_per_s"]}
+    blind = table["server_in_service"].is_null()
+    marked = pl.Series(table["step"].is_in(list(flat))) & blind & table["verdict"].is_in(["valid"])
+    words = [
+        f"saturated at {flat[step]:.3g} requests/s: queueing or an admission cap, cannot tell which" if mark else reason
+        for step, mark, reason in zip(table["step"], marked, table["reason"], strict=True)
+    ]
+    return table.with_columns(
+        pl.when(marked).then(pl.lit("saturated")).otherwise(pl.col("verdict")).alias("verdict"),
+        pl.Series("reason", words, dtype=pl.String),
+    )
+
+
+def _repeated_prompt_fraction(sent: pl.DataFrame, counted: pl.DataFrame, earlier: pl.Series | None) -> float:
+    first = sent.sort("request").unique("item", keep="first")["request"]
+    again = ~counted["request"].is_in(first.implode())
+    if earlier is not None:
+        again |= counted["item"].is_in(earlier.implode())
+    return float(again.sum() / counted.height) if counted.height else 0.0
+
+
+def _median_or_none(values: pl.Series) -> float | None:
+    middle = values.drop_nulls().median()
+    return None if middle is None else float(middle)  # type: ignore[arg-type]
+
+
+def _finite_or_none(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

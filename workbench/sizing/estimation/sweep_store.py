@@ -1,0 +1,204 @@
+"""Stores sizing answers in sweep folders, reads them back and formats them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workbench.core.errors import ConfigError, InputError
+from workbench.runs import run_folder
+from workbench.sizing.config import Goal, SweepConfig
+from workbench.sizing.estimation.sizing_answer import SizingAnswer, compute_answer, concat_sweeps
+from workbench.sizing.estimation.step_points import PointLimits
+from workbench.sizing.load import sweep_journal
+from workbench.sizing.tables import ESTIMATES, GOODPUT, POINTS, QUANTILES, SCALING, STEPS, VERIFICATION
+
+if TYPE_CHECKING:
+    import polars as pl
+
+MAX_PRINTED_POINTS = 40
+
+
+@dataclass(frozen=True)
+class TargetLoad:
+    """What is to be served."""
+
+    value: float
+    unit: str
+
+
+def choose_target_load(users: float | None, rate_per_s: float | None) -> TargetLoad:
+    """The one of the two that was given.
+
+    Raises
+    ------
+    ConfigError
+        Both or neither, or nobody is to be served.
+    """
+    if (users is None) == (rate_per_s is None):
+        raise ConfigError("what is to be served?", do="give --target-users N, or --target-rate R for open loops")
+    found = TargetLoad(users, "users") if users is not None else TargetLoad(float(rate_per_s or 0), "1/s")
+    if not found.value > 0:
+        where = "--target-users" if users is not None else "--target-rate"
+        raise ConfigError("nobody is to be served", where=where, found=found.value, allowed="more than 0")
+    return found
+
+
+def estimate_sweeps(
+    folders: Sequence[Path], load: TargetLoad, goals: Sequence[str] | None, price: float | None, draws: int, seed: int
+) -> SizingAnswer:
+    """The answer of one or several sweeps, kept in the first folder.
+
+    Raises
+    ------
+    ConfigError
+        No goal anywhere, or a load of another kind than the sweep's.
+    InputError
+        A folder holds no sweep.
+    """
+    read = [sweep_journal.load_sweep_journal(folder) for folder in folders]
+    wanted = [Goal.read(text) for text in goals] if goals else _collect_goals([config for _, config in read])
+    requests, steps = concat_sweeps([(sweep.requests, sweep.steps) for sweep, _ in read])
+    check_load_unit(steps, load)
+    limits = PointLimits.from_config(read[0][1])
+    found = compute_answer(
+        requests, steps, wanted, load.value, limits=limits, gpu_price_per_hour=price, draws=draws, seed=seed
+    )
+    store_answer(found, folders[0])
+    return found
+
+
+def check_load_unit(steps: pl.DataFrame, load: TargetLoad) -> None:
+    """Refuse users for an open loop, and a rate for a closed one.
+
+    Raises
+    ------
+    ConfigError
+        They do not fit.
+    """
+    measured = "users" if "closed" in steps["loop"].to_list() else "1/s"
+    if steps.height and load.unit != measured:
+        option = "--target-users" if measured == "users" else "--target-rate"
+        raise ConfigError("the sweep measured another kind of load", found=f"levels in {measured}", do=f"give {option}")
+
+
+def _collect_goals(configs: Sequence[SweepConfig]) -> list[Goal]:
+    goals = list(dict.fromkeys(goal for config in configs for goal in config.goals))
+    if not goals:
+        raise ConfigError("the sweep has no goal of its own", where="--goal", do="give --goal, such as p95<=2")
+    return goals
+
+
+def store_answer(found: SizingAnswer, folder: Path) -> None:
+    """Write the answer's tables into a sweep's folder, and conclude it; what an earlier answer had more goes."""
+    run = run_folder.load_run(folder)
+    tables = {POINTS: found.points, QUANTILES: found.quantiles, ESTIMATES: found.estimates, GOODPUT: found.goodput}
+    if found.scaling.height:
+        tables[SCALING] = found.scaling
+    if found.verification is not None:
+        tables[VERIFICATION] = found.verification
+    for table in (SCALING, VERIFICATION):
+        if table not in tables:
+            table.path(run.tables_folder).unlink(missing_ok=True)
+            run.record["tables"] = [entry for entry in run.record["tables"] if entry["name"] != table.name]
+    for table, frame in tables.items():
+        run.write_table(table, frame)
+    _conclude_run(run, found)
+
+
+def store_verification(table: pl.DataFrame, folder: Path) -> None:
+    """Write a verification beside the answer that is there, and conclude that anew.
+
+    A verification of another count than the recommended one says nothing of the answer, which stays as it was.
+    """
+    run = run_folder.load_run(folder)
+    run.write_table(VERIFICATION, table)
+    found = _load_answer(run)
+    if table["predicted_gpus"].eq(found.recommended).all():
+        _conclude_run(run, found.with_verification(table))
+
+
+def _load_answer(run: run_folder.Run) -> SizingAnswer:
+    """The answer as `keep` left it, without a verification."""
+    estimates = run.read_table(ESTIMATES)
+    first = estimates.row(0, named=True)
+    return SizingAnswer(
+        load=first["load"],
+        load_unit=first["load_unit"],
+        points=run.read_table(POINTS),
+        quantiles=run.read_table(QUANTILES),
+        estimates=estimates,
+        goodput=run.read_table(GOODPUT),
+        scaling=run.read_table(SCALING) if SCALING.path(run.tables_folder).is_file() else SCALING.frame([]),
+        simulated=bool(run.read_table(STEPS)["simulated"].any()),
+    )
+
+
+def _conclude_run(run: run_folder.Run, found: SizingAnswer) -> None:
+    run.conclude("invalid" if found.reasons else "valid", found.reasons, found.sentence)
+    run.save()
+
+
+def read_estimates(folder: Path) -> pl.DataFrame:
+    """The table `estimates` of a sweep's folder.
+
+    Raises
+    ------
+    InputError
+        Nothing was estimated yet.
+    """
+    run = run_folder.load_run(folder)
+    if not (run.tables_folder / f"{ESTIMATES.name}.parquet").exists():
+        raise InputError(
+            "nothing was estimated yet", where=folder, do=f"workbench sizing estimate {folder} --target-users N"
+        )
+    return run.read_table(ESTIMATES)
+
+
+def format_sizing_answer(found: SizingAnswer, folder: Path) -> str:
+    """The answer for people."""
+    from workbench.report.display import table
+
+    lines = [found.sentence, ""]
+    columns = ("target", "method", "capacity", "capacity_low", "capacity_high", "gpus", "gpus_low", "gpus_high")
+    lines.append(table(found.estimates.select(*columns, "recommended", "slope_gpus"), caption="GPUs by target").text)
+    if found.scaling.height:
+        names = ("target", "model", "per_gpu", "contention", "coherency", "gpus", "gpus_low", "gpus_high")
+        lines.append(table(found.scaling.select(names), caption="By law").text)
+    served = found.goodput.join(found.points.select("step", "verdict"), on="step").drop("step")
+    lines.append(table(served, caption="Served within all targets", limit=MAX_PRINTED_POINTS).text)
+    if found.verification is not None:
+        driven = found.verification.select(
+            "target", "gpus", "driven_load", "n", "value_s", "low_s", "high_s", "limit_s", "verdict"
+        )
+        lines.append(table(driven, caption="Verification").text)
+    if found.cost_per_hour is not None:
+        lines.append(f"cost of the recommended GPUs: {found.cost_per_hour:g} an hour")
+    lines += [f"not good: {reason}" for reason in found.reasons]
+    return "\n".join([*lines, f"written: {folder}"])
+
+
+def sizing_answer_json(found: SizingAnswer, folder: Path) -> str:
+    """The answer as one JSON document."""
+    tables = {
+        "estimates": found.estimates,
+        "points": found.points,
+        "goodput": found.goodput,
+        "scaling": found.scaling,
+        "verification": found.verification,
+    }
+    return json.dumps(
+        {
+            "folder": str(folder),
+            "answer": found.sentence,
+            "recommended": found.recommended,
+            "cost_per_hour": found.cost_per_hour,
+            "simulated": found.simulated,
+            "reasons": found.reasons,
+            **{name: frame.to_dicts() if frame is not None else None for name, frame in tables.items()},
+        },
+        indent=1,
+    )

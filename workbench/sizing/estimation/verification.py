@@ -1,0 +1,333 @@
+"""Verifies a predicted GPU count: drives its load and compares quantiles with the limits."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import polars as pl
+
+from workbench.core.errors import ConfigError, InputError
+from workbench.runs import run_folder
+from workbench.sizing.config import Goal, SweepConfig
+from workbench.sizing.estimation import metrics, sweep_store
+from workbench.sizing.estimation.sizing_answer import SizingAnswer
+from workbench.sizing.estimation.step_points import PointLimits, assess_steps, select_kept_requests
+from workbench.sizing.load import sweep_journal, sweep_runner
+from workbench.sizing.tables import VERIFICATION
+from workbench.stats import quantiles
+
+if TYPE_CHECKING:
+    from workbench.sizing.load.sweep_report import SweepResult, SweepWatcher
+
+Scope = Literal["per-GPU load", "whole load"]
+SCOPES: dict[Scope, str] = {
+    "per-GPU load": "the test GPUs at their share of the load: says nothing of routing or shared resources",
+    "whole load": "the predicted GPUs at the whole load",
+}
+
+
+def share_load(load: float, gpus: int, test_gpus: int, *, whole: bool) -> list[float]:
+    """What the test GPUs are driven with when so many GPUs share a load evenly: their share.
+
+    Where users are whole and the share is not, the two whole loads around it; none of them is 0.
+
+    Examples
+    --------
+    >>> share_load(150, 18, 1, whole=True), share_load(144, 18, 2, whole=True)
+    ([8.0, 9.0], [16.0])
+    >>> share_load(30.0, 12, 2, whole=False)
+    [5.0]
+    """
+    share = load * test_gpus / gpus
+    if not whole or abs(share - round(share)) < 1e-9:
+        return [share if not whole else float(max(1, round(share)))]
+    return [float(around) for around in (math.floor(share), math.ceil(share)) if around]
+
+
+def verify_goals(
+    requests: pl.DataFrame,
+    steps: pl.DataFrame,
+    goals: Sequence[Goal],
+    *,
+    predicted_gpus: int,
+    load: float,
+    limits: PointLimits | None = None,
+    cut: str | None = None,
+) -> pl.DataFrame:
+    """Was each goal met at the predicted load?
+
+    Parameters
+    ----------
+    requests, steps
+        The raw tables of the verifying run: one step, or two with the whole loads around the share of the test GPUs;
+        quantiles and ends are then those between them, on the straight line.
+    goals
+        What must hold.
+    predicted_gpus, load
+        The answer that is verified, and the whole load it is for.
+    limits
+        From when on a point is not valid.
+    cut
+        What ended the run before its load was driven to the end; null for nothing.
+
+    Returns
+    -------
+    DataFrame
+        The table `verification`. `held` when the 90 % interval lies at or below the limit, `failed` when it lies
+        above (or the point was interrupted), `undecided` when it reaches across, `invalid` when the point is, or when
+        the run was cut short.
+
+    Raises
+    ------
+    InputError
+        There are neither one step nor two.
+    """
+    if steps.height not in (1, 2):
+        raise InputError("a verification has one step, or two around its load", found=f"{steps.height} steps")
+    points = assess_steps(requests, steps, limits=limits)[0].sort("load").to_dicts()
+    first = points[0]
+    driven = first["load"] if steps.height == 1 else load * first["gpus"] / predicted_gpus
+    users = dict(steps.select("step", "users").iter_rows())
+    kept = [select_kept_requests(requests.filter(pl.col("step") == row["step"]), users[row["step"]]) for row in points]
+    simulated = bool(steps["simulated"].any())
+    shared = _build_shared_columns(predicted_gpus, load, first["gpus"], driven, first["load_unit"], simulated=simulated)
+    worst = min(points, key=_verdict_rank)
+    rows = []
+    for goal in goals:
+        measured = [quantiles.estimate_quantile(metrics.metric_values(one, goal.metric), goal.q) for one in kept]
+        row = _build_goal_row(goal, _interpolate_quantile(measured, [point["load"] for point in points], driven), worst)
+        rows.append(shared | row | ({} if cut is None else {"verdict": "invalid", "reason": cut}))
+    return VERIFICATION.frame(rows)
+
+
+def _verdict_rank(point: dict[str, Any]) -> int:
+    """0 for the worst verdict."""
+    verdict = point["verdict"]
+    return WORST_VERDICTS.index(verdict) if verdict in WORST_VERDICTS else len(WORST_VERDICTS)
+
+
+def verify_sweep(
+    found: SweepResult, goals: Sequence[Goal], *, predicted_gpus: int, load: float, limits: PointLimits
+) -> pl.DataFrame:
+    """As `verification`, of a sweep over the loads of `loads_per_test` that may have ended early."""
+    cut = None if found.ended == "finished" else f"it ended early: {found.limit or found.ended}"
+    if not found.steps.height:
+        return VERIFICATION.frame([_build_undriven_row(goal, found, predicted_gpus, load, cut) for goal in goals])
+    return verify_goals(
+        found.requests, found.steps, goals, predicted_gpus=predicted_gpus, load=load, limits=limits, cut=cut
+    )
+
+
+def _build_undriven_row(
+    goal: Goal, found: SweepResult, predicted_gpus: int, load: float, cut: str | None
+) -> dict[str, Any]:
+    """Of a run whose limits were used up before it began."""
+    unit = "1/s" if found.config.is_open else "users"
+    return _build_shared_columns(predicted_gpus, load, found.config.gpus, 0.0, unit, simulated=found.simulated) | {
+        "target": goal.name,
+        "limit_s": goal.limit_s,
+        "n": 0,
+        **dict.fromkeys(("value_s", "low_s", "high_s")),
+        "verdict": "invalid",
+        "reason": cut,
+    }
+
+
+def _build_shared_columns(
+    predicted_gpus: int, load: float, gpus: int, driven: float, unit: str, *, simulated: bool
+) -> dict[str, Any]:
+    """What is verified, and what was driven for it: the same for all goals."""
+    return {
+        "predicted_gpus": predicted_gpus,
+        "load": float(load),
+        "gpus": gpus,
+        "driven_load": float(driven),
+        "load_unit": unit,
+        "scope": "whole load" if gpus == predicted_gpus else "per-GPU load",
+        "simulated": simulated,
+    }
+
+
+WORST_VERDICTS = ("interrupted", "server-limited", "client-limited")
+
+
+def _interpolate_quantile(each: list[quantiles.Quantile], loads: list[float], driven: float) -> quantiles.Quantile:
+    """The quantile at a load between two that were driven, on the straight line; ends likewise."""
+    if len(each) == 1:
+        return each[0]
+    share = (driven - loads[0]) / (loads[1] - loads[0])
+    first, last = each
+    names = ("value", "low", "high", "ok_only")
+    mixed = {name: (1 - share) * getattr(first, name) + share * getattr(last, name) for name in names}
+    return quantiles.Quantile(**mixed, n=first.n + last.n)
+
+
+def _build_goal_row(goal: Goal, found: quantiles.Quantile, point: dict[str, Any]) -> dict[str, Any]:
+    verdict, reason = _goal_verdict(goal, found, point)
+    ends = {"value_s": found.value, "low_s": found.low, "high_s": found.high}
+    return {
+        "target": goal.name,
+        "limit_s": goal.limit_s,
+        "n": found.n,
+        **{name: float(value) if np.isfinite(value) else None for name, value in ends.items()},
+        "verdict": verdict,
+        "reason": reason,
+    }
+
+
+def _goal_verdict(goal: Goal, found: quantiles.Quantile, point: dict[str, Any]) -> tuple[str, str | None]:
+    if point["verdict"] == "interrupted":
+        return "failed", point["reason"]
+    if point["verdict"] in ("client-limited", "server-limited"):
+        return "invalid", point["reason"]
+    if not found.n or np.isnan(found.value):
+        return "invalid", metrics.explain_missing(goal.metric)
+    if found.high <= goal.limit_s:
+        return "held", None
+    if found.low > goal.limit_s:
+        return "failed", f"{found.value:.4g} s [{found.low:.4g}, {found.high:.4g}] is above {goal.limit_s:g} s"
+    return "undecided", f"{found.value:.4g} s [{found.low:.4g}, {found.high:.4g}] reaches across {goal.limit_s:g} s"
+
+
+VERIFICATION_FACTOR = 4
+"""How many times the samples and the time of a step a verification may take: the prediction lies near the limit."""
+VERIFICATION_FOLDER = "verification"
+ANSWER_DRAWS = 500
+
+
+@dataclass(frozen=True)
+class VerificationRun:
+    """The table `verification`, and why the driving ended: finished, interrupted, limit."""
+
+    table: pl.DataFrame
+    ended: str
+
+
+def run_verification(
+    folder: Path,
+    *,
+    url: str | None = None,
+    gpus: int | None = None,
+    predicted: int | None = None,
+    target_confirm: str | None = None,
+    limits: Mapping[str, Any] | None = None,
+    watcher: SweepWatcher | None = None,
+) -> VerificationRun:
+    """Drive the predicted load and judge it; the table `verification`, kept in the sweep's folder.
+
+    Parameters
+    ----------
+    folder
+        A sweep with an estimate.
+    url, gpus
+        Where to drive, and how many GPUs serve there; those of the sweep by default.
+    predicted
+        The count to verify; the recommended one by default.
+    limits
+        Any of `sweep.LIMIT_NAMES`, instead of the sweep's. All are on the sweep and its verifications together.
+
+    Raises
+    ------
+    ConfigError
+        There is no recommended count and none is given, the settings do not fit, or nobody listens there.
+    InputError
+        There is no sweep, or nothing was estimated.
+    """
+    kept, config = sweep_journal.load_sweep_journal(folder)
+    estimates = sweep_store.read_estimates(folder)
+    count = predicted or _max_recommended_gpus(estimates)
+    goals = [Goal(metric=row["metric"], q=row["q"], limit_s=row["limit_s"]) for row in estimates.iter_rows(named=True)]
+    load, served = float(estimates["load"][0]), gpus or config.gpus
+    loads = [load] if served == count else share_load(load, count, served, whole=not config.is_open)
+    earlier = run_folder.list_run_folders(folder / VERIFICATION_FOLDER)
+    settings = config.model_dump(mode="python", exclude_defaults=True) | build_verification_settings(
+        config, loads, len(earlier)
+    )
+    settings |= {"goals": goals, "gpus": served}
+    settings |= {name: value for name, value in (("url", url), ("target_confirm", target_confirm)) if value}
+    settings |= {name: value for name, value in (limits or {}).items() if value is not None}
+    before = kept.total_usage()
+    for one in earlier:
+        before = before.combine_with(sweep_journal.load_sweep_journal(one.folder)[0].total_usage())
+    found = sweep_runner.run_sweep(
+        out=folder / VERIFICATION_FOLDER, watcher=watcher, needs_listener=True, before=before, **settings
+    )
+    judged = PointLimits.from_config(config)
+    table = verify_sweep(found, goals, predicted_gpus=count, load=load, limits=judged)
+    sweep_store.store_verification(table, folder)
+    return VerificationRun(table, found.ended)
+
+
+def answer_sweep(
+    folder: Path,
+    load: sweep_store.TargetLoad,
+    *,
+    price: float | None = None,
+    verified: bool = False,
+    watcher: SweepWatcher | None = None,
+) -> tuple[SizingAnswer, str]:
+    """The answer of a sweep that has just ended, verified on the same service if that is wanted; kept in its folder.
+
+    Beside it why the driving of the verification ended; finished without one.
+    """
+    found = sweep_store.estimate_sweeps([folder], load, None, price, ANSWER_DRAWS, 0)
+    if not verified or found.recommended is None:
+        return found, "finished"
+    done = run_verification(folder, watcher=watcher)
+    return found.with_verification(done.table), done.ended
+
+
+def format_verification(found: pl.DataFrame, folder: Path) -> str:
+    """The verdicts for people."""
+    lines = []
+    for row in found.iter_rows(named=True):
+        simulated = "simulated: " if row["simulated"] else ""
+        values = "beyond all answers" if row["n"] else "nothing was driven"
+        values = f"{row['value_s']:.4g} s" if row["value_s"] is not None else values
+        ends = f" [{_format_bound(row['low_s'])}, {_format_bound(row['high_s'])}]" if row["value_s"] is not None else ""
+        lines.append(f"{row['verdict'].upper()}: {simulated}{row['target']}: {values}{ends}, n = {row['n']}")
+        if row["reason"]:
+            lines.append(f"  {row['reason']}")
+    first = found.row(0, named=True)
+    unit = "users" if first["load_unit"] == "users" else "requests a second"
+    gpus = "1 GPU" if first["gpus"] == 1 else f"{first['gpus']} GPUs"
+    lines.append(f"{first['driven_load']:g} {unit} on {gpus}: {SCOPES[first['scope']]}")
+    return "\n".join([*lines, f"written: {folder}"])
+
+
+def verification_json(found: pl.DataFrame, folder: Path) -> str:
+    """The verdicts as one JSON document."""
+    return json.dumps({"folder": str(folder), "verification": found.to_dicts()}, indent=1)
+
+
+def _max_recommended_gpus(estimates: pl.DataFrame) -> int:
+    counts = estimates["recommended"]
+    if not len(counts) or counts.null_count():
+        raise ConfigError(
+            "no recommended count to verify", do="give --predicted N, or measure what the estimate asks for"
+        )
+    return int(str(counts.max()))
+
+
+def build_verification_settings(config: SweepConfig, loads: list[float], n_earlier: int = 0) -> dict[str, Any]:
+    """The settings in which a verification differs from its sweep: these levels, held longer, and other prompts.
+
+    With the sweep's own seed, or that of one of the `n_earlier` verifications, it would meet a cache that knows them.
+    """
+    levels = {"rates": loads} if config.is_open else {"users": [int(load) for load in loads]}
+    return levels | {
+        "most_samples": VERIFICATION_FACTOR * config.max_samples,
+        "max_step_s": VERIFICATION_FACTOR * config.max_step_s,
+        "tight": config.tight / 2,
+        "seed": (config.seed + 1 + n_earlier) % 2**63,
+    }
+
+
+def _format_bound(value: float | None) -> str:
+    return "open" if value is None else f"{value:.4g}"

@@ -1,0 +1,1 @@
+"""Generates load on a real service and records every request in raw tables."""

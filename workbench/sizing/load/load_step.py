@@ -1,0 +1,272 @@
+"""Runs one step of a sweep: holds a load until there are enough requests, and builds the raw tables."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from workbench.sizing.estimation import metrics
+from workbench.sizing.load import client_messages
+from workbench.sizing.load.client_messages import clock
+from workbench.sizing.load.client_pool import ClientPool
+from workbench.sizing.load.load_driver import percentile_99
+from workbench.sizing.load.sweep_limits import SweepLimits, SweepUsage
+from workbench.sizing.load.sweep_plan import StopRule, find_stop_reason
+from workbench.sizing.tables import REQUESTS, STEPS
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from workbench.sizing.config import SweepConfig
+
+# Time for the command to reach all processes before the step starts.
+START_LEAD_S = 0.05
+POLL_EVERY_S = 0.25
+CHECK_EVERY_REQUESTS = 50
+
+
+@dataclass
+class StopRequest:
+    """Request to stop a running sweep: once to end it, twice to abort requests in flight."""
+
+    times: int = 0
+
+    def request_stop(self) -> None:
+        """End the sweep after the requests in flight; a second call aborts them."""
+        self.times += 1
+
+
+@dataclass(frozen=True)
+class StepRules:
+    """When a step ends."""
+
+    stop: StopRule
+    min_step_s: float
+    max_step_s: float
+    limits: SweepLimits = field(default_factory=SweepLimits)
+
+
+@dataclass
+class StepResult:
+    """Requests of a step, and the state of the client."""
+
+    load: client_messages.StepLoad
+    started_at: str
+    requests: list[client_messages.RequestRow] = field(default_factory=list)
+    stopped: str = "time"
+    limit: str | None = None
+    duration_s: float = 0.0
+    in_flight: int = 0
+    loop_lag_p99_s: float | None = None
+    client_cpu_share: float | None = None
+    failures: Counter[str] = field(default_factory=Counter)
+    broken_off: int = 0
+    simulated: bool = False
+
+
+class LoadStep:
+    """Holds one load with a pool of client processes; `run` once.
+
+    Parameters
+    ----------
+    pool
+        Client processes.
+    load
+        Load of the step.
+    rules
+        When the step ends.
+    usage
+        Usage of the sweep so far; updated while the step runs.
+    stop_request
+        Set when the user wants to stop.
+    on_progress
+        Called a few times per second with the result so far.
+    """
+
+    def __init__(
+        self,
+        pool: ClientPool,
+        load: client_messages.StepLoad,
+        rules: StepRules,
+        usage: SweepUsage,
+        stop_request: StopRequest,
+        on_progress: Callable[[StepResult], None] = lambda _: None,
+    ) -> None:
+        self._pool = pool
+        self._rules = rules
+        self._usage = usage
+        self._usage_before_s = usage.duration_s
+        self._stop_request = stop_request
+        self._on_progress = on_progress
+        self._base = 0.0
+        self._phase = "hold"
+        self._state: dict[int, client_messages.Rows] = {}
+        self._drained: dict[int, client_messages.Drained] = {}
+        # Earlier no step has enough: the first request of each user is never kept.
+        self._next_check = rules.stop.min_samples + load.users
+        self._next_progress = 0.0
+        self._broken_off = False
+        self.held = StepResult(load, datetime.now(UTC).isoformat(timespec="milliseconds"))
+
+    async def run(self) -> StepResult:
+        """Hold the load until the step ends.
+
+        Raises
+        ------
+        ConfigError, RunFailedError
+            A client process failed.
+        """
+        self._base = clock() + START_LEAD_S
+        allowance = self._rules.limits.remaining_requests(self._usage)
+        await self._pool.send_to_all(client_messages.Begin(self.held.load, self._base, allowance))
+        while len(self._drained) < self._pool.size:
+            try:
+                number, report = await self._pool.next_report(POLL_EVERY_S)
+            except TimeoutError:
+                report = None
+            if isinstance(report, client_messages.Rows):
+                self._add_rows(number, report)
+            elif isinstance(report, client_messages.Drained):
+                self._drained[number] = report
+            await self._update_phase()
+            self._report_progress()
+        return self._build_result()
+
+    def _add_rows(self, number: int, report: client_messages.Rows) -> None:
+        self._state[number] = report
+        self.held.requests += report.requests
+        self.held.in_flight = sum(state.in_flight for state in self._state.values())
+        self._usage.add_requests(report.requests)
+
+    async def _update_phase(self) -> None:
+        self.held.duration_s = max(0.0, clock() - self._base)
+        self._usage.duration_s = self._usage_before_s + self.held.duration_s
+        if self._stop_request.times >= 2 and not self._broken_off:
+            self._broken_off = True
+            self.held.broken_off = self.held.in_flight
+            await self._stop_clients("interrupted", now=True)
+        elif self._phase in ("hold", "tail") and self._stop_request.times:
+            await self._stop_clients("interrupted")
+        elif self._phase == "hold":
+            await self._end_hold_if_due()
+        elif self._phase == "tail" and self._is_tail_over():
+            await self._stop_clients(self.held.stopped)
+
+    async def _end_hold_if_due(self) -> None:
+        limit = self._rules.limits.find_reached_limit(self._usage)
+        if limit is None and len(self._state) == self._pool.size and all(one.exhausted for one in self._state.values()):
+            limit = f"--max-requests {self._rules.limits.max_requests}"
+        if limit is not None:
+            # No tail: the limit counts all requests sent.
+            self.held.limit = limit
+            await self._stop_clients("limit")
+        elif (why := await self._find_end_reason()) is not None:
+            self.held.stopped = why
+            self._phase = "tail"
+            await self._pool.send_to_all(client_messages.Tail())
+
+    async def _find_end_reason(self) -> str | None:
+        if self.held.duration_s >= self._rules.max_step_s:
+            return "time"
+        ended = len(self.held.requests)
+        if ended < self._next_check or self.held.duration_s < self._rules.min_step_s:
+            return None
+        # Less and less often, or the checks would cost more than the load itself.
+        self._next_check = ended + max(CHECK_EVERY_REQUESTS, ended // 10)
+        columns = build_stop_rule_columns(self.held.requests, self._rules.stop.metric)
+        users = self.held.load.users if self.held.load.loop == "closed" else 0
+        # In a thread: requests in this event loop must not wait for the statistics.
+        return await asyncio.to_thread(find_stop_reason, columns, users, self._rules.stop)
+
+    def _is_tail_over(self) -> bool:
+        states = self._state.values()
+        return len(states) == self._pool.size and all(one.tail_begun and not one.kept_open for one in states)
+
+    async def _stop_clients(self, why: str, *, now: bool = False) -> None:
+        self.held.stopped = why
+        self._phase = "drain"
+        await self._pool.send_to_all(client_messages.Stop(now))
+
+    def _report_progress(self) -> None:
+        now = time.monotonic()
+        if now >= self._next_progress:
+            self._next_progress = now + POLL_EVERY_S
+            self._on_progress(self.held)
+
+    def _build_result(self) -> StepResult:
+        held = self.held
+        lags = [percentile_99(one.lags_s) for one in self._drained.values()]
+        held.loop_lag_p99_s = max((lag for lag in lags if lag is not None), default=None)
+        held.client_cpu_share = max(one.cpu_share for one in self._drained.values())
+        for one in self._drained.values():
+            held.failures.update(dict(one.failures))
+            held.simulated = held.simulated or one.simulated
+        last = max((row.ended_s for row in held.requests), default=0.0)
+        held.duration_s = max(last, 0.0) or held.duration_s
+        held.in_flight = 0
+        held.requests.sort(key=lambda row: (row.intended_s, row.sent_s))
+        return held
+
+
+def build_stop_rule_columns(rows: list[client_messages.RequestRow], metric: str) -> dict[str, list[Any]]:
+    """Columns that the stop rule reads, of the requests that ended, in the order they were sent."""
+    kept = sorted((row for row in rows if not row.tail), key=lambda row: row.sent_s)
+    names = ("outcome", *metrics.list_columns([metrics.DEFAULT_METRIC, metric]))
+    return {name: [REQUEST_COLUMNS[name](row) for row in kept] for name in names}
+
+
+def request_runtime_s(row: client_messages.RequestRow) -> float | None:
+    """From the intended time to the end; None unless ok."""
+    return row.ended_s - row.intended_s if row.outcome == "ok" else None
+
+
+def request_ttft_s(row: client_messages.RequestRow) -> float | None:
+    """From the intended time to the first token."""
+    known = row.outcome == "ok" and row.first_token_s is not None
+    return row.first_token_s - row.intended_s if known and row.first_token_s is not None else None
+
+
+REQUEST_COLUMNS: dict[str, Callable[[client_messages.RequestRow], Any]] = {
+    **{name: attrgetter(name) for name in client_messages.RequestRow.__struct_fields__ if name != "first_token_s"},
+    "runtime_s": request_runtime_s,
+    "ttft_s": request_ttft_s,
+}
+"""How each column of the table `requests` is read from a request that ended."""
+
+
+def build_requests_frame(held: StepResult) -> pl.DataFrame:
+    """Table `requests` of one step, numbered in the order of intended times."""
+    rows = held.requests
+    columns = {name: [read(row) for row in rows] for name, read in REQUEST_COLUMNS.items()}
+    return REQUESTS.frame({"step": [held.load.step] * len(rows), "request": list(range(len(rows))), **columns})
+
+
+def build_step_frame(held: StepResult, config: SweepConfig) -> pl.DataFrame:
+    """Table `steps` of one step."""
+    load = held.load
+    closed = load.loop == "closed"
+    row = {
+        "step": load.step,
+        "loop": load.loop,
+        "users": load.users if closed else None,
+        "rate_per_s": None if closed else load.rate_per_s,
+        "think_s": load.think_s,
+        "arrivals": load.arrivals,
+        "gpus": config.gpus,
+        "clock": "real",
+        "simulated": config.simulated or held.simulated,
+        "started_at": held.started_at,
+        "duration_s": held.duration_s,
+        "timeout_s": config.timeout_s,
+        "processes": max(1, config.processes),
+        "loop_lag_p99_s": held.loop_lag_p99_s,
+        "client_cpu_share": held.client_cpu_share,
+        "stopped": held.stopped,
+    }
+    return STEPS.frame([row])

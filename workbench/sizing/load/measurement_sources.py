@@ -1,0 +1,219 @@
+"""Measurements for the notebook: virtual time, live service, simulator or stored sweeps."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.core.errors import ConfigError, InputError
+from workbench.sizing.config import Goal, NotebookConfig, SweepConfig, build_sweep_config
+from workbench.sizing.estimation.sizing_answer import concat_sweeps
+from workbench.sizing.estimation.step_points import PointLimits
+from workbench.sizing.estimation.verification import share_load, verify_sweep
+from workbench.sizing.load.sweep_report import SweepResult, SweepWatcher
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from workbench.sizing.load.service_targets.function_target import Workflow
+    from workbench.sizing.simulation.cluster_model import Service
+
+VerifyGpus = Callable[[int], "pl.DataFrame"]
+"""From the recommended count to the table `verification`."""
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """Raw tables, and what can be done to check what follows from them.
+
+    Attributes
+    ----------
+    requests, steps
+        The raw tables of all GPU counts.
+    goals
+        What must hold; limits of a scaled simulator are scaled alike.
+    how
+        Where they come from, in a few words.
+    limits
+        From when on a point is not valid.
+    notes
+        What a reader should know of them.
+    reasons
+        Why they are not whole; empty when they are.
+    service, config
+        The simulated service and its sweep, in virtual time only.
+    verify
+        Verifies a count; null when nothing can be driven.
+    """
+
+    requests: pl.DataFrame
+    steps: pl.DataFrame
+    goals: list[Goal]
+    how: str
+    limits: PointLimits
+    notes: list[str] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    service: Service | None = None
+    config: SweepConfig | None = None
+    verify: VerifyGpus | None = None
+
+
+@contextlib.contextmanager
+def open_measurements(
+    config: NotebookConfig, workflow: Workflow | None, watcher: SweepWatcher
+) -> Iterator[Measurements]:
+    """Measure as configured; what is driven stays there while the block runs, for the verification.
+
+    Raises
+    ------
+    ConfigError, InputError
+        A setting is wrong, the target is not confirmed, or a folder holds no sweep.
+    RunFailedError
+        A client process or the simulator died.
+    """
+    if workflow is not None and not config.live:
+        raise ConfigError("a workflow of your own runs in real time", where="workflow", do="set live to True")
+    if config.sweep:
+        yield _load_sweep_folders(config)
+    elif not config.live:
+        yield _measure_virtual(config)
+    elif workflow is not None or config.url or config.function:
+        yield _measure_service(config, workflow, watcher)
+    else:
+        with contextlib.ExitStack() as stack:
+            yield _measure_simulator(config, watcher, stack)
+
+
+def _measure_virtual(config: NotebookConfig) -> Measurements:
+    from workbench.sizing.simulation import virtual_time
+
+    service, goals = config.simulated_service, config.parsed_goals
+    own = {"protocol": "function", "simulated": True, "goals": goals, "seed": config.seed}
+    swept = build_sweep_config(**(config.sweep_settings | own))
+    tables = [
+        virtual_time.simulate_sweep(service.model_copy(update={"gpus": gpus}), swept.model_copy(update={"gpus": gpus}))
+        for gpus in sorted(config.gpu_counts)
+    ]
+    requests, steps = concat_sweeps(tables)
+    return Measurements(
+        requests,
+        steps,
+        goals,
+        "simulated, virtual time",
+        PointLimits.from_config(swept),
+        notes=["No request was sent; the same seed gives the same figures."],
+        service=service,
+        config=swept,
+        verify=lambda gpus: virtual_time.simulate_verification(service, swept, config.users, gpus),
+    )
+
+
+def _load_sweep_folders(config: NotebookConfig) -> Measurements:
+    from workbench.sizing.estimation import sweep_store
+    from workbench.sizing.load import sweep_journal
+
+    read = [sweep_journal.load_sweep_journal(Path(folder)) for folder in config.sweep]
+    requests, steps = concat_sweeps([(sweep.requests, sweep.steps) for sweep, _ in read])
+    swept = read[0][1]
+    sweep_store.check_load_unit(steps, sweep_store.TargetLoad(config.users, "1/s" if swept.is_open else "users"))
+    unfinished = [folder for folder, (one, _) in zip(config.sweep, read, strict=True) if not one.record.finished]
+    return Measurements(
+        requests,
+        steps,
+        config.parsed_goals,
+        "a sweep that was there",
+        PointLimits.from_config(swept),
+        notes=[f"A load is {read[0][0].record.load_means}.", *(f"{folder} was not finished." for folder in unfinished)],
+        verify=_stored_verification(Path(config.sweep[0]), config),
+    )
+
+
+def _stored_verification(folder: Path, config: NotebookConfig) -> VerifyGpus:
+    """The verification in the sweep's folder, where it is of the same count, load and targets."""
+
+    def read_stored_verification(gpus: int) -> pl.DataFrame:
+        from workbench.runs import run_folder
+        from workbench.sizing.tables import VERIFICATION
+
+        try:
+            table = run_folder.load_run(folder).read_table(VERIFICATION)
+        except InputError:
+            return VERIFICATION.frame([])
+        same = table.filter((table["predicted_gpus"] == gpus) & (table["load"] == config.users))
+        names = [goal.name for goal in config.parsed_goals]
+        return same if sorted(same["target"].to_list()) == sorted(names) else VERIFICATION.frame([])
+
+    return read_stored_verification
+
+
+def _measure_service(config: NotebookConfig, workflow: Workflow | None, watcher: SweepWatcher) -> Measurements:
+    """A service or a function that is there."""
+    settings: dict[str, Any] = {"gpus": config.gpu_counts[0], "goals": config.parsed_goals, "seed": config.seed}
+    if config.url:
+        settings |= {"protocol": config.protocol, "url": config.url, "target_confirm": config.target_confirm}
+        settings |= {"header_env": _parse_header_env(config.header_env)}
+    else:
+        settings |= {"protocol": "function", "function": config.function}
+    settings |= config.sweep_settings
+    return _measure_sweeps([settings], config, config.parsed_goals, workflow, watcher, "live, real time", [])
+
+
+def _measure_simulator(config: NotebookConfig, watcher: SweepWatcher, stack: contextlib.ExitStack) -> Measurements:
+    from workbench.sizing.simulation import simulator_process
+
+    scale = config.time_scale
+    goals = [goal.model_copy(update={"limit_s": goal.limit_s * scale}) for goal in config.parsed_goals]
+    sweeps = []
+    for gpus in sorted(config.gpu_counts):
+        service = config.simulated_service.model_copy(update={"gpus": gpus})
+        url = stack.enter_context(simulator_process.run_simulator(service, time_scale=scale))
+        shared = {"protocol": "nat", "url": url, "simulated": True, "gpus": gpus, "goals": goals, "seed": config.seed}
+        sweeps.append(shared | config.sweep_settings)
+    faster = f"the simulator runs {1 / scale:g} times as fast as described, and limits are as much shorter"
+    note = f"Requests were sent: {faster}."
+    return _measure_sweeps(sweeps, config, goals, None, watcher, "simulated, over HTTP in real time", [note])
+
+
+def _measure_sweeps(
+    sweeps: Sequence[dict[str, Any]],
+    config: NotebookConfig,
+    goals: list[Goal],
+    workflow: Workflow | None,
+    watcher: SweepWatcher,
+    how: str,
+    notes: list[str],
+) -> Measurements:
+    from workbench.sizing.estimation import verification
+    from workbench.sizing.load import sweep_runner
+    from workbench.sizing.load.sweep_limits import usage_from_tables
+
+    found: list[SweepResult] = []
+    for settings in sweeps:
+        found.append(sweep_runner.run_sweep(workflow, watcher=watcher, needs_listener=True, **settings))
+        if found[-1].ended != "finished":
+            break
+    last = found[-1]
+    limits = PointLimits.from_config(last.config)
+
+    def verify_on_service(gpus: int) -> pl.DataFrame:
+        """The test GPUs at their share of the load."""
+        loads = share_load(config.users, gpus, last.config.gpus, whole=not last.config.is_open)
+        changed = verification.build_verification_settings(last.config, loads)
+        again, before = sweeps[len(found) - 1] | changed, usage_from_tables(last.requests, last.steps)
+        driven = sweep_runner.run_sweep(workflow, watcher=watcher, needs_listener=True, before=before, **again)
+        return verify_sweep(driven, goals, predicted_gpus=gpus, load=config.users, limits=limits)
+
+    requests, steps = concat_sweeps([(one.requests, one.steps) for one in found])
+    unfinished = [] if last.ended == "finished" else [f"the sweep ended early: {last.limit or last.ended}"]
+    told = [*notes, f"A load is {last.config.load_means}."]
+    return Measurements(
+        requests, steps, goals, how, limits, told, unfinished, verify=verify_on_service if not unfinished else None
+    )
+
+
+def _parse_header_env(texts: Sequence[str]) -> dict[str, str]:
+    pairs = [text.partition("=")[::2] for text in texts]
+    return {header.strip(): variable.strip() for header, variable in pairs}

@@ -1,0 +1,295 @@
+"""Arrival times and prompts of requests: seeded, independent of the number of processes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import math
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from workbench.core.errors import InputError
+
+MAX_TRACE_BYTES = 64 << 20
+
+
+def poisson_arrivals(rate_per_s: float, seed: str) -> Iterator[float]:
+    """Times of arrivals that do not know of each other, in seconds since the start.
+
+    Examples
+    --------
+    >>> times = list(itertools.islice(poisson_arrivals(10.0, "0"), 10_000))
+    >>> times == sorted(times), round(times[-1] / 10_000, 2)
+    (True, 0.1)
+    """
+    # A text as seed: tuples are refused by random, and hashes of texts differ from process to process.
+    draw = random.Random(seed).expovariate  # noqa: S311 - no secret hangs on it
+    now = 0.0
+    while True:
+        now += draw(rate_per_s)
+        yield now
+
+
+def constant_arrivals(rate_per_s: float) -> Iterator[float]:
+    """Times one after the other at equal distance.
+
+    Examples
+    --------
+    >>> list(itertools.islice(constant_arrivals(4.0), 3))
+    [0.0, 0.25, 0.5]
+    """
+    return (number / rate_per_s for number in itertools.count())
+
+
+def scaled_trace_arrivals(times_s: Sequence[float], rate_per_s: float) -> Iterator[float]:
+    """Recorded times, stretched so that their mean rate is the one asked for; from the start again at the end.
+
+    Parameters
+    ----------
+    times_s
+        Ascending, two or more, not all equal.
+    rate_per_s
+        Mean arrivals a second.
+
+    Examples
+    --------
+    >>> list(itertools.islice(scaled_trace_arrivals([5.0, 6.0, 9.0], 0.5), 4))
+    [0.0, 1.0, 4.0, 6.0]
+    """
+    # n arrivals span n - 1 gaps; the period has a gap more, so that the last does not fall on the next first.
+    span = times_s[-1] - times_s[0]
+    period = len(times_s) / rate_per_s
+    scale = period * (len(times_s) - 1) / len(times_s) / span
+    for lap in itertools.count():
+        for time_s in times_s:
+            yield lap * period + (time_s - times_s[0]) * scale
+
+
+def ramp_start_s(number: int, users: int, ramp_s: float, seed: str) -> float:
+    """When a user of a closed loop begins: spread evenly, each at random within a part of its own.
+
+    All at once would be a burst that comes back with every round, and that the client itself would be late for.
+
+    Examples
+    --------
+    >>> [ramp_start_s(number, 4, 2.0, "0") // 0.5 for number in range(4)]
+    [0.0, 1.0, 2.0, 3.0]
+    """
+    return ramp_s * (number + random.Random(f"{seed}/{number}").random()) / users  # noqa: S311
+
+
+def read_arrival_trace(path: str | Path) -> list[float]:
+    """Times of arrivals from a file: a number a line in seconds, ascending; `#` begins a comment.
+
+    Raises
+    ------
+    InputError
+        It cannot be read, is larger than 64 MiB, a line is no number, times fall, or there are not two of them.
+    """
+    path = Path(path)
+    try:
+        if path.stat().st_size > MAX_TRACE_BYTES:
+            raise InputError("trace is too large", where=path, allowed=f"up to {MAX_TRACE_BYTES >> 20} MiB")
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError("cannot read the trace", where=path, found=str(error)[:200]) from error
+    times = [
+        _parse_arrival_time(line, path, number) for number, line in enumerate(lines, 1) if line.split("#")[0].strip()
+    ]
+    for earlier, later in itertools.pairwise(times):
+        if later < earlier:
+            raise InputError("times of the trace fall", where=path, found=f"{later} after {earlier}")
+    if len(times) < 2 or times[0] == times[-1]:
+        raise InputError("trace needs two different times", where=path, found=f"{len(times)} lines with a time")
+    return times
+
+
+def _parse_arrival_time(line: str, path: Path, number: int) -> float:
+    text = line.split("#")[0].strip()
+    try:
+        found = float(text)
+    except ValueError:
+        found = float("nan")
+    if not 0 <= found < 1e12:
+        raise InputError("no time in seconds", where=f"{path}, line {number}", found=text[:60])
+    return found
+
+
+MAX_FILE_BYTES = 256 << 20
+PROMPT_KEYS = ("prompt", "question", "input_message", "text", "input")
+# Short and common, so that tokenizers mostly take each with its space for one token.
+PROMPT_WORDS = (  # noqa: SIM905 - a hundred quotes would say less
+    "the of and to in is that for it was on are as with his they at be this from have or by one had not but what all "
+    "were when we there can an your which their said if do will each about how up out them then she many some so these "
+    "would other into has more her two like him see time could no make than first been its who now people my made over "
+    "did down only way find use may water long little very after words called just where most know"
+).split()
+
+
+# Words that made prompts are cut from; lengths they have.
+POOL_WORDS = 1 << 16
+N_DRAWN_LENGTHS = 1 << 12
+# Odd, so that multiples of it hit every place of a power of two; Knuth's, so that they do not seem to follow.
+ITEM_SPREAD_FACTOR = 2_654_435_761
+
+# Steps are far apart: no made prompt comes twice in a sweep.
+STEP_ITEMS = 10_000_000
+
+
+class WordPool:
+    """Words in a row, drawn once: to draw each prompt's words anew would cost the client as much as to send it."""
+
+    def __init__(self, words: list[str]) -> None:
+        self._text = " ".join(words) + " "
+        ends = itertools.accumulate((len(word) + 1 for word in words), initial=0)
+        self._starts = list(ends)
+        self._count = len(words)
+
+    def take_words(self, item: int, length: int) -> str:
+        """About so many words: the item's number in words, so that no other begins alike, then a piece of the row."""
+        at, left = item * ITEM_SPREAD_FACTOR % self._count, length
+        name = ""
+        while item or not name:
+            item, digit = divmod(item, len(PROMPT_WORDS))
+            name += PROMPT_WORDS[digit] + " "
+            left -= 1
+        parts = [name]
+        while left > 0:
+            taken = min(left, self._count - at)
+            parts.append(self._text[self._starts[at] : self._starts[at + taken]])
+            left, at = left - taken, 0
+        return "".join(parts)[:-1]
+
+
+class Prompts(msgspec.Struct, frozen=True):
+    """What to send; crosses to the client's processes.
+
+    Attributes
+    ----------
+    texts
+        The user's prompts; empty: prompts are made.
+    tokens, tokens_cv
+        Mean length of made prompts, about, in tokens; spread over mean (lognormal).
+    unique_prefix
+        Begin each request differently, so that no prefix is found in a cache.
+    seed
+        Of order and lengths.
+    """
+
+    texts: list[str]
+    tokens: float = 400.0
+    tokens_cv: float = 0.0
+    unique_prefix: bool = False
+    seed: int = 0
+
+    def iterate_items(self, step: int, share: int, shares: int) -> Iterator[tuple[int, str]]:
+        """Row and text for one request after the other, for one of the processes that share a step.
+
+        Every lap over the user's prompts is in another order; made prompts are all different, over steps too.
+        """
+        if not self.texts:
+            yield from self._generate_items(step, share, shares)
+        lap = 0
+        while True:
+            order = list(range(len(self.texts)))
+            random.Random(f"{self.seed}/{step}/{lap}").shuffle(order)  # noqa: S311 - no secret hangs on it
+            # Strides over laps too, or a process would see only a part of a short file.
+            for place, row in enumerate(order):
+                if (lap * len(order) + place) % shares == share:
+                    # A prompt that begins differently is another prompt, to a cache and to the share of repeats.
+                    item = step * STEP_ITEMS + lap * len(order) + place if self.unique_prefix else row
+                    yield item, self._prefix_text(self.texts[row], f"{step}/{lap}/{place}")
+            lap += 1
+
+    def _generate_items(self, step: int, share: int, shares: int) -> Iterator[tuple[int, str]]:
+        draw = random.Random(f"{self.seed}/made")  # noqa: S311 - no secret hangs on it
+        pool = WordPool(draw.choices(PROMPT_WORDS, k=POOL_WORDS))
+        lengths = [self._draw_length(draw) for _ in range(N_DRAWN_LENGTHS if self.tokens_cv else 1)]
+        number = share
+        while True:
+            item = step * STEP_ITEMS + number
+            length = lengths[item * ITEM_SPREAD_FACTOR % len(lengths)]
+            yield item, self._prefix_text(pool.take_words(item, length), f"{step}/{number}")
+            number += shares
+
+    def _draw_length(self, draw: random.Random) -> int:
+        if self.tokens_cv == 0:
+            return max(1, round(self.tokens))
+        variance = math.log1p(self.tokens_cv**2)
+        return max(1, round(draw.lognormvariate(math.log(self.tokens) - variance / 2, math.sqrt(variance))))
+
+    def _prefix_text(self, text: str, name: str) -> str:
+        if not self.unique_prefix:
+            return text
+        return f"[{random.Random(f'{self.seed}/{name}').getrandbits(64):016x}] {text}"  # noqa: S311
+
+
+def read_prompts(path: str | Path, key: str | None = None) -> list[str]:
+    """Prompts from a file: .txt (one a line), .jsonl, .json (a list), .csv.
+
+    Parameters
+    ----------
+    path
+        The file, up to 256 MiB.
+    key
+        Field or column that holds the prompt; without it the first of prompt, question, input_message, text, input.
+
+    Raises
+    ------
+    InputError
+        It cannot be read, a row has no such field or no text in it, or there is no prompt at all.
+    """
+    path = Path(path)
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise InputError("file of prompts is too large", where=path, allowed=f"up to {MAX_FILE_BYTES >> 20} MiB")
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError("cannot read the prompts", where=path, found=str(error)[:200]) from error
+    rows = _iterate_prompt_rows(path, text)
+    found = [_prompt_from_row(row, key, f"{path}, row {number}") for number, row in rows]
+    if not found:
+        raise InputError("no prompts", where=path, found="an empty file")
+    return found
+
+
+def _iterate_prompt_rows(path: Path, text: str) -> Iterator[tuple[int, Any]]:
+    suffix = path.suffix.lower()
+    if suffix == ".csv":
+        yield from enumerate(csv.DictReader(io.StringIO(text)), 1)
+    elif suffix == ".json":
+        rows = _parse_prompt_json(text, str(path))
+        if not isinstance(rows, list):
+            raise InputError("not a list of prompts", where=path, found=type(rows).__name__)
+        yield from enumerate(rows, 1)
+    else:
+        for number, line in enumerate(text.split("\n"), 1):
+            if line.strip():
+                yield number, _parse_prompt_json(line, f"{path}, row {number}") if suffix == ".jsonl" else line.strip()
+
+
+def _parse_prompt_json(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError("not JSON", where=where, found=str(error)[:120]) from error
+
+
+def _prompt_from_row(row: Any, key: str | None, where: str) -> str:
+    if isinstance(row, str) and key is None:
+        return row
+    if not isinstance(row, dict):
+        raise InputError("neither a prompt nor an object with one", where=where, found=type(row).__name__)
+    name = key if key is not None else next((known for known in PROMPT_KEYS if known in row), None)
+    if name is None or name not in row:
+        wanted = [key] if key is not None else list(PROMPT_KEYS)
+        raise InputError("no field that holds a prompt", where=where, found=sorted(map(str, row))[:20], allowed=wanted)
+    if not isinstance(row[name], str) or not row[name]:
+        raise InputError("the prompt is no text", where=f"{where}, {name}", found=repr(row[name])[:60])
+    return str(row[name])

@@ -1,0 +1,1 @@
+"""Targets that a load is sent to, one module per protocol."""

@@ -1,0 +1,131 @@
+"""Target that calls an async Python function in the client's process."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import importlib
+import inspect
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from workbench.core.errors import ConfigError
+from workbench.sizing.load.client_messages import Reply, clock, mean_token_gap_s, shorten_detail
+
+Workflow = Callable[[str], Any]
+"""Takes a prompt; `async def` that answers once, or an async generator that yields tokens."""
+
+
+class FunctionTarget:
+    """Calls a workflow; an answer that is a mapping may tell more: `llm_s`, `input_tokens`, `output_tokens`."""
+
+    simulated = False
+
+    def __init__(self, workflow: Workflow, *, timeout_s: float) -> None:
+        self._workflow = workflow
+        self._timeout_s = timeout_s
+        self._streams = inspect.isasyncgenfunction(_callable_code(workflow))
+
+    async def open(self) -> None:
+        """Nothing is held open."""
+
+    async def close(self) -> None:
+        """Nothing is held open."""
+
+    async def send(self, prompt: str) -> Reply:
+        """Call it once; what it raises is an outcome."""
+        reply = await self._call_workflow(prompt)
+        # A workflow that never waits would keep the loop to itself, and its user would go on for ever.
+        await asyncio.sleep(0)
+        return reply
+
+    async def _call_workflow(self, prompt: str) -> Reply:
+        limit = asyncio.timeout(self._timeout_s)
+        try:
+            async with limit:
+                if self._streams:
+                    return await _read_token_stream(self._workflow(prompt))
+                answer = await self._workflow(prompt)
+                return _reply_from_answer(answer, clock())
+        except Exception as error:  # noqa: BLE001 - whatever the user's code does is an outcome
+            # Its own TimeoutError is its own failure; only ours is censored at the limit.
+            outcome = "timeout" if isinstance(error, TimeoutError) and limit.expired() else "failed"
+            return Reply(outcome, clock(), detail=shorten_detail(f"{type(error).__name__}: {error}"))
+
+
+async def _read_token_stream(tokens: AsyncIterator[Any]) -> Reply:
+    first: float | None = None
+    last: float | None = None
+    count = 0
+    async for _ in tokens:
+        last = clock()
+        first = last if first is None else first
+        count += 1
+    return Reply("ok", clock(), first_token=first, itl_s=mean_token_gap_s(first, last, count), output_tokens=count)
+
+
+def _reply_from_answer(answer: Any, ended: float) -> Reply:
+    if not isinstance(answer, Mapping):
+        return Reply("ok", ended)
+    llm_s = answer.get("llm_s")
+    calls = [float(one) for one in llm_s] if isinstance(llm_s, list | tuple) else None
+    counts = (_token_count(answer.get(name)) for name in ("input_tokens", "output_tokens"))
+    input_tokens, output_tokens = counts
+    return Reply("ok", ended, llm_s=calls, input_tokens=input_tokens, output_tokens=output_tokens)
+
+
+def _token_count(found: Any) -> int | None:
+    return found if isinstance(found, int) and not isinstance(found, bool) and found >= 0 else None
+
+
+def load_workflow(name: str) -> Workflow:
+    """The callable that `module:function` names; modules of the working directory are found.
+
+    Raises
+    ------
+    ConfigError
+        There is no such module or name in it, it dies while it is imported, or it is no async callable.
+    """
+    module_name, colon, attribute = name.partition(":")
+    if not (module_name and colon and attribute):
+        raise ConfigError("not the name of a function", where="--function", found=name, allowed="module:function")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found: Any = importlib.import_module(module_name)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except Exception as error:
+        text = shorten_detail(f"{type(error).__name__}: {error}")
+        raise ConfigError("cannot load the function", where="--function", found=f"{name} ({text})") from error
+    return check_workflow(found, name)
+
+
+def check_workflow(found: Any, name: str) -> Workflow:
+    """Refuse what is no async callable.
+
+    Raises
+    ------
+    ConfigError
+        It is none.
+    """
+    call = _callable_code(found)
+    if not callable(found) or not (inspect.iscoroutinefunction(call) or inspect.isasyncgenfunction(call)):
+        raise ConfigError(
+            "not an async callable",
+            where=name,
+            found=type(found).__name__,
+            do="write it as `async def workflow(prompt: str)`, or yield tokens from it",
+        )
+    workflow: Workflow = found
+    return workflow
+
+
+def _callable_code(found: Any) -> Any:
+    """What runs when it is called: of an object its `__call__`."""
+    if inspect.isroutine(found) or isinstance(found, functools.partial):
+        return found
+    return getattr(type(found), "__call__", None)  # noqa: B004 - its code is wanted

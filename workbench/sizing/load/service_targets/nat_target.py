@@ -1,0 +1,173 @@
+"""Target for workflows served by the NeMo Agent Toolkit (`POST /generate/full`)."""
+
+from __future__ import annotations
+
+import math
+
+import aiohttp
+import msgspec
+import orjson
+
+from workbench.sizing.load.client_messages import (
+    CutAnswerError,
+    FailedAnswerError,
+    MalformedAnswerError,
+    Reply,
+    clock,
+    mean_token_gap_s,
+    shorten_detail,
+)
+from workbench.sizing.load.service_targets.http_target import HttpTarget, LineSplitter
+
+EVENT_PREFIX = b"intermediate_data:"
+ANSWER_PREFIX = b"data:"
+ERROR_PREFIX = b"error:"
+
+
+class _Tokens(msgspec.Struct, gc=False):
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class _Usage(msgspec.Struct, gc=False):
+    token_usage: _Tokens | None = None
+
+
+class ServerEvent(msgspec.Struct, gc=False):
+    """What is read of an event of the server; the rest of it is passed over undecoded."""
+
+    event_type: str
+    event_timestamp: float
+    UUID: str = ""
+    usage_info: _Usage | None = None
+
+
+class _Line(msgspec.Struct, gc=False):
+    payload: str
+
+
+_line_decoder = msgspec.json.Decoder(_Line)
+_event_decoder = msgspec.json.Decoder(ServerEvent)
+
+
+def parse_event_line(line: bytes) -> ServerEvent:
+    """The event in a line `intermediate_data: {…}`; its payload is JSON within JSON.
+
+    Raises
+    ------
+    MalformedAnswerError
+        It is not.
+
+    Examples
+    --------
+    >>> payload = '{"event_type": "LLM_START", "event_timestamp": 1.5}'
+    >>> parse_event_line(b"intermediate_data:" + orjson.dumps({"payload": payload})).event_timestamp
+    1.5
+    """
+    try:
+        return _event_decoder.decode(_line_decoder.decode(line[len(EVENT_PREFIX) :]).payload)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedAnswerError(f"an event that does not parse: {shorten_detail(error)}") from error
+
+
+class ServerTimes:
+    """What the events of one request add up to, on the server's clock."""
+
+    def __init__(self) -> None:
+        self._first = math.inf
+        self._last = -math.inf
+        self.llm_s: list[float] = []
+        self.input_tokens: int | None = None
+        self.output_tokens: int | None = None
+        self._started: dict[str, float] = {}
+
+    def add_event(self, event: ServerEvent) -> None:
+        """Take in one event; calls are paired by UUID, so that calls side by side are told apart."""
+        at, kind = event.event_timestamp, event.event_type
+        if at < self._first:
+            self._first = at
+        if at > self._last:
+            self._last = at
+        if kind == "LLM_START":
+            self._started[event.UUID] = at
+        elif kind == "LLM_END":
+            started = self._started.pop(event.UUID, None)
+            # Clocks of servers are set back now and then; such a call has no duration.
+            if started is not None and at >= started:
+                self.llm_s.append(at - started)
+            self._count_tokens(event)
+
+    def _count_tokens(self, event: ServerEvent) -> None:
+        if event.usage_info is not None and event.usage_info.token_usage is not None:
+            used = event.usage_info.token_usage
+            self.input_tokens = (self.input_tokens or 0) + used.prompt_tokens
+            self.output_tokens = (self.output_tokens or 0) + used.completion_tokens
+
+    @property
+    def runtime_s(self) -> float | None:
+        """Last event minus first; null without two of them."""
+        return self._last - self._first if self._last > self._first else None
+
+
+class NatTarget(HttpTarget):
+    """`POST {url}/generate/full` with `{"input_message": prompt}`."""
+
+    accepts = "text/event-stream"
+
+    def request_body(self, prompt: str) -> bytes:
+        """The toolkit names the argument of the workflow's function; `input_message` is the calculator's."""
+        return orjson.dumps({"input_message": prompt})
+
+    async def read_reply(self, response: aiohttp.ClientResponse, sent: float) -> Reply:
+        """Events as they come, then the answer."""
+        del sent
+        lines, times = LineSplitter(self._max_bytes), ServerTimes()
+        answered = False
+        tokens: list[float] = []
+        content = response.content
+        while not content.at_eof():
+            for line in lines.add_chunk(await content.readany()):
+                if line:
+                    answered = _read_stream_line(line, times, tokens) or answered
+        answered = _read_stream_line(lines.take_rest(), times, tokens) or answered
+        ended = clock()
+        if not answered:
+            raise CutAnswerError("the stream ended without an answer")
+        first, last = (tokens[0], tokens[-1]) if tokens else (None, None)
+        return Reply(
+            "ok",
+            ended,
+            status=response.status,
+            first_token=first,
+            itl_s=mean_token_gap_s(first, last, len(tokens)),
+            llm_s=times.llm_s or None,
+            server_runtime_s=times.runtime_s,
+            input_tokens=times.input_tokens,
+            output_tokens=times.output_tokens,
+        )
+
+
+def _read_stream_line(line: bytes, times: ServerTimes, tokens: list[float]) -> bool:
+    """Take in one line; is it part of the answer?"""
+    if line.startswith(EVENT_PREFIX):
+        event = parse_event_line(line)
+        times.add_event(event)
+        if event.event_type == "LLM_NEW_TOKEN":
+            tokens.append(clock())
+    elif line.startswith(ANSWER_PREFIX):
+        return _is_answer(line[len(ANSWER_PREFIX) :])
+    elif line.startswith(ERROR_PREFIX):
+        raise FailedAnswerError(shorten_detail(line.decode(errors="replace")))
+    return False
+
+
+def _is_answer(text: bytes) -> bool:
+    if text.strip() == b"[DONE]":
+        return True
+    try:
+        answer = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise MalformedAnswerError(f"an answer that does not parse: {shorten_detail(error)}") from error
+    if isinstance(answer, dict) and "value" not in answer and ("error" in answer or "code" in answer):
+        raise FailedAnswerError(shorten_detail(answer.get("message") or answer.get("error") or answer))
+    return True

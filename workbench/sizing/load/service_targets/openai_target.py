@@ -1,0 +1,196 @@
+"""Target for OpenAI chat completions, streamed: time to first token, inter-token latency."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import aiohttp
+import msgspec
+import orjson
+
+from workbench.sizing.load.client_messages import (
+    CutAnswerError,
+    FailedAnswerError,
+    MalformedAnswerError,
+    Reply,
+    clock,
+    mean_token_gap_s,
+    shorten_detail,
+)
+from workbench.sizing.load.service_targets.http_target import HttpTarget, LineSplitter
+
+DATA_PREFIX = b"data:"
+DONE_MARK = b"[DONE]"
+
+
+class _Delta(msgspec.Struct):
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: Any = None
+
+    def holds_tokens(self) -> bool:
+        return bool(self.content or self.reasoning_content or self.reasoning or self.tool_calls)
+
+
+class _Choice(msgspec.Struct):
+    delta: _Delta | None = None
+    finish_reason: str | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+class _Chunk(msgspec.Struct):
+    choices: list[_Choice] = []
+    usage: _Usage | None = None
+    error: Any = None
+
+
+_chunk_decoder = msgspec.json.Decoder(_Chunk)
+
+
+class ChatStream:
+    """One answer as its events come in."""
+
+    def __init__(self) -> None:
+        self.first: float | None = None
+        self.last: float | None = None
+        self.n_events = 0
+        self.ended = False
+        self.usage = _Usage()
+
+    def add_line(self, line: bytes, now: float) -> None:
+        """Take in a line that came at this time.
+
+        Raises
+        ------
+        MalformedAnswerError
+            An event that is no JSON object of this protocol.
+        FailedAnswerError
+            The server says that it failed.
+        """
+        if not line.startswith(DATA_PREFIX):
+            return
+        text = line[len(DATA_PREFIX) :].strip()
+        if text == DONE_MARK:
+            self.ended = True
+            return
+        chunk = _parse_chunk(text)
+        if chunk.error is not None:
+            raise _build_failure(chunk.error)
+        self.usage = chunk.usage or self.usage
+        for choice in chunk.choices:
+            self.ended = self.ended or choice.finish_reason is not None
+            if choice.delta is not None and choice.delta.holds_tokens():
+                self.first = now if self.first is None else self.first
+                self.last = now
+                self.n_events += 1
+
+    def build_reply(self, ended: float, status: int, sent: float) -> Reply:
+        """What came of the request."""
+        if not self.ended:
+            raise CutAnswerError("the stream ended without [DONE] or a finish reason")
+        # Servers put several tokens into an event under load; their own count comes first.
+        tokens = self.usage.completion_tokens if self.usage.completion_tokens is not None else self.n_events
+        return Reply(
+            "ok",
+            ended,
+            status=status,
+            first_token=self.first,
+            itl_s=mean_token_gap_s(self.first, self.last, tokens),
+            llm_s=[ended - sent],
+            input_tokens=self.usage.prompt_tokens,
+            output_tokens=tokens,
+        )
+
+
+def _build_failure(error: Any) -> FailedAnswerError:
+    return FailedAnswerError(shorten_detail(error.get("message", error) if isinstance(error, dict) else error))
+
+
+def _parse_chunk(text: bytes) -> _Chunk:
+    try:
+        return _chunk_decoder.decode(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedAnswerError(f"an event that does not parse: {shorten_detail(error)}") from error
+
+
+class OpenAiTarget(HttpTarget):
+    """`POST {url}/v1/chat/completions` with `stream: true`."""
+
+    accepts = "text/event-stream"
+
+    def __init__(
+        self, url: str, *, model: str, output_tokens: int | None, extra: Mapping[str, Any], **shared: Any
+    ) -> None:
+        super().__init__(url, **shared)
+        limit = {} if output_tokens is None else {"max_tokens": output_tokens}
+        self._fixed = {
+            "model": model,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            **limit,
+            **extra,
+        }
+
+    def request_body(self, prompt: str) -> bytes:
+        """One message of the user."""
+        return orjson.dumps(self._fixed | {"messages": [{"role": "user", "content": prompt}]})
+
+    async def read_reply(self, response: aiohttp.ClientResponse, sent: float) -> Reply:
+        """Events as they come, each with the time of its arrival."""
+        if response.content_type == "application/json":
+            return await self._read_whole_answer(response, sent)
+        lines, stream = LineSplitter(self._max_bytes), ChatStream()
+        content = response.content
+        while not content.at_eof():
+            chunk = await content.readany()
+            now = clock()
+            for line in lines.add_chunk(chunk):
+                if line:
+                    stream.add_line(line, now)
+        ended = clock()
+        stream.add_line(lines.take_rest(), ended)
+        return stream.build_reply(ended, response.status, sent)
+
+    async def _read_whole_answer(self, response: aiohttp.ClientResponse, sent: float) -> Reply:
+        """A server that does not stream: no time of a first token is known."""
+        text = await read_bounded_body(response, self._max_bytes)
+        ended = clock()
+        chunk = _parse_chunk(text)
+        if chunk.error is not None:
+            raise _build_failure(chunk.error)
+        if not chunk.choices:
+            raise MalformedAnswerError("an answer without choices")
+        usage = chunk.usage or _Usage()
+        return Reply(
+            "ok",
+            ended,
+            status=response.status,
+            llm_s=[ended - sent],
+            input_tokens=usage.prompt_tokens,
+            output_tokens=usage.completion_tokens,
+        )
+
+
+async def read_bounded_body(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
+    """An answer as a whole, within a bound.
+
+    Raises
+    ------
+    MalformedAnswerError
+        It is longer.
+    """
+    parts, n_bytes = [], 0
+    content = response.content
+    while not content.at_eof():
+        part = await content.readany()
+        n_bytes += len(part)
+        if n_bytes > max_bytes:
+            raise MalformedAnswerError(f"an answer of more than {max_bytes} bytes")
+        parts.append(part)
+    return b"".join(parts)

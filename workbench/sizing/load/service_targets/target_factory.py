@@ -1,0 +1,128 @@
+"""Creates a target from its specification, and checks that something listens there."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import orjson
+from yarl import URL
+
+from workbench.core.errors import ConfigError
+from workbench.sizing.load.client_messages import TargetSpec as Described
+from workbench.sizing.load.load_driver import Target
+from workbench.sizing.load.service_targets.function_target import (
+    FunctionTarget,
+    Workflow,
+    check_workflow,
+    load_workflow,
+)
+
+FULL_PATH = "/generate/full"
+CHAT_PATH = "/chat/completions"
+
+
+def create_target(target: Described, workflow: Workflow | None = None) -> Target:
+    """The target, not yet open; headers get their values from the environment here and nowhere else.
+
+    Raises
+    ------
+    ConfigError
+        A variable of a header is not set, or the function cannot be loaded.
+    """
+    if target.protocol == "function":
+        call = check_workflow(workflow, "the function") if workflow is not None else load_workflow(target.function)
+        return FunctionTarget(call, timeout_s=target.timeout_s)
+    # Only here: it takes a quarter of a second, which a sweep of a function need not pay.
+    from workbench.sizing.load.service_targets.json_target import JsonTarget
+    from workbench.sizing.load.service_targets.nat_target import NatTarget
+    from workbench.sizing.load.service_targets.openai_target import OpenAiTarget
+
+    headers, n_bytes = resolve_secret_headers(target.header_env), target.max_answer_bytes
+    if target.protocol == "nat":
+        url = _append_path(target.url, FULL_PATH)
+        return NatTarget(url, timeout_s=target.timeout_s, headers=headers, max_answer_bytes=n_bytes)
+    if target.protocol == "openai":
+        base = target.url.rstrip("/")
+        path = CHAT_PATH if base.endswith("/v1") else "/v1" + CHAT_PATH
+        return OpenAiTarget(
+            base if base.endswith(CHAT_PATH) else base + path,
+            model=target.model,
+            output_tokens=target.output_tokens,
+            extra=orjson.loads(target.extra_body),
+            timeout_s=target.timeout_s,
+            headers=headers,
+            max_answer_bytes=n_bytes,
+        )
+    return JsonTarget(
+        target.url,
+        method=target.method,
+        body=None if target.body is None else orjson.loads(target.body),
+        answer_at=target.answer_at,
+        input_tokens_at=target.input_tokens_at,
+        output_tokens_at=target.output_tokens_at,
+        timeout_s=target.timeout_s,
+        headers=headers,
+        max_answer_bytes=n_bytes,
+    )
+
+
+def _append_path(url: str, path: str) -> str:
+    base = url.rstrip("/")
+    return base if base.endswith(path) else base + path
+
+
+def resolve_secret_headers(header_env: dict[str, str]) -> dict[str, str]:
+    """Headers with what the named variables hold.
+
+    Raises
+    ------
+    ConfigError
+        A variable is not set, is empty, or holds a line end.
+    """
+    missing = [name for name in header_env.values() if not os.environ.get(name)]
+    if missing:
+        raise ConfigError("variable of a header is not set", where="--header-env", found=missing, do="export NAME=...")
+    torn = [name for name in header_env.values() if not os.environ[name].isprintable()]
+    if torn:
+        raise ConfigError(
+            "variable of a header holds signs that no header may", where="--header-env", found=torn, allowed="one line"
+        )
+    return {header: os.environ[name] for header, name in header_env.items()}
+
+
+LISTENER_PATIENCE_S = 10.0
+
+
+def check_listener(url: str, *, patience_s: float = LISTENER_PATIENCE_S) -> None:
+    """Open one connection and close it; no request is sent, so that nothing is counted on either side.
+
+    A service that dies later, or refuses under load, is measured: its failures are counted.
+
+    Raises
+    ------
+    ConfigError
+        The host is unknown, refuses the connection, or does not answer within `patience_s`.
+    """
+    address = URL(url)
+    host, port = address.host or "", address.port or 0
+    try:
+        socket.create_connection((host, port), patience_s).close()
+    except socket.gaierror as error:
+        raise ConfigError(
+            "no such host", where="--url", found=f"{host}: {error.strerror}", do="check its name"
+        ) from None
+    except TimeoutError:
+        raise ConfigError(
+            "the service takes no connection",
+            where="--url",
+            found=f"{host}:{port}: nothing within {patience_s:g} s",
+            do="check address and firewall",
+        ) from None
+    except OSError as error:
+        raise ConfigError(
+            "nobody listens at this address",
+            where="--url",
+            found=f"{host}:{port}: {error.strerror}",
+            do=f"start the service, or check the port; a simulated one: workbench sizing simulate --port {port}",
+        ) from None

@@ -1,0 +1,135 @@
+"""Chooses the next load level, and decides when a step has enough requests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from workbench.sizing.config import SweepConfig
+from workbench.sizing.estimation import metrics, step_points
+from workbench.sizing.estimation.capacity_fit import estimate_capacity
+from workbench.sizing.estimation.gpu_estimates import select_usable_levels
+from workbench.sizing.load.level_ladder import Rung, next_load, next_repeat_load
+from workbench.stats import quantiles
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+class StopRule(BaseModel):
+    """When a step may end."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    min_samples: int = Field(default=200, ge=20, description="Kept requests that a step needs.")
+    max_samples: int = Field(default=1000, ge=20, description="Kept requests after which it ends anyway.")
+    tight: float = Field(default=0.05, gt=0, le=1, description="Half width of the 90 % interval over the quantile.")
+    q: float = Field(default=metrics.DEFAULT_QUANTILE, gt=0, lt=1, description="The quantile that is watched.")
+    metric: str = Field(default=metrics.DEFAULT_METRIC, description="The metric that is watched.")
+
+
+def find_stop_reason(finished: Mapping[str, Sequence[Any]], users: int, stop: StopRule) -> str | None:
+    """Why the step may end: 'tight' or 'samples'; null when it needs more.
+
+    Parameters
+    ----------
+    finished
+        The requests that have ended, in the order they were sent: columns of the table `requests`, of which `outcome`
+        (absent: all ok) and the metric's are read.
+    users
+        Users of a closed loop; 0 for an open one.
+    """
+    values = metrics.metric_values(finished, stop.metric)
+    runtimes = metrics.metric_values(finished, metrics.DEFAULT_METRIC)[:, 0]
+    kept = values[step_points.count_warmup_requests(runtimes, users) :]
+    # What is called warm-up may change with the requests that are still running, up to its largest share.
+    if (1 - step_points.MAX_WARMUP_FRACTION) * (len(values) - users) < stop.min_samples:
+        return None
+    if len(kept) >= stop.max_samples:
+        return "samples"
+    found = quantiles.estimate_quantile(kept, stop.q)
+    half = (found.high - found.low) / 2
+    return "tight" if np.isfinite(half) and half <= stop.tight * found.value else None
+
+
+def build_stop_rule(config: SweepConfig) -> StopRule:
+    """The rule of a sweep: watches the first goal."""
+    watched: dict[str, Any] = {"metric": config.goals[0].metric, "q": config.goals[0].q} if config.goals else {}
+    return StopRule(min_samples=config.least_samples, max_samples=config.max_samples, tight=config.tight, **watched)
+
+
+UNFINISHED_REASONS = ("interrupted", "limit")
+LEVEL_DRAWS = 200
+
+
+class LevelSchedule:
+    """The levels of one sweep; what was found of a step that ended is kept, for it does not change any more."""
+
+    def __init__(self, config: SweepConfig) -> None:
+        self.config = config
+        self._judged: dict[int, step_points.StepAssessment] = {}
+
+    def next_level(self, requests: pl.DataFrame, steps: pl.DataFrame) -> float | None:
+        """The next load; null when all levels are measured, or every goal's limit lies between near levels.
+
+        Steps that were interrupted or ended by a limit of the sweep count as not measured. A point that the client
+        limited is taken as it is to find the goal: its latencies are too high, if anything, and so the levels stay on
+        the near side. To sharpen the answer no such load is asked for again.
+        """
+        config = self.config
+        done = steps.filter(~steps["stopped"].is_in(UNFINISHED_REASONS))
+        given = config.rates if config.is_open else config.users
+        if given is None:
+            return self._choose_level(requests, done)
+        left = [float(load) for load in given]
+        for load in done["rate_per_s" if config.is_open else "users"].to_list():
+            if load in left:
+                left.remove(load)
+        return left[0] if left else None
+
+    def _choose_level(self, requests: pl.DataFrame, steps: pl.DataFrame) -> float | None:
+        config = self.config
+        rule = config.ladder.model_copy(update={"whole": not config.is_open})
+        points, quantiles = self._assess_steps(requests, steps)
+        values = {(row["step"], row["metric"], row["q"]): row for row in quantiles.iter_rows(named=True)}
+        rungs = [_build_rung(config, row, values) for row in points.iter_rows(named=True)]
+        load = next_load(rungs, rule)
+        if load is not None or not rungs:
+            return load
+        requests = requests.filter(requests["step"].is_in(steps["step"].implode()))
+        levels = [select_usable_levels(requests, steps, points, goal) for goal in config.goals]
+        known = [
+            estimate_capacity(found, goal.q, goal.limit_s, draws=LEVEL_DRAWS)
+            for found, goal in zip(levels, config.goals, strict=True)
+        ]
+        beyond = points.filter(points["verdict"] == "client-limited")["load"].min()
+        load = next_repeat_load(known, [rung.load for rung in rungs], rule)
+        return None if load is None or (beyond is not None and load >= float(str(beyond))) else load
+
+    def _assess_steps(self, requests: pl.DataFrame, steps: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+        limits = step_points.PointLimits.from_config(self.config)
+        wanted = sorted({goal.q for goal in self.config.goals})
+        rows = steps.sort("step").rows(named=True)
+        for row in rows:
+            if row["step"] not in self._judged:
+                sent = requests.filter(requests["step"] == row["step"])
+                self._judged[row["step"]] = step_points.assess_step(sent, row, limits, wanted)
+        return step_points.combine_assessments([self._judged[row["step"]] for row in rows])
+
+
+def _build_rung(config: SweepConfig, point: dict[str, Any], values: dict[Any, dict[str, Any]]) -> Rung:
+    within: list[bool | None] = []
+    for goal in config.goals:
+        found = values.get((point["step"], goal.metric, goal.q))
+        if point["verdict"] == "interrupted":
+            within.append(False)
+        elif found is None:
+            within.append(None)
+        else:
+            # No value: the quantile lies among the failures, which is beyond any limit. Only what is clearly beyond
+            # counts as such: where latency is flat, chance would else end the climb at the first level.
+            within.append(found["value_s"] is not None and found["low_s"] <= goal.limit_s)
+    return Rung(point["load"], tuple(within))

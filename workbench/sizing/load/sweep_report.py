@@ -1,0 +1,321 @@
+"""Result of a sweep, its text and JSON, and live progress in terminal and notebook."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import polars as pl
+
+from workbench.charts import renderer
+from workbench.console import terminal
+from workbench.core.formats import escape_html
+from workbench.report.display import CellDisplay, table
+from workbench.sizing.compat_nat import calc_file
+from workbench.sizing.config import SweepConfig
+from workbench.sizing.estimation import metrics
+from workbench.sizing.load import client_messages
+from workbench.sizing.load.client_messages import StepLoad
+from workbench.sizing.load.load_step import StepResult, request_runtime_s
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from workbench.sizing.load import client_messages
+    from workbench.sizing.load.load_step import StepResult
+
+GOOD_VERDICTS = ("valid", "saturated")
+
+
+class SweepWatcher(Protocol):
+    """Receives the progress of a sweep."""
+
+    def on_step_start(self, load: client_messages.StepLoad) -> None:
+        """A step starts."""
+
+    def on_progress(self, held: StepResult) -> None:
+        """Result so far, a few times per second."""
+
+    def on_step_end(self, held: StepResult) -> None:
+        """A step has ended and is written."""
+
+    def on_stop_request(self, times: int) -> None:
+        """The user asked to stop, for the first or second time."""
+
+
+class SilentWatcher:
+    """Ignores the progress."""
+
+    def on_step_start(self, load: client_messages.StepLoad) -> None:
+        """Ignored."""
+
+    def on_progress(self, held: StepResult) -> None:
+        """Ignored."""
+
+    def on_step_end(self, held: StepResult) -> None:
+        """Ignored."""
+
+    def on_stop_request(self, times: int) -> None:
+        """Ignored."""
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """Result of a sweep.
+
+    Attributes
+    ----------
+    config
+        Settings of the sweep.
+    requests, steps, points, quantiles
+        The tables of those names.
+    folder
+        Folder of the sweep; None in memory.
+    ended
+        Why the sweep ended: finished, interrupted or limit.
+    failures
+        Per step: number of failures by outcome, status and message.
+    limit
+        Limit that ended the sweep.
+    """
+
+    config: SweepConfig
+    requests: pl.DataFrame
+    steps: pl.DataFrame
+    points: pl.DataFrame
+    quantiles: pl.DataFrame
+    folder: Path | None
+    ended: str
+    failures: dict[int, dict[str, int]]
+    limit: str | None = None
+
+    @property
+    def simulated(self) -> bool:
+        """Whether a simulator answered."""
+        return self.config.simulated or bool(self.steps["simulated"].any())
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why the sweep is invalid; empty when it is valid."""
+        found = [] if self.steps.height else ["no level was measured"]
+        if self.ended == "interrupted":
+            found.append("the sweep was interrupted")
+        if self.limit is not None:
+            found.append(f"the sweep ended at its limit, {self.limit}")
+        for row in self.points.iter_rows(named=True):
+            if row["verdict"] not in GOOD_VERDICTS:
+                unit = "/s" if row["load_unit"] == "1/s" else " users"
+                found.append(f"{row['load']:g}{unit}: {row['verdict']}, {row['reason']}")
+        return found
+
+    @property
+    def answer(self) -> str:
+        """Levels that were measured, in one sentence."""
+        loads = [float(load) for load in self.points["load"].to_list()]
+        if not loads:
+            return "nothing was measured"
+        simulated = "simulated: " if self.simulated else ""
+        count = f"{self.points.height} level{'s' if self.points.height > 1 else ''}"
+        return f"{simulated}{count} from {min(loads):g} to {max(loads):g} {self.config.load_means}"
+
+
+MAX_PRINTED_FAILURES = 5
+
+
+def format_sweep(sweep: SweepResult) -> str:
+    """Text of a sweep for the terminal."""
+    lines = [f"{'simulated; ' if sweep.simulated else ''}a level is {sweep.config.load_means}"]
+    if sweep.points.height:
+        lines.append(table(_build_shown_points(sweep), caption="Points", limit=40).text)
+    for step, kinds in sweep.failures.items():
+        listed = sorted(kinds.items(), key=lambda pair: -pair[1])
+        lines += [f"step {step}: {count} x {what}" for what, count in listed[:MAX_PRINTED_FAILURES]]
+        if len(listed) > MAX_PRINTED_FAILURES:
+            lines.append(f"step {step}: and {len(listed) - MAX_PRINTED_FAILURES} more kinds, see sweep.json")
+    lines += [f"not good: {reason}" for reason in sweep.reasons]
+    if sweep.folder is not None:
+        lines.append(f"written: {sweep.folder}")
+        if (sweep.folder / calc_file.SWEEP_FILE_PATH).exists():
+            lines.append(f"for the toolkit's calculator: --offline_mode --calc_output_dir {sweep.folder}")
+        if sweep.ended != "finished":
+            lines.append(f"resume: workbench sizing run --resume {sweep.folder}")
+        elif len(sweep.points) > 1:
+            unit = "rate R" if sweep.config.is_open else "users N"
+            goal = "" if sweep.config.goals else ' --goal "p95<=S"'
+            lines.append(f"next: workbench sizing estimate {sweep.folder} --target-{unit}{goal}")
+    return "\n".join(lines)
+
+
+def sweep_json(sweep: SweepResult) -> str:
+    """The sweep as one JSON document."""
+    found: dict[str, Any] = {
+        "folder": None if sweep.folder is None else str(sweep.folder),
+        "ended": sweep.ended,
+        "limit": sweep.limit,
+        "load_means": sweep.config.load_means,
+        "simulated": sweep.simulated,
+        "reasons": sweep.reasons,
+        "points": sweep.points.to_dicts(),
+        "quantiles": sweep.quantiles.to_dicts(),
+        "failures": {str(step): kinds for step, kinds in sweep.failures.items()},
+    }
+    return json.dumps(found, indent=1)
+
+
+def _build_shown_points(sweep: SweepResult) -> pl.DataFrame:
+    runtime = sweep.quantiles.filter(metric=metrics.DEFAULT_METRIC)
+    p50 = runtime.filter(pl.col("q") == 0.5).select("step", p50_s="value_s")
+    p95 = runtime.filter(pl.col("q") == 0.95).select("step", p95_s="value_s", low_s="low_s", high_s="high_s")
+    frame = sweep.points.join(p50, on="step", how="left").join(p95, on="step", how="left")
+    stopped = sweep.steps.select("step", "stopped")
+    return frame.join(stopped, on="step", how="left").select(
+        "step",
+        "load",
+        kept="n_kept",
+        failed=pl.col("n_kept") - pl.col("n_ok"),
+        p50_s="p50_s",
+        p95_s="p95_s",
+        low_s="low_s",
+        high_s="high_s",
+        rate_per_s="rate_per_s",
+        in_flight="in_flight",
+        stopped="stopped",
+        verdict="verdict",
+    )
+
+
+MAX_RECENT_REQUESTS = 500
+TERMINAL_STOPPING = "stopping: nothing more is sent, waiting for the requests in flight; Ctrl-C again to abort them"
+BREAKING_OFF = "aborting the requests in flight"
+
+
+def format_load(load: StepLoad) -> str:
+    """Load of a step in a few words."""
+    if load.loop == "open":
+        return f"{load.rate_per_s:g}/s {load.arrivals}"
+    return f"{load.users} user{'s' if load.users != 1 else ''}"
+
+
+def format_live_figures(held: StepResult) -> str:
+    """Finished requests, median and p95 of the last ones, their rate, and failures."""
+    ended = len(held.requests)
+    failed = sum(1 for row in held.requests if row.outcome != "ok")
+    last = held.requests[-MAX_RECENT_REQUESTS:]
+    parts = [f"{ended} ended"]
+    times = sorted(time_s for row in last if (time_s := request_runtime_s(row)) is not None)
+    if times:
+        p95_s = times[min(len(times) - 1, int(0.95 * len(times)))]
+        parts.append(f"p50 {times[len(times) // 2]:.3g} s, p95 {p95_s:.3g} s")
+    ends = [row.ended_s for row in last]
+    if ends and max(ends) > min(ends):
+        parts.append(f"{(len(ends) - 1) / (max(ends) - min(ends)):.3g}/s")
+    parts.append(f"{failed} failed")
+    return ", ".join(parts)
+
+
+class LineProgress(terminal.StatusLines):
+    """Prints a line at the start and end of a step, and regularly in between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._name = ""
+
+    def on_step_start(self, load: StepLoad) -> None:
+        """A step starts."""
+        self._name = f"step {load.step}, {format_load(load)}"
+        self._next = time.monotonic() + self.every_s
+
+    def on_progress(self, held: StepResult) -> None:
+        """Result so far."""
+        self.show_when_due(
+            f"{self._name}: {format_live_figures(held)}, {held.in_flight} in flight, {held.duration_s:.0f} s"
+        )
+
+    def on_step_end(self, held: StepResult) -> None:
+        """A step has ended."""
+        self.say(f"{self._name}: {format_live_figures(held)}, {held.duration_s:.1f} s ({held.stopped})")
+
+    def on_stop_request(self, times: int) -> None:
+        """The user asked to stop."""
+        self.say(TERMINAL_STOPPING if times == 1 else BREAKING_OFF)
+
+
+class LiveProgress(LineProgress, terminal.ChangingStatusLine):
+    """The figures of the running step in one line that changes; a line that stays when it ends."""
+
+    every_s = terminal.DRAW_EVERY_S
+
+
+def choose_terminal_watcher() -> LineProgress:
+    """A changing line when stderr is a terminal, else plain lines."""
+    return LiveProgress() if sys.stderr.isatty() else LineProgress()
+
+
+NOTEBOOK_STOPPING = "stopping: nothing more is sent; interrupt the kernel again to abort the requests in flight"
+
+
+class CellProgress:
+    """Shows the progress below the cell: a line per finished step, and one for the running step.
+
+    Parameters
+    ----------
+    handle
+        Handle from `display(…, display_id=True)`.
+    """
+
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
+        self._lines: list[str] = []
+        self._name = ""
+
+    def on_step_start(self, load: client_messages.StepLoad) -> None:
+        """A step starts."""
+
+        self._name = f"step {load.step}, {format_load(load)}"
+        self._draw_lines(f"{self._name} …")
+
+    def on_progress(self, held: StepResult) -> None:
+        """Result so far."""
+
+        self._draw_lines(
+            f"{self._name}: {format_live_figures(held)}, {held.in_flight} in flight, {held.duration_s:.0f} s"
+        )
+
+    def on_step_end(self, held: StepResult) -> None:
+        """A step has ended."""
+
+        self._lines.append(f"{self._name}: {format_live_figures(held)}, {held.duration_s:.1f} s ({held.stopped})")
+        self._draw_lines("")
+
+    def on_stop_request(self, times: int) -> None:
+        """The user asked to stop."""
+        self._draw_lines(NOTEBOOK_STOPPING if times == 1 else BREAKING_OFF)
+
+    def _draw_lines(self, running: str) -> None:
+        lines = [*self._lines, running] if running else self._lines
+        html = "<br>".join(escape_html(line) for line in lines)
+        self._handle.update(CellDisplay(f"<p>{html}</p>", "\n".join(lines)))
+
+
+@contextlib.contextmanager
+def notebook_watcher() -> Iterator[SweepWatcher]:
+    """Watcher that shows progress below the cell and clears it at the end; silent in a batch run."""
+    if renderer.is_headless():
+        yield SilentWatcher()
+        return
+    from IPython.display import display
+
+    handle = display(CellDisplay("", ""), display_id=True)  # type: ignore[no-untyped-call]
+    if handle is None:
+        yield SilentWatcher()
+        return
+    try:
+        yield CellProgress(handle)
+    finally:
+        handle.update(CellDisplay("", ""))

@@ -1,0 +1,342 @@
+"""Runs a sweep: measures a service at one load after the other, with limits and resume."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from workbench.core import files
+from workbench.core.errors import ConfigError, InputError
+from workbench.core.signals import run_in_thread
+from workbench.sizing.compat_nat import calc_file
+from workbench.sizing.config import SweepConfig, build_sweep_config, confirm_target
+from workbench.sizing.estimation.step_points import PointLimits, assess_steps
+from workbench.sizing.load import client_messages
+from workbench.sizing.load.client_pool import ClientPool
+from workbench.sizing.load.load_step import (
+    LoadStep,
+    StepResult,
+    StepRules,
+    StopRequest,
+    build_requests_frame,
+    build_step_frame,
+)
+from workbench.sizing.load.request_plan import Prompts, read_arrival_trace, read_prompts
+from workbench.sizing.load.service_targets.function_target import Workflow, check_workflow, load_workflow
+from workbench.sizing.load.service_targets.target_factory import check_listener, resolve_secret_headers
+from workbench.sizing.load.sweep_journal import (
+    StepNote,
+    SweepJournal,
+    create_sweep_journal,
+    load_sweep_journal,
+    lock_sweep_folder,
+    record_failure,
+)
+from workbench.sizing.load.sweep_limits import Prices, SweepLimits, SweepUsage
+from workbench.sizing.load.sweep_plan import LevelSchedule, build_stop_rule
+from workbench.sizing.load.sweep_report import SilentWatcher, SweepResult, SweepWatcher
+from workbench.sizing.tables import POINTS, QUANTILES
+
+# Ramp before the first runtime is known: softens the burst, and still has all requests in flight together.
+FIRST_RAMP_S = 0.05
+RAMP_STARTS_PER_S = 5000.0
+MAX_RAMP_S = 10.0
+
+
+class SweepRun:
+    """A sweep ready to run."""
+
+    def __init__(self, config: SweepConfig, journal: SweepJournal, prompts: Prompts, workflow: Workflow | None) -> None:
+        self.config = config
+        self.journal = journal
+        self._the_prompts = prompts
+        self._workflow = workflow
+        self._trace = read_arrival_trace(config.trace) if config.trace is not None else []
+        self._last_runtime_s: float | None = None
+
+    async def run_to_end(
+        self, stop_request: StopRequest, watcher: SweepWatcher, before: SweepUsage | None = None
+    ) -> SweepResult:
+        """Run the sweep to its end; usage from before counts towards its limits.
+
+        Raises
+        ------
+        ConfigError, RunFailedError
+            A client process failed; earlier steps are written.
+        """
+        with lock_sweep_folder(self.journal.folder), record_failure(self.journal.run):
+            opening = client_messages.Open(_build_target_spec(self.config), self._the_prompts)
+            async with ClientPool(opening, self.config.processes, self._workflow) as pool:
+                ended, limit = await self._run_levels(pool, stop_request, watcher, before or SweepUsage())
+            if ended == "finished":
+                self.journal.mark_complete()
+            return self._conclude_sweep(ended, limit)
+
+    async def _run_levels(
+        self, pool: ClientPool, stop_request: StopRequest, watcher: SweepWatcher, before: SweepUsage
+    ) -> tuple[str, str | None]:
+        """Run the levels; returns why the sweep ended, and the limit if there was one."""
+        journal, rules = self.journal, _build_step_rules(self.config)
+        usage = journal.total_usage().combine_with(before)
+        levels = LevelSchedule(self.config)
+        while (load := levels.next_level(journal.requests, journal.steps)) is not None:
+            if (limit := rules.limits.find_reached_limit(usage)) is not None:
+                return "limit", limit
+            held = await self._run_step(pool, self._build_step_load(load), rules, usage, stop_request, watcher)
+            if held.stopped == "interrupted":
+                return "interrupted", None
+            if held.limit is not None:
+                return "limit", held.limit
+        return "finished", None
+
+    def _conclude_sweep(self, ended: str, limit: str | None) -> SweepResult:
+        """Assess the points, write the tables and the toolkit's file, conclude the run."""
+        config, journal = self.config, self.journal
+        judged, quantiles = assess_steps(journal.requests, journal.steps, limits=PointLimits.from_config(config))
+        failures = {note.step: note.failures for note in journal.record.notes if note.failures}
+        sweep = SweepResult(
+            config, journal.requests, journal.steps, judged, quantiles, journal.folder, ended, failures, limit
+        )
+        if journal.run is not None:
+            journal.run.write_table(POINTS, judged)
+            journal.run.write_table(QUANTILES, quantiles)
+            calc_file.write_sweep_calc_file(
+                journal.run.folder, calc_file.build_calc_output(sweep.requests, sweep.steps, judged)
+            )
+            reasons = sweep.reasons
+            journal.run.conclude("invalid" if reasons else "valid", reasons, sweep.answer)
+            if ended == "interrupted":
+                journal.run.end("cancelled")
+        return sweep
+
+    async def _run_step(
+        self,
+        pool: ClientPool,
+        load: client_messages.StepLoad,
+        rules: StepRules,
+        usage: SweepUsage,
+        stop_request: StopRequest,
+        watcher: SweepWatcher,
+    ) -> StepResult:
+        watcher.on_step_start(load)
+        held = await LoadStep(pool, load, rules, usage, stop_request, watcher.on_progress).run()
+        runtimes = sorted(row.ended_s - row.sent_s for row in held.requests if row.outcome == "ok")
+        self._last_runtime_s = runtimes[len(runtimes) // 2] if runtimes else self._last_runtime_s
+        note = StepNote(
+            step=load.step,
+            failures=dict(held.failures.most_common()),
+            limit=held.limit,
+            broken_off=held.broken_off,
+        )
+        self.journal.add_step(build_requests_frame(held), build_step_frame(held, self.config), note)
+        watcher.on_step_end(held)
+        return held
+
+    def _build_step_load(self, load: float) -> client_messages.StepLoad:
+        config = self.config
+        users = 0 if config.is_open else int(load)
+        return client_messages.StepLoad(
+            step=self.journal.next_step,
+            loop="open" if config.is_open else "closed",
+            seed=config.seed,
+            users=users,
+            think_s=config.think_time_s,
+            ramp_s=0.0 if config.is_open else self._choose_ramp_s(users),
+            rate_per_s=load if config.is_open else 0.0,
+            arrivals=config.arrivals,
+            trace_s=self._trace,
+            max_in_flight=config.max_in_flight,
+            retries=config.retries,
+        )
+
+    def _choose_ramp_s(self, users: int) -> float:
+        """About one runtime: all requests are in flight before the first ends, and they end evenly spread."""
+        if self.config.ramp_s is not None:
+            return self.config.ramp_s
+        if users == 1:
+            return 0.0
+        known_s = (
+            self._last_runtime_s if self._last_runtime_s is not None else min(users / RAMP_STARTS_PER_S, FIRST_RAMP_S)
+        )
+        return min(known_s + self.config.think_time_s, MAX_RAMP_S)
+
+
+def _build_step_rules(config: SweepConfig) -> StepRules:
+    prices = Prices(config.price_request, config.price_million_input, config.price_million_output)
+    limits = SweepLimits(config.max_requests, config.max_duration_s, config.max_tokens, config.max_cost, prices)
+    return StepRules(build_stop_rule(config), config.min_step_s, config.max_step_s, limits)
+
+
+def _build_target_spec(config: SweepConfig) -> client_messages.TargetSpec:
+    return client_messages.TargetSpec(
+        protocol=config.protocol,
+        url=config.url,
+        function=config.function,
+        timeout_s=config.timeout_s,
+        header_env=config.header_env,
+        max_answer_bytes=config.max_answer_bytes,
+        model=config.model,
+        output_tokens=config.output_tokens,
+        extra_body=orjson.dumps(config.extra_body),
+        method=config.method,
+        body=None if config.body is None else orjson.dumps(config.body),
+        answer_at=config.answer_at,
+        input_tokens_at=config.input_tokens_at,
+        output_tokens_at=config.output_tokens_at,
+    )
+
+
+# Settings that may change when a sweep is resumed.
+LIMIT_NAMES = ("max_requests", "max_duration_s", "max_tokens", "max_cost")
+
+
+def run_sweep(
+    workflow: Workflow | None = None,
+    *,
+    out: Path | None = None,
+    keep: bool = False,
+    resume: Path | None = None,
+    watcher: SweepWatcher | None = None,
+    command: str | None = None,
+    needs_listener: bool = False,
+    before: SweepUsage | None = None,
+    **settings: Any,
+) -> SweepResult:
+    """Measure a service at several loads, from plain Python or from a notebook with a running event loop.
+
+    Parameters
+    ----------
+    workflow
+        Async callable that takes a prompt; runs in its own thread and event loop. By default the settings name it.
+    out
+        Create the sweep's folder below this one; by default, with `keep`, below the runs folder.
+    keep
+        Write the sweep into a folder; implied by `out`.
+    resume
+        Folder of a sweep to resume with its settings; only limits may change.
+    watcher
+        Receives the progress.
+    needs_listener
+        Fail if no server listens at the URL, instead of counting every request as refused.
+    before
+        Usage that already counts towards the limits.
+    **settings
+        Fields of `SweepConfig`.
+
+    Returns
+    -------
+    Sweep
+        Tables of the sweep; Ctrl-C ends it early and keeps the finished steps.
+
+    Raises
+    ------
+    ConfigError, InputError
+        The settings are wrong or contradict each other, the target is not confirmed, or no server listens.
+    RunFailedError
+        A client process died.
+
+    Examples
+    --------
+    >>> async def workflow(prompt: str) -> str:
+    ...     return prompt.upper()
+    >>> found = run_sweep(workflow, users=[2], least_samples=50, most_samples=50, min_step_s=0)
+    >>> found.ended, found.steps["stopped"].to_list(), set(found.requests["outcome"])
+    ('finished', ['samples'], {'ok'})
+    """
+    stop_request = StopRequest()
+    sweep = _prepare_sweep(workflow, out, keep, resume, command, settings, listener=needs_listener)
+    watcher = watcher or SilentWatcher()
+    run = functools.partial(sweep.run_to_end, stop_request, watcher, before)
+    return run_in_thread(run, stop_request, watcher.on_stop_request, name="sizing sweep")
+
+
+async def run_sweep_async(
+    workflow: Workflow | None = None,
+    *,
+    asked: StopRequest | None = None,
+    watcher: SweepWatcher | None = None,
+    out: Path | None = None,
+    keep: bool = False,
+    resume: Path | None = None,
+    **settings: Any,
+) -> SweepResult:
+    """As `run_sweep`, in the running event loop: for a workflow that is bound to it.
+
+    Parameters
+    ----------
+    asked
+        Its `stop()` ends the sweep early.
+    """
+    work = _prepare_sweep(workflow, out, keep, resume, None, settings)
+    return await work.run_to_end(asked or StopRequest(), watcher or SilentWatcher())
+
+
+def _prepare_sweep(
+    workflow: Workflow | None,
+    out: Path | None,
+    keep: bool,
+    resume: Path | None,
+    command: str | None,
+    settings: dict[str, Any],
+    *,
+    listener: bool = False,
+) -> SweepRun:
+    if workflow is not None:
+        check_workflow(workflow, "the function")
+        settings = {"protocol": "function", **settings, "processes": 0}
+    if resume is not None:
+        journal, config = load_sweep_journal(resume)
+        config = _apply_new_limits(config, settings)
+        confirm_target(config)
+        resolve_secret_headers(config.header_env)
+        prompts, described = _build_prompts(config)
+        if described != journal.record.prompts:
+            raise InputError("the prompts are no longer those of the sweep", where=config.prompts, found=described)
+        _check_listener(config, listener and not journal.record.finished)
+        return SweepRun(config, journal, prompts, workflow)
+    config = build_sweep_config(**settings)
+    if config.protocol == "function" and workflow is None and not config.function:
+        raise ConfigError("no function to measure", where="function", allowed="module:function")
+    confirm_target(config)
+    resolve_secret_headers(config.header_env)
+    if config.function:
+        # The client processes load it again; this only checks that they can.
+        load_workflow(config.function)
+    prompts, described = _build_prompts(config)
+    _check_listener(config, listener)
+    journal = create_sweep_journal(config, out=out, keep=keep or out is not None, prompts=described, command=command)
+    return SweepRun(config, journal, prompts, workflow)
+
+
+def _check_listener(config: SweepConfig, needed: bool) -> None:
+    if needed and config.protocol != "function":
+        check_listener(config.url)
+
+
+def _apply_new_limits(config: SweepConfig, settings: dict[str, Any]) -> SweepConfig:
+    given = {name: value for name, value in settings.items() if value is not None}
+    if others := sorted(set(given) - {*LIMIT_NAMES, "target_confirm", "protocol", "processes"}):
+        raise ConfigError(
+            "a resumed sweep keeps its settings", where="--resume", found=others, allowed=list(LIMIT_NAMES)
+        )
+    new = {name: value for name, value in given.items() if name in (*LIMIT_NAMES, "target_confirm")}
+    return build_sweep_config(**(config.model_dump(mode="python", exclude_defaults=True) | new))
+
+
+def _build_prompts(config: SweepConfig) -> tuple[Prompts, dict[str, Any]]:
+    if config.prompts is None:
+        described: dict[str, Any] = {"made": True, "tokens": config.input_tokens, "cv": config.input_cv}
+        texts = []
+    else:
+        texts = read_prompts(config.prompts, config.prompt_key)
+        different = len(set(texts))
+        described = {
+            "made": False,
+            "rows": len(texts),
+            "different": different,
+            "sha256": files.hash_file(config.prompts),
+        }
+    return Prompts(texts, config.input_tokens, config.input_cv, config.unique_prefix, config.seed), described

@@ -1,0 +1,1 @@
+"""Imports results of other load tools as sweeps."""

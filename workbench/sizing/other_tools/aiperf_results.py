@@ -1,0 +1,235 @@
+"""Reads aiperf's `profile_export.jsonl` and its summary as steps (aiperf 0.13).
+
+Times are Unix nanoseconds. A credit is issued when a request is due: where a rate was asked for, latencies count from
+that; among users from the sending, as that tool counts.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from workbench.core.errors import InputError
+from workbench.sizing.other_tools import imported_sweep
+from workbench.sizing.other_tools.imported_sweep import (
+    Arrivals,
+    ImportedRequest,
+    ImportedStep,
+    ImportedSweep,
+    classify_failure,
+    correct_arrival_rate,
+)
+
+RECORDS_FILE_NAME, SUMMARY_FILE_NAME = "profile_export.jsonl", "profile_export_aiperf.json"
+ARRIVALS: dict[str, Arrivals] = {
+    "concurrency": "users",
+    "poisson": "poisson",
+    "constant": "constant",
+    "gamma": "trace",
+    "user_centric": "constant",
+    "fixed_schedule": "trace",
+}
+_SECONDS_PER_UNIT = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "sec": 1.0, "s": 1.0}
+
+
+class Metadata(msgspec.Struct):
+    """When a request was due, sent and over."""
+
+    request_start_ns: int
+    request_end_ns: int
+    credit_issued_ns: int | None = None
+    benchmark_phase: str = "profiling"
+    was_cancelled: bool = False
+    conversation_id: str | None = None
+    turn_index: int = 0
+
+
+class Metric(msgspec.Struct):
+    """A figure with its unit."""
+
+    value: Any = None
+    unit: str = ""
+
+
+class Failure(msgspec.Struct):
+    """Why a request failed."""
+
+    type: str | None = None
+    code: int | None = None
+    message: str | None = None
+
+
+class Record(msgspec.Struct):
+    """A line of `profile_export.jsonl`."""
+
+    metadata: Metadata
+    metrics: dict[str, Metric] = {}
+    error: Failure | None = None
+
+
+class Phase(msgspec.Struct):
+    """A load."""
+
+    type: str
+    kind: str = "profiling"
+    concurrency: int | None = None
+    rate: float | None = None
+
+
+class Endpoint(msgspec.Struct):
+    """What was driven."""
+
+    timeout: float | None = None
+
+
+class ModelName(msgspec.Struct):
+    """A model."""
+
+    name: str = ""
+
+
+class Models(msgspec.Struct):
+    """The models."""
+
+    items: list[ModelName] = []
+
+
+class InputConfig(msgspec.Struct):
+    """What was asked for."""
+
+    phases: list[Phase]
+    endpoint: Endpoint = msgspec.field(default_factory=Endpoint)
+    models: Models = msgspec.field(default_factory=Models)
+
+
+class Summary(msgspec.Struct):
+    """Of `profile_export_aiperf.json` what is needed."""
+
+    input_config: InputConfig
+    aiperf_version: str = ""
+
+
+def find_record_files(path: Path) -> list[Path]:
+    """The files of records at a path: the file itself, or all of an artifact folder, sweeps and trials included."""
+    if path.is_file():
+        return [path]
+    return sorted(
+        found
+        for found in path.rglob(RECORDS_FILE_NAME + "*")
+        if found.name in (RECORDS_FILE_NAME, RECORDS_FILE_NAME + ".gz")
+    )
+
+
+def read_aiperf(path: Path) -> ImportedSweep:
+    """The runs of an artifact folder as steps.
+
+    Raises
+    ------
+    InputError
+        There are no records of single requests, no summary beside them, or either is not as expected.
+    """
+    files = find_record_files(path)
+    if not files:
+        raise InputError(
+            "no records of single requests",
+            where=path,
+            allowed=RECORDS_FILE_NAME,
+            do="run aiperf with --export-level records",
+        )
+    found = ImportedSweep("aiperf", "", True, [])
+    for file in files:
+        summary = imported_sweep.read_json_document(_find_summary_file(file), Summary)
+        found.version = summary.aiperf_version
+        models = {model.name for model in summary.input_config.models.items}
+        found.simulated = found.simulated and models == {"workbench-simulator"}
+        label = file.relative_to(path).as_posix() if path.is_dir() else file.name
+        step = _build_step(file, summary.input_config, label, found.notes)
+        if step.requests:
+            step.began_s = min(request.intended_s for request in step.requests)
+            found.steps.append(step)
+        else:
+            found.notes.append(f"{label}: no request in it, left out")
+    return found
+
+
+def _find_summary_file(file: Path) -> Path:
+    for name in (SUMMARY_FILE_NAME, SUMMARY_FILE_NAME + ".gz"):
+        if (found := file.with_name(name)).is_file():
+            return found
+    raise InputError("the summary that names the load is missing", where=file.parent, allowed=SUMMARY_FILE_NAME)
+
+
+def _build_step(file: Path, config: InputConfig, label: str, notes: list[str]) -> ImportedStep:
+    phases = [phase for phase in config.phases if phase.kind == "profiling"]
+    where = f"{_find_summary_file(file)}, input_config.phases"
+    if len(phases) != 1:
+        raise InputError("one profiling phase is expected", where=where, found=len(phases))
+    phase = phases[0]
+    arrivals = ARRIVALS.get(phase.type)
+    if arrivals is None:
+        raise InputError("a phase that is not known", where=where, found=phase.type, allowed=ARRIVALS)
+    if arrivals == "users" and not phase.concurrency:
+        raise InputError("no concurrency", where=where, found=phase.concurrency)
+    requests = []
+    left_out = {"sent to warm up": 0, "cut when it ended": 0}
+    for record in imported_sweep.read_json_lines(file, Record):
+        if record.metadata.benchmark_phase != "profiling":
+            left_out["sent to warm up"] += 1
+        elif record.metadata.was_cancelled and not _is_timeout(record):
+            left_out["cut when it ended"] += 1
+        else:
+            requests.append(_build_request(record, arrivals != "users", label))
+    notes += [f"{label}: {count} requests were {why}, and are left out" for why, count in left_out.items() if count]
+    rate_per_s = (
+        None if arrivals == "users" or not requests else correct_arrival_rate(phase.rate, requests, label, notes)
+    )
+    timeout_s = config.endpoint.timeout or None
+    return ImportedStep(arrivals, phase.concurrency, rate_per_s, timeout_s, requests)
+
+
+def _is_timeout(record: Record) -> bool:
+    return record.error is not None and "timeout" in (record.error.type or "").lower()
+
+
+def _build_request(record: Record, scheduled: bool, label: str) -> ImportedRequest:
+    about, metrics = record.metadata, record.metrics
+    sent_s, ended_s = about.request_start_ns / 1e9, about.request_end_ns / 1e9
+    ok = record.error is None
+    kind, status = ("ok", None) if record.error is None else _classify_failure(record.error)
+    ttft_s = _metric_seconds(metrics.get("time_to_first_token"))
+    return ImportedRequest(
+        intended_s=about.credit_issued_ns / 1e9 if scheduled and about.credit_issued_ns is not None else sent_s,
+        sent_s=sent_s,
+        ended_s=ended_s,
+        outcome=kind,
+        status=status,
+        first_token_s=None if ttft_s is None else sent_s + ttft_s,
+        itl_s=_metric_seconds(metrics.get("inter_token_latency")),
+        llm_s=[ended_s - sent_s] if ok else None,
+        input_tokens=_first_count(metrics, "usage_prompt_tokens", "input_sequence_length", "error_isl"),
+        output_tokens=_first_count(metrics, "usage_completion_tokens", "output_sequence_length"),
+        # Names of conversations are given out anew in each run.
+        prompt=f"{label}/{about.conversation_id}/{about.turn_index}" if about.conversation_id else "",
+    )
+
+
+def _classify_failure(error: Failure) -> tuple[str, int | None]:
+    words = f"{error.type or ''} {error.message or ''}"
+    return classify_failure(words, error.code if error.code is not None and 100 <= error.code <= 599 else None)
+
+
+def _metric_seconds(metric: Metric | None) -> float | None:
+    if metric is None or not isinstance(metric.value, int | float) or metric.unit not in _SECONDS_PER_UNIT:
+        return None
+    return float(metric.value) * _SECONDS_PER_UNIT[metric.unit]
+
+
+def _first_count(metrics: dict[str, Metric], *names: str) -> int | None:
+    """The first that is there: what the server told is better than what the client counted."""
+    for name in names:
+        metric = metrics.get(name)
+        if metric is not None and isinstance(metric.value, int | float):
+            return round(metric.value)
+    return None

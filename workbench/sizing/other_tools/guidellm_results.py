@@ -1,0 +1,197 @@
+"""Reads guidellm's JSON report (0.8): each benchmark becomes a step.
+
+Times are Unix seconds. `request_latency` of that tool counts from when a request was sent; where a rate was asked for,
+`targeted_start` is when it was due, and latencies here count from that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import msgspec
+
+from workbench.core.errors import InputError
+from workbench.sizing.other_tools import imported_sweep
+from workbench.sizing.other_tools.imported_sweep import (
+    Arrivals,
+    ImportedRequest,
+    ImportedStep,
+    ImportedSweep,
+    classify_failure,
+    correct_arrival_rate,
+)
+
+ARRIVALS: dict[str, Arrivals] = {
+    "synchronous": "users",
+    "concurrent": "users",
+    "throughput": "users",
+    "constant": "constant",
+    "poisson": "poisson",
+    "trace": "trace",
+}
+
+
+class Timings(msgspec.Struct):
+    """Moments of a request."""
+
+    targeted_start: float | None = None
+    resolve_start: float | None = None
+    request_start: float | None = None
+    first_token_iteration: float | None = None
+    last_token_iteration: float | None = None
+    request_end: float | None = None
+    resolve_end: float | None = None
+
+
+class Info(msgspec.Struct):
+    """How a request went."""
+
+    timings: Timings
+    error: str | None = None
+
+
+class Usage(msgspec.Struct):
+    """Tokens, by the server when it tells them."""
+
+    total_tokens: int | None = None
+
+
+class RequestStats(msgspec.Struct):
+    """A request."""
+
+    info: Info
+    input_metrics: Usage
+    output_metrics: Usage
+    request_args: str | None = None
+
+
+class Requests(msgspec.Struct):
+    """Requests by how they ended; incomplete ones were cut when the benchmark ended."""
+
+    successful: list[RequestStats]
+    errored: list[RequestStats] = []
+    incomplete: list[RequestStats] = []
+
+
+class Strategy(msgspec.Struct):
+    """How requests were sent."""
+
+    type_: str
+    streams: int | None = None
+    max_concurrency: int | None = None
+    rate: float | None = None
+
+
+class Backend(msgspec.Struct):
+    """What they were sent to."""
+
+    model: str | None = None
+    timeout: float | None = None
+
+
+class Config(msgspec.Struct):
+    """Of a benchmark."""
+
+    strategy: Strategy
+    backend: Backend = msgspec.field(default_factory=Backend)
+
+
+class State(msgspec.Struct):
+    """Counts of all requests, whether they are in the file or not."""
+
+    successful_requests: int = 0
+    errored_requests: int = 0
+
+
+class Benchmark(msgspec.Struct):
+    """One load."""
+
+    config: Config
+    requests: Requests
+    scheduler_state: State = msgspec.field(default_factory=State)
+
+
+class Metadata(msgspec.Struct):
+    """Of the file."""
+
+    guidellm_version: str = ""
+
+
+class Report(msgspec.Struct):
+    """The file."""
+
+    benchmarks: list[Benchmark]
+    metadata: Metadata
+
+
+def read_guidellm(path: Path) -> ImportedSweep:
+    """The benchmarks of a report as steps.
+
+    Raises
+    ------
+    InputError
+        It is not such a report, has no request, or a benchmark's load cannot be told.
+    """
+    report = imported_sweep.read_json_document(path, Report)
+    models = {benchmark.config.backend.model for benchmark in report.benchmarks}
+    found = ImportedSweep("guidellm", report.metadata.guidellm_version, models == {"workbench-simulator"}, [])
+    for number, benchmark in enumerate(report.benchmarks):
+        label = f"benchmarks[{number}]"
+        step = _build_step(benchmark, path, label, found.notes)
+        _add_notes(found.notes, benchmark, label, len(step.requests))
+        if step.requests:
+            step.began_s = min(request.intended_s for request in step.requests)
+            found.steps.append(step)
+    return found
+
+
+def _build_step(benchmark: Benchmark, path: Path, label: str, notes: list[str]) -> ImportedStep:
+    strategy, requests = benchmark.config.strategy, benchmark.requests
+    where = f"{path}, {label}.config.strategy"
+    arrivals = ARRIVALS.get(strategy.type_)
+    if arrivals is None:
+        raise InputError("a strategy that is not known", where=where, found=strategy.type_, allowed=ARRIVALS)
+    users = 1 if strategy.type_ == "synchronous" else strategy.streams or strategy.max_concurrency
+    if arrivals == "users" and not users:
+        raise InputError("no number of streams", where=where, found=strategy.type_)
+    listed = [_build_request(one, arrivals != "users", ok=True) for one in requests.successful]
+    listed += [_build_request(one, arrivals != "users", ok=False) for one in requests.errored]
+    made = [request for request in listed if request is not None]
+    rate_per_s = None if arrivals == "users" or not made else correct_arrival_rate(strategy.rate, made, label, notes)
+    return ImportedStep(arrivals, users, rate_per_s, benchmark.config.backend.timeout, made)
+
+
+def _build_request(one: RequestStats, scheduled: bool, *, ok: bool) -> ImportedRequest | None:
+    times = one.info.timings
+    sent_s = times.request_start if times.request_start is not None else times.resolve_start
+    ended_s = times.request_end if times.request_end is not None else times.resolve_end
+    if sent_s is None or ended_s is None:
+        return None
+    first_s, last_s = times.first_token_iteration, times.last_token_iteration
+    tokens = one.output_metrics.total_tokens
+    kind, status = ("ok", None) if ok else classify_failure(one.info.error or "")
+    return ImportedRequest(
+        intended_s=times.targeted_start if scheduled and times.targeted_start is not None else sent_s,
+        sent_s=sent_s,
+        ended_s=ended_s,
+        outcome=kind,
+        status=status,
+        first_token_s=first_s,
+        itl_s=(last_s - first_s) / (tokens - 1) if first_s and last_s and tokens and tokens > 1 else None,
+        llm_s=[ended_s - sent_s] if ok else None,
+        input_tokens=one.input_metrics.total_tokens,
+        output_tokens=tokens,
+        prompt=hashlib.sha256((one.request_args or "").encode()).hexdigest() if one.request_args else "",
+    )
+
+
+def _add_notes(notes: list[str], benchmark: Benchmark, label: str, n: int) -> None:
+    state, requests = benchmark.scheduler_state, benchmark.requests
+    sent = state.successful_requests + state.errored_requests
+    if requests.incomplete:
+        notes.append(f"{label}: {len(requests.incomplete)} requests were cut when it ended, and are left out")
+    if sent > n:
+        notes.append(f"{label}: the file has {n} of {sent} requests (a sample, or without times): rates are too low")
+    if not n:
+        notes.append(f"{label}: no request in it, left out")

@@ -1,0 +1,191 @@
+"""Imports the result of a load tool: detects the tool and writes a sweep folder."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.core.errors import ConfigError, InputError
+from workbench.sizing.compat_nat import calc_file
+from workbench.sizing.config import Goal, SweepConfig, build_sweep_config
+from workbench.sizing.estimation.step_points import assess_steps
+from workbench.sizing.load.sweep_journal import StepNote, create_sweep_journal
+from workbench.sizing.other_tools.imported_sweep import ImportedSweep, build_raw_tables
+from workbench.sizing.tables import POINTS, QUANTILES, REQUESTS, STEPS, USABLE_VERDICTS
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from workbench.sizing.other_tools.imported_sweep import ImportedSweep
+
+LOAD_TOOLS = ("guidellm", "aiperf", "nat")
+# What the tools call their reports when nobody names them.
+REPORT_FILE_NAMES = ("benchmarks.json", "calc_runner_output.json")
+_HEAD_BYTES = 1 << 20
+
+
+def read_tool_result(path: str | Path, tool: str | None = None) -> ImportedSweep:
+    """What a load tool measured, as steps with their requests.
+
+    Parameters
+    ----------
+    path
+        guidellm's JSON report; aiperf's artifact folder or its `profile_export.jsonl`; the toolkit calculator's
+        `calc_runner_output.json`; or the folder that one of these lies in. The first two may be gzip.
+    tool
+        One of `TOOLS`; told by the content without it.
+
+    Raises
+    ------
+    ConfigError
+        No such tool.
+    InputError
+        Nothing is there, it is not told by its content, or not as that tool writes it.
+    """
+    path = Path(path)
+    if tool is not None and tool not in LOAD_TOOLS:
+        raise ConfigError("no such tool", where="--tool", found=tool, allowed=LOAD_TOOLS)
+    if not path.exists():
+        raise InputError("no such file or folder", where=path)
+    path = (
+        next((file for name in REPORT_FILE_NAMES if (file := path / name).is_file()), path) if path.is_dir() else path
+    )
+    return _find_reader(tool or _detect_tool(path))(path)
+
+
+def _find_reader(tool: str) -> Callable[[Path], ImportedSweep]:
+    from workbench.sizing.other_tools import aiperf_results, guidellm_results, nat_results
+
+    return {
+        "guidellm": guidellm_results.read_guidellm,
+        "aiperf": aiperf_results.read_aiperf,
+        "nat": nat_results.read_nat_results,
+    }[tool]
+
+
+def _detect_tool(path: Path) -> str:
+    """The tool that wrote it, by what is in it."""
+    from workbench.sizing.other_tools import aiperf_results, imported_sweep
+
+    if path.is_dir() or path.name.startswith(aiperf_results.RECORDS_FILE_NAME):
+        return "aiperf"
+    head = imported_sweep.read_file_head(path, _HEAD_BYTES)
+    if b'"guidellm_version"' in head:
+        return "guidellm"
+    if b'"calc_data"' in head or b'"per_concurrency_data"' in head:
+        return "nat"
+    if b'"aiperf_version"' in head:
+        raise InputError(
+            "only the summary of aiperf, without its requests",
+            where=path,
+            allowed=f"its folder with {aiperf_results.RECORDS_FILE_NAME}",
+        )
+    raise InputError(
+        "not told by its content which tool wrote it", where=path, allowed=LOAD_TOOLS, do="name it by --tool"
+    )
+
+
+@dataclass(frozen=True)
+class ImportResult:
+    """An imported sweep: where it lies, its tables, and what it is worth."""
+
+    imported: ImportedSweep
+    folder: Path
+    points: pl.DataFrame
+    quantiles: pl.DataFrame
+    answer: str
+    usable: bool
+
+
+def import_sweep(
+    path: Path,
+    *,
+    gpus: int,
+    tool: str | None = None,
+    goals: Sequence[Goal] = (),
+    simulated: bool = False,
+    out: Path | None = None,
+) -> ImportResult:
+    """Read a load tool's result and write it as a sweep.
+
+    Parameters
+    ----------
+    path, tool
+        As in `importing.read`.
+    gpus
+        GPUs that served it.
+    goals
+        What estimates aim at unless told otherwise.
+    simulated
+        The service was a simulator; found out by itself for the one of this workbench.
+    out
+        Folder below which the sweep gets its own.
+
+    Raises
+    ------
+    InputError, ConfigError
+        It cannot be read, or the folder cannot be made.
+    """
+    found = read_tool_result(path, tool)
+    found.simulated = found.simulated or simulated
+    requests, steps = build_raw_tables(found, gpus)
+    config = _build_config(found, steps, gpus, list(goals))
+    told = {"made": False, "tool": found.tool, "version": found.version}
+    journal = create_sweep_journal(config, out=out, keep=True, prompts=told, command="import")
+    assert journal.run is not None
+    journal.run.add_input(path)
+    judged, quantiles = assess_steps(requests, steps)
+    for table, frame in ((REQUESTS, requests), (STEPS, steps), (POINTS, judged), (QUANTILES, quantiles)):
+        journal.run.write_table(table, frame)
+    journal.requests, journal.steps = requests, steps
+    journal.record.notes = [_build_step_note(requests, step) for step in steps["step"]]
+    journal.mark_complete()
+    if config.users:
+        calc_file.write_sweep_calc_file(journal.run.folder, calc_file.build_calc_output(requests, steps, judged))
+    usable = judged["verdict"].is_in(USABLE_VERDICTS).any()
+    kept = ImportResult(found, journal.run.folder, judged, quantiles, _describe_import(found, judged), usable)
+    reasons = [] if usable else ["no level can be sized"]
+    journal.run.conclude("invalid" if reasons else "valid", [*reasons, *found.notes], kept.answer)
+    return kept
+
+
+def _build_config(found: ImportedSweep, steps: pl.DataFrame, gpus: int, goals: list[Goal]) -> SweepConfig:
+    """The settings that such a sweep would have had; a function's name says that nothing is driven again."""
+    settings: dict[str, Any] = {
+        "protocol": "function",
+        "function": f"imported:{found.tool}",
+        "gpus": gpus,
+        "simulated": found.simulated,
+        "goals": goals,
+    }
+    users = sorted(set(steps["users"].drop_nulls()))
+    if users:
+        settings["users"] = users
+    else:
+        # A trace would need its file; to a rate it comes down in the end.
+        arrivals = steps["arrivals"][0]
+        settings |= {"arrivals": "poisson" if arrivals == "trace" else arrivals}
+        settings |= {"rates": sorted(set(steps["rate_per_s"].drop_nulls()))}
+    limits = [limit_s for limit_s in steps["timeout_s"].drop_nulls() if limit_s > 0]
+    if limits:
+        settings["timeout_s"] = min(86_400.0, max(limits))
+    return build_sweep_config(**settings)
+
+
+def _build_step_note(requests: pl.DataFrame, step: int) -> StepNote:
+    failed = requests.filter((requests["step"] == step) & (requests["outcome"] != "ok"))
+    words = [
+        kind if status is None else f"{kind} {status}" for kind, status in failed.select("outcome", "status").rows()
+    ]
+    return StepNote(step=step, failures=dict(Counter(words)))
+
+
+def _describe_import(found: ImportedSweep, judged: pl.DataFrame) -> str:
+    loads = [float(load) for load in judged["load"]]
+    span = f"{min(loads):.4g}" if len(loads) == 1 else f"{min(loads):.4g} to {max(loads):.4g}"
+    unit = {"users": "users", "1/s": "arrivals a second"}[judged["load_unit"][0]]
+    levels = f"{len(loads)} level{'s' if len(loads) > 1 else ''} of {found.tool}, {span} {unit}"
+    return f"{'simulated: ' if found.simulated else ''}{levels}"

@@ -1,0 +1,332 @@
+"""Discrete-event model of a GPU cluster that serves a language model, and its parameters."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import Field
+
+from workbench.core.schema import StrictModel
+
+Router = Literal["least", "round_robin", "random"]
+
+
+class Service(StrictModel):
+    """GPUs that each run one model replica, and a workflow of model calls with tools between them.
+
+    A GPU holds up to `slots` sequences; more wait in line. Prefill stops the batch for `input tokens / prefill rate`;
+    a decode step then gives every sequence one token and takes `decode_base_s + decode_per_sequence_s * batch`.
+
+    Examples
+    --------
+    >>> Service(gpus=4, slots=16).gpus
+    4
+    """
+
+    gpus: int = Field(default=1, ge=1, le=4096, description="GPUs, each with its own model replica.")
+    slots: int = Field(default=16, ge=1, le=100_000, description="Sequences that fit into a GPU's KV cache at once.")
+    prefill_tokens_per_s: float = Field(default=40_000, gt=0, description="Prompt tokens per second of a GPU.")
+    decode_base_s: float = Field(default=0.004, gt=0, description="Fixed part of a decode step, in seconds.")
+    decode_per_sequence_s: float = Field(
+        default=0.0003, ge=0, description="Time that a sequence adds to it, in seconds."
+    )
+    input_tokens: float = Field(default=400, gt=0, description="Mean prompt length, in tokens.")
+    input_cv: float = Field(default=0.6, ge=0, description="Coefficient of variation of prompt lengths (lognormal).")
+    output_tokens: float = Field(default=60, ge=1, description="Mean answer length, in tokens.")
+    output_cv: float = Field(default=0.5, ge=0, description="Coefficient of variation of answer lengths (lognormal).")
+    calls: int = Field(default=2, ge=1, le=1000, description="Model calls of a workflow, one after the other.")
+    tool_s: float = Field(default=0.0, ge=0, description="Mean time of a tool between two calls, in seconds.")
+    tool_cv: float = Field(default=0.3, ge=0, description="Coefficient of variation of tool times (lognormal).")
+    shared_s: float = Field(default=0.0, ge=0, description="Time on a resource that all GPUs share, in seconds.")
+    router: Router = Field(default="least", description="How a call is routed to a GPU: least, round_robin or random.")
+    admission: int | None = Field(
+        default=None,
+        ge=1,
+        description="Workflows that run at once (nat serve: 8); unlimited by default.",
+    )
+    seed: int = Field(default=0, ge=0, description="Random seed.")
+
+
+EPSILON_TOKENS = 1e-9
+Marks = Literal["end", "first", "all"]
+"""Where a call makes events: at its end, at its first token, too, or at every token."""
+
+
+@dataclass(slots=True)
+class Call:
+    """One call of the model; times are the cluster's clock in s, null until they happen."""
+
+    input_tokens: int
+    output_tokens: int
+    sent_s: float
+    ended: Callable[[Call], None]
+    token: Callable[[Call, int], None] | None = None
+    marks: Marks = "end"
+    first_s: float | None = None
+    ended_s: float | None = None
+    produced: int = 0
+    base: float = 0.0  # the GPU's token clock when the sequence was admitted
+
+
+@dataclass(slots=True)
+class Workflow:
+    """One run of the workflow: some calls one after the other, tools between them."""
+
+    sent_s: float
+    ended: Callable[[Workflow], None]
+    started_s: float | None = None  # null while it waits for admission
+    ended_s: float | None = None
+    calls: list[Call] = field(default_factory=list)
+
+
+class Gpu:
+    """Continuous batching on one GPU: admitted sequences decode together, the rest wait in line."""
+
+    __slots__ = ("active", "batch", "clock", "last_s", "service", "stall_s", "turn", "version", "waiting")
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.active: list[tuple[float, int, Call]] = []  # next mark on the token clock
+        self.waiting: deque[Call] = deque()
+        self.clock = 0.0
+        self.last_s = 0.0
+        self.stall_s = 0.0
+        self.batch = 0
+        self.turn = 0
+        self.version = 0
+
+    @property
+    def load(self) -> int:
+        """Sequences here, in the batch or in line."""
+        return self.batch + len(self.waiting)
+
+    def advance_to(self, now_s: float) -> None:
+        """Bring the token clock to this time: first the prefill that stalls the batch, then decode steps."""
+        span = now_s - self.last_s
+        self.last_s = now_s
+        if self.stall_s > 0:
+            used = min(self.stall_s, span)
+            self.stall_s -= used
+            span -= used
+        if self.batch and span > 0:
+            self.clock += span / self._step_s()
+
+    def admit_waiting(self) -> None:
+        """Fill free slots from the line; prompts are taken in one after the other."""
+        while self.waiting and self.batch < self.service.slots:
+            call = self.waiting.popleft()
+            self.stall_s += call.input_tokens / self.service.prefill_tokens_per_s
+            self.batch += 1
+            call.base = self.clock
+            self.schedule_mark(call, call.output_tokens if call.marks == "end" else 1)
+
+    def schedule_mark(self, call: Call, tokens: int) -> None:
+        """The call is looked at again when it has so many tokens."""
+        self.turn += 1
+        heapq.heappush(self.active, (call.base + tokens, self.turn, call))
+
+    def pop_due_call(self) -> Call | None:
+        """A call whose mark is reached, taken off; it stays in the batch."""
+        if self.active and self.active[0][0] <= self.clock + EPSILON_TOKENS:
+            return heapq.heappop(self.active)[2]
+        return None
+
+    def next_mark_s(self) -> float:
+        """When the next mark is reached if nothing else happens."""
+        if not self.active:
+            return math.inf
+        return self.last_s + self.stall_s + max(0.0, self.active[0][0] - self.clock) * self._step_s()
+
+    def _step_s(self) -> float:
+        return self.service.decode_base_s + self.service.decode_per_sequence_s * self.batch
+
+
+class Cluster:
+    """The GPUs, the router before them, the shared resource, and the workflows that run on them.
+
+    Parameters
+    ----------
+    service
+        What is simulated; its seed starts the random numbers unless `seed` is given.
+    marks
+        Whether workflows' calls have their first tokens timed; costs an event a call.
+    seed
+        Start of the random numbers instead of the service's.
+
+    Examples
+    --------
+    >>> cluster = Cluster(Service(calls=1, input_cv=0, output_cv=0, output_tokens=10, input_tokens=400))
+    >>> ended = []
+    >>> _ = cluster.start_workflow(ended.append)
+    >>> cluster.advance_to(10.0)
+    >>> round(ended[0].ended_s, 4)   # 400 / 40,000 s of prefill and 10 steps of 0.0043 s
+    0.053
+    """
+
+    def __init__(self, service: Service, *, marks: Marks = "end", seed: int | None = None) -> None:
+        self.service = service
+        self.marks = marks
+        self.random = random.Random(service.seed if seed is None else seed)  # noqa: S311 - a simulation
+        self.gpus = [Gpu(service) for _ in range(service.gpus)]
+        self.now_s = 0.0
+        self.running = 0
+        self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._order = 0
+        self._turn = -1
+        self._shared_free_s = 0.0
+        self._held: deque[Workflow] = deque()
+
+    def schedule_at(self, time_s: float, action: Callable[..., None], *arguments: Any) -> None:
+        """Do something at a time of the cluster's clock."""
+        self._order += 1
+        heapq.heappush(self._events, (time_s, self._order, action, arguments))
+
+    @property
+    def next_s(self) -> float:
+        """When the next event is due; infinite when nothing is."""
+        return self._events[0][0] if self._events else math.inf
+
+    def advance_to(self, until_s: float) -> None:
+        """Let everything happen that is due up to this time, and set the clock to it."""
+        events = self._events
+        while events and events[0][0] <= until_s:
+            self._run_next_event()
+        if until_s < math.inf:
+            self.now_s = max(self.now_s, until_s)
+
+    def run_while(self, wanted: Callable[[], bool]) -> None:
+        """Go from event to event while something is wanted and anything is due: virtual time."""
+        while self._events and wanted():
+            self._run_next_event()
+
+    def start_workflow(self, ended: Callable[[Workflow], None], *, at_s: float | None = None) -> Workflow:
+        """A workflow arrives now (or, on a wall clock, arrived at a time just past)."""
+        workflow = Workflow(self.now_s if at_s is None else at_s, ended)
+        if self.service.admission is not None and self.running >= self.service.admission:
+            self._held.append(workflow)
+        else:
+            self._begin_workflow(workflow)
+        return workflow
+
+    def start_call(
+        self,
+        ended: Callable[[Call], None],
+        *,
+        input_tokens: int | None = None,
+        output_tokens: int | None = None,
+        token: Callable[[Call, int], None] | None = None,
+    ) -> Call:
+        """One call of the model goes to a GPU now; lengths that are not given are drawn.
+
+        With `token` it is called at every token, with the number of tokens so far.
+        """
+        service = self.service
+        call = Call(
+            input_tokens or max(1, round(self.draw_lognormal(service.input_tokens, service.input_cv))),
+            output_tokens or max(1, round(self.draw_lognormal(service.output_tokens, service.output_cv))),
+            self.now_s,
+            ended,
+            token,
+            "all" if token else self.marks,
+        )
+        gpu = self.gpus[self._pick_gpu()]
+        gpu.advance_to(self.now_s)
+        gpu.waiting.append(call)
+        self._reschedule_gpu(gpu)
+        return call
+
+    def _run_next_event(self) -> None:
+        time_s, _, action, arguments = heapq.heappop(self._events)
+        self.now_s = max(self.now_s, time_s)
+        action(*arguments)
+
+    def _begin_workflow(self, workflow: Workflow) -> None:
+        self.running += 1
+        workflow.started_s = self.now_s
+        self._next_call(workflow)
+
+    def _next_call(self, workflow: Workflow) -> None:
+        workflow.calls.append(self.start_call(lambda _: self._on_call_end(workflow)))
+
+    def _on_call_end(self, workflow: Workflow) -> None:
+        if len(workflow.calls) >= self.service.calls:
+            self._finish_workflow(workflow)
+        elif self.service.tool_s:
+            self.schedule_at(
+                self.now_s + self.draw_lognormal(self.service.tool_s, self.service.tool_cv), self._on_tool_end, workflow
+            )
+        else:
+            self._on_tool_end(workflow)
+
+    def _on_tool_end(self, workflow: Workflow) -> None:
+        if not self.service.shared_s:
+            self._next_call(workflow)
+            return
+        self._shared_free_s = max(self._shared_free_s, self.now_s) + self.service.shared_s
+        self.schedule_at(self._shared_free_s, self._next_call, workflow)
+
+    def _finish_workflow(self, workflow: Workflow) -> None:
+        workflow.ended_s = self.now_s
+        self.running -= 1
+        if self._held:
+            self._begin_workflow(self._held.popleft())
+        workflow.ended(workflow)
+
+    def _reschedule_gpu(self, gpu: Gpu) -> None:
+        """The batch may have changed: admit, and look again when its next mark is due."""
+        gpu.admit_waiting()
+        gpu.version += 1
+        if gpu.active:
+            self.schedule_at(gpu.next_mark_s(), self._on_gpu_mark, gpu, gpu.version)
+
+    def _on_gpu_mark(self, gpu: Gpu, version: int) -> None:
+        if version != gpu.version:
+            return  # the batch changed since
+        gpu.advance_to(self.now_s)
+        while (call := gpu.pop_due_call()) is not None:
+            self._advance_call(gpu, call)
+        self._reschedule_gpu(gpu)
+
+    def _advance_call(self, gpu: Gpu, call: Call) -> None:
+        first = call.marks != "end" and not call.produced
+        call.produced = 1 if first else call.produced + 1 if call.marks == "all" else call.output_tokens
+        if first:
+            call.first_s = self.now_s
+        if call.token:
+            call.token(call, call.produced)
+        if call.produced < call.output_tokens:
+            gpu.schedule_mark(call, call.produced + 1 if call.marks == "all" else call.output_tokens)
+            return
+        gpu.batch -= 1
+        call.ended_s = self.now_s
+        call.ended(call)
+
+    def _pick_gpu(self) -> int:
+        router, gpus = self.service.router, self.gpus
+        if len(gpus) == 1:
+            return 0
+        if router == "round_robin":
+            self._turn = (self._turn + 1) % len(gpus)
+            return self._turn
+        if router == "random":
+            return int(self.random.random() * len(gpus))
+        loads = [gpu.batch + len(gpu.waiting) for gpu in gpus]
+        least = min(loads)
+        ties = loads.count(least)
+        if ties == 1:
+            return loads.index(least)
+        place = int(self.random.random() * ties)
+        return [index for index, load in enumerate(loads) if load == least][place]
+
+    def draw_lognormal(self, mean: float, cv: float) -> float:
+        """Lognormal with this mean and coefficient of variation."""
+        if not cv:
+            return mean
+        variance = math.log1p(cv * cv)
+        return self.random.lognormvariate(math.log(mean) - variance / 2, math.sqrt(variance))

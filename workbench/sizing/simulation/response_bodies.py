@@ -1,0 +1,270 @@
+"""Response bodies of the simulated service: toolkit events and OpenAI completions.
+
+Shapes as the NeMo Agent Toolkit 1.9.0 writes them (`POST /generate/full`): each event's payload is a JSON text inside
+the line's JSON, with nulls for all that a step does not have.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import orjson
+
+from workbench.sizing.simulation.cluster_model import Call, Workflow
+from workbench.sizing.simulation.http_connection import BadRequestError
+
+MODEL_NAME = "workbench-simulator"
+WORKFLOW_NAME, FUNCTION_NAME = "simulated_workflow", "<workflow>"
+ANSWER_TEXT = "This answer is simulated."
+# One token of the common vocabularies each, so that a client that counts tokens itself counts what was simulated.
+ANSWER_WORD = " one"
+
+
+def build_event_lines(workflow: Workflow, question: str, epoch_s: float) -> bytes:
+    """The whole answer to `POST /generate/full`: an event line for each start and end, and the value.
+
+    The events begin when the workflow was admitted: a wait in front of that is in no event, as with `nat serve`. And as
+    there, the value comes before the last events, which are the ends of the last call, the function and the workflow.
+    """
+    assert workflow.started_s is not None
+    assert workflow.ended_s is not None
+    base = str(uuid.uuid4())[:24].encode()
+    values = {
+        b"base": base,
+        b"trace": base.replace(b"-", b""),
+        # JSON within JSON, without both pairs of quotes.
+        b"question": orjson.dumps(orjson.dumps(question).decode())[3:-3],
+        b"began": b"%a" % (epoch_s + workflow.started_s),
+        b"ended": b"%a" % (epoch_s + workflow.ended_s),
+    }
+    for number, call in enumerate(workflow.calls):
+        assert call.ended_s is not None
+        values[b"sent%d" % number] = b"%a" % (epoch_s + call.sent_s)
+        values[b"ended%d" % number] = b"%a" % (epoch_s + call.ended_s)
+        values[b"input%d" % number] = b"%d" % call.input_tokens
+        values[b"output%d" % number] = b"%d" % call.output_tokens
+        values[b"total%d" % number] = b"%d" % (call.input_tokens + call.output_tokens)
+    return _event_template(len(workflow.calls)) % values
+
+
+@lru_cache(maxsize=8)
+def _event_template(calls: int) -> bytes:
+    """The answer of a workflow of so many calls, with %(name)b where requests differ.
+
+    Filled in it costs a tenth of what making the lines anew does: what the server spends, the client lacks.
+    """
+    text = b"".join(_build_template_lines(calls)).replace(b"%", b"%%")
+    text = re.sub(rb'\\"#(\w+)#\\"', rb"%(\1)b", text)  # a number: without the quotes
+    return re.sub(rb"@(\w+)@", rb"%(\1)b", text)
+
+
+def _build_template_lines(calls: int) -> list[bytes]:
+    """The lines of an answer, @name@ in the place of texts and #name# in that of numbers."""
+    asked, answered = {"input": {"input_message": "@question@"}}, [{"value": ANSWER_TEXT}]
+    root, function = _event_id(0), _event_id(1)
+    metadata = _build_workflow_metadata()
+    lines = [
+        _build_event("WORKFLOW_START", WORKFLOW_NAME, root, "root", "#began#", asked, metadata=metadata),
+        _build_event("FUNCTION_START", FUNCTION_NAME, function, root, "#began#", asked),
+    ]
+    for number in range(calls):
+        lines += _build_call_events(number, function)
+    lines.insert(-1, b'data: {"value":"%b"}\n\n' % ANSWER_TEXT.encode())
+    return [
+        *lines,
+        _build_event("FUNCTION_END", FUNCTION_NAME, function, root, "#ended#", asked | {"output": answered}),
+        _build_event("WORKFLOW_END", WORKFLOW_NAME, root, "root", "#ended#", {"output": answered}, metadata=metadata),
+    ]
+
+
+def _event_id(number: int) -> str:
+    return f"@base@{number:012x}"
+
+
+def _build_call_events(number: int, parent: str) -> Iterator[bytes]:
+    identity, asked = _event_id(number + 2), {"input": "@question@"}
+    told = asked | {"output": ANSWER_TEXT}
+    yield _build_event("LLM_START", MODEL_NAME, identity, parent, f"#sent{number}#", asked)
+    yield _build_event(
+        "LLM_END", MODEL_NAME, identity, parent, f"#ended{number}#", told, usage_info=_build_usage_info(number)
+    )
+
+
+def _build_event(
+    kind: str,
+    name: str,
+    identity: str,
+    parent: str,
+    time_s: str,
+    data: Mapping[str, Any],
+    *,
+    metadata: dict[str, Any] | None = None,
+    usage_info: dict[str, Any] | None = None,
+) -> bytes:
+    payload = {
+        "event_type": kind,
+        "event_timestamp": time_s,
+        "span_event_timestamp": None,
+        "framework": None,
+        "name": name,
+        "tags": None,
+        "metadata": metadata,
+        "data": {"input": None, "output": None, "chunk": None, "payload": None, **data},
+        "usage_info": usage_info,
+        "UUID": identity,
+    }
+    line = {"id": identity, "parent_id": parent, "type": kind, "name": name, "payload": orjson.dumps(payload).decode()}
+    return b"intermediate_data: %b\n\n" % orjson.dumps(line)
+
+
+def _build_workflow_metadata() -> dict[str, Any]:
+    names = ("chat_responses", "chat_inputs", "tool_inputs", "tool_outputs", "tool_info", "span_inputs", "span_outputs")
+    provided = {
+        "workflow_run_id": "@base@ffffffffffff",
+        "workflow_trace_id": "@trace@ffffffffffff",
+        "conversation_id": None,
+        "display_name": FUNCTION_NAME,
+    }
+    return {**dict.fromkeys(names), "provided_metadata": provided, "tools_schema": []}
+
+
+def _build_usage_info(number: int) -> dict[str, Any]:
+    usage = {
+        "prompt_tokens": f"#input{number}#",
+        "completion_tokens": f"#output{number}#",
+        "cached_tokens": 0,
+        "reasoning_tokens": 0,
+        "total_tokens": f"#total{number}#",
+    }
+    return {"token_usage": usage, "num_llm_calls": 1, "seconds_between_calls": 0}
+
+
+def parse_question(body: bytes) -> str:
+    """The `input_message` of a request to the toolkit.
+
+    Raises
+    ------
+    BadRequestError
+        Status 422, as the toolkit answers a body of another shape.
+    """
+    found = _parse_json_object(body).get("input_message")
+    if not isinstance(found, str):
+        raise BadRequestError(422)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """What a chat request asks for; without a limit the answer is as long as the simulation draws it."""
+
+    stream: bool
+    usage: bool
+    limit: int | None
+    exact: bool
+
+    def answer_length(self, drawn: int) -> tuple[int, str]:
+        """Tokens of the answer, and the reason why it ends there."""
+        if self.limit is None:
+            return drawn, "stop"
+        if self.exact or drawn >= self.limit:
+            return self.limit, "length"
+        return drawn, "stop"
+
+
+def parse_chat_request(body: bytes) -> ChatRequest:
+    """A request to `/v1/chat/completions`, checked.
+
+    Raises
+    ------
+    BadRequestError
+        Status 400: no messages, or a limit that is no positive number of tokens.
+
+    Examples
+    --------
+    >>> body = b'{"messages": [{"role": "user", "content": "a"}], "max_tokens": 5, "ignore_eos": true}'
+    >>> parse_chat_request(body).answer_length(60)
+    (5, 'length')
+    """
+    found = _parse_json_object(body)
+    options = found.get("stream_options")
+    limit = found.get("max_completion_tokens", found.get("max_tokens"))
+    messages = found.get("messages")
+    if not isinstance(messages, list) or not messages or not _is_limit(limit):
+        raise BadRequestError(400)
+    exact = found.get("ignore_eos") is True or (limit is not None and found.get("min_tokens") == limit)
+    usage = isinstance(options, dict) and options.get("include_usage") is True
+    return ChatRequest(found.get("stream") is True, usage, limit, exact)
+
+
+def _is_limit(value: object) -> bool:
+    return value is None or (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 1_000_000)
+
+
+def _parse_json_object(body: bytes) -> dict[str, Any]:
+    try:
+        found = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise BadRequestError(400) from error
+    if not isinstance(found, dict):
+        raise BadRequestError(422)
+    return found
+
+
+def build_completion(call: Call, identity: str, created_s: int, reason: str) -> bytes:
+    """A chat completion that is not streamed."""
+    message = {"role": "assistant", "content": (ANSWER_WORD * call.output_tokens).strip()}
+    return orjson.dumps(
+        {
+            "id": identity,
+            "object": "chat.completion",
+            "created": created_s,
+            "model": MODEL_NAME,
+            "choices": [{"index": 0, "message": message, "finish_reason": reason}],
+            "usage": _build_usage(call),
+        }
+    )
+
+
+def build_first_chunk(identity: str, created_s: int) -> bytes:
+    """The chunk that names the role; it goes out with the first token."""
+    return _build_chunk(identity, created_s, [{"index": 0, "delta": {"role": "assistant", "content": ""}}])
+
+
+def build_token_chunk(identity: str, created_s: int) -> bytes:
+    """The chunk of one token: the same bytes for each of an answer."""
+    return _build_chunk(identity, created_s, [{"index": 0, "delta": {"content": ANSWER_WORD}, "finish_reason": None}])
+
+
+def build_last_chunks(call: Call, identity: str, created_s: int, reason: str, *, usage: bool) -> bytes:
+    """The end of a stream: why it ended, the usage when it was asked for, and the mark."""
+    text = _build_chunk(identity, created_s, [{"index": 0, "delta": {}, "finish_reason": reason}])
+    if usage:
+        text += _build_chunk(identity, created_s, [], _build_usage(call))
+    return text + b"data: [DONE]\n\n"
+
+
+def _build_chunk(
+    identity: str, created_s: int, choices: list[dict[str, Any]], usage: dict[str, int] | None = None
+) -> bytes:
+    chunk = {"id": identity, "object": "chat.completion.chunk", "created": created_s, "model": MODEL_NAME}
+    return b"data: %b\n\n" % orjson.dumps(chunk | {"choices": choices} | ({"usage": usage} if usage else {}))
+
+
+def _build_usage(call: Call) -> dict[str, int]:
+    return {
+        "prompt_tokens": call.input_tokens,
+        "completion_tokens": call.output_tokens,
+        "total_tokens": call.input_tokens + call.output_tokens,
+    }
+
+
+def build_models_list() -> bytes:
+    """What `/v1/models` answers."""
+    return orjson.dumps(
+        {"object": "list", "data": [{"id": MODEL_NAME, "object": "model", "created": 0, "owned_by": "simulated"}]}
+    )

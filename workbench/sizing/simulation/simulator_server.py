@@ -1,0 +1,288 @@
+"""Serves the simulated cluster over HTTP in real time.
+
+`POST /generate/full` and `/generate` as the NeMo Agent Toolkit has them, `/v1/chat/completions` (streamed or not) and
+`/v1/models` as OpenAI has them, `/health`, `/stat`, and `POST /reset`. Everything says that it is simulated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import orjson
+
+from workbench.sizing.simulation import response_bodies
+from workbench.sizing.simulation.cluster_model import Call, Cluster, Service, Workflow
+from workbench.sizing.simulation.http_connection import (
+    EVENT_STREAM_TYPE,
+    JSON_TYPE,
+    SERVER_NAME,
+    BadRequestError,
+    Connection,
+    Exchange,
+)
+
+MAX_KEPT_LATENCIES = 200_000
+STAT_QUANTILES = (0.5, 0.95, 0.99)
+
+
+def scale_service_times(service: Service, time_scale: float) -> Service:
+    """The same service with all of its times multiplied.
+
+    Examples
+    --------
+    >>> scale_service_times(Service(decode_base_s=0.004), 0.5).decode_base_s
+    0.002
+    """
+    times = ("decode_base_s", "decode_per_sequence_s", "tool_s", "shared_s")
+    found: dict[str, Any] = {name: getattr(service, name) * time_scale for name in times}
+    found["prefill_tokens_per_s"] = service.prefill_tokens_per_s / time_scale
+    return service.model_copy(update=found)
+
+
+@dataclass
+class ServerLog:
+    """What the server counts itself, since it started or was reset; the last 200,000 latencies."""
+
+    in_flight: int = 0
+    peak: int = 0
+    peak_in_service: int = 0
+    served: int = 0
+    refused: int = 0
+    abandoned: int = 0
+    latency_s: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_KEPT_LATENCIES))
+    late_s: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_KEPT_LATENCIES))
+    since: float = field(default_factory=time.monotonic)
+    cpu_s: float = field(default_factory=time.process_time)
+
+    def build_stat(self) -> dict[str, Any]:
+        """The counts as JSON; quantiles are null before anything was served."""
+        return {
+            "in_flight": self.in_flight,
+            "peak": self.peak,
+            "peak_in_service": self.peak_in_service,
+            "served": self.served,
+            "refused": self.refused,
+            "abandoned": self.abandoned,
+            "latency_s": _latency_quantiles(self.latency_s),
+            "late_s": _latency_quantiles(self.late_s),
+            "elapsed_s": time.monotonic() - self.since,
+            "cpu_s": time.process_time() - self.cpu_s,
+        }
+
+
+def _latency_quantiles(values: deque[float]) -> dict[str, float | int | None]:
+    names = [f"p{round(100 * q)}" for q in STAT_QUANTILES]
+    found = np.quantile(values, STAT_QUANTILES).tolist() if values else [None] * len(STAT_QUANTILES)
+    return {"n": len(values), **dict(zip(names, found, strict=True))}
+
+
+class Simulator:
+    """Requests into the model, answers out of it; needs a running event loop.
+
+    Parameters
+    ----------
+    service
+        What is simulated.
+    time_scale
+        Factor on all of its times.
+    """
+
+    def __init__(self, service: Service, *, time_scale: float = 1.0) -> None:
+        self.service = scale_service_times(service, time_scale)
+        self.time_scale = time_scale
+        self.cluster = Cluster(self.service)
+        self.log = ServerLog()
+        self.connections: set[Connection] = set()
+        self._loop = asyncio.get_running_loop()
+        self._origin_s = self._loop.time()
+        self._epoch_s = time.time()  # the cluster's time 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._number = 0
+        self._routes: dict[tuple[str, str], Callable[[Exchange], None]] = {
+            ("POST", "/generate/full"): self._answer_generate_full,
+            ("POST", "/generate"): self._answer_generate,
+            ("POST", "/v1/chat/completions"): self._answer_chat,
+            ("GET", "/v1/models"): lambda exchange: exchange.send_answer(200, response_bodies.build_models_list()),
+            ("GET", "/health"): lambda exchange: exchange.send_answer(200, b'{"status":"healthy","simulated":true}'),
+            ("GET", "/stat"): lambda exchange: exchange.send_answer(200, orjson.dumps(self.build_stat())),
+            ("POST", "/reset"): self._reset_log,
+        }
+
+    def create_connection(self) -> Connection:
+        """What asyncio calls for each new connection."""
+        return Connection(self.handle_request, self._on_disconnect, self.connections)
+
+    def build_stat(self) -> dict[str, Any]:
+        """What `/stat` answers."""
+        about = {"simulated": True, "server": SERVER_NAME, "time_scale": self.time_scale}
+        now = {"in_service": self.cluster.running, "loads": [gpu.load for gpu in self.cluster.gpus]}
+        return about | {"service": self.service.model_dump()} | now | self.log.build_stat()
+
+    def handle_request(self, exchange: Exchange) -> None:
+        """Answer a request, now or when the model says so."""
+        action = self._routes.get((exchange.method, exchange.path))
+        try:
+            if action is None:
+                raise BadRequestError(405 if any(path == exchange.path for _, path in self._routes) else 404)
+            action(exchange)
+        except BadRequestError as error:
+            self.log.refused += 1
+            told = {"message": f"the simulated service cannot do this: {exchange.method} {exchange.path[:200]}"}
+            exchange.send_answer(error.status, orjson.dumps({"error": told | {"code": error.status}}))
+
+    def _reset_log(self, exchange: Exchange) -> None:
+        running = self.log.in_flight
+        self.log = ServerLog(in_flight=running, peak=running, peak_in_service=self.cluster.running)
+        exchange.send_answer(200, b'{"reset":true}')
+
+    def _answer_generate_full(self, exchange: Exchange) -> None:
+        asked = response_bodies.parse_question(exchange.body)
+        self._start_workflow(
+            exchange, lambda done: response_bodies.build_event_lines(done, asked, self._epoch_s), EVENT_STREAM_TYPE
+        )
+
+    def _answer_generate(self, exchange: Exchange) -> None:
+        response_bodies.parse_question(exchange.body)
+        self._start_workflow(exchange, lambda _: orjson.dumps({"value": response_bodies.ANSWER_TEXT}), JSON_TYPE)
+
+    def _start_workflow(self, exchange: Exchange, told: Callable[[Workflow], bytes], kind: str) -> None:
+        def answer_workflow(workflow: Workflow) -> None:
+            exchange.send_answer(200, told(workflow), kind)
+            self._on_answer(exchange, workflow.ended_s)
+
+        self._on_arrival()
+        self.cluster.start_workflow(answer_workflow)
+        self.log.peak_in_service = max(self.log.peak_in_service, self.cluster.running)
+        self._set_timer()
+
+    def _answer_chat(self, exchange: Exchange) -> None:
+        asked = response_bodies.parse_chat_request(exchange.body)
+        length, reason = asked.answer_length(self._draw_output_tokens())
+        self._number += 1
+        identity, created_s = f"chatcmpl-simulated-{self._number}", int(time.time())
+
+        def answer_call(call: Call) -> None:
+            if asked.stream:
+                exchange.send_piece(
+                    response_bodies.build_last_chunks(call, identity, created_s, reason, usage=asked.usage)
+                )
+                exchange.end_stream()
+            else:
+                exchange.send_answer(200, response_bodies.build_completion(call, identity, created_s, reason))
+            self._on_answer(exchange, call.ended_s)
+
+        self._on_arrival()
+        token = _token_writer(exchange, identity, created_s) if asked.stream else None
+        self.cluster.start_call(answer_call, output_tokens=length, token=token)
+        self._set_timer()
+
+    def _draw_output_tokens(self) -> int:
+        service = self.service
+        return max(1, round(self.cluster.draw_lognormal(service.output_tokens, service.output_cv)))
+
+    def _on_arrival(self) -> None:
+        """Bring the model to the present, before something new happens in it."""
+        self.cluster.advance_to(self._loop.time() - self._origin_s)
+        self.log.in_flight += 1
+        self.log.peak = max(self.log.peak, self.log.in_flight)
+
+    def _on_answer(self, exchange: Exchange, due_s: float | None) -> None:
+        assert due_s is not None
+        if exchange.gone:
+            return
+        now_s = self._loop.time()
+        self.log.in_flight -= 1
+        self.log.served += 1
+        self.log.latency_s.append(now_s - exchange.arrived_s)
+        self.log.late_s.append(now_s - self._origin_s - due_s)
+
+    def _on_disconnect(self, exchange: Exchange) -> None:
+        # What it asked for goes on in the cluster, as it does in a service that does not notice.
+        del exchange
+        self.log.in_flight -= 1
+        self.log.abandoned += 1
+
+    def _set_timer(self) -> None:
+        """One timer, for the model's next event."""
+        due_s = self._origin_s + self.cluster.next_s
+        if self._timer is not None:
+            if self._timer.when() <= due_s:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(due_s, self._on_timer) if due_s < float("inf") else None
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.cluster.advance_to(self._loop.time() - self._origin_s)
+        self._set_timer()
+
+
+def _token_writer(exchange: Exchange, identity: str, created_s: int) -> Callable[[Call, int], None]:
+    """Each token goes out as it comes, the first together with the role."""
+    chunk = response_bodies.build_token_chunk(identity, created_s)
+
+    def write_token(_: Call, produced: int) -> None:
+        if produced == 1:
+            exchange.begin_stream()
+            exchange.send_piece(response_bodies.build_first_chunk(identity, created_s) + chunk)
+        else:
+            exchange.send_piece(chunk)
+
+    return write_token
+
+
+async def serve_simulator(
+    simulated: Service,
+    *,
+    host: str,
+    port: int,
+    time_scale: float,
+    ready: Callable[[str], None],
+    stop: Callable[[asyncio.Event], None],
+) -> dict[str, Any]:
+    """Serve until told to stop; gives what `/stat` would say at the end.
+
+    Parameters
+    ----------
+    ready
+        Called with the URL once the server listens.
+    stop
+        Called with an event before that; whoever sets it ends the server.
+
+    Raises
+    ------
+    OSError
+        It cannot listen there.
+    """
+    simulator, ended = Simulator(simulated, time_scale=time_scale), asyncio.Event()
+    stop(ended)
+    server = await asyncio.get_running_loop().create_server(simulator.create_connection, host, port, backlog=4096)
+    try:
+        address = server.sockets[0].getsockname()
+        ready(f"http://{f'[{address[0]}]' if ':' in address[0] else address[0]}:{address[1]}")
+        await ended.wait()
+        return simulator.build_stat()
+    finally:
+        server.close()
+        for connection in list(simulator.connections):
+            connection.close()
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(server.wait_closed(), 1)
+
+
+def raise_file_limit_to_hard() -> None:
+    """Raise the soft limit of open files to the hard one: a thousand users are a thousand sockets."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = 65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536)
+        if soft < wanted:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -1,0 +1,239 @@
+"""Runs sweeps on the simulated cluster in virtual time and returns the raw tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from workbench.sizing.config import SweepConfig
+from workbench.sizing.estimation import metrics
+from workbench.sizing.load import sweep_plan
+from workbench.sizing.load.request_plan import STEP_ITEMS
+from workbench.sizing.load.sweep_plan import LevelSchedule
+from workbench.sizing.simulation.cluster_model import Cluster, Marks, Service, Workflow
+from workbench.sizing.tables import REQUESTS, STEPS
+
+if TYPE_CHECKING:
+    import polars as pl
+
+CHECK_EVERY_REQUESTS = 50
+RequestColumns = dict[str, list[Any]]
+StopCheck = Callable[[RequestColumns], str | None]
+"""Given the finished requests in the order they were sent (columns of the table `requests`): why the step may end."""
+
+
+def simulate_sweep(service: Service, config: SweepConfig) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Drive a simulated service through a sweep in virtual time.
+
+    Parameters
+    ----------
+    service
+        What is simulated.
+    config
+        Levels or goals, samples, think time, seed; what is about connections has no meaning here.
+
+    Returns
+    -------
+    requests, steps
+        The raw tables; `clock` is virtual, `simulated` true. The same arguments give the same tables.
+
+    Examples
+    --------
+    >>> from workbench.sizing.config import build_sweep_config
+    >>> config = build_sweep_config(protocol="function", users=[1, 4], simulated=True)
+    >>> requests, steps = simulate_sweep(Service(), config)
+    >>> steps["users"].to_list(), steps["clock"].to_list()
+    ([1, 4], ['virtual', 'virtual'])
+    """
+    requests, steps = REQUESTS.frame([]), STEPS.frame([])
+    levels = LevelSchedule(config)
+    while (load := levels.next_level(requests, steps)) is not None:
+        sent, held = simulate_step(service, config, load, number=steps.height)
+        requests, steps = requests.vstack(sent), steps.vstack(held)
+    return requests, steps
+
+
+def simulate_verification(service: Service, config: SweepConfig, load: float, predicted_gpus: int) -> pl.DataFrame:
+    """Drive the service with the whole load on the predicted GPUs; the table `verification`."""
+    from workbench.sizing.estimation.verification import verify_goals
+
+    served = service.model_copy(update={"gpus": predicted_gpus})
+    # Longer than a step of the sweep: the prediction lies near the limit, and virtual time costs little.
+    longer = config.model_copy(update={"most_samples": 16 * config.max_samples, "tight": config.tight / 4})
+    requests, steps = simulate_step(served, longer, load)
+    return verify_goals(requests, steps, config.goals, predicted_gpus=predicted_gpus, load=load)
+
+
+def simulate_step(
+    service: Service, config: SweepConfig, load: float, *, number: int = 0
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """One load in virtual time: rows of `requests` and `steps`."""
+    users = None if config.is_open else int(load)
+    rule = sweep_plan.build_stop_rule(config)
+    marks: Marks = "first" if metrics.needs_first_token(goal.metric for goal in config.goals) else "end"
+    # Each step has random numbers of its own: a load may be measured twice.
+    drive = VirtualDriver(service, seed=hash((service.seed, config.seed, load, number)), marks=marks)
+    most = (users or 0) + 4 * rule.max_samples
+
+    def check_stop_rule(finished: RequestColumns) -> str | None:
+        return sweep_plan.find_stop_reason(finished, users or 0, rule)
+
+    watched = metrics.list_columns([metrics.DEFAULT_METRIC, rule.metric])
+    if users is None:
+        why = drive.run_open_loop(load, check_stop_rule, max_requests=most, watched=watched)
+    else:
+        why = drive.run_closed_loop(
+            users, check_stop_rule, max_requests=most, think_s=config.think_time_s, watched=watched
+        )
+    columns = drive.request_columns()
+    row = {
+        "step": number,
+        "loop": "open" if config.is_open else "closed",
+        "users": users,
+        "rate_per_s": load if config.is_open else None,
+        "think_s": config.think_time_s,
+        "arrivals": config.arrivals,
+        "gpus": service.gpus,
+        "clock": "virtual",
+        "simulated": True,
+        "started_at": None,
+        "duration_s": drive.cluster.now_s,
+        "timeout_s": None,
+        "processes": 1,
+        "loop_lag_p99_s": None,
+        "client_cpu_share": None,
+        "stopped": why,
+    }
+    return REQUESTS.frame(_add_constant_columns(columns, number)), STEPS.frame([row])
+
+
+class VirtualDriver:
+    """One step: users that send, think, and send again, or arrivals at a rate; rows in the order they were sent."""
+
+    def __init__(self, service: Service, *, seed: int, marks: Marks = "end") -> None:
+        self.cluster = Cluster(service, seed=seed, marks=marks)
+        self.sent: list[Workflow] = []
+        self.kept: int | None = None  # how many count, once the step may end
+        self._open = 0  # of these, still running
+        self._ended = 0
+
+    def run_closed_loop(
+        self,
+        users: int,
+        enough: StopCheck,
+        *,
+        max_requests: int,
+        think_s: float = 0.0,
+        watched: Iterable[str] = ("runtime_s",),
+    ) -> str:
+        """So many users; each begins at a random moment within the time that an idle cluster takes."""
+        cluster, random = self.cluster, self.cluster.random
+        ramp_s = mean_idle_runtime_s(cluster.service) + think_s
+
+        def next_request() -> None:
+            self._send_request(
+                lambda: cluster.schedule_at(cluster.now_s + self._draw_think_time(think_s), next_request)
+            )
+
+        for _ in range(users):
+            cluster.schedule_at(random.random() * ramp_s, next_request)
+        return self._run_until_enough(enough, max_requests, tuple(watched))
+
+    def run_open_loop(
+        self, rate_per_s: float, enough: StopCheck, *, max_requests: int, watched: Iterable[str] = ("runtime_s",)
+    ) -> str:
+        """Poisson arrivals, however many are still running."""
+        cluster = self.cluster
+
+        def start_arrival() -> None:
+            self._send_request(lambda: None)
+            cluster.schedule_at(cluster.now_s + cluster.random.expovariate(rate_per_s), start_arrival)
+
+        cluster.schedule_at(cluster.random.expovariate(rate_per_s), start_arrival)
+        return self._run_until_enough(enough, max_requests, tuple(watched))
+
+    def request_columns(self, names: Iterable[str] | None = None) -> RequestColumns:
+        """The finished requests as columns of `requests`, times of the virtual clock."""
+        ended = [(place, flow) for place, flow in enumerate(self.sent) if flow.ended_s is not None]
+        kept = len(self.sent) if self.kept is None else self.kept
+        chosen = ["request", "tail", *_COLUMNS] if names is None else dict.fromkeys(names)
+        found: RequestColumns = {
+            name: [_COLUMNS[name](flow) for _, flow in ended] for name in chosen if name in _COLUMNS
+        }
+        if "request" in chosen:
+            found["request"] = [place for place, _ in ended]
+            found["tail"] = [place >= kept for place, _ in ended]
+        return found
+
+    def _run_until_enough(self, enough: StopCheck, most: int, watched: tuple[str, ...]) -> str:
+        """Until there is enough, and then, the load kept on, until the last that counts has ended."""
+        why = None
+        while why is None:
+            self._run_until_count(self._ended + CHECK_EVERY_REQUESTS, most)
+            why = "samples" if len(self.sent) >= most else enough(self.request_columns(watched))
+        self.kept = len(self.sent)
+        self._open = sum(workflow.ended_s is None for workflow in self.sent)
+        self.cluster.run_while(lambda: self._open > 0)
+        return why
+
+    def _run_until_count(self, ended: int, most: int) -> None:
+        self.cluster.run_while(lambda: self._ended < ended and len(self.sent) < most)
+
+    def _send_request(self, then: Callable[[], None]) -> None:
+        place = len(self.sent)
+
+        def on_workflow_end(_: Workflow) -> None:
+            self._ended += 1
+            self._open -= self.kept is not None and place < self.kept
+            then()
+
+        self.sent.append(self.cluster.start_workflow(on_workflow_end))
+
+    def _draw_think_time(self, mean_s: float) -> float:
+        return self.cluster.random.expovariate(1 / mean_s) if mean_s else 0.0
+
+
+def mean_idle_runtime_s(service: Service) -> float:
+    """What one workflow takes on an idle cluster, on average."""
+    step_s = service.decode_base_s + service.decode_per_sequence_s
+    call_s = service.input_tokens / service.prefill_tokens_per_s + service.output_tokens * step_s
+    return service.calls * call_s + (service.calls - 1) * (service.tool_s + service.shared_s)
+
+
+def _add_constant_columns(columns: RequestColumns, number: int) -> RequestColumns:
+    n = len(columns["request"])
+    return columns | {
+        "step": [number] * n,
+        "item": [number * STEP_ITEMS + place for place in columns["request"]],
+        "intended_s": columns["sent_s"],
+        "outcome": ["ok"] * n,
+        "status": [None] * n,
+        "retries": [0] * n,
+    }
+
+
+def _duration_s(start: float | None, end: float | None) -> float | None:
+    return None if start is None or end is None else end - start
+
+
+def _mean_token_gap_s(flow: Workflow) -> float | None:
+    gaps = [
+        (call.ended_s - call.first_s, call.output_tokens - 1)
+        for call in flow.calls
+        if call.ended_s is not None and call.first_s is not None and call.output_tokens > 1
+    ]
+    tokens = sum(count for _, count in gaps)
+    return sum(span for span, _ in gaps) / tokens if tokens else None
+
+
+_COLUMNS: dict[str, Callable[[Workflow], Any]] = {
+    "sent_s": lambda flow: flow.sent_s,
+    "ended_s": lambda flow: flow.ended_s,
+    "runtime_s": lambda flow: _duration_s(flow.sent_s, flow.ended_s),
+    "llm_s": lambda flow: [_duration_s(call.sent_s, call.ended_s) for call in flow.calls],
+    "server_runtime_s": lambda flow: _duration_s(flow.started_s, flow.ended_s),
+    "ttft_s": lambda flow: _duration_s(flow.sent_s, flow.calls[0].first_s),
+    "itl_s": _mean_token_gap_s,
+    "input_tokens": lambda flow: sum(call.input_tokens for call in flow.calls),
+    "output_tokens": lambda flow: sum(call.output_tokens for call in flow.calls),
+}

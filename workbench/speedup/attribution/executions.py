@@ -1,0 +1,268 @@
+"""SQL executions of a log with their plan, their stages, and the metrics of each node per stage."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import polars as pl
+
+from workbench.eventlog.reader import EventLogFacts
+from workbench.speedup import engines
+from workbench.speedup.engines.engine_table import Operator
+
+# Divisors to seconds of the metric types that are times.
+TIME_TYPES = {"timing": 1e3, "nsTiming": 1e9}
+_PATH = re.compile(r"Location: [^\[]*\[([^\],]+)")
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """A node of the final plan, with the totals of its metrics by stage and name.
+
+    Times are in seconds, other metrics as counted; the driver's own metrics are under stage -1.
+    """
+
+    node_id: int
+    name: str
+    operator: Operator
+    parent_ids: tuple[int, ...]
+    arguments: str
+    metrics: dict[int, dict[str, float]] = field(default_factory=dict)
+
+    def sum_metric(self, name: str) -> float:
+        """A metric summed over all stages; 0 without reports."""
+        return sum(values.get(name, 0.0) for stage, values in self.metrics.items() if stage >= 0)
+
+    @property
+    def rows(self) -> float:
+        """Output rows."""
+        return self.sum_metric("number of output rows")
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """A stage attempt: start and end in epoch seconds, and the time of its tasks in task seconds."""
+
+    stage_id: int
+    attempt_id: int
+    start_s: float
+    end_s: float
+    task_s: float
+    run_s: float
+    n_tasks: int
+    n_failed: int
+
+
+@dataclass(frozen=True, eq=False)
+class Execution:
+    """One run of one query; `number` counts the runs of this description in its log, from 0.
+
+    Executions that it started (`inner_ids`) are part of it: it has their stages, and their nodes with numbers that
+    continue its own.
+    """
+
+    log_id: int
+    sql_id: int
+    query: str
+    number: int
+    status: str
+    start_s: float
+    end_s: float
+    nodes: dict[int, Node]
+    stages: tuple[Stage, ...]
+    inner_ids: tuple[int, ...] = ()
+
+    @property
+    def wall_s(self) -> float:
+        """Time from start to end."""
+        return self.end_s - self.start_s
+
+    @cached_property
+    def children(self) -> dict[int, tuple[int, ...]]:
+        """Ids of the inputs of each node."""
+        found: dict[int, list[int]] = defaultdict(list)
+        for node in self.nodes.values():
+            for parent in node.parent_ids:
+                found[parent].append(node.node_id)
+        return {parent: tuple(below) for parent, below in found.items()}
+
+
+def read_executions(facts: EventLogFacts) -> Iterator[Execution]:
+    """SQL executions that ended, by log and id; inner ones are merged into the execution that started them."""
+    inner = _find_inner_executions(facts)
+    started = {member for members in inner.values() for member in members}
+    nodes = _group_by_execution(facts.plan_nodes.filter(pl.col("is_final")))
+    stages = _group_by_execution(
+        facts.stages.filter(pl.col("sql_id").is_not_null()).join(
+            facts.stage_tasks, on=["log_id", "stage_id", "stage_attempt_id"], how="inner"
+        )
+    )
+    metrics = _group_by_execution(_sum_metrics_by_stage(facts))
+    seen: dict[tuple[int, str], int] = defaultdict(int)
+    rows = facts.sql_executions.sort("log_id", "sql_id").iter_rows(named=True)
+    for row in rows:
+        key = (row["log_id"], row["sql_id"])
+        if key in started or row["start_time_ms"] is None or row["end_time_ms"] is None:
+            continue
+        members = (key, *inner.get(key, ()))
+        query = row["description"] or ""
+        number = seen[row["log_id"], query]
+        seen[row["log_id"], query] += 1
+        yield Execution(
+            *key,
+            query,
+            number,
+            row["status"],
+            row["start_time_ms"] / 1e3,
+            row["end_time_ms"] / 1e3,
+            _merge_plan_nodes(_build_nodes(nodes.get(member, []), metrics.get(member, [])) for member in members),
+            tuple(
+                _build_stage(stage)
+                for member in members
+                for stage in stages.get(member, [])
+                if stage["first_launch_time_ms"] is not None
+            ),
+            tuple(sql_id for _, sql_id in members[1:]),
+        )
+
+
+def _find_inner_executions(facts: EventLogFacts) -> dict[tuple[int, int], list[tuple[int, int]]]:
+    """Inner executions by the execution that started them.
+
+    A command such as CREATE TABLE AS SELECT or CACHE TABLE has no stage of its own: an inner execution does the work.
+    """
+    known = facts.sql_executions.select("log_id", root_sql_id="sql_id")
+    rows = facts.sql_executions.filter(pl.col("root_sql_id") != pl.col("sql_id"))
+    found: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    rows = rows.join(known, on=["log_id", "root_sql_id"], how="semi").sort("log_id", "sql_id")
+    for log_id, root, sql_id in rows.select("log_id", "root_sql_id", "sql_id").iter_rows():
+        found[log_id, root].append((log_id, sql_id))
+    return found
+
+
+def _merge_plan_nodes(plans: Iterable[dict[int, Node]]) -> dict[int, Node]:
+    """The nodes of several plans, numbered one plan after the other."""
+    found: dict[int, Node] = {}
+    for plan in plans:
+        first = max(found, default=-1) + 1
+        for node in plan.values():
+            parents = tuple(parent + first for parent in node.parent_ids)
+            found[node.node_id + first] = replace(node, node_id=node.node_id + first, parent_ids=parents)
+    return found
+
+
+def _group_by_execution(frame: pl.DataFrame) -> dict[tuple[int, int], list[dict[str, Any]]]:
+    found: dict[tuple[int, int], list[dict[str, Any]]] = defaultdict(list)
+    for row in frame.iter_rows(named=True):
+        found[row["log_id"], row["sql_id"]].append(row)
+    return found
+
+
+def _sum_metrics_by_stage(facts: EventLogFacts) -> pl.DataFrame:
+    """Total of each metric by stage of its execution; the driver's own values are under stage -1."""
+    named = facts.node_metrics.select(
+        "log_id", "sql_id", "accumulator_id", "metric_name", "metric_type", "driver_value"
+    ).unique(["log_id", "sql_id", "accumulator_id"], keep="first", maintain_order=True)
+    owners = facts.stages.filter(pl.col("sql_id").is_not_null()).select(
+        "log_id", "sql_id", "stage_id", "stage_attempt_id"
+    )
+    of_tasks = (
+        facts.accumulators.join(owners, on=["log_id", "stage_id", "stage_attempt_id"])
+        .join(named, on=["log_id", "sql_id", "accumulator_id"])
+        .filter(pl.col("total").is_not_null())
+        .group_by("log_id", "sql_id", "accumulator_id", "stage_id", "metric_name", "metric_type")
+        .agg(pl.col("total").sum().cast(pl.Float64))
+    )
+    of_driver = named.filter(pl.col("driver_value").is_not_null()).select(
+        "log_id",
+        "sql_id",
+        "accumulator_id",
+        pl.lit(-1, pl.Int64).alias("stage_id"),
+        "metric_name",
+        "metric_type",
+        total=pl.col("driver_value").cast(pl.Float64),
+    )
+    divisor = pl.col("metric_type").replace_strict(TIME_TYPES, default=1.0, return_dtype=pl.Float64)
+    return pl.concat([of_tasks, of_driver]).with_columns(total=pl.col("total") / divisor)
+
+
+def _build_nodes(rows: list[dict[str, Any]], metrics: list[dict[str, Any]]) -> dict[int, Node]:
+    values: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for metric in metrics:
+        values[metric["accumulator_id"]].append(metric)
+    nodes = {}
+    for row in sorted(rows, key=lambda row: row["node_id"]):
+        name = row["node_name"]
+        by_stage: dict[int, dict[str, float]] = defaultdict(dict)
+        for accumulator in row["accumulator_ids"] or ():
+            for metric in values.get(accumulator, ()):
+                by_stage[metric["stage_id"]][metric["metric_name"]] = metric["total"]
+        operator = engines.classify_operator(name)
+        nodes[row["node_id"]] = Node(
+            row["node_id"],
+            name,
+            operator,
+            tuple(row["parent_ids"] or ()),
+            row["simple_string"] or "",
+            dict(by_stage),
+        )
+    return nodes
+
+
+def _build_stage(row: dict[str, Any]) -> Stage:
+    start_ms = row["first_launch_time_ms"]
+    return Stage(
+        row["stage_id"],
+        row["stage_attempt_id"],
+        start_ms / 1e3,
+        max(start_ms, row["last_finish_time_ms"] or start_ms) / 1e3,
+        (row["task_duration_total_ms"] or 0) / 1e3,
+        row["executor_run_time_ms"] / 1e3,
+        row["n_tasks"],
+        row["n_failed"] + row["n_killed"],
+    )
+
+
+def fingerprint_inputs(execution: Execution) -> str | None:
+    """Digest of the tables and columns that a query reads, equal on every engine; null if it reads no files.
+
+    Only distinct scans count: engines and adaptive plans of the same query differ in joins, exchanges and reused
+    branches, but columns are pruned before the engine is chosen. Where Spark has cut a table's path short, the digest
+    has its columns only.
+    """
+    scans = {
+        (scan_table_name(node.arguments), scan_columns(node.arguments))
+        for node in execution.nodes.values()
+        if node.operator.name.startswith("Scan")
+    }
+    if not scans:
+        return None
+    return hashlib.sha256("\n".join(f"{table} {columns}" for table, columns in sorted(scans)).encode()).hexdigest()[:12]
+
+
+def scan_table_name(arguments: str) -> str:
+    """Table of a scan: the last part of its first path, because folders differ between clusters.
+
+    Empty where Spark has cut the path (at 100 characters): the remainder names a folder.
+
+    Examples
+    --------
+    >>> scan_table_name("Format: Parquet, Location: InMemoryFileIndex(1 paths)[file:/x/orders], PartitionFilters: []")
+    'orders'
+    >>> scan_table_name("Location: InMemoryFileIndex(1 paths)[file:/x/or..., PartitionFilters: [isnotnull(k#8)]")
+    ''
+    """
+    place = _PATH.search(arguments)
+    path = place[1] if place else ""
+    return "" if path.endswith("...") else path.rstrip("/").rpartition("/")[2]
+
+
+def scan_columns(arguments: str) -> str:
+    """Columns of a scan with their types, without runtime filters (their ids differ from run to run)."""
+    return arguments.partition("ReadSchema: ")[2].partition(" RuntimeFilters: ")[0]

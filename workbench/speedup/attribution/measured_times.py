@@ -1,0 +1,229 @@
+"""Measured times of logs as tables: executions with their pieces, and applications."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from workbench.eventlog.reader import EventLogFacts
+from workbench.speedup.attribution.executions import Execution, fingerprint_inputs, read_executions
+from workbench.speedup.attribution.time_pieces import TimePiece, booked_operator, estimate_work, split_wall_time
+from workbench.speedup.tables import APPLICATIONS_MEASURED, EXECUTIONS, PIECES
+
+COLD, FAILED = "cold: first run in its session", "failed"
+REPEATED_TASKS = "tasks failed or were killed"
+# Whether an execution counts.
+COUNTS = pl.col("why_not").is_null()
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """`EXECUTIONS` and `PIECES` of any number of logs, under one or several labels."""
+
+    executions: pl.DataFrame
+    pieces: pl.DataFrame
+
+    def select_label(self, label: str) -> Measured:
+        """One side."""
+        return self.select(pl.col("label") == label)
+
+    def select(self, *conditions: pl.Expr) -> Measured:
+        """The executions that meet all conditions, with their pieces."""
+        kept = self.executions.filter(*conditions)
+        return Measured(kept, self.pieces.join(kept, on=["label", "session", "sql_id"], how="semi"))
+
+    def exclude_queries(self, queries: Collection[str], reason: str) -> Measured:
+        """The same with executions of these queries marked as not counting."""
+        excluded = pl.col("query").is_in(sorted(queries)) & COUNTS
+        why = pl.when(excluded).then(pl.lit(reason)).otherwise(pl.col("why_not"))
+        return Measured(self.executions.with_columns(why_not=why), self.pieces)
+
+    def include_first_runs(self) -> Measured:
+        """The same with all executions counting except failed ones: in production, most runs are first runs."""
+        why = pl.when(pl.col("why_not") == FAILED).then(pl.col("why_not"))
+        return Measured(self.executions.with_columns(why_not=why), self.pieces)
+
+
+def measure_log_times(facts: EventLogFacts, label: str, session: str, *, log_id: int = 0) -> Measured:
+    """Wall time of each execution of a log, and its pieces.
+
+    Parameters
+    ----------
+    facts
+        From `workbench.eventlog.reader.read_event_logs`.
+    label, session
+        Names of the side and of the log in the tables.
+    log_id
+        Log to read.
+
+    Returns
+    -------
+    Measured
+        Executions that ended, including failed ones (marked). Inner executions (the query of a command that creates or
+        caches a table) are part of the outer one. Executions without a stage are left out: they measure the driver.
+    """
+    rows: list[dict[str, Any]] = []
+    cut: list[dict[str, Any]] = []
+    for execution in read_executions(facts):
+        if execution.log_id != log_id or not execution.stages:
+            continue
+        key = {"label": label, "session": session, "sql_id": execution.sql_id}
+        rows.append(key | _build_execution_row(execution))
+        cut += [
+            key | {"piece": number} | _build_piece_row(execution, piece)
+            for number, piece in enumerate(split_wall_time(execution))
+        ]
+    return Measured(EXECUTIONS.frame(rows), PIECES.frame(cut))
+
+
+def concat_measured_logs(parts: Iterable[Measured]) -> Measured:
+    """The tables of several logs together."""
+    logs = list(parts)
+    return Measured(
+        pl.concat([EXECUTIONS.frame([]), *(part.executions for part in logs)]),
+        pl.concat([PIECES.frame([]), *(part.pieces for part in logs)]),
+    )
+
+
+def _build_execution_row(execution: Execution) -> dict[str, Any]:
+    failed_tasks = sum(stage.n_failed for stage in execution.stages)
+    cold = execution.number == 0
+    why_not: str | None
+    if execution.status != "succeeded":
+        why_not = FAILED
+    elif cold:
+        why_not = COLD
+    else:
+        why_not = REPEATED_TASKS if failed_tasks else None
+    return {
+        "query": execution.query,
+        "number": execution.number,
+        "fingerprint": fingerprint_inputs(execution),
+        "wall_s": execution.wall_s,
+        "task_s": sum(stage.task_s for stage in execution.stages),
+        "n_stages": len(execution.stages),
+        "n_failed_tasks": failed_tasks,
+        "cold": cold,
+        "why_not": why_not,
+    }
+
+
+def _build_piece_row(execution: Execution, piece: TimePiece) -> dict[str, Any]:
+    nodes = [execution.nodes[node] for node in piece.node_ids]
+    return {
+        "stage_id": piece.stage_id,
+        "term": piece.term,
+        "basis": piece.basis,
+        "operators": [booked_operator(execution, node) for node in nodes],
+        "node_ids": list(piece.node_ids),
+        "accelerated": [node.operator.accelerated for node in nodes],
+        "work": [estimate_work(execution, node) for node in nodes],
+        "task_s": piece.task_s,
+        "wall_s": piece.wall_s,
+    }
+
+
+# Descriptions that Structured Streaming and DStreams give to the jobs of a batch.
+STREAMING_PATTERN = r"(?s)(id = [0-9a-f-]{36}.{1,20}runId = [0-9a-f-]{36}.{1,20}batch = |^Streaming job from )"
+_STREAMING_REGEX = re.compile(STREAMING_PATTERN)
+Spans = list[tuple[float, float]]
+
+
+def build_application_row(facts: EventLogFacts, log: str, sha256: str | None) -> dict[str, Any]:
+    """The row of `APPLICATIONS_MEASURED` of the first log in `facts`."""
+    log_row = facts.logs.row(0, named=True)
+    of_log = pl.col("log_id") == log_row["log_id"]
+    app = facts.applications.filter(of_log).row(0, named=True)
+    start_ms, end_ms = app["start_time_ms"], app["end_time_ms"] or app["last_event_time_ms"]
+    streaming = list_streaming_ids(facts)
+    queries = facts.sql_executions.filter(of_log, ~pl.col("sql_id").is_in(streaming))
+    roots = queries.filter(pl.col("root_sql_id").is_null() | (pl.col("root_sql_id") == pl.col("sql_id")))
+    status, reason = _application_status(log_row, app)
+    row = {
+        "log": log,
+        **{name: app[name] for name in ("app_id", "app_name", "engine", "spark_version", "start_time_ms")},
+        "n_queries": roots.height,
+        "n_failed": int((roots["status"] == "failed").sum()),
+        "sha256": sha256,
+        "status": status,
+        "reason": reason,
+    }
+    if start_ms is None or end_ms is None or end_ms < start_ms:
+        return row | dict.fromkeys(("wall_s", "sql_wall_s", "streaming_s", "outside_sql_s"))
+    return row | {"wall_s": (end_ms - start_ms) / 1e3} | _measure_application_times(facts, streaming, start_ms, end_ms)
+
+
+def build_unreadable_row(log: str, reason: str) -> dict[str, Any]:
+    """The row of `APPLICATIONS_MEASURED` of a log that cannot be read."""
+    blank = dict.fromkeys(APPLICATIONS_MEASURED.schema())
+    return blank | {"log": log, "status": "unreadable", "reason": reason[:500]}
+
+
+def describe_missing_times(app: Mapping[str, Any]) -> str:
+    """ "start", "end" or both, whichever the application's log does not hold; empty if it holds both."""
+    return " and ".join(name for name in ("start", "end") if app[f"{name}_time_ms"] is None)
+
+
+def list_streaming_ids(facts: EventLogFacts) -> list[int]:
+    """Ids of SQL executions that are streaming batches."""
+    described = facts.sql_executions.filter(pl.col("description").fill_null("").str.contains(STREAMING_PATTERN))
+    return described["sql_id"].to_list()
+
+
+def _measure_application_times(
+    facts: EventLogFacts, streaming: list[int], start_ms: int, end_ms: int
+) -> dict[str, float]:
+    of_stream = set(streaming)
+    sql: Spans = []
+    batches: Spans = []
+    outside: Spans = []
+    for sql_id, start, end in facts.sql_executions.select("sql_id", "start_time_ms", "end_time_ms").iter_rows():
+        (batches if sql_id in of_stream else sql).append((start, end))
+    jobs = facts.jobs.filter(pl.col("sql_id").is_null())
+    for text, start, end in jobs.select("description", "submission_time_ms", "completion_time_ms").iter_rows():
+        (batches if _STREAMING_REGEX.search(text or "") else outside).append((start, end))
+    sql, batches, outside = (_merge_spans(_clip_spans(spans, start_ms, end_ms)) for spans in (sql, batches, outside))
+    busy = _merge_spans([*sql, *batches])
+    sql_s, busy_s, every_s = (
+        _sum_span_lengths(sql),
+        _sum_span_lengths(busy),
+        _sum_span_lengths(_merge_spans([*busy, *outside])),
+    )
+    return {"sql_wall_s": sql_s, "streaming_s": busy_s - sql_s, "outside_sql_s": every_s - busy_s}
+
+
+def _clip_spans(spans: Iterable[tuple[float | None, float | None]], start_ms: int, end_ms: int) -> Spans:
+    """Spans cut to the application's time; a span without an end lasts to the application's end."""
+    return [
+        (max(start, start_ms), min(end_ms if end is None else end, end_ms)) for start, end in spans if start is not None
+    ]
+
+
+def _merge_spans(spans: Spans) -> Spans:
+    found: Spans = []
+    for start, end in sorted(spans):
+        if end <= start:
+            continue
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((start, end))
+    return found
+
+
+def _sum_span_lengths(spans: Spans) -> float:
+    return sum(end - start for start, end in spans) / 1e3
+
+
+def _application_status(log: dict[str, Any], app: dict[str, Any]) -> tuple[str, str | None]:
+    if log["fault"]:
+        return "damaged", str(log["fault"])
+    if log["n_bad_lines"]:
+        return "damaged", f"{log['n_bad_lines']:,} of {log['n_lines']:,} lines could not be read"
+    if app["status"] != "complete":
+        return "incomplete", f"the log does not hold the application's {describe_missing_times(app)}"
+    return "complete", None

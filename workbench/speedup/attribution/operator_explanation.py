@@ -1,0 +1,249 @@
+"""Pieces, metrics, work and prices behind one operator's time in one query."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from workbench.core.errors import InputError
+from workbench.eventlog.reader import EventLogFacts, read_event_logs
+from workbench.speedup import recording
+from workbench.speedup.attribution.executions import Execution, read_executions
+from workbench.speedup.attribution.measured_times import COUNTS, Measured, concat_measured_logs, measure_log_times
+from workbench.speedup.calibration.factor_model import FactorModel
+from workbench.speedup.calibration.factors import map_columns_to_terms, natural_sort_key
+from workbench.speedup.calibration.time_split import (
+    ACCELERATED,
+    Floats,
+    PieceArrays,
+    build_piece_arrays,
+    find_inseparable_columns,
+    fit_session_prices,
+    split_times,
+)
+from workbench.speedup.comparison.pair import EXCLUSION_REASON
+from workbench.speedup.recording.recording_journal import JOURNAL
+from workbench.speedup.tables import EXPLAINED, EXPLAINED_METRICS
+
+LogSession = tuple[str, str, EventLogFacts]
+
+
+@dataclass(frozen=True)
+class Explained:
+    """Tables `parts` and `metrics`, the operator's time by session (`sums`), and the term that it is booked on."""
+
+    query: str
+    term: str
+    parts: pl.DataFrame
+    metrics: pl.DataFrame
+    sums: pl.DataFrame
+    factor: dict[str, Any] | None
+
+    @property
+    def answer(self) -> str:
+        """The result in one sentence."""
+        by_label = self.sums.group_by("label", maintain_order=True).agg(pl.col("operator_s", "query_s").mean())
+        times = [
+            f"{row['operator_s']:,.3f} of {row['query_s']:,.3f} s on {row['label']}"
+            for row in by_label.iter_rows(named=True)
+        ]
+        return f"{self.term} took {' and '.join(times)} in {self.query}, from {self.parts.height} pieces."
+
+
+def explain_operator(
+    sessions: Sequence[LogSession], measured: Measured, query: str, operator: str, *, model: FactorModel | None = None
+) -> Explained:
+    """The pieces of wall time that are booked on an operator in a query.
+
+    Parameters
+    ----------
+    sessions
+        Label, session and facts of each log.
+    measured
+        The same logs measured; executions that do not count (`why_not`) are ignored.
+    query
+        Description of the query.
+    operator
+        An operator, an inseparable group, or a kind of time such as idle.
+    model
+        Prices that split shared times; fitted to each of these logs by default, as calibration does.
+
+    Returns
+    -------
+    Explained
+        Per session, `part_s` adds up to the time that calibration books on the operator.
+
+    Raises
+    ------
+    InputError
+        The query is missing, or the operator has no time in it (operators with time are listed).
+    """
+    known = sorted(set(measured.executions.filter(COUNTS)["query"]), key=natural_sort_key)
+    if query not in known:
+        raise _unknown_name_error("no such query in these logs", query, known)
+    all_pieces = build_piece_arrays(measured)
+    groups = model.groups if model else find_inseparable_columns(all_pieces)
+    names = map_columns_to_terms(all_pieces.columns, groups)
+    term = _find_term(operator, names)
+    of_query = measured.select(pl.col("query") == query, COUNTS)
+    rows, pieces = _list_piece_rows(of_query), build_piece_arrays(of_query)
+    prices = _price_pieces(model, all_pieces, known, rows)
+    prices = prices[:, [all_pieces.columns.index(name) for name in pieces.columns]]
+    alone = replace(pieces, keys=rows.select("label", "session", "query"), owner=np.arange(rows.height))
+    values = split_times(alone, prices)
+    columns = [i for i, name in enumerate(pieces.columns) if names[name] == term]
+    if not columns or not values[:, columns].sum():
+        present = [names[name] for i, name in enumerate(pieces.columns) if values[:, i].sum() > 0]
+        raise _unknown_name_error(f"the operator takes no time in {query}", operator, sorted(set(present)))
+    parts = _build_parts(rows, pieces, values, columns, prices)
+    sums = _sum_by_session(rows, parts)
+    factor = next((one.model_dump() for one in model.terms if one.operator == term), None) if model else None
+    return Explained(query, term, parts, _list_metrics(sessions, parts), sums, factor)
+
+
+def _price_pieces(
+    model: FactorModel | None, all_pieces: PieceArrays, queries: Sequence[str], rows: pl.DataFrame
+) -> Floats:
+    """Prices by piece (row) and column: of the model, or else of the piece's own session."""
+    if model is not None:
+        return np.tile(model.get_column_prices(all_pieces.columns), (rows.height, 1))
+    key = ("label", "session", "query")
+    place = {owner: i for i, owner in enumerate(all_pieces.keys.select(key).iter_rows())}
+    return fit_session_prices(all_pieces, queries)[[place[owner] for owner in rows.select(key).iter_rows()]]
+
+
+def _unknown_name_error(what: str, found: str, known: list[str]) -> InputError:
+    near = difflib.get_close_matches(found, known, 3, 0.5)
+    return InputError(what, found=found, allowed=(near or known[:40]) or "none")
+
+
+def _find_term(operator: str, names: dict[str, str]) -> str:
+    """The term of an operator: the operator itself, or its group."""
+    wanted = operator.removesuffix(ACCELERATED)
+    for column, term in names.items():
+        if wanted in (term, column.removesuffix(ACCELERATED)):
+            return term
+    raise _unknown_name_error("no such operator in these logs", operator, sorted(set(names.values())))
+
+
+def _list_piece_rows(measured: Measured) -> pl.DataFrame:
+    """The pieces in the order of `build_piece_arrays`, with the weight of their run."""
+    group = ["label", "session"]
+    weights = measured.executions.select(
+        *group,
+        "sql_id",
+        "query",
+        run="number",
+        run_weight=pl.col("wall_s").median().over(group) / pl.col("wall_s").sum().over(group),
+        query_s=pl.col("wall_s").median().over(group),
+    )
+    joined = measured.pieces.filter(pl.col("wall_s") > 0).join(weights, on=[*group, "sql_id"])
+    return joined.sort(*group, "sql_id", "piece")
+
+
+def _build_parts(
+    rows: pl.DataFrame, pieces: PieceArrays, values: Floats, columns: list[int], prices: Floats
+) -> pl.DataFrame:
+    found = []
+    wanted = {pieces.columns[i].removesuffix(ACCELERATED) for i in columns}
+    for i, row in enumerate(rows.iter_rows(named=True)):
+        part_s = float(values[i, columns].sum())
+        if part_s <= 0:
+            continue
+        whole_s = float(values[i].sum())
+        shared = bool(pieces.shared[i])
+        theirs = zip(row["node_ids"], row["work"], row["operators"], strict=True)
+        mine = [(node, amount) for node, amount, name in theirs if name in wanted]
+        priced = float((pieces.work[i, columns] * prices[i, columns]).sum() / pieces.work[i, columns].sum())
+        found.append(
+            {name: row[name] for name in ("label", "session", "sql_id", "run", "piece", "stage_id", "basis")}
+            | {
+                "operators": row["operators"] or [row["term"]],
+                "nodes": [node for node, _ in mine],
+                "piece_s": row["wall_s"],
+                "work": sum(amount for _, amount in mine),
+                "price_s": priced if shared else None,
+                "share": part_s / whole_s,
+                "run_weight": row["run_weight"],
+                "part_s": part_s,
+            }
+        )
+    return EXPLAINED.frame(found)
+
+
+def _sum_by_session(rows: pl.DataFrame, parts: pl.DataFrame) -> pl.DataFrame:
+    """The operator's and the query's time by session."""
+    key = ["label", "session"]
+    whole = rows.group_by(key, maintain_order=True).agg(pl.col("query_s").first())
+    mine = parts.group_by(key).agg(operator_s=pl.col("part_s").sum())
+    return whole.join(mine, on=key, how="left", maintain_order="left").with_columns(pl.col("operator_s").fill_null(0.0))
+
+
+def _list_metrics(sessions: Sequence[LogSession], parts: pl.DataFrame) -> pl.DataFrame:
+    wanted: dict[tuple[str, str, int], set[int]] = {}
+    for label, session, sql_id, nodes in parts.select("label", "session", "sql_id", "nodes").iter_rows():
+        wanted.setdefault((label, session, sql_id), set()).update(nodes)
+    rows = []
+    for label, session, facts in sessions:
+        for execution in read_executions(facts):
+            for node_id in sorted(wanted.get((label, session, execution.sql_id), ())):
+                key = {"label": label, "session": session, "sql_id": execution.sql_id}
+                rows += [key | row for row in _list_node_metrics(execution, node_id)]
+    return EXPLAINED_METRICS.frame(rows)
+
+
+def _list_node_metrics(execution: Execution, node_id: int) -> list[dict[str, Any]]:
+    node = execution.nodes[node_id]
+    return [
+        {"node_id": node_id, "node": node.name, "stage_id": stage, "metric": name, "total": total}
+        for stage, values in sorted(node.metrics.items())
+        for name, total in sorted(values.items())
+    ]
+
+
+def read_sessions(source: str, sides: Sequence[str] = ()) -> tuple[list[LogSession], Measured]:
+    """Label, session and facts of each log of a recording, or of a single log, and their measured times.
+
+    Raises
+    ------
+    InputError
+        The source is neither a recording nor a log, or the recording does not have this side.
+    """
+    if not is_recording(source):
+        if sides:
+            raise InputError("a single log has no sides", where=source, found=list(sides), do="leave --side out")
+        facts = read_single_log(source)
+        return [("log", "log", facts)], measure_log_times(facts, "log", "log").include_first_runs()
+    found = recording.load_recording(source)
+    labels = [found.find_side(side).label for side in sides] or found.labels[:2]
+    sessions = [
+        (label, f"{label}-s{number}", read_single_log(str(path)))
+        for label in labels
+        for _, number, path in found.iterate_logs(label)
+    ]
+    measured = concat_measured_logs(measure_log_times(facts, label, session) for label, session, facts in sessions)
+    return sessions, measured.exclude_queries(found.list_bad_queries(), EXCLUSION_REASON)
+
+
+def is_recording(source: str) -> bool:
+    """Whether a folder was written by `workbench speedup record`."""
+    return "://" not in source and (Path(source) / JOURNAL).is_file()
+
+
+def read_single_log(source: str) -> EventLogFacts:
+    """Facts of a path that holds exactly one log."""
+    facts = read_event_logs(source)
+    if facts.applications.height != 1:
+        raise InputError(
+            "not a single log",
+            where=source,
+            found=f"{facts.applications.height} logs",
+            do="give the path of one log, or the folder of a recording",
+        )
+    return facts

@@ -1,0 +1,353 @@
+"""Wall time of an execution cut into pieces, and the work of each operator."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+
+from workbench.speedup.attribution.executions import Execution, Node, Stage
+
+IDLE = "idle"
+OVERHEAD = "task overhead"
+UNKNOWN = "unattributed"
+# Measurement that a piece rests on.
+OWN, SPAN, REMAINDER, AROUND = "own metric", "span minus inputs", "remainder", "around the tasks"
+
+
+@dataclass(frozen=True)
+class TimePiece:
+    """A part of an execution's wall time that rests on one measured time.
+
+    `node_ids` are the operators that share it: one where an operator reports its own time, several where a codegen
+    span fuses them, none where `term` names another kind of time (idle, task overhead, unattributed).
+    """
+
+    stage_id: int | None
+    term: str | None
+    node_ids: tuple[int, ...]
+    basis: str
+    task_s: float
+    wall_s: float
+
+
+@dataclass(frozen=True)
+class PlanRegion:
+    """Operators between exchanges, which run in the same stages."""
+
+    nodes: tuple[Node, ...]
+    writes: tuple[Node, ...]
+    reads: tuple[Node, ...]
+    stage_ids: frozenset[int]
+
+
+def split_wall_time(execution: Execution) -> list[TimePiece]:
+    """The pieces of an execution's wall time; their `wall_s` adds up to it.
+
+    Notes
+    -----
+    A stage's wall time is cut like its task time, so the time that cores wait for each other is spread evenly.
+    """
+    walls, idle_s = split_wall_by_stage(execution)
+    found = [TimePiece(None, IDLE, (), AROUND, 0.0, idle_s)]
+    regions = _split_into_regions(execution)
+    by_stage: dict[int, list[Stage]] = defaultdict(list)
+    for stage in execution.stages:
+        by_stage[stage.stage_id].append(stage)
+    for stage_id, attempts in by_stage.items():
+        task_s = sum(stage.task_s for stage in attempts)
+        run_s = min(task_s, sum(stage.run_s for stage in attempts))
+        wall_s = sum(walls[stage] for stage in attempts)
+        cut = _cut_stage_time(
+            execution, [region for region in regions if stage_id in region.stage_ids], stage_id, run_s
+        )
+        cut.append((OVERHEAD, (), AROUND, task_s - run_s))
+        scale = wall_s / task_s if task_s else 0.0
+        if not task_s:
+            found.append(TimePiece(stage_id, OVERHEAD, (), AROUND, 0.0, wall_s))
+        found += [
+            TimePiece(stage_id, term, node_ids, basis, part_s, part_s * scale)
+            for term, node_ids, basis, part_s in cut
+            if part_s > 0
+        ]
+    return found
+
+
+def split_wall_by_stage(execution: Execution) -> tuple[dict[Stage, float], float]:
+    """Wall time of each stage, and the time without a running stage.
+
+    A stage runs from its first task's launch to its last task's end. Where several stages run, an instant is divided
+    by the slots that they use (task time over length), so nothing is counted twice.
+    """
+    spans = {
+        stage: (max(stage.start_s, execution.start_s), min(stage.end_s, execution.end_s)) for stage in execution.stages
+    }
+    spans = {stage: (start, end) for stage, (start, end) in spans.items() if end > start}
+    instants = sorted({instant for span in spans.values() for instant in span})
+    walls = dict.fromkeys(execution.stages, 0.0)
+    busy_s = 0.0
+    for start, end in pairwise(instants):
+        running = {
+            stage: _estimate_busy_slots(stage)
+            for stage, (first, last) in spans.items()
+            if first <= start and last >= end
+        }
+        if not running:
+            continue
+        busy_s += end - start
+        total = sum(running.values())
+        for stage, slots in running.items():
+            walls[stage] += (end - start) * slots / total
+    return walls, max(0.0, execution.wall_s - busy_s)
+
+
+def _estimate_busy_slots(stage: Stage) -> float:
+    return max(stage.task_s, 1e-4) / max(stage.end_s - stage.start_s, 1e-3)
+
+
+StageCut = list[tuple[str | None, tuple[int, ...], str, float]]
+
+
+def _cut_stage_time(execution: Execution, regions: list[PlanRegion], stage_id: int, run_s: float) -> StageCut:
+    """Cut the run time of a stage's tasks: own metrics, then spans without nested times, then the remainder."""
+    own = _sum_own_times(regions, stage_id)
+    spans = _subtract_nested_spans(execution, regions, stage_id, own)
+    known = sum(own.values()) + sum(seconds for _, seconds in spans)
+    # Metrics come from separate clocks and may overlap slightly; their sum is capped at the run time.
+    scale = min(1.0, run_s / known) if known else 1.0
+    cut: StageCut = [(None, (node,), OWN, seconds * scale) for node, seconds in own.items()]
+    cut += [(None, members, SPAN, seconds * scale) for members, seconds in spans]
+    rest = run_s - known * scale
+    inside = {node for members, _ in spans for node in members}
+    members = tuple(
+        node.node_id
+        for region in regions
+        for node in (*region.nodes, *region.writes)
+        if _may_take_time(node)
+        and node.node_id not in inside
+        and (node.operator.kind == "exchange" or node.node_id not in own)
+    )
+    if members:
+        return [*cut, (None, members, REMAINDER, rest)]
+    if known:
+        grown = rest / (known * scale)
+        return [(term, nodes, basis, seconds * (1 + grown)) for term, nodes, basis, seconds in cut]
+    return [(UNKNOWN, (), REMAINDER, rest)]
+
+
+def _may_take_time(node: Node) -> bool:
+    """Whether the operator may take time outside its own metrics."""
+    return node.operator.kind != "none"
+
+
+def _sum_own_times(regions: list[PlanRegion], stage_id: int) -> dict[int, float]:
+    own: dict[int, float] = defaultdict(float)
+    for region in regions:
+        for node in (*region.nodes, *region.writes):
+            values = node.metrics.get(stage_id, {})
+            own[node.node_id] += sum(values.get(name, 0.0) for name in node.operator.own_times)
+        for node in region.reads:
+            values = node.metrics.get(stage_id, {})
+            own[node.node_id] += sum(values.get(name, 0.0) for name in node.operator.read_times)
+    return {node: seconds for node, seconds in own.items() if seconds > 0}
+
+
+def _subtract_nested_spans(
+    execution: Execution, regions: list[PlanRegion], stage_id: int, own: dict[int, float]
+) -> list[tuple[tuple[int, ...], float]]:
+    """Spans without the times nested inside them, deepest first."""
+    found: list[tuple[tuple[int, ...], float]] = []
+    for region in regions:
+        # A broadcast table exists before the tasks start: reading it is part of the join.
+        reads = (node for node in region.reads if node.operator.kind != "broadcast")
+        ids = {node.node_id: node for node in (*region.nodes, *reads)}
+        totals: dict[int, float] = {}
+        covered: set[int] = set()
+        for node in sorted(region.nodes, key=lambda node: -node.node_id):
+            values = node.metrics.get(stage_id, {})
+            total = sum(values.get(name, 0.0) for name in node.operator.span_times)
+            if total <= 0:
+                continue
+            below = _find_nodes_below(execution, node.node_id, ids)
+            inner = {
+                other
+                for other in totals
+                if other in below and not _is_inside_other_span(execution, other, totals, below, ids)
+            }
+            inside = sum(totals[other] for other in inner)
+            fresh = [other for other in below if other not in covered]
+            alone = total - inside - sum(own.get(other, 0.0) for other in fresh)
+            totals[node.node_id] = total
+            members = (node.node_id, *(other for other in fresh if other not in own and _may_take_time(ids[other])))
+            covered |= {node.node_id, *below}
+            if alone > 0:
+                found.append((members, alone))
+    return found
+
+
+def _is_inside_other_span(
+    execution: Execution, node: int, totals: dict[int, float], below: set[int], ids: dict[int, Node]
+) -> bool:
+    """Whether another span below contains this one."""
+    return any(
+        other != node and other in below and node in _find_nodes_below(execution, other, ids) for other in totals
+    )
+
+
+def _find_nodes_below(execution: Execution, node: int, ids: dict[int, Node]) -> set[int]:
+    found: set[int] = set()
+    todo = list(execution.children.get(node, ()))
+    while todo:
+        child = todo.pop()
+        if child in ids and child not in found:
+            found.add(child)
+            # An exchange's own input ran in another stage.
+            if not _is_exchange(ids[child]):
+                todo += execution.children.get(child, ())
+    return found
+
+
+def _is_exchange(node: Node) -> bool:
+    return node.operator.kind in ("exchange", "broadcast")
+
+
+@lru_cache(maxsize=8)
+def _split_into_regions(execution: Execution) -> list[PlanRegion]:
+    """The plan cut at its exchanges."""
+    home: dict[int, int] = {}
+
+    def find_root(node: int) -> int:
+        while home.setdefault(node, node) != node:
+            node = home[node]
+        return node
+
+    plain = {key: node for key, node in execution.nodes.items() if not _is_exchange(node)}
+    for key, node in plain.items():
+        for parent in node.parent_ids:
+            if parent in plain:
+                home[find_root(key)] = find_root(parent)
+    groups: dict[int, list[Node]] = defaultdict(list)
+    for key, node in plain.items():
+        groups[find_root(key)].append(node)
+    return [_build_region(execution, group) for group in groups.values()]
+
+
+def _build_region(execution: Execution, nodes: list[Node]) -> PlanRegion:
+    inside = {node.node_id for node in nodes}
+    writes = _unique_nodes(
+        execution.nodes[parent]
+        for node in nodes
+        for parent in node.parent_ids
+        if parent in execution.nodes and _is_exchange(execution.nodes[parent])
+    )
+    reads = _unique_nodes(
+        execution.nodes[child]
+        for node in nodes
+        for child in execution.children.get(node.node_id, ())
+        if child not in inside
+    )
+    stages = {stage for node in nodes for stage in node.metrics if stage >= 0}
+    for node in writes:
+        stages |= {stage for stage, values in node.metrics.items() if _has_shuffle_writes(values)}
+    for node in reads:
+        stages |= {stage for stage, values in node.metrics.items() if stage >= 0 and not _has_shuffle_writes(values)}
+    return PlanRegion(tuple(nodes), writes, reads, frozenset(stages))
+
+
+def _has_shuffle_writes(values: dict[str, float]) -> bool:
+    return any(name.startswith(("shuffle records written", "shuffle bytes written")) for name in values)
+
+
+def _unique_nodes(nodes: Iterable[Node]) -> tuple[Node, ...]:
+    return tuple({node.node_id: node for node in nodes}.values())
+
+
+def estimate_work(execution: Execution, node: Node) -> float:
+    """Work of an operator in millions of rows, for aggregates times their functions.
+
+    Joins count the rows of both inputs and of the output, exchanges the rows that they carry. Zero if the plan has no
+    row counts; the operator then gets no part of a shared time.
+    """
+    name = node.operator.name
+    if node.operator.kind == "exchange":
+        rows = (
+            node.sum_metric("shuffle records written")
+            or node.sum_metric("records read")
+            or count_input_rows(execution, node)
+        )
+    elif "Join" in name:
+        rows = count_input_rows(execution, node) + node.rows
+    elif name.endswith("Aggregate"):
+        rows = count_input_rows(execution, node) * max(1, count_functions(node.arguments))
+    elif booked_operator(execution, node).startswith("Scan"):
+        rows = _count_scan_values(execution, node)
+    else:
+        rows = count_input_rows(execution, node)
+    return rows / 1e6
+
+
+def booked_operator(execution: Execution, node: Node) -> str:
+    """The operator that a node's time is booked on.
+
+    The conversion to rows directly above a scan belongs to the scan: Spark's reader decodes there what it has loaded,
+    while an accelerator decodes in the scan. Elsewhere a conversion is a transition between engines.
+    """
+    if node.operator.kind == "transition" and node.operator.engine == "spark":
+        below = [execution.nodes[child] for child in execution.children.get(node.node_id, ())]
+        if len(below) == 1 and below[0].operator.name.startswith("Scan") and below[0].operator.engine == "spark":
+            return below[0].operator.name
+    return node.operator.name
+
+
+def count_input_rows(execution: Execution, node: Node) -> float:
+    """Rows of all inputs; an input without a row count passes on those of its own inputs."""
+    return sum(_count_output_rows(execution, child, 0) for child in execution.children.get(node.node_id, ()))
+
+
+def count_functions(arguments: str) -> int:
+    """Number of functions of an aggregate, from its text (which may be cut).
+
+    Examples
+    --------
+    >>> count_functions("HashAggregate(keys=[k#1], functions=[partial_sum(a#2), partial_avg(b#3)])")
+    2
+    """
+    inside = arguments.partition("functions=[")[2].partition("], output=")[0]
+    return len(
+        re.findall(
+            r"\b(?:partial_|merge_)?(?:sum|avg|count|min|max|first|last|[a-z_]*(?:set|list|dev|var)[a-z_]*)\(", inside
+        )
+    )
+
+
+def count_scan_columns(arguments: str) -> int:
+    """Number of columns that a scan reads, from its text; at least one.
+
+    Examples
+    --------
+    >>> count_scan_columns("FileScan parquet [a#1,b#2L] Batched: true")
+    2
+    >>> count_scan_columns("Scan [a#1,b#2,... 7 more fields] x")
+    9
+    """
+    inside = arguments.partition("[")[2].partition("] ")[0]
+    more = re.search(r"\.\.\. (\d+) more fields", inside)
+    return max(1, inside.count("#") + (int(more[1]) if more else 0))
+
+
+def _count_scan_values(execution: Execution, node: Node) -> float:
+    """Rows times columns of a scan, or of the scan below a conversion to rows."""
+    if not node.operator.name.startswith("Scan"):
+        node = execution.nodes[execution.children[node.node_id][0]]
+    return node.rows * count_scan_columns(node.arguments)
+
+
+def _count_output_rows(execution: Execution, node_id: int, depth: int) -> float:
+    node = execution.nodes[node_id]
+    rows = node.rows or node.sum_metric("shuffle records written") or node.sum_metric("records read")
+    if rows or depth > 50:
+        return rows
+    return sum(_count_output_rows(execution, child, depth + 1) for child in execution.children.get(node_id, ()))

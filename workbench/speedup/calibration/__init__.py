@@ -1,0 +1,1 @@
+"""Calibration: factors per operator from paired recordings, and predictions made with them."""

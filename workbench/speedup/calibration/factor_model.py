@@ -1,0 +1,212 @@
+"""Factor model: JSON file with the factors of a pair; exports to CSV and Parquet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from workbench.core import files
+from workbench.core.errors import InputError
+from workbench.core.schema import StrictModel, read_model_file
+from workbench.speedup.calibration.factors import Factors
+from workbench.speedup.calibration.time_split import Floats
+from workbench.speedup.compat_rapids_tools import seed_factors
+from workbench.speedup.rapids_facts import list_known_operators
+
+MAX_BYTES = 16 << 20
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Term(StrictModel):
+    """Factor of one operator, group or kind of time, with its uncertainty."""
+
+    operator: str
+    log_factor: Finite = Field(description="Log of baseline over candidate, shrunk towards the engine-wide factor.")
+    log_se: NotNegative | None = Field(description="Its standard error; null with one session.")
+    log_price: Finite | None = Field(description="Log of candidate seconds per unit of work; null where unknown.")
+    baseline_share: NotNegative
+    n_queries: int = Field(ge=0)
+    quality: str
+    left_on_cpu_share: NotNegative | None = None
+
+
+class FactorModel(StrictModel):
+    """Factors of one pair of engines, with everything that a prediction needs, and their origin."""
+
+    format_version: Literal[1] = 1
+    method: Literal["calibrated"] = "calibrated"
+    baseline: str
+    candidate: str
+    baseline_engine: str
+    candidate_engine: str
+    terms: list[Term] = Field(min_length=1)
+    groups: list[list[str]] = Field(description="Operators that no query separates.")
+    prices: dict[str, NotNegative] = Field(description="Baseline seconds per unit of work, to split shared times.")
+    log_overall: Finite = Field(description="Log of the engine-wide factor.")
+    overall_log_se: NotNegative | None
+    spread: NotNegative = Field(description="Spread of log factors between operators.")
+    time_weight: NotNegative = Field(description="Weight of time in a prediction; work has the rest.")
+    calibration: Finite = Field(description="Log of the correction that makes the mean log error zero.")
+    log_sd: NotNegative | None = Field(
+        description="Root mean square log error of left-out queries; null for one query."
+    )
+    n_queries: int = Field(ge=1)
+    queries: list[str]
+    n_baseline_sessions: int = Field(ge=1)
+    n_candidate_sessions: int = Field(ge=1)
+    n_passes: int = Field(ge=1)
+    created_at: str
+    package_version: str
+    sources: list[dict[str, Any]] = Field(default=[], description="Logs: label, file, sha256.")
+    comparability: list[dict[str, Any]] = Field(default=[], description="Differences between the sides' settings.")
+    host: dict[str, Any] = Field(default={})
+
+    def build_factors(self, overrides: dict[str, float] | None = None) -> Factors:
+        """The factors as arrays, some of them overridden.
+
+        Raises
+        ------
+        InputError
+            An override names an operator without a factor (the nearest names are suggested), or is not above 0.
+        """
+        chosen = dict(overrides or {})
+        known = [term.operator for term in self.terms]
+        for name, value in chosen.items():
+            _check_override(name, value, known)
+        log_factor = [float(np.log(chosen[t.operator])) if t.operator in chosen else t.log_factor for t in self.terms]
+        prices = [
+            np.nan if t.log_price is None else t.log_price - (log_factor[i] - t.log_factor)
+            for i, t in enumerate(self.terms)
+        ]
+        return Factors(
+            tuple(known),
+            np.array(log_factor),
+            np.array(log_factor),
+            np.array([np.nan if t.log_se is None else t.log_se for t in self.terms]),
+            np.full(len(known), np.nan),
+            np.zeros(len(known)),
+            np.array(prices),
+            self.log_overall,
+            self.spread,
+            self.time_weight,
+            self.calibration,
+        )
+
+    def get_column_prices(self, columns: tuple[str, ...]) -> Floats:
+        """Prices of these columns; unknown columns get the median price."""
+        middle = float(np.median(list(self.prices.values()))) if self.prices else 1.0
+        return np.array([self.prices.get(column, middle) for column in columns])
+
+    def write(self, path: str | Path) -> Path:
+        """Write the JSON file."""
+        return files.write_text(path, self.model_dump_json(indent=1) + "\n")
+
+
+def load_factor_model(path: str | Path) -> FactorModel:
+    """Read a factor model from its JSON file.
+
+    Raises
+    ------
+    InputError
+        The file is missing, too large, not JSON, or not a factor model; each wrong field is named.
+    """
+    do = "make one with: workbench speedup generate RECORDING --output factors.json"
+    return read_model_file(FactorModel, path, noun="factor model", max_bytes=MAX_BYTES, do=do)
+
+
+def _check_override(name: str, value: float, known: list[str]) -> None:
+    if name not in known:
+        import difflib
+
+        near = difflib.get_close_matches(name, known, 3, 0.4) or known[:10]
+        raise InputError("no such operator in the factor model", where="--set", found=name, allowed=near)
+    if not (np.isfinite(value) and value > 0):
+        raise InputError("not a factor", where=f"--set {name}", found=value, allowed="a finite number above 0")
+
+
+# Names that the original tools use, where they are not the operator's with "Exec".
+EXECS = {
+    "Scan parquet": ("FileSourceScanExec", "BatchScanExec"),
+    "Scan orc": ("FileSourceScanExec", "BatchScanExec"),
+    "Exchange": ("ShuffleExchangeExec",),
+}
+
+
+def export_factor_csv(model: FactorModel, path: str | Path) -> list[str]:
+    """Write the operators' factors as CSV for the original tools.
+
+    Parameters
+    ----------
+    model
+        The factors; each operator of a group gets the group's factor. Kinds of time other than operators (idle, task
+        overhead) and operators unknown to those tools are left out and named in the notes.
+    path
+        CSV file to write.
+
+    Returns
+    -------
+    list of str
+        Notes: terms left out, groups with one factor, scan factors raised above 1.
+
+    Raises
+    ------
+    InputError
+        Those tools know none of the model's operators.
+
+    Notes
+    -----
+    The file has no intervals, and those tools apply factors to task time in an arithmetic mean, so their estimates
+    differ from this model's predictions. Where several operators share a name (scans of several formats), the operator
+    with the most time gives the factor.
+    """
+    known = list_known_operators()
+    scores: dict[str, tuple[float, float]] = {}
+    left_out, notes = [], []
+    for term in model.terms:
+        names = [name for part in term.operator.split(" + ") for name in upstream_exec_names(part) if name in known]
+        if not names:
+            left_out.append(term.operator)
+            continue
+        if " + " in term.operator:
+            notes.append(f"{term.operator} cannot be separated and share one factor")
+        for name in names:
+            best = (term.baseline_share, round(float(np.exp(term.log_factor)), 2))
+            scores[name] = max(scores.get(name, best), best)
+    if left_out:
+        notes.append(f"left out, unknown to the original tools: {', '.join(left_out)}")
+    notes += seed_factors.write_factor_file(path, {name: max(score, 0.01) for name, (_, score) in scores.items()})
+    return notes
+
+
+def upstream_exec_names(operator: str) -> tuple[str, ...]:
+    """Names of an operator in the original tools.
+
+    Examples
+    --------
+    >>> upstream_exec_names("HashAggregate"), upstream_exec_names("Scan parquet")
+    (('HashAggregateExec',), ('FileSourceScanExec', 'BatchScanExec'))
+    """
+    return EXECS.get(operator, (f"{operator}Exec",))
+
+
+def export_parquet(model: FactorModel, path: str | Path) -> list[str]:
+    """Write every term with its standard error and its pair as Parquet; there are no notes."""
+    import polars as pl
+
+    origin = {
+        "baseline": model.baseline,
+        "candidate": model.candidate,
+        "n_queries_of_pair": model.n_queries,
+        "n_baseline_sessions": model.n_baseline_sessions,
+        "n_candidate_sessions": model.n_candidate_sessions,
+        "created_at": model.created_at,
+        "sources_sha256": [source.get("sha256") for source in model.sources],
+    }
+    rows = [{"factor": float(np.exp(term.log_factor)), **term.model_dump(), **origin} for term in model.terms]
+    with files.replace_atomically(Path(path)) as temporary:
+        pl.DataFrame(rows, infer_schema_length=None).write_parquet(temporary)
+    return []

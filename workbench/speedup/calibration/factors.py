@@ -1,0 +1,333 @@
+"""Factors per operator with intervals, fitted from paired recordings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+
+from workbench.core.errors import InputError
+from workbench.speedup.attribution.measured_times import COUNTS, Measured
+from workbench.speedup.calibration.time_split import (
+    ACCELERATED,
+    Floats,
+    PieceArrays,
+    fit_session_prices,
+    split_times,
+    sum_work,
+)
+
+# Share of a query's wall time that may be booked on the wrong operator; factors of operators that take little more are
+# shrunk towards the engine-wide factor.
+BOOKING_ERROR = 0.01
+MIN_SPREAD, MAX_SPREAD = 0.25, 1.5
+# Least share booked on either side, so that an operator that disappears has a finite factor.
+FLOOR_SHARE = 0.0002
+# Candidate weights of the operator's time in a prediction; its work has the rest. The training queries choose one; with
+# few queries it is the first.
+TIME_WEIGHTS = (0.8, 1.0, 0.9, 0.7, 0.6)
+MIN_QUERIES_TO_CHOOSE = 8
+
+
+@dataclass(frozen=True)
+class PairedTimes:
+    """Both sides by query and term.
+
+    `baseline` and `candidate` are [session, query, term] in wall seconds, NaN where a session lacks a query; `work`
+    is [query, term], of the baseline's plans.
+    """
+
+    queries: tuple[str, ...]
+    terms: tuple[str, ...]
+    baseline: Floats
+    candidate: Floats
+    work: Floats
+
+    def select_queries(self, chosen: Sequence[int]) -> PairedTimes:
+        """The same for some of the queries."""
+        index = list(chosen)
+        return replace(
+            self,
+            queries=tuple(self.queries[i] for i in index),
+            baseline=self.baseline[:, index],
+            candidate=self.candidate[:, index],
+            work=self.work[index],
+        )
+
+    def drop_query(self, left_out: int) -> PairedTimes:
+        """The same without one query."""
+        return self.select_queries([i for i in range(len(self.queries)) if i != left_out])
+
+
+@dataclass(frozen=True)
+class Factors:
+    """By term: log factors shrunk towards the engine-wide one, their uncertainty, and the candidate's price of work.
+
+    `log_price` is NaN where work has no information. `time_weight` is the weight of time in predictions.
+    """
+
+    terms: tuple[str, ...]
+    log_raw: Floats
+    log_factor: Floats
+    log_se: Floats
+    degrees: Floats
+    shrinkage: Floats
+    log_price: Floats
+    log_overall: float
+    spread: float
+    time_weight: float
+    calibration: float
+
+    def predict_by_term(self, parts: Floats, work: Floats) -> Floats:
+        """Wall seconds on the candidate by query and term, from time and work on the baseline.
+
+        The geometric mean, weighted by `time_weight`, of time over factor and of work times price. For slow expressions
+        on the baseline, the work predicts the candidate's time better than the time does.
+        """
+        by_time = parts * np.exp(-self.log_factor)
+        by_work = work * np.exp(self.log_price)
+        both = (parts > 0) & (work > 0) & np.isfinite(self.log_price)
+        w = self.time_weight
+        mixed = np.exp(w * np.log(np.where(both, by_time, 1)) + (1 - w) * np.log(np.where(both, by_work, 1)))
+        return np.asarray(np.where(both, mixed, by_time) * np.exp(self.calibration))
+
+    def predict(self, parts: Floats, work: Floats) -> Floats:
+        """Wall seconds on the candidate by query."""
+        return np.asarray(self.predict_by_term(parts, work).sum(axis=1))
+
+
+def list_common_queries(measured: Measured, baseline: str, candidate: str) -> list[str]:
+    """Queries that ran warm and without failure on both sides, and read the same tables and columns there.
+
+    Raises
+    ------
+    InputError
+        There are none; the message lists the queries of each side.
+    """
+    seen = _list_warm_queries(measured, baseline, candidate)
+    names = {query for query, _ in seen[baseline] & seen[candidate]}
+    if not names:
+        found = {label: sorted({query for query, _ in pairs})[:8] for label, pairs in seen.items()}
+        raise InputError(
+            "no query ran on both sides",
+            found="; ".join(f"{label}: {', '.join(names) or 'none'}" for label, names in found.items()),
+            allowed="queries of the same description that read the same tables and columns, warm on both sides",
+            do="set the job description to the query's name on both sides, and run each at least twice in a session",
+        )
+    return sorted(names, key=natural_sort_key)
+
+
+def list_mismatched_queries(measured: Measured, baseline: str, candidate: str) -> list[str]:
+    """Queries that ran warm on both sides but read different tables or columns; they are left out."""
+    seen = _list_warm_queries(measured, baseline, candidate)
+    ran = {label: {query for query, _ in pairs} for label, pairs in seen.items()}
+    same = {query for query, _ in seen[baseline] & seen[candidate]}
+    return sorted(ran[baseline] & ran[candidate] - same, key=natural_sort_key)
+
+
+def _list_warm_queries(measured: Measured, baseline: str, candidate: str) -> dict[str, set[tuple[str, str | None]]]:
+    """Queries that each side ran warm and without failure, with the fingerprint of their inputs."""
+    good = measured.executions.filter(COUNTS)
+    return {
+        label: set(good.filter(pl.col("label") == label).select("query", "fingerprint").iter_rows())
+        for label in (baseline, candidate)
+    }
+
+
+def natural_sort_key(name: str) -> tuple[tuple[int, int, str], ...]:
+    """Sort key that puts q2 before q10."""
+    parts = re.split(r"(\d+)", name)
+    return tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts)
+
+
+def map_columns_to_terms(columns: Sequence[str], groups: Sequence[Sequence[str]]) -> dict[str, str]:
+    """Term of each column: accelerated operators share one with plain ones, and an inseparable group is one term."""
+    plain = {column: column.removesuffix(ACCELERATED) for column in columns}
+    joined = {member: " + ".join(group) for group in groups for member in group}
+    return {column: joined.get(name, name) for column, name in plain.items()}
+
+
+def arrange_paired_times(
+    pieces: PieceArrays,
+    prices: Floats,
+    baseline: str,
+    candidate: str,
+    queries: Sequence[str],
+    groups: Sequence[Sequence[str]] = (),
+) -> PairedTimes:
+    """Times of both sides, split by the prices, as arrays by session, query and term."""
+    name_of = map_columns_to_terms(pieces.columns, groups)
+    terms = tuple(sorted(set(name_of.values())))
+    gather = np.zeros((len(pieces.columns), len(terms)))
+    gather[np.arange(len(pieces.columns)), [terms.index(name_of[column]) for column in pieces.columns]] = 1
+    parts, work = split_times(pieces, prices) @ gather, sum_work(pieces) @ gather
+    return PairedTimes(
+        tuple(queries),
+        terms,
+        _build_time_cube(pieces.keys, parts, baseline, queries),
+        _build_time_cube(pieces.keys, parts, candidate, queries),
+        np.nan_to_num(np.nanmean(_build_time_cube(pieces.keys, work, baseline, queries), axis=0)),
+    )
+
+
+def _build_time_cube(keys: pl.DataFrame, by_term: Floats, label: str, queries: Sequence[str]) -> Floats:
+    mine = keys.with_row_index("row").filter(pl.col("label") == label)
+    sessions = sorted(set(mine["session"]))
+    cube = np.full((len(sessions), len(queries), by_term.shape[1]), np.nan)
+    place = {query: i for i, query in enumerate(queries)}
+    for row, session, query in mine.select("row", "session", "query").iter_rows():
+        if query in place:
+            cube[sessions.index(session), place[query]] = by_term[row]
+    return cube
+
+
+def query_wall_times(cube: Floats) -> Floats:
+    """Wall time by query: the geometric mean over sessions."""
+    return np.asarray(np.exp(np.nanmean(np.log(cube.sum(axis=2)), axis=0)))
+
+
+def average_parts(cube: Floats) -> Floats:
+    """Parts [query, term] that add up to `query_wall_times`."""
+    mean = np.nanmean(cube, axis=0)
+    return np.asarray(mean / mean.sum(axis=1, keepdims=True) * query_wall_times(cube)[:, None])
+
+
+def fit_factors(both: PairedTimes, *, time_weight: float | None = None) -> Factors:
+    """Fit the factors to all queries of both sides.
+
+    Each query has the weight of one over its time on the candidate, so that a relative error counts equally in long
+    and short queries. A term's factor is the ratio of its weighted sums. The variance of the log ratio comes from the
+    sums of the sessions (Welch), which are independent. The factor is shrunk towards the engine-wide factor by
+    B = v / (v + spread**2), where v includes the booking error and spread is the spread of factors between terms. With
+    one session on a side the variance is unknown (NaN), and v is the booking error alone.
+
+    Without `time_weight`, the weight is chosen by leaving out each query in turn.
+    """
+    fitted = _fit_terms(both)
+    return _apply_time_weight(fitted, both, _choose_time_weight(both) if time_weight is None else time_weight)
+
+
+def _apply_time_weight(fitted: Factors, both: PairedTimes, time_weight: float) -> Factors:
+    """The factors with this weight, scaled so that the mean log error over the queries is zero."""
+    plain = replace(fitted, time_weight=time_weight, calibration=0.0)
+    errors = np.log(plain.predict(average_parts(both.baseline), both.work)) - np.log(query_wall_times(both.candidate))
+    return replace(plain, calibration=-float(errors.mean()))
+
+
+def _fit_terms(both: PairedTimes) -> Factors:
+    """Factors and prices, which do not depend on the weight of time."""
+    weight = 1 / query_wall_times(both.candidate)
+    base, cand = _weighted_sums(both.baseline, weight), _weighted_sums(both.candidate, weight)
+    overall = float((np.log(query_wall_times(both.baseline)) - np.log(query_wall_times(both.candidate))).mean())
+    floor = FLOOR_SHARE * float((query_wall_times(both.baseline) * weight).sum())
+    mean_base, mean_cand = base.mean(axis=0) + floor, cand.mean(axis=0) + floor * np.exp(-overall)
+    raw = np.log(mean_base) - np.log(mean_cand)
+    v_base, v_cand = _relative_variance(base, mean_base), _relative_variance(cand, mean_cand)
+    variance = v_base + v_cand
+    drawn = np.nan_to_num(variance) + _booking_variance(both, weight, mean_base, mean_cand)
+    spread = _spread_between_terms(raw, drawn, mean_base, overall)
+    shrinkage = drawn / (drawn + spread**2)
+    work = (both.work * weight[:, None]).sum(axis=0)
+    is_priced = (work > 0) & ((both.work > 0).sum(axis=0) >= 2)
+    return Factors(
+        both.terms,
+        raw,
+        (1 - shrinkage) * raw + shrinkage * overall,
+        np.sqrt((1 - shrinkage) ** 2 * variance + shrinkage**2 * spread**2),
+        _welch_degrees_of_freedom(v_base, len(base), v_cand, len(cand)),
+        shrinkage,
+        np.where(is_priced, np.log(mean_cand) - np.log(np.where(is_priced, work, 1)), np.nan),
+        overall,
+        spread,
+        1.0,
+        0.0,
+    )
+
+
+def compute_left_out_errors(both: PairedTimes, time_weight: float) -> Floats:
+    """Log of predicted over measured time of each query, predicted with factors from all the others."""
+    return np.asarray(_compute_errors_by_weight(both, (time_weight,))[0])
+
+
+def _compute_errors_by_weight(both: PairedTimes, time_weights: Sequence[float]) -> Floats:
+    """Left-out errors for several weights: [weight, query]."""
+    parts, actual = average_parts(both.baseline), query_wall_times(both.candidate)
+    errors = np.zeros((len(time_weights), len(both.queries)))
+    for i in range(len(both.queries)):
+        training = both.drop_query(i)
+        fitted = _fit_terms(training)
+        for row, time_weight in enumerate(time_weights):
+            predicted = _apply_time_weight(fitted, training, time_weight).predict(parts[[i]], both.work[[i]])[0]
+            errors[row, i] = np.log(predicted / actual[i])
+    return errors
+
+
+def _choose_time_weight(both: PairedTimes) -> float:
+    """The weight with the smallest mean square error over left-out queries."""
+    if len(both.queries) < MIN_QUERIES_TO_CHOOSE:
+        return TIME_WEIGHTS[0]
+    losses = (_compute_errors_by_weight(both, TIME_WEIGHTS) ** 2).mean(axis=1)
+    return TIME_WEIGHTS[int(losses.argmin())]
+
+
+def _weighted_sums(cube: Floats, weight: Floats) -> Floats:
+    """Weighted sum over queries by session and term; a missing query counts as in the other sessions."""
+    filled = np.where(np.isnan(cube), np.nanmean(cube, axis=0, keepdims=True), cube)
+    return np.asarray((filled * weight[None, :, None]).sum(axis=1))
+
+
+def _relative_variance(sums: Floats, mean: Floats) -> Floats:
+    """Variance of the mean over sessions, relative to it squared; unknown with one session."""
+    if len(sums) < 2:
+        return np.full(sums.shape[1], np.nan)
+    return np.asarray(sums.var(axis=0, ddof=1) / len(sums) / mean**2)
+
+
+def _welch_degrees_of_freedom(v_base: Floats, n_base: int, v_cand: Floats, n_cand: int) -> Floats:
+    """Degrees of freedom by Welch and Satterthwaite."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        degrees = (v_base + v_cand) ** 2 / (v_base**2 / (n_base - 1) + v_cand**2 / (n_cand - 1))
+    return np.where(np.isfinite(degrees), degrees, float(max(min(n_base, n_cand) - 1, 1)))
+
+
+def _booking_variance(both: PairedTimes, weight: Floats, mean_base: Floats, mean_cand: Floats) -> Floats:
+    """Relative variance of a term's sums if a share of each query's wall time is booked on the wrong term."""
+    found = np.zeros(len(both.terms))
+    for cube, mean in ((both.baseline, mean_base), (both.candidate, mean_cand)):
+        present = np.nanmean(cube, axis=0) > 0
+        misbooked = ((BOOKING_ERROR * query_wall_times(cube) * weight) ** 2)[:, None] * present
+        found += misbooked.sum(axis=0) / mean**2
+    return found
+
+
+def _spread_between_terms(raw: Floats, variance: Floats, time: Floats, overall: float) -> float:
+    """Spread of factors between terms beyond chance, weighted by time."""
+    weight = time / time.sum()
+    seen = float((weight * (raw - overall) ** 2).sum() - (weight * np.minimum(variance, 1.0)).sum())
+    return float(np.clip(np.sqrt(max(seen, 0.0)), MIN_SPREAD, MAX_SPREAD))
+
+
+def predict_left_out_queries(
+    pieces: PieceArrays, baseline: str, candidate: str, queries: Sequence[str], groups: Sequence[Sequence[str]] = ()
+) -> pl.DataFrame:
+    """Predict each query from all the others: prices, factors, weights and interval are fitted without it.
+
+    Returns
+    -------
+    DataFrame
+        `query`, `predicted_s`, `log_sd` (root mean square log error of the other queries, each left out in turn) and
+        `time_weight`.
+    """
+    rows = []
+    for i, query in enumerate(queries):
+        prices = fit_session_prices(pieces, [other for other in queries if other != query])
+        both = arrange_paired_times(pieces, prices, baseline, candidate, queries, groups)
+        training = both.drop_query(i)
+        fitted = fit_factors(training)
+        inner = compute_left_out_errors(training, fitted.time_weight)
+        predicted = fitted.predict(average_parts(both.baseline)[[i]], both.work[[i]])[0]
+        rows.append((query, float(predicted), float(np.sqrt((inner**2).mean())), fitted.time_weight))
+    return pl.DataFrame(rows, schema=["query", "predicted_s", "log_sd", "time_weight"], orient="row")

@@ -1,0 +1,380 @@
+"""Calibration of a pair: factor table with verdicts, query pairs, overall ratio and factor model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+import workbench
+from workbench import stats
+from workbench.core import host
+from workbench.core.errors import InputError
+from workbench.speedup import tables
+from workbench.speedup.attribution.measured_times import COUNTS, Measured
+from workbench.speedup.calibration.factor_model import FactorModel, Term
+from workbench.speedup.calibration.factors import (
+    Factors,
+    PairedTimes,
+    arrange_paired_times,
+    average_parts,
+    compute_left_out_errors,
+    fit_factors,
+    list_common_queries,
+    map_columns_to_terms,
+)
+from workbench.speedup.calibration.time_split import (
+    ACCELERATED,
+    PieceArrays,
+    build_piece_arrays,
+    find_inseparable_columns,
+    fit_session_prices,
+    fit_unit_costs,
+)
+
+if TYPE_CHECKING:
+    from workbench.speedup.comparison.pair import Pair
+
+# Verdicts are claims over all operators together: at most one in twenty pairs of equal sides may have a false one. At
+# 95 %, 5.5 % of 200 simulated pairs had one, because prices are fitted to the same times that they split.
+VERDICT_LEVEL = 0.97
+WEAK_SHARE, WEAK_QUERIES, WEAK_SHRINKAGE = 0.01, 2, 0.5
+# With a smaller share of its time from its own metrics, a factor rests mostly on the split of shared times.
+MIN_SPLIT_SHARE = 0.5
+# Below this share of a side's time an operator counts as absent there.
+ABSENT_SHARE = 0.0005
+
+
+@dataclass(frozen=True)
+class CalibrationResult:
+    """Tables `factors` and `pairs`, the overall ratio, and the model that predictions are made with."""
+
+    baseline: str
+    candidate: str
+    factors: pl.DataFrame
+    pairs: pl.DataFrame
+    overall: stats.Interval
+    verdict: stats.Verdict
+    model: FactorModel
+    pieces: PieceArrays
+    queries: tuple[str, ...]
+
+    @property
+    def answer(self) -> str:
+        """The result in one sentence, with its interval."""
+        ratio, other = self.overall, self.baseline
+        interval = "no interval: one session on a side"
+        if ratio.low is not None and ratio.high is not None:
+            interval = f"{ratio.level:.0%} interval {ratio.low:.2f} to {ratio.high:.2f}"
+        measured = f"over {len(self.queries)} queries ({interval})"
+        if self.verdict == "FASTER":
+            return f"{self.candidate} is {ratio.estimate:.2f}x faster than {other} {measured}."
+        claim = {
+            "SLOWER": f"{self.candidate} is slower than {other}",
+            "SAME": f"{self.candidate} is as fast as {other} within {stats.MARGIN:.0%}",
+            "UNDECIDED": f"Not decided whether {self.candidate} is faster than {other}",
+        }[self.verdict]
+        return f"{claim}: {ratio.estimate:.2f}x its speed {measured}."
+
+
+def calibrate_pair(
+    measured: Measured,
+    baseline: str,
+    candidate: str,
+    *,
+    queries: Sequence[str] | None = None,
+    level: float = stats.LEVEL,
+    engines: tuple[str, str] = ("", ""),
+) -> CalibrationResult:
+    """How many times faster is each operator on the candidate than on the baseline?
+
+    Parameters
+    ----------
+    measured
+        Both sides, from `workbench.speedup.attribution.measured_times`; only executions that count are used.
+    baseline, candidate
+        Labels of the sides.
+    queries
+        Queries to use, out of those common to both sides; all by default.
+    level
+        Confidence level of the intervals of factors and ratios.
+    engines
+        Names of the engines, for the model.
+
+    Returns
+    -------
+    CalibrationResult
+        Tables `factors` and `pairs`; intervals are null where a side has one session.
+
+    Raises
+    ------
+    InputError
+        The sides have no query in common.
+
+    Notes
+    -----
+    Method and formulas: `docs/guide/speedup.md`. A factor holds for these queries on this data and machine; the
+    left-out queries of `validate` show how far it holds elsewhere. Verdicts are Holm's at 97 % over all operators.
+    """
+    common = list_common_queries(measured, baseline, candidate)
+    chosen = [query for query in common if queries is None or query in queries]
+    if not chosen:
+        raise InputError("none of these queries ran on both sides", found=list(queries or ()), allowed=common)
+    counted = measured.select(pl.col("label").is_in([baseline, candidate]), pl.col("query").is_in(chosen), COUNTS)
+    return _Calibration(counted, (baseline, candidate), tuple(chosen), level).build_result(engines)
+
+
+def calibrate_with_origin(pair: Pair, level: float) -> CalibrationResult:
+    """Factors of a pair, in a model that names its logs, the differences between the sides and the machine."""
+    result = calibrate_pair(pair.measured, pair.baseline, pair.candidate, level=level, engines=pair.engines)
+    origin = {
+        "sources": pair.sources,
+        "comparability": pair.comparability.filter(pl.col("severity") != "ok").to_dicts(),
+        "host": host.read_host_facts(),
+    }
+    return replace(result, model=result.model.model_copy(update=origin))
+
+
+class _Calibration:
+    """The steps of a calibration, and what they share: pieces, paired times, groups, fitted factors."""
+
+    def __init__(self, counted: Measured, labels: tuple[str, str], queries: tuple[str, ...], level: float) -> None:
+        self.labels, self.queries, self.level = labels, queries, level
+        self.pieces = build_piece_arrays(counted)
+        self.groups = find_inseparable_columns(self.pieces)
+        prices = fit_session_prices(self.pieces, queries)
+        self.times = arrange_paired_times(self.pieces, prices, *labels, queries, self.groups)
+        self.factors = fit_factors(self.times)
+        self.n_passes = _min_executions_per_query(counted)
+
+    def build_result(self, engines: tuple[str, str]) -> CalibrationResult:
+        table = self._build_factor_table()
+        return CalibrationResult(
+            *self.labels,
+            table,
+            _build_pairs(self.times, self.level),
+            _overall_ratio_interval(self.times, self.level),
+            stats.decide_verdicts([_overall_ratio_interval(self.times, VERDICT_LEVEL)])[0].verdict,
+            self._build_model(table, engines),
+            self.pieces,
+            self.queries,
+        )
+
+    def _build_factor_table(self) -> pl.DataFrame:
+        fitted, times = self.factors, self.times
+        base, cand = average_parts(times.baseline), average_parts(times.candidate)
+        left = _share_left_on_cpu(self.pieces, self.groups, self.labels[1], fitted.terms)
+        own = _share_measured_alone(self.pieces, self.groups, fitted.terms, self.labels[0])
+        qualities = [_classify_quality(fitted, base, cand, i) for i in range(len(fitted.terms))]
+        decisions = _decide_verdicts(fitted, times, qualities)
+        rows = []
+        for i, term in enumerate(fitted.terms):
+            interval = _factor_interval(fitted, i, self.level)
+            quality, note = qualities[i]
+            if note is None and own.get(term, 0.0) < MIN_SPLIT_SHARE:
+                note = f"{1 - own.get(term, 0.0):.0%} of its time on the baseline is split off shared times by prices"
+            rows.append(
+                {
+                    "operator": term,
+                    "factor": float(np.exp(fitted.log_factor[i])),
+                    "factor_low": interval.low,
+                    "factor_high": interval.high,
+                    "verdict": decisions[i].verdict,
+                    "quality": quality,
+                    "note": note,
+                    "measured_factor": float(np.exp(fitted.log_raw[i])),
+                    "shrinkage": float(fitted.shrinkage[i]),
+                    "adjusted_p_value": decisions[i].adjusted_p_value,
+                    "baseline_s": float(base[:, i].sum()),
+                    "candidate_s": float(cand[:, i].sum()),
+                    "baseline_share": float(base[:, i].sum() / base.sum()),
+                    "candidate_share": float(cand[:, i].sum() / cand.sum()),
+                    "own_metric_share": own.get(term, 0.0),
+                    "left_on_cpu_share": left.get(term),
+                    "n_queries": int((base[:, i] > 0).sum()),
+                    "n_baseline_sessions": len(times.baseline),
+                    "n_candidate_sessions": len(times.candidate),
+                    "n_passes": self.n_passes,
+                }
+            )
+        return tables.FACTORS.frame(rows).sort("baseline_s", "operator", descending=[True, False])
+
+    def _build_model(self, table: pl.DataFrame, engines: tuple[str, str]) -> FactorModel:
+        fitted, times = self.factors, self.times
+        prices = fit_unit_costs(self.pieces, self.queries)
+        rows = {row["operator"]: row for row in table.iter_rows(named=True)}
+        place = {term: i for i, term in enumerate(fitted.terms)}
+        errors = compute_left_out_errors(times, fitted.time_weight) if len(times.queries) > 1 else None
+        mine = (self.pieces.keys["label"] == self.labels[0]).to_numpy()[self.pieces.owner]
+        used = np.asarray((self.pieces.work[mine] > 0).any(axis=0))
+        return FactorModel(
+            baseline=self.labels[0],
+            candidate=self.labels[1],
+            baseline_engine=engines[0],
+            candidate_engine=engines[1],
+            terms=[
+                Term(
+                    operator=term,
+                    log_factor=float(fitted.log_factor[i]),
+                    log_se=_finite_or_none(fitted.log_se[i]),
+                    log_price=_finite_or_none(fitted.log_price[i]),
+                    baseline_share=rows[term]["baseline_share"],
+                    n_queries=rows[term]["n_queries"],
+                    quality=rows[term]["quality"],
+                    left_on_cpu_share=rows[term]["left_on_cpu_share"],
+                )
+                for term, i in place.items()
+            ],
+            groups=[list(group) for group in self.groups],
+            prices={name: float(prices[i]) for i, name in enumerate(self.pieces.columns) if used[i]},
+            log_overall=fitted.log_overall,
+            overall_log_se=_cross_validation_log_error(times),
+            spread=fitted.spread,
+            time_weight=fitted.time_weight,
+            calibration=fitted.calibration,
+            log_sd=None if errors is None else float(np.sqrt((errors**2).mean())),
+            n_queries=len(times.queries),
+            queries=list(times.queries),
+            n_baseline_sessions=len(times.baseline),
+            n_candidate_sessions=len(times.candidate),
+            n_passes=max(self.n_passes, 1),
+            created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            package_version=workbench.__version__,
+        )
+
+
+def _min_executions_per_query(counted: Measured) -> int:
+    return int(counted.executions.group_by("label", "session", "query").len()["len"].min() or 0)  # type: ignore[arg-type]
+
+
+def _overall_ratio_interval(both: PairedTimes, level: float) -> stats.Interval:
+    """The geometric mean over queries; each session gives one value per side."""
+    return stats.welch_log_ratio(*(_average_by_session(cube) for cube in (both.baseline, both.candidate)), level=level)
+
+
+def _average_by_session(cube: np.ndarray[Any, np.dtype[np.float64]]) -> list[float]:
+    """Geometric mean of each session's wall times; a missing query counts as in the other sessions."""
+    logs = np.log(cube.sum(axis=2))
+    filled = np.where(np.isnan(logs), np.nanmean(logs, axis=0, keepdims=True), logs)
+    return [float(value) for value in np.exp(filled.mean(axis=1))]
+
+
+def _build_pairs(both: PairedTimes, level: float) -> pl.DataFrame:
+    base, cand = both.baseline.sum(axis=2), both.candidate.sum(axis=2)
+    sessions = [(base[:, i][~np.isnan(base[:, i])], cand[:, i][~np.isnan(cand[:, i])]) for i in range(base.shape[1])]
+    intervals = [stats.welch_log_ratio(*one, level=level) for one in sessions]
+    decisions = stats.decide_verdicts([stats.welch_log_ratio(*one, level=VERDICT_LEVEL) for one in sessions])
+    return tables.PAIRS.frame(
+        [
+            {
+                "query": query,
+                "baseline_s": float(np.exp(np.log(one[0]).mean())),
+                "candidate_s": float(np.exp(np.log(one[1]).mean())),
+                "ratio": interval.estimate,
+                "ratio_low": interval.low,
+                "ratio_high": interval.high,
+                "verdict": decision.verdict,
+                "adjusted_p_value": decision.adjusted_p_value,
+                "n_baseline_sessions": len(one[0]),
+                "n_candidate_sessions": len(one[1]),
+            }
+            for query, one, interval, decision in zip(both.queries, sessions, intervals, decisions, strict=True)
+        ]
+    )
+
+
+def _factor_interval(fitted: Factors, i: int, level: float) -> stats.Interval:
+    error, estimate = float(fitted.log_se[i]), float(fitted.log_factor[i])
+    if not np.isfinite(error) or error <= 0:
+        return stats.Interval(float(np.exp(estimate)), None, None, level, 0, "one session")
+    return stats.log_interval(estimate, error, float(fitted.degrees[i]), n=0, level=level, method="Welch, drawn")
+
+
+def _classify_quality(fitted: Factors, base: Any, cand: Any, i: int) -> tuple[str, str | None]:
+    term = fitted.terms[i]
+    base_share, cand_share = base[:, i].sum() / base.sum(), cand[:, i].sum() / cand.sum()
+    if cand_share >= ABSENT_SHARE > base_share:
+        return (
+            "candidate only",
+            "only the candidate's plans have it: its cost is part of all other factors",
+        )
+    if base_share >= ABSENT_SHARE > cand_share:
+        return "baseline only", "the candidate's plans do not have it"
+    if " + " in term:
+        return "not separable", f"one factor for {term}: they share one time in the same proportion in every query"
+    n_queries = int((base[:, i] > 0).sum())
+    if base_share < WEAK_SHARE or n_queries <= WEAK_QUERIES or fitted.shrinkage[i] > WEAK_SHRINKAGE:
+        return "weak", f"{base_share:.1%} of the time in {n_queries} queries: shrunk towards the engine-wide factor"
+    return "good", None
+
+
+def _decide_verdicts(
+    fitted: Factors, both: PairedTimes, qualities: Sequence[tuple[str, str | None]]
+) -> list[stats.Decision]:
+    """Verdicts on the measured factors; weak and one-sided ones are not judged and do not enter Holm's correction."""
+    variance = np.square(fitted.log_se) - np.square(fitted.shrinkage * fitted.spread)
+    family = []
+    n = min(len(both.baseline), len(both.candidate))
+    for i, (quality, _) in enumerate(qualities):
+        ratio = float(np.exp(fitted.log_raw[i]))
+        kept = 1 - fitted.shrinkage[i]
+        error = float(np.sqrt(max(variance[i], 0.0)) / kept) if np.isfinite(variance[i]) and kept > 0 else 0.0
+        if quality in ("good", "not separable") and error > 0:
+            family.append(
+                stats.log_interval(
+                    float(fitted.log_raw[i]), error, float(fitted.degrees[i]), n=n, level=VERDICT_LEVEL, method="Welch"
+                )
+            )
+        else:
+            family.append(stats.Interval(ratio, None, None, VERDICT_LEVEL, n, "Welch", reason="not judged"))
+    return stats.decide_verdicts(family)
+
+
+def _share_left_on_cpu(
+    pieces: PieceArrays, groups: Sequence[Sequence[str]], candidate: str, terms: Sequence[str]
+) -> dict[str, float | None]:
+    """Share of each operator's pieces on the candidate that ran on the CPU; empty without an accelerator."""
+    mine = (pieces.keys["label"] == candidate).to_numpy()[pieces.owner]
+    present = (pieces.work > 0) & mine[:, None]
+    fast = np.array([column.endswith(ACCELERATED) for column in pieces.columns])
+    if not present[:, fast].any():
+        return {}
+    name_of = map_columns_to_terms(pieces.columns, groups)
+    counts = {term: [0, 0] for term in terms}
+    for column, name in enumerate(pieces.columns):
+        counts[name_of[name]][int(fast[column])] += int(present[:, column].sum())
+    return {term: plain / (plain + quick) if plain + quick else None for term, (plain, quick) in counts.items()}
+
+
+def _share_measured_alone(
+    pieces: PieceArrays, groups: Sequence[Sequence[str]], terms: Sequence[str], baseline: str
+) -> dict[str, float]:
+    """Share of the baseline's time in pieces with an operator that belongs to it alone."""
+    name_of = map_columns_to_terms(pieces.columns, groups)
+    alone, total = dict.fromkeys(terms, 0.0), dict.fromkeys(terms, 0.0)
+    value = pieces.work / np.maximum(pieces.work.sum(axis=1, keepdims=True), 1e-30) * pieces.wall_s[:, None]
+    value = value * (pieces.keys["label"] == baseline).to_numpy()[pieces.owner][:, None]
+    for column, name in enumerate(pieces.columns):
+        total[name_of[name]] += float(value[:, column].sum())
+        alone[name_of[name]] += float(value[~pieces.shared, column].sum())
+    return {term: alone[term] / total[term] if total[term] else 0.0 for term in terms}
+
+
+def _cross_validation_log_error(both: PairedTimes) -> float | None:
+    sides = [np.log(_average_by_session(cube)) for cube in (both.baseline, both.candidate)]
+    if min(len(side) for side in sides) < 2:
+        return None
+    return float(np.sqrt(sum(side.var(ddof=1) / len(side) for side in sides)))
+
+
+def _finite_or_none(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def replace_model(result: CalibrationResult, model: FactorModel) -> CalibrationResult:
+    """The same result with another model."""
+    return replace(result, model=model)

@@ -1,0 +1,377 @@
+"""Predicted times on the candidate: per query, per operator, and as waterfall steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+import polars as pl
+
+from workbench import stats
+from workbench.speedup import engines
+from workbench.speedup.attribution.measured_times import COUNTS, Measured
+from workbench.speedup.calibration.factor_model import FactorModel
+from workbench.speedup.calibration.factors import Factors, map_columns_to_terms
+from workbench.speedup.calibration.time_split import Floats, PieceArrays, build_piece_arrays, split_times, sum_work
+from workbench.speedup.tables import PREDICTIONS, STEPS
+
+# Above this share of its nodes on the CPU, an operator counts as left on the CPU.
+MOSTLY = 0.5
+BY_TERM = dict.fromkeys(("session", "query", "operator"), pl.String()) | dict.fromkeys(
+    ("baseline_s", "predicted_s", "factor"), pl.Float64()
+)
+# Sessions with a smaller share of shared times are not compared by pace: little rests on prices there.
+MIN_SHARED_TIME = 0.1
+# Kinds of time that no engine runs as an operator.
+NO_OPERATORS = frozenset({"idle", "task overhead", "unattributed"})
+
+
+def predict_queries(
+    model: FactorModel,
+    measured: Measured,
+    *,
+    overrides: Mapping[str, float] | None = None,
+    level: float = stats.LEVEL,
+) -> pl.DataFrame:
+    """Predict the time of each query on the candidate.
+
+    Parameters
+    ----------
+    model
+        From `calibrate_pair`, or read from a file.
+    measured
+        Logs of the baseline, under any single label. First runs count: in production, most runs are first runs.
+    overrides
+        What-if factors by operator.
+    level
+        Confidence level of the prediction interval.
+
+    Returns
+    -------
+    DataFrame
+        Table `predictions`: one row per log and query; the runs of a query are added up.
+
+    Raises
+    ------
+    InputError
+        An override names an operator that the model does not have, or is not a finite number above 0.
+
+    Notes
+    -----
+    The interval is that of a new query: t on the root mean square log error of left-out queries, widened by the spread
+    of factors for the share of time in operators without a factor. An operator without a factor gets the engine-wide
+    factor, or 1 if the candidate left it on the CPU or its engine does not support it. The interval does not include
+    the effect of other data, other hardware or a busier cluster.
+    """
+    ready, pieces = _prepare_pieces(measured)
+    if not pieces.keys.height:
+        return PREDICTIONS.frame([])
+    fitted, unknown, parts, work = _apply_factors(model, pieces, overrides)
+    runs = _count_query_runs(ready, pieces)
+    predicted = fitted.predict(parts, work)
+    unsupported = _find_unsupported_operators(model, fitted)
+    half = _prediction_half_widths(model, parts, unknown, level)
+    rows = [
+        _build_prediction_row(
+            pieces, i, runs[i], parts[i], float(predicted[i]), float(half[i]), fitted, unsupported, unknown
+        )
+        for i in range(pieces.keys.height)
+    ]
+    return PREDICTIONS.frame(rows)
+
+
+def predict_by_term(
+    model: FactorModel, measured: Measured, *, overrides: Mapping[str, float] | None = None
+) -> pl.DataFrame:
+    """Predictions per run and operator: `session, query, operator, baseline_s, predicted_s, factor`."""
+    _, pieces = _prepare_pieces(measured)
+    fitted, _, parts, work = _apply_factors(model, pieces, overrides)
+    predicted = fitted.predict_by_term(parts, work)
+    rows = [
+        (session, query, term, float(parts[i, j]), float(predicted[i, j]), float(np.exp(fitted.log_factor[j])))
+        for i, (session, query) in enumerate(pieces.keys.select("session", "query").iter_rows())
+        for j, term in enumerate(fitted.terms)
+        if parts[i, j] > 0
+    ]
+    return pl.DataFrame(rows, schema=BY_TERM, orient="row")
+
+
+def compare_paces(model: FactorModel, measured: Measured) -> dict[str, float]:
+    """Measured shared times over those that the model's prices predict, by session; 1 where a row takes equally long.
+
+    Another machine, other expressions or very little data move it. Prices are seconds on the recording's machine, so a
+    prediction far from 1 is less certain. Sessions whose shared times are less than a tenth of their time, or that did
+    no work in them, are left out.
+    """
+    _, pieces = _prepare_pieces(measured)
+    by_price = (pieces.work * model.get_column_prices(pieces.columns)).sum(axis=1)
+    table = pl.DataFrame({"owner": pieces.owner, "shared": pieces.shared, "s": pieces.wall_s, "by_price": by_price})
+    sums = (
+        table.join(pieces.keys.with_row_index("owner").cast({"owner": pl.Int64}), on="owner")
+        .group_by("session")
+        .agg(pl.col("s").sum(), pl.col("s", "by_price").filter("shared").sum().name.suffix("_shared"))
+        .filter(pl.col("s_shared") >= MIN_SHARED_TIME * pl.col("s"), pl.col("by_price_shared") > 0)
+    )
+    return dict(sums.select("session", pl.col("s_shared") / pl.col("by_price_shared")).iter_rows())
+
+
+def _apply_factors(
+    model: FactorModel, pieces: PieceArrays, overrides: Mapping[str, float] | None
+) -> tuple[Factors, frozenset[str], Floats, Floats]:
+    """Factors with rows for unseen terms, the unseen terms, and time and work by owner and term."""
+    name_of = map_columns_to_terms(pieces.columns, model.groups)
+    fitted, unknown = _add_unseen_terms(
+        model.build_factors(dict(overrides or {})), sorted(set(name_of.values())), model
+    )
+    gather = np.zeros((len(pieces.columns), len(fitted.terms)))
+    for column, name in enumerate(pieces.columns):
+        gather[column, fitted.terms.index(name_of[name])] = 1
+    parts = split_times(pieces, model.get_column_prices(pieces.columns)) @ gather
+    return fitted, unknown, np.asarray(parts), np.asarray(sum_work(pieces) @ gather)
+
+
+@lru_cache(maxsize=1)
+def _prepare_pieces(measured: Measured) -> tuple[Measured, PieceArrays]:
+    """The counted runs, also as arrays; cached for the last input, because what-if repeats it with other factors."""
+    counted = measured.include_first_runs()
+    return counted, build_piece_arrays(counted)
+
+
+def _count_query_runs(measured: Measured, pieces: PieceArrays) -> list[tuple[int, float]]:
+    """Number of runs of each query, and their total time."""
+    counted = measured.executions.filter(COUNTS)
+    found = counted.group_by("label", "session", "query").agg(n=pl.len(), total_s=pl.col("wall_s").sum())
+    joined = pieces.keys.join(found, on=["label", "session", "query"], how="left", maintain_order="left")
+    return [(int(n), float(total)) for n, total in joined.select("n", "total_s").iter_rows()]
+
+
+def _add_unseen_terms(fitted: Factors, terms: list[str], model: FactorModel) -> tuple[Factors, frozenset[str]]:
+    """The factors with rows for terms that the model does not have."""
+    new = [term for term in terms if term not in fitted.terms]
+    supported = engines.get_supported_operators(model.candidate_engine)
+    log_factor = [0.0 if supported is not None and term not in supported else model.log_overall for term in new]
+    extra = np.full(len(new), np.nan)
+    return (
+        replace(
+            fitted,
+            terms=(*fitted.terms, *new),
+            log_raw=np.concatenate([fitted.log_raw, log_factor]),
+            log_factor=np.concatenate([fitted.log_factor, log_factor]),
+            log_se=np.concatenate([fitted.log_se, extra]),
+            degrees=np.concatenate([fitted.degrees, extra]),
+            shrinkage=np.concatenate([fitted.shrinkage, np.ones(len(new))]),
+            log_price=np.concatenate([fitted.log_price, extra]),
+        ),
+        frozenset(new) - NO_OPERATORS,
+    )
+
+
+def _find_unsupported_operators(model: FactorModel, fitted: Factors) -> frozenset[str]:
+    """Operators that the candidate left on the CPU in the recording, or that its engine does not support."""
+    seen = {term.operator: term.left_on_cpu_share for term in model.terms}
+    supported = engines.get_supported_operators(model.candidate_engine)
+    found = {name for name, share in seen.items() if share is not None and share > MOSTLY and name not in NO_OPERATORS}
+    if supported is not None:
+        found |= {name for name in fitted.terms if name not in seen and name not in supported}
+    return frozenset(found - NO_OPERATORS)
+
+
+def _prediction_half_widths(model: FactorModel, parts: Floats, unknown: frozenset[str], level: float) -> Floats:
+    from scipy.special import stdtrit
+
+    known = [term.operator for term in model.terms]
+    unseen = [i for i in range(parts.shape[1]) if i >= len(known)]
+    share = parts[:, unseen].sum(axis=1) / parts.sum(axis=1) if unknown else np.zeros(len(parts))
+    # Without left-out queries, the spread of factors is all that is known of the error.
+    log_sd = model.log_sd if model.log_sd is not None else max(model.spread, 0.5)
+    t = float(stdtrit(max(model.n_queries - 1, 1), (1 + level) / 2))
+    return np.asarray(t * np.sqrt(log_sd**2 + (share * model.spread) ** 2))
+
+
+def _build_prediction_row(
+    pieces: PieceArrays,
+    i: int,
+    runs: tuple[int, float],
+    parts: Floats,
+    predicted_s: float,
+    half: float,
+    fitted: Factors,
+    unsupported: frozenset[str],
+    unknown: frozenset[str],
+) -> dict[str, object]:
+    n, total_s = runs
+    key = pieces.keys.row(i, named=True)
+    one_s = float(parts.sum())
+    ratio = one_s / predicted_s
+
+    def list_most_costly(names: frozenset[str]) -> list[str]:
+        took = sorted(((float(parts[j]), name) for j, name in enumerate(fitted.terms) if name in names), reverse=True)
+        return [name for seconds, name in took if seconds > 0]
+
+    def share_of_time(names: frozenset[str]) -> float:
+        return sum(float(parts[j]) for j, name in enumerate(fitted.terms) if name in names) / one_s
+
+    return {
+        "session": key["session"],
+        "query": key["query"],
+        "n_executions": n,
+        "baseline_s": total_s,
+        "predicted_s": total_s / ratio,
+        "predicted_low_s": total_s / ratio * float(np.exp(-half)),
+        "predicted_high_s": total_s / ratio * float(np.exp(half)),
+        "ratio": ratio,
+        "ratio_low": ratio * float(np.exp(-half)),
+        "ratio_high": ratio * float(np.exp(half)),
+        "unsupported_share": share_of_time(unsupported),
+        "unknown_share": share_of_time(unknown),
+        "unsupported_operators": list_most_costly(unsupported),
+        "unknown_operators": list_most_costly(unknown),
+    }
+
+
+# Bars of a waterfall; the smallest steps are added up.
+MAX_STEPS = 12
+# A step below this share of the baseline's time counts as small.
+MIN_STEP_SHARE = 0.005
+
+
+def select_counted_runs(measured: Measured, label: str) -> Measured:
+    """The counted executions of one side, with their pieces."""
+    return measured.select(pl.col("label") == label, COUNTS)
+
+
+def build_steps(
+    model: FactorModel,
+    side: Measured,
+    pairs: pl.DataFrame,
+    *,
+    overrides: Mapping[str, float] | None = None,
+    level: float = stats.LEVEL,
+) -> pl.DataFrame:
+    """Steps of each query from its time on the baseline to its predicted time, operator by operator.
+
+    Parameters
+    ----------
+    model
+        Factors, from `calibrate_pair`.
+    side
+        The baseline's executions, from `select_counted_runs`.
+    pairs
+        Table `pairs`: measured times on both sides; queries missing there are left out.
+    overrides
+        What-if factors by operator.
+    level
+        Confidence level of the prediction interval.
+
+    Returns
+    -------
+    DataFrame
+        Table `steps`: per query the baseline's time, at most 12 steps, the prediction and the measured candidate. The
+        baseline's time and the steps add up to the prediction.
+
+    Raises
+    ------
+    InputError
+        An override names an operator without a factor, or is not a finite number above 0.
+
+    Notes
+    -----
+    It does not show how well the factors predict new queries; `validate` does.
+    """
+    parts = _average_parts(predict_by_term(model, side, overrides=overrides))
+    predicted = predict_queries(model, side, overrides=overrides, level=level)
+    reach = predicted.group_by("query").agg(
+        low=(pl.col("predicted_low_s") / pl.col("predicted_s")).mean(),
+        high=(pl.col("predicted_high_s") / pl.col("predicted_s")).mean(),
+    )
+    ends = {query: (float(low), float(high)) for query, low, high in reach.iter_rows()}
+    by_query = {str(query): frame for (query,), frame in parts.group_by("query", maintain_order=True)}
+    rows: list[dict[str, object]] = []
+    for pair in pairs.iter_rows(named=True):
+        if pair["query"] in by_query:
+            rows += _build_query_steps(pair, by_query[pair["query"]], ends[pair["query"]], model)
+    return STEPS.frame(rows)
+
+
+def _average_parts(terms: pl.DataFrame) -> pl.DataFrame:
+    """Mean over sessions of each operator's time per run of the query; a session without it counts as 0."""
+    n = terms.group_by("query").agg(n=pl.col("session").n_unique())
+    return (
+        terms.group_by("query", "operator")
+        .agg(pl.col("baseline_s").sum(), pl.col("predicted_s").sum(), pl.col("factor").first())
+        .join(n, on="query")
+        .select(
+            "query",
+            "operator",
+            "factor",
+            baseline_s=pl.col("baseline_s") / pl.col("n"),
+            predicted_s=pl.col("predicted_s") / pl.col("n"),
+        )
+        .sort("query", "operator")
+    )
+
+
+def _build_query_steps(
+    pair: Mapping[str, object], parts: pl.DataFrame, ends: tuple[float, float], model: FactorModel
+) -> list[dict[str, object]]:
+    """The rows of one query."""
+    before_s = float(pair["baseline_s"])  # type: ignore[arg-type]
+    # Means over sessions, scaled to the query's time in `pairs`.
+    scale = before_s / float(parts["baseline_s"].sum())
+    rows = [_build_total_row(model.baseline, "baseline", before_s)]
+    reached = before_s
+    for what, part_s, after_s, factor in _select_largest_steps(parts):
+        change = (after_s - part_s) * scale
+        reached += change
+        kind = "faster" if change <= 0 else "slower"
+        rows.append(_build_step_row(what, kind, change, reached, before_s=part_s * scale, factor=factor))
+    rows.append(_build_total_row(f"{model.candidate}, predicted", "predicted", reached, ends))
+    rows.append(_build_total_row(f"{model.candidate}, measured", "measured", float(pair["candidate_s"])))  # type: ignore[arg-type]
+    return [{"query": pair["query"], "step": number} | row for number, row in enumerate(rows)]
+
+
+def _select_largest_steps(parts: pl.DataFrame) -> list[tuple[str, float, float, float | None]]:
+    """Operator, time before, time after and factor of the large steps, largest saving first; the rest as one step."""
+    change = pl.col("predicted_s") - pl.col("baseline_s")
+    ranked = parts.sort(change.abs(), "operator", descending=[True, False])
+    seen = ranked.filter(change.abs() >= MIN_STEP_SHARE * pl.col("baseline_s").sum()).height
+    most = min(seen, MAX_STEPS - 1)
+    # A rest of one operator keeps its own name.
+    most = ranked.height if ranked.height <= most + 1 else most
+    kept, rest = ranked.head(most).sort(change, "operator"), ranked.tail(ranked.height - most)
+    columns = ["operator", "baseline_s", "predicted_s", "factor"]
+    found: list[tuple[str, float, float, float | None]] = list(kept.select(columns).iter_rows())
+    if rest.height:
+        name = f"{rest.height} smaller operators"
+        found.append((name, float(rest["baseline_s"].sum()), float(rest["predicted_s"].sum()), None))
+    return found
+
+
+def _build_total_row(what: str, kind: str, time_s: float, ends: tuple[float, float] | None = None) -> dict[str, object]:
+    low, high = (time_s * ends[0], time_s * ends[1]) if ends else (None, None)
+    return _build_step_row(what, kind, time_s, time_s, total=True) | {"low_s": low, "high_s": high}
+
+
+def _build_step_row(
+    what: str,
+    kind: str,
+    time_s: float,
+    end_s: float,
+    *,
+    total: bool = False,
+    before_s: float | None = None,
+    factor: float | None = None,
+) -> dict[str, object]:
+    return {
+        "what": what,
+        "kind": kind,
+        "total": total,
+        "time_s": time_s,
+        "end_s": end_s,
+        "low_s": None,
+        "high_s": None,
+        "before_s": before_s,
+        "factor": factor,
+    }

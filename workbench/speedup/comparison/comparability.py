@@ -1,0 +1,318 @@
+"""Comparability of two sides: differences other than the engine in settings, data and runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import polars as pl
+
+from workbench.core.errors import InputError
+from workbench.core.formats import format_bytes, format_number
+from workbench.eventlog.reader import EventLogFacts
+from workbench.speedup import engines
+from workbench.speedup.attribution.session_settings import UNKNOWN, SessionSettings, read_session_settings
+from workbench.speedup.tables import COMPARABILITY
+
+Severity = Literal["ok", "warning", "invalid"]
+# A larger relative difference in rows and files means different data.
+DATA_TOLERANCE = 0.01
+# A side with this share of accelerated operators counts as accelerated.
+ACCELERATED_SHARE = 0.05
+# Setting, its value, and why a difference matters.
+_SETTINGS: tuple[tuple[str, Callable[[SessionSettings], str], str], ...] = (
+    ("task slots", lambda s: _format_count(s.task_slots), "times scale with the number of tasks that run in parallel"),
+    (
+        "executors",
+        lambda s: _format_count(s.n_executors),
+        "the same slots on more executors share less memory and shuffle data",
+    ),
+    ("executor memory", lambda s: s.executor_memory, "heap, off-heap and overhead: less memory spills more"),
+    (
+        "driver memory",
+        lambda s: s.driver_memory,
+        "broadcasts are built there, and on a local master all tasks run there",
+    ),
+    ("master", lambda s: s.master, "another master is another machine"),
+    ("shuffle partitions", lambda s: s.shuffle_partitions, "sets the number and size of tasks after a shuffle"),
+    ("broadcast threshold", lambda s: s.broadcast_threshold, "decides which joins are broadcast"),
+    ("adaptive execution", lambda s: s.adaptive, "changes plans and task numbers while a query runs"),
+    ("Spark version", lambda s: s.spark_version, "the optimizer and the operators differ between versions"),
+    ("Java version", lambda s: s.java_version, "the compiler and the garbage collector differ between versions"),
+    ("file cache", lambda s: s.file_cache, "a cache of input files speeds up later runs on that side only"),
+)
+
+
+@dataclass(frozen=True)
+class _Side:
+    facts: Sequence[EventLogFacts]
+    settings: list[SessionSettings]
+    engines: list[str]
+    accelerated_share: float
+
+
+def check_comparability(
+    baseline: Sequence[EventLogFacts], candidate: Sequence[EventLogFacts], *, named: bool = False
+) -> pl.DataFrame:
+    """Differences between the sides other than the engine, and whether they invalidate the comparison.
+
+    Parameters
+    ----------
+    baseline, candidate
+        Facts of each side's logs, one element per session.
+    named
+        Whether the user named the sides. If not, an accelerated baseline with a plain candidate counts as swapped.
+
+    Returns
+    -------
+    DataFrame
+        Table `COMPARABILITY`, one row per property, invalid ones first, then warnings.
+
+    Raises
+    ------
+    InputError
+        A side has no facts.
+
+    Notes
+    -----
+    Invalid: different data (rows and files of the same tables differ by more than 1 %), an application on both sides,
+    sessions of one side on different engines, sides that look swapped, and a side on which every query ran only once
+    (all runs are cold). Everything else is a warning. Different task slots are a warning, too: comparing machines of
+    different size is legitimate, but the factors then include the machines. Off-heap memory counts as memory, because
+    accelerators use it.
+
+    Settings are those that the driver started with; later changes by SET are not visible here.
+    """
+    for label, facts in (("baseline", baseline), ("candidate", candidate)):
+        if not facts:
+            raise InputError("a side has no event log", where=label, do="give at least one log for each side")
+    sides = _build_side(baseline), _build_side(candidate)
+    rows = [
+        _compare_applications(*sides),
+        _compare_engines(*sides),
+        _compare_acceleration(*sides, named=named),
+        _compare_data(*sides),
+        _compare_warm_runs(*sides),
+        *(_compare_setting(name, value, why, *sides) for name, value, why in _SETTINGS),
+    ]
+    order = {"invalid": 0, "warning": 1, "ok": 2}
+    return COMPARABILITY.frame(sorted(rows, key=lambda row: order[row["severity"]]))
+
+
+def _build_side(facts: Sequence[EventLogFacts]) -> _Side:
+    return _Side(
+        facts,
+        [read_session_settings(one, log_id=one.logs["log_id"][0]) for one in facts],
+        sorted({engine for one in facts for engine in one.applications["engine"]}),
+        _accelerated_share(facts),
+    )
+
+
+def _build_row(name: str, texts: list[str], severity: Severity, why: str) -> dict[str, Any]:
+    return {"property": name, "baseline": texts[0], "candidate": texts[1], "severity": severity, "why": why}
+
+
+def _compare_setting(
+    name: str, value: Callable[[SessionSettings], str], why: str, baseline: _Side, candidate: _Side
+) -> dict[str, Any]:
+    found = [list(dict.fromkeys(value(one) for one in side.settings)) for side in (baseline, candidate)]
+    texts = [" / ".join(values) for values in found]
+    uneven = [label for label, values in zip(("baseline", "candidate"), found, strict=True) if len(values) > 1]
+    if uneven:
+        return _build_row(name, texts, "warning", f"sessions of the {' and the '.join(uneven)} differ; {why}")
+    if texts[0] == texts[1]:
+        return _build_row(name, texts, "ok", why)
+    return _build_row(name, texts, "warning", why)
+
+
+def _format_count(value: int | None) -> str:
+    return UNKNOWN if value is None else format_number(value)
+
+
+def _compare_applications(baseline: _Side, candidate: _Side) -> dict[str, Any]:
+    ids = [
+        {(app_id, start) for one in side.facts for app_id, start in _application_ids(one)}
+        for side in (baseline, candidate)
+    ]
+    both = {app_id for app_id, _ in ids[0] & ids[1]}
+    texts = [f"{len(side.facts)} session(s)" for side in (baseline, candidate)]
+    if both:
+        return _build_row("applications", texts, "invalid", f"the same application is on both sides: {', '.join(both)}")
+    if min(len(baseline.facts), len(candidate.facts)) < 2:
+        return _build_row("applications", texts, "warning", "one session on a side: no interval")
+    return _build_row("applications", texts, "ok", "each session is a fresh driver")
+
+
+def _application_ids(facts: EventLogFacts) -> list[tuple[str, int | None]]:
+    known = facts.applications.filter(pl.col("app_id").is_not_null())
+    return list(known.select("app_id", "start_time_ms").iter_rows())
+
+
+def _compare_engines(baseline: _Side, candidate: _Side) -> dict[str, Any]:
+    texts = [" / ".join(side.engines) for side in (baseline, candidate)]
+    mixed = [label for label, side in (("baseline", baseline), ("candidate", candidate)) if len(side.engines) > 1]
+    if mixed:
+        return _build_row(
+            "engine", texts, "invalid", f"sessions of the {' and the '.join(mixed)} ran on different engines"
+        )
+    return _build_row("engine", texts, "ok", "the subject of the comparison")
+
+
+def _accelerated_share(facts: Sequence[EventLogFacts]) -> float:
+    """Share of accelerated operators among those that do work."""
+    plain = accelerated = 0
+    for one in facts:
+        names = one.plan_nodes.filter(pl.col("is_final")).group_by("node_name").len()
+        for name, count in names.iter_rows():
+            operator = engines.classify_operator(name)
+            if operator.kind == "none":
+                continue
+            plain += count * (not operator.accelerated)
+            accelerated += count * operator.accelerated
+    return accelerated / (plain + accelerated) if plain + accelerated else 0.0
+
+
+def _compare_acceleration(baseline: _Side, candidate: _Side, *, named: bool) -> dict[str, Any]:
+    name = "accelerated operators"
+    texts = [f"{side.accelerated_share:.0%}" for side in (baseline, candidate)]
+    fast = [side.accelerated_share >= ACCELERATED_SHARE for side in (baseline, candidate)]
+    if fast[0] and not fast[1]:
+        if named:
+            return _build_row(name, texts, "ok", "the baseline is the accelerated side, as named")
+        return _build_row(
+            name,
+            texts,
+            "invalid",
+            "the two sides look swapped: the baseline ran on an accelerator, the candidate did not; swap the logs, or "
+            "name the sides with --baseline and --candidate",
+        )
+    idle = [
+        label
+        for label, side, ran in zip(("baseline", "candidate"), (baseline, candidate), fast, strict=True)
+        if side.engines != ["spark"] and not ran
+    ]
+    if idle:
+        return _build_row(
+            name, texts, "warning", f"the accelerator of the {' and the '.join(idle)} was enabled but ran no operator"
+        )
+    return _build_row(name, texts, "ok", "share of the plans' operators that ran on an accelerator")
+
+
+def _compare_data(baseline: _Side, candidate: _Side) -> dict[str, Any]:
+    """Compare the tables by rows and by file sizes; the data differ only if both do.
+
+    Filters pushed into the files change the rows, and another compression changes the file sizes.
+    """
+    queries = _list_query_descriptions(baseline) & _list_query_descriptions(candidate)
+    sides = [_measure_scanned_tables(side.facts, queries) for side in (baseline, candidate)]
+    common = sorted(set(sides[0]) & set(sides[1]))
+    texts = [_format_data(side, common) for side in sides]
+    if not common:
+        return _build_row(
+            "data", texts, "warning", "no table is scanned on both sides, so their data cannot be compared"
+        )
+    different, layout = [], []
+    for table in common:
+        rows, files = (_differs_beyond_tolerance(sides[0][table][i], sides[1][table][i]) for i in (0, 1))
+        if rows and files is not False:
+            different.append(table)
+        elif files:
+            layout.append(table)
+    if different:
+        return _build_row("data", texts, "invalid", f"the sides read different data: {', '.join(different[:5])}")
+    if layout:
+        return _build_row("data", texts, "warning", f"the same rows in different files: {', '.join(layout[:5])}")
+    missing = sorted(set(sides[0]) ^ set(sides[1]))
+    if missing:
+        return _build_row("data", texts, "warning", f"tables read on one side only: {', '.join(missing[:5])}")
+    return _build_row("data", texts, "ok", "rows and files of the largest scan of each table agree within 1 %")
+
+
+def _differs_beyond_tolerance(first: float | None, second: float | None) -> bool | None:
+    if not first or not second:
+        return None
+    return abs(first - second) / max(first, second) > DATA_TOLERANCE
+
+
+def _format_data(side: dict[str, tuple[float | None, float | None]], common: list[str]) -> str:
+    tables = {name: side[name] for name in common or sorted(side)}
+    rows = sum(rows or 0 for rows, _ in tables.values())
+    files = sum(files or 0 for _, files in tables.values())
+    return f"{len(tables)} table(s), {format_number(round(rows))} rows, {format_bytes(files)}"
+
+
+def _list_query_descriptions(side: _Side) -> set[str | None]:
+    return {text for one in side.facts for text in one.sql_executions["description"]}
+
+
+def _measure_scanned_tables(
+    facts: Sequence[EventLogFacts], queries: set[str | None]
+) -> dict[str, tuple[float | None, float | None]]:
+    """Rows and file bytes of each table's largest scan in these queries, over all sessions."""
+    found: dict[str, tuple[float | None, float | None]] = {}
+    for one in facts:
+        ran = one.sql_executions.filter(pl.col("description").is_in([text for text in queries if text is not None]))
+        scanning = [name for name in one.plan_nodes["node_name"].unique() if _is_scan(name)]
+        scans = (
+            one.plan_nodes.filter(pl.col("is_final"), pl.col("node_name").is_in(scanning))
+            .join(ran if queries else one.sql_executions, on=["log_id", "sql_id"], how="semi")
+            .select("log_id", "sql_id", table=_table_name_expr(), accumulator_id="accumulator_ids")
+        )
+        metrics = one.node_metrics.filter(
+            pl.col("metric_name").is_in(["number of output rows", "size of files read"])
+        ).select("log_id", "sql_id", "accumulator_id", "metric_name", value=_metric_value_expr())
+        values = (
+            scans.filter(pl.col("table").is_not_null())
+            .explode("accumulator_id")
+            .join(metrics, on=["log_id", "sql_id", "accumulator_id"])
+            .group_by("table", "metric_name")
+            .agg(pl.col("value").max())
+        )
+        for table, metric, value in values.iter_rows():
+            rows, files = found.get(table, (None, None))
+            if metric == "number of output rows":
+                rows = max(rows or 0.0, float(value or 0))
+            else:
+                files = max(files or 0.0, float(value or 0))
+            found[table] = (rows, files)
+    return found
+
+
+def _metric_value_expr() -> pl.Expr:
+    return pl.max_horizontal(pl.col("total"), pl.col("driver_value")).cast(pl.Float64)
+
+
+def _is_scan(name: str) -> bool:
+    return engines.classify_operator(name).name.startswith("Scan")
+
+
+def _table_name_expr() -> pl.Expr:
+    """The last part of the path, because folders differ between clusters; the columns where Spark has cut the path."""
+    path = pl.col("simple_string").str.extract(r"Location: [^\[]*\[([^\],]+)", 1)
+    name = path.str.strip_chars_end("/").str.extract(r"([^/:]+)$", 1)
+    columns = pl.col("simple_string").str.extract(r"ReadSchema: (.*)$", 1).str.slice(0, 80)
+    return pl.when(name.str.ends_with("...")).then(columns).otherwise(name)
+
+
+def _compare_warm_runs(baseline: _Side, candidate: _Side) -> dict[str, Any]:
+    runs = [_count_fewest_runs(side.facts) for side in (baseline, candidate)]
+    texts = [f"at most {most} run(s) of a query in a session" for most in runs]
+    cold = [label for label, most in zip(("baseline", "candidate"), runs, strict=True) if most < 2]
+    if cold:
+        return _build_row(
+            "warm runs", texts, "invalid", f"every query of the {' and the '.join(cold)} ran once: all runs are cold"
+        )
+    if runs[0] != runs[1]:
+        return _build_row(
+            "warm runs", texts, "warning", "later runs are warmer: code is compiled and caches are filled"
+        )
+    return _build_row("warm runs", texts, "ok", "the first run of each query in a session is cold and does not count")
+
+
+def _count_fewest_runs(facts: Sequence[EventLogFacts]) -> int:
+    counts = [
+        one.sql_executions.filter(pl.col("status") == "succeeded").group_by("log_id", "description").len()["len"].max()
+        for one in facts
+    ]
+    return max((int(count) for count in counts if isinstance(count, int)), default=0)

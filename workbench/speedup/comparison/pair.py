@@ -1,0 +1,182 @@
+"""The two sides of a pair, read from a recording or from event logs, checked and measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from workbench.core import files
+from workbench.core.errors import InputError
+from workbench.core.host import count_cores
+from workbench.eventlog.reader import EventLogFacts, read_event_logs
+from workbench.eventlog.sources import list_all_logs
+from workbench.speedup import recording
+from workbench.speedup.attribution.measured_times import Measured, concat_measured_logs, measure_log_times
+from workbench.speedup.calibration.factors import list_mismatched_queries
+from workbench.speedup.comparison.comparability import check_comparability
+from workbench.speedup.fleet.fleet_reader import open_process_pool
+from workbench.speedup.tables import COMPARABILITY
+
+# Below this number, starting processes takes longer than reading in one.
+MIN_LOGS_FOR_POOL = 4
+EXCLUSION_REASON = "its answer differs or it failed on a side"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Both sides measured, with the differences between their settings (`comparability`)."""
+
+    baseline: str
+    candidate: str
+    measured: Measured
+    comparability: pl.DataFrame
+    engines: tuple[str, str]
+    sources: list[dict[str, Any]]
+    logs: tuple[tuple[str, ...], tuple[str, ...]]
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the pair is invalid; empty when it is valid."""
+        wrong = self.comparability.filter(pl.col("severity") == "invalid")
+        return tuple(f"{row['property']}: {row['why']}" for row in wrong.iter_rows(named=True))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Differences that do not make the pair invalid."""
+        seen = self.comparability.filter(pl.col("severity") == "warning")
+        return tuple(
+            f"{row['property']}: {row['baseline']} against {row['candidate']}; {row['why']}"
+            for row in seen.iter_rows(named=True)
+        )
+
+
+def load_recorded_pair(folder: str | Path, baseline: str | None = None, candidate: str | None = None) -> Pair:
+    """Load two sides of a recording; by default its first two.
+
+    Raises
+    ------
+    InputError
+        The folder is not a recording, has fewer than two sides, or does not have a side of this name.
+    """
+    found = recording.load_recording(folder)
+    labels = found.labels
+    if len(labels) < 2 and not (baseline and candidate):
+        raise InputError(
+            "a pair needs two sides", where=folder, found=labels, do="record both: --engine spark --engine comet"
+        )
+    sides = (found.find_side(baseline or labels[0]).label, found.find_side(candidate or labels[1]).label)
+    logs = {side: [(f"{side}-s{number}", str(path)) for _, number, path in found.iterate_logs(side)] for side in sides}
+    return _build_pair(sides, logs, found.list_bad_queries(), named=baseline is not None or candidate is not None)
+
+
+def load_pair_from_logs(
+    baseline_logs: Sequence[str], candidate_logs: Sequence[str], labels: tuple[str, str] | None = None
+) -> Pair:
+    """Load two sides from event logs, one session per log; a folder stands for the logs in it.
+
+    Without `labels`, the candidate must be accelerated; with labels, any two sides can be compared.
+
+    Raises
+    ------
+    InputError
+        A side has no logs; a log cannot be read, holds no query, or is on both sides; or, without labels, the candidate
+        is not accelerated.
+    """
+    named, labels = labels is not None, labels or ("cpu", "gpu")
+    if labels[0] == labels[1]:
+        raise InputError(
+            "both sides have the same name", found=labels[0], do="use two names: --baseline A --candidate B"
+        )
+    baseline_logs, candidate_logs = _list_logs(baseline_logs), _list_logs(candidate_logs)
+    both = set(baseline_logs) & set(candidate_logs)
+    if both:
+        raise InputError("a log is on both sides", found=sorted(both), do="give each side its own logs")
+    logs = {
+        label: [(f"{label}-s{i}", path) for i, path in enumerate(paths, 1)]
+        for label, paths in zip(labels, (baseline_logs, candidate_logs), strict=True)
+    }
+    found = _build_pair(labels, logs, set(), named=named)
+    if not named and found.engines[1] == "spark":
+        raise InputError(
+            "the accelerated side is a plain Spark",
+            where=candidate_logs[0],
+            found="no accelerator in its settings",
+            do="swap the logs; or name the sides if they are not CPU and GPU: --baseline NAME --candidate NAME",
+        )
+    return found
+
+
+def _list_logs(paths: Sequence[str]) -> list[str]:
+    """The logs at paths that may be folders."""
+    return [source.path for source in list_all_logs(paths)]
+
+
+def _build_pair(
+    labels: tuple[str, str], logs: Mapping[str, Sequence[tuple[str, str]]], excluded: set[str], *, named: bool
+) -> Pair:
+    parts: list[Measured] = []
+    facts: dict[str, list[EventLogFacts]] = {}
+    sources: list[dict[str, Any]] = []
+    facts_by_path = _read_all_facts([path for label in labels for _, path in logs[label]])
+    for label in labels:
+        if not logs[label]:
+            raise InputError("a side has no event log", where=label, do="give at least one log for each side")
+        for session, path in logs[label]:
+            one = facts_by_path[path]
+            part = measure_log_times(one, label, session)
+            if not part.executions.height:
+                raise InputError(
+                    "the log holds no SQL execution that ran tasks and ended", where=path, do="give a log of SQL work"
+                )
+            parts.append(part)
+            facts.setdefault(label, []).append(one)
+            sources.append({"label": label, "session": session, **_log_origin(path)})
+    measured = concat_measured_logs(parts).exclude_queries(excluded, EXCLUSION_REASON)
+    engines = tuple(str(facts[label][0].applications["engine"][0]) for label in labels)
+    found = check_comparability(facts[labels[0]], facts[labels[1]], named=named)
+    invalid = pl.col("severity") == "invalid"
+    return Pair(
+        labels[0],
+        labels[1],
+        measured,
+        pl.concat([found.filter(invalid), _build_mismatch_row(measured, labels), found.filter(~invalid)]),
+        (engines[0], engines[1]),
+        sources,
+        (tuple(path for _, path in logs[labels[0]]), tuple(path for _, path in logs[labels[1]])),
+    )
+
+
+def _build_mismatch_row(measured: Measured, labels: tuple[str, str]) -> pl.DataFrame:
+    """A row of `COMPARABILITY` with the queries left out because the sides read different tables; empty without any."""
+    left_out = list_mismatched_queries(measured, *labels)
+    counts = measured.executions.group_by("label").agg(pl.col("query").n_unique())
+    texts = {label: f"{count} queries" for label, count in counts.iter_rows()}
+    why = f"left out, because the sides read different tables or columns: {', '.join(left_out)}"
+    row = {"property": "queries", "baseline": texts[labels[0]], "candidate": texts[labels[1]], "severity": "warning"}
+    return COMPARABILITY.frame([row | {"why": why}] if left_out else [])
+
+
+def _read_all_facts(paths: Sequence[str]) -> dict[str, EventLogFacts]:
+    """Facts by path, read in parallel if there are several logs."""
+    if len(paths) < MIN_LOGS_FOR_POOL or count_cores() < 2:
+        return {path: _read_facts(path) for path in paths}
+    with open_process_pool(min(count_cores(), len(paths))) as workers:
+        return dict(zip(paths, workers.map(_read_facts, paths), strict=True))
+
+
+def _read_facts(path: str) -> EventLogFacts:
+    facts = read_event_logs(path, jobs=1)
+    if facts.applications.height != 1:
+        raise InputError("a session needs exactly one log", where=path, do="give the path of each log, not its folder")
+    return facts
+
+
+def _log_origin(path: str) -> dict[str, Any]:
+    place = Path(path)
+    if not place.is_file():
+        return {"file": place.name}
+    return {"file": place.name, "bytes": place.stat().st_size, "sha256": files.hash_file(place)}

@@ -1,0 +1,305 @@
+"""Plans of two runs of a query aligned operator by operator, with the wall time of each.
+
+Nodes are matched from the scans upwards: first the same operator over the same tables, then operators of one family
+(joins, aggregates, exchanges) over the same tables, then the same operator over mostly the same tables. Codegen spans,
+adaptive wrappers and shuffle reads are ignored.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import polars as pl
+
+from workbench.core.errors import InputError
+from workbench.speedup.attribution.executions import Execution, Node, scan_columns, scan_table_name
+from workbench.speedup.attribution.time_pieces import booked_operator, estimate_work, split_wall_time
+from workbench.speedup.tables import ALIGNED, PLAN_SIDES
+
+SHARED = "shared, split by work"
+# Operators of one family may be matched.
+_FAMILIES = ("Join", "Aggregate", "Exchange", "Scan", "Sort", "Limit", "Window", "Filter", "Project")
+MIN_SHARED_FRACTION = 0.5
+
+
+@dataclass(frozen=True)
+class PlanAlignment:
+    """Tables `aligned` and `plan_sides`, and the wall times of both runs."""
+
+    aligned: pl.DataFrame
+    sides: pl.DataFrame
+    baseline_s: float
+    candidate_s: float
+
+
+@dataclass(frozen=True)
+class _Cost:
+    wall_s: float
+    basis: str
+
+
+@dataclass(frozen=True)
+class _PlanTree:
+    """An execution's plan without wrapper nodes."""
+
+    execution: Execution
+
+    @cached_property
+    def nodes(self) -> dict[int, Node]:
+        return {key: node for key, node in self.execution.nodes.items() if node.operator.kind != "none"}
+
+    @cached_property
+    def parents(self) -> dict[int, int | None]:
+        return {key: self._find_parent(key) for key in self.nodes}
+
+    def _find_parent(self, key: int) -> int | None:
+        seen: set[int] = set()
+        todo = list(self.execution.nodes[key].parent_ids)
+        while todo:
+            parent = todo.pop(0)
+            if parent in self.nodes:
+                return parent
+            if parent in self.execution.nodes and parent not in seen:
+                seen.add(parent)
+                todo += self.execution.nodes[parent].parent_ids
+        return None
+
+    @cached_property
+    def order(self) -> list[int]:
+        """Nodes from the result down, each before its inputs."""
+        below: dict[int | None, list[int]] = defaultdict(list)
+        for key in sorted(self.nodes):
+            below[self.parents[key]].append(key)
+        found, todo = [], list(reversed(below[None]))
+        while todo:
+            found.append(todo.pop())
+            todo += reversed(below[found[-1]])
+        return found
+
+    @cached_property
+    def tables(self) -> dict[int, tuple[str, ...]]:
+        """Tables scanned at or below each node, sorted, with repetition."""
+        found: dict[int, Counter[str]] = {key: Counter() for key in self.nodes}
+        for key, node in self.nodes.items():
+            if not _is_leaf(node):
+                continue
+            above: int | None = key
+            while above is not None:
+                found[above][_scan_source(node)] += 1
+                above = self.parents[above]
+        return {key: tuple(sorted(counts.elements())) for key, counts in found.items()}
+
+
+def align_plans(baseline: Execution, candidate: Execution) -> PlanAlignment:
+    """Match the operators of two runs of a query, with the wall time of each.
+
+    Parameters
+    ----------
+    baseline, candidate
+        Two runs of one query, on any two engines.
+
+    Returns
+    -------
+    PlanAlignment
+        Tables `aligned` and `plan_sides`.
+
+    Raises
+    ------
+    InputError
+        A run has no plan.
+
+    Notes
+    -----
+    It compares one run of each side: differences of a few percent are noise. Where operators share one time, it is
+    split by the rows of the plan, which is rough; calibration uses many queries.
+    """
+    plans = _PlanTree(baseline), _PlanTree(candidate)
+    for side, plan in zip(("baseline", "candidate"), plans, strict=True):
+        if not plan.nodes:
+            raise InputError("the execution has no plan", where=side, found=f"SQL execution {plan.execution.sql_id}")
+    matched = _match_nodes(*plans)
+    costs = tuple(_sum_node_costs(plan.execution) for plan in plans)
+    accelerated = any(node.operator.accelerated for node in plans[1].nodes.values())
+    rows = [
+        _build_aligned_row(plans, costs, first, second, accelerated=accelerated)
+        for first, second in _order_pairs(plans, matched)
+    ]
+    rows += _build_term_rows(costs)
+    aligned = ALIGNED.frame([row | {"row": number} for number, row in enumerate(rows)])
+    return PlanAlignment(aligned, _build_plan_sides(plans, costs, aligned), baseline.wall_s, candidate.wall_s)
+
+
+def _is_leaf(node: Node) -> bool:
+    return node.operator.name.startswith("Scan") or node.name in ("Range", "LocalTableScan", "InMemoryTableScan")
+
+
+def _scan_source(node: Node) -> str:
+    """Source of a scan: the last part of its path, or else its columns, or else the kind of scan."""
+    return scan_table_name(node.arguments) or scan_columns(node.arguments) or node.operator.name
+
+
+def _match_nodes(first: _PlanTree, second: _PlanTree) -> dict[int, int]:
+    found: dict[int, int] = {}
+    by_name: Callable[[_PlanTree, int], Hashable] = lambda plan, key: (_node_label(plan, key), plan.tables[key])  # noqa: E731
+    by_family: Callable[[_PlanTree, int], Hashable] = lambda plan, key: (_node_family(plan, key), plan.tables[key])  # noqa: E731
+    for signature in (by_name, by_family):
+        groups: dict[Hashable, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+        # From the leaves upwards, so that partial aggregates match partial ones first.
+        for key in reversed(first.order):
+            if key not in found:
+                groups[signature(first, key)][0].append(key)
+        taken = set(found.values())
+        for key in reversed(second.order):
+            if key not in taken:
+                groups[signature(second, key)][1].append(key)
+        for ours, theirs in groups.values():
+            found |= dict(zip(ours, theirs, strict=False))
+    return found | _match_similar_nodes(first, second, found)
+
+
+def _match_similar_nodes(first: _PlanTree, second: _PlanTree, matched: dict[int, int]) -> dict[int, int]:
+    """Unmatched nodes of one operator with mostly the same inputs, such as joins in another order."""
+    free = [key for key in reversed(second.order) if key not in set(matched.values())]
+    found = {}
+    for key in reversed(first.order):
+        if key in matched:
+            continue
+        scored = [
+            (_shared_table_fraction(first.tables[key], second.tables[other]), -place, other)
+            for place, other in enumerate(free)
+            if _node_label(first, key) == _node_label(second, other)
+        ]
+        best = max(scored, default=(0.0, 0, -1))
+        if best[0] >= MIN_SHARED_FRACTION:
+            found[key] = best[2]
+            free.remove(best[2])
+    return found
+
+
+def _shared_table_fraction(first: tuple[str, ...], second: tuple[str, ...]) -> float:
+    ours, theirs = Counter(first), Counter(second)
+    union = (ours | theirs).total()
+    return (ours & theirs).total() / union if union else 1.0
+
+
+def _node_label(plan: _PlanTree, key: int) -> str:
+    return (
+        booked_operator(plan.execution, plan.nodes[key]) if plan.nodes[key].operator.kind != "transition" else "to rows"
+    )
+
+
+def _node_family(plan: _PlanTree, key: int) -> str:
+    name = plan.nodes[key].operator.name
+    return next((family for family in _FAMILIES if family in name), name)
+
+
+def _sum_node_costs(execution: Execution) -> dict[int | str, _Cost]:
+    """Wall time by node, and by term for time outside operators."""
+    walls: dict[int | str, float] = defaultdict(float)
+    bases: dict[int | str, dict[str, None]] = defaultdict(dict)
+    for piece in split_wall_time(execution):
+        if piece.term is not None or not piece.node_ids:
+            walls[piece.term or "unattributed"] += piece.wall_s
+            bases[piece.term or "unattributed"][piece.basis] = None
+            continue
+        amounts = [estimate_work(execution, execution.nodes[node]) for node in piece.node_ids]
+        total = sum(amounts)
+        for node, amount in zip(piece.node_ids, amounts, strict=True):
+            walls[node] += piece.wall_s * (amount / total if total else 1 / len(amounts))
+            bases[node][piece.basis if len(amounts) == 1 else SHARED] = None
+    return {key: _Cost(wall_s, ", ".join(bases[key])) for key, wall_s in walls.items()}
+
+
+def _order_pairs(plans: tuple[_PlanTree, _PlanTree], matched: dict[int, int]) -> list[tuple[int | None, int | None]]:
+    """Pairs in the baseline's order; nodes added on the candidate follow the node that they feed."""
+    first, second = plans
+    back = {other: key for key, other in matched.items()}
+    found: list[tuple[int | None, int | None]] = [(key, matched.get(key)) for key in first.order]
+    for key in second.order:
+        if key in back:
+            continue
+        parent = second.parents[key]
+        place = next((i for i, pair in enumerate(found) if pair[1] == parent and parent is not None), -1)
+        found.insert(place + 1, (None, key))
+    return found
+
+
+def _build_aligned_row(
+    plans: tuple[_PlanTree, _PlanTree],
+    costs: tuple[dict[int | str, _Cost], ...],
+    first: int | None,
+    second: int | None,
+    *,
+    accelerated: bool,
+) -> dict[str, Any]:
+    nodes = [None if key is None else plan.nodes[key] for plan, key in zip(plans, (first, second), strict=True)]
+    known = [
+        None if key is None else cost.get(key, _Cost(0.0, "")) for cost, key in zip(costs, (first, second), strict=True)
+    ]
+    walls = [None if cost is None else cost.wall_s for cost in known]
+    one = next(node for node in nodes if node is not None)
+    return {
+        "operator": one.operator.name,
+        "change": _classify_change(nodes[0], nodes[1], accelerated=accelerated),
+        "baseline_node": first,
+        "candidate_node": second,
+        "baseline_name": nodes[0].name if nodes[0] else None,
+        "candidate_name": nodes[1].name if nodes[1] else None,
+        "baseline_wall_s": walls[0],
+        "candidate_wall_s": walls[1],
+        "ratio": _wall_ratio(*walls),
+        "baseline_rows": (nodes[0].rows or None) if nodes[0] else None,
+        "candidate_rows": (nodes[1].rows or None) if nodes[1] else None,
+        "basis": "; ".join(dict.fromkeys(cost.basis for cost in known if cost and cost.basis)) or "no time of its own",
+    }
+
+
+def _classify_change(first: Node | None, second: Node | None, *, accelerated: bool) -> str:
+    if first is None:
+        return "added"
+    if second is None:
+        return "removed"
+    if accelerated and not second.operator.accelerated:
+        return "left on CPU"
+    return "same" if first.operator == second.operator else "replaced"
+
+
+def _wall_ratio(baseline_s: float | None, candidate_s: float | None) -> float | None:
+    return baseline_s / candidate_s if baseline_s and candidate_s else None
+
+
+def _build_term_rows(costs: tuple[dict[int | str, _Cost], ...]) -> list[dict[str, Any]]:
+    terms = list(dict.fromkeys(key for cost in costs for key in cost if isinstance(key, str)))
+    blank = dict.fromkeys(ALIGNED.schema())
+    rows = []
+    for term in terms:
+        walls = [cost[term].wall_s if term in cost else 0.0 for cost in costs]
+        basis = next(cost[term].basis for cost in costs if term in cost)
+        rows.append(
+            blank
+            | {"operator": term, "change": "time", "baseline_wall_s": walls[0], "candidate_wall_s": walls[1]}
+            | {"ratio": _wall_ratio(*walls), "basis": basis}
+        )
+    return rows
+
+
+def _build_plan_sides(
+    plans: tuple[_PlanTree, _PlanTree], costs: tuple[dict[int | str, _Cost], ...], aligned: pl.DataFrame
+) -> pl.DataFrame:
+    rows = []
+    for side, plan, cost in zip(("baseline", "candidate"), plans, costs, strict=True):
+        known = aligned.filter(pl.col(f"{side}_node").is_not_null())
+        place = {node: (row, change) for node, row, change in known.select(f"{side}_node", "row", "change").iter_rows()}
+        for key in plan.order:
+            row, change = place[key]
+            node = plan.nodes[key]
+            wall_s = cost[key].wall_s if key in cost else 0.0
+            rows.append(
+                {"side": side, "node_id": key, "parent_id": plan.parents[key], "row": row, "name": node.name}
+                | {"wall_s": wall_s, "change": change, "rows": node.rows or None}
+            )
+    return PLAN_SIDES.frame(rows)

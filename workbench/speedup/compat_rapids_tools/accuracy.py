@@ -1,0 +1,302 @@
+"""Accuracy of the seed method: the original's validation report, and estimates of left-out queries."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from workbench.core.errors import InputError
+from workbench.speedup.compat_rapids_tools.estimates import ApplicationEstimate, estimate_application
+from workbench.speedup.compat_rapids_tools.jvm_semantics import truncate_decimals
+from workbench.speedup.compat_rapids_tools.log_records import Query
+from workbench.speedup.compat_rapids_tools.profile_tables import SeedApplication, build_seed_application
+from workbench.speedup.compat_rapids_tools.seed_factors import OPERATOR_PAIRS, generate_factors
+from workbench.speedup.compat_rapids_tools.seed_log import SeedLog, read_seed_logs
+
+RULE = "=" * 50
+HEADS = (
+    "",
+    "App Name",
+    "App Duration",
+    "Estimated GPU Duration",
+    "Estimated GPU Speedup",
+    "GPU Duration",
+    "Duration Error (sec)",
+    "Duration Error (pct)",
+    "GPU Speedup",
+    "Speedup Error (abs)",
+    "Speedup Error (pct)",
+)
+
+
+@dataclass(frozen=True)
+class EstimateComparison:
+    """One application, estimated and measured; percentages are of the estimate."""
+
+    name: str
+    duration_ms: int
+    estimated_ms: float
+    estimated_speedup_ratio: float
+    measured_ms: int
+    duration_error_s: float
+    duration_error_percent: float
+    measured_speedup_ratio: float
+    speedup_error_ratio: float
+    speedup_error_percent: float
+
+
+def compare_estimates(
+    estimates: Sequence[ApplicationEstimate], measured: Sequence[SeedApplication]
+) -> list[EstimateComparison]:
+    """Set every estimate beside the accelerated run of the same application name.
+
+    Raises
+    ------
+    InputError
+        A name comes twice on a side (the original multiplies them), or no name is on both sides.
+    """
+    names = [one.log.app_name for one in estimates]
+    times = {application.name: application.duration_ms for application in measured}
+    for side, found in (("CPU", names), ("accelerated", [application.name for application in measured])):
+        repeated = sorted({name for name in found if found.count(name) > 1})
+        if repeated:
+            raise InputError(
+                f"application names are not unique on the {side} side",
+                where="App Name",
+                found=repeated,
+                do="give one log per application name",
+            )
+    rows = [_build_comparison(one, times[one.log.app_name]) for one in estimates if one.log.app_name in times]
+    if not rows:
+        raise InputError(
+            "no application is on both sides: the seed method pairs them by name",
+            where="App Name",
+            found=f"CPU side {sorted(names)}, accelerated side {sorted(times)}",
+            do="give both runs the same spark.app.name",
+        )
+    return rows
+
+
+def _build_comparison(one: ApplicationEstimate, measured_ms: int) -> EstimateComparison:
+    # Two decimals, cut off: the original reads them from the qualification tool's file.
+    estimated, speedup = truncate_decimals(one.estimate.estimated_ms), truncate_decimals(one.estimate.speedup_ratio)
+    if measured_ms <= 0 or estimated <= 0 or speedup <= 0:
+        raise InputError("a duration is not above 0", where=one.log.where, found=f"{estimated} ms, {measured_ms} ms")
+    ratio = round(one.estimate.duration_ms / measured_ms, 2)
+    return EstimateComparison(
+        one.log.app_name,
+        one.estimate.duration_ms,
+        estimated,
+        speedup,
+        measured_ms,
+        (estimated - measured_ms) / 1000.0,
+        round(100.0 * (estimated - measured_ms) / estimated, 2),
+        ratio,
+        speedup - ratio,
+        round(100.0 * (speedup - ratio) / speedup, 2),
+    )
+
+
+def format_validation_report(rows: Sequence[EstimateComparison]) -> str:
+    """The table and the 26 lines of errors, as the original prints them."""
+    lines = [RULE, "              Application Details", RULE, *_format_comparison_table(rows)]
+    duration = [row.duration_error_s for row in rows]
+    lines += [RULE, "            Duration Error Metrics ", RULE]
+    lines += _format_error_lines(DURATION_LINES, duration, [row.duration_error_percent for row in rows])
+    speedup = [row.speedup_error_ratio for row in rows]
+    lines += [RULE, "            Speedup Error Metrics ", RULE]
+    lines += _format_error_lines(SPEEDUP_LINES, speedup, [row.speedup_error_percent for row in rows])
+    return "\n".join(lines) + "\n"
+
+
+# Labels as the original has them, one parenthesis missing and one blank too many included.
+DURATION_LINES = (
+    "Average duration error (seconds)  = ",
+    "Median duration error (seconds)   = ",
+    "Min duration error (seconds)      = ",
+    "Max duration error (seconds)      = ",
+    "Average duration error (diff pct) = ",
+    "Median duration error (diff pct)  = ",
+    "Max duration error (diff pct)     = ",
+    "Average duration error (diff sec) = ",
+    "Median duration error (diff sec)  = ",
+    "Max duration error (diff sec)     = ",
+    "Average duration error (abs pct)  = ",
+    "Median duration error (abs pct)   = ",
+    "Max duration error (abs pct)      = ",
+)
+SPEEDUP_LINES = (
+    "Average speedup error (diff)      = ",
+    "Median speedup error (diff)       = ",
+    "Min speedup error (diff)          = ",
+    "Max speedup error (diff)          = ",
+    "Average speedup error (diff pct)  = ",
+    "Median speedup error (diff pct    = ",
+    "Max speedup error (diff pct)      = ",
+    "Average speedup error (abs diff)  = ",
+    "Median speedup error (abs diff)   = ",
+    "Max speedup error (abs diff)      = ",
+    "Average speedup error (abs pct)   = ",
+    "Median speedup error (abs pct)    = ",
+    "Max speedup error (abs pct)         = ",
+)
+
+
+def _format_error_lines(labels: Sequence[str], errors: list[float], percents: list[float]) -> list[str]:
+    central: list[Callable[[list[float]], float]] = [_numpy_mean, _numpy_median]
+    largest: Callable[[list[float]], float] = max
+    smallest: Callable[[list[float]], float] = min
+    signed = [*central, smallest, largest]
+    unsigned = [*central, largest]
+    figures = [get(errors) for get in signed] + [get(percents) for get in unsigned]
+    figures += [get([abs(value) for value in values]) for values in (errors, percents) for get in unsigned]
+    return [label + str(float(round(figure, 2))) for label, figure in zip(labels, figures, strict=True)]
+
+
+def _numpy_mean(values: list[float]) -> float:
+    """As numpy's number, which rounds in another way than Python's: so did the original, here and in the median."""
+    return np.float64(sum(values) / len(values))
+
+
+def _numpy_median(values: list[float]) -> float:
+    return np.float64(np.median(values))
+
+
+def _format_comparison_table(rows: Sequence[EstimateComparison]) -> list[str]:
+    """A table in the style `psql` of the library that the original prints with: six digits, decimal points aligned."""
+    columns: list[list[str]] = [[str(number) for number in range(len(rows))]]
+    for name in EstimateComparison.__dataclass_fields__:
+        values = [getattr(row, name) for row in rows]
+        columns.append(_align_decimals(values) if not isinstance(values[0], str) else values)
+    widths = [max(len(head) + 2, *map(len, column)) for head, column in zip(HEADS, columns, strict=True)]
+    edge = "+" + "+".join("-" * (width + 2) for width in widths) + "+"
+    below = "|" + "+".join("-" * (width + 2) for width in widths) + "|"
+    body = [_format_table_line([column[number] for column in columns], widths) for number in range(len(rows))]
+    return [edge, _format_table_line(HEADS, widths), below, *body, edge]
+
+
+def _align_decimals(values: list[float]) -> list[str]:
+    texts = [str(value) if isinstance(value, int) else format(value, "g") for value in values]
+    places = [_count_decimal_places(text) for text in texts]
+    return [text + " " * (max(places) - place) for text, place in zip(texts, places, strict=True)]
+
+
+def _count_decimal_places(text: str) -> int:
+    """Characters behind the decimal point (or exponent); -1 where there is none."""
+    at = text.rfind(".") if "." in text else text.rfind("e")
+    return len(text) - at - 1 if at >= 0 else -1
+
+
+def _format_table_line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    shown = [
+        cell.ljust(width) if number == 1 else cell.rjust(width)
+        for number, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    ]
+    return "| " + " | ".join(shown) + " |"
+
+
+# Comet's names for what the original's table pairs; it has no counterpart for the others.
+COMET_PAIRS = (
+    *(
+        ("Scan parquet ", f"CometScan [{kind}] parquet ", ("BatchScanExec", "FileSourceScanExec"))
+        for kind in ("native_iceberg_compat", "native_datafusion", "native_comet")
+    ),
+    ("Expand", "CometExpand", ("ExpandExec",)),
+    ("Filter", "CometFilter", ("FilterExec",)),
+    ("SortMergeJoin", "CometSortMergeJoin", ("SortMergeJoinExec",)),
+    ("BroadcastHashJoin", "CometBroadcastHashJoin", ("BroadcastHashJoinExec",)),
+    ("Exchange", "CometExchange", ("ShuffleExchangeExec",)),
+    ("HashAggregate", "CometHashAggregate", ("HashAggregateExec", "ObjectHashAggregateExec", "SortAggregateExec")),
+    ("TakeOrderedAndProject", "CometTakeOrderedAndProject", ("TakeOrderedAndProjectExec",)),
+)
+
+
+def estimate_left_out_ratios(
+    baseline_logs: Iterable[str], candidate_logs: Iterable[str], queries: Sequence[str]
+) -> dict[str, float]:
+    """Estimated speedup of each query, by the seed method with factors from all the others.
+
+    Parameters
+    ----------
+    baseline_logs, candidate_logs
+        Event logs of a plain Spark and of an accelerated one.
+    queries
+        Descriptions; of each, executions but the first in a log are taken.
+
+    Returns
+    -------
+    dict
+        Geometric mean over executions of duration over estimated duration, by query; queries that the method gives no
+        estimate for are missing.
+
+    Raises
+    ------
+    InputError
+        A log cannot be used, or is on the wrong side.
+    """
+    plain = [log for path in baseline_logs for log in read_seed_logs(path)]
+    fast = [log for path in candidate_logs for log in read_seed_logs(path)]
+    pairs = (*OPERATOR_PAIRS, *COMET_PAIRS)
+    sides = [[_group_by_query(log, queries) for log in side] for side in (plain, fast)]
+    found = {}
+    for query in queries:
+        cpu, gpu = (
+            [
+                _sum_applications(log, [one for name in queries if name != query for one in parts.get(name, [])])
+                for log, parts in side
+            ]
+            for side in (zip(plain, sides[0], strict=True), zip(fast, sides[1], strict=True))
+        )
+        factors = generate_factors(cpu, gpu, pairs=pairs).get_factors()
+        ratios = [ratio for log in plain for ratio in _list_query_estimates(log, query, factors)]
+        if ratios:
+            found[query] = float(np.exp(np.mean(np.log(ratios))))
+    return found
+
+
+def _list_warm_queries(log: SeedLog, query: str) -> list[Query]:
+    return [one for one in log.queries.values() if one.description == query and one.duration_ms][1:]
+
+
+def _restrict_log(log: SeedLog, chosen: Sequence[Query]) -> SeedLog:
+    """The log as if these were its only queries."""
+    ids = {one.sql_id for one in chosen}
+    part = copy.copy(log)
+    part.queries = {one.sql_id: one for one in chosen}
+    part.jobs = {job_id: job for job_id, job in log.jobs.items() if job.sql_id in ids}
+    return part
+
+
+def _group_by_query(log: SeedLog, queries: Sequence[str]) -> dict[str, list[SeedApplication]]:
+    return {
+        query: [
+            replace(build_seed_application(_restrict_log(log, [one])), duration_ms=one.duration_ms or 0)
+            for one in _list_warm_queries(log, query)
+        ]
+        for query in queries
+    }
+
+
+def _sum_applications(log: SeedLog, parts: Sequence[SeedApplication]) -> SeedApplication:
+    return SeedApplication(
+        where=log.where,
+        # The original keeps one application of a name.
+        name=f"{log.app_name} {log.where}",
+        duration_ms=sum(part.duration_ms for part in parts),
+        accelerated=log.accelerated,
+        spans=tuple(row for part in parts for row in part.spans),
+        span_times=tuple(row for part in parts for row in part.span_times),
+        stages=tuple(row for part in parts for row in part.stages),
+    )
+
+
+def _list_query_estimates(log: SeedLog, query: str, factors: Mapping[str, float]) -> list[float]:
+    part = _restrict_log(log, _list_warm_queries(log, query))
+    return [
+        one.estimate.speedup_ratio
+        for one in estimate_application(part, factors).queries
+        if one.estimate.speedup_ratio > 0
+    ]

@@ -1,0 +1,360 @@
+"""Estimated time on the accelerator: by stage, query and application, by the arithmetic of v24.08."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from workbench.core.errors import InputError
+from workbench.speedup.compat_rapids_tools.format_support import SupportTables
+from workbench.speedup.compat_rapids_tools.jvm_semantics import (
+    immutable_order,
+    mutable_order,
+    round_average,
+    round_percent,
+)
+from workbench.speedup.compat_rapids_tools.log_records import Query
+from workbench.speedup.compat_rapids_tools.plan_operators import OperatorBuilder, OperatorEstimate
+from workbench.speedup.compat_rapids_tools.seed_log import SeedLog
+
+BYTES_PER_S = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class StageEstimate:
+    """A stage of a query: its factor, task time, unsupported part of it, and changes between engines."""
+
+    stage_id: int
+    factor: float
+    task_time_ms: int
+    unsupported_ms: int
+    transitions: int
+    estimated: bool
+    wall_time_ms: int
+
+
+@dataclass(frozen=True)
+class QueryPlan:
+    query: Query
+    execs: list[OperatorEstimate]
+
+
+@dataclass
+class TransitionState:
+    """What the original keeps from one pass to the next: changes between engines by stage, never cleared."""
+
+    transitions: dict[int, int] = field(default_factory=dict)
+
+
+def estimate_stages(log: SeedLog, plan: QueryPlan, state: TransitionState) -> list[StageEstimate]:
+    by_stage, without = _group_by_stage(plan.execs)
+    for stage_id, execs in by_stage.items():
+        state.transitions[stage_id] = _count_transitions(execs)
+    of_jobs = [stage_id for job in _list_job_stages(log, plan.query) for stage_id in job]
+    if not by_stage:
+        return _summarize_stages(log, plan.execs, of_jobs, state, estimated=True) if of_jobs else []
+    found = [
+        stage
+        for stage_id in immutable_order(by_stage)
+        for stage in _summarize_stages(log, by_stage[stage_id], [stage_id], state, estimated=False)
+    ]
+    others = [stage_id for stage_id in immutable_order(of_jobs) if stage_id not in by_stage]
+    if others and without:
+        found += _summarize_stages(log, without, others, state, estimated=True)
+    return found
+
+
+def _list_job_stages(log: SeedLog, query: Query) -> list[list[int]]:
+    sql_jobs = mutable_order(job_id for job_id, job in log.jobs.items() if job.sql_id is not None)
+    own = mutable_order(job_id for job_id in sql_jobs if log.jobs[job_id].sql_id == query.sql_id)
+    return [log.jobs[job_id].stage_ids for job_id in own]
+
+
+def _group_by_stage(execs: list[OperatorEstimate]) -> tuple[dict[int, list[OperatorEstimate]], list[OperatorEstimate]]:
+    """Operators by stage, in the order of the data; one without a stage takes the first of a neighbour's."""
+    ordered = execs[::-1]
+    found: dict[int, list[OperatorEstimate]] = {}
+    without: list[OperatorEstimate] = []
+    for at, item in enumerate(ordered):
+        before = ordered[at - 1].stages if at else []
+        after = ordered[at + 1].stages if at + 1 < len(ordered) else []
+        stages = item.stages or before[:1] or after[:1]
+        for stage_id in stages:
+            found.setdefault(stage_id, []).append(item)
+        if not stages:
+            without.append(item)
+    return found, without
+
+
+def _count_transitions(execs: list[OperatorEstimate]) -> int:
+    """How often data changes between engines: supported beside unsupported, inner exchanges left out."""
+    flat: list[OperatorEstimate] = []
+    for item in execs:
+        flat += (item.children or [])[::-1] if item.name.startswith("WholeStage") else [item]
+    if len(flat) > 2:
+        flat = [flat[0], *(item for item in flat[1:-1] if item.name != "Exchange"), flat[-1]]
+    return sum(one.supported != next_one.supported for one, next_one in pairwise(flat))
+
+
+def flatten_spans(execs: list[OperatorEstimate]) -> list[OperatorEstimate]:
+    """Operators without the codegen spans around them."""
+    found: list[OperatorEstimate] = []
+    for item in execs:
+        found += item.children or []
+        if not item.is_span:
+            found.append(item)
+    return found
+
+
+def _summarize_stages(
+    log: SeedLog, execs: list[OperatorEstimate], stage_ids: list[int], state: TransitionState, *, estimated: bool
+) -> list[StageEstimate]:
+    flat = flatten_spans(execs)
+    if not flat:
+        raise InputError(
+            "a stage has no operator with a time: the original fails on this log, too",
+            where=log.where,
+            found=f"stage {stage_ids[0]}",
+        )
+    factor = round_average([item.factor for item in execs])
+    if any(item.udf for item in flat):
+        factor /= 2
+    times = {stage_id: log.stage_sums[stage_id] for stage_id in stage_ids if stage_id in log.stage_sums}
+    total = sum(times[stage_id].duration_ms for stage_id in stage_ids if stage_id in times)
+    unsupported = total // len(flat) * sum(not item.supported for item in flat) // len(stage_ids)
+    found: dict[int, StageEstimate] = {}
+    for stage_id in stage_ids:
+        sums = times.get(stage_id)
+        count = state.transitions.get(stage_id, 0)
+        read_bytes = sums.read_bytes if sums else 0
+        penalty = count and int(read_bytes / BYTES_PER_S * count * 1000) if read_bytes > 0 else 0
+        found[stage_id] = StageEstimate(
+            stage_id,
+            factor,
+            sums.duration_ms if sums else 0,
+            int(unsupported * 0.5 + unsupported) if penalty else unsupported,
+            count,
+            estimated,
+            log.sum_stage_duration_ms(stage_id),
+        )
+    return list(found.values())
+
+
+STRONGLY, RECOMMENDED, NOT_RECOMMENDED = "Strongly Recommended", "Recommended", "Not Recommended"
+NOT_APPLICABLE = "Not Applicable"
+
+
+@dataclass(frozen=True)
+class SpeedupEstimate:
+    """What an application or a query would take: durations in ms, `speedup_ratio` is now over then."""
+
+    duration_ms: int
+    sql_ms: int
+    opportunity_ms: int
+    estimated_ms: float
+    speedup_ratio: float
+    saved_ms: float
+    recommendation: str
+
+
+@dataclass(frozen=True)
+class QueryEstimate:
+    query: Query
+    estimate: SpeedupEstimate
+
+
+@dataclass(frozen=True)
+class ApplicationEstimate:
+    """All that the files of the qualification tool say of one application."""
+
+    log: SeedLog
+    estimate: SpeedupEstimate
+    queries: list[QueryEstimate]
+    stages: list[StageEstimate]
+    stages_before_removal: list[StageEstimate]
+    plans: list[QueryPlan]
+    factor: float
+    sql_task_ms: int
+    unsupported_ms: int
+    supported_ms: int
+    other_ms: int
+    cpu_percent: float
+    longest_query_ms: int
+    unsupported_execs: list[str]
+    unsupported_expressions: list[str]
+    warnings: tuple[str, ...] = ()
+
+
+def estimate_application(log: SeedLog, factors: Mapping[str, float]) -> ApplicationEstimate:
+    """How much faster would this application be, by the seed method?
+
+    Parameters
+    ----------
+    log
+        From `workbench.speedup.compat_rapids_tools.seed_log.read_seed_logs`.
+    factors
+        Operator to factor; what has none counts as 1.0, as in the original.
+
+    Returns
+    -------
+    ApplicationEstimate
+        The application's estimate, those of its queries, its stages' factors and its operators.
+
+    Raises
+    ------
+    InputError
+        It is the log of an accelerated run, or a stage has no operator with a time.
+
+    Notes
+    -----
+    Does not show how sure the estimate is, and cannot say that something gets slower. Source: QualificationAppInfo of
+    spark-rapids-tools v24.08.0.
+    """
+    if log.accelerated:
+        raise InputError(
+            "an accelerated run on the CPU side", where=log.where, do="give the log of a run without accelerator"
+        )
+    planner = OperatorBuilder(log, SupportTables(factors))
+    plans = [
+        QueryPlan(log.queries[sql_id], planner.build_operators(log.queries[sql_id])) for sql_id in sorted(log.queries)
+    ]
+    kept = [
+        QueryPlan(plan.query, [item.drop_removed_operators() for item in plan.execs if not item.removed])
+        for plan in plans
+    ]
+    state = TransitionState()
+    before = {plan.query.sql_id: estimate_stages(log, plan, state) for plan in plans if plan.execs}
+    after = {plan.query.sql_id: estimate_stages(log, plan, state) for plan in kept if plan.execs}
+    return _build_application_estimate(log, plans, kept, before, after)
+
+
+def _build_application_estimate(
+    log: SeedLog,
+    plans: list[QueryPlan],
+    kept: list[QueryPlan],
+    before: dict[int, list[StageEstimate]],
+    after: dict[int, list[StageEstimate]],
+) -> ApplicationEstimate:
+    listed = [stage for stages in after.values() for stage in stages]
+    # A stage that several queries share counts once, as the last of them has it.
+    last = {stage.stage_id: stage for stage in listed}
+    unique = [last[stage_id] for stage_id in immutable_order(stage.stage_id for stage in listed)]
+    duration = log.duration_ms or 0
+    all_task_ms = sum(sums.duration_ms for sums in log.stage_sums.values())
+    sql_ms, unsupported_ms = (
+        (sum(values) for values in zip(*_list_stage_times(unique), strict=True)) if unique else (0, 0)
+    )
+    overhead = _sum_idle_ms(log, log.start_ms + duration)
+    factor = _average_factor(unique)
+    whole = _compute_estimate(
+        duration,
+        duration - overhead,
+        sql_ms / all_task_ms if all_task_ms else 1,
+        (sql_ms - unsupported_ms) / all_task_ms if all_task_ms else 1,
+        factor,
+        bool(log.failures),
+    )
+    sums = [log.sql_sums[sql_id] for sql_id in after if sql_id in log.sql_sums]
+    return ApplicationEstimate(
+        log,
+        whole,
+        [_estimate_query(log, plan.query, after.get(plan.query.sql_id, [])) for plan in kept],
+        listed,
+        [stage for stages in before.values() for stage in stages],
+        plans,
+        factor,
+        sql_ms,
+        unsupported_ms,
+        sql_ms - unsupported_ms,
+        all_task_ms - sql_ms + overhead,
+        round_percent(sum(one.cpu_ms for one in sums), sum(one.run_ms for one in sums)),
+        max(_list_query_durations(log), default=0),
+        _list_unsupported_execs(kept),
+        immutable_order(
+            found.name for plan in plans for item in plan.execs for found in item.unsupported if found.name
+        ),
+        tuple(log.warnings + _list_unknown_operators(plans)),
+    )
+
+
+def _list_stage_times(stages: Sequence[StageEstimate]) -> list[tuple[int, int]]:
+    return [(stage.task_time_ms, stage.unsupported_ms) for stage in stages]
+
+
+def _list_unknown_operators(plans: list[QueryPlan]) -> list[str]:
+    names = dict.fromkeys(
+        one.name for plan in plans for item in plan.execs for one in (*(item.children or []), item) if not one.known
+    )
+    if not names:
+        return []
+    return [f"operators that the support tables do not know count as unsupported: {', '.join(names)}"]
+
+
+def _list_unsupported_execs(plans: list[QueryPlan]) -> list[str]:
+    names: list[str] = []
+    for plan in plans:
+        names += [item.name for item in plan.execs if not item.supported and not item.name.startswith("WholeStage")]
+        names += [child.name for item in plan.execs for child in item.children or [] if not child.supported]
+    return immutable_order(names)
+
+
+def _estimate_query(log: SeedLog, query: Query, stages: list[StageEstimate]) -> QueryEstimate:
+    duration = query.duration_ms or 0
+    sql_ms = sum(stage.task_time_ms for stage in stages)
+    supported = sum(stage.task_time_ms - stage.unsupported_ms for stage in stages)
+    failed = query.sql_id in log.failures
+    ratio = supported / sql_ms if sql_ms > 0 else 1
+    return QueryEstimate(query, _compute_estimate(duration, duration, 1, ratio, _average_factor(stages), failed))
+
+
+def _average_factor(stages: Sequence[StageEstimate]) -> float:
+    return round_average([stage.factor for stage in stages if stage.task_time_ms > 0])
+
+
+def _compute_estimate(
+    duration: int, worked: int, sql_share: float, supported_share: float, factor: float, failed: bool
+) -> SpeedupEstimate:
+    opportunity = worked * supported_share
+    estimated = opportunity / factor + (duration - opportunity)
+    ratio = duration / estimated if duration and estimated else 0.0
+    return SpeedupEstimate(
+        duration,
+        int(worked * sql_share),
+        int(opportunity),
+        estimated,
+        ratio,
+        duration - estimated,
+        _classify_recommendation(ratio, failed),
+    )
+
+
+def _classify_recommendation(ratio: float, failed: bool) -> str:
+    if failed:
+        return NOT_APPLICABLE
+    return STRONGLY if ratio >= 2.5 else RECOMMENDED if ratio >= 1.3 else NOT_RECOMMENDED
+
+
+def _sum_idle_ms(log: SeedLog, end_ms: int) -> int:
+    """Time that no job covers, from the application's start to its end."""
+    pivot, idle = log.start_ms, 0
+    for job_id in sorted(mutable_order(log.jobs), key=lambda job_id: log.jobs[job_id].start_ms):
+        job = log.jobs[job_id]
+        idle += max(0, job.start_ms - pivot)
+        pivot = max(pivot, job.start_ms if job.end_ms is None else job.end_ms)
+    return idle + end_ms - pivot if end_ms > 0 and pivot < end_ms else idle
+
+
+def _list_query_durations(log: SeedLog) -> list[int]:
+    """Durations; 0 for a query that ran within the one that started it."""
+    found = []
+    for query in log.queries.values():
+        duration = query.duration_ms or 0
+        if query.root_id is not None and query.root_id != query.sql_id:
+            root = log.queries.get(query.root_id)
+            if root is None:
+                continue
+            if query.start_ms >= root.start_ms and (query.end_ms or 0) <= (root.end_ms or 0):
+                duration = 0
+        found.append(duration)
+    return found

@@ -1,0 +1,374 @@
+"""Tables of a v24.08 profile made from one log, and the applications that the scripts read of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Decimal
+
+from workbench.core.errors import InputError
+from workbench.eventlog.listener_events import TaskMetrics
+from workbench.eventlog.secret_removal import remove_secrets
+from workbench.speedup.compat_rapids_tools.format_support import is_rdd, list_problems, list_query_reads
+from workbench.speedup.compat_rapids_tools.jvm_semantics import mutable_order, round_percent, round_ratio
+from workbench.speedup.compat_rapids_tools.log_records import Accumulator, Query, Task, list_nodes_in_order
+from workbench.speedup.compat_rapids_tools.seed_log import NS_PER_MS, SeedLog
+
+CODEGEN_PREFIX = "WholeStageCodegen"
+
+
+@dataclass(frozen=True)
+class StageRow:
+    """A row of `sql_to_stage_information`: wall time of a stage for a job, and its operators as one text."""
+
+    duration_ms: int | None
+    nodes: str
+
+
+@dataclass(frozen=True)
+class SeedApplication:
+    """One application as the generator sees it.
+
+    `spans` are rows (codegen span, operator in it) over all queries, `span_times` rows (node, metric total) of the
+    metrics called `duration`. Texts are as in the profile files, since the arithmetic cuts them at commas.
+    """
+
+    where: str
+    name: str
+    duration_ms: int
+    accelerated: bool
+    spans: tuple[tuple[str, str], ...]
+    span_times: tuple[tuple[str, int], ...]
+    stages: tuple[StageRow, ...]
+
+
+def check_application_side(applications: Sequence[SeedApplication], *, accelerated: bool) -> None:
+    """Refuse an accelerated application on the CPU side, and a plain one on the accelerated side.
+
+    Raises
+    ------
+    InputError
+        Naming the application that stands on the wrong side.
+    """
+    for application in applications:
+        if application.accelerated == accelerated:
+            continue
+        found = "an accelerated run" if application.accelerated else "a run without an accelerator plugin"
+        raise InputError(
+            f"{found} on the {'accelerated' if accelerated else 'CPU'} side",
+            where=application.where,
+            found=f"application {application.name!r}",
+            do="check that the two sides are not swapped",
+        )
+
+
+APPLICATION_INDEX = 1
+
+
+@dataclass(frozen=True)
+class QuotedCell:
+    """A cell that the original quotes."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class BareCell:
+    """A cell that the original does not quote."""
+
+    text: str
+
+
+Cell = QuotedCell | BareCell | int | float | bool | None
+Table = tuple[tuple[str, ...], list[tuple[Cell, ...]]]
+
+
+def build_profile_tables(log: SeedLog) -> dict[str, Table]:
+    """Header and rows by file name (without `.csv`), columns and order of rows as in v24.08.
+
+    Durations are ms, sizes bytes, values of `nsTiming` metrics ns. Needs a log that was read with `keep_tasks`.
+    """
+    return {
+        "application_information": _application_table(log),
+        "job_information": _job_table(log),
+        "sql_to_stage_information": _stage_table(log),
+        "wholestagecodegen_mapping": _codegen_table(log),
+        "sql_plan_metrics_for_application": _metric_table(log),
+        "stage_level_aggregated_task_metrics": _stage_metric_table(log),
+        "sql_duration_and_executor_cpu_time_percent": _query_table(log),
+    }
+
+
+def build_seed_application(log: SeedLog) -> SeedApplication:
+    """What the generator needs of a log, the same as if its profile had been written and read."""
+    spans, metrics, stages = (make(log)[1] for make in (_codegen_table, _metric_table, _stage_table))
+    end = log.profile_end_ms
+    return SeedApplication(
+        where=log.where,
+        name=log.app_name,
+        duration_ms=(end or log.start_ms) - log.start_ms,
+        accelerated=log.accelerated,
+        spans=tuple((_cell_text(row[3]), _cell_text(row[4])) for row in spans),
+        span_times=tuple(
+            (_cell_text(row[3]), _cell_integer(row[9])) for row in metrics if _cell_text(row[5]) == "duration"
+        ),
+        stages=tuple(StageRow(None if row[5] is None else _cell_integer(row[5]), _cell_text(row[6])) for row in stages),
+    )
+
+
+def _cell_text(cell: Cell) -> str:
+    assert isinstance(cell, QuotedCell)
+    return cell.text
+
+
+def _cell_integer(cell: Cell) -> int:
+    assert isinstance(cell, int)
+    return cell
+
+
+def _application_table(log: SeedLog) -> Table:
+    head = ("appIndex", "appName", "appId", "sparkUser", "startTime", "endTime", "duration", "durationStr")
+    end = log.profile_end_ms
+    duration = None if end is None else end - log.start_ms
+    user = (log.start.user if log.start else None) or ""
+    return (
+        (*head, "sparkVersion", "pluginEnabled"),
+        [
+            (
+                APPLICATION_INDEX,
+                QuotedCell(remove_secrets(log.app_name)),
+                QuotedCell(remove_secrets(log.app_id)),
+                QuotedCell(remove_secrets(user)),
+                log.start_ms,
+                end,
+                duration,
+                QuotedCell("" if duration is None else format_ui_duration(duration)),
+                QuotedCell(log.spark_version),
+                log.gpu_mode,
+            )
+        ],
+    )
+
+
+def format_ui_duration(duration_ms: int) -> str:
+    """A duration as Spark's UI writes it.
+
+    Examples
+    --------
+    >>> format_ui_duration(119_990), format_ui_duration(622_619), format_ui_duration(850), format_ui_duration(12)
+    ('2.0 min', '10 min', '0.9 s', '12 ms')
+    """
+    if duration_ms < 100:
+        return f"{duration_ms} ms"
+    seconds = duration_ms / 1000
+    if seconds < 60:
+        return f"{_format_decimals(seconds, 1 if seconds < 1 else 0)} s"
+    minutes = seconds / 60
+    if minutes < 60:
+        return f"{_format_decimals(minutes, 1 if minutes < 10 else 0)} min"
+    return f"{_format_decimals(minutes / 60, 1)} h"
+
+
+def _format_decimals(value: float, places: int) -> str:
+    return str(Decimal(repr(value)).quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP))
+
+
+def _job_table(log: SeedLog) -> Table:
+    rows: list[tuple[Cell, ...]] = [
+        (
+            APPLICATION_INDEX,
+            job.job_id,
+            QuotedCell(f"[{','.join(map(str, job.stage_ids))}]"),
+            job.sql_id,
+            job.start_ms,
+            job.end_ms,
+        )
+        for job in sorted(log.jobs.values(), key=lambda job: job.job_id)
+    ]
+    return ("appIndex", "jobID", "stageIds", "sqlID", "startTime", "endTime"), rows
+
+
+def _sort_queries(log: SeedLog) -> list[Query]:
+    return [log.queries[sql_id] for sql_id in sorted(log.queries)]
+
+
+def _stage_table(log: SeedLog) -> Table:
+    head = ("appIndex", "sqlID", "jobID", "stageId", "stageAttemptId", "Stage Duration", "SQL Nodes(IDs)")
+    names: dict[int, list[tuple[list[int], str]]] = {
+        query.sql_id: [
+            (log.list_node_stages(node), f"{node.name}({node.node_id})") for node in list_nodes_in_order(query.nodes)
+        ]
+        for query in log.queries.values()
+    }
+    rows: list[tuple[int, tuple[Cell, ...]]] = []
+    # The original filters one hash table into another before it walks through it.
+    for job_id in mutable_order(job_id for job_id in mutable_order(log.jobs) if log.jobs[job_id].sql_id is not None):
+        job = log.jobs[job_id]
+        for stage_id in job.stage_ids:
+            for key in sorted(key for key in log.stages if key[0] == stage_id):
+                nodes = ",".join(name for stages, name in names.get(job.sql_id or 0, []) if stage_id in stages)
+                duration = log.stages[key].duration_ms
+                order = -1 if duration is None else duration
+                rows.append(
+                    (order, (APPLICATION_INDEX, job.sql_id, job_id, *key, duration, QuotedCell(remove_secrets(nodes))))
+                )
+    return head, [row for _, row in sorted(rows, key=lambda row: -row[0])]
+
+
+def _codegen_table(log: SeedLog) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for query in _sort_queries(log):
+        names = {node.node_id: node.name for node in query.nodes}
+        members = [node for node in query.nodes if node.codegen_id is not None]
+        for node in sorted(members, key=lambda node: (node.codegen_id or 0, node.node_id)):
+            span = node.codegen_id or 0
+            rows.append(
+                (
+                    APPLICATION_INDEX,
+                    query.sql_id,
+                    span,
+                    QuotedCell(names[span]),
+                    QuotedCell(remove_secrets(node.name)),
+                    node.node_id,
+                )
+            )
+    return ("appIndex", "sqlID", "nodeID", "SQL Node", "Child Node", "Child NodeID"), rows
+
+
+def _metric_table(log: SeedLog) -> Table:
+    head = ("appIndex", "sqlID", "nodeID", "nodeName", "accumulatorId", "name", "min", "median", "max", "total")
+    rows: list[tuple[Cell, ...]] = []
+    for query in _sort_queries(log):
+        for node in sorted(query.nodes, key=lambda node: node.node_id):
+            stages = QuotedCell(",".join(map(str, log.list_node_stages(node))))
+            for metric in sorted(node.metrics, key=lambda metric: (metric.accumulator_id, metric.type)):
+                found = _accumulator_statistics(log, query, metric.accumulator_id)
+                if found is not None:
+                    name = QuotedCell(remove_secrets(node.name))
+                    about = (
+                        APPLICATION_INDEX,
+                        query.sql_id,
+                        node.node_id,
+                        name,
+                        metric.accumulator_id,
+                        QuotedCell(remove_secrets(metric.name)),
+                    )
+                    rows.append((*about, *found, QuotedCell(metric.type), stages))
+    return (*head, "metricType", "stageIds"), rows
+
+
+def _accumulator_statistics(log: SeedLog, query: Query, accumulator_id: int) -> tuple[int, int, int, int] | None:
+    """min, median (floored), max, total over tasks or of the driver's updates, whichever is larger in each."""
+    tasks = log.accumulators.get(accumulator_id)
+    driver = sorted(value for sql_id, value in log.driver.get(accumulator_id, []) if sql_id == query.sql_id)
+    if tasks is None and not driver:
+        return None
+    of_tasks = _task_statistics(tasks)
+    of_driver = (0, 0, 0, sum(driver))
+    if len(driver) > 1:
+        of_driver = (driver[0], driver[len(driver) // 2], driver[-1], sum(driver))
+    low, median, high, total = (max(pair) for pair in zip(of_tasks, of_driver, strict=True))
+    return low, median, high, total
+
+
+def _task_statistics(accumulator: Accumulator | None) -> tuple[int, int, int, int]:
+    values = sorted(accumulator.updates.values()) if accumulator else []
+    if not values:
+        return 0, 0, 0, 0
+    middle = len(values) // 2
+    # Integer division, and towards zero as Java has it.
+    median = values[middle] if len(values) % 2 else int((values[middle] + values[middle - 1]) / 2)
+    return values[0], median, values[-1], sum(values)
+
+
+# Sums over the tasks of a stage, in the order of the columns; nanoseconds are floored task by task.
+_SUMS: tuple[tuple[str, Callable[[TaskMetrics], int]], ...] = (
+    ("executorCPUTime_sum", lambda m: m.cpu_ns // NS_PER_MS),
+    ("executorDeserializeCPUTime_sum", lambda m: m.deserialize_cpu_ns // NS_PER_MS),
+    ("executorDeserializeTime_sum", lambda m: m.deserialize_ms),
+    ("executorRunTime_sum", lambda m: m.run_ms),
+    ("input_bytesRead_sum", lambda m: m.input.bytes if m.input else 0),
+    ("input_recordsRead_sum", lambda m: m.input.records if m.input else 0),
+    ("jvmGCTime_sum", lambda m: m.gc_ms),
+    ("memoryBytesSpilled_sum", lambda m: m.memory_spilled_bytes),
+    ("output_bytesWritten_sum", lambda m: m.output.bytes if m.output else 0),
+    ("output_recordsWritten_sum", lambda m: m.output.records if m.output else 0),
+    ("peakExecutionMemory_max", lambda m: m.peak_memory_bytes),
+    ("resultSerializationTime_sum", lambda m: m.result_serialization_ms),
+    ("resultSize_max", lambda m: m.result_bytes),
+    ("sr_fetchWaitTime_sum", lambda m: m.shuffle_read.fetch_wait_ms if m.shuffle_read else 0),
+    ("sr_localBlocksFetched_sum", lambda m: m.shuffle_read.local_blocks if m.shuffle_read else 0),
+    ("sr_localBytesRead_sum", lambda m: m.shuffle_read.local_bytes if m.shuffle_read else 0),
+    ("sr_remoteBlocksFetched_sum", lambda m: m.shuffle_read.remote_blocks if m.shuffle_read else 0),
+    ("sr_remoteBytesRead_sum", lambda m: m.shuffle_read.remote_bytes if m.shuffle_read else 0),
+    ("sr_remoteBytesReadToDisk_sum", lambda m: m.shuffle_read.remote_bytes_to_disk if m.shuffle_read else 0),
+    ("sr_totalBytesRead_sum", lambda m: _sum_read_bytes(m)),
+    ("sw_bytesWritten_sum", lambda m: m.shuffle_write.bytes if m.shuffle_write else 0),
+    ("sw_recordsWritten_sum", lambda m: m.shuffle_write.records if m.shuffle_write else 0),
+    ("sw_writeTime_sum", lambda m: m.shuffle_write.time_ns // NS_PER_MS if m.shuffle_write else 0),
+)
+
+
+def _sum_read_bytes(metrics: TaskMetrics) -> int:
+    read = metrics.shuffle_read
+    return read.remote_bytes + read.local_bytes if read else 0
+
+
+def sum_stage_metrics(tasks: list[Task]) -> dict[str, int]:
+    """Sums (and the two maxima) over the tasks of one stage attempt, by column."""
+    return {
+        name: (max if name.endswith("_max") else sum)([get(task.metrics) for task in tasks] or [0])
+        for name, get in _SUMS
+    }
+
+
+def _find_last_attempts(log: SeedLog) -> dict[int, tuple[int, int]]:
+    """The attempt that stands for each stage: the last one overwrites the others in the original's table."""
+    return {key[0]: key for key in sorted(log.stages)}
+
+
+def _stage_metric_table(log: SeedLog) -> Table:
+    head = ("appIndex", "stageId", "numTasks", "Duration", "diskBytesSpilled_sum", "duration_sum", "duration_max")
+    rows: list[tuple[int, int, tuple[Cell, ...]]] = []
+    for stage_id, key in _find_last_attempts(log).items():
+        tasks = log.tasks.get(key, [])
+        durations = [task.duration_ms for task in tasks] or [0]
+        spilled = sum(task.metrics.disk_spilled_bytes for task in tasks)
+        average = round_ratio(sum(durations), len(tasks), 1)
+        duration = log.stages[key].duration_ms
+        about = (APPLICATION_INDEX, stage_id, len(tasks), BareCell("null") if duration is None else duration, spilled)
+        spread = (sum(durations), max(durations), min(durations), average)
+        rows.append((-(duration or 0), stage_id, (*about, *spread, *sum_stage_metrics(tasks).values())))
+    ordered = [row for _, _, row in sorted(rows, key=lambda row: row[:2])]
+    return (*head, "duration_min", "duration_avg", *(name for name, _ in _SUMS)), ordered
+
+
+def _query_table(log: SeedLog) -> Table:
+    head = ("appIndex", "App ID", "RootSqlID", "sqlID", "SQL Duration", "Contains Dataset or RDD Op", "App Duration")
+    end = log.profile_end_ms
+    duration = 0 if end is None else end - log.start_ms
+    rows: list[tuple[Cell, ...]] = []
+    attempts = _find_last_attempts(log)
+    for query in _sort_queries(log):
+        nodes = list_nodes_in_order(query.nodes)
+        found = ":".join(list_problems(nodes, list_query_reads(query, hive=log.hive))) or "null"
+        about = (
+            APPLICATION_INDEX,
+            QuotedCell(remove_secrets(log.app_id)),
+            query.root_id,
+            query.sql_id,
+            query.duration_ms,
+        )
+        rdd = any(is_rdd(node) for node in nodes)
+        rows.append((*about, rdd, duration, QuotedCell(found), _query_cpu_percent(log, query, attempts)))
+    return (*head, "Potential Problems", "Executor CPU Time Percent"), rows
+
+
+def _query_cpu_percent(log: SeedLog, query: Query, attempts: dict[int, tuple[int, int]]) -> BareCell | float:
+    """CPU time in percent of run time over the query's stages; the word null where it has none that is known."""
+    stage_ids = {stage_id for job in log.jobs.values() if job.sql_id == query.sql_id for stage_id in job.stage_ids}
+    known = [sum_stage_metrics(log.tasks.get(attempts[stage_id], [])) for stage_id in stage_ids if stage_id in attempts]
+    if not known:
+        return BareCell("null")
+    cpu, run = (sum(sums[name] for sums in known) for name in ("executorCPUTime_sum", "executorRunTime_sum"))
+    return round_percent(cpu, run)

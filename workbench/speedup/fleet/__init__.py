@@ -1,0 +1,1 @@
+"""Fleet: many logs measured and ranked by predicted gain."""

@@ -1,0 +1,277 @@
+"""Qualification: applications ranked by predicted gain, cost and certainty."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from workbench import stats
+from workbench.core.errors import ConfigError
+from workbench.core.formats import format_number
+from workbench.speedup.attribution.measured_times import Measured
+from workbench.speedup.calibration.factor_model import FactorModel
+from workbench.speedup.calibration.prediction import compare_paces, predict_by_term, predict_queries
+from workbench.speedup.tables import APPLICATIONS, OPERATORS_AT_STAKE
+
+# Ratio of measured to predicted shared times from which, either way, a prediction gets a caution.
+FAR_PACE = 2.0
+RECOMMENDED, TRIAL, LITTLE, SLOWER, NOT_JUDGED = "recommended", "worth a trial", "little gain", "slower", "not judged"
+
+
+@dataclass(frozen=True)
+class QualificationTerms:
+    """Minimum ratio of a recommendation, and prices per hour (null: no costs)."""
+
+    least_ratio: float = 1.3
+    baseline_price_per_h: float | None = None
+    candidate_price_per_h: float | None = None
+    level: float = stats.LEVEL
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.least_ratio) and self.least_ratio >= 1):
+            raise ConfigError("not a minimum ratio", where="--least-ratio", found=self.least_ratio, allowed="1 or more")
+        prices = (self.baseline_price_per_h, self.candidate_price_per_h)
+        if (prices[0] is None) != (prices[1] is None):
+            raise ConfigError("one of two prices is missing", do="give both --price-cpu and --price-accel")
+        if any(price is not None and not (np.isfinite(price) and price >= 0) for price in prices):
+            raise ConfigError(
+                "not a price per hour", where="--price-cpu, --price-accel", found=prices, allowed="0 or more"
+            )
+
+
+@dataclass(frozen=True)
+class Qualification:
+    """Tables `applications`, `predictions` (by query) and `operators_at_stake`."""
+
+    applications: pl.DataFrame
+    predictions: pl.DataFrame
+    operators_at_stake: pl.DataFrame
+
+    @property
+    def answer(self) -> str:
+        """The result in one sentence."""
+        judged = self.applications.filter(pl.col("recommendation") != NOT_JUDGED)
+        if not judged.height:
+            return f"None of {self.applications.height} application(s) could be judged."
+        counts = {name: int((judged["recommendation"] == name).sum()) for name in (RECOMMENDED, TRIAL, LITTLE, SLOWER)}
+        classes = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+        base, predicted = float(judged["baseline_s"].sum()), float(judged["predicted_s"].sum())
+        left = self.applications.height - judged.height
+        rest = f"; {left} could not be judged" if left else ""
+        return (
+            f"{judged.height} application(s) of {base:,.1f} s are predicted to take {predicted:,.1f} s,"
+            f" {base / predicted:.2f}x as fast: {classes}{rest}."
+        )
+
+
+def qualify_applications(
+    model: FactorModel,
+    applications: pl.DataFrame,
+    measured: Measured,
+    terms: QualificationTerms | None = None,
+    *,
+    overrides: Mapping[str, float] | None = None,
+) -> Qualification:
+    """Predict the time of each application on the candidate, and recommend which ones to move.
+
+    Parameters
+    ----------
+    model
+        Factors.
+    applications
+        Table `APPLICATIONS_MEASURED`. Unreadable logs, copies, and applications on another engine than the baseline's
+        are not judged; a cut or damaged log is judged by its readable part.
+    measured
+        Their executions; `session` is the row's `log`.
+    terms, overrides
+        Terms of the recommendation; what-if factors.
+
+    Returns
+    -------
+    Qualification
+        `recommended`: the lower end of the ratio reaches the minimum ratio; `worth a trial`: only the ratio does;
+        `slower`: the ratio is below 1 / 1.02; `little gain`: the rest.
+
+    Notes
+    -----
+    Predicted time = time outside SQL + streaming + predicted queries, scaled by the overlap of queries. The interval
+    treats errors of different queries as independent and errors of the runs of one query as equal, and adds the error
+    of the engine-wide factor, which all queries share.
+    """
+    terms = terms or QualificationTerms()
+    predictions = predict_queries(model, measured, overrides=overrides, level=terms.level)
+    by_log = {key[0]: frame for key, frame in predictions.group_by("session")}
+    pace = compare_paces(model, measured)
+    rows = [
+        _build_application_row(row, by_log.get(row["log"]), model, terms, pace.get(row["log"], 1.0))
+        for row in applications.iter_rows(named=True)
+    ]
+    table = APPLICATIONS.frame(rows).sort("saved_s", "log", descending=[True, False], nulls_last=True)
+    return Qualification(table, predictions, _build_operators_at_stake(predictions, predict_by_term(model, measured)))
+
+
+def _build_application_row(
+    row: Mapping[str, Any], predictions: pl.DataFrame | None, model: FactorModel, terms: QualificationTerms, pace: float
+) -> dict[str, Any]:
+    empty: dict[str, Any] = dict.fromkeys(APPLICATIONS.schema())
+    base = empty | {
+        "log": row["log"],
+        "app_id": row["app_id"],
+        "app_name": row["app_name"],
+        "recommendation": NOT_JUDGED,
+        "reason": row["reason"],
+        "baseline_s": row["wall_s"],
+        "sql_s": row["sql_wall_s"],
+        "outside_sql_s": row["outside_sql_s"],
+        "streaming_s": row["streaming_s"],
+        "unsupported_operators": [],
+        "n_queries": 0,
+    }
+    if row["status"] in ("unreadable", "duplicate"):
+        return base
+    if row["engine"] != model.baseline_engine and model.baseline_engine:
+        return base | {"reason": f"it ran on {row['engine']}, but the factors are for {model.baseline_engine}"}
+    if row["wall_s"] is None or row["wall_s"] <= 0:
+        return base | {"reason": row["reason"] or "the log does not hold its duration"}
+    if predictions is None or not predictions.height:
+        return base | {"reason": "no SQL query ran tasks, so there is nothing to accelerate"}
+    found = base | _predict_application(row, predictions, model, terms)
+    return found | {"reason": "; ".join(filter(None, [found["reason"], _format_pace_caution(pace)])) or None}
+
+
+def _format_pace_caution(pace: float) -> str | None:
+    """A caution if the log's machine or work is far from that of the recording; null otherwise."""
+    if 1 / FAR_PACE <= pace <= FAR_PACE:
+        return None
+    return (
+        f"a row took {format_number(pace)} times as long as in the recording of the factors: the ratio is less certain"
+    )
+
+
+def _predict_application(
+    row: Mapping[str, Any], predictions: pl.DataFrame, model: FactorModel, terms: QualificationTerms
+) -> dict[str, Any]:
+    wall_s = float(row["wall_s"])
+    queries_s = float(predictions["baseline_s"].sum())
+    sql_s = min(float(row["sql_wall_s"]), wall_s)
+    overlap = min(1.0, sql_s / queries_s) if queries_s else 1.0
+    predicted_sql = float(predictions["predicted_s"].sum()) * overlap
+    # SQL time outside counted queries (failed ones) stays as it is.
+    fixed = wall_s - queries_s * overlap
+    error_s = _sum_errors(predictions, model, terms) * overlap
+    predicted = fixed + predicted_sql
+    low, high = fixed + max(predicted_sql - error_s[0], 0.0), fixed + predicted_sql + error_s[1]
+    ratio, ratio_low, ratio_high = wall_s / predicted, wall_s / high, wall_s / low
+    name = classify_recommendation(ratio, ratio_low, terms.least_ratio)
+    share = {
+        column: float((predictions[column] * predictions["baseline_s"]).sum()) / queries_s
+        for column in ("unsupported_share", "unknown_share")
+    }
+    operators = predictions.explode("unsupported_operators").drop_nulls("unsupported_operators")
+    most = operators.group_by("unsupported_operators").agg(pl.col("baseline_s").sum())
+    named = most.sort("baseline_s", "unsupported_operators", descending=[True, False])[
+        "unsupported_operators"
+    ].to_list()
+    return {
+        "recommendation": name,
+        "reason": "; ".join(filter(None, [row["reason"], _format_limit(fixed / wall_s, share, named)])) or None,
+        "predicted_s": predicted,
+        "predicted_low_s": low,
+        "predicted_high_s": high,
+        "ratio": ratio,
+        "ratio_low": ratio_low,
+        "ratio_high": ratio_high,
+        "saved_s": wall_s - predicted,
+        "saved_low_s": wall_s - high,
+        "saved_high_s": wall_s - low,
+        "unsupported_operators": named,
+        "n_queries": int(predictions["n_executions"].sum()),
+        **share,
+        **_estimate_costs(wall_s, predicted, low, high, terms),
+    }
+
+
+def classify_recommendation(ratio: float, ratio_low: float, min_ratio: float) -> str:
+    """Recommendation of an application from its ratio.
+
+    Examples
+    --------
+    >>> [classify_recommendation(*case, 1.3) for case in [(2.0, 1.5), (1.5, 1.1), (1.1, 0.9), (0.8, 0.6)]]
+    ['recommended', 'worth a trial', 'little gain', 'slower']
+    """
+    if ratio < 1 / (1 + stats.MARGIN):
+        return SLOWER
+    if ratio_low >= min_ratio:
+        return RECOMMENDED
+    return TRIAL if ratio >= min_ratio else LITTLE
+
+
+def _sum_errors(
+    predictions: pl.DataFrame, model: FactorModel, terms: QualificationTerms
+) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Half widths below and above the queries' sum: their own errors are independent, the common one is added."""
+    from scipy.special import stdtrit
+
+    by_query = predictions.group_by("query").agg(pl.col("predicted_s", "predicted_low_s", "predicted_high_s").sum())
+    total = float(by_query["predicted_s"].sum())
+    below = float(((by_query["predicted_s"] - by_query["predicted_low_s"]) ** 2).sum()) ** 0.5
+    above = float(((by_query["predicted_high_s"] - by_query["predicted_s"]) ** 2).sum()) ** 0.5
+    half = float(stdtrit(max(model.n_queries - 1, 1), (1 + terms.level) / 2)) * _common_log_standard_error(model)
+    return np.array([np.hypot(below, total * (1 - np.exp(-half))), np.hypot(above, total * (np.exp(half) - 1))])
+
+
+def _common_log_standard_error(model: FactorModel) -> float:
+    """Log standard error that all predictions share: of the correction and of the sessions."""
+    own = (model.log_sd or model.spread) / np.sqrt(model.n_queries)
+    return float(np.hypot(own, model.overall_log_se or 0.0))
+
+
+def _format_limit(fixed_share: float, share: Mapping[str, float], unsupported: list[str]) -> str | None:
+    """The largest limits of the gain as text; null if there are none."""
+    notes = []
+    if fixed_share >= 0.25:
+        notes.append(f"{fixed_share:.0%} of the time is outside predicted queries")
+    if share["unsupported_share"] >= 0.1:
+        notes.append(f"{share['unsupported_share']:.0%} in operators left on the CPU ({', '.join(unsupported[:3])})")
+    if share["unknown_share"] >= 0.1:
+        notes.append(f"{share['unknown_share']:.0%} in operators without a factor")
+    return "; ".join(notes) or None
+
+
+def _estimate_costs(
+    wall_s: float, predicted: float, low: float, high: float, terms: QualificationTerms
+) -> dict[str, float]:
+    if terms.baseline_price_per_h is None or terms.candidate_price_per_h is None:
+        return {}
+    now, then = wall_s / 3600 * terms.baseline_price_per_h, terms.candidate_price_per_h / 3600
+    return {
+        "baseline_cost": now,
+        "predicted_cost": predicted * then,
+        "saved_cost": now - predicted * then,
+        "saved_cost_low": now - high * then,
+        "saved_cost_high": now - low * then,
+    }
+
+
+def _build_operators_at_stake(predictions: pl.DataFrame, parts: pl.DataFrame) -> pl.DataFrame:
+    """Time of the operators that predictions call unsupported or unknown."""
+    key = ["session", "query"]
+    times = parts.join(predictions.select(*key, "n_executions"), on=key)
+    found = []
+    for kind in ("unsupported", "unknown"):
+        named = predictions.explode(f"{kind}_operators").drop_nulls(f"{kind}_operators")
+        named = named.select(*key, operator=pl.col(f"{kind}_operators"))
+        found.append(times.join(named, on=[*key, "operator"]).with_columns(kind=pl.lit(kind)))
+    # Unsupported operators mostly have no factor either; they count as unsupported.
+    both = pl.concat(found).unique([*key, "operator"], keep="first", maintain_order=True)
+    summed = both.group_by("operator").agg(
+        pl.col("kind").first(),
+        n_applications=pl.col("session").n_unique().cast(pl.Int64),
+        n_queries=pl.len().cast(pl.Int64),
+        baseline_s=(pl.col("baseline_s") * pl.col("n_executions")).sum(),
+    )
+    return OPERATORS_AT_STAKE.check(summed).sort("baseline_s", "operator", descending=[True, False])

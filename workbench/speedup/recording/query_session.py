@@ -1,0 +1,237 @@
+"""One session of a recording, in its own process and JVM: python -m ...query_session PLAN.json."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from pydantic import BaseModel, ConfigDict
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def encode_value(value: Any) -> Any:
+    """A value of Spark as JSON; the column's type says how to read it.
+
+    Examples
+    --------
+    >>> import datetime
+    >>> [encode_value(value) for value in (None, 1, 1.5, Decimal("1.20"), datetime.date(1995, 3, 15), b"a", {"k": [1]})]
+    [None, 1, 1.5, '1.20', '1995-03-15', '61', [['k', [1]]]]
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Decimal):
+        # "f" because 0E-10 and 0.0000000000 are the same value.
+        return format(value, "f")
+    if isinstance(value, dt.date | dt.datetime):
+        return value.isoformat()
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).hex()
+    if isinstance(value, Mapping):
+        pairs = [[encode_value(key), encode_value(item)] for key, item in value.items()]
+        return sorted(pairs, key=lambda pair: json.dumps(pair[0]))
+    if isinstance(value, list | tuple):
+        return [encode_value(item) for item in value]
+    return str(value)
+
+
+EXECUTIONS, ANSWERS, FACTS, EVENTS = "executions.jsonl", "answers.jsonl", "facts.json", "events"
+MAX_ERROR_CHARS = 500
+
+
+class SessionPlan(BaseModel):
+    """Plan of a session."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    folder: str
+    app_name: str
+    master: str
+    settings: dict[str, str]
+    place: str
+    views: dict[str, str]
+    queries: dict[str, str]
+    orders: list[list[str]]
+
+
+def main(path: str) -> None:
+    """Run the session of a plan."""
+    plan = SessionPlan.model_validate_json(Path(path).read_text(encoding="utf-8"))
+    exit_with_parent()
+    folder = Path(plan.folder)
+    spark = open_spark(plan)
+    create_views(spark, plan)
+    with (folder / EXECUTIONS).open("w", encoding="utf-8") as executions:
+        with (folder / ANSWERS).open("w", encoding="utf-8") as answers:
+            run_query_pass(spark, plan, 1, executions, answers)
+        for number in range(2, len(plan.orders) + 1):
+            run_query_pass(spark, plan, number, executions, None)
+    facts = {
+        "app_id": spark.sparkContext.applicationId,
+        "spark_version": spark.version,
+        "java_version": spark.sparkContext._jvm.System.getProperty("java.version"),
+        "java_home": spark.sparkContext._jvm.System.getProperty("java.home"),
+    }
+    spark.stop()
+    (folder / FACTS).write_text(json.dumps(facts), encoding="utf-8")
+
+
+def exit_with_parent() -> None:
+    """End the process group when the recorder has ended."""
+    parent = os.getppid()
+
+    def watch_parent() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+
+    # Only if the recorder made this process the leader of its own group.
+    if hasattr(os, "getpgrp") and os.getpgrp() == os.getpid():
+        threading.Thread(target=watch_parent, daemon=True).start()
+
+
+def open_spark(plan: SessionPlan) -> SparkSession:
+    """Start Spark with the plan's settings and an uncompressed event log."""
+    from pyspark.sql import SparkSession
+
+    events = Path(plan.folder) / EVENTS
+    events.mkdir(exist_ok=True)
+    fixed = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": events.as_uri(),
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.rolling.enabled": "false",
+    }
+    builder = SparkSession.builder.master(plan.master).appName(plan.app_name)
+    for key, value in (plan.settings | fixed).items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def create_views(spark: SparkSession, plan: SessionPlan) -> None:
+    """Create a view of each table; tables at a URL are listed by Spark's file systems."""
+    views = plan.views or dict(_list_remote_tables(spark, plan.place))
+    for name, path in views.items():
+        spark.read.parquet(path).createOrReplaceTempView(name)
+
+
+def _list_remote_tables(spark: SparkSession, place: str) -> list[tuple[str, str]]:
+    java = spark.sparkContext._jvm
+    path = java.org.apache.hadoop.fs.Path(place)
+    entries = path.getFileSystem(spark._jsc.hadoopConfiguration()).listStatus(path)
+    found = [entry.getPath() for entry in entries]
+    named = [(one.getName().removesuffix(".parquet"), one.toString()) for one in found]
+    listed = [(name, text) for name, text in named if not name.startswith((".", "_"))]
+    if not listed:
+        raise FileNotFoundError("no table at the location of the data")
+    return listed
+
+
+def run_query_pass(
+    spark: SparkSession, plan: SessionPlan, number: int, executions: TextIO, answers: TextIO | None
+) -> None:
+    """Run all queries once, in the order of the pass; after a failed query the next one follows."""
+    for position, name in enumerate(plan.orders[number - 1], 1):
+        # The description is exactly the name: the pass is the number of its occurrence in the log.
+        spark.sparkContext.setJobDescription(name)
+        started = time.perf_counter()
+        row: dict[str, Any] = {"pass": number, "position": position, "query": name}
+        rows, frame = None, None
+        try:
+            frame = spark.sql(plan.queries[name])
+            rows = frame.collect()
+            row |= {"status": "ok", "n_rows": len(rows), "error": None}
+        except Exception as error:  # noqa: BLE001 - after any error of a query, the others are measured
+            row |= {"status": "failed", "n_rows": None, "error": format_query_error(error)}
+        row["duration_s"] = round(time.perf_counter() - started, 6)
+        _write_json_line(executions, row)
+        if row["status"] == "failed":
+            _check_spark_is_running(spark)
+        elif answers is not None and frame is not None and rows is not None:
+            _write_json_line(answers, build_answer_line(name, frame, rows))
+
+
+def _check_spark_is_running(spark: SparkSession) -> None:
+    """Raise an error if the JVM has stopped, because every later query would fail."""
+    if spark.sparkContext._jsc.sc().isStopped():
+        raise RuntimeError("Spark stopped in the middle of the session")
+
+
+def build_answer_line(name: str, frame: DataFrame, rows: list[Any]) -> dict[str, Any]:
+    """An answer as one line: columns with types, rows, and the outermost limit with its sort columns."""
+    limit, keys = find_outermost_limit(frame)
+    return {
+        "query": name,
+        "columns": [[column.name, column.dataType.simpleString()] for column in frame.schema],
+        "limit": limit,
+        "keys": keys,
+        "rows": [[encode_value(value) for value in row] for row in rows],
+    }
+
+
+def find_outermost_limit(frame: DataFrame) -> tuple[int | None, list[int] | None]:
+    """The outermost LIMIT and its sort columns in the answer, from the analysed plan.
+
+    Returns
+    -------
+    tuple
+        (null, null) without a limit; the columns are null if the answer lacks one of them, and empty without a sort.
+    """
+    plan = frame._jdf.queryExecution().analyzed()
+    output = [plan.output().apply(index).exprId().id() for index in range(plan.output().size())]
+    node, limit = plan, None
+    while True:
+        kind = node.getClass().getSimpleName()
+        if kind in ("GlobalLimit", "LocalLimit"):
+            # LIMIT takes any constant expression; only plain numbers are read.
+            text = node.limitExpr().toString()
+            if not text.isdigit():
+                return None, None
+            limit = int(text) if limit is None else min(limit, int(text))
+        elif kind == "Sort" and getattr(node, "global")() and limit is not None:
+            return limit, _find_sort_columns(node, output)
+        elif kind not in ("Project", "SubqueryAlias", "WithCTE", "View"):
+            return limit, None if limit is None else []
+        node = node.plan() if kind == "WithCTE" else node.child()
+
+
+def _find_sort_columns(sort: Any, output: list[int]) -> list[int] | None:
+    found = []
+    for index in range(sort.order().size()):
+        child = sort.order().apply(index).child()
+        if child.getClass().getSimpleName() != "AttributeReference" or child.exprId().id() not in output:
+            return None
+        found.append(output.index(child.exprId().id()))
+    return found
+
+
+def format_query_error(error: BaseException) -> str:
+    """Type and main line of a query's error."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    messages = [line for line in lines if not line.startswith(("An error occurred while calling", ":"))]
+    causes = [line.lstrip(": ") for line in lines if line.startswith((":", "Caused by"))]
+    text = (causes or messages or [""])[-1 if causes else 0]
+    # Control characters could change the terminal that prints it.
+    return "".join(char if char.isprintable() else " " for char in f"{type(error).__name__}: {text}"[:MAX_ERROR_CHARS])
+
+
+def _write_json_line(file: TextIO, row: dict[str, Any]) -> None:
+    file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    file.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,349 @@
+"""Query suites of a recording, and the tables that they read."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+
+from workbench.core.child_process import run_command
+from workbench.core.errors import ConfigError, InputError, MissingToolError
+from workbench.core.paths import cache_folder
+from workbench.core.redaction import strip_user_info
+from workbench.speedup.recording import tpch_queries
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
+MAX_FILE_BYTES = 16 << 20
+MAX_QUERIES = 5000
+# Comments, texts and names may hold a semicolon; an unclosed one extends to the end.
+_PIECE = re.compile(
+    r"--[^\n]*|/\*.*?(?:\*/|\Z)|'(?:[^'\\]|\\.|'')*(?:'|\Z)|\"(?:[^\"\\]|\\.)*(?:\"|\Z)|`[^`]*(?:`|\Z)|;", re.S
+)
+_NAMED = re.compile(r"^[ \t]*--[ \t]*name[ \t]*:[ \t]*(?P<name>\S.*?)[ \t\r]*$", re.M)
+_STREAM_START = re.compile(
+    r"^[ \t]*--[ \t]*start query (?P<number>\d+) in stream \d+ using template (?P<template>\S+?)(?:\.tpl)?"
+    r"(?: and seed \d+)?[ \t\r]*$",
+    re.M | re.I,
+)
+_COMMENTS = re.compile(r"--[^\n]*|/\*.*?(?:\*/|\Z)", re.S)
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Queries by name, in order."""
+
+    name: str
+    queries: dict[str, str]
+
+    @property
+    def sha256(self) -> str:
+        """Digest of names and texts; equal for the same queries."""
+        digest = hashlib.sha256()
+        for name, text in self.queries.items():
+            digest.update(f"{name}\0{text}\0".encode())
+        return digest.hexdigest()
+
+    def format_sql(self) -> str:
+        """The queries as a file that `parse_queries` reads."""
+        return "\n".join(f"-- name: {name}\n{text}\n;\n" for name, text in self.queries.items())
+
+
+def find_suite(queries: str, *, scale: float | None) -> Suite:
+    """The suite that `--queries` names.
+
+    Parameters
+    ----------
+    queries
+        "tpch", a .sql file, or a .py file or module that defines `QUERIES: dict[str, str]`.
+    scale
+        TPC-H scale factor; a threshold of q11 depends on it.
+
+    Raises
+    ------
+    InputError
+        The file cannot be read, has no query, or has an invalid or repeated name.
+    ConfigError
+        `queries` is none of these.
+    """
+    if queries == "tpch":
+        return Suite("tpch", tpch_queries.build_tpch_queries(scale))
+    path = Path(queries)
+    if path.suffix.lower() == ".py" or (re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", queries) and not path.exists()):
+        return _build_suite(path.stem if path.suffix == ".py" else queries, load_module_queries(queries), queries)
+    if path.suffix.lower() not in (".sql", ".txt", ""):
+        raise ConfigError(
+            "not a suite of queries",
+            where="--queries",
+            found=queries,
+            allowed=["tpch", "FILE.sql", "FILE.py", "a module's name"],
+        )
+    return _build_suite(path.stem, parse_queries(_read_query_file(path), where=str(path)), queries)
+
+
+def _read_query_file(path: Path) -> str:
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise InputError("too large for a file of queries", where=path, allowed=f"up to {MAX_FILE_BYTES >> 20} MiB")
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError("cannot read the queries", where=path, found=str(error)[:200]) from error
+
+
+def _build_suite(name: str, queries: dict[str, str], where: str) -> Suite:
+    if not queries:
+        raise InputError("no queries", where=where)
+    if len(queries) > MAX_QUERIES:
+        raise InputError("too many queries", where=where, found=len(queries), allowed=f"up to {MAX_QUERIES:,}")
+    for query in queries:
+        if not NAME.fullmatch(query):
+            allowed = "letters, digits, _ . -, at most 80"
+            raise InputError("not a name of a query", where=where, found=query[:120], allowed=allowed)
+    return Suite(re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:80] or "queries", queries)
+
+
+def parse_queries(text: str, *, where: str = "SQL") -> dict[str, str]:
+    """Queries of a file: statements that end with a semicolon, named by comments before them.
+
+    `-- name: x` names the next statement. In an NDS power-run stream, `-- start query N in stream S using template
+    queryT.tpl` names the statements up to the next such line: queryT, or queryT_part1, queryT_part2 for several. Other
+    statements are query1, query2, … by their position.
+
+    Raises
+    ------
+    InputError
+        A name is used twice, or has no statement.
+
+    Examples
+    --------
+    >>> parse_queries("SELECT ';'; -- name: total\\nSELECT sum(x) FROM t")
+    {'query1': "SELECT ';'", 'total': 'SELECT sum(x) FROM t'}
+    >>> list(parse_queries("-- start query 1 in stream 0 using template query14.tpl\\nSELECT 1; SELECT 2;"))
+    ['query14_part1', 'query14_part2']
+    """
+    return _parse_nds_stream(text, where) if _STREAM_START.search(text) else _parse_named_queries(text, where)
+
+
+def _parse_nds_stream(text: str, where: str) -> dict[str, str]:
+    starts = list(_STREAM_START.finditer(text))
+    found: dict[str, str] = {}
+    if list(iterate_statements(text[: starts[0].start()])):
+        raise InputError("a statement before the first query of the stream", where=where)
+    for start, end in zip(starts, [*starts[1:], None], strict=True):
+        inside = [sql for _, sql in iterate_statements(text[start.end() : end.start() if end else len(text)])]
+        template = start["template"].rsplit("/", 1)[-1]
+        if not inside:
+            raise InputError("a query of the stream without a statement", where=where, found=template)
+        for part, sql in enumerate(inside, 1):
+            _add_query(found, f"{template}_part{part}" if len(inside) > 1 else template, sql, where)
+    return found
+
+
+def _parse_named_queries(text: str, where: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for number, (comments, sql) in enumerate(iterate_statements(text), 1):
+        names = [match["name"] for match in _NAMED.finditer(comments)]
+        if len(names) > 1:
+            raise InputError("a name without a statement", where=where, found=names[0][:120])
+        _add_query(found, names[0] if names else f"query{number}", sql, where)
+    return found
+
+
+def _add_query(found: dict[str, str], name: str, sql: str, where: str) -> None:
+    if name in found:
+        raise InputError("two queries of one name", where=where, found=name[:120])
+    found[name] = sql
+
+
+def iterate_statements(text: str) -> Iterator[tuple[str, str]]:
+    """Comments before each statement, and the statement with its inner comments; empty statements are skipped."""
+    start = 0
+    for end in [*(match.start() for match in _PIECE.finditer(text) if match[0] == ";"), len(text)]:
+        piece = text[start:end]
+        begin = _first_word_position(piece)
+        if begin is not None:
+            yield piece[:begin], piece[begin:].strip()
+        start = end + 1
+
+
+def _first_word_position(piece: str) -> int | None:
+    position = 0
+    while position < len(piece):
+        if comment := _COMMENTS.match(piece, position):
+            # A hint is part of a statement, but no statement starts with one.
+            position = comment.end()
+        elif piece[position].isspace():
+            position += 1
+        else:
+            return position
+    return None
+
+
+def load_module_queries(module: str) -> dict[str, str]:
+    """`QUERIES` of a module, given as a .py file or by its dotted name; its code is executed.
+
+    Raises
+    ------
+    InputError
+        The module is missing or fails, or `QUERIES` is not a mapping of names to SQL.
+    """
+    try:
+        loaded = _import_file(Path(module)) if module.endswith(".py") else importlib.import_module(module)
+    except Exception as error:
+        found = f"{type(error).__name__}: {error}"[:300]
+        raise InputError("cannot load the module of queries", where=module, found=found) from error
+    queries = getattr(loaded, "QUERIES", None)
+    if not isinstance(queries, dict) or not all(isinstance(text, str) for pair in queries.items() for text in pair):
+        allowed = "QUERIES: dict[str, str], name to SQL"
+        raise InputError("the module has no queries", where=module, found=type(queries).__name__, allowed=allowed)
+    return {name: text.strip().rstrip(";") for name, text in queries.items()}
+
+
+def _import_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise FileNotFoundError(path)
+    spec = importlib.util.spec_from_file_location(f"workbench_queries_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is not Python")
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses and pickles look the module up by name while it is executed.
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+GENERATOR = "tpchgen-cli"
+# 1,000 is about 350 GB.
+MAX_SCALE = 1000.0
+
+
+@dataclass(frozen=True)
+class QueryData:
+    """Location of the tables, and the facts that a recording keeps of them.
+
+    Attributes
+    ----------
+    place
+        Folder or URL that Spark reads.
+    source
+        Description without a path of this machine.
+    scale
+        TPC-H scale factor; null for the user's own data.
+    views
+        Path of each table by name; empty for a URL, which Spark lists.
+    fingerprint
+        Digest of names and sizes of the files; null for a URL.
+    """
+
+    place: str
+    source: str
+    scale: float | None
+    views: dict[str, str]
+    fingerprint: str | None
+
+
+def get_tpch_data(scale: float, *, say: Callable[[str], None]) -> QueryData:
+    """TPC-H data at this scale from the cache, generated if missing (about 350 MB for scale 1).
+
+    Raises
+    ------
+    ConfigError
+        The scale is not above 0, or is above 1,000.
+    MissingToolError
+        tpchgen-cli is not installed.
+    RunFailedError
+        tpchgen-cli failed.
+    """
+    if not 0 < scale <= MAX_SCALE:
+        raise ConfigError("not a scale factor", where="--scale", found=scale, allowed=f"above 0, at most {MAX_SCALE:g}")
+    version = get_generator_version()
+    folder = cache_folder() / "tpch" / f"sf{scale:g}-{version}"
+    if not folder.is_dir():
+        say(f"generating TPC-H data at scale {scale:g} (once; kept in the cache)")
+        _generate_tpch(scale, folder)
+    return find_local_data(folder, source=f"{GENERATOR} {version}", scale=scale)
+
+
+def get_generator_version() -> str:
+    """Version of tpchgen-cli.
+
+    Raises
+    ------
+    MissingToolError
+        tpchgen-cli is not installed.
+    """
+    try:
+        return metadata.version(GENERATOR)
+    except metadata.PackageNotFoundError as error:
+        do = "pip install -r requirements.lock, or give your own Parquet files with --data DIR"
+        raise MissingToolError(f"{GENERATOR} is not installed", do=do) from error
+
+
+def _generate_tpch(scale: float, folder: Path) -> None:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    tool = shutil.which(GENERATOR, path=path)
+    if tool is None:
+        raise MissingToolError(f"the command {GENERATOR} is missing", do=f"pip install --force-reinstall {GENERATOR}")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # Generated next to its final location and renamed, so that parallel recordings do not see a partial one.
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as fresh:
+        command = [tool, "parquet", "-s", f"{scale:g}", "--output-dir", str(Path(fresh) / "data")]
+        run_command(command, must_succeed=True)
+        try:
+            (Path(fresh) / "data").rename(folder)
+        except OSError:
+            if not folder.is_dir():
+                raise
+
+
+def find_user_data(place: str, *, scale: float | None = None) -> QueryData:
+    """The user's Parquet files and folders; each name, without .parquet, is a view.
+
+    Raises
+    ------
+    InputError
+        The folder is missing, or holds no Parquet files.
+    """
+    if "://" in place and not place.startswith("file:"):
+        return QueryData(place, strip_user_info(place), scale, {}, None)
+    folder = Path(place.removeprefix("file://")).absolute()
+    return find_local_data(folder, source="folder", scale=scale)
+
+
+def find_local_data(folder: Path, *, source: str, scale: float | None) -> QueryData:
+    """Tables in a local folder."""
+    if not folder.is_dir():
+        raise InputError("no such folder of tables", where="--data", found=str(folder))
+    views: dict[str, str] = {}
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith((".", "_")) or not (path.is_dir() or path.suffix == ".parquet"):
+            continue
+        name = path.name.removesuffix(".parquet")
+        if name in views:
+            raise InputError("two tables of the same name", where=folder, found=name)
+        views[name] = str(path)
+    if not views:
+        allowed = "NAME.parquet files, or folders NAME of Parquet files"
+        raise InputError("no tables in the folder", where="--data", found=str(folder), allowed=allowed)
+    return QueryData(str(folder), source, scale, views, _fingerprint_folder(folder))
+
+
+def _fingerprint_folder(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.parquet")):
+        digest.update(f"{path.relative_to(folder).as_posix()}\0{path.stat().st_size}\n".encode())
+    return digest.hexdigest()
+
+
+def list_missing_tpch_tables(data: QueryData) -> list[str]:
+    """Missing tables of TPC-H; empty for a URL, which only Spark can list."""
+    return [table for table in tpch_queries.TABLES if table not in data.views] if data.views else []

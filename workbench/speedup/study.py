@@ -1,0 +1,234 @@
+"""The notebook's three studies (pair, fleet, profile): read inputs, analyse them, write their tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import polars as pl
+
+from workbench.core.tables import Table
+from workbench.eventlog.reader import EventLogFacts, read_event_logs
+from workbench.report.display import KeyNumber
+from workbench.runs.run_folder import Run
+from workbench.speedup import summary, tables
+from workbench.speedup.attribution.application_profile import Profile, build_profile, check_profile
+from workbench.speedup.calibration.cross_validation import MIN_QUERIES, CrossValidation, cross_validate
+from workbench.speedup.calibration.factor_model import FactorModel, load_factor_model
+from workbench.speedup.calibration.pair_calibration import CalibrationResult, calibrate_with_origin
+from workbench.speedup.calibration.prediction import select_counted_runs
+from workbench.speedup.calibration.what_if import WhatIf, parse_factors
+from workbench.speedup.comparison.pair import Pair, load_recorded_pair
+from workbench.speedup.config import NotebookConfig
+from workbench.speedup.fleet.fleet_reader import measure_fleet
+from workbench.speedup.fleet.qualification import (
+    NOT_JUDGED,
+    Qualification,
+    QualificationTerms,
+    qualify_applications,
+)
+from workbench.speedup.invariants import check_fleet, check_pair
+
+FACTORS_FILE = "factors.json"
+
+
+class _JudgedByReasons:
+    """A study that is invalid if it has reasons; the other members are those of `workbench.report.study`."""
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        raise NotImplementedError
+
+    @property
+    def verdict(self) -> Literal["valid", "invalid"]:
+        return "invalid" if self.reasons else "valid"
+
+
+@dataclass(frozen=True)
+class PairStudy(_JudgedByReasons):
+    """Two sides, their factors, the validation by left-out queries, and predictions with changeable factors."""
+
+    pair: Pair
+    calibrated: CalibrationResult
+    left_out: CrossValidation | None
+    what_if: WhatIf
+
+    @property
+    def answer(self) -> str:
+        return self.calibrated.answer
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        return self.pair.reasons
+
+    @property
+    def sides(self) -> dict[str, str]:
+        """Names of the sides, as charts take them."""
+        return {"baseline": self.pair.baseline, "candidate": self.pair.candidate}
+
+    def key_numbers(self) -> list[KeyNumber]:
+        return summary.list_pair_key_numbers(self.calibrated, self.left_out)
+
+    def next_steps(self) -> list[str]:
+        return summary.list_pair_next_steps(self.calibrated, self.reasons)
+
+    def tables(self) -> list[tuple[Table, pl.DataFrame]]:
+        found = [
+            (tables.FACTORS, self.calibrated.factors),
+            (tables.PAIRS, self.calibrated.pairs),
+            (tables.COMPARABILITY, self.pair.comparability),
+            (tables.STEPS, self.what_if.build_steps()),
+        ]
+        if self.left_out is not None:
+            found += [(tables.VALIDATION, self.left_out.validation), (tables.SCORES, self.left_out.scores)]
+        return found
+
+    def check(self) -> pl.DataFrame:
+        validation = self.left_out.validation if self.left_out is not None else None
+        return check_pair(self.pair.measured, self.calibrated, self.what_if.build_steps(), validation)
+
+
+@dataclass(frozen=True)
+class FleetStudy(_JudgedByReasons):
+    """Applications ranked by predicted savings; `pair` is null where factors came from a file."""
+
+    qualified: Qualification
+    model: FactorModel
+    pair: Pair | None
+
+    @property
+    def answer(self) -> str:
+        return self.qualified.answer
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        reasons = self.pair.reasons if self.pair is not None else ()
+        judged = (self.qualified.applications["recommendation"] != NOT_JUDGED).any()
+        return reasons if judged else (*reasons, "no application could be judged; the table has the reasons")
+
+    def key_numbers(self) -> list[KeyNumber]:
+        return summary.list_fleet_key_numbers(self.qualified)
+
+    def next_steps(self) -> list[str]:
+        return summary.list_fleet_next_steps(self.qualified, self.reasons)
+
+    def tables(self) -> list[tuple[Table, pl.DataFrame]]:
+        return [
+            (tables.APPLICATIONS, self.qualified.applications),
+            (tables.PREDICTIONS, self.qualified.predictions),
+            (tables.OPERATORS_AT_STAKE, self.qualified.operators_at_stake),
+        ]
+
+    def check(self) -> pl.DataFrame:
+        return check_fleet(self.qualified)
+
+
+@dataclass(frozen=True)
+class ProfileStudy(_JudgedByReasons):
+    """Where the time of one application went, from one log."""
+
+    profile: Profile
+    facts: EventLogFacts
+
+    @property
+    def answer(self) -> str:
+        return self.profile.answer
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        return self.profile.reasons
+
+    def key_numbers(self) -> list[KeyNumber]:
+        return summary.list_profile_key_numbers(self.profile)
+
+    def next_steps(self) -> list[str]:
+        return summary.list_profile_next_steps(self.profile)
+
+    def tables(self) -> list[tuple[Table, pl.DataFrame]]:
+        return [(declared, getattr(self.profile, declared.name)) for declared in tables.PROFILE_TABLES]
+
+    def check(self) -> pl.DataFrame:
+        return check_profile(self.profile, self.facts)
+
+
+Study = PairStudy | FleetStudy | ProfileStudy
+
+
+def decide_verdict(study: Study) -> Literal["valid", "invalid"]:
+    """The study's verdict, for notebooks that still call this function."""
+    return study.verdict
+
+
+def build_study(config: NotebookConfig, run: Run) -> Study:
+    """Read what the mode needs, analyse it, and write its tables (and factors) into the run folder.
+
+    Raises
+    ------
+    InputError
+        An input is missing or of another kind, the sides have no query in common, or a set factor is invalid.
+    """
+    makers: dict[str, Callable[[NotebookConfig, Run], Study]] = {
+        "pair": _study_pair,
+        "fleet": _study_fleet,
+        "profile": _study_profile,
+    }
+    study = makers[config.mode](config, run)
+    for declared, frame in study.tables():
+        run.write_table(declared, frame)
+    return study
+
+
+def _calibrate_recording(config: NotebookConfig, run: Run) -> tuple[Pair, CalibrationResult]:
+    """Factors of the recording; their model goes into the run folder, for `workbench speedup qualify`."""
+    pair = load_recorded_pair(config.recording_folder, config.baseline or None, config.candidate or None)
+    run.add_input(config.recording_folder)
+    calibrated = calibrate_with_origin(pair, config.level)
+    calibrated.model.write(run.folder / FACTORS_FILE)
+    return pair, calibrated
+
+
+def _study_pair(config: NotebookConfig, run: Run) -> PairStudy:
+    overrides = parse_factors(config.set_factors)
+    pair, calibrated = _calibrate_recording(config, run)
+    left_out = cross_validate(calibrated, level=config.level) if len(calibrated.queries) >= MIN_QUERIES else None
+    baseline = select_counted_runs(pair.measured, pair.baseline)
+    what_if = WhatIf(
+        calibrated.model,
+        baseline,
+        calibrated.pairs,
+        run=run,
+        chosen=overrides,
+        query=config.query,
+        level=config.level,
+    )
+    return PairStudy(pair, calibrated, left_out, what_if)
+
+
+def _study_fleet(config: NotebookConfig, run: Run) -> FleetStudy:
+    overrides = parse_factors(config.set_factors)
+    terms = QualificationTerms(
+        baseline_price_per_h=config.price_baseline_per_h,
+        candidate_price_per_h=config.price_candidate_per_h,
+        level=config.level,
+    )
+    pair: Pair | None = None
+    if config.factors_file:
+        run.add_input(config.factors_file)
+        model = load_factor_model(config.factors_file)
+    else:
+        pair, calibrated = _calibrate_recording(config, run)
+        model = calibrated.model
+    model.build_factors(overrides)  # Refuses a wrong name before logs are read.
+    for path in config.logs:
+        if not set("*?[") & set(path):
+            run.add_input(path, digest=False)
+    fleet = measure_fleet(config.logs)
+    qualified = qualify_applications(model, fleet.applications, fleet.measured, terms, overrides=overrides)
+    return FleetStudy(qualified, model, pair)
+
+
+def _study_profile(config: NotebookConfig, run: Run) -> ProfileStudy:
+    facts = read_event_logs(config.event_log)  # First: its error is the clearest for a path that is not a log.
+    run.add_input(config.event_log)
+    return ProfileStudy(build_profile(facts, sql_ids=config.sql_ids), facts)

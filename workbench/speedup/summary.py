@@ -1,0 +1,155 @@
+"""Key numbers and next steps below the answer of each notebook mode."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from workbench.core.formats import format_number
+from workbench.report.display import KeyNumber
+from workbench.speedup.calibration.prediction import NO_OPERATORS
+from workbench.speedup.fleet.qualification import RECOMMENDED, SLOWER, TRIAL
+
+if TYPE_CHECKING:
+    from workbench.speedup.attribution.application_profile import Profile
+    from workbench.speedup.calibration.cross_validation import CrossValidation
+    from workbench.speedup.calibration.pair_calibration import CalibrationResult
+    from workbench.speedup.fleet.qualification import Qualification
+
+
+def list_pair_key_numbers(calibrated: CalibrationResult, validation: CrossValidation | None) -> list[KeyNumber]:
+    """Overall ratio, queries and operators by verdict, and the errors of left-out queries."""
+    overall = calibrated.overall
+    interval = "no interval: one session on a side"
+    if overall.low is not None and overall.high is not None:
+        interval = f"{overall.level:.0%} interval {overall.low:.2f} to {overall.high:.2f}"
+    numbers: list[KeyNumber] = [
+        ("faster", overall.estimate, "×", interval),
+        ("queries", calibrated.pairs.height, "", _format_verdict_counts(calibrated.pairs)),
+        ("operators", calibrated.factors.height, "", _format_verdict_counts(calibrated.factors)),
+    ]
+    if validation is None:
+        return numbers
+    score = validation.scores.row(by_predicate=pl.col("predictor") == "calibrated", named=True)
+    n = score["n_queries"]
+    return [
+        *numbers,
+        ("error of left-out queries", score["mean_over_constant"], "×", "mean log error over the constant predictor's"),
+        ("intervals that held", f"{score['n_covered']} of {n}", "", f"{overall.level:.0%} prediction intervals"),
+    ]
+
+
+def _format_verdict_counts(frame: pl.DataFrame) -> str:
+    counts = dict(frame.group_by("verdict").len().iter_rows())
+    names = ("FASTER", "SLOWER", "SAME", "UNDECIDED")
+    return ", ".join(f"{counts[name]} {name.lower()}" for name in names if name in counts)
+
+
+def list_fleet_key_numbers(qualified: Qualification) -> list[KeyNumber]:
+    """Applications, recommendations, time saved, operators at stake and, with prices, cost saved."""
+    applications = qualified.applications
+    judged = applications.filter(pl.col("saved_s").is_not_null())
+    cost = judged["saved_cost"].drop_nulls()
+    numbers: list[KeyNumber] = [
+        ("applications", applications.height, "", f"{applications.height - judged.height} not judged"),
+        (
+            "recommended",
+            int((applications["recommendation"] == "recommended").sum()),
+            "",
+            "lower end reaches the minimum ratio",
+        ),
+        ("time saved", float(judged["saved_s"].sum()), "s", f"of {float(judged['baseline_s'].sum()):,.1f} s"),
+        ("operators at stake", qualified.operators_at_stake.height, "", "left on the CPU or without a factor"),
+    ]
+    return [*numbers, ("cost saved", float(cost.sum()), "", "in the currency of the prices")] if cost.len() else numbers
+
+
+def list_profile_key_numbers(profile: Profile) -> list[KeyNumber]:
+    """Wall time, task time, stage overlap, queries, failures."""
+    row = profile.overview.row(0, named=True)
+    return [
+        ("wall time", row["wall_time_s"], "s", f"{row['engine']}, Spark {row['spark_version']}"),
+        ("task time", row["task_time_s"], "s", f"{row['n_tasks']:,} tasks"),
+        ("stages at once", row["overlap_ratio"], "×", "stage time over busy time"),
+        ("queries", row["n_queries"], "", f"{row['n_failed_queries']} failed"),
+        ("failed tasks", row["n_failed_tasks"], "", f"of {row['n_tasks']:,}"),
+    ]
+
+
+_QUALIFY = "`workbench speedup qualify LOGS --factors RUN/factors.json` (RUN: this report's folder)"
+
+
+def list_pair_next_steps(calibrated: CalibrationResult, reasons: tuple[str, ...]) -> list[str]:
+    """What the verdict means for your applications, the operator to look at first, and how to record your own pair."""
+    if reasons:
+        return ["Do not use these factors, for the reasons above. Record both sides again: `workbench speedup record`."]
+    candidate, baseline = calibrated.candidate, calibrated.baseline
+    decided = {
+        "FASTER": f"Rank your own applications by their predicted savings on {candidate}: {_QUALIFY}.",
+        "SLOWER": f"Keep queries like these on {baseline}: {candidate} is slower.",
+        "SAME": f"Do not move queries like these for speed: {candidate} is as fast as {baseline}.",
+        "UNDECIDED": f"Record more sessions per side before moving to {candidate}: `workbench speedup record`.",
+    }
+    own = "The factors hold for this recording's queries and machine; record your own: `workbench speedup record`."
+    return [decided[calibrated.verdict], *_advise_on_least_gain(calibrated), own]
+
+
+def _advise_on_least_gain(calibrated: CalibrationResult) -> list[str]:
+    """The operator that takes most of the candidate's time and gains less than the queries do."""
+    overall = calibrated.overall.estimate
+    table = calibrated.factors.filter(~pl.col("operator").is_in(sorted(NO_OPERATORS)) & (pl.col("quality") == "good"))
+    slow = table.filter(pl.col("factor") < overall) if overall is not None else table.clear()
+    if not slow.height:
+        return []
+    row = slow.sort("candidate_s", descending=True).row(0, named=True)
+    share = f"{row['candidate_share']:.0%} of the time on {calibrated.candidate}"
+    return [
+        f"Look at {row['operator']} first ({share}, factor {format_number(row['factor'])}):"
+        " `workbench run lore` reruns a single operator."
+    ]
+
+
+def list_fleet_next_steps(qualified: Qualification, reasons: tuple[str, ...]) -> list[str]:
+    """The application to move or try first, and the operator that holds the others back."""
+    if reasons:
+        return ["Do not use this ranking, for the reasons above; the table says why an application was not judged."]
+    table = qualified.applications.filter(pl.col("recommendation").is_in([RECOMMENDED, TRIAL])).sort(
+        pl.col("recommendation") != RECOMMENDED, pl.col("saved_s") * -1, nulls_last=True
+    )
+    steps = ["Move nothing for speed: no application reaches the minimum ratio."]
+    if table.height:
+        row = table.row(0, named=True)
+        name = row["app_name"] or row["app_id"] or row["log"]
+        verb = "Move first" if row["recommendation"] == RECOMMENDED else "Try first"
+        saved = f"{format_number(row['saved_s'])} s of {format_number(row['baseline_s'])} s"
+        steps = [f"{verb}: {name}, predicted to save {saved}."]
+    if slower := int((qualified.applications["recommendation"] == SLOWER).sum()):
+        steps.append(f"Do not move {slower} application{'' if slower == 1 else 's'}: predicted to get slower.")
+    if qualified.operators_at_stake.height:
+        row = qualified.operators_at_stake.sort("baseline_s", descending=True).row(0, named=True)
+        steps.append(_format_operator_at_stake(row["operator"], row["n_queries"], unknown=row["kind"] == "unknown"))
+    return steps if len(steps) > 1 else [*steps, "Run one of them on both engines: `workbench speedup record`."]
+
+
+def _format_operator_at_stake(operator: str, n_queries: int, *, unknown: bool) -> str:
+    where = "1 query" if n_queries == 1 else f"{n_queries} queries"
+    if unknown:
+        # The candidate may support it: the recording had no query with it.
+        return f"{operator} has no factor yet ({where}): record a query that uses it, `workbench speedup record`."
+    return f"{operator} is not accelerated ({where}): ask for its support first."
+
+
+def list_profile_next_steps(profile: Profile) -> list[str]:
+    """Failures first, then the most expensive query, then a prediction for an accelerator."""
+    overview = profile.overview.row(0, named=True)
+    steps = []
+    if failed := overview["n_failed_tasks"]:
+        steps.append(f"Look at the {failed} failed tasks first: the table below has kinds and reasons.")
+    costly = profile.queries.sort("task_time_s", descending=True, nulls_last=True)
+    if costly.height:
+        steps.append(
+            f"Look at {costly['query'][0]}, the query with the most task time: its operators and stages are below."
+        )
+    predict = "Predict its time on an accelerator: `workbench speedup qualify LOG --factors factors.json`"
+    return [*steps, f"{predict} (`workbench speedup generate` makes the factors)."]
