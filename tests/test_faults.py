@@ -212,8 +212,8 @@ def test_a_run_that_another_process_began_has_no_duration_when_the_clock_went_ba
 
 HOLDS = """
 import sys
-from workbench import runs
-run = runs.start("speedup", folder=sys.argv[1], title="First")
+from workbench.runs import run_folder
+run = run_folder.start_run("speedup", folder=sys.argv[1], title="First")
 print("held", flush=True)
 sys.stdin.read()
 """

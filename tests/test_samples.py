@@ -147,7 +147,7 @@ TELLING = [
 @pytest.mark.parametrize(("line", "finding"), TELLING)
 def test_lines_that_tell_about_a_machine_are_found_by_the_test_and_by_the_recording(line: str, finding: str) -> None:
     assert leaks(line)
-    assert any(text.startswith(finding) for text in scrub.findings(line))
+    assert any(text.startswith(finding) for text in scrub.list_machine_traces(line))
 
 
 @pytest.mark.parametrize("name", [name for name in MANIFEST if MANIFEST[name]["bytes"]])
@@ -161,22 +161,22 @@ def test_environments_are_emptied(name: str) -> None:
 
 
 def test_the_recording_objects_to_the_names_it_is_told() -> None:
-    assert scrub.findings('{"a":"at build-7 now"}', names=("build-7",)) == ["name: build-7"]
-    assert scrub.findings('{"a":"at build-70 now"}', names=("build-7",)) == []
+    assert scrub.list_machine_traces('{"a":"at build-7 now"}', names=("build-7",)) == ["name: build-7"]
+    assert scrub.list_machine_traces('{"a":"at build-70 now"}', names=("build-7",)) == []
 
 
 def test_the_recording_does_not_object_to_what_spark_writes_anyway() -> None:
     line = (
         '{"spark.sql.execution.root.id":"1","x":"java.base/java.lang.Thread 127.0.0.1 file:/data/t a / b","v":"3.5.9"}'
     )
-    assert scrub.findings(line) == []
+    assert scrub.list_machine_traces(line) == []
     assert leaks(line) == set()
 
 
 def test_scrubbing_replaces_the_longer_place_first_and_keeps_other_lines_byte_for_byte() -> None:
     places = {"/a": "/data/x", "/a/b": "/data/y"}
     assert (
-        scrub.scrub('{"Event":"E", "p":"/a/b/c","q":"/a/c"}', places)
+        scrub.scrub_line('{"Event":"E", "p":"/a/b/c","q":"/a/c"}', places)
         == '{"Event":"E", "p":"/data/y/c","q":"/data/x/c"}'
     )
 
@@ -281,7 +281,7 @@ def test_the_recording_script_still_records_and_scrubs(record: Any, tmp_path: Pa
 
 def test_a_path_that_spark_cut_short_is_scrubbed() -> None:
     line = "Location: InMemoryFileIndex [file:/home/ann/long-fol..., file:/home/ann/long-folder/data/x]"
-    assert scrub.scrub(line, {"/home/ann/long-folder": "/data/work"}) == (
+    assert scrub.scrub_line(line, {"/home/ann/long-folder": "/data/work"}) == (
         "Location: InMemoryFileIndex [file:/data/..., file:/data/work/data/x]"
     )
 

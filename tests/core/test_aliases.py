@@ -21,7 +21,9 @@ TABLE = json.loads(aliases.TABLE.read_text(encoding="utf-8"))
 # One package with a module, a lost name, and a name that it shares with its submodule.
 FILES = {
     "oldhouse/__init__.py": "",
-    "oldhouse/kept.py": "class New:\n    pass\n\n\n_secret = 1\n\n\ndef __getattr__(name):\n"
+    "oldhouse/kept.py": "class New:\n"
+    "    @classmethod\n    def from_text(cls):\n        return cls()\n\n"
+    "    def format_text(self):\n        return 'a text'\n\n\n_secret = 1\n\n\ndef __getattr__(name):\n"
     "    if name == 'lazy':\n        return 'its own'\n    raise AttributeError(name)\n",
     "oldhouse/moved.py": "def new_name():\n    return 'moved'\n\n\nSTAYS = 3\n_hidden = 4\n",
     "oldhouse/package/__init__.py": "",
@@ -34,6 +36,7 @@ SMALL = {
         "oldhouse.kept": {"Old": "New", "lazy": "New"},
         "oldhouse.package": {"study": "oldhouse.moved:new_name", "told": "oldhouse.moved:new_name"},
     },
+    "methods": {"oldhouse.kept": {"New": {"of": "from_text", "told": "format_text"}}},
 }
 
 
@@ -114,6 +117,24 @@ def test_private_and_unknown_names_are_attribute_errors(module: str, name: str) 
         getattr(importlib.import_module(module), name)
     with pytest.raises(ImportError):
         exec(f"from {module} import {name}")
+
+
+@pytest.mark.usefixtures("house")
+def test_old_methods_of_classes_and_objects_warn_and_work() -> None:
+    names, said = run_recorded("from oldhouse.kept import New\nfound = New.of().told()")
+    assert names["found"] == "a text"
+    assert said == ["oldhouse.kept.New.of is now from_text", "oldhouse.kept.New.told is now format_text"]
+
+
+def test_every_old_method_leads_to_a_method() -> None:
+    missing = [
+        f"{module}.{owner}.{new}"
+        for module, classes in TABLE["methods"].items()
+        for owner, methods in classes.items()
+        for new in methods.values()
+        if not hasattr(getattr(importlib.import_module(module), owner), new)
+    ]
+    assert not missing
 
 
 @pytest.mark.usefixtures("house")

@@ -247,33 +247,31 @@ def _work_all(folder: Path, dumped: dict[str, Any]) -> dict[str, Any]:
     return {"checks": checks, "searches": searches, "small": small}
 
 
-def work_quick(folder: Path) -> dict[str, Any]:
-    """One case dumped as it failed, and searched for the rows that its error needs."""
+def search_quick(folder: Path, dumped: dict[str, Any]) -> dict[str, Any]:
+    """The first case, searched for the rows that its error needs."""
     from workbench.lore.bisection.input_bisection import BisectOptions, bisect_dump
 
-    dumped = dump_all(folder, quick=True)
     path = dumped["udf-on"]["url"].removeprefix("file:")
+    options = BisectOptions(master=MASTER, out=str(folder / "smaller"))
     with _one_spark():
-        search = bisect_dump(path, BisectOptions(master=MASTER, out=str(folder / "smaller")), report=print)
-    return {"dump": dumped, "search": search.model_dump()}
+        return bisect_dump(path, options, report=print).model_dump()
 
 
 def quick_outcome(folder: Path) -> dict[str, Any]:
-    """What `work_quick` wrote in a process of its own."""
-    pytest.importorskip("pyspark", reason="pyspark is not installed (pip install -r requirements.lock)")
-    _process("quick", folder)
-    found: dict[str, Any] = json.loads((folder / "quick.json").read_text())
-    return found
+    """The first case dumped as it failed, by `dump`, and searched, by `work`; no more than `outcome` has of it."""
+    return _run_processes("quick-dump", "quick-work", folder)
 
 
 def outcome(folder: Path) -> dict[str, Any]:
     """What both processes wrote, by `dump` and `work`. The tests' config folder must be set."""
+    return _run_processes("dump", "work", folder)
+
+
+def _run_processes(dump: str, work: str, folder: Path) -> dict[str, Any]:
     pytest.importorskip("pyspark", reason="pyspark is not installed (pip install -r requirements.lock)")
-    found = {}
-    for work in ("dump", "work"):
-        _process(work, folder)
-        found[work] = json.loads((folder / f"{work}.json").read_text())
-    return found
+    for name in (dump, work):
+        _process(name, folder)
+    return {key: json.loads((folder / f"{name}.json").read_text()) for key, name in (("dump", dump), ("work", work))}
 
 
 def _process(work: str, folder: Path) -> None:
@@ -297,10 +295,10 @@ def main() -> None:
     """One of the two processes."""
     jvm.remember_names()
     work, place = sys.argv[1], Path(sys.argv[2])
-    if work == "quick":
-        written = work_quick(place)
-    elif work == "dump":
-        written = dump_all(place)
+    if work.endswith("dump"):
+        written = dump_all(place, quick=work == "quick-dump")
+    elif work == "quick-work":
+        written = search_quick(place, json.loads((place / "quick-dump.json").read_text()))
     else:
         written = work_all(place, json.loads((place / "dump.json").read_text()))
     (place / f"{work}.json").write_text(json.dumps(written))

@@ -17,7 +17,7 @@ def test_the_row_that_an_error_needs_is_found_in_the_dump_of_a_failing_query(tmp
     said = found["dump"]["udf-on"]["said"]
     assert "BatchEvalPython, fails on partition " in said
     assert "ValueError" in said
-    search = found["search"]
+    search = found["work"]
     assert (search["reproduced"], search["minimal"]) == (True, True)
     (one,) = search["inputs"]
     (row,) = [json.loads(row["values"]) for row in one["rows"]]

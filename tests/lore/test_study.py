@@ -148,7 +148,7 @@ class StandIn:
         self.result = outcomes.outcome()
         self.asked: list[tuple[int, int | None]] = []
 
-    def other(self, lore_id: int, partition: int | None, say: Any) -> ReplayOutcome:
+    def replay_operator(self, lore_id: int, partition: int | None, say: Any) -> ReplayOutcome:
         say(f"dumping loreId {lore_id} …")
         self.asked.append((lore_id, partition))
         if self.error is not None:

@@ -3,8 +3,10 @@
 `aliases.json` is the table. `modules` maps old module paths to new ones; `names` maps the public names of an old module
 to their new names, as `NAME` in the module's new place or as `MODULE:NAME` elsewhere. A finder behind all others serves
 modules that are gone; a module that kept its path gets a module-level `__getattr__` for the names that it lost.
+`methods` maps, below module and class of today, old names of methods to new ones, for the classes whose objects
+notebooks and guides hand out.
 
-Not covered: private names (a leading underscore), parameters, and methods of classes.
+Not covered: private names (a leading underscore), parameters, and methods of other classes.
 """
 
 from __future__ import annotations
@@ -69,6 +71,17 @@ def load_old_name(table: dict[str, Any], module: types.ModuleType, name: str) ->
     return value
 
 
+class OldMethod:
+    """A method under its old name; every use warns."""
+
+    def __init__(self, owner: str, old: str, new: str) -> None:
+        self._owner, self._old, self._new = owner, old, new
+
+    def __get__(self, instance: object | None, owner: type) -> Any:
+        warnings.warn(f"{self._owner}.{self._old} is now {self._new}", DeprecationWarning, stacklevel=2)
+        return getattr(owner if instance is None else instance, self._new)
+
+
 def _has_submodule(package: types.ModuleType, name: str) -> bool:
     path = getattr(package, "__path__", None)
     return bool(path) and importlib.machinery.PathFinder.find_spec(f"{package.__name__}.{name}", path) is not None
@@ -105,7 +118,7 @@ class LostNames(importlib.abc.MetaPathFinder):
 
     def __init__(self, table: dict[str, Any]) -> None:
         self._table = table
-        self._affected = {*table["modules"], *table["names"]}
+        self._affected = {*table["modules"], *table["names"], *table["methods"]}
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
@@ -126,6 +139,9 @@ class _LoaderWithOldNames(importlib.machinery.SourceFileLoader):
 
     def exec_module(self, module: types.ModuleType) -> None:
         super().exec_module(module)
+        for name, methods in self._table["methods"].get(module.__name__, {}).items():
+            for old, new in methods.items():
+                setattr(module.__dict__[name], old, OldMethod(f"{module.__name__}.{name}", old, new))
         own = module.__dict__.get("__getattr__")
 
         def find_name(name: str) -> Any:

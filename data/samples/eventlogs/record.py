@@ -24,7 +24,7 @@ from pathlib import Path
 
 import psutil
 from applications import APPLICATIONS, start
-from scrub import findings, scrub
+from scrub import list_machine_traces, scrub_line
 
 HERE = Path(__file__).resolve().parent
 SPARK_CODECS = ("zstd", "lz4", "snappy", "lzf")
@@ -87,9 +87,9 @@ def _ended_tasks(events: Path) -> int:
 def scrubbed(log: Path, places: dict[str, str]) -> bytes:
     """The whole log without the machine's traces; stops the recording when one is left."""
     names = (socket.gethostname(), getpass.getuser())
-    lines = [scrub(line, places) for line in log.read_bytes().decode().split("\n")]
+    lines = [scrub_line(line, places) for line in log.read_bytes().decode().split("\n")]
     for number, line in enumerate(lines, 1):
-        if found := findings(line, names=names):
+        if found := list_machine_traces(line, names=names):
             raise SystemExit(f"{log.name} line {number} tells about this machine: {'; '.join(found)}")
     return "\n".join(lines).encode()
 

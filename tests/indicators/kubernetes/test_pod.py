@@ -210,7 +210,7 @@ spec = importlib.util.spec_from_file_location("pod", sys.argv[1])
 pod = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(pod)
 if sys.argv[2] == "protected":
-    pod.protect()
+    pod.protect_process()
 look = "import os; open(f'/proc/{os.getppid()}/environ', 'rb').read(); os.readlink(f'/proc/{os.getppid()}/fd/1')"
 print(subprocess.run([sys.executable, "-c", look], stderr=subprocess.DEVNULL).returncode)
 """

@@ -232,19 +232,19 @@ def test_a_root_that_cannot_be_made_is_told(stack: Stack, tmp_path: Path) -> Non
 MAKER = """
 import json, sys
 from pathlib import Path
-from workbench.indicators.stacks import environments, filling, model
-stack = model.Stack.model_validate_json(Path(sys.argv[1]).read_text())
+from workbench.indicators.stacks import environment_files, environments, stack_sets
+stack = stack_sets.Stack.model_validate_json(Path(sys.argv[1]).read_text())
 if sys.argv[3:]:
-    install = filling.install
+    install_packages = environment_files.install_packages
     def stuck(*arguments, **options):
-        install(*arguments, **options)
+        install_packages(*arguments, **options)
         print("installed", flush=True)
         sys.stdin.read()
-    filling.install = stuck
+    environment_files.install_packages = stuck
 else:
     print("started", flush=True)
     sys.stdin.readline()
-made = environments.environment(stack, Path(sys.argv[2]))
+made = environments.ensure_environment(stack, Path(sys.argv[2]))
 print(json.dumps([made.made, made.record_sha256]), flush=True)
 """
 

@@ -193,7 +193,7 @@ def test_true_means_that_rows_can_be_paired(rows: list[tuple[Any, ...]]) -> None
 
 def test_a_tolerance_needs_the_rows(spark: SparkSession, tmp_path: Path) -> None:
     folder = dumped(spark.sql(HOURS), "root", tmp_path / "d", keep_output_rows=0)
-    with pytest.raises(ConfigError, match=r"tolerance needs the rows(.|\n)*--keep-output-rows"):
+    with pytest.raises(ConfigError, match=r"--tolerance(.|\n)*--keep-output-rows"):
         verified(spark, folder, tolerance=1e-9)
 
 

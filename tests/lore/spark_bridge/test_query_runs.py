@@ -211,7 +211,7 @@ CONNECTED = SimpleNamespace(sparkSession=_Connected(), isStreaming=False)
 
 @pytest.mark.parametrize("work", [lore.tag, lambda frame: lore.dump(frame, "1[*]", "nowhere")], ids=["tag", "dump"])
 def test_a_session_of_spark_connect_is_refused_with_what_to_do(work: Any) -> None:
-    with pytest.raises(ConfigError, match=r"Spark Connect session has no JVM(.|\n)*make a classic session"):
+    with pytest.raises(ConfigError, match=r"Spark Connect session(.|\n)*SparkSession\.builder"):
         work(CONNECTED)
 
 

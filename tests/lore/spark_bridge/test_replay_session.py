@@ -19,7 +19,7 @@ pytestmark = MARKS
 SCRIPT = """
 import json, os, sys
 from workbench.core.errors import WorkbenchError
-from workbench.lore import session
+from workbench.lore.spark_bridge import replay_session as session
 from workbench.lore.dumps.dump_sidecar import Output, Sidecar, Versions
 
 found = {}
@@ -32,7 +32,7 @@ def refused(name, body):
         found[name] = [type(error).__name__, str(error)]
 
 def opened(**options):
-    with session.fresh(master="local[1]", **options):
+    with session.fresh_session(master="local[1]", **options):
         pass
 
 def sidecar(spark_version, **confs):
@@ -51,22 +51,22 @@ def facts(spark):
         "host": spark.conf.get("spark.driver.host"), "ui": spark.sparkContext.uiWebUrl,
     }
 
-with session.fresh(master="local[1]") as spark:
+with session.fresh_session(master="local[1]") as spark:
     found["first"] = facts(spark)
     refused("inside another", lambda: opened(filtered=False))
     confs = {"spark.sql.shuffle.partitions": "7", "spark.sql.warehouse.dir": "elsewhere"}
-    session.like_the_dump(spark, sidecar(spark.version, **confs), {"spark.sql.shuffle.partitions": "9"})
+    session.apply_dump_settings(spark, sidecar(spark.version, **confs), {"spark.sql.shuffle.partitions": "9"})
     found["zone"] = spark.sql("SELECT current_timezone()").first()[0]
     found["ansi"] = spark.conf.get("spark.sql.ansi.enabled")
     found["partitions"] = spark.conf.get("spark.sql.shuffle.partitions")
-    refused("another Spark", lambda: session.like_the_dump(spark, sidecar("3.5.0")))
+    refused("another Spark", lambda: session.apply_dump_settings(spark, sidecar("3.5.0")))
     static = {"spark.executor.memory": "1g"}
-    refused("static", lambda: session.like_the_dump(spark, sidecar(spark.version), static))
-    refused("no number", lambda: session.like_the_dump(
+    refused("static", lambda: session.apply_dump_settings(spark, sidecar(spark.version), static))
+    refused("no number", lambda: session.apply_dump_settings(
         spark, sidecar(spark.version), {"spark.sql.shuffle.partitions": "many"}))
-with session.fresh(master="local[1]") as spark:
+with session.fresh_session(master="local[1]") as spark:
     found["second"] = facts(spark)
-with session.fresh(master="local[1]", filtered=False) as spark:
+with session.fresh_session(master="local[1]", filtered=False) as spark:
     found["unfiltered"] = facts(spark)["filter"]
 print("loud from here on", file=sys.stderr, flush=True)
 os.environ["PYSPARK_SUBMIT_ARGS"] = "--conf spark.driver.extraJavaOptions=-Dsome=thing pyspark-shell"
