@@ -113,7 +113,7 @@ def test_setup_then_plan_then_cleanup_on_a_cluster(
     assert (code, json.loads(told)) == (0, [])
     code, _, err = run(capsys, "cleanup", "--list", *config)
     assert code == 2
-    assert "may not list namespaces" in err
+    assert "no right to list namespaces" in err
 
 
 @pytest.mark.cluster
