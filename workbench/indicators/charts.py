@@ -21,6 +21,7 @@ from workbench.charts.theme import (
 )
 from workbench.indicators.analysis.observations import Observations
 from workbench.indicators.tables import DRIFT, EFFECTS
+from workbench.stats.verdicts import FASTER, SAME, SLOWER, UNDECIDED, VERDICTS
 
 if TYPE_CHECKING:
     import altair as alt
@@ -33,12 +34,11 @@ MAX_METRICS = 40
 LONG = 14
 PANEL_PX = 270
 CONTROL_LABEL = "control"
-VERDICTS = ("FASTER", "SLOWER", "SAME", "UNDECIDED")
 _SHADES = {
-    "FASTER": COLOURS["accelerator"],
-    "SLOWER": COLOURS["failure"],
-    "SAME": CATEGORIES[2],
-    "UNDECIDED": COLOURS["neutral"],
+    FASTER: COLOURS["accelerator"],
+    SLOWER: COLOURS["failure"],
+    SAME: CATEGORIES[2],
+    UNDECIDED: COLOURS["neutral"],
 }
 FULL_COLOUR = 2.0
 """Ratio at which a cell of the heat map reaches its full colour."""

@@ -9,6 +9,7 @@ import polars as pl
 from workbench.indicators.analysis.effects import Comparison
 from workbench.indicators.recommendation.conclusion import Recommendation
 from workbench.report.invariants import check_invariants
+from workbench.stats.verdicts import FASTER, SAME, SLOWER
 
 
 def check_study(comparison: Comparison, recommendation: Recommendation) -> pl.DataFrame:
@@ -58,9 +59,9 @@ def _check_effects(comparison: Comparison) -> list[tuple[str, int]]:
     bounded = effects.filter(pl.col("low").is_not_null())
     outside = bounded.filter((pl.col("low") > pl.col("ratio")) | (pl.col("ratio") > pl.col("high")))
     margin = 1 + pl.col("margin")
-    faster = bounded.filter((pl.col("verdict") == "FASTER") & (pl.col("low") <= margin))
-    slower = bounded.filter((pl.col("verdict") == "SLOWER") & (pl.col("high") >= 1 / margin))
-    same = bounded.filter((pl.col("verdict") == "SAME") & ((pl.col("low") < 1 / margin) | (pl.col("high") > margin)))
+    faster = bounded.filter((pl.col("verdict") == FASTER) & (pl.col("low") <= margin))
+    slower = bounded.filter((pl.col("verdict") == SLOWER) & (pl.col("high") >= 1 / margin))
+    same = bounded.filter((pl.col("verdict") == SAME) & ((pl.col("low") < 1 / margin) | (pl.col("high") > margin)))
     return [
         ("ratios outside their own interval", outside.height),
         ("ratios that do not follow from their rounds", _count_wrong_ratios(comparison)),

@@ -13,6 +13,7 @@ from workbench.console.tables import format_table
 from workbench.core.formats import NULL, format_number
 from workbench.indicators.recommendation.evidence import MIX, Justification, ratio_to_percent
 from workbench.report.display import KeyNumber, table
+from workbench.stats.verdicts import DIFFERENT, SAME
 
 if TYPE_CHECKING:
     from workbench.indicators.analysis.effects import Comparison
@@ -36,8 +37,8 @@ def list_key_numbers(comparison: Comparison, recommendation: Recommendation) -> 
         best = "unknown" if row["p_best"] is None else f"{100 * row['p_best']:.0f} %"
         numbers.append((within, near, "% chance", f"chance to be the best: {best}"))
     effects = comparison.effects.filter(~comparison.effects["control"])
-    claims = effects.filter(effects["verdict"].is_in(["FASTER", "SLOWER"])).height
-    same = effects.filter(effects["verdict"] == "SAME").height
+    claims = effects.filter(effects["verdict"].is_in(DIFFERENT)).height
+    same = effects.filter(effects["verdict"] == SAME).height
     numbers.append(
         ("faster or slower than the baseline", claims, f"of {effects.height}", f"stack and metric; {same} equivalent")
     )

@@ -19,11 +19,11 @@ from workbench.charts.theme import (
 )
 from workbench.core.formats import format_number
 from workbench.lore.tables import PARTITIONS, PLAN_TREE, TIMINGS
+from workbench.stats.verdicts import DECIDED
 
 if TYPE_CHECKING:
     import altair as alt
 
-DECIDED_VERDICTS = ("FASTER", "SLOWER", "SAME")
 MAX_DOTS = 2_000
 
 
@@ -148,7 +148,7 @@ def chart_ratios(ratios: pl.DataFrame, *, settings_a: str, settings_b: str) -> a
     -----
     Does not show the gain of the whole query.
     """
-    drawn = ratios.with_columns(told=pl.col("verdict").is_in(DECIDED_VERDICTS))
+    drawn = ratios.with_columns(told=pl.col("verdict").is_in(DECIDED))
     return charts.forest(
         drawn,
         title="How many times as fast is B as A?",

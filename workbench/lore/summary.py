@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.charts import renderer
 from workbench.core.formats import escape_html, format_bytes, format_number
 from workbench.report.display import CellDisplay, KeyNumber
+from workbench.stats.verdicts import FASTER, SAME, SLOWER, UNDECIDED
 
 if TYPE_CHECKING:
     from workbench.lore.replays.replay_outcome import ReplayOutcome
@@ -62,14 +63,14 @@ def _format_comparison(found: ReplayOutcome) -> str:
             return ""
         return "No ratio of B to A: in at least one run, reading the inputs alone took longer than with the operator."
     b, estimate, ends = format_other_side(found), ratio["speed_ratio"], [ratio["low_ratio"], ratio["high_ratio"]]
-    if ratio["verdict"] == "SLOWER":
+    if ratio["verdict"] == SLOWER:
         estimate, ends = 1 / estimate, [None if end is None else 1 / end for end in reversed(ends)]
     low, high = (None if end is None else f"{end:.2f}" for end in ends)
     interval = _format_interval(low, high, found.level)
     return {
-        "FASTER": f"{b} is {estimate:.2f}x faster than A ({interval}).",
-        "SLOWER": f"{b} is {estimate:.2f}x slower than A ({interval}).",
-        "SAME": f"{b} is as fast as A: {estimate:.2f}x ({interval}).",
+        FASTER: f"{b} is {estimate:.2f}x faster than A ({interval}).",
+        SLOWER: f"{b} is {estimate:.2f}x slower than A ({interval}).",
+        SAME: f"{b} is as fast as A: {estimate:.2f}x ({interval}).",
     }.get(ratio["verdict"], f"Not decided whether {b} is faster than A: {estimate:.2f}x ({interval}).")
 
 
@@ -156,10 +157,10 @@ def _format_ratio_step(found: ReplayOutcome) -> str:
     if found.ratio is None:
         return "Compare a setting with this run: `workbench run lore -p 'confs_b=[\"KEY=VALUE\"]'`."
     steps = {
-        "FASTER": "Try {b} on the whole query: this operator gets faster, the query may gain less.",
-        "SLOWER": "Keep A: {b} makes this operator slower.",
-        "SAME": "Keep A: {b} is equivalent for this operator. Look at another one with `-p ids=ID`.",
-        "UNDECIDED": "Repeat more often, the interval is too wide to decide: `workbench run lore -p repeat=20`.",
+        FASTER: "Try {b} on the whole query: this operator gets faster, the query may gain less.",
+        SLOWER: "Keep A: {b} makes this operator slower.",
+        SAME: "Keep A: {b} is equivalent for this operator. Look at another one with `-p ids=ID`.",
+        UNDECIDED: "Repeat more often, the interval is too wide to decide: `workbench run lore -p repeat=20`.",
     }
     return steps[found.ratio["verdict"]].format(b=format_other_side(found))
 

@@ -21,6 +21,7 @@ from workbench.charts.theme import (
 from workbench.core.formats import format_number
 from workbench.scaletest.analysis.run_analysis import Analysis
 from workbench.scaletest.tables import COMPARISON, FLOW, GPUS, QUANTILES, RAMP, SHARES
+from workbench.stats.verdicts import DIFFERENT
 
 if TYPE_CHECKING:
     import altair as alt
@@ -291,7 +292,7 @@ def chart_comparison(comparison: pl.DataFrame, a: str, b: str) -> alt.Chart:
     """
     table = COMPARISON.check(comparison)
     share = pl.format("p{}", (100 * pl.col("quantile")).round(0).cast(pl.Int64))
-    apart = pl.col("verdict").is_in(["FASTER", "SLOWER"])
+    apart = pl.col("verdict").is_in(DIFFERENT)
     frame = table.filter(pl.col("ratio").is_not_null()).select(
         pl.format("{} {}", "step", share).alias("step"),
         "ratio",

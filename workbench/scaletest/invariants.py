@@ -15,6 +15,7 @@ from workbench.scaletest.analysis.run_analysis import Analysis
 from workbench.scaletest.analysis.time_breakdown import SEGMENTS, WORKLOAD_STEPS, build_segments
 from workbench.scaletest.analysis.variants import Variants
 from workbench.scaletest.tables import GAPS
+from workbench.stats.verdicts import DIFFERENT, FASTER, SLOWER
 
 ROUNDING_S = 1e-6
 TOTAL = "due to scheduled"
@@ -135,9 +136,9 @@ def _is_not_one(shares: pl.Series) -> bool:
 
 def _check_comparison(comparison: pl.DataFrame) -> list[tuple[str, int]]:
     """Verdicts FASTER or SLOWER whose interval includes 1 or is missing, or that rest on a single run."""
-    claims = comparison.filter(pl.col("verdict").is_in(["FASTER", "SLOWER"]))
-    faster = claims.filter((pl.col("verdict") == "FASTER") & (pl.col("low").fill_null(0.0) <= 1))
-    slower = claims.filter((pl.col("verdict") == "SLOWER") & (pl.col("high").fill_null(math.inf) >= 1))
+    claims = comparison.filter(pl.col("verdict").is_in(DIFFERENT))
+    faster = claims.filter((pl.col("verdict") == FASTER) & (pl.col("low").fill_null(0.0) <= 1))
+    slower = claims.filter((pl.col("verdict") == SLOWER) & (pl.col("high").fill_null(math.inf) >= 1))
     return [
         ("claims whose interval holds one", faster.height + slower.height),
         ("claims from one run a side", claims.filter(pl.col("n") < 2).height),

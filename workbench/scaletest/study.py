@@ -16,6 +16,7 @@ from workbench.scaletest.analysis import variants
 from workbench.scaletest.analysis.run_analysis import Analysis
 from workbench.scaletest.config import NotebookConfig
 from workbench.scaletest.tables import COMPARISON, GANGS, LIMITS, QUANTILES, RAMP, SUSTAINED, VALIDITY
+from workbench.stats.verdicts import DIFFERENT, FASTER, SAME
 
 if TYPE_CHECKING:
     from workbench.core.tables import Table
@@ -88,15 +89,15 @@ class Study:
             return f"The medians of {a} and {b} cannot be compared: {reason}"
         row = rows[0]
         verb = "decides (scheduled or unschedulable)" if self.found.imported else "schedules"
-        if row["verdict"] in ("FASTER", "SLOWER"):
-            fast, slow = (b, a) if row["verdict"] == "FASTER" else (a, b)
+        if row["verdict"] in DIFFERENT:
+            fast, slow = (b, a) if row["verdict"] == FASTER else (a, b)
             times = [format_seconds(row["b_s" if name == b else "a_s"]) for name in (fast, slow)]
             ratio, interval = _format_ratio(row, above=slow == a)
             result = f"{fast} {verb} {ratio}x faster than {slow} at the median{interval}"
             return f"{result}: {' against '.join(times)} from {self._total}"
         times = [f"{format_seconds(row['a_s'])} with {a}", f"{format_seconds(row['b_s'])} with {b}"]
         medians = f"the median from {self._total} is {' and '.join(times)}"
-        if row["verdict"] == "SAME":
+        if row["verdict"] == SAME:
             return f"{a} and {b} are equivalent within {100 * variants.EQUIVALENCE_MARGIN:g} %: {medians}"
         return f"Not decided whether {a} or {b} is faster: {medians}; {row['reason']}"
 

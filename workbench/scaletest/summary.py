@@ -11,6 +11,7 @@ from workbench.report.display import KeyNumber
 from workbench.scaletest.analysis.bottlenecks import CLIENT_LIMIT, NO_ROOM
 from workbench.scaletest.analysis.run_analysis import Analysis
 from workbench.scaletest.analysis.variants import Variants
+from workbench.stats.verdicts import FASTER, SAME, SLOWER, UNDECIDED
 
 # The most that a headline shows.
 MAX_KEY_NUMBERS = 6
@@ -58,10 +59,10 @@ def _comparison_numbers(variants: Variants, comparison: pl.DataFrame) -> list[Ke
     )
     interval = f"[{', '.join(format_number(end) for end in sorted(ends))}]" if row["low"] is not None else "no interval"
     verdict = {
-        "FASTER": f"{b} is faster",
-        "SLOWER": f"{b} is slower",
-        "SAME": "equivalent within 5 %",
-        "UNDECIDED": "not decided",
+        FASTER: f"{b} is faster",
+        SLOWER: f"{b} is slower",
+        SAME: "equivalent within 5 %",
+        UNDECIDED: "not decided",
     }[row["verdict"]]
     return [(f"median, {longer} over {shorter}", ratio, "", f"{interval}, {verdict}")]
 
@@ -120,11 +121,11 @@ def _recommend_variant(variants: Variants, comparison: pl.DataFrame) -> list[str
     if len(variants.names) < 2 or row is None:
         return []
     a, b = variants.names[:2]
-    if row["verdict"] == "UNDECIDED":
+    if row["verdict"] == UNDECIDED:
         return [f"Run more turns to decide between {a} and {b}: `workbench scaletest run --repeat 5`."]
-    if row["verdict"] == "SAME":
+    if row["verdict"] == SAME:
         return [f"Choose between {a} and {b} by other criteria: their medians are equivalent."]
-    faster, slower = (b, a) if row["verdict"] == "FASTER" else (a, b)
+    faster, slower = (b, a) if row["verdict"] == FASTER else (a, b)
     complete = {name: _complete_gang_fraction(variants, name) for name in (faster, slower)}
     if complete[slower] > complete[faster]:
         gangs = f"{slower} if complete gangs matter ({complete[slower]:.0%} against {complete[faster]:.0%})"

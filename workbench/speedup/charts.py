@@ -9,6 +9,7 @@ import polars as pl
 from workbench import charts
 from workbench.charts.data import join_sentences
 from workbench.stats import Interval
+from workbench.stats.verdicts import DECIDED
 
 if TYPE_CHECKING:
     import altair as alt
@@ -77,9 +78,6 @@ def chart_skew(stage_spans: pl.DataFrame) -> alt.Chart:
     )
 
 
-VERDICT_ORDER = ["FASTER", "SLOWER", "SAME"]
-
-
 def chart_factors(factors: pl.DataFrame, *, baseline: str, candidate: str) -> alt.Chart:
     """Factor of each operator with its interval; operators on one side only have no ratio and are counted."""
     both = factors.filter(~pl.col("quality").is_in(["baseline only", "candidate only"]))
@@ -87,7 +85,7 @@ def chart_factors(factors: pl.DataFrame, *, baseline: str, candidate: str) -> al
     drawn = both.with_columns(
         factor_ratio=pl.col("factor"),
         weak=pl.col("quality") == "weak",
-        decided=pl.col("verdict").is_in(VERDICT_ORDER),
+        decided=pl.col("verdict").is_in(DECIDED),
         n=_sessions_expr(),
     )
     return charts.forest(
@@ -117,7 +115,7 @@ def chart_pairs(pairs: pl.DataFrame, overall: Interval, verdict: str, *, baselin
         [row | {"verdict": verdict}], schema_overrides={"ratio_low": pl.Float64, "ratio_high": pl.Float64}
     )
     drawn = pl.concat([pairs, last], how="diagonal_relaxed").with_columns(
-        speedup_ratio=pl.col("ratio"), decided=pl.col("verdict").is_in(VERDICT_ORDER)
+        speedup_ratio=pl.col("ratio"), decided=pl.col("verdict").is_in(DECIDED)
     )
     return charts.forest(
         drawn,

@@ -9,7 +9,8 @@ import polars as pl
 from workbench.core.formats import format_number
 from workbench.report.display import KeyNumber
 from workbench.speedup.calibration.prediction import NO_OPERATORS
-from workbench.speedup.fleet.qualification import RECOMMENDED, SLOWER, TRIAL
+from workbench.speedup.fleet.qualification import PREDICTED_SLOWER, RECOMMENDED, TRIAL
+from workbench.stats.verdicts import FASTER, SAME, SLOWER, UNDECIDED, VERDICTS
 
 if TYPE_CHECKING:
     from workbench.speedup.attribution.application_profile import Profile
@@ -42,7 +43,7 @@ def list_pair_key_numbers(calibrated: CalibrationResult, validation: CrossValida
 
 def _format_verdict_counts(frame: pl.DataFrame) -> str:
     counts = dict(frame.group_by("verdict").len().iter_rows())
-    names = ("FASTER", "SLOWER", "SAME", "UNDECIDED")
+    names = VERDICTS
     return ", ".join(f"{counts[name]} {name.lower()}" for name in names if name in counts)
 
 
@@ -86,10 +87,10 @@ def list_pair_next_steps(calibrated: CalibrationResult, reasons: tuple[str, ...]
         return ["Do not use these factors, for the reasons above. Record both sides again: `workbench speedup record`."]
     candidate, baseline = calibrated.candidate, calibrated.baseline
     decided = {
-        "FASTER": f"Rank your own applications by their predicted savings on {candidate}: {_QUALIFY}.",
-        "SLOWER": f"Keep queries like these on {baseline}: {candidate} is slower.",
-        "SAME": f"Do not move queries like these for speed: {candidate} is as fast as {baseline}.",
-        "UNDECIDED": f"Record more sessions per side before moving to {candidate}: `workbench speedup record`.",
+        FASTER: f"Rank your own applications by their predicted savings on {candidate}: {_QUALIFY}.",
+        SLOWER: f"Keep queries like these on {baseline}: {candidate} is slower.",
+        SAME: f"Do not move queries like these for speed: {candidate} is as fast as {baseline}.",
+        UNDECIDED: f"Record more sessions per side before moving to {candidate}: `workbench speedup record`.",
     }
     own = "The factors hold for this recording's queries and machine; record your own: `workbench speedup record`."
     return [decided[calibrated.verdict], *_advise_on_least_gain(calibrated), own]
@@ -124,7 +125,7 @@ def list_fleet_next_steps(qualified: Qualification, reasons: tuple[str, ...]) ->
         verb = "Move first" if row["recommendation"] == RECOMMENDED else "Try first"
         saved = f"{format_number(row['saved_s'])} s of {format_number(row['baseline_s'])} s"
         steps = [f"{verb}: {name}, predicted to save {saved}."]
-    if slower := int((qualified.applications["recommendation"] == SLOWER).sum()):
+    if slower := int((qualified.applications["recommendation"] == PREDICTED_SLOWER).sum()):
         steps.append(f"Do not move {slower} application{'' if slower == 1 else 's'}: predicted to get slower.")
     if qualified.operators_at_stake.height:
         row = qualified.operators_at_stake.sort("baseline_s", descending=True).row(0, named=True)

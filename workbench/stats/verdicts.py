@@ -19,6 +19,10 @@ FASTER: Verdict = "FASTER"
 SLOWER: Verdict = "SLOWER"
 SAME: Verdict = "SAME"
 UNDECIDED: Verdict = "UNDECIDED"
+VERDICTS: tuple[Verdict, ...] = (FASTER, SLOWER, SAME, UNDECIDED)
+# The verdicts that claim a difference.
+DIFFERENT: tuple[Verdict, ...] = (FASTER, SLOWER)
+DECIDED: tuple[Verdict, ...] = (*DIFFERENT, SAME)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from workbench.indicators.analysis.observations import Observations
 from workbench.indicators.store.archive import Arm, PlannedMetric, Session
 from workbench.indicators.tables import DRIFT, EFFECTS, JUDGEMENTS
 from workbench.stats import Interval, adjust_holm, count_required_pairs, decide_beyond, p_beyond, paired_log_ratio
+from workbench.stats.verdicts import DIFFERENT, UNDECIDED
 
 if TYPE_CHECKING:
     import polars as pl
@@ -184,7 +185,7 @@ def estimate_effects(observations: Observations, *, rounds: int | None = None) -
         for row, decision in zip(family, decisions, strict=True):
             needed = (
                 count_required_pairs(row.interval, row.metric.tolerance, len(family))
-                if decision.verdict == "UNDECIDED"
+                if decision.verdict == UNDECIDED
                 else None
             )
             verdict = {"verdict": decision.verdict, "adjusted_p_value": decision.adjusted_p_value}
@@ -196,7 +197,7 @@ def is_decided(effect_table: pl.DataFrame) -> bool:
     """Whether every effect but the control's is decided, so that more rounds would not help."""
     import polars as pl
 
-    open_ = effect_table.filter(~pl.col("control") & (pl.col("verdict") == "UNDECIDED") & pl.col("ratio").is_not_null())
+    open_ = effect_table.filter(~pl.col("control") & (pl.col("verdict") == UNDECIDED) & pl.col("ratio").is_not_null())
     return open_.height == 0
 
 
@@ -246,7 +247,7 @@ def _check_control(table: pl.DataFrame) -> list[str]:
     # A session of one stack claims nothing, but its control must hold like any other.
     compared = set(others.filter(pl.col("n") > 0)["metric"]) if others.height else set(table["metric"])
     for row in table.filter(pl.col("control")).iter_rows(named=True):
-        if row["verdict"] in ("FASTER", "SLOWER"):
+        if row["verdict"] in DIFFERENT:
             figures = f"{row['ratio']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
             reasons.append(f"the control differs from the baseline that it duplicates: {row['metric']} {figures}")
         elif row["metric"] in compared and (row["n"] < MIN_ROUNDS or row["low"] is None):

@@ -10,8 +10,7 @@ from typing import Protocol, Self
 
 from workbench.console import terminal
 from workbench.core.formats import replace_controls
-
-_ORDER = ("FASTER", "SLOWER", "SAME", "UNDECIDED")
+from workbench.stats.verdicts import VERDICTS
 
 
 class SessionWatcher(Protocol):
@@ -147,4 +146,4 @@ def select_watcher() -> RoundLines:
 
 
 def _format_verdicts(verdicts: Mapping[str, int]) -> str:
-    return ", ".join(f"{verdicts.get(name, 0)} {name}" for name in _ORDER)
+    return ", ".join(f"{verdicts.get(name, 0)} {name}" for name in VERDICTS)

@@ -23,6 +23,7 @@ from workbench.indicators.store import archive
 from workbench.indicators.store.archive import Session
 from workbench.indicators.tables import CHECKS, DRIFT, EFFECTS, JUDGEMENTS, OBSERVATIONS, RUNS
 from workbench.runs import run_folder
+from workbench.stats.verdicts import VERDICTS
 
 
 def lock_session(folder: Path) -> AbstractContextManager[None]:
@@ -183,7 +184,7 @@ def write_outcome(run: run_folder.Run, outcome: SessionOutcome) -> None:
 def format_answer(outcome: SessionOutcome) -> str:
     """The session's answer in one sentence."""
     counts = Counter(outcome.compared.effects.filter(~outcome.compared.effects["control"])["verdict"].to_list())
-    verdicts = ", ".join(f"{counts[name]} {name}" for name in ("FASTER", "SLOWER", "SAME", "UNDECIDED") if counts[name])
+    verdicts = ", ".join(f"{counts[name]} {name}" for name in VERDICTS if counts[name])
     rounds = outcome.compared.judgement["rounds"][0]
     return f"Against {outcome.session.baseline}, by stack and metric: {verdicts or 'no effects'}; {rounds} rounds."
 

@@ -21,6 +21,7 @@ from workbench.indicators.recommendation.stack_filters import Predictable
 from workbench.indicators.recommendation.unit_pipeline import Accepted, Excluded
 from workbench.indicators.tables import EXCLUDED, JUSTIFICATIONS, PROPOSALS, RECOMMENDATIONS
 from workbench.stats import Interval, Verdict, count_required_pairs, decide_beyond
+from workbench.stats.verdicts import FASTER, SAME, UNDECIDED
 
 if TYPE_CHECKING:
     import polars as pl
@@ -70,7 +71,7 @@ def judge_mix(accepted: Sequence[Accepted], margin: float) -> dict[str, MixVerdi
             first.verdict,
             second.verdict,
             interval,
-            _estimate_rounds(one, margin, len(others)) if first.verdict == "UNDECIDED" else None,
+            _estimate_rounds(one, margin, len(others)) if first.verdict == UNDECIDED else None,
         )
         for one, interval, first, second in zip(others, shifted, alone, preferred, strict=True)
     }
@@ -96,7 +97,7 @@ def choose_answer(
         best = accepted[0]
         why = {"latest": "it has the newest versions", "testing": "its results would teach the most"}[kind]
         return Answer(best.stack.name, "by type", f"{best.stack.name}: {why}; {_format_ratio(best, baseline)}")
-    better = [one for one in accepted if one.stack.name in verdicts and verdicts[one.stack.name].preferred == "FASTER"]
+    better = [one for one in accepted if one.stack.name in verdicts and verdicts[one.stack.name].preferred == FASTER]
     base = next((one for one in accepted if one.stack.baseline), None)
     if base is None or better:
         best = (better or list(accepted))[0]
@@ -141,8 +142,8 @@ def _answer_better(
 def _answer_keep(
     accepted: Sequence[Accepted], verdicts: Mapping[str, MixVerdict], margin: float, baseline: str
 ) -> Answer:
-    same = tuple(name for name, one in verdicts.items() if one.preferred == "SAME")
-    unsure = {name: one for name, one in verdicts.items() if one.preferred == "UNDECIDED"}
+    same = tuple(name for name, one in verdicts.items() if one.preferred == SAME)
+    unsure = {name: one for name, one in verdicts.items() if one.preferred == UNDECIDED}
     if unsure:
         sentence = _format_undecided(unsure, margin, baseline)
         return Answer(baseline, "not decided", sentence, same, tuple(unsure))

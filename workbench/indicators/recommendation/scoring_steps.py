@@ -26,6 +26,7 @@ from workbench.indicators.recommendation.pipeline_units import (
     Wrap,
 )
 from workbench.indicators.recommendation.vulnerabilities import KnownVulnerabilities
+from workbench.stats.verdicts import SLOWER
 
 SURE = 0.975
 """Minimum chance that a stable stack is not worse than the baseline."""
@@ -163,7 +164,7 @@ class Figures(Wrap):
             session=stack.session,
         )
         return Justification(
-            type="WARNING" if row["verdict"] == "SLOWER" else "INFO",
+            type="WARNING" if row["verdict"] == SLOWER else "INFO",
             message=f"{stack.name}, {row['metric']}: {ratio_to_percent(row['ratio']):+.1f} %{span}, {row['verdict']}",
             link=own[0] if own else None,
             evidence=evidence,

@@ -11,6 +11,7 @@ from workbench.console.terminal import print_text
 from workbench.core.formats import format_number, format_seconds
 from workbench.scaletest.analysis.run_analysis import Analysis
 from workbench.scaletest.analysis.variants import ONE_RUN_NOTE, Variants
+from workbench.stats.verdicts import DIFFERENT
 
 SHOWN_STEPS = (
     "lateness",
@@ -85,7 +86,7 @@ def print_comparison(found: Variants, comparison: pl.DataFrame, *, all_steps: bo
     for name in found.names[2:]:
         print_text(f"{name} was also measured; only the first two variants are compared.")
     never = (pl.col("a_never") > 0) | (pl.col("b_never") > 0)
-    told = pl.col("verdict").is_in(["FASTER", "SLOWER"]) | never
+    told = pl.col("verdict").is_in(DIFFERENT) | never
     shown = comparison if all_steps or runs == 1 else comparison.filter(told)
     if shown.height:
         print_text(f"\n  {'step':<18}{'':<5}{a[-19:]:>20}{b[-19:]:>20}{'ratio':>10}  {'interval':<23}verdict")

@@ -20,6 +20,7 @@ from workbench.scaletest.analysis.time_breakdown import STEP_NAMES
 from workbench.scaletest.observation import run_conditions
 from workbench.scaletest.scenario import scenario_file
 from workbench.scaletest.tables import COMPARISON
+from workbench.stats.verdicts import UNDECIDED
 
 EQUIVALENCE_MARGIN = 0.05
 CONFIDENCE_LEVEL = 0.95
@@ -82,7 +83,7 @@ def compare_variants(
     tested = sum(one.low is not None for one in intervals)
     for row, interval, found in zip(rows, intervals, decided, strict=True):
         row |= {"verdict": found.verdict, "adjusted_p_value": found.adjusted_p_value}
-        if found.verdict == "UNDECIDED" and row["reason"] is None:
+        if found.verdict == UNDECIDED and row["reason"] is None:
             row["reason"] = ONE_RUN_NOTE if len(a) == 1 else _explain_open_verdict(interval, margin, tested)
     return COMPARISON.frame(rows)
 

@@ -35,6 +35,7 @@ from workbench.speedup.calibration.time_split import (
     fit_session_prices,
     fit_unit_costs,
 )
+from workbench.stats.verdicts import FASTER, SAME, SLOWER, UNDECIDED
 
 if TYPE_CHECKING:
     from workbench.speedup.comparison.pair import Pair
@@ -71,12 +72,12 @@ class CalibrationResult:
         if ratio.low is not None and ratio.high is not None:
             interval = f"{ratio.level:.0%} interval {ratio.low:.2f} to {ratio.high:.2f}"
         measured = f"over {len(self.queries)} queries ({interval})"
-        if self.verdict == "FASTER":
+        if self.verdict == FASTER:
             return f"{self.candidate} is {ratio.estimate:.2f}x faster than {other} {measured}."
         claim = {
-            "SLOWER": f"{self.candidate} is slower than {other}",
-            "SAME": f"{self.candidate} is as fast as {other} within {stats.MARGIN:.0%}",
-            "UNDECIDED": f"Not decided whether {self.candidate} is faster than {other}",
+            SLOWER: f"{self.candidate} is slower than {other}",
+            SAME: f"{self.candidate} is as fast as {other} within {stats.MARGIN:.0%}",
+            UNDECIDED: f"Not decided whether {self.candidate} is faster than {other}",
         }[self.verdict]
         return f"{claim}: {ratio.estimate:.2f}x its speed {measured}."
 

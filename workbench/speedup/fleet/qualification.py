@@ -19,7 +19,13 @@ from workbench.speedup.tables import APPLICATIONS, OPERATORS_AT_STAKE
 
 # Ratio of measured to predicted shared times from which, either way, a prediction gets a caution.
 FAR_PACE = 2.0
-RECOMMENDED, TRIAL, LITTLE, SLOWER, NOT_JUDGED = "recommended", "worth a trial", "little gain", "slower", "not judged"
+RECOMMENDED, TRIAL, LITTLE, PREDICTED_SLOWER, NOT_JUDGED = (
+    "recommended",
+    "worth a trial",
+    "little gain",
+    "slower",
+    "not judged",
+)
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,10 @@ class Qualification:
         judged = self.applications.filter(pl.col("recommendation") != NOT_JUDGED)
         if not judged.height:
             return f"None of {self.applications.height} application(s) could be judged."
-        counts = {name: int((judged["recommendation"] == name).sum()) for name in (RECOMMENDED, TRIAL, LITTLE, SLOWER)}
+        counts = {
+            name: int((judged["recommendation"] == name).sum())
+            for name in (RECOMMENDED, TRIAL, LITTLE, PREDICTED_SLOWER)
+        }
         classes = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
         base, predicted = float(judged["baseline_s"].sum()), float(judged["predicted_s"].sum())
         left = self.applications.height - judged.height
@@ -204,7 +213,7 @@ def classify_recommendation(ratio: float, ratio_low: float, min_ratio: float) ->
     ['recommended', 'worth a trial', 'little gain', 'slower']
     """
     if ratio < 1 / (1 + stats.MARGIN):
-        return SLOWER
+        return PREDICTED_SLOWER
     if ratio_low >= min_ratio:
         return RECOMMENDED
     return TRIAL if ratio >= min_ratio else LITTLE

@@ -1,0 +1,328 @@
+"""Tables about logs: profile of one application, measured times, one explained execution, a fleet, a recording."""
+
+from __future__ import annotations
+
+from workbench.core.tables import Column, Table
+from workbench.speedup.tables.columns import (
+    count_column,
+    number_column,
+    ratio_column,
+    seconds_column,
+    share_column,
+    text_column,
+)
+
+# One execution in one log: the key of most tables about logs.
+_EXECUTION = (
+    text_column("label", "Side: the engine or setting that ran it."),
+    text_column("session", "Log: one fresh driver."),
+    count_column("sql_id", "SQL execution."),
+)
+
+# Profile of one application.
+
+OVERVIEW = Table(
+    "overview",
+    "The application in one row.",
+    ("app_id",),
+    (
+        text_column("app_id", "Application id."),
+        text_column("app_name", "Name.", nullable=True),
+        text_column("spark_version", "Spark's version.", nullable=True),
+        text_column("engine", "spark, rapids or comet."),
+        text_column("status", "complete or incomplete."),
+        seconds_column(
+            "wall_time_s",
+            "From start to end, or to the last event of a log without an end; null if the log does not hold the start.",
+            nullable=True,
+        ),
+        seconds_column("busy_time_s", "Time with at least one stage running."),
+        seconds_column("stage_time_s", "Sum of the stages' wall times: above busy time when stages overlap."),
+        number_column(
+            "overlap_ratio", "Stage time over busy time: 1 without overlap; null without stages.", nullable=True
+        ),
+        seconds_column("task_time_s", "Sum of the task durations, failed tasks included."),
+        count_column("n_task_slots", "Largest number of task slots at one time; null if unknown.", nullable=True),
+        share_column(
+            "slot_use_share",
+            "Task time over slot time, each slot counted from its executor's start to its end.",
+            nullable=True,
+        ),
+        count_column("n_queries", "SQL executions."),
+        count_column("n_failed_queries", "SQL executions that failed."),
+        count_column("n_stages", "Stage attempts."),
+        count_column("n_tasks", "Tasks that ended."),
+        count_column("n_failed_tasks", "Tasks that failed or were killed."),
+    ),
+)
+QUERIES = Table(
+    "queries",
+    "Time of each SQL execution.",
+    ("sql_id",),
+    (
+        count_column("sql_id", "SQL execution."),
+        text_column("query", "Its description, with the id."),
+        text_column("status", "succeeded, failed or running."),
+        seconds_column("start_s", "Start.", nullable=True),
+        seconds_column("end_s", "End; null if the log does not hold it.", nullable=True),
+        seconds_column("duration_s", "Wall time.", nullable=True),
+        seconds_column("task_time_s", "Sum of its task durations."),
+        share_column("task_time_share", "Share of the task time of all listed queries.", nullable=True),
+        count_column("n_stages", "Stage attempts."),
+        count_column("n_tasks", "Tasks that ended."),
+        count_column("n_failed_tasks", "Tasks that failed or were killed."),
+    ),
+)
+STAGE_SPANS = Table(
+    "stage_spans",
+    "Start, end and task skew of each stage attempt.",
+    ("stage_id", "stage_attempt_id"),
+    (
+        count_column("stage_id", "Stage."),
+        count_column("stage_attempt_id", "Attempt."),
+        text_column("stage", "Stage and attempt as text."),
+        count_column("sql_id", "SQL execution; null outside SQL.", nullable=True),
+        text_column("query", "Description of the SQL execution."),
+        text_column("status", "succeeded, failed or running."),
+        seconds_column("start_s", "Start."),
+        seconds_column("end_s", "End, or the last task's end of a running stage."),
+        count_column("n_tasks", "Tasks that ended."),
+        count_column("n_failed_tasks", "Tasks that failed or were killed."),
+        seconds_column("task_time_s", "Sum of the task durations."),
+        seconds_column("task_median_s", "Median task.", nullable=True),
+        seconds_column("task_max_s", "Longest task.", nullable=True),
+        number_column(
+            "skew_ratio", "Longest over median task; null below 4 tasks or with a median of 0.", nullable=True
+        ),
+        seconds_column(
+            "skew_cost_s",
+            "Longest minus median task, the most that an even split could save; null where skew_ratio is null.",
+            nullable=True,
+        ),
+    ),
+)
+OPERATOR_TIMES = Table(
+    "operator_times",
+    "Times that operators report, by operator and metric. They nest (a codegen span includes its operators): do not "
+    "add rows.",
+    ("operator", "metric", "where"),
+    (
+        text_column("operator", "Operator, without its number; scans with their file format."),
+        text_column("metric", "Name of the metric."),
+        text_column("where", "tasks, or driver (broadcasts, file listing)."),
+        seconds_column("total_s", "Sum over nodes and tasks."),
+        seconds_column("max_s", "Longest time that one task reports; null for the driver.", nullable=True),
+        count_column("n_nodes", "Plan nodes that report it."),
+        count_column("n_tasks", "Task reports; 0 for the driver."),
+    ),
+)
+COVERAGE = Table(
+    "coverage",
+    "Task time by what the log says about it. The rows add up to all task time.",
+    ("part",),
+    (
+        text_column("part", "Kind of task time."),
+        seconds_column("task_time_s", "Sum of the task durations."),
+        share_column("task_time_share", "Share of all task time; null if there is none.", nullable=True),
+        count_column("n_stages", "Stage attempts."),
+    ),
+)
+FAILURE_COUNTS = Table(
+    "failure_counts",
+    "Failures by kind and reason.",
+    ("kind", "reason", "message"),
+    (
+        text_column("kind", "task, stage, job, sql or executor."),
+        text_column("reason", "Kind of failure."),
+        text_column("message", "First line of the message."),
+        count_column("n", "Number of failures (at most 20 tasks per stage attempt are listed one by one)."),
+        seconds_column("first_s", "Time of the first; null if the log does not hold it.", nullable=True),
+    ),
+)
+PROFILE_TABLES = (OVERVIEW, QUERIES, STAGE_SPANS, OPERATOR_TIMES, COVERAGE, FAILURE_COUNTS)
+
+# Measured times of logs: what calibration and prediction start from.
+
+EXECUTIONS = Table(
+    "executions",
+    "SQL executions that ended, one row each, and whether they count.",
+    ("label", "session", "sql_id"),
+    (
+        *_EXECUTION,
+        text_column("query", "Its description."),
+        count_column("number", "Number of earlier runs of this description in the log."),
+        text_column("fingerprint", "Digest of the tables and columns that it reads.", nullable=True),
+        seconds_column("wall_s", "From start to end."),
+        seconds_column("task_s", "Sum of its task durations."),
+        count_column("n_stages", "Stage attempts."),
+        count_column("n_failed_tasks", "Tasks that failed or were killed."),
+        Column("cold", "bool", "First run of its description in this log."),
+        text_column("why_not", "Why it does not count; null when it counts.", nullable=True),
+    ),
+)
+PIECES = Table(
+    "pieces",
+    "Wall time of the executions cut into pieces; the pieces of an execution add up to its wall time.",
+    ("label", "session", "sql_id", "piece"),
+    (
+        *_EXECUTION,
+        count_column("piece", "Number of the piece."),
+        count_column("stage_id", "Stage; null for time without a running stage.", nullable=True),
+        text_column("term", "Kind of time outside operators: idle, task overhead, unattributed.", nullable=True),
+        text_column("basis", "Measurement that the piece rests on."),
+        Column("operators", "list[str]", "Operators that share the time."),
+        Column("node_ids", "list[int]", "Their nodes in the final plan."),
+        Column("accelerated", "list[bool]", "Whether each ran on an accelerator."),
+        Column("work", "list[float]", "Work of each, in millions of rows (aggregates: times functions)."),
+        seconds_column("task_s", "Task time."),
+        seconds_column("wall_s", "Wall time."),
+    ),
+)
+APPLICATIONS_MEASURED = Table(
+    "applications_measured",
+    "Applications, one row per log, with the parts of their wall time; a log that cannot be used has the reason. "
+    "SQL, streaming and outside never count an instant twice: it goes to the first of them, in this order.",
+    ("log",),
+    (
+        text_column("log", "Path or URL of the log: `session` in the tables of executions."),
+        text_column("app_id", "Application id.", nullable=True),
+        text_column("app_name", "Name.", nullable=True),
+        text_column("engine", "spark, rapids or comet: the accelerator plugin that was on.", nullable=True),
+        text_column("spark_version", "Spark's version.", nullable=True),
+        Column("start_time_ms", "int", "Start, epoch.", "ms", nullable=True),
+        seconds_column("wall_s", "From start to end, or to the last event of an incomplete log.", nullable=True),
+        seconds_column("sql_wall_s", "Time with a SQL execution running, streaming excluded.", nullable=True),
+        seconds_column("streaming_s", "Time with only streaming batches running.", nullable=True),
+        seconds_column("outside_sql_s", "Time with only jobs outside SQL running.", nullable=True),
+        count_column("n_queries", "SQL executions, without streaming and inner ones.", nullable=True),
+        count_column("n_failed", "Failed ones among them.", nullable=True),
+        text_column("sha256", "Digest of the log's content.", nullable=True),
+        text_column("status", "complete, incomplete, damaged, duplicate, or unreadable."),
+        text_column("reason", "What is wrong with the log; null when complete.", nullable=True),
+    ),
+)
+EXPLAINED = Table(
+    "explained",
+    "Pieces of a query's wall time that hold the operator; `part_s` of a session's rows add up to the operator's time "
+    "in that session.",
+    ("label", "session", "sql_id", "piece"),
+    (
+        *_EXECUTION,
+        count_column("run", "Run of the query in its session, from 0 (cold)."),
+        count_column("piece", "Number of the piece in `pieces`."),
+        count_column("stage_id", "Stage; null for time without a running stage.", nullable=True),
+        text_column("basis", "Measurement that the piece rests on."),
+        Column("operators", "list[str]", "Operators that share it."),
+        Column("nodes", "list[int]", "The operator's nodes in the final plan."),
+        seconds_column("piece_s", "Wall time of the piece."),
+        number_column("work", "The operator's work in it, in millions of rows (see the guide)."),
+        number_column(
+            "price_s", "Seconds per unit of work; null where the time belongs to one operator.", nullable=True
+        ),
+        number_column("share", "The operator's share of the piece."),
+        number_column("run_weight", "Weight of the run: the runs of a session add up to their median."),
+        seconds_column("part_s", "piece_s times share times run_weight."),
+    ),
+)
+EXPLAINED_METRICS = Table(
+    "explained_metrics",
+    "Metrics of the operator's nodes in the stages of these pieces: totals over tasks.",
+    ("label", "session", "sql_id", "node_id", "stage_id", "metric"),
+    (
+        *_EXECUTION,
+        count_column("node_id", "Node in the final plan."),
+        text_column("node", "Its name there."),
+        count_column("stage_id", "Stage; -1 for the driver's own metrics."),
+        text_column("metric", "Name."),
+        number_column("total", "Times in s, others as counted."),
+    ),
+)
+
+# A fleet of applications.
+
+APPLICATIONS = Table(
+    "applications",
+    "Predicted time of each application on the candidate, most time saved first.",
+    ("log",),
+    (
+        text_column("log", "Event log."),
+        text_column("app_id", "Application.", nullable=True),
+        text_column("app_name", "Its name.", nullable=True),
+        text_column("recommendation", "recommended, worth a trial, little gain, slower, or not judged."),
+        text_column("reason", "Why it is not judged, what limits the gain, or what makes it uncertain.", nullable=True),
+        seconds_column("baseline_s", "Measured time, from start to end.", nullable=True),
+        seconds_column("predicted_s", "Predicted time.", nullable=True),
+        seconds_column("predicted_low_s", "Lower end of the prediction interval.", nullable=True),
+        seconds_column("predicted_high_s", "Upper end.", nullable=True),
+        ratio_column("ratio", "Baseline over predicted.", nullable=True),
+        ratio_column("ratio_low", "Lower end.", nullable=True),
+        ratio_column("ratio_high", "Upper end.", nullable=True),
+        seconds_column("saved_s", "Baseline minus predicted.", nullable=True),
+        seconds_column("saved_low_s", "Lower end.", nullable=True),
+        seconds_column("saved_high_s", "Upper end.", nullable=True),
+        seconds_column("sql_s", "Baseline time with a query running.", nullable=True),
+        seconds_column(
+            "outside_sql_s", "Baseline time with only jobs outside SQL (RDDs) running; factor 1.", nullable=True
+        ),
+        seconds_column("streaming_s", "Baseline time in streaming batches; factor 1.", nullable=True),
+        share_column("unsupported_share", "Share of the queries' time in operators left on the CPU.", nullable=True),
+        share_column("unknown_share", "Share of the queries' time in operators without a factor.", nullable=True),
+        Column("unsupported_operators", "list[str]", "Operators left on the CPU, most time first."),
+        count_column("n_queries", "SQL executions that count."),
+        number_column("baseline_cost", "Cost on the baseline; null without prices.", "currency", nullable=True),
+        number_column("predicted_cost", "Cost on the candidate.", "currency", nullable=True),
+        number_column("saved_cost", "Baseline minus predicted.", "currency", nullable=True),
+        number_column("saved_cost_low", "Lower end.", "currency", nullable=True),
+        number_column("saved_cost_high", "Upper end.", "currency", nullable=True),
+    ),
+)
+OPERATORS_AT_STAKE = Table(
+    "operators_at_stake",
+    "Operators that the candidate leaves on the CPU or that have no factor, over all applications.",
+    ("operator",),
+    (
+        text_column("operator", "Operator."),
+        text_column("kind", "unsupported or unknown."),
+        count_column("n_applications", "Applications with it."),
+        count_column("n_queries", "Queries with it."),
+        seconds_column("baseline_s", "Its time on the baseline."),
+    ),
+)
+
+# A recording.
+
+_LABEL = text_column("label", "Name of the side: an engine with its settings.")
+_QUERY = text_column("query", "Name of the query; the job description of its executions in the log.")
+RECORDED_EXECUTIONS = Table(
+    "executions",
+    "One row per execution of a query.",
+    ("label", "session", "query", "pass"),
+    (
+        _LABEL,
+        count_column("session", "Number of the session of this side, from 1: one fresh JVM."),
+        count_column("pass", "Number of the pass within the session, from 1; pass 1 is cold."),
+        count_column("position", "Place of the query in the order of its pass, from 1."),
+        _QUERY,
+        text_column("status", "ok or failed."),
+        seconds_column("duration_s", "From the SQL text to the fetched rows, measured on the driver; until it failed."),
+        count_column("n_rows", "Rows of the answer; null when it failed.", nullable=True),
+        text_column("error", "First line of the error; null when it succeeded.", nullable=True),
+    ),
+)
+ANSWERS = Table(
+    "answers",
+    "Answers of each side compared with those of the first side: one row per query and side, over all sessions.",
+    ("query", "label"),
+    (
+        _QUERY,
+        _LABEL,
+        count_column("n_rows", "Rows of its answer in its first session; null when it failed.", nullable=True),
+        text_column(
+            "verdict",
+            "reference, equal, equal up to ties at the limit, wrong answer, failed, or not comparable "
+            "(rows differ, and the answer does not show whether a limit allows it).",
+        ),
+        text_column("difference", "Where and how it differs or failed; null when it does not.", nullable=True),
+    ),
+)
+RECORDING_TABLES = (RECORDED_EXECUTIONS, ANSWERS)
