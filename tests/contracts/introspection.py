@@ -10,7 +10,10 @@ import enum
 import importlib
 import inspect
 import io
+import os
 import pkgutil
+import subprocess
+import sys
 import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -53,6 +56,15 @@ def call_command(words: list[str]) -> Said:
         except SystemExit as ended:
             code = int(ended.code or 0)
     return Said(code, out.getvalue(), err.getvalue())
+
+
+def call_command_apart(words: list[str]) -> Said:
+    """Run `workbench` with these words in a process of its own, in the current folder."""
+    # The package may be installed from another folder.
+    environment = {**os.environ, "PYTHONPATH": str(Path(workbench.__file__).parents[1])}
+    command = [sys.executable, "-m", "workbench", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
+    return Said(done.returncode, done.stdout, done.stderr)
 
 
 def call_command_with(raised: BaseException) -> Said:
