@@ -151,7 +151,7 @@ PART_PREFIX, SEEN_FOLDER = ".part-", "seen"
 CODE_PATTERNS = (
     "eventlog/*.py",
     "core/tables.py",
-    "speedup/tables.py",
+    "speedup/tables/*.py",
     *(f"speedup/attribution/{name}.py" for name in ("executions", "time_pieces", "measured_times")),
     "speedup/engines/*.py",
 )
