@@ -262,7 +262,8 @@ def test_an_expired_version_is_answered_with_410_and_all_is_listed_anew(
             one = watch_targets.build_watch_target(choice, space, run)
             sink = watch_targets.build_sink(ObjectLedger(rows.append), one.scope)
             made = ResourceWatch(api, one, sink, write=end_gap, note=lambda text: None)
-            # As after hours without a word: a version that no server keeps.
+            # As after hours without a word: a server that starts anew keeps no version from before.
+            cluster_lifecycle.restart_component(local_cluster, "kube-apiserver")
             made._version = "1"
             made.ready.set()
             task = asyncio.create_task(made.run())
