@@ -124,7 +124,7 @@ def test_qualify_ranks_and_says_why_not(speedup: Call, factors: Path, tmp_path: 
     assert rows[0]["recommendation"] == "recommended"
     assert rows[0]["predicted_low_s"] < rows[0]["predicted_s"] < rows[0]["predicted_high_s"]
     comet = next(row for row in rows if row["app_name"] == "tpch comet s1")
-    assert comet["reason"] == "it ran on comet, but the factors are for spark"
+    assert (comet["recommendation"], comet["reason"]) == ("already accelerated", "already accelerated by comet")
     assert comet["predicted_s"] is None
 
 

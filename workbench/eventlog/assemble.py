@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from workbench.eventlog import tables
+from workbench.eventlog.engine_detection import detect_engine
 from workbench.eventlog.fold import MAX_BAD_LINES, BadLine, ChunkFacts
 from workbench.eventlog.listener_events import (
     ApplicationEnd,
@@ -21,8 +22,6 @@ from workbench.eventlog.sources import LogSource
 from workbench.eventlog.spark_jobs import JobAssembler
 from workbench.eventlog.sql_executions import SqlAssembler
 from workbench.eventlog.table_sink import RowWriter, TableSink
-
-RAPIDS_PLUGIN, COMET_PLUGIN = "com.nvidia.spark.SQLPlugin", "org.apache.spark.CometPlugin"
 
 
 class ApplicationAssembler:
@@ -91,23 +90,15 @@ class ApplicationAssembler:
             "executor", executor_id=executor_id, time_ms=event.time_ms, reason="removed", message=event.reason
         )
 
-    def _detect_engine(self) -> str:
-        plugins = self.properties.get("spark.plugins", "")
-        if RAPIDS_PLUGIN in plugins and self.properties.get("spark.rapids.sql.enabled", "true") != "false":
-            return "rapids"
-        if COMET_PLUGIN in plugins and self.properties.get("spark.comet.enabled", "true") != "false":
-            return "comet"
-        return "spark"
-
-    def write_rows(self, faults: list[str]) -> None:
+    def write_rows(self, faults: list[str], n_nodes_by_engine: Mapping[str, int]) -> None:
         """Write the application, its environment and its executors."""
         for (section, name), value in sorted(self.environment.items()):
             self.rows.add_row(tables.ENVIRONMENT.name, section=section, name=name, value=value)
         for _, executor in sorted(self.executors.items()):
             self.rows.add_row(tables.EXECUTORS.name, **executor)
-        self._write_application(faults)
+        self._write_application(faults, detect_engine(self.properties, n_nodes_by_engine))
 
-    def _write_application(self, faults: list[str]) -> None:
+    def _write_application(self, faults: list[str], engine: str) -> None:
         start = self.start or ApplicationStart()
         end_ms = self.end.time_ms if self.end else None
         complete = end_ms is not None and start.time_ms is not None and not faults
@@ -118,7 +109,7 @@ class ApplicationAssembler:
             app_name=self.rows.redactor.redact_text(start.name) or None,
             user=self.rows.redactor.redact_name(start.user),
             spark_version=remove_secrets(self.version.version) or None,
-            engine=self._detect_engine(),
+            engine=engine,
             start_time_ms=start.time_ms,
             end_time_ms=end_ms,
             last_event_time_ms=self.rows.last_ms or None,
@@ -178,7 +169,7 @@ class LogAssembler:
         self.work.write_remaining()
         self.queries.write_remaining()
         if self.events:
-            self.application.write_rows(faults)
+            self.application.write_rows(faults, self.queries.n_nodes_by_engine)
         self._write_log(faults)
 
     def _write_bad_line(self, bad: BadLine) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from array import array
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from workbench.eventlog import tables
+from workbench.eventlog.engine_detection import find_node_engine
 from workbench.eventlog.fold import parse_integer
 from workbench.eventlog.listener_events import DriverUpdates, Metric, SqlEnd, SqlMetrics, SqlStart, SqlUpdate
 from workbench.eventlog.plan_graph import PlanNode, unpack_nodes
@@ -45,6 +47,7 @@ class SqlAssembler:
         self.rows = rows
         self.sql: dict[int, SqlState] = {}
         self.done: set[int] = set()
+        self.n_nodes_by_engine: Counter[str] = Counter()
         self.chunk = 0
         self.handlers: dict[type, Callable[[Any], None]] = {
             SqlStart: self._take_start,
@@ -151,6 +154,8 @@ class SqlAssembler:
     def _write_plans(self, sql: SqlState) -> None:
         redactor = self.rows.redactor
         columns = redactor.find_column_words(node for nodes in sql.plans for node in nodes)
+        final = sql.plans[-1] if sql.plans else []
+        self.n_nodes_by_engine.update(filter(None, (find_node_engine(node.name) for node in final)))
         for version, nodes in enumerate(sql.plans):
             count = len(nodes)
             self.rows.sink.add_columns(

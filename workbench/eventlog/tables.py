@@ -89,7 +89,11 @@ APPLICATIONS = Table(
         _text_column("app_name", "Name."),
         _text_column("user", "User."),
         _text_column("spark_version", "Spark's version."),
-        _text_column("engine", "spark, rapids or comet: the accelerator plugin that was on.", nullable=False),
+        _text_column(
+            "engine",
+            "Engine: spark, rapids, comet, photon or gluten, by its plan nodes, else by its properties.",
+            nullable=False,
+        ),
         _ms_column("start_time_ms", "Start, epoch."),
         _ms_column("end_time_ms", "End, epoch; null when the log does not say."),
         _ms_column("last_event_time_ms", "Latest time stamp in the log, epoch."),

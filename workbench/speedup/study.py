@@ -23,7 +23,6 @@ from workbench.speedup.comparison.pair import Pair, load_recorded_pair
 from workbench.speedup.config import NotebookConfig
 from workbench.speedup.fleet.fleet_reader import measure_fleet
 from workbench.speedup.fleet.qualification import (
-    NOT_JUDGED,
     Qualification,
     QualificationTerms,
     qualify_applications,
@@ -103,9 +102,7 @@ class FleetStudy(_JudgedByReasons):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        reasons = self.pair.reasons if self.pair is not None else ()
-        judged = (self.qualified.applications["recommendation"] != NOT_JUDGED).any()
-        return reasons if judged else (*reasons, "no application could be judged; the table has the reasons")
+        return (*(self.pair.reasons if self.pair is not None else ()), *self.qualified.reasons)
 
     def key_numbers(self) -> list[KeyNumber]:
         return summary.list_fleet_key_numbers(self.qualified)

@@ -50,10 +50,10 @@ def _format_verdict_counts(frame: pl.DataFrame) -> str:
 def list_fleet_key_numbers(qualified: Qualification) -> list[KeyNumber]:
     """Applications, recommendations, time saved, operators at stake and, with prices, cost saved."""
     applications = qualified.applications
-    judged = applications.filter(pl.col("saved_s").is_not_null())
+    judged = qualified.judged
     cost = judged["saved_cost"].drop_nulls()
     numbers: list[KeyNumber] = [
-        ("applications", applications.height, "", f"{applications.height - judged.height} not judged"),
+        ("applications", applications.height, "", f"{judged.height} with a prediction"),
         (
             "recommended",
             int((applications["recommendation"] == "recommended").sum()),

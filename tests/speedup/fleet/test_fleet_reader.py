@@ -38,6 +38,29 @@ def log(folder: Path, name: str, *, start_ms: int = 1000, end_ms: int = 9000, ap
     return path
 
 
+def attempt(folder: Path, number: int, *, end_ms: int | None) -> None:
+    start = made.application_start(time_ms=1000 * number) | {
+        "App ID": "application_1_0001",
+        "App Attempt ID": str(number),
+    }
+    end = [made.application_end(end_ms)] if end_ms is not None else []
+    folder.mkdir(exist_ok=True)
+    (folder / f"attempt-{number}").write_bytes(made.dump(made.log_start(), start, *end))
+
+
+@pytest.mark.parametrize(("ended", "counted"), [((1, 2), 2), ((1,), 1), ((), 3)])
+def test_attempts_are_one_application_and_the_last_one_that_ended_counts(
+    tmp_path: Path, cache: FactsCache, ended: tuple[int, ...], counted: int
+) -> None:
+    for number in (1, 2, 3):
+        attempt(tmp_path / "logs", number, end_ms=9000 if number in ended else None)
+    found = status_of(measure_fleet([tmp_path / "logs"], jobs=1, cache=cache))
+    assert {int(name[-1]) for name, (status, _) in found.items() if status != "superseded"} == {counted}
+    reasons = [reason for status, reason in found.values() if status == "superseded"]
+    assert len(reasons) == 2
+    assert all(f"attempt {counted} counts" in str(reason) for reason in reasons)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Four applications of days 1 to 4, lasting 1 to 4 s."""

@@ -90,6 +90,8 @@ def test_what_cannot_be_judged_says_why(model: FactorModel, logs: Measured) -> N
             application("b", engine="rapids"),
             application("c"),
             application("d", wall_s=None),
+            application("e", status="contradictory", reason="a task takes longer"),
+            application("f", status="superseded", reason="attempt 1"),
             application(f"{BASELINE}-1", status="incomplete", reason="the log is cut"),
         ),
         logs,
@@ -97,13 +99,15 @@ def test_what_cannot_be_judged_says_why(model: FactorModel, logs: Measured) -> N
     reasons = dict(table.select("log", "reason").iter_rows())
     classes = dict(table.select("log", "recommendation").iter_rows())
     assert reasons["a"] == "an empty file"
-    assert reasons["b"] == "it ran on rapids, but the factors are for spark"
+    assert (classes["b"], reasons["b"]) == ("already accelerated", "already accelerated by rapids")
     assert "no SQL" in reasons["c"]
     assert "duration" in reasons["d"]
-    assert [classes[name] for name in "abcd"] == ["not judged"] * 4
+    assert [classes[name] for name in "acdef"] == ["not judged"] * 5
     assert classes[f"{BASELINE}-1"] != "not judged"
     assert "cut" in reasons[f"{BASELINE}-1"]
-    assert table.filter(pl.col("recommendation") == "not judged")["predicted_s"].null_count() == 4
+    assert (
+        table.filter(pl.col("recommendation").is_in(["not judged", "already accelerated"]))["ratio"].null_count() == 6
+    )
 
 
 def test_one_large_run_among_those_of_a_call_site_moves_no_ratio(model: FactorModel, logs: Measured) -> None:

@@ -11,6 +11,7 @@ import polars as pl
 from workbench.core.errors import BrokenInvariantError, InputError
 from workbench.eventlog.reader import EventLogFacts
 from workbench.speedup import tables
+from workbench.speedup.attribution.application_time import ApplicationTime, read_application_time
 from workbench.speedup.attribution.executions import TIME_TYPES
 from workbench.speedup.attribution.measured_times import describe_missing_times
 from workbench.speedup.attribution.session_settings import read_session_settings, sum_slot_seconds
@@ -88,8 +89,9 @@ def build_profile(facts: EventLogFacts, *, sql_ids: Sequence[int] = (), log_id: 
     operators = _build_operator_times(one, sql_ids)
     coverage = _build_coverage(one, spans)
     failures = _count_failures(one, zero_ms)
-    overview = _build_overview(one, application, spans, queries)
-    reasons = _list_invalid_reasons(one, application)
+    time = read_application_time(one)
+    overview = _build_overview(one, application, time, spans, queries)
+    reasons = _list_invalid_reasons(one, application, time)
     return Profile(
         overview, queries, spans, operators, coverage, failures, reasons, _format_answer(overview, queries, coverage)
     )
@@ -289,13 +291,17 @@ def _count_failures(facts: EventLogFacts, zero_ms: int) -> pl.DataFrame:
 
 
 def _build_overview(
-    facts: EventLogFacts, application: dict[str, object], spans: pl.DataFrame, queries: pl.DataFrame
+    facts: EventLogFacts,
+    application: dict[str, object],
+    time: ApplicationTime,
+    spans: pl.DataFrame,
+    queries: pl.DataFrame,
 ) -> pl.DataFrame:
-    start, end = application["start_time_ms"], application["end_time_ms"] or application["last_event_time_ms"]
     wall_s: float | None = None
     slot_s: float | None = None
-    if isinstance(start, int) and isinstance(end, int):
-        wall_s, slot_s = (end - start) / 1e3, sum_slot_seconds(facts, start, end, log_id=facts.logs["log_id"][0])
+    if time.start_ms is not None and time.end_ms is not None and not time.contradictions:
+        wall_s = time.wall_s
+        slot_s = sum_slot_seconds(facts, time.start_ms, time.end_ms, log_id=facts.logs["log_id"][0])
     busy_s, stage_s = sum_covered_time(spans), float((spans["end_s"] - spans["start_s"]).sum())
     task_s = float(spans["task_time_s"].sum())
     row = {
@@ -332,9 +338,11 @@ def sum_covered_time(spans: pl.DataFrame) -> float:
     return total
 
 
-def _list_invalid_reasons(facts: EventLogFacts, application: dict[str, object]) -> tuple[str, ...]:
+def _list_invalid_reasons(
+    facts: EventLogFacts, application: dict[str, object], time: ApplicationTime
+) -> tuple[str, ...]:
     log = facts.logs.row(0, named=True)
-    reasons = []
+    reasons = [f"the log's times contradict each other: {what}" for what in time.contradictions]
     if missing := describe_missing_times(application):
         reasons.append(
             f"the log is incomplete: it does not hold the application's {missing}; figures cover what it holds"

@@ -94,7 +94,10 @@ class Execution:
 
 
 def read_executions(facts: EventLogFacts) -> Iterator[Execution]:
-    """SQL executions that ended, by log and id; inner ones are merged into the execution that started them."""
+    """SQL executions by log and id; inner ones are merged into the execution that started them.
+
+    One without an end event ends with its last stage, and has the status running; without a stage it is left out.
+    """
     inner = _find_inner_executions(facts)
     started = {member for members in inner.values() for member in members}
     nodes = _group_by_execution(facts.plan_nodes.filter(pl.col("is_final")))
@@ -108,9 +111,19 @@ def read_executions(facts: EventLogFacts) -> Iterator[Execution]:
     rows = facts.sql_executions.sort("log_id", "sql_id").iter_rows(named=True)
     for row in rows:
         key = (row["log_id"], row["sql_id"])
-        if key in started or row["start_time_ms"] is None or row["end_time_ms"] is None:
+        if key in started or row["start_time_ms"] is None:
             continue
         members = (key, *inner.get(key, ()))
+        own_stages = tuple(
+            _build_stage(stage)
+            for member in members
+            for stage in stages.get(member, [])
+            if stage["first_launch_time_ms"] is not None
+        )
+        if row["end_time_ms"] is None and not own_stages:
+            continue
+        start_s = row["start_time_ms"] / 1e3
+        last_s = max((stage.end_s for stage in own_stages), default=start_s)
         query = row["description"] or ""
         number = seen[row["log_id"], query]
         seen[row["log_id"], query] += 1
@@ -119,15 +132,10 @@ def read_executions(facts: EventLogFacts) -> Iterator[Execution]:
             query,
             number,
             row["status"],
-            row["start_time_ms"] / 1e3,
-            row["end_time_ms"] / 1e3,
+            start_s,
+            last_s if row["end_time_ms"] is None else row["end_time_ms"] / 1e3,
             _merge_plan_nodes(_build_nodes(nodes.get(member, []), metrics.get(member, [])) for member in members),
-            tuple(
-                _build_stage(stage)
-                for member in members
-                for stage in stages.get(member, [])
-                if stage["first_launch_time_ms"] is not None
-            ),
+            own_stages,
             tuple(sql_id for _, sql_id in members[1:]),
         )
 

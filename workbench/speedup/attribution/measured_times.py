@@ -10,11 +10,15 @@ from typing import Any
 import polars as pl
 
 from workbench.eventlog.reader import EventLogFacts
+from workbench.speedup.attribution.application_time import ApplicationTime, read_application_time
 from workbench.speedup.attribution.executions import Execution, fingerprint_inputs, read_executions
 from workbench.speedup.attribution.time_pieces import TimePiece, booked_operator, estimate_work, split_wall_time
 from workbench.speedup.tables import APPLICATIONS_MEASURED, EXECUTIONS, PIECES
 
 COLD, FAILED = "cold: first run in its session", "failed"
+UNFINISHED = "no end event: timed until its last stage"
+# Applications of these statuses have no time that can be used, or are counted elsewhere.
+NOT_COUNTED = ("unreadable", "contradictory", "duplicate", "superseded")
 REPEATED_TASKS = "tasks failed or were killed"
 # Whether an execution counts.
 COUNTS = pl.col("why_not").is_null()
@@ -63,8 +67,9 @@ def measure_log_times(facts: EventLogFacts, label: str, session: str, *, log_id:
     Returns
     -------
     Measured
-        Executions that ended, including failed ones (marked). Inner executions (the query of a command that creates or
-        caches a table) are part of the outer one. Executions without a stage are left out: they measure the driver.
+        Executions, including failed ones and those without an end event (marked). Inner executions (the query of a
+        command that creates or caches a table) are part of the outer one. Executions without a stage are left out:
+        they measure the driver.
     """
     rows: list[dict[str, Any]] = []
     cut: list[dict[str, Any]] = []
@@ -93,7 +98,9 @@ def _build_execution_row(execution: Execution) -> dict[str, Any]:
     failed_tasks = sum(stage.n_failed for stage in execution.stages)
     cold = execution.number == 0
     why_not: str | None
-    if execution.status != "succeeded":
+    if execution.status == "running":
+        why_not = UNFINISHED
+    elif execution.status != "succeeded":
         why_not = FAILED
     elif cold:
         why_not = COLD
@@ -138,23 +145,34 @@ def build_application_row(facts: EventLogFacts, log: str, sha256: str | None) ->
     log_row = facts.logs.row(0, named=True)
     of_log = pl.col("log_id") == log_row["log_id"]
     app = facts.applications.filter(of_log).row(0, named=True)
-    start_ms, end_ms = app["start_time_ms"], app["end_time_ms"] or app["last_event_time_ms"]
+    time = read_application_time(facts, log_id=log_row["log_id"])
+    last_work = _find_last_stage_ends(facts)
     streaming = list_streaming_ids(facts)
     queries = facts.sql_executions.filter(of_log, ~pl.col("sql_id").is_in(streaming))
     roots = queries.filter(pl.col("root_sql_id").is_null() | (pl.col("root_sql_id") == pl.col("sql_id")))
-    status, reason = _application_status(log_row, app)
+    status, reason = _application_status(log_row, app, time)
+    n_unfinished = roots.filter(pl.col("status") == "running").join(last_work, on="sql_id").height
+    if n_unfinished:
+        reason = "; ".join(
+            filter(None, [reason, f"{n_unfinished} query(s) without an end: timed until their last stage"])
+        )
+    names = ("app_id", "attempt_id", "app_name", "engine", "spark_version", "start_time_ms")
     row = {
         "log": log,
-        **{name: app[name] for name in ("app_id", "app_name", "engine", "spark_version", "start_time_ms")},
+        **{name: app[name] for name in names},
         "n_queries": roots.height,
         "n_failed": int((roots["status"] == "failed").sum()),
         "sha256": sha256,
         "status": status,
         "reason": reason,
     }
-    if start_ms is None or end_ms is None or end_ms < start_ms:
+    if time.start_ms is None or time.end_ms is None or time.contradictions:
         return row | dict.fromkeys(("wall_s", "sql_wall_s", "streaming_s", "outside_sql_s"))
-    return row | {"wall_s": (end_ms - start_ms) / 1e3} | _measure_application_times(facts, streaming, start_ms, end_ms)
+    return (
+        row
+        | {"wall_s": time.wall_s}
+        | _measure_application_times(facts, streaming, last_work, time.start_ms, time.end_ms)
+    )
 
 
 def build_unreadable_row(log: str, reason: str) -> dict[str, Any]:
@@ -175,13 +193,16 @@ def list_streaming_ids(facts: EventLogFacts) -> list[int]:
 
 
 def _measure_application_times(
-    facts: EventLogFacts, streaming: list[int], start_ms: int, end_ms: int
+    facts: EventLogFacts, streaming: list[int], last_work: pl.DataFrame, start_ms: int, end_ms: int
 ) -> dict[str, float]:
     of_stream = set(streaming)
     sql: Spans = []
     batches: Spans = []
     outside: Spans = []
-    for sql_id, start, end in facts.sql_executions.select("sql_id", "start_time_ms", "end_time_ms").iter_rows():
+    executions = facts.sql_executions.join(last_work, on="sql_id", how="left").select(
+        "sql_id", "start_time_ms", pl.coalesce("end_time_ms", "last_finish_time_ms")
+    )
+    for sql_id, start, end in executions.iter_rows():
         (batches if sql_id in of_stream else sql).append((start, end))
     jobs = facts.jobs.filter(pl.col("sql_id").is_null())
     for text, start, end in jobs.select("description", "submission_time_ms", "completion_time_ms").iter_rows():
@@ -194,6 +215,13 @@ def _measure_application_times(
         _sum_span_lengths(_merge_spans([*busy, *outside])),
     )
     return {"sql_wall_s": sql_s, "streaming_s": busy_s - sql_s, "outside_sql_s": every_s - busy_s}
+
+
+def _find_last_stage_ends(facts: EventLogFacts) -> pl.DataFrame:
+    """End of the last stage of each SQL execution: its end, where the log does not hold one."""
+    keys = ["stage_id", "stage_attempt_id"]
+    stages = facts.stages.filter(pl.col("sql_id").is_not_null()).select("sql_id", *keys)
+    return stages.join(facts.stage_tasks, on=keys).group_by("sql_id").agg(pl.col("last_finish_time_ms").max())
 
 
 def _clip_spans(spans: Iterable[tuple[float | None, float | None]], start_ms: int, end_ms: int) -> Spans:
@@ -219,7 +247,9 @@ def _sum_span_lengths(spans: Spans) -> float:
     return sum(end - start for start, end in spans) / 1e3
 
 
-def _application_status(log: dict[str, Any], app: dict[str, Any]) -> tuple[str, str | None]:
+def _application_status(log: dict[str, Any], app: dict[str, Any], time: ApplicationTime) -> tuple[str, str | None]:
+    if time.contradictions:
+        return "contradictory", f"its times contradict each other: {'; '.join(time.contradictions)}"
     if log["fault"]:
         return "damaged", str(log["fault"])
     if log["n_bad_lines"]:

@@ -122,7 +122,7 @@ def _qualify_with_model(
 ) -> NoReturn:
     from workbench.console.terminal import show_progress_count
     from workbench.speedup.fleet.fleet_reader import measure_fleet
-    from workbench.speedup.fleet.qualification import NOT_JUDGED, qualify_applications
+    from workbench.speedup.fleet.qualification import qualify_applications
 
     with show_progress_count("logs read") as progress:
         fleet = measure_fleet(paths, filters=filters, progress=progress, **reading)
@@ -133,12 +133,11 @@ def _qualify_with_model(
     document |= {"n_read": fleet.n_read, "n_cached": fleet.n_cached, "n_filtered": fleet.n_filtered}
     document |= {"applications": result.applications.to_dicts(), "predictions": result.predictions.to_dicts()}
     document |= {"operators_at_stake": result.operators_at_stake.to_dicts()}
-    is_judged = (result.applications["recommendation"] != NOT_JUDGED).any()
     finish_command(
         lambda: _print_ranking(result, fleet),
         document,
         as_json=as_json,
-        is_valid=bool(is_judged) and not (fleet.applications["status"] == "unreadable").any(),
+        is_valid=not result.reasons and not (fleet.applications["status"] == "unreadable").any(),
         written=[out] if out else [],
     )
 
@@ -153,7 +152,7 @@ def _write_run(out: Path, result: Qualification, overrides: dict[str, float]) ->
     run.write_table(APPLICATIONS, result.applications)
     run.write_table(OPERATORS_AT_STAKE, result.operators_at_stake)
     run.write_table(PREDICTIONS, result.predictions)
-    run.conclude("valid", (), result.answer)
+    run.conclude("invalid" if result.reasons else "valid", result.reasons, result.answer)
 
 
 def _print_ranking(result: Qualification, fleet: MeasuredFleet) -> None:

@@ -9,11 +9,24 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from workbench.speedup.engines import comet_operators, rapids_operators, spark_operators
+from workbench.eventlog.engine_detection import find_node_engine
+from workbench.speedup.engines import (
+    comet_operators,
+    gluten_operators,
+    photon_operators,
+    rapids_operators,
+    spark_operators,
+)
 from workbench.speedup.engines.engine_table import Engine, Operator
 
 # The first engine whose table has a node's name decides, so Spark's own table comes last.
-ENGINES: tuple[Engine, ...] = (rapids_operators.ENGINE, comet_operators.ENGINE, spark_operators.ENGINE)
+ENGINES: tuple[Engine, ...] = (
+    rapids_operators.ENGINE,
+    comet_operators.ENGINE,
+    photon_operators.ENGINE,
+    gluten_operators.ENGINE,
+    spark_operators.ENGINE,
+)
 NUMBER = re.compile(r"\s*\(\d+\)$")
 
 
@@ -33,6 +46,8 @@ def classify_operator(node_name: str) -> Operator:
     for engine in ENGINES:
         if (found := engine.find_operator(name)) is not None:
             return found
+    if (accelerator := find_node_engine(name)) is not None:
+        return Operator(accelerator, "other accelerated")
     return Operator("spark", name, kind="plain")
 
 

@@ -152,7 +152,10 @@ CODE_PATTERNS = (
     "eventlog/*.py",
     "core/tables.py",
     "speedup/tables/*.py",
-    *(f"speedup/attribution/{name}.py" for name in ("executions", "time_pieces", "measured_times")),
+    *(
+        f"speedup/attribution/{name}.py"
+        for name in ("executions", "time_pieces", "measured_times", "application_time", "session_settings")
+    ),
     "speedup/engines/*.py",
 )
 

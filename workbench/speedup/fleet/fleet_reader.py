@@ -22,6 +22,7 @@ from workbench.eventlog.reader import read_event_logs
 from workbench.eventlog.secret_removal import remove_secrets
 from workbench.eventlog.sources import list_logs
 from workbench.speedup.attribution.measured_times import (
+    NOT_COUNTED,
     Measured,
     build_application_row,
     build_unreadable_row,
@@ -274,9 +275,9 @@ def _build_cached_log(known: Mapping[str, pl.DataFrame], path: str) -> MeasuredL
 
 def _gather_logs(results: Sequence[MeasuredLog], filters: FleetFilters, label: str) -> MeasuredFleet:
     rows = pl.concat([APPLICATIONS_MEASURED.frame([]), *(result.application for result in results)])
-    rows = APPLICATIONS_MEASURED.check(_mark_duplicates(rows))
+    rows = APPLICATIONS_MEASURED.check(_mark_attempts(_mark_duplicates(rows)))
     kept = _filter_applications(rows, filters)
-    usable = set(kept.filter(~pl.col("status").is_in(["duplicate", "unreadable"]))["log"])
+    usable = set(kept.filter(~pl.col("status").is_in(NOT_COUNTED))["log"])
     parts = []
     for result in results:
         log = result.application["log"][0]
@@ -290,7 +291,7 @@ def _gather_logs(results: Sequence[MeasuredLog], filters: FleetFilters, label: s
 
 def _mark_duplicates(rows: pl.DataFrame) -> pl.DataFrame:
     """Mark all but the best log of each application (equal content, or equal id and start) as duplicates."""
-    best = {"complete": 0, "incomplete": 1, "damaged": 2}
+    best = {"complete": 0, "incomplete": 1, "damaged": 2, "contradictory": 3}
     kept: dict[tuple[Any, ...], str] = {}
     copies: dict[str, str] = {}
     usable = rows.filter(pl.col("status") != "unreadable")
@@ -302,6 +303,29 @@ def _mark_duplicates(rows: pl.DataFrame) -> pl.DataFrame:
     why = pl.col("log").replace_strict(copies, default=None, return_dtype=pl.String)
     return rows.with_columns(
         status=pl.when(why.is_not_null()).then(pl.lit("duplicate")).otherwise(pl.col("status")),
+        reason=pl.coalesce(why, "reason"),
+    )
+
+
+def _mark_attempts(rows: pl.DataFrame) -> pl.DataFrame:
+    """Mark all but one attempt of each application as superseded: the last one that ended counts, or else the last."""
+    counted: dict[str, tuple[tuple[bool, int, int], str, str]] = {}
+    attempts = rows.filter(~pl.col("status").is_in(NOT_COUNTED), pl.col("attempt_id").is_not_null())
+    for row in attempts.iter_rows(named=True):
+        number = int(row["attempt_id"]) if row["attempt_id"].isdecimal() else 0
+        order = (row["status"] == "complete", number, row["start_time_ms"] or 0)
+        best = counted.get(row["app_id"])
+        if best is None or order > best[0]:
+            counted[row["app_id"]] = (order, row["log"], row["attempt_id"])
+    earlier = {
+        row["log"]: f"attempt {row['attempt_id']}; attempt {attempt} counts: {log}"
+        for row in attempts.iter_rows(named=True)
+        for _, log, attempt in [counted[row["app_id"]]]
+        if log != row["log"]
+    }
+    why = pl.col("log").replace_strict(earlier, default=None, return_dtype=pl.String)
+    return rows.with_columns(
+        status=pl.when(why.is_not_null()).then(pl.lit("superseded")).otherwise(pl.col("status")),
         reason=pl.coalesce(why, "reason"),
     )
 

@@ -12,20 +12,17 @@ import polars as pl
 from workbench import stats
 from workbench.core.errors import ConfigError
 from workbench.core.formats import format_number
-from workbench.speedup.attribution.measured_times import Measured
+from workbench.eventlog.engine_detection import SPARK
+from workbench.speedup.attribution.measured_times import NOT_COUNTED, Measured
 from workbench.speedup.calibration.factor_model import FactorModel
 from workbench.speedup.calibration.prediction import compare_paces, predict_by_term, predict_queries
 from workbench.speedup.tables import APPLICATIONS, OPERATORS_AT_STAKE
 
 # Ratio of measured to predicted shared times from which, either way, a prediction gets a caution.
 FAR_PACE = 2.0
-RECOMMENDED, TRIAL, LITTLE, PREDICTED_SLOWER, NOT_JUDGED = (
-    "recommended",
-    "worth a trial",
-    "little gain",
-    "slower",
-    "not judged",
-)
+RECOMMENDED, TRIAL, LITTLE, PREDICTED_SLOWER = "recommended", "worth a trial", "little gain", "slower"
+# Applications without a prediction.
+ACCELERATED, NOT_JUDGED = "already accelerated", "not judged"
 
 
 @dataclass(frozen=True)
@@ -58,9 +55,20 @@ class Qualification:
     operators_at_stake: pl.DataFrame
 
     @property
+    def judged(self) -> pl.DataFrame:
+        """The applications that have a prediction."""
+        return self.applications.filter(pl.col("predicted_s").is_not_null())
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Reasons of an invalid result."""
+        return () if self.judged.height else ("no application could be judged; the table has the reasons",)
+
+    @property
     def answer(self) -> str:
         """The result in one sentence."""
-        judged = self.applications.filter(pl.col("recommendation") != NOT_JUDGED)
+        judged = self.judged
+        n_accelerated = int((self.applications["recommendation"] == ACCELERATED).sum())
         if not judged.height:
             return f"None of {self.applications.height} application(s) could be judged."
         counts = {
@@ -69,8 +77,9 @@ class Qualification:
         }
         classes = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
         base, predicted = float(judged["baseline_s"].sum()), float(judged["predicted_s"].sum())
-        left = self.applications.height - judged.height
-        rest = f"; {left} could not be judged" if left else ""
+        left = self.applications.height - judged.height - n_accelerated
+        rest = f"; {n_accelerated} already accelerated" if n_accelerated else ""
+        rest += f"; {left} could not be judged" if left else ""
         return (
             f"{judged.height} application(s) of {base:,.1f} s are predicted to take {predicted:,.1f} s,"
             f" {base / predicted:.2f}x as fast: {classes}{rest}."
@@ -92,8 +101,9 @@ def qualify_applications(
     model
         Factors.
     applications
-        Table `APPLICATIONS_MEASURED`. Unreadable logs, copies, and applications on another engine than the baseline's
-        are not judged; a cut or damaged log is judged by its readable part.
+        Table `APPLICATIONS_MEASURED`. Unreadable logs, copies, earlier attempts, logs whose times contradict each
+        other, and applications on another engine than the baseline's are not judged; a cut or damaged log is judged by
+        its readable part.
     measured
         Their executions; `session` is the row's `log`.
     terms, overrides
@@ -130,6 +140,7 @@ def _build_application_row(
     base = empty | {
         "log": row["log"],
         "app_id": row["app_id"],
+        "attempt_id": row["attempt_id"],
         "app_name": row["app_name"],
         "recommendation": NOT_JUDGED,
         "reason": row["reason"],
@@ -140,8 +151,10 @@ def _build_application_row(
         "unsupported_operators": [],
         "n_queries": 0,
     }
-    if row["status"] in ("unreadable", "duplicate"):
+    if row["status"] in NOT_COUNTED:
         return base
+    if row["engine"] != SPARK and model.baseline_engine in ("", SPARK):
+        return base | {"recommendation": ACCELERATED, "reason": f"already accelerated by {row['engine']}"}
     if row["engine"] != model.baseline_engine and model.baseline_engine:
         return base | {"reason": f"it ran on {row['engine']}, but the factors are for {model.baseline_engine}"}
     if row["wall_s"] is None or row["wall_s"] <= 0:

@@ -29,7 +29,7 @@ OVERVIEW = Table(
         text_column("app_id", "Application id."),
         text_column("app_name", "Name.", nullable=True),
         text_column("spark_version", "Spark's version.", nullable=True),
-        text_column("engine", "spark, rapids or comet."),
+        text_column("engine", "spark, rapids, comet, photon or gluten."),
         text_column("status", "complete or incomplete."),
         seconds_column(
             "wall_time_s",
@@ -186,18 +186,27 @@ APPLICATIONS_MEASURED = Table(
     (
         text_column("log", "Path or URL of the log: `session` in the tables of executions."),
         text_column("app_id", "Application id.", nullable=True),
+        text_column("attempt_id", "Attempt, where the cluster manager numbers them.", nullable=True),
         text_column("app_name", "Name.", nullable=True),
-        text_column("engine", "spark, rapids or comet: the accelerator plugin that was on.", nullable=True),
+        text_column("engine", "spark, rapids, comet, photon or gluten.", nullable=True),
         text_column("spark_version", "Spark's version.", nullable=True),
         Column("start_time_ms", "int", "Start, epoch.", "ms", nullable=True),
-        seconds_column("wall_s", "From start to end, or to the last event of an incomplete log.", nullable=True),
+        seconds_column(
+            "wall_s",
+            "From start to end; without an end event, to the end of its last query, job, stage or task.",
+            nullable=True,
+        ),
         seconds_column("sql_wall_s", "Time with a SQL execution running, streaming excluded.", nullable=True),
         seconds_column("streaming_s", "Time with only streaming batches running.", nullable=True),
         seconds_column("outside_sql_s", "Time with only jobs outside SQL running.", nullable=True),
         count_column("n_queries", "SQL executions, without streaming and inner ones.", nullable=True),
         count_column("n_failed", "Failed ones among them.", nullable=True),
         text_column("sha256", "Digest of the log's content.", nullable=True),
-        text_column("status", "complete, incomplete, damaged, duplicate, or unreadable."),
+        text_column(
+            "status",
+            "complete, incomplete, damaged, contradictory (its times), duplicate, superseded (by a later attempt), or "
+            "unreadable.",
+        ),
         text_column("reason", "What is wrong with the log; null when complete.", nullable=True),
     ),
 )
@@ -247,8 +256,11 @@ APPLICATIONS = Table(
     (
         text_column("log", "Event log."),
         text_column("app_id", "Application.", nullable=True),
+        text_column("attempt_id", "Attempt, where the cluster manager numbers them.", nullable=True),
         text_column("app_name", "Its name.", nullable=True),
-        text_column("recommendation", "recommended, worth a trial, little gain, slower, or not judged."),
+        text_column(
+            "recommendation", "recommended, worth a trial, little gain, slower, already accelerated, or not judged."
+        ),
         text_column("reason", "Why it is not judged, what limits the gain, or what makes it uncertain.", nullable=True),
         seconds_column("baseline_s", "Measured time, from start to end.", nullable=True),
         seconds_column("predicted_s", "Predicted time.", nullable=True),

@@ -1,0 +1,130 @@
+"""When an application ends, and which logs disprove their own times."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+from tests.conftest import SHARED
+from tests.fakes import eventlogs as made
+from workbench.eventlog.reader import read_event_logs
+from workbench.speedup.attribution.application_profile import build_profile
+from workbench.speedup.attribution.application_time import ApplicationTime, read_application_time
+
+START_MS = 1000
+YEARS_MS = 80_374_294_000
+LOGS = SHARED / "data" / "eventlogs"
+
+
+def work(*durations_ms: int, launch_ms: int = 2000) -> list[dict[str, Any]]:
+    """One query with one stage of tasks that are launched together."""
+    tasks = [
+        made.task_end(0, 0, number, launch_ms=launch_ms, finish_ms=launch_ms + duration)
+        for number, duration in enumerate(durations_ms)
+    ]
+    return [
+        made.sql_start(0, made.plan("Range"), "a query"),
+        made.job_start(0, [0], {"spark.sql.execution.id": "0"}),
+        made.stage_submitted(0, tasks=len(tasks)),
+        *tasks,
+        made.stage_completed(0, tasks=len(tasks)),
+        made.job_end(0),
+        made.sql_end(0),
+    ]
+
+
+def read(path: Path, *events: dict[str, Any], end_ms: int | None, cores: int = 4) -> ApplicationTime:
+    start = [made.log_start(), made.application_start(time_ms=START_MS), made.executor_added(cores=cores)]
+    end = [made.application_end(end_ms)] if end_ms is not None else []
+    path.write_bytes(made.dump(*start, made.environment(), *events, *end))
+    return read_application_time(read_event_logs(path, jobs=1))
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
+def test_a_log_with_an_end_lasts_until_it(log: Path) -> None:
+    found = read(log, *work(3000, 2000), end_ms=9000)
+    assert found == ApplicationTime(START_MS, 9000)
+    assert found.wall_s == 8.0
+
+
+def test_without_an_end_the_last_query_ends_it_and_no_executor(log: Path) -> None:
+    removed = made.executor_removed() | {"Timestamp": YEARS_MS}
+    assert read(log, *work(3000), removed, end_ms=None) == ApplicationTime(START_MS, 7100)
+
+
+def test_without_any_work_and_end_the_duration_is_unknown(log: Path) -> None:
+    found = read(log, made.executor_removed(), end_ms=None)
+    assert (found.end_ms, found.wall_s, found.contradictions) == (None, None, ())
+
+
+@pytest.mark.parametrize(
+    ("events", "end_ms", "cores", "said"),
+    [
+        (work(3000), 500, 4, "the application ends 0.5 s before it starts"),
+        (work(3000), 3000, 4, "work ends 4.1 s after the application"),
+        (work(10, launch_ms=-5000), 9000, 4, "work starts 6.0 s before the application"),
+        (work(60_000), 9000, 4, "a task takes 60.0 s, the application 8.0 s"),
+        (work(*[7000] * 20), 9000, 4, "tasks take 140.0 s, all task slots together have 31.6 s"),
+    ],
+    ids=["ends first", "work after", "work before", "longest task", "slots"],
+)
+def test_figures_that_contradict_the_duration_are_named(
+    log: Path, events: list[dict[str, Any]], end_ms: int, cores: int, said: str
+) -> None:
+    assert said in read(log, *events, end_ms=end_ms, cores=cores).contradictions
+
+
+def test_a_profile_of_contradicting_times_is_invalid_and_has_no_duration(log: Path) -> None:
+    read(log, *work(60_000), end_ms=9000)
+    profile = build_profile(read_event_logs(log, jobs=1))
+    assert profile.verdict == "invalid"
+    assert any("a task takes 60.0 s" in reason for reason in profile.reasons)
+    assert profile.overview["wall_time_s"].to_list() == [None]
+
+
+def test_short_tasks_that_fill_all_slots_contradict_nothing(log: Path) -> None:
+    # A result on its way to the driver: the slot is free, the task is not done.
+    assert read(log, *work(*[8000] * 4, launch_ms=1000), end_ms=9000).contradictions == ()
+
+
+@pytest.mark.skipif(not LOGS.is_dir(), reason="the logs of other people are not here")
+@pytest.mark.parametrize(
+    "name",
+    [path.name for path in sorted(LOGS.iterdir()) if path.is_file() and "malformed" not in path.name]
+    if LOGS.is_dir()
+    else [],
+)
+def test_times_of_other_peoples_logs_equal_an_independent_reading(name: str) -> None:
+    content = (LOGS / name).read_bytes()
+    if name.endswith(".zstd"):
+        content = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(content), read_across_frames=True).read()
+    start, end, last = None, None, 0
+    for line in content.splitlines():
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        kind = event["Event"].rpartition(".")[2]
+        if kind == "SparkListenerApplicationStart":
+            start = event["Timestamp"]
+        elif kind == "SparkListenerApplicationEnd":
+            end = event["Timestamp"]
+        elif kind == "SparkListenerJobEnd":
+            last = max(last, event["Completion Time"])
+        elif kind == "SparkListenerSQLExecutionEnd":
+            last = max(last, event["time"])
+        elif kind == "SparkListenerStageCompleted":
+            last = max(last, event["Stage Info"].get("Completion Time") or 0)
+        elif kind == "SparkListenerTaskEnd":
+            last = max(last, event["Task Info"]["Finish Time"])
+    found = read_application_time(read_event_logs(LOGS / name, jobs=1))
+    assert found == ApplicationTime(start, end or last or None)
