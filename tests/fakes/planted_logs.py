@@ -22,13 +22,13 @@ IDLE_MS, OVERHEAD_MS = 200, 20
 OPERATOR_TIME = "total time (in ms) spent in this operator"
 
 
-def write(folder: Path, *, n_sessions: int = 5, noise: float = 0.03) -> dict[str, list[str]]:
+def write(folder: Path, *, n_sessions: int = 5, n_passes: int = N_PASSES, noise: float = 0.03) -> dict[str, list[str]]:
     """Write both sides' logs; paths by side. The first pass of a session is three times as slow."""
     paths: dict[str, list[str]] = {"plain": [], "fast": []}
     for side, found in paths.items():
         for session in range(n_sessions):
             path = folder / f"synthetic-{side}-{session}"
-            path.write_bytes(log(side, np.random.default_rng([session, side == "fast"]), noise))
+            path.write_bytes(log(side, np.random.default_rng([session, side == "fast"]), noise, n_passes))
             found.append(str(path))
     return paths
 
@@ -46,11 +46,11 @@ def rows(query: int) -> dict[str, int]:
     }
 
 
-def log(side: str, rng: np.random.Generator, noise: float) -> bytes:
+def log(side: str, rng: np.random.Generator, noise: float, n_passes: int = N_PASSES) -> bytes:
     """One session's log."""
     events: list[dict[str, Any]] = []
     now_ms = 10_000
-    for number in range(N_PASSES * N_QUERIES):
+    for number in range(n_passes * N_QUERIES):
         query, cold = number % N_QUERIES, number < N_QUERIES
         slow = float(np.exp(rng.normal(0, noise))) * (3 if cold else 1)
         times_s = {

@@ -301,7 +301,7 @@ def _clean_result(result: Mapping[str, Any]) -> dict[str, Any]:
     hwinfo = result.get("hwinfo") if isinstance(result.get("hwinfo"), Mapping) else {}
     platform = hwinfo.get("platform") if isinstance(hwinfo, Mapping) else {}
     node = platform.get("node") if isinstance(platform, Mapping) else None
-    names = {result.get("hostname"), result.get("node"), node}
+    names = (result.get("hostname"), result.get("node"), node)
     # A short name would be found in other words.
     hosts = [name for name in names if isinstance(name, str) and len(name) >= 6]
     kept = {key: value for key, value in result.items() if key not in ("hostname", "node")}

@@ -16,6 +16,7 @@ from workbench.speedup.attribution.time_pieces import TimePiece, booked_operator
 from workbench.speedup.tables import APPLICATIONS_MEASURED, EXECUTIONS, PIECES
 
 COLD, FAILED = "cold: first run in its session", "failed"
+LATER = "later run in its session: first runs are compared"
 UNFINISHED = "no end event: timed until its last stage"
 # Applications of these statuses have no time that can be used, or are counted elsewhere.
 NOT_COUNTED = ("unreadable", "contradictory", "duplicate", "superseded")
@@ -44,6 +45,11 @@ class Measured:
         """The same with executions of these queries marked as not counting."""
         excluded = pl.col("query").is_in(sorted(queries)) & COUNTS
         why = pl.when(excluded).then(pl.lit(reason)).otherwise(pl.col("why_not"))
+        return Measured(self.executions.with_columns(why_not=why), self.pieces)
+
+    def select_first_runs(self) -> Measured:
+        """The same with first runs counting instead of later ones."""
+        why = pl.when(COUNTS).then(pl.lit(LATER)).when(pl.col("why_not") != COLD).then(pl.col("why_not"))
         return Measured(self.executions.with_columns(why_not=why), self.pieces)
 
     def include_first_runs(self) -> Measured:

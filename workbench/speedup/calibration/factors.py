@@ -30,6 +30,28 @@ FLOOR_SHARE = 0.0002
 # few queries it is the first.
 TIME_WEIGHTS = (0.8, 1.0, 0.9, 0.7, 0.6)
 MIN_QUERIES_TO_CHOOSE = 8
+MAX_DESCRIBED = 8
+
+
+@dataclass(frozen=True)
+class RunNoise:
+    """Log standard deviations known from elsewhere, for a side of one session, which shows none itself.
+
+    Attributes
+    ----------
+    query_log_sd
+        One run of one query, from session to session.
+    session_log_sd
+        Mean of a session over its queries, from session to session.
+    """
+
+    query_log_sd: float
+    session_log_sd: float
+
+
+# First runs in the shipped recording (TPC-H at scale 1, 22 queries, 5 sessions per side, 2 cores), pooled over Spark
+# (0.27 and 0.043) and Comet (0.32 and 0.056); warm runs there have 0.075 and 0.039.
+FIRST_RUN_NOISE = RunNoise(query_log_sd=0.29, session_log_sd=0.050)
 
 
 @dataclass(frozen=True)
@@ -37,7 +59,8 @@ class PairedTimes:
     """Both sides by query and term.
 
     `baseline` and `candidate` are [session, query, term] in wall seconds, NaN where a session lacks a query; `work`
-    is [query, term], of the baseline's plans.
+    is [query, term], of the baseline's plans. `noise` stands in for the variance of a side of one session, and
+    `jackknife_variance` is that of each term's log factor when queries are left out (`measure_jackknife_variance`).
     """
 
     queries: tuple[str, ...]
@@ -45,6 +68,8 @@ class PairedTimes:
     baseline: Floats
     candidate: Floats
     work: Floats
+    noise: RunNoise | None = None
+    jackknife_variance: Floats | None = None
 
     def select_queries(self, chosen: Sequence[int]) -> PairedTimes:
         """The same for some of the queries."""
@@ -100,36 +125,60 @@ class Factors:
 
 
 def list_common_queries(measured: Measured, baseline: str, candidate: str) -> list[str]:
-    """Queries that ran warm and without failure on both sides, and read the same tables and columns there.
+    """Queries with runs that count on both sides, and that read the same tables and columns there.
 
     Raises
     ------
     InputError
-        There are none; the message lists the queries of each side.
+        There are none; the message says what each side ran, how often, and why it does not count.
     """
-    seen = _list_warm_queries(measured, baseline, candidate)
+    seen = _list_counted_queries(measured, baseline, candidate)
     names = {query for query, _ in seen[baseline] & seen[candidate]}
     if not names:
-        found = {label: sorted({query for query, _ in pairs})[:8] for label, pairs in seen.items()}
         raise InputError(
-            "no query ran on both sides",
-            found="; ".join(f"{label}: {', '.join(names) or 'none'}" for label, names in found.items()),
-            allowed="queries of the same description that read the same tables and columns, warm on both sides",
-            do="set the job description to the query's name on both sides, and run each at least twice in a session",
+            "no query can be compared",
+            found="\n    ".join(["", *(_describe_side(measured, label) for label in (baseline, candidate))]),
+            allowed="queries of the same description that read the same tables and columns on both sides, without "
+            "failure",
+            do="set the job description to the query's name on both sides; sides whose queries ran once each are "
+            "compared by --first-runs use",
         )
     return sorted(names, key=natural_sort_key)
 
 
+def has_common_queries(measured: Measured, baseline: str, candidate: str) -> bool:
+    """Whether any query counts on both sides with the same inputs."""
+    seen = _list_counted_queries(measured, baseline, candidate)
+    return bool(seen[baseline] & seen[candidate])
+
+
+def _describe_side(measured: Measured, label: str) -> str:
+    """What a side ran: the queries that ran most, how often, and why runs do not count."""
+    runs = measured.executions.filter(pl.col("label") == label)
+    by_query = runs.group_by("query").agg(
+        n=pl.len(), counted=pl.col("why_not").is_null().sum(), why=pl.col("why_not").drop_nulls().unique().sort()
+    )
+    if not by_query.height:
+        return f"{label}: no query"
+    rows = sorted(by_query.iter_rows(named=True), key=lambda row: (-row["n"], natural_sort_key(row["query"])))
+    texts = []
+    for row in rows[:MAX_DESCRIBED]:
+        why = f" ({'; '.join(row['why'])})" if row["why"] else ""
+        texts.append(f"{row['query'][:60] or '(no description)'} ran {row['n']}x, {row['counted']} counted{why}")
+    more = f", and {len(rows) - MAX_DESCRIBED} more" if len(rows) > MAX_DESCRIBED else ""
+    return f"{label}: {len(rows)} queries: " + ", ".join(texts) + more
+
+
 def list_mismatched_queries(measured: Measured, baseline: str, candidate: str) -> list[str]:
-    """Queries that ran warm on both sides but read different tables or columns; they are left out."""
-    seen = _list_warm_queries(measured, baseline, candidate)
+    """Queries that count on both sides but read different tables or columns; they are left out."""
+    seen = _list_counted_queries(measured, baseline, candidate)
     ran = {label: {query for query, _ in pairs} for label, pairs in seen.items()}
     same = {query for query, _ in seen[baseline] & seen[candidate]}
     return sorted(ran[baseline] & ran[candidate] - same, key=natural_sort_key)
 
 
-def _list_warm_queries(measured: Measured, baseline: str, candidate: str) -> dict[str, set[tuple[str, str | None]]]:
-    """Queries that each side ran warm and without failure, with the fingerprint of their inputs."""
+def _list_counted_queries(measured: Measured, baseline: str, candidate: str) -> dict[str, set[tuple[str, str | None]]]:
+    """Queries of each side with a run that counts, with the fingerprint of their inputs."""
     good = measured.executions.filter(COUNTS)
     return {
         label: set(good.filter(pl.col("label") == label).select("query", "fingerprint").iter_rows())
@@ -157,6 +206,7 @@ def arrange_paired_times(
     candidate: str,
     queries: Sequence[str],
     groups: Sequence[Sequence[str]] = (),
+    noise: RunNoise | None = None,
 ) -> PairedTimes:
     """Times of both sides, split by the prices, as arrays by session, query and term."""
     name_of = map_columns_to_terms(pieces.columns, groups)
@@ -170,6 +220,7 @@ def arrange_paired_times(
         _build_time_cube(pieces.keys, parts, baseline, queries),
         _build_time_cube(pieces.keys, parts, candidate, queries),
         np.nan_to_num(np.nanmean(_build_time_cube(pieces.keys, work, baseline, queries), axis=0)),
+        noise,
     )
 
 
@@ -202,7 +253,8 @@ def fit_factors(both: PairedTimes, *, time_weight: float | None = None) -> Facto
     and short queries. A term's factor is the ratio of its weighted sums. The variance of the log ratio comes from the
     sums of the sessions (Welch), which are independent. The factor is shrunk towards the engine-wide factor by
     B = v / (v + spread**2), where v includes the booking error and spread is the spread of factors between terms. With
-    one session on a side the variance is unknown (NaN), and v is the booking error alone.
+    one session on a side the variance comes from `both.noise`; without that it is unknown (NaN), and v is the booking
+    error alone.
 
     Without `time_weight`, the weight is chosen by leaving out each query in turn.
     """
@@ -225,8 +277,11 @@ def _fit_terms(both: PairedTimes) -> Factors:
     floor = FLOOR_SHARE * float((query_wall_times(both.baseline) * weight).sum())
     mean_base, mean_cand = base.mean(axis=0) + floor, cand.mean(axis=0) + floor * np.exp(-overall)
     raw = np.log(mean_base) - np.log(mean_cand)
-    v_base, v_cand = _relative_variance(base, mean_base), _relative_variance(cand, mean_cand)
+    v_base = _relative_variance(both.baseline, base, mean_base, weight, both.noise)
+    v_cand = _relative_variance(both.candidate, cand, mean_cand, weight, both.noise)
     variance = v_base + v_cand
+    if both.noise is not None and both.jackknife_variance is not None:
+        variance = np.maximum(variance, 2 * both.noise.session_log_sd**2 + both.jackknife_variance)
     drawn = np.nan_to_num(variance) + _booking_variance(both, weight, mean_base, mean_cand)
     spread = _spread_between_terms(raw, drawn, mean_base, overall)
     shrinkage = drawn / (drawn + spread**2)
@@ -237,7 +292,7 @@ def _fit_terms(both: PairedTimes) -> Factors:
         raw,
         (1 - shrinkage) * raw + shrinkage * overall,
         np.sqrt((1 - shrinkage) ** 2 * variance + shrinkage**2 * spread**2),
-        _welch_degrees_of_freedom(v_base, len(base), v_cand, len(cand)),
+        _welch_degrees_of_freedom(v_base, _count_samples(both, len(base)), v_cand, _count_samples(both, len(cand))),
         shrinkage,
         np.where(is_priced, np.log(mean_cand) - np.log(np.where(is_priced, work, 1)), np.nan),
         overall,
@@ -279,11 +334,19 @@ def _weighted_sums(cube: Floats, weight: Floats) -> Floats:
     return np.asarray((filled * weight[None, :, None]).sum(axis=1))
 
 
-def _relative_variance(sums: Floats, mean: Floats) -> Floats:
-    """Variance of the mean over sessions, relative to it squared; unknown with one session."""
+def _relative_variance(cube: Floats, sums: Floats, mean: Floats, weight: Floats, noise: RunNoise | None) -> Floats:
+    """Variance of the mean over sessions, relative to it squared; with one session from `noise`, or unknown."""
+    if len(sums) < 2 and noise is not None:
+        shares = np.nan_to_num(cube[0]) * weight[:, None] / mean
+        return np.asarray(noise.session_log_sd**2 + noise.query_log_sd**2 * (shares**2).sum(axis=0))
     if len(sums) < 2:
         return np.full(sums.shape[1], np.nan)
     return np.asarray(sums.var(axis=0, ddof=1) / len(sums) / mean**2)
+
+
+def _count_samples(both: PairedTimes, n_sessions: int) -> int:
+    """Number of values that the variance of a side rests on: with `noise`, that of the queries."""
+    return len(both.queries) if n_sessions < 2 and both.noise is not None else n_sessions
 
 
 def _welch_degrees_of_freedom(v_base: Floats, n_base: int, v_cand: Floats, n_cand: int) -> Floats:
@@ -308,6 +371,24 @@ def _spread_between_terms(raw: Floats, variance: Floats, time: Floats, overall: 
     weight = time / time.sum()
     seen = float((weight * (raw - overall) ** 2).sum() - (weight * np.minimum(variance, 1.0)).sum())
     return float(np.clip(np.sqrt(max(seen, 0.0)), MIN_SPREAD, MAX_SPREAD))
+
+
+def measure_jackknife_variance(
+    pieces: PieceArrays, both: PairedTimes, baseline: str, candidate: str, groups: Sequence[Sequence[str]]
+) -> Floats:
+    """Variance of each term's log factor by leaving out each query in turn, prices fitted anew.
+
+    The only variance that one session shows: of the queries, of their single runs, and of the split of shared times,
+    whose prices rest on few noisy runs.
+    """
+    estimates = []
+    for i in range(len(both.queries)):
+        rest = [query for j, query in enumerate(both.queries) if j != i]
+        prices = fit_session_prices(pieces, rest)
+        left = arrange_paired_times(pieces, prices, baseline, candidate, both.queries, groups).drop_query(i)
+        estimates.append(_fit_terms(left).log_raw)
+    n = len(estimates)
+    return np.asarray((n - 1) ** 2 / n * np.var(estimates, axis=0, ddof=1))
 
 
 def predict_left_out_queries(

@@ -18,14 +18,18 @@ from workbench.speedup import tables
 from workbench.speedup.attribution.measured_times import COUNTS, Measured
 from workbench.speedup.calibration.factor_model import FactorModel, Term
 from workbench.speedup.calibration.factors import (
+    FIRST_RUN_NOISE,
     Factors,
     PairedTimes,
+    RunNoise,
     arrange_paired_times,
     average_parts,
     compute_left_out_errors,
     fit_factors,
     list_common_queries,
     map_columns_to_terms,
+    measure_jackknife_variance,
+    query_wall_times,
 )
 from workbench.speedup.calibration.time_split import (
     ACCELERATED,
@@ -63,6 +67,7 @@ class CalibrationResult:
     model: FactorModel
     pieces: PieceArrays
     queries: tuple[str, ...]
+    first_runs: bool = False
 
     @property
     def answer(self) -> str:
@@ -72,6 +77,8 @@ class CalibrationResult:
         if ratio.low is not None and ratio.high is not None:
             interval = f"{ratio.level:.0%} interval {ratio.low:.2f} to {ratio.high:.2f}"
         measured = f"over {len(self.queries)} queries ({interval})"
+        if self.first_runs:
+            measured = f"over first runs of {len(self.queries)} queries, start-up included ({interval})"
         if self.verdict == FASTER:
             return f"{self.candidate} is {ratio.estimate:.2f}x faster than {other} {measured}."
         claim = {
@@ -90,6 +97,7 @@ def calibrate_pair(
     queries: Sequence[str] | None = None,
     level: float = stats.LEVEL,
     engines: tuple[str, str] = ("", ""),
+    first_runs: bool = False,
 ) -> CalibrationResult:
     """How many times faster is each operator on the candidate than on the baseline?
 
@@ -105,11 +113,14 @@ def calibrate_pair(
         Confidence level of the intervals of factors and ratios.
     engines
         Names of the engines, for the model.
+    first_runs
+        The runs that count are first ones (`Measured.select_first_runs`). Where a side has one session, intervals then
+        rest on the spread over queries and on `FIRST_RUN_NOISE`.
 
     Returns
     -------
     CalibrationResult
-        Tables `factors` and `pairs`; intervals are null where a side has one session.
+        Tables `factors` and `pairs`; intervals are null where a side has one session, unless `first_runs`.
 
     Raises
     ------
@@ -126,12 +137,15 @@ def calibrate_pair(
     if not chosen:
         raise InputError("none of these queries ran on both sides", found=list(queries or ()), allowed=common)
     counted = measured.select(pl.col("label").is_in([baseline, candidate]), pl.col("query").is_in(chosen), COUNTS)
-    return _Calibration(counted, (baseline, candidate), tuple(chosen), level).build_result(engines)
+    noise = FIRST_RUN_NOISE if first_runs else None
+    return _Calibration(counted, (baseline, candidate), tuple(chosen), level, noise).build_result(engines)
 
 
 def calibrate_with_origin(pair: Pair, level: float) -> CalibrationResult:
     """Factors of a pair, in a model that names its logs, the differences between the sides and the machine."""
-    result = calibrate_pair(pair.measured, pair.baseline, pair.candidate, level=level, engines=pair.engines)
+    result = calibrate_pair(
+        pair.measured, pair.baseline, pair.candidate, level=level, engines=pair.engines, first_runs=pair.first_runs
+    )
     origin = {
         "sources": pair.sources,
         "comparability": pair.comparability.filter(pl.col("severity") != "ok").to_dicts(),
@@ -143,12 +157,22 @@ def calibrate_with_origin(pair: Pair, level: float) -> CalibrationResult:
 class _Calibration:
     """The steps of a calibration, and what they share: pieces, paired times, groups, fitted factors."""
 
-    def __init__(self, counted: Measured, labels: tuple[str, str], queries: tuple[str, ...], level: float) -> None:
+    def __init__(
+        self,
+        counted: Measured,
+        labels: tuple[str, str],
+        queries: tuple[str, ...],
+        level: float,
+        noise: RunNoise | None,
+    ) -> None:
         self.labels, self.queries, self.level = labels, queries, level
         self.pieces = build_piece_arrays(counted)
         self.groups = find_inseparable_columns(self.pieces)
         prices = fit_session_prices(self.pieces, queries)
-        self.times = arrange_paired_times(self.pieces, prices, *labels, queries, self.groups)
+        self.times = arrange_paired_times(self.pieces, prices, *labels, queries, self.groups, noise)
+        if noise is not None and len(queries) > 2 and min(len(self.times.baseline), len(self.times.candidate)) < 2:
+            variance = measure_jackknife_variance(self.pieces, self.times, *labels, self.groups)
+            self.times = replace(self.times, jackknife_variance=variance)
         self.factors = fit_factors(self.times)
         self.n_passes = _min_executions_per_query(counted)
 
@@ -163,6 +187,7 @@ class _Calibration:
             self._build_model(table, engines),
             self.pieces,
             self.queries,
+            self.times.noise is not None,
         )
 
     def _build_factor_table(self) -> pl.DataFrame:
@@ -200,6 +225,7 @@ class _Calibration:
                     "n_baseline_sessions": len(times.baseline),
                     "n_candidate_sessions": len(times.candidate),
                     "n_passes": self.n_passes,
+                    "runs": _name_runs(times),
                 }
             )
         return tables.FACTORS.frame(rows).sort("baseline_s", "operator", descending=[True, False])
@@ -252,8 +278,30 @@ def _min_executions_per_query(counted: Measured) -> int:
     return int(counted.executions.group_by("label", "session", "query").len()["len"].min() or 0)  # type: ignore[arg-type]
 
 
+def _name_runs(both: PairedTimes) -> str:
+    """Which runs count, for the column `runs`."""
+    return "warm" if both.noise is None else "first"
+
+
 def _overall_ratio_interval(both: PairedTimes, level: float) -> stats.Interval:
-    """The geometric mean over queries; each session gives one value per side."""
+    """The geometric mean over queries; each session gives one value per side.
+
+    Where a side has one session and the noise is given: spread over queries, and the sessions' noise.
+    """
+    n_sessions = (len(both.baseline), len(both.candidate))
+    if both.noise is not None and min(n_sessions) < 2:
+        logs = np.log(query_wall_times(both.baseline)) - np.log(query_wall_times(both.candidate))
+        n = len(logs)
+        between = float(logs.var(ddof=1)) if n > 1 else 2 * both.noise.query_log_sd**2
+        error = np.sqrt(between / n + sum(both.noise.session_log_sd**2 / count for count in n_sessions))
+        return stats.log_interval(
+            float(logs.mean()),
+            float(error),
+            max(n - 1, 1),
+            n=n,
+            level=level,
+            method="t over queries, noise of sessions",
+        )
     return stats.welch_log_ratio(*(_average_by_session(cube) for cube in (both.baseline, both.candidate)), level=level)
 
 
@@ -267,8 +315,8 @@ def _average_by_session(cube: np.ndarray[Any, np.dtype[np.float64]]) -> list[flo
 def _build_pairs(both: PairedTimes, level: float) -> pl.DataFrame:
     base, cand = both.baseline.sum(axis=2), both.candidate.sum(axis=2)
     sessions = [(base[:, i][~np.isnan(base[:, i])], cand[:, i][~np.isnan(cand[:, i])]) for i in range(base.shape[1])]
-    intervals = [stats.welch_log_ratio(*one, level=level) for one in sessions]
-    decisions = stats.decide_verdicts([stats.welch_log_ratio(*one, level=VERDICT_LEVEL) for one in sessions])
+    intervals = [_query_ratio_interval(*one, both, level) for one in sessions]
+    decisions = stats.decide_verdicts([_query_ratio_interval(*one, both, VERDICT_LEVEL) for one in sessions])
     return tables.PAIRS.frame(
         [
             {
@@ -282,10 +330,21 @@ def _build_pairs(both: PairedTimes, level: float) -> pl.DataFrame:
                 "adjusted_p_value": decision.adjusted_p_value,
                 "n_baseline_sessions": len(one[0]),
                 "n_candidate_sessions": len(one[1]),
+                "runs": _name_runs(both),
             }
             for query, one, interval, decision in zip(both.queries, sessions, intervals, decisions, strict=True)
         ]
     )
+
+
+def _query_ratio_interval(base: Any, cand: Any, both: PairedTimes, level: float) -> stats.Interval:
+    """Ratio of one query; with a single run on a side from the noise, where it is given."""
+    if both.noise is None or min(len(base), len(cand)) > 1:
+        return stats.welch_log_ratio(base, cand, level=level)
+    estimate = float(np.log(base).mean() - np.log(cand).mean())
+    error = both.noise.query_log_sd * np.sqrt(1 / len(base) + 1 / len(cand))
+    n = len(both.queries)
+    return stats.log_interval(estimate, float(error), max(n - 1, 1), n=1, level=level, method="noise of single runs")
 
 
 def _factor_interval(fitted: Factors, i: int, level: float) -> stats.Interval:
@@ -368,7 +427,8 @@ def _share_measured_alone(
 def _cross_validation_log_error(both: PairedTimes) -> float | None:
     sides = [np.log(_average_by_session(cube)) for cube in (both.baseline, both.candidate)]
     if min(len(side) for side in sides) < 2:
-        return None
+        noise = both.noise
+        return None if noise is None else noise.session_log_sd * float(np.sqrt(sum(1 / len(side) for side in sides)))
     return float(np.sqrt(sum(side.var(ddof=1) / len(side) for side in sides)))
 
 

@@ -16,8 +16,20 @@ class Method(StrEnum):
     seed = "seed"
 
 
+class FirstRuns(StrEnum):
+    """Whether the first run of each query in a session is compared."""
+
+    auto = "auto"
+    use = "use"
+    skip = "skip"
+
+
 Baseline = Annotated[str | None, typer.Option(help="Name of the baseline: a side of the recording.")]
 Candidate = Annotated[str | None, typer.Option(help="Name of the candidate.")]
 Level = Annotated[float, typer.Option(help="Confidence level of the intervals, as a share.")]
 RunFolder = Annotated[Path | None, typer.Option(help="Write the tables as a run folder here.")]
+UseFirstRuns = Annotated[
+    FirstRuns,
+    typer.Option(help="Compare the first run of each query; auto: where no query ran warm on both sides."),
+]
 SeedVerbose = Annotated[bool, typer.Option("--verbose", help="Seed method: print times per operator.")]

@@ -8,7 +8,16 @@ from typing import Annotated
 import typer
 
 from workbench.console.finish import JsonFlag
-from workbench.speedup.commands import Baseline, Candidate, Level, Method, RunFolder, SeedVerbose
+from workbench.speedup.commands import (
+    Baseline,
+    Candidate,
+    FirstRuns,
+    Level,
+    Method,
+    RunFolder,
+    SeedVerbose,
+    UseFirstRuns,
+)
 
 
 def generate(
@@ -24,13 +33,15 @@ def generate(
     candidate: Candidate = None,
     out: RunFolder = None,
     level: Level = 0.9,
+    first_runs: UseFirstRuns = FirstRuns.auto,
     method: Annotated[Method, typer.Option(help="How factors are made.")] = Method.calibrated,
     verbose: SeedVerbose = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Write a factor per operator: how many times faster it is on the candidate.
 
-    Each log is one session; five per side give useful intervals. Exit code 1 when the comparison is not fair: the
+    Each log is one session; five per side give useful intervals. A pair whose queries ran once each, such as a Power
+    Run, is compared by these first runs, with wide intervals. Exit code 1 when the comparison is not fair: the
     factors are written, and the reasons are printed.
 
     Example: workbench speedup generate data/samples/speedup/tpch-sf1 --output factors.json
@@ -47,5 +58,5 @@ def generate(
         return
     if output.suffix.lower() not in (".json", ".csv"):
         raise ConfigError("unknown kind of output", where="--output", found=output.name, allowed=["*.json", "*.csv"])
-    pair = methods.load_pair(recording, cpu or [], gpu or [], baseline, candidate)
+    pair = methods.load_pair(recording, cpu or [], gpu or [], baseline, candidate, first_runs.value)
     methods.generate_calibrated_model(pair, output, out=out, level=level, as_json=as_json)

@@ -53,19 +53,20 @@ def load_pair(
     candidate_logs: Sequence[str],
     baseline: str | None,
     candidate: str | None,
+    first_runs: pairs.FirstRuns,
 ) -> Pair:
     """The pair that the options name: a recording, or logs of both sides."""
     if recording is not None and (baseline_logs or candidate_logs):
         raise ConfigError("a recording and logs", do="give the folder of a recording, or --cpu and --gpu, not both")
     if recording is not None:
-        return pairs.load_recorded_pair(recording, baseline, candidate)
+        return pairs.load_recorded_pair(recording, baseline, candidate, first_runs=first_runs)
     if not baseline_logs or not candidate_logs:
         raise ConfigError(
             "nothing to compare",
             do="give the folder of a recording (workbench speedup record makes one), or logs: --cpu LOG --gpu LOG",
         )
     labels = (baseline or "baseline", candidate or "candidate") if baseline or candidate else None
-    return pairs.load_pair_from_logs(baseline_logs, candidate_logs, labels)
+    return pairs.load_pair_from_logs(baseline_logs, candidate_logs, labels, first_runs=first_runs)
 
 
 def generate_calibrated_model(pair: Pair, output: Path, *, out: Path | None, level: float, as_json: bool) -> NoReturn:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from workbench.console.finish import JsonFlag
-from workbench.speedup.commands import Baseline, Candidate, Level, Method, SeedVerbose
+from workbench.speedup.commands import Baseline, Candidate, FirstRuns, Level, Method, SeedVerbose, UseFirstRuns
 
 
 def validate(
@@ -28,6 +28,7 @@ def validate(
         typer.Option("--output", "--out", help="New folder: run folder with the tables; seed method: all its files."),
     ] = None,
     level: Level = 0.9,
+    first_runs: UseFirstRuns = FirstRuns.auto,
     seed: Annotated[
         bool, typer.Option(help="Also show the seed method's predictions (about 20 s more for ten logs).")
     ] = True,
@@ -55,7 +56,7 @@ def validate(
     from workbench.speedup.commands import methods
 
     if method is Method.calibrated:
-        pair = methods.load_pair(recording, cpu_log or [], gpu_log or [], baseline, candidate)
+        pair = methods.load_pair(recording, cpu_log or [], gpu_log or [], baseline, candidate, first_runs.value)
         methods.validate_calibrated_model(pair, out=output, level=level, seed=seed, as_json=as_json)
     if recording is not None or len(cpu_log or []) != 1 or len(gpu_log or []) != 1 or output is None:
         raise ConfigError("the seed method takes one log per side", do="give --cpu_log LOG --gpu_log LOG --output DIR")

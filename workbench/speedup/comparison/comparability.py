@@ -53,7 +53,11 @@ class _Side:
 
 
 def check_comparability(
-    baseline: Sequence[EventLogFacts], candidate: Sequence[EventLogFacts], *, named: bool = False
+    baseline: Sequence[EventLogFacts],
+    candidate: Sequence[EventLogFacts],
+    *,
+    named: bool = False,
+    first_runs: bool = False,
 ) -> pl.DataFrame:
     """Differences between the sides other than the engine, and whether they invalidate the comparison.
 
@@ -63,6 +67,8 @@ def check_comparability(
         Facts of each side's logs, one element per session.
     named
         Whether the user named the sides. If not, an accelerated baseline with a plain candidate counts as swapped.
+    first_runs
+        Whether the first runs of the queries are compared.
 
     Returns
     -------
@@ -78,9 +84,9 @@ def check_comparability(
     -----
     Invalid: different data (rows and files of the same tables differ by more than 1 %), an application on both sides,
     sessions of one side on different engines, sides that look swapped, and a side on which every query ran only once
-    (all runs are cold). Everything else is a warning. Different task slots are a warning, too: comparing machines of
-    different size is legitimate, but the factors then include the machines. Off-heap memory counts as memory, because
-    accelerators use it.
+    (all runs are cold) unless `first_runs` are compared. Everything else is a warning. Different task slots are a
+    warning, too: comparing machines of different size is legitimate, but the factors then include the machines.
+    Off-heap memory counts as memory, because accelerators use it.
 
     Settings are those that the driver started with; later changes by SET are not visible here.
     """
@@ -93,7 +99,7 @@ def check_comparability(
         _compare_engines(*sides),
         _compare_acceleration(*sides, named=named),
         _compare_data(*sides),
-        _compare_warm_runs(*sides),
+        _compare_warm_runs(*sides, first_runs=first_runs),
         *(_compare_setting(name, value, why, *sides) for name, value, why in _SETTINGS),
     ]
     order = {"invalid": 0, "warning": 1, "ok": 2}
@@ -295,9 +301,12 @@ def _table_name_expr() -> pl.Expr:
     return pl.when(name.str.ends_with("...")).then(columns).otherwise(name)
 
 
-def _compare_warm_runs(baseline: _Side, candidate: _Side) -> dict[str, Any]:
+def _compare_warm_runs(baseline: _Side, candidate: _Side, *, first_runs: bool) -> dict[str, Any]:
     runs = [_count_fewest_runs(side.facts) for side in (baseline, candidate)]
     texts = [f"at most {most} run(s) of a query in a session" for most in runs]
+    if first_runs:
+        why = "first runs are compared: start-up, code generation and cold caches are part of all times and factors"
+        return _build_row("warm runs", texts, "warning", why)
     cold = [label for label, most in zip(("baseline", "candidate"), runs, strict=True) if most < 2]
     if cold:
         return _build_row(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 
@@ -16,13 +16,14 @@ from workbench.eventlog.reader import EventLogFacts, read_event_logs
 from workbench.eventlog.sources import list_all_logs
 from workbench.speedup import recording
 from workbench.speedup.attribution.measured_times import Measured, concat_measured_logs, measure_log_times
-from workbench.speedup.calibration.factors import list_mismatched_queries
+from workbench.speedup.calibration.factors import has_common_queries, list_mismatched_queries
 from workbench.speedup.comparison.comparability import check_comparability
 from workbench.speedup.fleet.fleet_reader import open_process_pool
 from workbench.speedup.tables import COMPARABILITY
 
 # Below this number, starting processes takes longer than reading in one.
 MIN_LOGS_FOR_POOL = 4
+FirstRuns = Literal["auto", "use", "skip"]
 EXCLUSION_REASON = "its answer differs or it failed on a side"
 
 
@@ -37,6 +38,7 @@ class Pair:
     engines: tuple[str, str]
     sources: list[dict[str, Any]]
     logs: tuple[tuple[str, ...], tuple[str, ...]]
+    first_runs: bool = False
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -54,7 +56,13 @@ class Pair:
         )
 
 
-def load_recorded_pair(folder: str | Path, baseline: str | None = None, candidate: str | None = None) -> Pair:
+def load_recorded_pair(
+    folder: str | Path,
+    baseline: str | None = None,
+    candidate: str | None = None,
+    *,
+    first_runs: FirstRuns = "auto",
+) -> Pair:
     """Load two sides of a recording; by default its first two.
 
     Raises
@@ -70,15 +78,30 @@ def load_recorded_pair(folder: str | Path, baseline: str | None = None, candidat
         )
     sides = (found.find_side(baseline or labels[0]).label, found.find_side(candidate or labels[1]).label)
     logs = {side: [(f"{side}-s{number}", str(path)) for _, number, path in found.iterate_logs(side)] for side in sides}
-    return _build_pair(sides, logs, found.list_bad_queries(), named=baseline is not None or candidate is not None)
+    named = baseline is not None or candidate is not None
+    return _build_pair(sides, logs, found.list_bad_queries(), named=named, first_runs=first_runs)
 
 
 def load_pair_from_logs(
-    baseline_logs: Sequence[str], candidate_logs: Sequence[str], labels: tuple[str, str] | None = None
+    baseline_logs: Sequence[str],
+    candidate_logs: Sequence[str],
+    labels: tuple[str, str] | None = None,
+    *,
+    first_runs: FirstRuns = "auto",
 ) -> Pair:
     """Load two sides from event logs, one session per log; a folder stands for the logs in it.
 
     Without `labels`, the candidate must be accelerated; with labels, any two sides can be compared.
+
+    Parameters
+    ----------
+    baseline_logs, candidate_logs
+        Event logs of each side, one session each, or folders of them.
+    labels
+        Names of the sides.
+    first_runs
+        use: compare the first run of each query in a session; skip: only later runs, which are warm; auto: first runs
+        where no query ran warm on both sides, as in a Power Run.
 
     Raises
     ------
@@ -99,7 +122,7 @@ def load_pair_from_logs(
         label: [(f"{label}-s{i}", path) for i, path in enumerate(paths, 1)]
         for label, paths in zip(labels, (baseline_logs, candidate_logs), strict=True)
     }
-    found = _build_pair(labels, logs, set(), named=named)
+    found = _build_pair(labels, logs, set(), named=named, first_runs=first_runs)
     if not named and found.engines[1] == "spark":
         raise InputError(
             "the accelerated side is a plain Spark",
@@ -116,7 +139,12 @@ def _list_logs(paths: Sequence[str]) -> list[str]:
 
 
 def _build_pair(
-    labels: tuple[str, str], logs: Mapping[str, Sequence[tuple[str, str]]], excluded: set[str], *, named: bool
+    labels: tuple[str, str],
+    logs: Mapping[str, Sequence[tuple[str, str]]],
+    excluded: set[str],
+    *,
+    named: bool,
+    first_runs: FirstRuns,
 ) -> Pair:
     parts: list[Measured] = []
     facts: dict[str, list[EventLogFacts]] = {}
@@ -135,9 +163,13 @@ def _build_pair(
             parts.append(part)
             facts.setdefault(label, []).append(one)
             sources.append({"label": label, "session": session, **_log_origin(path)})
-    measured = concat_measured_logs(parts).exclude_queries(excluded, EXCLUSION_REASON)
+    everything = concat_measured_logs(parts)
+    measured = everything.exclude_queries(excluded, EXCLUSION_REASON)
     engines = tuple(str(facts[label][0].applications["engine"][0]) for label in labels)
-    found = check_comparability(facts[labels[0]], facts[labels[1]], named=named)
+    uses_first = first_runs == "use" or (first_runs == "auto" and not has_common_queries(measured, *labels))
+    if uses_first:
+        measured = everything.select_first_runs().exclude_queries(excluded, EXCLUSION_REASON)
+    found = check_comparability(facts[labels[0]], facts[labels[1]], named=named, first_runs=uses_first)
     invalid = pl.col("severity") == "invalid"
     return Pair(
         labels[0],
@@ -147,6 +179,7 @@ def _build_pair(
         (engines[0], engines[1]),
         sources,
         (tuple(path for _, path in logs[labels[0]]), tuple(path for _, path in logs[labels[1]])),
+        uses_first,
     )
 
 

@@ -25,7 +25,7 @@ FACTORS = Table(
     (
         text_column("operator", "Operator, group of operators, or kind of time (idle, task overhead)."),
         ratio_column("factor", "Baseline over candidate, shrunk towards the engine-wide factor where little is known."),
-        ratio_column("factor_low", "Lower end of its interval; null with one session.", nullable=True),
+        ratio_column("factor_low", "Lower end of its interval; null with one session of warm runs.", nullable=True),
         ratio_column("factor_high", "Upper end.", nullable=True),
         text_column("verdict", "FASTER, SLOWER, SAME or UNDECIDED, over all operators together (Holm)."),
         text_column("quality", "good, weak, not separable, baseline only, candidate only."),
@@ -48,7 +48,8 @@ FACTORS = Table(
         ),
         count_column("n_queries", "Queries in which it takes time on the baseline."),
         *_SESSIONS,
-        count_column("n_passes", "Warm passes per session (the fewest)."),
+        count_column("n_passes", "Passes per session that count (the fewest)."),
+        text_column("runs", "Runs that count: warm, or first."),
     ),
 )
 PAIRS = Table(
@@ -60,11 +61,12 @@ PAIRS = Table(
         seconds_column("baseline_s", "Wall time: geometric mean over sessions of their medians."),
         seconds_column("candidate_s", "The same on the candidate."),
         ratio_column("ratio", "Baseline over candidate."),
-        ratio_column("ratio_low", "Lower end of its interval; null with one session.", nullable=True),
+        ratio_column("ratio_low", "Lower end of its interval; null with one session of warm runs.", nullable=True),
         ratio_column("ratio_high", "Upper end.", nullable=True),
         text_column("verdict", "FASTER, SLOWER, SAME or UNDECIDED, over all queries together (Holm)."),
         number_column("adjusted_p_value", "Of the verdict.", nullable=True),
         *_SESSIONS,
+        text_column("runs", "Runs that count: warm, or first."),
     ),
 )
 COMPARABILITY = Table(
