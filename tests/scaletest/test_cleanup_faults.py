@@ -125,7 +125,7 @@ def test_a_busy_server_is_asked_again(faults: tuple[int, ...]) -> None:
 
 
 def test_a_deletion_that_is_not_allowed_is_told() -> None:
-    with pytest.raises(ApiError, match="refused to clean up"):
+    with pytest.raises(ApiError, match="refused a request of the cleanup"):
         cleaned(Scripted(2, denied=True))
 
 

@@ -93,7 +93,7 @@ def test_setup_then_plan_then_cleanup_on_a_cluster(
     where = ("--cluster", local_cluster.name)
     code, told, _ = run(capsys, "plan", str(scenario), *where)
     assert code == 0
-    assert f"{namespace} is not set up yet: the run does that" in told
+    assert f"{namespace} does not exist yet; the run creates it" in told
     assert "refused" not in told
     code, told, _ = run(capsys, "setup", str(scenario), *where)
     assert code == 0
@@ -131,11 +131,11 @@ def test_a_cluster_that_is_not_ours_must_be_confirmed(
     where = ("--kubeconfig", str(local_cluster.kubeconfig), "--context", local_cluster.context)
     code, _, err = run(capsys, "setup", str(scenario), *where)
     assert code == 2
-    assert "must be confirmed" in err
+    assert "not confirmed" in err
     assert "add --confirm " in err
     fingerprint = err.split("add --confirm ")[1].split()[0]
     code, _, err = run(capsys, "setup", str(scenario), *where, "--confirm", "0000000000")
-    assert (code, "another cluster" in err) == (2, True)
+    assert (code, "not the confirmed one" in err) == (2, True)
     code, _, err = run(capsys, "cleanup", "--list", *where, "--confirm", fingerprint)
     assert code == 0
     code, _, err = run(capsys, "cleanup", "--list", *where)

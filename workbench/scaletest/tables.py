@@ -9,33 +9,33 @@ _NAME = Column("name", "str", "Its name in the cluster.")
 
 SCHEDULE = Table(
     "schedule",
-    "One row per workload that is to be submitted: the plan.",
+    "One row per planned workload.",
     ("index",),
     (
         _INDEX,
         _NAME,
         Column("entry", "str", "The scenario's entry that it comes from."),
         Column("kind", "str", "Kind of the object."),
-        Column("namespace", "str", "Where it is made."),
-        Column("due_s", "float", "When it is to be sent, after the start.", unit="s"),
+        Column("namespace", "str", "Namespace of the object."),
+        Column("due_s", "float", "Intended submission time, after the start.", unit="s"),
         Column("step", "int", "Step of the arrival process, from 0."),
-        Column("rate_per_s", "float", "Rate that the step asks for; null where it has none.", "1/s", nullable=True),
-        Column("pods", "int", "Pods that it will have.", unit="pods"),
+        Column("rate_per_s", "float", "Offered rate of the step; null if it has none.", "1/s", nullable=True),
+        Column("pods", "int", "Number of its pods.", unit="pods"),
         Column("gpus_per_pod", "float", "GPUs of each.", unit="GPUs"),
         Column("cpus_per_pod", "float", "Processor share of each.", unit="cores"),
         Column("memory_bytes_per_pod", "int", "Memory of each.", unit="bytes"),
-        Column("gang", "bool", "All its pods are to be scheduled or none."),
+        Column("gang", "bool", "Gang scheduling: all pods or none."),
         Column("priority", "str", "Priority class.", nullable=True),
         Column("lifetime_s", "float", "Lifetime of its pods; null: until they are deleted.", unit="s", nullable=True),
         Column("delete_after_s", "float", "Deleted this long after its submission (churn).", unit="s", nullable=True),
-        Column("object_bytes", "int", "Size of what is sent; null when imported.", unit="bytes", nullable=True),
-        Column("spec_sha256", "str", "Hash of what is sent; null when imported.", nullable=True),
+        Column("object_bytes", "int", "Size of the request body; null when imported.", unit="bytes", nullable=True),
+        Column("spec_sha256", "str", "Hash of the request body; null when imported.", nullable=True),
     ),
 )
 
 SUBMISSIONS = Table(
     "submissions",
-    "One row per workload of the plan: what became of sending it.",
+    "One row per planned workload: the outcome of its submission.",
     ("index",),
     (
         _INDEX,
@@ -44,13 +44,13 @@ SUBMISSIONS = Table(
         Column("sent_s", "float", "First attempt, client's clock; null when never sent.", unit="s", nullable=True),
         Column("acked_s", "float", "Accepted, client's clock.", unit="s", nullable=True),
         Column("created_s", "float", "creationTimestamp, server's clock.", unit="s", nullable=True),
-        Column("status", "str", "created, known (made before a crash), failed or unsent."),
+        Column("status", "str", "created, known (created before a crash), failed or unsent."),
         Column("http_status", "int", "Last answer.", nullable=True),
-        Column("attempts", "int", "Requests that were made.", unit="requests"),
-        Column("throttled", "int", "Answers of 429 among them.", unit="requests"),
-        Column("throttled_s", "float", "Time waited because of them.", unit="s"),
+        Column("attempts", "int", "Number of requests.", unit="requests"),
+        Column("throttled", "int", "Responses with status 429.", unit="requests"),
+        Column("throttled_s", "float", "Wait time because of them.", unit="s"),
         Column("uid", "str", "The object's uid.", nullable=True),
-        Column("reason", "str", "Why it failed.", nullable=True),
+        Column("reason", "str", "Reason of the failure.", nullable=True),
     ),
 )
 
@@ -61,62 +61,76 @@ TRANSITIONS = Table(
     (
         Column("resource", "str", "workload, job, pod, podgroup, bindrequest, pvc, event, audit or node."),
         Column("transition", "str", "What happened."),
-        Column("uid", "str", "Incarnation of the object."),
+        Column("uid", "str", "uid of the object."),
         _NAME,
         Column("namespace", "str", "Its namespace."),
         Column("workload", "str", "Name of the workload that it belongs to.", nullable=True),
-        Column("owner", "str", "uid of its controller, or of what an event is about.", nullable=True),
-        Column("owner_name", "str", "Name of the same.", nullable=True),
-        Column("arrival_s", "float", "Seen by us, client's clock; null if not watched.", unit="s", nullable=True),
+        Column("owner", "str", "uid of its controller, or of the object that an event refers to.", nullable=True),
+        Column("owner_name", "str", "Name of that object.", nullable=True),
+        Column(
+            "arrival_s",
+            "float",
+            "Arrival at the sampler, client's clock; null if not watched.",
+            unit="s",
+            nullable=True,
+        ),
         Column("server_s", "float", "Server's time, truncated to its resolution.", unit="s", nullable=True),
         Column("resolution_s", "float", "Resolution of the server's time.", unit="s", nullable=True),
         Column("session", "int", "Number of the watch's connection."),
-        Column("gap", "bool", "The watch was away: it happened at some time before the arrival."),
-        Column("node", "str", "Where the pod was bound to.", nullable=True),
-        Column("reason", "str", "As the object or event says.", nullable=True),
+        Column(
+            "gap", "bool", "The watch was disconnected: the transition happened at an unknown time before the arrival."
+        ),
+        Column("node", "str", "Node that the pod was bound to.", nullable=True),
+        Column("reason", "str", "Reason given by the object or event.", nullable=True),
     ),
 )
 
 GAPS = Table(
     "gaps",
-    "One row per time that a watch was away.",
+    "One row per gap of a watch.",
     (),
     (
-        Column("resource", "str", "What was watched."),
-        Column("from_s", "float", "Last sign of the watch.", unit="s"),
-        Column("to_s", "float", "It was back.", unit="s"),
-        Column("reason", "str", "End of stream, expired, server gone."),
-        Column("relisted", "bool", "A new list was read."),
-        Column("recovered", "int", "Transitions found on the way back.", unit="transitions"),
+        Column("resource", "str", "Resource of the watch."),
+        Column("from_s", "float", "Last event before the gap.", unit="s"),
+        Column("to_s", "float", "Reconnect of the watch.", unit="s"),
+        Column("reason", "str", "Such as end of stream, expired or server gone."),
+        Column("relisted", "bool", "The watch relisted."),
+        Column("recovered", "int", "Transitions found after the reconnect.", unit="transitions"),
     ),
 )
 
 BEATS = Table(
     "beats",
-    "One row per heartbeat: how late our own watch is.",
+    "One row per heartbeat: the watch lag.",
     (),
     (
         Column("sent_s", "float", "Change sent.", unit="s"),
-        Column("ack_s", "float", "From sending to the answer.", unit="s"),
-        Column("lag_s", "float", "From the answer to our watch; below 0: the watch was first.", "s", nullable=True),
+        Column("ack_s", "float", "From the request to the response.", unit="s"),
+        Column(
+            "lag_s",
+            "float",
+            "From the response to the watch event; negative if the watch event was first.",
+            "s",
+            nullable=True,
+        ),
     ),
 )
 
 SKEW = Table(
     "skew",
-    "One row per measurement of the clocks' distance.",
+    "One row per measurement of the clock offset.",
     (),
     (
         Column("at_s", "float", "When.", unit="s"),
-        Column("low_s", "float", "Server's clock minus ours, at least.", unit="s"),
-        Column("high_s", "float", "The same, at most; below `low_s` the servers disagree.", unit="s"),
-        Column("probes", "int", "Answers behind it.", unit="requests"),
+        Column("low_s", "float", "Server's minus client's clock, lower bound.", unit="s"),
+        Column("high_s", "float", "Upper bound; below `low_s` if several servers disagree.", unit="s"),
+        Column("probes", "int", "Number of responses.", unit="requests"),
     ),
 )
 
 LOAD = Table(
     "load",
-    "One row per second or so: what measuring costs on this machine.",
+    "One row per second, approximately: resource use of the sampler and of this machine.",
     (),
     (
         Column("at_s", "float", "When.", unit="s"),
@@ -128,12 +142,12 @@ LOAD = Table(
 
 NODES = Table(
     "nodes",
-    "One row per node: ready if it ever was, with the most that it offered.",
+    "One row per node: whether it was ever ready, and its largest allocatable resources.",
     ("name",),
     (
         _NAME,
-        Column("ready", "bool", "It was ready at some time."),
-        Column("simulated", "bool", "A node that only exists in the API."),
+        Column("ready", "bool", "The node was ready at some time."),
+        Column("simulated", "bool", "The node exists in the API only."),
         Column("gpus", "int", "Allocatable GPUs.", unit="GPUs"),
         Column("cpus", "float", "Allocatable cores.", unit="cores"),
         Column("memory_bytes", "int", "Allocatable memory.", unit="bytes"),
@@ -143,7 +157,7 @@ NODES = Table(
 
 REQUESTS = Table(
     "requests",
-    "One row per second, client, verb and resource of the audit log: who asked the API server for what.",
+    "One row per second, client, verb and resource of the audit log: request counts and latency.",
     ("at_s", "client", "verb", "resource", "subresource", "code"),
     (
         Column("at_s", "float", "Begin of the second, server's clock.", unit="s"),
@@ -164,20 +178,22 @@ COURSE = Table(
     ("at_s",),
     (
         Column("at_s", "float", "Seconds since the start.", unit="s"),
-        Column("accepted", "int", "Workloads that the server has.", unit="workloads"),
-        Column("refused", "int", "Workloads that it does not want.", unit="workloads"),
-        Column("made", "int", "Pods that are there.", unit="pods"),
+        Column("accepted", "int", "Accepted workloads.", unit="workloads"),
+        Column("refused", "int", "Refused workloads.", unit="workloads"),
+        Column("made", "int", "Created pods.", unit="pods"),
         Column("scheduled", "int", "Pods that were bound.", unit="pods"),
         Column("running", "int", "Pods that ran.", unit="pods"),
         Column("scheduled_per_s", "float", "Over the last ten seconds.", unit="pods/s", nullable=True),
-        Column("p50_s", "float", "From made to bound, of those bound in the last ten seconds.", "s", nullable=True),
+        Column("p50_s", "float", "From created to bound, of pods bound in the last ten seconds.", "s", nullable=True),
         Column("p95_s", "float", "The same.", unit="s", nullable=True),
     ),
 )
 
 RAW_TABLES = (SCHEDULE, SUBMISSIONS, TRANSITIONS, GAPS, BEATS, SKEW, LOAD, NODES, REQUESTS)
 
-_CLOCK = Column("clock", "str", "client: both ends by our clock; server: both by the cluster's; mixed: one each.")
+_CLOCK = Column(
+    "clock", "str", "client: both ends by the client's clock; server: both by the cluster's; mixed: one each."
+)
 _STEP = Column("step", "str", "Name of the step.")
 
 PODS = Table(
@@ -193,21 +209,27 @@ PODS = Table(
         Column("scheduled_s", "float", "Seen bound to a node, client's clock.", unit="s", nullable=True),
         Column("running_s", "float", "Seen running.", unit="s", nullable=True),
         Column("ended_s", "float", "Seen succeeded, failed, evicted or deleted.", unit="s", nullable=True),
-        Column("lost_s", "float", "The same of one that never succeeded: its work is not done.", "s", nullable=True),
+        Column("lost_s", "float", "End of a pod that never succeeded.", "s", nullable=True),
         Column("server_created_s", "float", "Server's clock.", unit="s", nullable=True),
-        Column("server_scheduled_s", "float", "Server's clock, the finest stamp there is.", unit="s", nullable=True),
+        Column(
+            "server_scheduled_s",
+            "float",
+            "Server's clock, from the timestamp with the finest resolution.",
+            unit="s",
+            nullable=True,
+        ),
         Column("server_running_s", "float", "Server's clock.", unit="s", nullable=True),
         Column("created_resolution_s", "float", "Resolution of the server's time.", unit="s", nullable=True),
         Column("scheduled_resolution_s", "float", "The same.", unit="s", nullable=True),
         Column("running_resolution_s", "float", "The same.", unit="s", nullable=True),
-        Column("unschedulable", "bool", "The scheduler said once that no node fits."),
-        Column("evicted", "bool", "It was evicted."),
-        Column("gap", "bool", "One of its times was found after a watch had been away."),
-        Column("created_gap", "bool", "This time of ours is an upper bound.", nullable=True),
+        Column("unschedulable", "bool", "The scheduler reported it unschedulable at least once."),
+        Column("evicted", "bool", "The pod was evicted."),
+        Column("gap", "bool", "At least one of its times was found after a gap of the watch."),
+        Column("created_gap", "bool", "The client's time is an upper bound.", nullable=True),
         Column("scheduled_gap", "bool", "The same.", nullable=True),
         Column("running_gap", "bool", "The same.", nullable=True),
-        Column("node", "str", "Where it was bound to.", nullable=True),
-        Column("gpus", "float", "GPUs that it asked for.", unit="GPUs"),
+        Column("node", "str", "Node that it was bound to.", nullable=True),
+        Column("gpus", "float", "Requested GPUs.", unit="GPUs"),
     ),
 )
 
@@ -221,7 +243,7 @@ MILESTONES = Table(
         Column("client_s", "float", "Client's clock.", unit="s", nullable=True),
         Column("server_s", "float", "Server's clock.", unit="s", nullable=True),
         Column("resolution_s", "float", "Resolution of the server's time.", unit="s", nullable=True),
-        Column("gap", "bool", "A watch was away: the client's time is an upper bound."),
+        Column("gap", "bool", "Found after a gap of the watch: the client's time is an upper bound."),
     ),
 )
 
@@ -234,9 +256,9 @@ STEPS = Table(
         _STEP,
         _CLOCK,
         Column("begin_s", "float", "When the step began, by its begin's clock.", unit="s"),
-        Column("duration_s", "float", "How long it took; null when its end was never reached.", "s", nullable=True),
-        Column("resolution_s", "float", "The true duration lies within so much of it.", unit="s"),
-        Column("gap", "bool", "Its end was found after a watch had been away: an upper bound."),
+        Column("duration_s", "float", "Duration; null if the step was never completed.", "s", nullable=True),
+        Column("resolution_s", "float", "Maximum error of the duration.", unit="s"),
+        Column("gap", "bool", "The end was found after a gap of the watch: the duration is an upper bound."),
     ),
 )
 
@@ -250,10 +272,10 @@ QUANTILES = Table(
         Column("quantile", "float", "0.5, 0.9, 0.95 or 0.99.", unit="share"),
         Column("value_s", "float", "Over all that began; null: more than 1 - q never ended.", unit="s", nullable=True),
         Column("low_s", "float", "Low end of its interval.", unit="s", nullable=True),
-        Column("high_s", "float", "High end; null: not bounded.", unit="s", nullable=True),
+        Column("high_s", "float", "High end; null if unbounded.", unit="s", nullable=True),
         Column("level", "float", "Confidence, within this run.", unit="share"),
         Column("n", "int", "Workloads that began the step.", unit="workloads"),
-        Column("missing", "int", "Of these, workloads that never ended it.", unit="workloads"),
+        Column("missing", "int", "Of these, workloads that never completed it.", unit="workloads"),
         Column("gaps", "int", "Of these, with an end that is an upper bound.", unit="workloads"),
         Column("mean_s", "float", "Mean of those that ended.", unit="s", nullable=True),
         Column("longest_s", "float", "Longest of those that ended.", unit="s", nullable=True),
@@ -263,7 +285,7 @@ QUANTILES = Table(
 
 SHARES = Table(
     "shares",
-    "One row per segment of the way from due to running: where the time goes, for all and for the slowest.",
+    "One row per segment between due and running: its share of the time, for all workloads and for the slowest.",
     ("segment",),
     (
         Column("segment", "str", "The segment; segments follow one another without gap or overlap."),
@@ -285,29 +307,29 @@ FLOW = Table(
     (
         Column("at_s", "float", "Seconds since the start, client's clock.", unit="s"),
         Column("due", "int", "Workloads that should have been sent.", unit="workloads"),
-        Column("acked", "int", "Workloads that the server had accepted.", unit="workloads"),
+        Column("acked", "int", "Workloads accepted by the API server.", unit="workloads"),
         Column("pods_due", "int", "Pods of the workloads that were accepted.", unit="pods"),
-        Column("pods_created", "int", "Pods that were there.", unit="pods"),
+        Column("pods_created", "int", "Pods created.", unit="pods"),
         Column("pods_scheduled", "int", "Pods that were bound.", unit="pods"),
         Column("pods_running", "int", "Pods that ran.", unit="pods"),
-        Column("pods_ended", "int", "Pods that were gone or done.", unit="pods"),
+        Column("pods_ended", "int", "Pods that were deleted or had ended.", unit="pods"),
     ),
 )
 
 RAMP = Table(
     "ramp",
-    "One row per step of the arrival process: what came in, what got through.",
+    "One row per step of the arrival process: offered, accepted and scheduled rates, and backlog.",
     ("step",),
     (
         Column("step", "int", "Number of the step."),
         Column("begin_s", "float", "From here.", unit="s"),
         Column("end_s", "float", "To here.", unit="s"),
-        Column("offered_per_s", "float", "Pods that were due, a second.", unit="pods/s"),
-        Column("accepted_per_s", "float", "Pods of workloads that were accepted, a second.", unit="pods/s"),
-        Column("completed_per_s", "float", "Pods that were scheduled, a second: slope.", unit="pods/s", nullable=True),
+        Column("offered_per_s", "float", "Pods due per second.", unit="pods/s"),
+        Column("accepted_per_s", "float", "Pods of accepted workloads per second.", unit="pods/s"),
+        Column("completed_per_s", "float", "Pods scheduled per second (slope).", unit="pods/s", nullable=True),
         Column("low_per_s", "float", "Low end of it.", unit="pods/s", nullable=True),
         Column("high_per_s", "float", "High end of it.", unit="pods/s", nullable=True),
-        Column("backlog_slope_per_s", "float", "How fast the backlog grew.", unit="pods/s", nullable=True),
+        Column("backlog_slope_per_s", "float", "Growth of the backlog.", unit="pods/s", nullable=True),
         Column("backlog_low_per_s", "float", "Low end of it.", unit="pods/s", nullable=True),
         Column("backlog_high_per_s", "float", "High end of it.", unit="pods/s", nullable=True),
         Column("backlog_end", "int", "Pods accepted and not scheduled at the end.", unit="pods"),
@@ -324,80 +346,86 @@ SUSTAINED = Table(
     (
         Column("unit", "str", "What is counted: pods/s."),
         Column("low_per_s", "float", "Low end of the rate; null: not decided.", unit="pods/s", nullable=True),
-        Column("high_per_s", "float", "High end; null: it was never reached.", unit="pods/s", nullable=True),
+        Column("high_per_s", "float", "High end; null if the limit was never reached.", unit="pods/s", nullable=True),
         Column("level", "float", "Confidence.", unit="share"),
-        Column("simulated_nodes", "bool", "Pods were bound to nodes that exist in the API only."),
-        Column("reason", "str", "What it rests on, or why it is not decided."),
+        Column("simulated_nodes", "bool", "Pods ran on simulated nodes only."),
+        Column("reason", "str", "Evidence, or the reason why the rate is not decided."),
     ),
 )
 
 LIMITS = Table(
     "limits",
-    "One row per step that work waited for: at which rate it went on, and who held it.",
+    "One row per step with a backlog: its rate, and the client at its limit, if any.",
     ("step",),
     (
         _STEP,
-        Column("kind", "str", "client limit: held to a set rate; no room: pods waited for GPUs; bottleneck: neither."),
+        Column(
+            "kind",
+            "str",
+            "client limit: at a configured request rate; no room: pods waited for GPUs; bottleneck: neither.",
+        ),
         Column("rate_per_s", "float", "Its plateau.", unit="1/s"),
         Column("low_per_s", "float", "Low end of it.", unit="1/s"),
         Column("high_per_s", "float", "High end of it.", unit="1/s"),
         Column("counted", "str", "What is counted: pods, workloads or requests of a client."),
         Column("begin_s", "float", "Begin of the plateau.", unit="s"),
         Column("end_s", "float", "End of the plateau.", unit="s"),
-        Column("backlog", "float", "Median of what waited for it meanwhile.", unit="objects"),
+        Column("backlog", "float", "Median backlog during the plateau.", unit="objects"),
         Column("variation", "float", "Variation of the rate from second to second.", unit="share"),
-        Column("client", "str", "Who was held, by the audit log.", nullable=True),
-        Column("requests_per_s", "float", "Requests of that client meanwhile.", unit="1/s", nullable=True),
+        Column("client", "str", "Client at its limit, by the audit log.", nullable=True),
+        Column("requests_per_s", "float", "Requests of that client during the plateau.", unit="1/s", nullable=True),
         Column("requests_low_per_s", "float", "Low end of it.", unit="1/s", nullable=True),
         Column("requests_high_per_s", "float", "High end of it.", unit="1/s", nullable=True),
-        Column("configured_per_s", "float", "The client limit that was set, or is the default.", "1/s", nullable=True),
-        Column("sentence", "str", "What was found, in words, with the evidence."),
+        Column("configured_per_s", "float", "Configured or default client limit.", "1/s", nullable=True),
+        Column("sentence", "str", "Finding in words, with the evidence."),
     ),
 )
 
 GPUS = Table(
     "gpus",
-    "One row per moment: how the GPUs were used.",
+    "One row per moment: GPU use.",
     ("at_s",),
     (
         Column("at_s", "float", "Seconds since the start, client's clock.", unit="s"),
         Column("capacity", "float", "GPUs of all ready nodes.", unit="GPUs"),
         Column("allocated", "float", "GPUs of bound pods.", unit="GPUs"),
-        Column("waiting", "float", "GPUs of pods that were there and not bound.", unit="GPUs"),
+        Column("waiting", "float", "GPUs of created pods that were not bound.", unit="GPUs"),
         Column("in_partial_gangs", "float", "Allocated GPUs of gangs that were not complete.", unit="GPUs"),
-        Column("stranded", "float", "Free GPUs on nodes with fewer free than the largest pod asks for.", unit="GPUs"),
+        Column(
+            "stranded", "float", "Free GPUs on nodes with fewer free GPUs than the largest pod requests.", unit="GPUs"
+        ),
         Column("fragmentation", "float", "Stranded of the free ones.", unit="share", nullable=True),
     ),
 )
 
 GANGS = Table(
     "gangs",
-    "One row per gang: was it ever complete?",
+    "One row per gang: whether and when it was complete.",
     ("index",),
     (
         _INDEX,
         Column("name", "str", "Its name."),
         Column("pods", "int", "Pods that it needs.", unit="pods"),
-        Column("scheduled", "int", "Pods that were bound, most at a time.", unit="pods"),
+        Column("scheduled", "int", "Maximum number of pods bound at the same time.", unit="pods"),
         Column("running_end", "int", "Pods bound at the end.", unit="pods"),
-        Column("complete", "bool", "All of them were bound at a time."),
+        Column("complete", "bool", "All pods were bound at the same time."),
         Column("first_s", "float", "First pod bound.", unit="s", nullable=True),
-        Column("complete_s", "float", "All of them were bound first.", unit="s", nullable=True),
+        Column("complete_s", "float", "First time with all pods bound.", unit="s", nullable=True),
         Column("held_gpu_s", "float", "GPU seconds held while it was not complete.", unit="GPU s"),
     ),
 )
 
 VALIDITY = Table(
     "validity",
-    "One row per condition under which the figures mean what they say.",
+    "One row per validity condition.",
     ("condition",),
     (
         Column("condition", "str", "What must hold."),
-        Column("found", "float", "What was found.", nullable=True),
-        Column("allowed", "float", "What may be, at most (or at least, as the condition says).", nullable=True),
+        Column("found", "float", "Measured value.", nullable=True),
+        Column("allowed", "float", "Maximum (or minimum, if the condition says so).", nullable=True),
         Column("unit", "str", "Unit of both."),
         Column("holds", "bool", "It does."),
-        Column("grave", "bool", "If it does not, the run is invalid; else it is a warning."),
+        Column("grave", "bool", "A failure makes the run invalid; otherwise it is a warning."),
         Column("reason", "str", "In words.", nullable=True),
     ),
 )
@@ -421,7 +449,7 @@ COMPARISON = Table(
         Column("b_never", "int", "The same of B.", unit="runs", nullable=True),
         Column("adjusted_p_value", "float", "By Holm over all rows.", nullable=True),
         Column("verdict", "str", "FASTER (B), SLOWER, SAME or UNDECIDED."),
-        Column("reason", "str", "Why it is undecided.", nullable=True),
+        Column("reason", "str", "Reason of an undecided verdict.", nullable=True),
     ),
 )
 

@@ -35,7 +35,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
         (["submit", "-t", "training"], "1 to 1000000"),
         (["sample", "-t", "general"], "training, distributed, interactive"),
         (["report", "--plot", "both"], "general, detailed"),
-        (["submit", "-t", "training", "-n", "1", "--command", "runai submit 'x"], "not words of a command"),
+        (["submit", "-t", "training", "-n", "1", "--command", "runai submit 'x"], "not a valid command line"),
     ],
 )
 def test_a_missing_or_wrong_flag_is_wrong_use(

@@ -99,12 +99,12 @@ def test_up_as_json_is_one_document(asked: dict[str, Any]) -> None:
     [
         (["--scheduler", "volcano"], "where: --scheduler"),
         (["--provider", "kind"], "where: --provider"),
-        (["--nodes", "1", "--nodes", "2", "--gpus", "8"], "each --nodes needs its --gpus"),
+        (["--nodes", "1", "--nodes", "2", "--gpus", "8"], "differ in number"),
         (["--nodes", "-1"], "out of range"),
         (["--client-limit", "scheduler=fast"], "not a client limit"),
         (["--client-limit", "kai-binder=1:1"], "no component with a client limit"),
-        (["--api-arg", "bind-address=0.0.0.0"], "set by the tool"),
-        (["--name", "../../etc"], "not a name for a cluster"),
+        (["--api-arg", "bind-address=0.0.0.0"], "set by the workbench"),
+        (["--name", "../../etc"], "not a cluster name"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_starts(cache: Path, words: list[str], what: str) -> None:

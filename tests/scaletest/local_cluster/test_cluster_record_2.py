@@ -59,7 +59,7 @@ def test_a_cluster_whose_processes_are_gone_is_not_found(cache: Path) -> None:
     cluster_record.write_record(
         _record("one", home, parts=(ClusterPart(name="etcd", command=("etcd",), health="http://x"),))
     )
-    with pytest.raises(ConfigError, match="parts of the local cluster are gone") as caught:
+    with pytest.raises(ConfigError, match="components of the local cluster are not running") as caught:
         cluster_lifecycle.find_cluster("one")
     assert "etcd" in str(caught.value)
 
@@ -109,6 +109,6 @@ def test_a_second_holder_waits_for_the_first_and_leaves_no_file(cache: Path) -> 
 @pytest.mark.parametrize("name", ["../x", "", "A"])
 def test_a_hostile_name_touches_nothing(cache: Path, name: str) -> None:
     for ask in (cluster_lifecycle.start_cluster, cluster_lifecycle.find_cluster, cluster_lifecycle.stop_cluster):
-        with pytest.raises(ConfigError, match="not a name for a cluster"):
+        with pytest.raises(ConfigError, match="not a cluster name"):
             ask(name)
     assert not cache.exists()

@@ -149,7 +149,7 @@ def test_lines_that_cannot_be_read_are_counted(tmp_path: Path, monkeypatch: pyte
     finish(found)
     found.write_requests(tmp_path, now_ns())
     assert [one.name for one in rows] == ["a"]
-    assert notes == ["5 lines of the audit log cannot be read"]
+    assert notes == ["5 lines of the audit log are not valid audit events and were skipped"]
 
 
 def test_what_happened_before_the_run_does_not_count(tmp_path: Path) -> None:
@@ -260,5 +260,5 @@ def test_a_log_that_breaks_while_it_is_read_is_said_and_ends_nothing(
     monkeypatch.setattr(audit_log.os, "pread", broken)
     asyncio.run(asyncio.wait_for(found.run(), 60))
     finish(found)
-    assert notes == ["the audit log cannot be read any more: Input/output error"]
+    assert notes == ["reading the audit log failed: Input/output error; later requests are missing"]
     assert rows == []

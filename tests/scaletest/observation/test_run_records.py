@@ -81,7 +81,7 @@ def test_a_full_disk_is_told_and_leaves_whole_lines(tmp_path: Path) -> None:
     # Of a batch that fits in part, whole lines stay, and not the half of one.
     for number in range(2, 50):
         file.put(seen(number))
-    with little_room(1000), pytest.raises(RunFailedError, match="cannot be written") as told:
+    with little_room(1000), pytest.raises(RunFailedError, match="cannot write observations") as told:
         file.flush()
     assert "free some space" in str(told.value)
     kept = names(file.path)
@@ -94,7 +94,7 @@ def test_a_full_disk_is_told_and_leaves_whole_lines(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunFailedError, match="cannot be written"):
+    with pytest.raises(RunFailedError, match="cannot write observations"):
         RunFiles(tmp_path / "file" / "below")
 
 
@@ -107,7 +107,7 @@ def test_notes_are_bounded_in_number_and_length(tmp_path: Path, monkeypatch: pyt
     notes = list(run_records.read_lines(tmp_path / run_records.HEALTH, run_records.HealthLine))
     assert [one.spoils for one in notes] == [True, False, False]
     assert max(len(one.text) for one in notes) == 1000
-    assert "left out" in notes[-1].text
+    assert "not recorded" in notes[-1].text
 
 
 def test_files_are_the_users_own_by_the_umask(tmp_path: Path) -> None:

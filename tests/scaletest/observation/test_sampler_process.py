@@ -215,7 +215,7 @@ def test_a_signal_ends_it_well_and_without_the_right_to_make_a_heartbeat_it_says
         found.stop()
     assert seen(tmp_path / "run") == [("a", "created", False)]
     (note,) = health(tmp_path / "run", run_records.Note)
-    assert note.text == "no heartbeat, so the watches' lag is not known: status 403"
+    assert note.text == "the watch lag is unknown: creating the heartbeat failed with status 403"
 
 
 def test_after_a_kill_it_goes_on_in_the_same_files(server: Server, kubeconfig: Path, tmp_path: Path) -> None:
@@ -295,4 +295,4 @@ def test_a_full_disk_ends_it_with_3_and_leaves_whole_lines(server: Server, kubec
     assert (folder / run_records.OBSERVED).read_bytes().endswith(b"\n")
     (note,) = health(folder, run_records.Note)
     assert note.spoils
-    assert "cannot be written" in note.text
+    assert "cannot write observations" in note.text

@@ -37,7 +37,7 @@ def test_an_unknown_cluster_is_shown_and_must_be_confirmed(monkeypatch: pytest.M
     with pytest.raises(ConfigError) as caught:
         confirm(monkeypatch, tmp_path / "allowed", cluster())
     told = str(caught.value)
-    for part in ("https://lab.example.org:6443", "v1.36.3", "1 simulated", "12 that are not of a test"):
+    for part in ("https://lab.example.org:6443", "v1.36.3", "1 simulated", "12 without the label of a test"):
         assert part in told
     assert "add --confirm 0123456789" in told
     assert not (tmp_path / "allowed").exists()
@@ -59,9 +59,9 @@ def test_another_cluster_under_the_same_context_is_refused(monkeypatch: pytest.M
     file = tmp_path / "allowed"
     confirm(monkeypatch, file, cluster(), "0123456789")
     other = cluster(fingerprint="ffffffffff")
-    with pytest.raises(ConfigError, match="must be confirmed"):
+    with pytest.raises(ConfigError, match="not confirmed"):
         confirm(monkeypatch, file, other)
-    with pytest.raises(ConfigError, match="another cluster than the confirmed one"):
+    with pytest.raises(ConfigError, match="not the confirmed one"):
         confirm(monkeypatch, file, other, "0123456789")
 
 
@@ -88,7 +88,7 @@ def test_an_administrators_own_work_asks_for_the_right_cluster_only(
 ) -> None:
     admin = cluster(node("real", simulated=False), groups=("system:masters",))
     assert confirm(monkeypatch, tmp_path / "allowed", admin, "0123456789", scenario=None) is admin
-    with pytest.raises(ConfigError, match="must be confirmed"):
+    with pytest.raises(ConfigError, match="not confirmed"):
         confirm(monkeypatch, tmp_path / "none", admin, scenario=None)
 
 

@@ -73,8 +73,8 @@ def test_all_reasons_are_told_at_once() -> None:
     ("entry", "limits", "level", "told"),
     [
         ({"kind": "Pod", "gpus": 1, "lifetime": 1}, {}, "ok", "of 8 and 110 on 1 node(s)"),
-        ({"kind": "Pod", "gpus": 1}, {}, "warning", "pods will wait for room"),
-        ({"kind": "Pod", "gpus": 16}, {}, "warning", "wants 16 GPUs, the largest node has 8: it will wait forever"),
+        ({"kind": "Pod", "gpus": 1}, {}, "warning", "pods wait for free nodes"),
+        ({"kind": "Pod", "gpus": 16}, {}, "warning", "requests 16 GPUs, the largest node has 8: the pod stays pending"),
     ],
 )
 def test_the_capacity_is_held_against_what_is_wanted(
@@ -93,7 +93,7 @@ def test_a_plan_that_would_fill_the_store_is_told() -> None:
     plan = scaletest_scenario.draw_plan(scenario(arrival=arrival, limits=limits), RUN)
     found = next(one for one in check_capacity(plan, summarize_plan(plan), cluster()) if one.check == "etcd")
     assert found.level == "warning"
-    assert "in several runs" in str(found.do)
+    assert "into several runs" in str(found.do)
 
 
 def test_what_a_command_makes_is_not_fenced_and_refused_beside_real_nodes() -> None:

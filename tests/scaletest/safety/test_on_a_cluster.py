@@ -149,7 +149,7 @@ def test_a_namespace_that_nobody_labelled_is_left_alone(local_cluster: LocalClus
     made = plan(namespace)
     on(local_cluster, lambda api: set_up_cluster(api, made), admin=True)
     on(local_cluster, unlabel, admin=True)
-    with pytest.raises(ConfigError, match="was not made for tests"):
+    with pytest.raises(ConfigError, match="not labelled for tests"):
         on(local_cluster, lambda api: set_up_cluster(api, made), admin=True)
     found = looked_at(local_cluster, made)["namespace"][0]
     assert found.level == "refused"
@@ -198,7 +198,7 @@ def test_a_kind_that_the_cluster_does_not_know_is_told(local_cluster: LocalClust
     on(local_cluster, lambda api: set_up_cluster(api, made), admin=True)
     (found,) = looked_at(local_cluster, made)["dry run"]
     assert found.level == "refused"
-    assert "does not know boxs" in found.text
+    assert "has no resource boxs" in found.text
 
 
 def test_a_field_that_the_server_refuses_is_told_in_its_words(local_cluster: LocalCluster, namespace: str) -> None:
@@ -207,7 +207,7 @@ def test_a_field_that_the_server_refuses_is_told_in_its_words(local_cluster: Loc
     on(local_cluster, lambda api: set_up_cluster(api, made), admin=True)
     (found,) = looked_at(local_cluster, made)["dry run"]
     assert found.level == "refused"
-    assert found.text.startswith("typo: the server refuses it: 4")
+    assert found.text.startswith("typo: refused by the API server: 4")
     assert "imaje" in found.text
 
 

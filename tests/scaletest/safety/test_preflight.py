@@ -29,7 +29,12 @@ def room(gpus: str, used: str = "0", **entry: Any) -> Finding:
         ("39", {}, "refused", "requests.nvidia.com/gpu: 39 free, 40 needed"),
         ("40", {"used": "1"}, "refused", "39 free, 40 needed"),
         # Each ends before the eleventh comes: 20 GPUs at a time, 40 in all.
-        ("20", {"lifetime": 0.95}, "warning", "enough only while no pod waits: requests.nvidia.com/gpu: 20 free, 40"),
+        (
+            "20",
+            {"lifetime": 0.95},
+            "warning",
+            "does not cover all pods at the same time: requests.nvidia.com/gpu: 20 free, 40",
+        ),
         ("19", {"lifetime": 0.95}, "refused", "19 free, 20 needed"),
     ],
 )

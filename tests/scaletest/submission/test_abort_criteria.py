@@ -34,7 +34,7 @@ def test_nothing_created_for_half_a_minute() -> None:
     answered(dog, 1, 201)
     steady(dog, 2, 33, 500, per_s=1)
     assert dog.find_reason(at(31.9)) is None
-    assert dog.find_reason(at(32.1)) == "nothing was created for 30 s"
+    assert dog.find_reason(at(32.1)) == "no object was created for 30 s"
 
 
 def test_a_plan_that_rests_is_not_a_cluster_that_creates_nothing() -> None:
@@ -46,7 +46,7 @@ def test_a_plan_that_rests_is_not_a_cluster_that_creates_nothing() -> None:
 def test_a_request_that_is_never_answered_counts_as_nothing_created() -> None:
     dog = Watchdog(AbortLimits())
     dog.record_request(1, at(1))
-    assert dog.find_reason(at(32)) == "nothing was created for 30 s"
+    assert dog.find_reason(at(32)) == "no object was created for 30 s"
 
 
 def test_429s_are_signs_of_life_and_no_errors() -> None:
@@ -108,14 +108,14 @@ def test_after_a_long_rest_the_next_request_is_measured_from_its_own_begin() -> 
     answered(dog, 1, 422)
     dog.record_request(2, at(60))
     assert dog.find_reason(at(60.05)) is None
-    assert dog.find_reason(at(90.1)) == "nothing was created for 30 s"
+    assert dog.find_reason(at(90.1)) == "no object was created for 30 s"
 
 
 def test_a_workload_that_is_tried_again_does_not_rest_between_two_tries() -> None:
     dog = Watchdog(AbortLimits(no_success_s=2))
     answered(dog, 1, 500, token=7)
     dog.record_request(7, at(6))
-    assert dog.find_reason(at(6.05)) == "nothing was created for 2 s"
+    assert dog.find_reason(at(6.05)) == "no object was created for 2 s"
     dog.forget_request(7)
     dog.record_request(8, at(60))
     assert dog.find_reason(at(60.05)) is None

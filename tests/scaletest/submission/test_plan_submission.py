@@ -535,7 +535,7 @@ def test_submission_ends_at_its_wall_clock(tmp_path: Path) -> None:
     ("health", "reason"),
     [
         (ClusterHealth(pending_pods=51), "limit: 51 pods wait for a node, 50 may"),
-        (ClusterHealth(watch_lag_s=6.25), "aborted: our own watch is 6.2 s late"),
+        (ClusterHealth(watch_lag_s=6.25), "aborted: the watch lag is 6.2 s"),
         (ClusterHealth(trouble="node sim-3 is not ready any more"), "aborted: node sim-3 is not ready any more"),
     ],
 )
@@ -557,7 +557,7 @@ def test_nothing_created_for_long_ends_it_and_429s_alone_do_not(tmp_path: Path) 
             return await submit_plan(api, plan(RUN, 5), folder, run=RUN, limits=limits, aborts=aborts)
 
     (tmp_path / "b").mkdir()
-    assert asyncio.run(body(500, tmp_path)).reason == "aborted: nothing was created for 0.4 s"
+    assert asyncio.run(body(500, tmp_path)).reason == "aborted: no object was created for 0.4 s"
     throttled = asyncio.run(body((429, 0.01), tmp_path / "b"))
     assert throttled.reason == "limit: 1 s of submitting"
     assert (throttled.failed, throttled.unsent) == (5, 0)

@@ -199,7 +199,7 @@ def test_after_a_crash_a_command_is_not_run_for_what_is_there(tmp_path: Path) ->
     ("words", "message"),
     [
         (["cli", "{nmae}"], "no such place"),
-        (["cli", "submit"], "does not say which workload"),
+        (["cli", "submit"], "neither {name} nor {file}"),
         (["no-such-program-anywhere", "{name}"], "no such program"),
     ],
 )

@@ -147,7 +147,7 @@ def test_it_is_over_at_the_wall_clock(tmp_path: Path) -> None:
     ("health", "told"),
     [
         (ClusterHealth(trouble="2 node(s) stopped being ready"), "aborted: 2 node(s) stopped being ready"),
-        (ClusterHealth(watch_lag_s=5.25), "aborted: our own watch is 5.2 s late"),
+        (ClusterHealth(watch_lag_s=5.25), "aborted: the watch lag is 5.2 s"),
     ],
 )
 def test_trouble_ends_it_as_it_ends_submission(health: ClusterHealth, told: str, tmp_path: Path) -> None:

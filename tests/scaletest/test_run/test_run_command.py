@@ -104,7 +104,7 @@ def test_an_invalid_run_has_exit_code_1(passed: dict[str, Any], tmp_path: Path) 
         (["--resume", "x", "--out", "y"], "found: --out"),
         (["FILE", "--repeat", "3"], "where: --repeat"),
         (["FILE", "--scheduler", "default,kai", "--no-cleanup"], "emptied cluster"),
-        (["FILE", "--submit-command", "a 'b"], "not words"),
+        (["FILE", "--submit-command", "a 'b"], "not a valid command line"),
         (["FILE", "--submit-with", "telepathy"], "where: --submit-with"),
         (["FILE", "--processes", "0"], "where: --processes"),
         (["FILE"], "which cluster?"),

@@ -50,14 +50,14 @@ def start_from_nothing(
     timeout_s: float,
     tell: Callable[[str], None],
 ) -> ClusterRecord:
-    """Start a cluster from nothing; nothing of it is left when that fails, or is interrupted.
+    """Start a new cluster; after a failure or an interrupt everything is removed.
 
     Raises
     ------
     ConfigError
-        The folder for its data is not empty.
+        The data folder is not empty.
     RunFailedError
-        It did not start; `found` has the end of a log.
+        The cluster did not start; `found` has the end of a log.
     """
     place = _make_data_folder(name, folder)
     begun = ClusterRecord(
@@ -74,17 +74,17 @@ def start_from_nothing(
     try:
         made = _start_parts(begun, found, timeout_s, tell)
         cluster_record.write_record(made)
-    except BaseException:  # Ctrl-C too: nothing of it is left
+    except BaseException:  # also on Ctrl-C
         remove_cluster(name)
         raise
     return made
 
 
 def _make_data_folder(name: str, folder: Path | None) -> Path:
-    """The folder of a cluster's data, made empty and private, and marked as ours to remove."""
+    """Create the data folder of a cluster, private, with a marker that allows its removal."""
     place = (cluster_record.find_cluster_folder(name) if folder is None else folder.expanduser()).absolute()
     if place.exists() and any(place.iterdir()):
-        raise ConfigError("the folder is not empty", where=place, do="name one that is empty, or not there yet")
+        raise ConfigError("the folder is not empty", where=place, do="give an empty or new folder")
     place.mkdir(parents=True, exist_ok=True, mode=0o700)
     place.chmod(0o700)
     (place / _MARKER).write_text(name, encoding="utf-8")
@@ -95,7 +95,7 @@ def _start_parts(
     begun: ClusterRecord, found: program_providers.Binaries, timeout_s: float, tell: Callable[[str], None]
 ) -> ClusterRecord:
     folder, name, since = begun.folder, begun.name, time.monotonic()
-    # A second of imports, while we would only wait.
+    # Imports take a second; the wait hides that.
     threading.Thread(target=importlib.import_module, args=("kubernetes.config",), daemon=True).start()
     parts = control_plane.create_control_plane(folder, name, begun.settings, found, timeout_s=timeout_s)
     tell(f"control plane is up after {time.monotonic() - since:.1f} s")
@@ -137,12 +137,12 @@ def _write_admin_kubeconfig(folder: Path, name: str, parts: tuple[ClusterPart, .
 async def _furnish_cluster(
     begun: ClusterRecord, server: str, kai_programs: Path | None, timeout_s: float, tell: Callable[[str], None]
 ) -> str:
-    """Nodes, identities, what KAI needs; the server's version."""
+    """Create nodes, identities and KAI's objects; returns the server version."""
     folder, name = begun.folder, begun.name
     async with Connection(load_target(folder / KUBECONFIG, identities.admin_context(name))) as api:
         since = time.monotonic()
         count = await simulated_nodes.create_nodes(api, begun.settings.pools)
-        tell(f"{count} simulated nodes made in {time.monotonic() - since:.1f} s")
+        tell(f"{count} simulated nodes created in {time.monotonic() - since:.1f} s")
         token = await identities.create_measuring_identity(api)
         identities.write_kubeconfig(
             folder / MEASURE_KUBECONFIG,
@@ -157,7 +157,7 @@ async def _furnish_cluster(
 
 
 def remove_cluster(name: str) -> bool:
-    """End what runs of a cluster and remove its folders, whatever state it is in. Was there anything of it?"""
+    """Stop all processes of a cluster and remove its folders, in any state; whether there was anything."""
     home = cluster_record.find_cluster_folder(name).absolute()
     try:
         known = cluster_record.read_record(name)
@@ -166,7 +166,7 @@ def remove_cluster(name: str) -> bool:
     places = {home, known.folder if known else home}
     found = False
     for place in places:
-        # A second look: kwokctl may have been starting one while the others were ended.
+        # A second pass: kwokctl may have started a process meanwhile.
         while alive := [one for many in component_processes.find_processes(place).values() for one in many]:
             found = True
             component_processes.end_processes(alive)
@@ -179,9 +179,9 @@ def remove_cluster(name: str) -> bool:
 
 
 def run_coroutine(work: Coroutine[Any, Any, str]) -> str:
-    """Run to the end; in a thread where an event loop runs already, as it does in a notebook.
+    """Run a coroutine; in a thread if an event loop is already running, as in a notebook.
 
-    An error out of a group of tasks is raised as itself: the first tells what is wrong.
+    Raises the first error of an exception group.
     """
     try:
         try:
@@ -201,22 +201,22 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True)
 class LocalCluster:
-    """A control plane on this machine that is up.
+    """A running control plane on this machine.
 
     Attributes
     ----------
     kubeconfig, context
-        Its administrator's, for making namespaces and rights. Never for measuring: an administrator is not throttled.
+        Of the administrator, for namespaces and roles. Not for measuring: an administrator is never throttled.
     measure_kubeconfig, measure_context
-        A service account's.
+        Of the measuring service account.
     schedulers
-        schedulerNames of the schedulers that run here.
+        schedulerName of each running scheduler.
     components
-        Its parts with the limits that they put on their own requests.
+        Components with their client limits.
     audit_log
-        One JSON document a request; null where it is not kept.
+        One JSON document per request; None if it is not kept.
     kubectl
-        Kubernetes' own client; null where this machine has none.
+        Path of kubectl; None if it is not installed.
     """
 
     name: str
@@ -278,7 +278,7 @@ def start_cluster(
     MissingToolError
         The programs are missing.
     RunFailedError
-        It did not start; nothing of it is left.
+        The cluster did not start; everything was removed.
     """
     check_cluster_name(name)
     limits = check_client_limits(client_limits or {}, scheduler)
@@ -316,7 +316,7 @@ def _start_with_free_ports(
     timeout_s: float,
     tell: Callable[[str], None],
 ) -> LocalCluster:
-    """Start it, again with other ports if another process took one meanwhile."""
+    """Start the cluster; retried with other ports if another process took one meanwhile."""
     for attempt in range(_ATTEMPTS):
         try:
             return _build_local_cluster(start_from_nothing(name, settings, binaries, folder, owner, timeout_s, tell))
@@ -327,12 +327,12 @@ def _start_with_free_ports(
 
 
 def find_cluster(name: str = "local") -> LocalCluster:
-    """A cluster that is up.
+    """Find a running cluster.
 
     Raises
     ------
     ConfigError
-        There is none of this name, or parts of it are gone.
+        There is no cluster of this name, or some components are not running.
     """
     known = cluster_record.read_record(name)
     again = UP_COMMAND if name == "local" else f"{UP_COMMAND} --name {name}"
@@ -345,19 +345,19 @@ def find_cluster(name: str = "local") -> LocalCluster:
             do=again,
         )
     if gone := list_lost_parts(known):
-        raise ConfigError("parts of the local cluster are gone", where=name, found=gone, do=again)
+        raise ConfigError("components of the local cluster are not running", where=name, found=gone, do=again)
     return _build_local_cluster(known)
 
 
 def stop_cluster(name: str = "local") -> bool:
-    """End a cluster: its processes, ports and folders are gone afterwards. Was there anything of it?"""
+    """Stop a cluster and remove its processes and folders; whether there was anything."""
     check_cluster_name(name)
     with cluster_record.lock_cluster(name):
         return remove_cluster(name)
 
 
 def kill_component(cluster: LocalCluster, component: str) -> None:
-    """Kill a component as a crash would, and leave it so.
+    """Kill a component, as a crash would, without a restart.
 
     Raises
     ------
@@ -371,15 +371,15 @@ def kill_component(cluster: LocalCluster, component: str) -> None:
 def restart_component(cluster: LocalCluster, component: str, *, timeout_s: float = 120) -> None:
     """Restart a component with its own command line, and wait until it is healthy.
 
-    Parts that end because it was away are started again: the controller-manager and the scheduler give up when they
-    cannot renew their lease for 10 s. One that comes back is idle until its old lease has run out, 15 s at most.
+    Components that ended meanwhile are restarted too: the controller-manager and the scheduler exit when they cannot
+    renew their lease for 10 s. A restarted one is idle until its old lease expires, 15 s at most.
 
     Raises
     ------
     ConfigError
         The cluster has no such component.
     RunFailedError
-        It does not come back; `found` has the end of its log.
+        It does not become healthy; `found` has the end of its log.
     """
     parts = _parts_by_name(cluster, component)
     before = component_processes.find_processes(cluster.folder)
@@ -390,13 +390,13 @@ def restart_component(cluster: LocalCluster, component: str, *, timeout_s: float
 
 
 def list_lost_parts(known: ClusterRecord) -> list[str]:
-    """Parts that should run, and do not."""
+    """Components that should run and do not."""
     alive = component_processes.find_processes(known.folder)
     return [part.name for part in known.parts if part.name not in alive]
 
 
 def _parts_by_name(cluster: LocalCluster, component: str) -> dict[str, ClusterPart]:
-    """All parts by name, this one among them."""
+    """All components by name; an error if this one is missing."""
     known = cluster_record.read_record(cluster.name)
     parts = {part.name: part for part in known.parts} if known else {}
     if component not in parts:
@@ -415,7 +415,7 @@ def _read_or_guess_record(name: str) -> ClusterRecord | None:
     try:
         return cluster_record.read_record(name)
     except ConfigError:
-        # The record is unreadable: treat it as the remains of a cluster.
+        # Unreadable record: treat it as the remains of a cluster.
         return ClusterRecord(
             name=name,
             state="starting",
@@ -433,7 +433,7 @@ def _check_same_settings(known: ClusterRecord, settings: ClusterSettings) -> Non
     ]
     if differing:
         raise ConfigError(
-            "a cluster of this name is up, and was asked for something else",
+            "a cluster of this name is running with other settings",
             where=known.name,
             found=differing,
             do=f"workbench scaletest cluster down --name {known.name}, or take another --name",

@@ -41,14 +41,14 @@ class ClientLimit(FiniteModel):
 
 
 class NodePool(FiniteModel):
-    """A pool of equal nodes."""
+    """A pool of identical nodes."""
 
     nodes: int = Field(ge=0, le=MAX_NODES)
     gpus: int = Field(ge=0, le=MAX_GPUS)
 
 
-# What a component limits itself to when nothing is said. Kubernetes 1.36: client-connection defaults of the two;
-# KAI 0.12: the flags' defaults. etcd, kwok and the API server itself limit nothing on this side.
+# Default client limits. Kubernetes 1.36: defaults of clientConnection; KAI 0.12: defaults of the flags. etcd, kwok and
+# the API server have no client limit.
 DEFAULT_LIMITS = {
     "kube-controller-manager": ClientLimit(qps=20, burst=30),
     "kube-scheduler": ClientLimit(qps=50, burst=100),
@@ -71,17 +71,17 @@ class ClusterSettings(FiniteModel):
 
     @property
     def nodes(self) -> int:
-        """Nodes of all pools."""
+        """Number of nodes in all pools."""
         return sum(pool.nodes for pool in self.pools)
 
 
 def check_cluster_name(name: str) -> str:
-    """The cluster's name, when it can be one: it becomes a folder, a context and a part of commands.
+    """Validate a cluster name, which is used for a folder and a context.
 
     Raises
     ------
     ConfigError
-        Not small letters, digits and dashes, at most 40.
+        Not lower-case letters, digits and dashes, or more than 40.
 
     Examples
     --------
@@ -90,21 +90,21 @@ def check_cluster_name(name: str) -> str:
     """
     if not NAME.fullmatch(name):
         raise ConfigError(
-            "not a name for a cluster",
+            "not a cluster name",
             where="--name",
             found=repr(name[:60]),
-            allowed="small letters, digits and dashes, at most 40, such as local",
+            allowed="up to 40 lower-case letters, digits and dashes, such as local",
         )
     return name
 
 
 def parse_pools(nodes: Sequence[int], gpus: Sequence[int]) -> tuple[NodePool, ...]:
-    """Pools of nodes from the two lists of options, pair by pair.
+    """Build node pools from the values of --nodes and --gpus, in pairs.
 
     Raises
     ------
     ConfigError
-        The lists do not fit together, or a number is out of range.
+        The lists differ in length, or a number is out of range.
 
     Examples
     --------
@@ -113,10 +113,10 @@ def parse_pools(nodes: Sequence[int], gpus: Sequence[int]) -> tuple[NodePool, ..
     """
     if len(nodes) != len(gpus):
         raise ConfigError(
-            "each --nodes needs its --gpus",
+            "--nodes and --gpus differ in number",
             where="--nodes, --gpus",
             found=f"{len(nodes)} and {len(gpus)}",
-            do="for two kinds of nodes: --nodes 3 --gpus 4 --nodes 2 --gpus 8",
+            do="for two pools: --nodes 3 --gpus 4 --nodes 2 --gpus 8",
         )
     for what, values, most in (("--nodes", nodes, MAX_NODES), ("--gpus", gpus, MAX_GPUS)):
         for value in values:
@@ -128,12 +128,12 @@ def parse_pools(nodes: Sequence[int], gpus: Sequence[int]) -> tuple[NodePool, ..
 
 
 def parse_client_limits(texts: Iterable[str]) -> dict[str, ClientLimit]:
-    """Client limits from `COMPONENT=QPS[:BURST]`; without a burst it is twice the rate.
+    """Parse client limits `COMPONENT=QPS[:BURST]`; the default burst is twice the rate.
 
     Raises
     ------
     ConfigError
-        Not of that form, or a component that has no such limit.
+        Invalid format, or a component without a client limit.
 
     Examples
     --------
@@ -154,12 +154,12 @@ def parse_client_limits(texts: Iterable[str]) -> dict[str, ClientLimit]:
 
 
 def check_client_limits(limits: Mapping[str, ClientLimit], scheduler: Scheduler) -> dict[str, ClientLimit]:
-    """Client limits of components that this cluster has.
+    """Validate client limits against the components of this cluster.
 
     Raises
     ------
     ConfigError
-        No such component.
+        The cluster has no such component.
     """
     known = [name for name in DEFAULT_LIMITS if scheduler == "kai" or not name.startswith("kai-")]
     for name in limits:
@@ -169,12 +169,12 @@ def check_client_limits(limits: Mapping[str, ClientLimit], scheduler: Scheduler)
 
 
 def parse_api_arguments(texts: Iterable[str]) -> dict[str, str]:
-    """Arguments of the API server from `KEY=VALUE`.
+    """Parse arguments of the API server from `KEY=VALUE`.
 
     Raises
     ------
     ConfigError
-        Not of that form, or one that would open the cluster to others.
+        Invalid format, or an argument that would expose the cluster.
 
     Examples
     --------
@@ -191,22 +191,22 @@ def parse_api_arguments(texts: Iterable[str]) -> dict[str, str]:
 
 
 def check_api_arguments(arguments: Mapping[str, str]) -> dict[str, str]:
-    """Arguments of the API server that leave the cluster private.
+    """Refuse arguments of the API server that would expose the cluster.
 
     Raises
     ------
     ConfigError
-        One that this tool sets itself.
+        An argument that the workbench sets itself.
     """
     for key, value in arguments.items():
         if not _KEY.fullmatch(key) or not _VALUE.fullmatch(value):
             raise ConfigError("not an argument", where="--api-arg", found=f"{key}={value}"[:100], allowed="KEY=VALUE")
         if _OURS.fullmatch(key):
             raise ConfigError(
-                "this argument is set by the tool",
+                "this argument is set by the workbench",
                 where="--api-arg",
                 found=key,
-                do="leave it out: the cluster listens on this machine only, and keeps its audit log",
+                do="remove it: the cluster listens on the loopback interface and writes its audit log",
             )
     return dict(arguments)
 
@@ -217,7 +217,7 @@ _POLL_S = 0.05
 
 
 class ClusterPart(BaseModel):
-    """A process of a cluster: how it was started, and where it tells how it is."""
+    """A process of a cluster: its command line and health endpoint."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -228,7 +228,7 @@ class ClusterPart(BaseModel):
 
 
 class ClusterRecord(BaseModel):
-    """A cluster: what it was asked to be and how it was started. No secret is in it."""
+    """A cluster: its settings and processes. Contains no secrets."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -244,21 +244,21 @@ class ClusterRecord(BaseModel):
     audited: bool = False
     parts: tuple[ClusterPart, ...] = ()
     components: tuple[Component, ...] = ()
-    owner_pid: int = 0  # a process whose end should be the cluster's: tests
+    owner_pid: int = 0  # the cluster is stopped when this process ends: for tests
     owner_started: float = 0.0
 
 
 def find_clusters_folder() -> Path:
-    """Where the local clusters of this user on this machine are.
+    """Folder of this user's local clusters on this machine.
 
-    A home folder may be shared by machines and containers that do not see each other's processes: each has a place of
-    its own, so that none takes another's cluster for a dead one.
+    Machines and containers may share a home folder without seeing each other's processes: each has its own folder, so
+    that none takes another's cluster for a dead one.
     """
     return cache_folder().absolute() / "scaletest" / "clusters" / hash_machine()
 
 
 def hash_machine() -> str:
-    """Short hash of what tells this machine from others; its name goes nowhere."""
+    """Short hash that identifies this machine, in place of its name."""
     try:
         known = Path("/etc/machine-id").read_text(encoding="ascii").strip()
     except (OSError, ValueError):
@@ -267,23 +267,23 @@ def hash_machine() -> str:
 
 
 def find_cluster_folder(name: str) -> Path:
-    """A cluster's place below the cache; its data may be elsewhere."""
+    """Folder of a cluster in the cache; its data may be elsewhere."""
     return find_clusters_folder() / check_cluster_name(name)
 
 
 def write_record(record: ClusterRecord) -> None:
-    """Keep it, whole or not at all."""
+    """Write the record atomically."""
     path = files.write_text(find_cluster_folder(record.name) / RECORD_FILE, record.model_dump_json(indent=1) + "\n")
     path.chmod(0o600)
 
 
 def read_record(name: str) -> ClusterRecord | None:
-    """What is known of a cluster; null when there is none of this name.
+    """Read the record of a cluster; None if there is none of this name.
 
     Raises
     ------
     ConfigError
-        Its file cannot be understood.
+        The record is invalid.
     """
     path = find_cluster_folder(name) / RECORD_FILE
     if not path.is_file():
@@ -300,17 +300,17 @@ def read_record(name: str) -> ClusterRecord | None:
 
 
 def list_cluster_names() -> list[str]:
-    """Clusters that have a place here, up or not."""
+    """Names of all recorded clusters, running or not."""
     return sorted(path.parent.name for path in find_clusters_folder().glob(f"*/{RECORD_FILE}"))
 
 
 def require_posix() -> None:
-    """Refuse where the programs of a control plane do not run.
+    """Refuse platforms without control-plane programs.
 
     Raises
     ------
     MissingToolError
-        This is Windows.
+        The platform is Windows.
     """
     if os.name != "posix":
         raise MissingToolError("a local cluster needs Linux or macOS", do="use the Windows subsystem for Linux")
@@ -335,14 +335,14 @@ def lock_cluster(name: str, *, timeout_s: float = 120) -> Iterator[None]:
         handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # The last holder removes the file: what we locked may no longer be what others open.
+            # The previous holder removes the file: the locked file may no longer be the one that others open.
             if path.exists() and os.fstat(handle).st_ino == path.stat().st_ino:
                 break
         except (BlockingIOError, FileNotFoundError):
             pass
         os.close(handle)
         if time.monotonic() > deadline:
-            raise RunFailedError("another process is starting or ending this cluster", where=name, do="try again")
+            raise RunFailedError("another process is starting or stopping this cluster", where=name, do="try again")
         time.sleep(_POLL_S)
     try:
         yield

@@ -29,7 +29,7 @@ from workbench.scaletest.local_cluster.cluster_record import ClusterPart, Cluste
 
 @dataclass(frozen=True)
 class ComponentStatus:
-    """A part of the cluster: `pid` and `rss_bytes` null when it is not there."""
+    """A process of the cluster; `pid` and `rss_bytes` are None if it is not running."""
 
     name: str
     pid: int | None
@@ -44,7 +44,7 @@ class ComponentStatus:
 
 @dataclass(frozen=True)
 class ClusterStatus:
-    """How a cluster is. `nodes_ready` is null when its API server does not answer."""
+    """Status of a cluster. `nodes_ready` is None if the API server does not respond."""
 
     name: str
     state: str
@@ -61,7 +61,7 @@ class ClusterStatus:
 
     @property
     def is_healthy(self) -> bool:
-        """The cluster is up, all nodes are ready, and all processes are healthy."""
+        """Whether the cluster is up, all nodes are ready and all processes are healthy."""
         return self.state == "up" and self.nodes_ready == self.nodes and all(one.healthy for one in self.processes)
 
     def to_dict(self) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class ClusterStatus:
         return {**asdict(self), "well": self.is_healthy}
 
     def format_text(self) -> str:
-        """A line on the cluster, and a table of its processes."""
+        """Format a line about the cluster and a table of its processes."""
         ready = "?" if self.nodes_ready is None else self.nodes_ready
         rows = [
             (
@@ -95,12 +95,12 @@ class ClusterStatus:
 
 
 def read_cluster_status(name: str) -> ClusterStatus:
-    """How a cluster is now.
+    """Read the status of a cluster.
 
     Raises
     ------
     ConfigError
-        There is none of this name.
+        There is no cluster of this name.
     """
     known = cluster_record.read_record(name)
     if known is None:
@@ -162,7 +162,7 @@ def _count_ready_nodes(known: ClusterRecord) -> int | None:
 
 
 def format_new_cluster(made: LocalCluster) -> str:
-    """What to do with a cluster that came up."""
+    """Text that describes a started cluster and its use."""
     return "\n".join(
         [
             f"{made.name}: {made.nodes} simulated nodes at {made.server}, schedulers: {', '.join(made.schedulers)}",
@@ -170,14 +170,14 @@ def format_new_cluster(made: LocalCluster) -> str:
             f"for measuring  --kubeconfig {made.measure_kubeconfig}",
             f"audit log      {made.audit_log or 'none'}",
             *([f"kubectl        {made.kubectl} --kubeconfig {made.kubeconfig} get nodes"] if made.kubectl else []),
-            f"or say --cluster {made.name} to the commands of scaletest; end it: workbench scaletest cluster down"
+            f"use it with --cluster {made.name}; stop it: workbench scaletest cluster down"
             + ("" if made.name == "local" else f" --name {made.name}"),
         ]
     )
 
 
 def format_new_cluster_json(made: LocalCluster) -> str:
-    """The same as one JSON document."""
+    """The started cluster as a JSON document."""
     found: dict[str, Any] = asdict(made)
     found["components"] = [one.model_dump() for one in made.components]
     return json.dumps(found, indent=1, default=str)
@@ -185,7 +185,7 @@ def format_new_cluster_json(made: LocalCluster) -> str:
 
 @contextlib.contextmanager
 def raise_on_signals() -> Iterator[None]:
-    """Let a request to end (SIGTERM, a closed terminal) unwind as Ctrl-C does: what was begun is taken back."""
+    """Handle SIGTERM and SIGHUP like Ctrl-C, so that a partial start is undone."""
 
     def raise_interrupt(number: int, frame: FrameType | None) -> None:
         del number, frame

@@ -1,4 +1,4 @@
-"""Processes and ports of a local cluster: found by command and environment, started, ended, probed."""
+"""Processes and ports of a local cluster: find, start, stop and probe."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from workbench.core import redaction
 from workbench.core.errors import MissingToolError, RunFailedError
 
 LOOPBACK = "127.0.0.1"
-# Below what systems hand out to outgoing connections (Linux: 32768 and up): while a component is away for a restart,
-# nobody's connection can take its port. Above what services of this machine usually use.
+# Below the ephemeral port range (Linux: 32768 and up), so that no connection can take the port of a component during a
+# restart. Above the ports of common services.
 _LOWEST, _HIGHEST = 20_000, 31_999
 
 
@@ -34,9 +34,9 @@ def find_free_ports(count: int) -> list[int]:
     Raises
     ------
     MissingToolError
-        There are too few.
+        There are too few free ports.
     """
-    # Random places, since clusters start at the same moment. No secret hangs on it.
+    # Random, because clusters may start at the same time. Not security-relevant.
     candidates = random.SystemRandom().sample(range(_LOWEST, _HIGHEST), 400)
     found: list[int] = []
     for port in candidates:
@@ -62,20 +62,20 @@ def is_port_free(port: int) -> bool:
     return True
 
 
-MARK = "WORKBENCH_LOCAL_CLUSTER"  # a variable of every component's: the cluster's folder
+MARK = "WORKBENCH_LOCAL_CLUSTER"  # set for every component: the cluster's folder
 _GONE = (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess)
 _POLL_S = 0.05
 
 
 def find_processes(folder: Path) -> dict[str, list[psutil.Process]]:
-    """Live processes of ours that belong to the cluster in this folder, by their programs' names."""
+    """Running processes of the cluster in this folder, by program name."""
     prefix = f"{folder}{os.sep}"
     found: dict[str, list[psutil.Process]] = {}
     for process in psutil.process_iter():
         with contextlib.suppress(*_GONE):
             if process.uids().real != os.getuid():
                 continue
-            # A script is called as INTERPRETER PATH.
+            # A script runs as INTERPRETER PATH.
             words = process.cmdline()[:2]
             inside = [word for word in words if word.startswith(prefix)]
             if inside or process.environ().get(MARK) == str(folder):
@@ -84,19 +84,21 @@ def find_processes(folder: Path) -> dict[str, list[psutil.Process]]:
 
 
 def end_processes(processes: Iterable[psutil.Process], *, grace_s: float = 0) -> None:
-    """End these processes, and wait until they are gone: asked first when there is a grace, killed after it.
+    """Terminate these processes and wait for their end; they are killed after the grace period.
 
     Raises
     ------
     RunFailedError
-        One does not go even when killed.
+        A process survives SIGKILL.
     """
     alive = list(processes)
     if grace_s > 0:
         alive = _signal_processes(alive, grace_s, kill=False)
     alive = _signal_processes(alive, 10, kill=True)
     if alive:
-        raise RunFailedError("a process does not end", found=[f"{one.pid}" for one in alive], do="restart the machine")
+        raise RunFailedError(
+            "a process survives SIGKILL", found=[f"{one.pid}" for one in alive], do="restart the machine"
+        )
 
 
 def _signal_processes(processes: list[psutil.Process], timeout_s: float, *, kill: bool) -> list[psutil.Process]:
@@ -122,9 +124,9 @@ def _is_alive(process: psutil.Process) -> bool:
 def start_component(
     folder: Path, command: Sequence[str], log: Path, *, environment: Mapping[str, str] | None = None
 ) -> None:
-    """Start a component of the cluster in this folder; it lives on without us, its output appended to `log`.
+    """Start a component of the cluster in this folder as a daemon; its output is appended to `log`.
 
-    Started by a shell that exits immediately, so that no parent has to wait for it.
+    A shell that exits immediately starts it, so that no parent has to wait for it.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     handle = os.open(log, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC, 0o600)
@@ -144,7 +146,7 @@ def start_component(
 
 
 def is_healthy(url: str, *, timeout_s: float = 2) -> bool:
-    """Does a component answer that it is well? On loopback its certificate, signed by itself, is not checked."""
+    """Whether a component's health endpoint reports ok; its self-signed certificate on loopback is not verified."""
     parts = urlsplit(url)
     port = parts.port or 0
     connection: http.client.HTTPConnection
@@ -163,7 +165,7 @@ def is_healthy(url: str, *, timeout_s: float = 2) -> bool:
 
 
 def read_last_lines(log: Path, count: int = 12, *, max_bytes: int = 8192) -> str:
-    """The end of a log, for an error's text; empty when there is none."""
+    """End of a log for an error message; empty without a log."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - max_bytes))
@@ -174,7 +176,7 @@ def read_last_lines(log: Path, count: int = 12, *, max_bytes: int = 8192) -> str
 
 
 def _shorten_log_line(line: str) -> str:
-    """A line of a log; of kwok's, which are JSON documents, what they say."""
+    """A log line as text; kwok logs JSON documents."""
     with contextlib.suppress(ValueError):
         told = json.loads(line) if line.startswith("{") else None
         if isinstance(told, dict) and "msg" in told:

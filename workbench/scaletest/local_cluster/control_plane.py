@@ -27,17 +27,17 @@ _DELAY_FIELD = f'.metadata.annotations["{DELAY}"]'
 
 
 def add_lifetime_stage(configuration: str, *, where: str = "kwok.yaml") -> str:
-    """kwok's configuration, in which a running pod ends after the time that its annotation says, and never without one.
+    """Change kwok's configuration so that a running pod ends after the time in its annotation, and never without one.
 
     Parameters
     ----------
     configuration
-        What kwokctl wrote for the kwok controller, which must be started again to read it.
+        Written by kwokctl for the kwok controller, which reads it at start.
 
     Raises
     ------
     InputError
-        There is no stage pod-complete in it.
+        The configuration does not contain exactly one stage pod-complete.
     """
     import yaml
 
@@ -87,26 +87,26 @@ class PortTakenError(RunFailedError):
 
 
 def find_workdir(folder: Path, name: str) -> Path:
-    """Where kwokctl keeps a cluster."""
+    """Folder of a cluster of kwokctl."""
     return folder / "kwok" / "clusters" / name
 
 
 def find_audit_log(folder: Path, name: str) -> Path:
-    """The API server's audit log: one JSON document a request, at level Metadata."""
+    """Path of the API server's audit log: one JSON document per request, at level Metadata."""
     return find_workdir(folder, name) / "logs" / "audit.log"
 
 
 def create_control_plane(
     folder: Path, name: str, settings: ClusterSettings, binaries: Binaries, *, timeout_s: float
 ) -> tuple[ClusterPart, ...]:
-    """Start etcd, the API server, the controller-manager, the scheduler and kwok, and wait until they are well.
+    """Start etcd, the API server, the controller-manager, the scheduler and kwok, and wait until they are healthy.
 
     Raises
     ------
     PortTakenError
-        A port was taken in between: try again.
+        Another process took a port meanwhile; callers retry.
     RunFailedError
-        One did not start; `found` has the end of its log.
+        A component did not start; `found` has the end of its log.
     """
     numbers = dict(zip((*COMPONENT_NAMES, "peer"), free_ports.find_free_ports(len(COMPONENT_NAMES) + 1), strict=True))
     policy = folder / "audit-policy.yaml"
@@ -172,7 +172,7 @@ def _run_kwokctl(folder: Path, name: str, kwokctl: Path, config: Path, limit_s: 
     link.symlink_to(kwokctl.absolute())
     command = [str(link), "--config", str(config), "--name", name, "create", "cluster"]
     command += ["--kubeconfig", str(folder / "kwok.kubeconfig")]
-    # Its variables would change what we say in the file; a user's own mirrors of programs stay.
+    # KWOK_ variables would override the file; keep only those that name a user's mirrors of programs.
     kept = ("_PREFIX", "_BINARY", "_VERSION")
     environment = {key: value for key, value in os.environ.items() if not key.startswith("KWOK_") or key.endswith(kept)}
     environment |= {"KWOK_WORKDIR": str(folder / "kwok"), component_processes.MARK: str(folder)}
@@ -186,14 +186,14 @@ def _run_kwokctl(folder: Path, name: str, kwokctl: Path, config: Path, limit_s: 
             if process.poll() is None:
                 process.kill()
                 process.wait()
-    (folder / "kwok.kubeconfig").unlink(missing_ok=True)  # we write our own, with names of our own
+    (folder / "kwok.kubeconfig").unlink(missing_ok=True)  # replaced by a kubeconfig with the workbench's context names
     if process.returncode != 0:
         gave_up = process.returncode < 0
         raise _build_failure(folder, name, "the control plane did not start", gave_up=gave_up, do=do)
 
 
 def _wait_for_kwokctl(process: subprocess.Popen[bytes], folder: Path, name: str, deadline: float) -> None:
-    """Wait for kwokctl, but not when etcd or the API server died: it would go on hoping for two minutes."""
+    """Wait for kwokctl, or until etcd or the API server has ended: kwokctl would wait two more minutes."""
     missing: dict[str, int] = {}
     while process.poll() is None and time.monotonic() < deadline:
         time.sleep(_POLL_S)
@@ -216,12 +216,12 @@ def _set_pod_lifetimes(folder: Path, name: str) -> None:
 
 
 def _list_kwokctl_components(folder: Path, name: str) -> set[str]:
-    """Components that kwokctl has started, by its files; whether they run, these do not tell."""
+    """Components that kwokctl has started, by its pid files; they may have ended since."""
     return {path.stem for path in find_workdir(folder, name).glob("pids/*.pid")}
 
 
 def _restart_components(folder: Path, name: str) -> None:
-    """Start those that ended again, once: the controller-manager waits no more than 10 s for the API server."""
+    """Restart components that have ended, once: the controller-manager waits only 10 s for the API server."""
     known = _read_components(folder, name)
     for one in sorted(_list_kwokctl_components(folder, name) - set(component_processes.find_processes(folder))):
         if one in known:
@@ -273,7 +273,7 @@ def _build_parts(folder: Path, name: str, numbers: Mapping[str, int]) -> tuple[C
 
 
 def wait_until_healthy(folder: Path, parts: tuple[ClusterPart, ...], *, timeout_s: float) -> None:
-    """Wait until each part answers that it is well.
+    """Wait until every component is healthy.
 
     Raises
     ------
@@ -283,7 +283,7 @@ def wait_until_healthy(folder: Path, parts: tuple[ClusterPart, ...], *, timeout_
     deadline = time.monotonic() + timeout_s
     for part in parts:
         gone = 0
-        # It must be there too: a stranger may have taken its port, and be well.
+        # Check the process too: another program may answer on its port.
         while not (
             (alive := part.name in component_processes.find_processes(folder))
             and component_processes.is_healthy(part.health)
@@ -291,7 +291,7 @@ def wait_until_healthy(folder: Path, parts: tuple[ClusterPart, ...], *, timeout_
             gone = 0 if alive else gone + 1
             if gone >= _GONE_POLLS or time.monotonic() > deadline:
                 text = component_processes.read_last_lines(find_log(folder, part.name)) or "it said nothing"
-                what = "a component ended" if gone else "a component is not well"
+                what = "a component ended" if gone else "a component is not healthy"
                 kind = PortTakenError if "address already in use" in text else RunFailedError
                 raise kind(what, where=part.name, found=f"the end of its log:\n    {text}")
             time.sleep(_POLL_S)

@@ -17,7 +17,7 @@ from workbench.scaletest.local_cluster import cluster_lifecycle, cluster_record
 
 
 def current_owner() -> tuple[int, float]:
-    """This process, as `up` wants to know a cluster's owner."""
+    """Process id and start time of this process, the `owner` argument of `up`."""
     return os.getpid(), psutil.Process().create_time()
 
 
@@ -33,16 +33,16 @@ def start_guard(name: str) -> subprocess.Popen[bytes]:
 
 
 def release_guard(guard: subprocess.Popen[bytes], *, timeout_s: float = 60) -> None:
-    """Close the pipe, and wait until the guard has seen to it that nothing is left."""
+    """Close the pipe, and wait until the guard has removed the cluster."""
     if guard.stdin is not None:
         guard.stdin.close()
     guard.wait(timeout_s)
 
 
 def stop_orphans(prefix: str) -> list[str]:
-    """End clusters of this prefix whose owner is gone: what a guard that was killed too has left. Their names.
+    """Remove clusters of this prefix whose owner and guard were killed; returns their names.
 
-    Clusters without an owner are left alone.
+    Clusters without an owner are kept.
     """
     swept = []
     for name in cluster_record.list_cluster_names():

@@ -1,4 +1,4 @@
-"""Observation of a running test: a sampler process that writes down what the cluster reports, by both clocks."""
+"""Observation of a running test: a sampler process that records watch events with client and server timestamps."""
 
 from workbench.scaletest.observation.sampler_process import SamplerProcess, start_sampler
 

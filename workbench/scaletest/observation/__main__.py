@@ -1,8 +1,8 @@
 """Sampler process: `python -m workbench.scaletest.observation --folder DIR --run RUN --namespace NS`.
 
-It says `ready` on stdout once every watch is there, then one JSON line a second about itself. It ends when stdin ends
-(so it dies with whoever started it), or on SIGTERM or SIGINT, with all it has on disk. Exit codes: 0 ended when told,
-2 wrong use, 3 the cluster or the disk failed it.
+Prints `ready` on stdout once every watch is connected, then its state as one JSON line per second. Stops at the end of
+stdin (so it ends with its parent process) and on SIGTERM or SIGINT, after writing its files. Exit codes: 0 stopped,
+2 invalid use, 3 the cluster or the disk failed.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ CONNECTIONS = 512  # each watch holds one
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Build the command line parser."""
     parser = argparse.ArgumentParser(prog="python -m workbench.scaletest.observation", description=__doc__)
-    parser.add_argument("--folder", required=True, help="the run's folder")
-    parser.add_argument("--kubeconfig", help="file with the identity")
-    parser.add_argument("--context", help="its context")
-    parser.add_argument("--run", required=True, help="the run's id, st-…")
-    parser.add_argument("--namespace", action="append", required=True, help="watch this one; again for more")
-    parser.add_argument("--kind", action="append", default=[], help="GROUP/VERSION/PLURAL of the workloads")
-    parser.add_argument("--by-namespace", action="store_true", help="pods, jobs and workloads whatever their labels")
-    parser.add_argument("--foreign-pods", action="store_true", help="count what happens to pods of others")
-    parser.add_argument("--audit-log", help="the API server's audit log, where it is readable")
+    parser.add_argument("--folder", required=True, help="run folder")
+    parser.add_argument("--kubeconfig", help="kubeconfig of the measuring identity")
+    parser.add_argument("--context", help="context in the kubeconfig")
+    parser.add_argument("--run", required=True, help="run id, st-…")
+    parser.add_argument("--namespace", action="append", required=True, help="namespace to watch; repeatable")
+    parser.add_argument("--kind", action="append", default=[], help="GROUP/VERSION/PLURAL of workloads; repeatable")
+    parser.add_argument("--by-namespace", action="store_true", help="watch without a label selector")
+    parser.add_argument("--foreign-pods", action="store_true", help="count evicted and pending pods of other users")
+    parser.add_argument("--audit-log", help="audit log of the API server, if readable")
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run until asked to stop; the exit code."""
+    """Run until stopped; returns the exit code."""
     chosen = build_parser().parse_args(argv)
     try:
         if not object_names.RUN_ID.fullmatch(chosen.run):
@@ -81,12 +81,12 @@ async def _run_sampler(chosen: argparse.Namespace) -> None:
 
 
 def _set_user_agent(target: connection.Target) -> connection.Target:
-    """The same target, with a name of its own in the server's logs: its requests are no part of the load."""
+    """The target with the sampler's own user agent, which tells its requests from the load in audit logs."""
     return dataclasses.replace(target, headers=lambda: target.headers() | {"User-Agent": USER_AGENT})
 
 
 def _stop_at_end_of_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-    # os.read, not sys.stdin: its lock would still be held when the interpreter ends.
+    # os.read, not sys.stdin, whose lock would still be held at interpreter exit.
     with contextlib.suppress(OSError):
         while os.read(0, 4096):
             pass
@@ -99,7 +99,7 @@ def _print_state(state: SamplerState) -> None:
 
 
 def _print_line(text: bytes) -> None:
-    """Write a line; drop it if the pipe is full, so that the watches do not stop."""
+    """Write a line; drop it if the pipe is full, so that the watches do not block."""
     os.set_blocking(1, False)
     with contextlib.suppress(OSError):
         os.write(1, text + b"\n")

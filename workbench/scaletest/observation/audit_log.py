@@ -1,4 +1,4 @@
-"""The API server's audit log, followed while it grows: bindings, creations, and requests counted per second."""
+"""Follower of the API server's audit log: bindings, creations, and request counts per second."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from workbench.scaletest.observation import run_records
 if TYPE_CHECKING:
     import polars as pl
 
-SETTLED_S = 5  # lines of a second come no later than that after it
-MAX_DURATIONS = 500  # kept per second and key; beyond it, a random sample
+SETTLED_S = 5  # maximum delay of a line after its second
+MAX_DURATIONS = 500  # kept per second and key; a random sample above that
 MAX_KEYS = 20_000
 MAX_ROWS = 2_000_000
 OTHER = "other"
@@ -42,7 +42,7 @@ Key = tuple[str, str, str, str, int]  # client, verb, resource, subresource, cod
 
 
 class RequestCounts:
-    """Counts that take 30 bytes a row once a second is over, however many requests it had."""
+    """Request counts and duration quantiles per second and key; a closed second takes 30 bytes per key."""
 
     def __init__(self) -> None:
         self._open: dict[int, dict[int, _Second]] = {}
@@ -54,7 +54,7 @@ class RequestCounts:
         self.left_out = 0
 
     def add(self, at_ns: int, key: Key, duration_s: float) -> None:
-        """Count one answered request with its duration."""
+        """Count one completed request and its duration."""
         second = at_ns // NS_PER_S
         number = self._key_number(key)
         found = self._open.setdefault(second, {}).setdefault(number, _Second())
@@ -92,12 +92,12 @@ class RequestCounts:
         self._p99.append(_upper_quantile(ordered, 0.99))
 
     def to_frame(self, origin_ns: int) -> pl.DataFrame:
-        """tables.REQUESTS, in seconds since the run's start."""
+        """Build table REQUESTS, in seconds since the start of the run."""
         import polars as pl
 
         self._close_seconds(self._newest + 1)
         made = pl.DataFrame(list(self._iterate_rows(origin_ns)), schema=tables.REQUESTS.schema(), orient="row")
-        # Late lines of a second make a second row of it: counts add up, and of the quantiles the larger part tells.
+        # Late lines produce a second row for a second: counts are summed, quantiles come from the larger row.
         return _sum_duplicates(made)
 
     def _iterate_rows(self, origin_ns: int) -> Iterator[tuple[Any, ...]]:
@@ -108,7 +108,7 @@ class RequestCounts:
 
 
 def merge_counts(older: pl.DataFrame, newer: pl.DataFrame) -> pl.DataFrame:
-    """Rows of two samplers of one run, one after the other."""
+    """Merge the rows of two samplers of one run."""
     import polars as pl
 
     return _sum_duplicates(pl.concat([older, newer]))
@@ -128,16 +128,16 @@ def _sum_duplicates(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _upper_quantile(ordered: list[float], q: float) -> float:
-    """The smallest value that at least a share q of all does not exceed."""
+    """Smallest value that a share of at least q of the values does not exceed."""
     return ordered[min(len(ordered) - 1, max(0, -int(-q * len(ordered) // 1) - 1))]
 
 
 POLL_S = 0.2
-BLOCK = 128 << 10  # about 150 lines: two milliseconds without the watches
+BLOCK = 128 << 10  # about 150 lines: blocks the watches for about 2 ms
 END_LIMIT_S = 10.0
 MAX_LINE_BYTES = 1 << 20
 MAX_CLIENT_CHARS = 120
-MARGIN_NS = 5 * NS_PER_S  # the clocks may be apart by that
+MARGIN_NS = 5 * NS_PER_S  # tolerated clock offset
 CREATED_RESOURCES = {("pods", ""), ("jobs", "")}
 _CONTROLLER = re.compile(r"^([^/ ]+)(?:/[^ ]*)?(?: \([^)]*\))?(?: kubernetes/[^/ ]*)?(?:/(\S+))?")
 
@@ -173,7 +173,7 @@ class Line(msgspec.Struct):
 
 
 def find_client_name(user: str, agent: str) -> str:
-    """Who asked: a controller by its own name where user or user agent tell it.
+    """Name of the client: the controller where user or user agent identify it, else the component or the user.
 
     Examples
     --------
@@ -196,14 +196,14 @@ def find_client_name(user: str, agent: str) -> str:
 
 
 class AuditFollower:
-    """Follows the log from its end at the time of making, through rotations.
+    """Follows the log from its current end, across rotations.
 
     Parameters
     ----------
     write
-        Takes the rows.
+        Called with each row.
     note
-        Takes what a reader must know.
+        Called with each note for the report.
     """
 
     def __init__(
@@ -222,29 +222,31 @@ class AuditFollower:
         self.requests = RequestCounts()
 
     async def run(self) -> None:
-        """Follow the log until it cannot be read; it is optional."""
+        """Follow the log until cancelled, or until a read error: the log is optional."""
         while not self._broken:
             if not self._read_block():
                 await asyncio.sleep(POLL_S)
             await asyncio.sleep(0)
 
     async def finish(self) -> None:
-        """Read what is left, for some seconds at most."""
+        """Read the rest of the log, up to a time limit."""
         end = now_ns() + int(END_LIMIT_S * NS_PER_S)
         while self._read_block():
             if now_ns() > end:
-                self._note("the audit log grows faster than it is read: its last part is left out")
+                self._note(
+                    f"the end of the audit log was not read within {END_LIMIT_S:g} s; the last requests are missing"
+                )
                 break
             await asyncio.sleep(0)
         self._tail.close()
 
     def write_requests(self, folder: Path, origin_ns: int) -> None:
-        """Write tables.REQUESTS below the run folder, together with what an earlier sampler wrote.
+        """Write table REQUESTS to the run folder, merged with the table of an earlier sampler.
 
         Raises
         ------
         RunFailedError
-            It cannot be written.
+            The table cannot be written.
         """
         frame, place = self.requests.to_frame(origin_ns), folder / "tables"
         if tables.REQUESTS.path(place).is_file():
@@ -253,20 +255,22 @@ class AuditFollower:
             tables.REQUESTS.write(frame, place)
         except OSError as error:
             raise RunFailedError(
-                "the table of requests cannot be written", where=place, found=error.strerror or type(error).__name__
+                "cannot write the table of requests", where=place, found=error.strerror or type(error).__name__
             ) from None
         if self._odd:
-            self._note(f"{self._odd} lines of the audit log cannot be read")
+            self._note(f"{self._odd} lines of the audit log are not valid audit events and were skipped")
         if self.requests.left_out:
-            self._note(f"{self.requests.left_out} requests of the audit log are not in the table: it is full")
+            self._note(f"{self.requests.left_out} requests of the audit log are not counted (limit {MAX_ROWS} rows)")
 
     def _read_block(self) -> bool:
-        """Read a block; false where there is nothing new."""
+        """Read a block; False if there is no new data."""
         try:
             found = None if self._broken else self._tail.read()
         except OSError as error:
             self._broken = True
-            self._note(f"the audit log cannot be read any more: {error.strerror or type(error).__name__}")
+            self._note(
+                f"reading the audit log failed: {error.strerror or type(error).__name__}; later requests are missing"
+            )
             return False
         arrived = now_ns()
         for line in found or ():
@@ -314,18 +318,18 @@ class AuditFollower:
 
 
 class RotatingTail:
-    """New lines of a growing file, which may be rotated or truncated."""
+    """New lines of a growing file that may be rotated or truncated."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file = self._open_file()
         self._at = os.fstat(self._file).st_size
         self._splitter = LineSplitter(MAX_LINE_BYTES)
-        # What stands before the first line break began before us.
+        # Skip a partial first line.
         self._cut = self._at > 0 and os.pread(self._file, 1, self._at - 1) != b"\n"
 
     def read(self) -> list[bytes] | None:
-        """The lines of the next block; null where there is nothing new."""
+        """Lines of the next block; None if there is no new data."""
         block = os.pread(self._file, BLOCK, self._at)
         if not block and not self._switch_file():
             return None
@@ -335,26 +339,26 @@ class RotatingTail:
         return [] if self._cut else self._splitter.split(block)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         os.close(self._file)
 
     def _open_file(self) -> int:
         return os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
 
     def _switch_file(self) -> bool:
-        """Whether the file was rotated and a new one exists."""
+        """Switch to the new file after a rotation; whether there may be new data."""
         mine = os.fstat(self._file)
         try:
             other = self._path.stat()
         except OSError:
-            return False  # between two
+            return False  # during a rotation
         if (mine.st_dev, mine.st_ino) == (other.st_dev, other.st_ino):
             if other.st_size >= self._at:
                 return False
-            self._at = 0  # emptied
+            self._at = 0  # truncated
             return True
         if os.pread(self._file, 1, self._at):
-            return True  # written between our last reading and the renaming
+            return True  # written after the last read and before the rename
         try:
             found = self._open_file()
         except OSError:
@@ -366,14 +370,14 @@ class RotatingTail:
 
 
 def find_read_problem(path: Path) -> str | None:
-    """Why this log cannot be followed; null where it can."""
+    """Reason why this log cannot be followed; None if it can."""
     if not path.is_file():
         return "no such file"
-    return None if os.access(path, os.R_OK) else "it may not be read"
+    return None if os.access(path, os.R_OK) else "permission denied"
 
 
 def read_origin_ns(folder: Path, otherwise: int) -> int:
-    """When the run began, by the submitter's journal."""
+    """Start of the run from the submitter's journal; `otherwise` without one."""
     found: Any = None
     for found in run_records.read_lines(folder / run_records.JOURNAL, run_records.JournalLine):
         if isinstance(found, run_records.Begun):

@@ -9,7 +9,7 @@ from workbench.scaletest.observation import run_records
 
 
 class LoadMeter:
-    """Reads what was used since the reading before."""
+    """CPU and memory use since the previous reading."""
 
     def __init__(self) -> None:
         import psutil
@@ -20,7 +20,7 @@ class LoadMeter:
         self._host = self._host_times()
 
     def read(self) -> run_records.Load:
-        """One line of the health file; `host_busy` is None if the counters did not change."""
+        """Build a record for the health file; `host_busy` is None if the counters did not change."""
         cpu_s, host = _own_cpu_s(), self._host_times()
         all_s, idle_s = host[0] - self._host[0], host[1] - self._host[1]
         busy = min(1.0, max(0.0, 1 - idle_s / all_s)) if all_s > 0 else None
@@ -29,9 +29,9 @@ class LoadMeter:
         return found
 
     def _host_times(self) -> tuple[float, float]:
-        """Seconds of all cores together, and those in which they did nothing."""
+        """Total and idle seconds, summed over all cores."""
         times = self._psutil.cpu_times()
-        # guest is counted within user already
+        # guest time is already part of user time
         counted = {name: value for name, value in times._asdict().items() if not name.startswith("guest")}
         return sum(counted.values()), times.idle + getattr(times, "iowait", 0.0)
 

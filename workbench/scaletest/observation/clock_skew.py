@@ -1,4 +1,4 @@
-"""Offset of the server's clock: bounds from the seconds of its Date headers."""
+"""Clock offset of the API server, bounded from the whole seconds of its Date headers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from workbench.scaletest.cluster_api.connection import Answer, Connection, Unrea
 from workbench.scaletest.observation import run_records
 
 PROBE_PATH = "/version"
-SWEEP_PROBES = 40  # over the first second, when nothing is known
-WORKERS = 3  # that probe without a pause around a flip: more would wait for each other
-MAX_PROBES = 60  # around one flip
+SWEEP_PROBES = 40  # spread over the first second, when the offset is unknown
+WORKERS = 3  # concurrent probes around a second boundary; more would queue
+MAX_PROBES = 60  # per second boundary
 MARGIN_NS = 2_000_000
 PROBE_EVERY_S = 60.0
 PROBE_LIMIT_S = 5.0
@@ -24,7 +24,7 @@ DRIFT_NS = 20_000_000  # between two bursts
 
 @dataclass
 class SkewBounds:
-    """The intersection of what the answers say; `low_ns` > `high_ns`: they come from clocks that disagree.
+    """Intersection of the bounds of all answers; `low_ns` > `high_ns` means that several clocks answered.
 
     Examples
     --------
@@ -39,14 +39,14 @@ class SkewBounds:
     probes: int = 0
 
     def add(self, server_s: int, sent_ns: int, done_ns: int) -> None:
-        """Take one answer into account."""
+        """Narrow the bounds by one answer."""
         self.low_ns = max(self.low_ns, server_s * NS_PER_S - done_ns)
         self.high_ns = min(self.high_ns, (server_s + 1) * NS_PER_S - sent_ns)
         self.probes += 1
 
 
 def flip_after(at_ns: int, low_ns: int, high_ns: int) -> tuple[int, int]:
-    """When the server's second flips next, by our clock: first and last moment that is possible, after `at_ns`.
+    """Earliest and latest client time of the server's next second boundary after `at_ns`.
 
     Examples
     --------
@@ -58,20 +58,20 @@ def flip_after(at_ns: int, low_ns: int, high_ns: int) -> tuple[int, int]:
 
 
 class SkewProber:
-    """Measures in bursts.
+    """Measures the clock offset in bursts of requests.
 
     Parameters
     ----------
     ask
-        One cheap request.
+        Sends one cheap request.
     write
-        Takes each burst's bounds.
+        Called with the bounds of each burst.
     """
 
     def __init__(self, ask: Callable[[], Awaitable[Answer]], write: Callable[[run_records.Skew], None]) -> None:
         self._ask, self._write = ask, write
         self._last: SkewBounds | None = None
-        self._round_trip_ns = NS_PER_S // 10  # the shortest that was seen
+        self._round_trip_ns = NS_PER_S // 10  # shortest so far
         self.has_answers = False
 
     async def run(self, flips: int, every_s: float = PROBE_EVERY_S) -> None:
@@ -81,9 +81,9 @@ class SkewProber:
             await asyncio.sleep(every_s)
 
     async def burst(self, flips: int) -> SkewBounds | None:
-        """Probe around so many flips and write the bounds; null when there was no answer.
+        """Probe around this many second boundaries and write the bounds; None without an answer.
 
-        A server that is gone is no error here: the watches tell.
+        An unreachable server is no error here: the watches report it.
         """
         bounds = SkewBounds()
         if self._last is None:
@@ -94,7 +94,7 @@ class SkewProber:
                 break
             ahead = self._round_trip_ns + MARGIN_NS
             first, last = flip_after(now_ns() + ahead, *aim)
-            # Asked for a round trip before the flip, stamped at it.
+            # Sent one round trip early, so that the Date header is set at the boundary.
             await self._probe_around(first - ahead, last + MARGIN_NS, bounds)
         if not bounds.probes:
             return None
@@ -103,7 +103,7 @@ class SkewProber:
         return bounds
 
     def _predict_offset(self, bounds: SkewBounds) -> tuple[int, int] | None:
-        """Where the clocks' distance is likely to be: by this burst, or by the one before with some drift."""
+        """Likely range of the clock offset: from this burst, or from the previous one plus drift."""
         if bounds.probes and 0 <= bounds.high_ns - bounds.low_ns < NS_PER_S * 9 // 10:
             return bounds.low_ns, bounds.high_ns
         if self._last is not None and bounds.low_ns <= bounds.high_ns:
@@ -111,7 +111,7 @@ class SkewProber:
         return None
 
     async def _probe_evenly(self, bounds: SkewBounds) -> None:
-        """One probe after the other, evenly over a second and a little."""
+        """Probe sequentially, evenly spread over slightly more than a second."""
         begin = now_ns()
         for number in range(SWEEP_PROBES + 2):
             await _sleep_until(begin + NS_PER_S * number // SWEEP_PROBES)
@@ -131,7 +131,7 @@ class SkewProber:
                 group.create_task(work())
 
     async def _probe_once(self, bounds: SkewBounds) -> bool:
-        """One answer taken into account; false where there was none."""
+        """Send one probe and use its answer; False without an answer."""
         try:
             answer = await self._ask()
         except UnreachableError:
@@ -150,7 +150,7 @@ async def _sleep_until(at_ns: int) -> None:
 
 
 def build_prober(api: Connection, write: Callable[[run_records.Skew], None]) -> SkewProber:
-    """A prober of the server behind a connection."""
+    """Build a prober for the server of a connection."""
 
     async def ask() -> Answer:
         return await api.request("GET", PROBE_PATH, timeout_s=PROBE_LIMIT_S)

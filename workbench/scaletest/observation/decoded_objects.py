@@ -1,7 +1,7 @@
-"""Decoders for the fields of API objects that are read.
+"""Decoders for the fields of API objects that the sampler reads.
 
-An object of a kind that we do not know may have anything in its status: it is decoded leniently, and what does not fit
-is left out. The metadata is checked by the API server itself.
+The status of an unknown kind may have any structure: it is decoded leniently, and fields of other types are ignored.
+The API server validates metadata.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Meta(msgspec.Struct):
 
     @property
     def owner(self) -> Owner | None:
-        """Its controller, or the first owner where none says that it is."""
+        """The controller, or the first owner if none is marked as controller."""
         owners = self.ownerReferences or []
         return next((one for one in owners if one.controller), owners[0] if owners else None)
 
@@ -91,7 +91,7 @@ class Pod(msgspec.Struct):
 
 
 class Status(msgspec.Struct):
-    """status of anything that follows the conventions"""
+    """status that follows the Kubernetes API conventions"""
 
     phase: str | None = None
     reason: str | None = None
@@ -107,7 +107,7 @@ class BindSpec(msgspec.Struct):
 
 
 class Thing(msgspec.Struct):
-    """Any other object; its status is looked at by `status_of`."""
+    """Any other object; see `read_status` and `read_bind_spec`."""
 
     metadata: Meta
     spec: msgspec.Raw = msgspec.Raw()
@@ -116,7 +116,7 @@ class Thing(msgspec.Struct):
 
 
 class Regarding(msgspec.Struct):
-    """What an event is about."""
+    """The object that an event refers to."""
 
     uid: str = ""
     name: str = ""
@@ -124,7 +124,7 @@ class Regarding(msgspec.Struct):
 
 
 class Series(msgspec.Struct):
-    """An event that repeats itself."""
+    """Series of a repeated event."""
 
     count: int = 0
 
@@ -170,7 +170,7 @@ class Node(msgspec.Struct):
 
 
 class Beating(msgspec.Struct):
-    """The heartbeat's ConfigMap."""
+    """ConfigMap of the heartbeat."""
 
     metadata: Meta
     data: dict[str, str] | None = None
@@ -181,7 +181,7 @@ Object = Pod | Thing | Event | Node | Beating
 
 
 class Refusal(msgspec.Struct):
-    """A Status object: what a stream says when it ends for a reason."""
+    """A Status object, the content of an ERROR event of a watch."""
 
     code: int = 0
     reason: str = ""
@@ -196,7 +196,7 @@ class ListMeta(msgspec.Struct):
 
 
 class RawPage(msgspec.Struct):
-    """A list's page whose objects are decoded one by one: some of them are odd."""
+    """A page of a list whose objects are decoded one by one, because some are invalid."""
 
     metadata: ListMeta
     items: list[msgspec.Raw] | None = None
@@ -214,16 +214,16 @@ _BIND = msgspec.json.Decoder(BindSpec)
 
 
 class ObjectDecoder:
-    """Decoders of one kind of object: a list's page, and a watch's line.
+    """Decoders of one kind of object: pages of a list, and lines of a watch.
 
     Raises
     ------
     msgspec.MsgspecError
-        From its methods: no such thing.
+        From its methods: the input is invalid.
     """
 
     def __init__(self, kind: type[Any]) -> None:
-        # Made for the kind: a list's page is decoded in one go, without an object in between.
+        # A page type per kind: a page is decoded in one pass.
         items: Any = list[kind] | None  # type: ignore[valid-type]
         page = msgspec.defstruct("Page", [("metadata", ListMeta), ("items", items, None), ("kind", str, "")])
         self._page: Any = msgspec.json.Decoder(page)
@@ -233,7 +233,7 @@ class ObjectDecoder:
         self._refusal = msgspec.json.Decoder(Refusal)
 
     def decode_page(self, body: bytes) -> tuple[list[Any], ListMeta, int]:
-        """Objects of a list's page, its metadata, and the number of objects that cannot be read."""
+        """Objects of a page, the list's metadata, and the number of invalid objects."""
         try:
             found = _decode_json(self._page, body)
             return found.items or [], found.metadata, 0
@@ -246,7 +246,7 @@ class ObjectDecoder:
         return good, pages.metadata, len(pages.items or []) - len(good)
 
     def decode_line(self, text: bytes) -> tuple[str, Any]:
-        """ADDED, MODIFIED, DELETED, BOOKMARK or ERROR, and the object (a Refusal with ERROR)."""
+        """ADDED, MODIFIED, DELETED, BOOKMARK or ERROR, and the object (a Refusal for ERROR)."""
         found = _decode_json(self._line, text)
         decoder = self._refusal if found.type == "ERROR" else self._object
         return found.type, _decode_json(decoder, found.object)
@@ -256,17 +256,17 @@ def _decode_json(decoder: Any, text: bytes | msgspec.Raw) -> Any:
     try:
         return decoder.decode(text)
     except (RecursionError, UnicodeDecodeError) as error:
-        # Callers await one kind of error.
+        # Callers handle one kind of error.
         raise msgspec.DecodeError(type(error).__name__) from None
 
 
 def read_status(thing: Thing) -> Status:
-    """Its status, as far as it follows the conventions."""
+    """Status of an object, as far as it follows the API conventions."""
     return _decode_leniently(_STATUS, thing.status) or Status()
 
 
 def read_bind_spec(thing: Thing) -> BindSpec:
-    """spec of a BindRequest, as far as it is one."""
+    """spec of a BindRequest; empty fields for other objects."""
     return _decode_leniently(_BIND, thing.spec) or BindSpec()
 
 
@@ -277,7 +277,7 @@ def _decode_leniently(decoder: msgspec.json.Decoder[Any], raw: msgspec.Raw) -> A
         return _decode_json(decoder, raw)
     except msgspec.MsgspecError:
         pass
-    # One field is of another type: the others are still good.
+    # One field has another type: keep the others.
     try:
         found = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""Heartbeat: a ConfigMap changed every second, and how late each watch shows it."""
+"""Heartbeat: a ConfigMap updated every second to measure the watch lag."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ class _SentBeat:
 
 
 class Heartbeat:
-    """Beats, and takes what its watch sees of it (`put`)."""
+    """Updates the ConfigMap, and receives its watch events (`put`)."""
 
     def __init__(self, api: Connection, run: str, namespace: str, write: Callable[[run_records.Beat], None]) -> None:
         self._api, self._run, self._namespace, self._write = api, run, namespace, write
         self.object = f"workbench-heartbeat-{run}"
         self._path = CONFIG_MAPS.path(namespace)
-        # Above those of an earlier process, whose last beat may still stand in the object.
+        # Higher than the numbers of an earlier process, whose last beat may still be in the object.
         self._number = now_ns() // 1_000_000
         self._waiting: OrderedDict[int, _SentBeat] = OrderedDict()
         self._lag_s = 0.0
         self.is_made = False
 
     def build_target(self) -> WatchTarget:
-        """The watch that sees it."""
+        """Build the watch of the heartbeat's ConfigMap."""
         scope = Scope("heartbeat", "ConfigMap", self._namespace)
         return WatchTarget(scope, self._path, ObjectDecoder(Beating), fields=f"metadata.name={self.object}")
 
     async def create_object(self) -> None:
-        """Make the object; one that an earlier process left is taken.
+        """Create the object, or reuse the one of an earlier process.
 
         Raises
         ------
         ApiError, UnreachableError
-            It cannot be made.
+            The object cannot be created.
         """
         labels = {object_names.MANAGED_BY: object_names.MANAGER, object_names.RUN: self._run}
         body = {"metadata": {"name": self.object, "labels": labels}, "data": {KEY: "0"}}
@@ -66,7 +66,7 @@ class Heartbeat:
         self.is_made = True
 
     async def run(self) -> None:
-        """Send a heartbeat every second until cancelled; failures are retried at the next one."""
+        """Send a heartbeat every second until cancelled; a failed one is skipped."""
         due = now_ns()
         while True:
             due = max(due + int(BEAT_EVERY_S * NS_PER_S), now_ns())
@@ -75,18 +75,18 @@ class Heartbeat:
             await asyncio.sleep(max(0.0, (due - now_ns()) / NS_PER_S))
 
     async def remove(self) -> None:
-        """Delete the object; what cannot be deleted now is found by its label."""
+        """Delete the object; if that fails, cleanup finds it by its label."""
         with contextlib.suppress(ApiError, UnreachableError):
             await self._api.request("DELETE", f"{self._path}/{self.object}", timeout_s=5)
 
     def lag_s(self) -> float:
-        """How late the watch is now: of the last beat that was seen, or how long one has been missing."""
+        """Current watch lag: of the last observed beat, or the age of the oldest missing one if larger."""
         oldest = next((one for one in self._waiting.values() if one.acked_ns), None)
         missing = 0.0 if oldest is None else (now_ns() - oldest.acked_ns) / NS_PER_S
         return max(self._lag_s, missing)
 
     def end(self) -> None:
-        """Write the heartbeats that were never seen."""
+        """Write the heartbeats that were never observed."""
         for one in self._waiting.values():
             self._write_beat(one)
         self._waiting.clear()
@@ -113,7 +113,7 @@ class Heartbeat:
         self._settle_beat(number)
 
     def put(self, thing: Any, sight: Sight) -> int:
-        """The watch saw a beat: it and all before it have arrived."""
+        """Handle a watch event: this beat and all earlier ones have arrived."""
         text = (thing.data or {}).get(KEY, "")
         number = int(text) if text.isdigit() and len(text) < 18 else 0
         for earlier in [one for one in self._waiting if one <= number]:

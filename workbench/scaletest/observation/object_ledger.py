@@ -1,4 +1,4 @@
-"""Transitions of objects: what a state says has happened, and the ledger that writes each transition once."""
+"""Transitions of objects, derived from their states, and the ledger that writes each transition once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAX_REASON_CHARS = 200
 
 
 class Transition(NamedTuple):
-    """One transition: its name, the server's time of it, why, and where to."""
+    """One transition: its name, server timestamp, reason and node."""
 
     transition: str
     server: str | None = None
@@ -59,11 +59,11 @@ def _scheduling_transitions(one: Condition, node: str | None) -> Iterator[Transi
     if one.status == "True":
         yield Transition("scheduled", one.lastTransitionTime, None, node)
     elif node is not None:
-        # Bound, but the scheduler never heard that it was, as when the API server dies after it: it then writes that
-        # scheduling failed, at a time unrelated to the binding.
+        # Bound, but the scheduler missed the response (the API server died after the binding): it then reports a
+        # scheduling failure with a timestamp unrelated to the binding.
         yield Transition("scheduled", None, _shorten_text(one.reason), node)
     elif one.status == "False" and one.reason != "SchedulingGated":
-        # Not a scheduling decision: the pod is tried again.
+        # Not final: the scheduler retries the pod.
         yield Transition("unschedulable", one.lastTransitionTime, _shorten_text(one.reason))
     elif one.status == "False":
         yield Transition("gated", one.lastTransitionTime, one.reason)
@@ -76,10 +76,10 @@ def _phase_transitions(pod: Pod, node: str | None) -> Iterator[Transition]:
     states = [one.state for one in status.containerStatuses or () if one.state is not None]
     if status.phase == "Running":
         started = [one.running.startedAt for one in states if one.running and one.running.startedAt]
-        # A pod runs once the last of its containers does. ISO texts of one form are ordered as times are.
+        # A pod runs once its last container runs. ISO timestamps of one format sort as text.
         yield Transition("running", max(started, default=None), None, node)
         return
-    # It has run even if that was not observed; the containers have the start time.
+    # The pod ran even if that was not observed; its containers have the start time.
     begun = [one.terminated.startedAt for one in states if one.terminated and one.terminated.startedAt]
     if begun:
         yield Transition("running", max(begun), None, node)
@@ -100,7 +100,7 @@ def job_transitions(job: Thing) -> Iterator[Transition]:
 
 
 def workload_transitions(thing: Thing) -> Iterator[Transition]:
-    """created, and each condition that is True and each phase, in lower case."""
+    """created, then every condition that is True and every phase, in lower case."""
     yield Transition("created", thing.metadata.creationTimestamp)
     status = read_status(thing)
     conditions = [*(status.conditions or ()), *(status.schedulingConditions or ())]
@@ -142,7 +142,7 @@ TRANSITIONS_BY_REASON = {
 
 
 def event_transitions(event: Event) -> Iterator[Transition]:
-    """What the event's reason says of what it is about; nothing for all other reasons."""
+    """Transition of the event's object, by the event's reason; none for other reasons."""
     transition = TRANSITIONS_BY_REASON.get(event.reason or "")
     if transition is None:
         return
@@ -161,7 +161,7 @@ def _event_reason(event: Event, transition: str) -> str | None:
 
 
 def _hyphenate_name(text: str) -> str:
-    """A name in lower case, of letters, digits and hyphens."""
+    """The name in lower case, with hyphens between words."""
     return _WORD.sub("-", text.lower()).strip("-")[:64]
 
 
@@ -183,7 +183,7 @@ DELETED = "deleted"
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What one watch is about: objects of one kind in one namespace (empty: all of the cluster)."""
+    """Scope of a watch: objects of one kind in one namespace (empty: the whole cluster)."""
 
     resource: str  # as in run_records.Seen
     kind: str
@@ -191,7 +191,7 @@ class Scope:
 
 
 class ObjectHistory:
-    """One object."""
+    """Known state of one object."""
 
     __slots__ = ("bits", "kind", "name", "namespace", "owner", "owner_name", "scope", "workload")
 
@@ -204,7 +204,7 @@ class ObjectHistory:
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """How something was seen."""
+    """How an object was observed: arrival time, number of the watch connection, and whether during a gap."""
 
     arrival_ns: int
     session: int = 0
@@ -212,29 +212,29 @@ class Sight:
 
 
 class ObjectLedger:
-    """All that is known of the run's objects; new transitions go to `write`."""
+    """Known transitions of the run's objects; new ones are passed to `write`."""
 
     def __init__(self, write: Callable[[run_records.Seen], None]) -> None:
         self._write = write
         self._known: dict[str, ObjectHistory] = {}
         self._events: dict[str, int] = {}
         self._bits: dict[str, int] = {}
-        self.left_out = 0  # transitions above the bounds
+        self.left_out = 0  # transitions above the limits
 
     def __len__(self) -> int:
         return len(self._known)
 
     def workload_of(self, uid: str | None) -> str | None:
-        """The workload that the object with this uid belongs to, as far as it is known."""
+        """Name of the workload that the object with this uid belongs to; None if unknown."""
         found = self._known.get(uid) if uid else None
         return None if found is None else found.workload
 
     def is_known(self, uid: str) -> bool:
-        """One of the run's objects has this uid."""
+        """Whether an object of the run has this uid."""
         return uid in self._known
 
     def record_state(self, scope: Scope, thing: Any, steps: Iterable[Transition], sight: Sight) -> int:
-        """Write down what is new in an object's state; how many transitions that were."""
+        """Write the new transitions of an object's state; returns their number."""
         meta: Meta = thing.metadata
         known = self._known.get(meta.uid)
         if known is None:
@@ -247,12 +247,12 @@ class ObjectLedger:
         return new
 
     def record_deletion(self, scope: Scope, thing: Any, steps: Iterable[Transition], sight: Sight) -> int:
-        """The same for the last state of an object that was deleted."""
+        """`record_state` for the final state of a deleted object."""
         last = Transition(DELETED)
         return self.record_state(scope, thing, [*steps, last], sight)
 
     def record_missing(self, scope: Scope, present: set[str], sight: Sight) -> int:
-        """Objects missing from a list were deleted during an absence of the watch."""
+        """Record known objects that are missing from a list as deleted during the gap."""
         new = 0
         for uid, known in self._known.items():
             if known.scope == scope and uid not in present and self._is_first(known, DELETED):
@@ -262,7 +262,7 @@ class ObjectLedger:
         return new
 
     def record_event(self, event: Event, sight: Sight) -> int:
-        """Write down what an event tells of the object that it is about, the first of each kind."""
+        """Write the first event of each kind about an object; returns the number written."""
         about = event.regarding
         if about is None or not about.uid:
             return 0
@@ -296,7 +296,7 @@ class ObjectLedger:
         return new
 
     def restore(self, path: Path) -> int:
-        """Take up what an earlier process wrote; the client's time of its last line, 0 where there is none."""
+        """Restore the state from the file of an earlier process; returns the client time of its last line, or 0."""
         last = 0
         for one in run_records.read_lines(path, run_records.ObservedLine):
             last = max(last, one.arrival_ns)
@@ -325,7 +325,7 @@ class ObjectLedger:
         if owner is not None:
             known.owner, known.owner_name = owner.uid or None, owner.name or None
         if scope.resource == "bindrequest" and isinstance(thing, Thing):
-            # It is about a pod, whoever owns it.
+            # A BindRequest refers to a pod, whatever its owner.
             known.owner_name = read_bind_spec(thing).podName or known.owner_name
         known.workload = _find_workload_label(meta) or self.workload_of(known.owner)
         if known.workload is None and owner is None and scope.resource in ("workload", "job", "pod"):
@@ -379,5 +379,5 @@ def _build_seen_line(known: ObjectHistory, meta: Meta, step: Transition, sight: 
 
 
 def list_transitions(maker: Callable[[Any], Iterator[Transition]], thing: Any) -> list[Transition]:
-    """All steps of an object, in order."""
+    """All transitions of an object, in order."""
     return list(maker(thing))

@@ -1,4 +1,4 @@
-"""Watch of one resource: a list, its changes, reconnects after breaks, and the gaps they leave."""
+"""Watch of one resource: list, watch events, reconnects and relists, and the gaps between them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from workbench.scaletest.observation import run_records
 from workbench.scaletest.observation.decoded_objects import ObjectDecoder, Refusal
 from workbench.scaletest.observation.object_ledger import Scope, Sight
 
-# Changes right after reopening may have happened just before.
+# Events that arrive this soon after a reconnect may be of changes before it.
 GRACE_NS = NS_PER_S // 10
 
 
@@ -31,23 +31,23 @@ GRACE_NS = NS_PER_S // 10
 class _Gap:
     from_ns: int
     reason: str
-    to_ns: int = 0  # 0: still away
-    head: int = 0  # the version at the time of coming back: whatever is not newer happened meanwhile
+    to_ns: int = 0  # 0: the watch is still disconnected
+    head: int = 0  # resource version at the reconnect: changes up to it happened during the gap
     relisted: bool = False
     recovered: int = 0
 
 
 class WatchAbsence:
-    """Of one watch: at most one gap is open, and is written once nothing more can belong to it.
+    """Gaps of one watch: at most one is open; it is written when no further event can belong to it.
 
     Parameters
     ----------
     resource
         As in run_records.Gap.
     write
-        Takes the gaps.
+        Called with each gap.
     since_ns
-        An earlier process watched until then; 0 where there was none.
+        End of the watch of an earlier process; 0 without one.
     """
 
     def __init__(self, resource: str, write: Callable[[run_records.Gap], None], since_ns: int = 0) -> None:
@@ -56,19 +56,19 @@ class WatchAbsence:
 
     @property
     def is_open(self) -> bool:
-        """A gap is not yet written."""
+        """Whether a gap is not yet written."""
         return self._gap is not None
 
     def away_s(self) -> float:
-        """How long the watch has been away; 0 while it is there."""
+        """Seconds since the watch was disconnected; 0 while it is connected."""
         gap = self._gap
         return 0.0 if gap is None or gap.to_ns else (now_ns() - gap.from_ns) / NS_PER_S
 
     def begin(self, from_ns: int, reason: str) -> None:
-        """The watch is away since then; another failure of one that is away already only gives a better reason."""
+        """Begin a gap; in an open gap a further failure only replaces the reason "end of stream"."""
         gap = self._gap
         if gap is not None and gap.to_ns:
-            self._write_gap(gap)  # it had been back: another gap begins
+            self._write_gap(gap)  # reconnected meanwhile: this is a new gap
             gap = None
         if gap is None:
             self._gap = _Gap(from_ns, reason)
@@ -76,23 +76,23 @@ class WatchAbsence:
             gap.reason = reason
 
     def set_head_version(self, head: int) -> None:
-        """This is the version that the server has now, just before the watch is opened again."""
+        """Set the server's current resource version, just before the watch reconnects."""
         if self._gap is not None:
             self._gap.head = head
 
     def record_relist(self, recovered: int) -> None:
-        """A new list was read, which recovered this many transitions."""
+        """Record a relist that recovered this many transitions."""
         if self._gap is not None:
             self._gap.relisted = True
             self._gap.recovered += recovered
 
     def end_absence(self, at_ns: int) -> None:
-        """The watch is open again."""
+        """Record the reconnect of the watch."""
         if self._gap is not None:
             self._gap.to_ns = at_ns
 
     def covers_arrival(self, arrival_ns: int, version: int) -> bool:
-        """Whether what has just come happened while the watch was away."""
+        """Whether an event that has just arrived happened during the gap."""
         gap = self._gap
         if gap is None:
             return False
@@ -102,18 +102,18 @@ class WatchAbsence:
         return False
 
     def count_recovery(self, count: int) -> None:
-        """Count transitions recovered after the absence."""
+        """Count transitions recovered after the gap."""
         if self._gap is not None:
             self._gap.recovered += count
 
     def settle(self) -> None:
-        """Write the gap once all that happened meanwhile has come."""
+        """Write the gap once all its events have arrived."""
         gap = self._gap
         if gap is not None and gap.to_ns and now_ns() > gap.to_ns + GRACE_NS:
             self._write_gap(gap)
 
     def end(self) -> None:
-        """Write the gap that is still open: nothing more will come."""
+        """Write an open gap at the end of the watch."""
         if self._gap is not None:
             self._gap.to_ns = self._gap.to_ns or now_ns()
             self._write_gap(self._gap)
@@ -123,24 +123,24 @@ class WatchAbsence:
         self._write(run_records.Gap(self._resource, gap.from_ns, gap.to_ns, gap.reason, gap.relisted, gap.recovered))
 
 
-IDLE_S = 150.0  # a bookmark comes every minute
+IDLE_S = 150.0  # bookmarks arrive every minute
 RELIST_EVERY_NS = 60 * NS_PER_S
-PATIENCE = 3  # consecutive unexplained errors before a new list
+PATIENCE = 3  # consecutive unknown errors before a relist
 SLICE = 100
 
 
 @dataclass(frozen=True, slots=True)
 class WatchSink:
-    """What is done with the objects of a watch; each says how many transitions were new.
+    """Handlers of a watch's objects; each returns the number of new transitions.
 
     Attributes
     ----------
     put
-        It was listed, added or changed.
+        Called with each listed, added or modified object.
     gone
-        It was deleted.
+        Called with each deleted object.
     missing
-        These are the uids of all that there are: a list is complete.
+        Called with all uids after a complete list.
     """
 
     put: Callable[[Any, Sight], int]
@@ -150,7 +150,7 @@ class WatchSink:
 
 @dataclass(frozen=True)
 class WatchTarget:
-    """What a watch is about, and where it is: `path` such as /api/v1/namespaces/ns/pods."""
+    """Scope, API path (such as /api/v1/namespaces/ns/pods), decoder and selectors of a watch."""
 
     scope: Scope
     path: str
@@ -160,31 +160,31 @@ class WatchTarget:
 
     @property
     def query(self) -> dict[str, str]:
-        """Its selectors."""
+        """Selectors as query parameters."""
         named = {"labelSelector": self.labels, "fieldSelector": self.fields}
         return {key: value for key, value in named.items() if value}
 
 
 class ResourceWatch:
-    """Follows what it is about until it is cancelled.
+    """Lists and watches a resource until cancelled.
 
     Parameters
     ----------
     write
-        Takes the gaps.
+        Called with each gap.
     note
-        Takes what a reader must know.
+        Called with each note for the report.
     away_since_ns
-        An earlier process watched until then: what the first list holds came later.
+        End of the watch of an earlier process; the first list then closes that gap.
     optional
-        May be absent or forbidden: it is said, and not watched then.
+        A missing or forbidden resource gives a note instead of an error.
     poll_s
-        Where watching is forbidden, list so often.
+        Interval of lists where the verb `watch` is forbidden; 0 for none.
 
     Raises
     ------
     ConfigError
-        From `run`: something that must be watched is forbidden.
+        From `run`: a required resource may not be watched.
     """
 
     def __init__(
@@ -215,12 +215,12 @@ class ResourceWatch:
 
     @property
     def name(self) -> str:
-        """For notes."""
+        """Name of the watch in notes."""
         scope = self._watched.scope
         return f"{scope.resource} ({scope.kind})" + (f" in {scope.namespace}" if scope.namespace else "")
 
     def away_s(self) -> float:
-        """How long it has been away; 0 while it is there."""
+        """Seconds since the watch was disconnected; 0 while it is connected."""
         return self._absence.away_s()
 
     async def run(self) -> None:
@@ -244,7 +244,7 @@ class ResourceWatch:
             await pause_after_failures(self._failures)
 
     async def _handle_first_refusal(self, error: ApiError) -> None:
-        """It is not allowed, or not there, from the start."""
+        """Handle a first answer of 403 or 404: poll, report an error, or skip an optional resource."""
         if self._version and self._poll_s:
             self._note(f"{self.name} may only be listed: this is done every {self._poll_s:g} s")
             self.ready.set()
@@ -266,19 +266,19 @@ class ResourceWatch:
                 await self._list_objects()
 
     def settle(self) -> None:
-        """Write the gap once all that happened meanwhile has come; called now and then, and with each line."""
+        """Write the gap once all its events have arrived; called periodically."""
         self._absence.settle()
 
     def end(self) -> None:
-        """Write the gap that is still open: nothing more will come."""
+        """Write an open gap at the end of the watch."""
         self._absence.end()
 
     async def _list_objects(self) -> None:
-        """List all, page by page; what is known and not there was deleted."""
+        """List all objects, page by page; known objects that are missing were deleted."""
         present: set[str] = set()
         recovered, version, self._unreadable = 0, "", 0
         async for page in iterate_pages(self._fetch_page, self._watched.query):
-            # The times at which these objects changed are unknown.
+            # Listed objects changed at an unknown earlier time.
             sight = Sight(page.arrival_ns, self._session, gap=True)
             for thing in page.items:
                 present.add(thing.metadata.uid)
@@ -298,20 +298,25 @@ class ResourceWatch:
         if answer.status != 200:
             if answer.status == 429:
                 await asyncio.sleep(_parse_retry_after(answer.headers))
-            raise ApiError("the list was refused", status=answer.status, where=self._watched.path, found=answer.status)
+            raise ApiError(
+                "the API server refused the list request",
+                status=answer.status,
+                where=self._watched.path,
+                found=answer.status,
+            )
         things, meta, unreadable = self._watched.decoding.decode_page(answer.body)
         self._unreadable += unreadable
         return ListPage(things, meta.resourceVersion, meta.continue_, answer.done_ns)
 
     async def _follow_stream(self) -> None:
-        """Take changes until the stream ends."""
+        """Handle watch events until the stream ends."""
         if self._absence.is_open:
-            # Changes up to this version happened during the absence.
+            # Changes up to this resource version happened during the gap.
             head = await self._fetch_page(self._watched.query | {"limit": "1"})
             self._absence.set_head_version(_parse_version(head.version))
         query = build_watch_query(self._watched.query, self._version)
         count = 0
-        # Closed immediately on early exit: an unread connection would stay open.
+        # aclosing: an early exit must close the connection.
         async with contextlib.aclosing(
             self._api.stream(self._watched.path, query, opened=self._record_open, idle_s=IDLE_S, marks_long=True)
         ) as stream:
@@ -352,7 +357,7 @@ class ResourceWatch:
         return True
 
     def _skip_line(self, arrived: int) -> bool:
-        """An unreadable line may hide a change, so a new list is read, at most once a minute."""
+        """Relist after an invalid line, which may hide a change; at most once a minute."""
         self._note_garbage("a line that cannot be read")
         if arrived - self._relisted_ns < RELIST_EVERY_NS:
             return True
@@ -380,7 +385,7 @@ class ResourceWatch:
         if self._errors % PATIENCE == 0 and error.status < 500 and error.status not in (401, 403, 429):
             self._version = ""
         if self._errors == PATIENCE:
-            self._note(f"watch of {self.name} is refused with status {error.status}: tried again and again")
+            self._note(f"watch of {self.name} is refused with status {error.status}; retrying")
         self._record_absence(self._last_ns, f"status {error.status}")
 
     def _record_absence(self, from_ns: int, reason: str) -> None:
@@ -393,7 +398,7 @@ class ResourceWatch:
 
     def _note_garbage(self, what: str, count: int = 1) -> None:
         if not self.garbage:
-            self._note(f"watch of {self.name} met {what}; what it said is lost unless a later state tells it")
+            self._note(f"watch of {self.name} received {what}; transitions may be missing")
         self.garbage += count
 
 
@@ -403,5 +408,5 @@ def _parse_retry_after(headers: dict[str, str]) -> float:
 
 
 def _parse_version(version: str) -> int:
-    """Versions are numbers in all servers that there are; one that is none is newer than nothing."""
+    """Resource version as a number, which it is in practice; 0 otherwise."""
     return int(version) if version.isdigit() and len(version) < 20 else 0

@@ -22,15 +22,14 @@ class _Strict(BaseModel):
 
 
 class Component(_Strict):
-    """A part of the control plane, as far as its configuration is known.
+    """A component of the control plane, as far as its configuration is known.
 
     Attributes
     ----------
     client_qps, client_burst
-        Limit on its own requests; None if unknown. Kubernetes' defaults: controller-manager 20/30,
-        scheduler 50/100.
+        Client-side rate limit; None if unknown. Defaults of Kubernetes: controller-manager 20/30, scheduler 50/100.
     arguments
-        What was set beyond the defaults.
+        Arguments that differ from the defaults.
     """
 
     name: str
@@ -41,22 +40,22 @@ class Component(_Strict):
 
 
 class RunConditions(_Strict):
-    """A scale test's identity and conditions.
+    """Identity and conditions of a scale test.
 
     Attributes
     ----------
     fingerprint
         Short hash of the uid of namespace kube-system.
     server_sha256
-        Hash of the server's URL, which itself is not recorded.
+        Hash of the server URL; the URL itself is not recorded.
     identity_groups
-        Groups that the measuring identity has (system:masters is never throttled).
+        Groups of the measuring identity (priority and fairness exempts system:masters).
     schedulers
-        schedulerName of the pods of this plan.
+        schedulerName values of the plan's pods.
     simulated_nodes
-        All nodes that the pods may go to exist in the API only.
+        All nodes that the pods can be bound to exist in the API only.
     in_turn
-        Workloads may have pods that are made only when others of theirs have ended (completions above parallelism).
+        Some pods are created only when others of their workload end (Jobs with completions above parallelism).
     """
 
     run: str
@@ -84,7 +83,7 @@ class RunConditions(_Strict):
 
 
 def write_conditions(folder: str | Path, test: RunConditions) -> Path:
-    """Write `test.json`, whole or not at all."""
+    """Write `test.json` atomically."""
     return files.write_text(Path(folder) / CONDITIONS_FILE, test.model_dump_json(indent=1) + "\n")
 
 
@@ -94,7 +93,7 @@ def read_conditions(folder: str | Path) -> RunConditions:
     Raises
     ------
     InputError
-        It is not there, too large, or something else.
+        The file is missing, too large or invalid.
     """
     path = Path(folder) / CONDITIONS_FILE
     if not path.is_file():

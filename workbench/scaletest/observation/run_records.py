@@ -1,4 +1,4 @@
-"""Lines that a run writes (journal, observations, health): their records, a reader, a tail and an appender."""
+"""JSON-line files of a run (journal, observations, health): records, reader, tail and appender."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_LINE_BYTES = 1 << 20
 
 
 class Begun(msgspec.Struct, tag_field="type", tag="begun", omit_defaults=True):
-    """A process began (or went on) submitting. `origin_ns` is the run's start: due times count from it."""
+    """Start or resumption of a submission. `origin_ns` is the start of the run, to which due times are relative."""
 
     run: str
     at_ns: int
@@ -29,29 +29,29 @@ class Begun(msgspec.Struct, tag_field="type", tag="begun", omit_defaults=True):
 
 
 class Intent(msgspec.Struct, tag_field="type", tag="intent", omit_defaults=True):
-    """This workload is about to be sent: on disk before the first byte goes out."""
+    """Intent to send a workload; on disk before the request is sent."""
 
     index: int
     at_ns: int
 
 
 class Acked(msgspec.Struct, tag_field="type", tag="acked", omit_defaults=True):
-    """The server has it. `status` 201, or 409 with our own hash: made before a crash, `known` then."""
+    """Accepted by the API server. `status` 201, or 409 with the run's own hash: created before a crash (`known`)."""
 
     index: int
     sent_ns: int  # first attempt
     at_ns: int
     status: int
     uid: str | None = None
-    created: str | None = None  # creationTimestamp, as it came
+    created: str | None = None  # creationTimestamp, unparsed
     attempts: int = 1
-    throttled: int = 0  # answers of 429 before it
-    throttled_ns: int = 0  # spent waiting because of them
+    throttled: int = 0  # 429 responses before it
+    throttled_ns: int = 0  # wait time because of them
     known: bool = False
 
 
 class Failed(msgspec.Struct, tag_field="type", tag="failed", omit_defaults=True):
-    """Given up: refused for good, or out of attempts. `status` null where there was no answer."""
+    """Failed: refused permanently, or retries exhausted. `status` null without a response."""
 
     index: int
     sent_ns: int
@@ -72,21 +72,21 @@ class Stopped(msgspec.Struct, tag_field="type", tag="stopped", omit_defaults=Tru
 
 
 class Seen(msgspec.Struct, tag_field="type", tag="seen", omit_defaults=True):
-    """A transition of one incarnation (uid) of an object: only its first is kept.
+    """First occurrence of a transition of one incarnation (uid) of an object.
 
     resource
         workload, job, pod, podgroup, bindrequest, pvc, event, audit, node.
     transition
         created, scheduled, unschedulable, bound, running, ready, succeeded, failed, deleted, evicted, admitted,
-        suspended, pvc-requested, pvc-bound, … (a state's name in lower case).
+        suspended, pvc-requested, pvc-bound, … (the state's name in lower case).
     server
-        The server's time of it as it came; null where the object does not say.
+        Server timestamp, unparsed; null if the object has none.
     workload
-        Name of the workload that it belongs to, by its labels; null where only its owner tells.
+        Name of its workload, by label; null if only the owner reference identifies it.
     owner
-        uid of its controller; of an event or a bindrequest the uid (or, with `owner_name`, the name) it is about.
+        uid of its controller; of an event or a BindRequest the uid (or, with `owner_name`, the name) of its subject.
     gap
-        The watch was away: it happened at some time before `arrival_ns`, after the last thing seen.
+        The watch was disconnected: the transition happened between the last event before and `arrival_ns`.
     """
 
     resource: str
@@ -108,18 +108,18 @@ class Seen(msgspec.Struct, tag_field="type", tag="seen", omit_defaults=True):
 
 
 class Gap(msgspec.Struct, tag_field="type", tag="gap", omit_defaults=True):
-    """A watch was away between these times: end of stream, expired (410), or the server gone."""
+    """A watch was disconnected between these times: end of stream, expired (410), or server unreachable."""
 
     resource: str
     from_ns: int
     to_ns: int
     reason: str
     relisted: bool = False
-    recovered: int = 0  # transitions that were found on the way back
+    recovered: int = 0  # transitions found after the reconnect
 
 
 class Beat(msgspec.Struct, tag_field="type", tag="beat", omit_defaults=True):
-    """A heartbeat object's change: sent, acknowledged, and seen by our own watch (null: not within the timeout)."""
+    """An update of the heartbeat: sent, acknowledged, and observed by the watch (null: not within the timeout)."""
 
     sent_ns: int
     acked_ns: int
@@ -127,7 +127,7 @@ class Beat(msgspec.Struct, tag_field="type", tag="beat", omit_defaults=True):
 
 
 class Skew(msgspec.Struct, tag_field="type", tag="skew", omit_defaults=True):
-    """Bounds of server clock minus ours, from `probes` answers' Date; low > high: servers disagree."""
+    """Bounds of the clock offset (server minus client) from `probes` Date headers; low > high: servers disagree."""
 
     at_ns: int
     low_ns: int
@@ -136,7 +136,7 @@ class Skew(msgspec.Struct, tag_field="type", tag="skew", omit_defaults=True):
 
 
 class Load(msgspec.Struct, tag_field="type", tag="load", omit_defaults=True):
-    """What measuring costs: the sampler's CPU and memory, the machine's business, since the line before."""
+    """CPU and memory use of the sampler, and CPU use of the machine, since the previous line."""
 
     at_ns: int
     sampler_cpu_s: float
@@ -145,7 +145,7 @@ class Load(msgspec.Struct, tag_field="type", tag="load", omit_defaults=True):
 
 
 class NodeSeen(msgspec.Struct, tag_field="type", tag="node", omit_defaults=True):
-    """A node at the start, or when its readiness or what it offers changed."""
+    """State of a node: at the start, and when its readiness or allocatable resources change."""
 
     name: str
     arrival_ns: int
@@ -159,7 +159,7 @@ class NodeSeen(msgspec.Struct, tag_field="type", tag="node", omit_defaults=True)
 
 
 class Note(msgspec.Struct, tag_field="type", tag="note", omit_defaults=True):
-    """Something a reader of the report must know; `spoils` makes the run invalid."""
+    """Note for the report; `spoils` makes the run invalid."""
 
     at_ns: int
     text: str
@@ -173,12 +173,12 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def encode_line(record: msgspec.Struct) -> bytes:
-    """One line of a file."""
+    """Encode a record as a line."""
     return _ENCODER.encode(record) + b"\n"
 
 
 def read_lines(path: Path, kind: Any) -> Iterator[Any]:
-    """The lines of a file, in order; none when it is not there.
+    """Read the records of a file, in order; none if the file does not exist.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ def read_lines(path: Path, kind: Any) -> Iterator[Any]:
     Raises
     ------
     InputError
-        A line that is not the last one is no such record.
+        A line other than an incomplete last one is not a valid record.
     """
     if not path.is_file():
         return
@@ -220,12 +220,12 @@ _Record = TypeVar("_Record")
 
 
 class LineTail(Generic[_Record]):
-    """Lines since the last look.
+    """New lines of a growing file.
 
     Parameters
     ----------
     kind
-        What is read of a line; fields beyond it are passed over.
+        Type of a decoded line; other fields are ignored.
     """
 
     def __init__(self, path: Path, kind: type[_Record]) -> None:
@@ -234,7 +234,7 @@ class LineTail(Generic[_Record]):
         self._rest = b""
 
     def read_new(self) -> Iterator[_Record]:
-        """What came since; nothing while the file is not there. A block at a time, so that no look takes long."""
+        """Lines since the last call, up to one block per call; none while the file does not exist."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._at)
@@ -253,12 +253,12 @@ MAX_NOTES = 1000
 
 
 class LineAppender:
-    """One file of lines that grows; what a killed writer left of its last line is cut off first.
+    """Appends lines to a file; an incomplete last line of a killed writer is removed first.
 
     Raises
     ------
     RunFailedError
-        From all: the file cannot be written, or the disk is full. What stands in the file is whole lines then.
+        From all methods: the file cannot be written, or the disk is full. The file then ends with a complete line.
     """
 
     def __init__(self, path: Path) -> None:
@@ -272,7 +272,7 @@ class LineAppender:
             raise self._build_write_error(error) from None
 
     def put(self, record: msgspec.Struct) -> None:
-        """One line more; on disk with the next `flush`, or when much has gathered."""
+        """Add a line; written with the next `flush` or when the buffer is full."""
         text = encode_line(record)
         self._buffer.append(text)
         self._size += len(text)
@@ -280,7 +280,7 @@ class LineAppender:
             self.flush()
 
     def flush(self) -> None:
-        """Give all lines to the operating system."""
+        """Write all buffered lines to the file."""
         if not self._buffer:
             return
         text, written = b"".join(self._buffer), 0
@@ -289,14 +289,14 @@ class LineAppender:
             while written < len(text):
                 written += os.pwrite(self._file, memoryview(text)[written:], self._end + written)
         except OSError as error:
-            # Complete lines stay; half a line must not be read as a whole one.
+            # Keep complete lines only.
             self._end += text.rfind(b"\n", 0, written) + 1
             os.ftruncate(self._file, self._end)
             raise self._build_write_error(error) from None
         self._end += written
 
     def close(self) -> None:
-        """Write what is left and let go of the file."""
+        """Write buffered lines and close the file."""
         if self._file < 0:
             return
         try:
@@ -307,7 +307,7 @@ class LineAppender:
 
     def _build_write_error(self, error: OSError) -> RunFailedError:
         return RunFailedError(
-            "observations cannot be written",
+            "cannot write observations",
             where=self.path,
             found=error.strerror or type(error).__name__,
             do="free some space and resume in the same folder: earlier lines are intact",
@@ -315,7 +315,7 @@ class LineAppender:
 
 
 def _find_last_line_end(file: int) -> int:
-    """Where the last whole line ends."""
+    """Offset of the end of the last complete line."""
     end = os.fstat(file).st_size
     while end > 0:
         begin = max(0, end - (64 << 10))
@@ -327,7 +327,7 @@ def _find_last_line_end(file: int) -> int:
 
 
 class RunFiles:
-    """Observations and health of a run."""
+    """Observation and health files of a run."""
 
     def __init__(self, folder: Path) -> None:
         self.observed = LineAppender(folder / OBSERVED)
@@ -335,21 +335,21 @@ class RunFiles:
         self._notes = 0
 
     def note(self, text: str, *, spoils: bool = False) -> None:
-        """Write a note; the number is limited, and the last one says that others were left out."""
+        """Write a note; the number of notes is limited, and the last one says so."""
         self._notes += 1
         if self._notes > MAX_NOTES:
             return
         if self._notes == MAX_NOTES:
-            text = "there are more notes: they are left out"
+            text = f"more than {MAX_NOTES} notes: the rest is not recorded"
         self.health.put(Note(at_ns=now_ns(), text=text[:1000], spoils=spoils))
 
     def flush(self) -> None:
-        """Both to disk."""
+        """Write both files to disk."""
         self.observed.flush()
         self.health.flush()
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the rest and close both files."""
         try:
             self.observed.close()
         finally:

@@ -1,4 +1,4 @@
-"""The sampler: all watches of a run, the clock offset, a heartbeat and the cost of measuring."""
+"""The sampler: watches of a run, clock offset, heartbeat and the sampler's own resource use."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ NODES_POLL_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class SamplerState:
-    """How the sampler is doing: for the one who submits, every second.
+    """State of the sampler, reported to the submitter every second.
 
     Attributes
     ----------
     lag_s
-        How late its watch is, by the heartbeat.
+        Watch lag by the heartbeat.
     away_s
-        How long the watch that is away longest has been so; 0 while all are there.
+        Longest time that a watch has been disconnected; 0 while all are connected.
     nodes_not_ready, nodes_not_ready_at_start
-        Nodes now, and when this sampler became ready.
+        Number of nodes that are not ready: now, and when this sampler became ready.
     foreign_evicted, foreign_pending, foreign_pending_at_start
-        Pods of others: evicted since it became ready, waiting at times; 0 if they are not watched.
+        Pods of other users: evicted since the sampler became ready, pending now and then; 0 if they are not watched.
     """
 
     lag_s: float
@@ -58,12 +58,12 @@ class SamplerState:
 
 
 class RunSampler:
-    """One sampler: made, prepared, begun, ended, closed.
+    """One sampler: `prepare`, `begin`, `finish`, `close`.
 
     Raises
     ------
     RunFailedError
-        The folder cannot be written.
+        The run folder cannot be written.
     """
 
     def __init__(self, api: Connection, folder: Path, options: SamplerOptions) -> None:
@@ -109,7 +109,7 @@ class RunSampler:
         try:
             await self._heart.create_object()
         except ApiError as error:
-            self._files.note(f"no heartbeat, so the watches' lag is not known: status {error.status}")
+            self._files.note(f"the watch lag is unknown: creating the heartbeat failed with status {error.status}")
         else:
             self._add_watch(self._heart.build_target(), WatchSink(self._heart.put), optional=True)
 
@@ -122,7 +122,7 @@ class RunSampler:
         self._watches.append(made)
 
     async def begin(self) -> None:
-        """Start all watches, and wait until each is there and the clocks' distance is known."""
+        """Start all watches, and wait until each is connected and the clock offset is known."""
         for watch in self._watches:
             self.spawn(watch.run())
         try:
@@ -133,10 +133,10 @@ class RunSampler:
         except TimeoutError:
             late = [watch.name for watch in self._watches if not watch.ready.is_set()]
             raise RunFailedError(
-                "the watches did not come up", where=f"within {START_LIMIT_S:g} s", found=late or "no answers"
+                "the watches are not ready", where=f"within {START_LIMIT_S:g} s", found=late or "no answers"
             ) from None
         if not self._prober.has_answers:
-            self._files.note("the clocks' distance is not known: no answer of the server tells its date")
+            self._files.note("the clock offset is unknown: no response of the API server has a Date header")
         self._not_ready_at_start = self._nodes.not_ready
         if self._foreign is not None:
             self._foreign.begin()
@@ -147,7 +147,7 @@ class RunSampler:
         self.spawn(self._prober.run(LATER_FLIPS))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run it beside all others; when it dies, `until` raises its error."""
+        """Run it as a task; if it fails, `wait_or_fail` raises its error."""
         task = asyncio.create_task(work)
         task.add_done_callback(self._finish_task)
         self._tasks.append(task)
@@ -158,7 +158,7 @@ class RunSampler:
             self._failed.set_exception(error)
 
     async def wait_or_fail(self, what: Coroutine[Any, Any, Any]) -> None:
-        """Wait for it, or for the first part that dies."""
+        """Wait for it, or raise the error of the first task that fails."""
         task = asyncio.create_task(what)
         try:
             await asyncio.wait({task, self._failed}, return_when=asyncio.FIRST_COMPLETED)
@@ -169,7 +169,7 @@ class RunSampler:
             task.cancel()
 
     async def write_periodically(self, tell: Callable[[SamplerState], None]) -> None:
-        """Every half second: lines to disk; every second: gaps, load, state."""
+        """Flush the files every half second; write gaps and load and report the state every second."""
         meter, count = LoadMeter(), 0
         while True:
             await asyncio.sleep(FLUSH_S)
@@ -196,11 +196,11 @@ class RunSampler:
         )
 
     def flush(self) -> None:
-        """What was seen so far to disk."""
+        """Write buffered observations to disk."""
         self._files.flush()
 
     async def finish(self) -> None:
-        """Measure the clocks once more, and read the audit log to its end."""
+        """Measure the clock offset once more, and read the audit log to its end."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._prober.burst(LAST_FLIPS), END_LIMIT_S)
         if self._audit is not None:
@@ -208,13 +208,13 @@ class RunSampler:
             self._audit.write_requests(self._folder, observation_audit_log.read_origin_ns(self._folder, self._begun_ns))
 
     def note_spoil(self, what: str) -> None:
-        """Say in the run's own files, if they still take it, that what they hold is not all."""
+        """Note in the run's files, if they are writable, that observations are incomplete."""
         with contextlib.suppress(RunFailedError):
             self._files.note(f"the sampler ended early: {what}", spoils=True)
             self._files.health.flush()
 
     async def close(self) -> None:
-        """End all parts and write what is left; good at any time."""
+        """End all tasks and write the rest; safe at any time."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -235,7 +235,7 @@ class RunSampler:
             if watch.garbage:
                 self._files.note(f"watch of {watch.name}: {watch.garbage} lines or objects could not be read")
         if self._ledger.left_out:
-            self._files.note(f"{self._ledger.left_out} transitions are left out: too many of one object, or names")
+            self._files.note(f"{self._ledger.left_out} transitions are missing: too many of one object, or names")
         self._heart.end()
 
 
@@ -253,31 +253,31 @@ async def run_sampler(
     foreign_pods: bool = False,
     audit_log: str | Path | None = None,
 ) -> None:
-    """Watch a run until `stop` is set, and write what is seen into its folder.
+    """Watch a run until `stop` is set, and write the observations to its folder.
 
     Parameters
     ----------
     kinds
-        The workloads' own kinds; jobs and pods are always watched.
+        Resources of the workloads; jobs and pods are always watched.
     ready
-        Called once, when every watch is there and the clocks' distance is known.
+        Called once, when every watch is connected and the clock offset is known.
     tell
-        Called every second.
+        Called every second with the state.
     by_namespace, foreign_pods
-        See `Options`.
+        See `SamplerOptions`.
     audit_log
-        The API server's, where it is readable; what it told is also written to tables/requests.parquet at the end.
+        The API server's audit log, if readable; request counts go to tables/requests.parquet at the end.
 
     Raises
     ------
     ConfigError
-        The run's id or a namespace is none, the cluster has no such resource, or the identity may not watch it.
+        The run id or a namespace is invalid, the cluster has no such resource, or the identity may not watch it.
     RunFailedError
-        The cluster is not there at the start, or the disk is full.
+        The cluster is unreachable at the start, or the disk is full.
     """
     object_names.build_run_selector(run)
     if not namespaces:
-        raise ConfigError("which namespaces?", where="--namespace")
+        raise ConfigError("no namespace given", where="--namespace")
     log = None if audit_log is None else Path(audit_log)
     options = SamplerOptions(run, tuple(dict.fromkeys(namespaces)), tuple(kinds), by_namespace, foreign_pods, log)
     sampling = RunSampler(api, Path(folder), options)
@@ -285,7 +285,7 @@ async def run_sampler(
         await sampling.prepare()
         await sampling.begin()
         sampling.spawn(sampling.write_periodically(tell))
-        # Who waits for it can read what was there before.
+        # Callers that wait for `ready` can read the initial state.
         sampling.flush()
         ready()
         await sampling.wait_or_fail(stop.wait())

@@ -38,16 +38,16 @@ def start_sampler(
     foreign_pods: bool = False,
     audit_log: str | Path | None = None,
 ) -> SamplerProcess:
-    """Start a sampler; `ready` waits for it.
+    """Start a sampler; `wait_until_ready` waits for it.
 
     Parameters
     ----------
     kinds
-        The workloads' own resources, such as `kubeflow.org/v1/pytorchjobs`; jobs and pods are always watched.
+        Resources of the workloads, such as `kubeflow.org/v1/pytorchjobs`; jobs and pods are always watched.
     by_namespace
-        Take all pods, jobs and workloads of the namespaces, whatever their labels.
+        Watch pods, jobs and workloads of the namespaces without a label selector.
     foreign_pods
-        Also count evictions and pending pods of others, cluster-wide.
+        Also count evictions and pending pods of other users, cluster-wide.
     """
     options: list[str] = ["--folder", str(folder), "--run", run]
     for namespace in namespaces:
@@ -63,10 +63,10 @@ def start_sampler(
 
 
 class SamplerProcess:
-    """A running sampler. It ends with `stop`, with the block of a `with`, or when this process dies."""
+    """A running sampler. It ends with `stop`, at the end of a `with` block, or when this process exits."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        # A session of its own: Ctrl-C is for the one who submits, who then stops the sampler last.
+        # In its own session: Ctrl-C reaches the submitter only, which stops the sampler last.
         self._process = subprocess.Popen(  # noqa: S603 -- our own module
             command,
             stdin=subprocess.PIPE,
@@ -103,21 +103,21 @@ class SamplerProcess:
 
     @property
     def is_running(self) -> bool:
-        """It has not ended."""
+        """Whether the process runs."""
         return self._process.poll() is None
 
     @property
     def is_ready(self) -> bool:
-        """Every watch was there once."""
+        """Whether every watch has been connected."""
         return self._ready.is_set()
 
     def wait_until_ready(self, timeout_s: float = READY_LIMIT_S) -> None:
-        """Wait until every watch is there and the clocks' distance is known.
+        """Wait until every watch is connected and the clock offset is known.
 
         Raises
         ------
         ConfigError, RunFailedError
-            It ended, with its own message; or it is not ready within the time.
+            The sampler ended, with its own message; or it is not ready in time.
         """
         end = time.monotonic() + timeout_s
         while not self._ready.wait(0.05):
@@ -127,32 +127,33 @@ class SamplerProcess:
                 raise RunFailedError("the sampler is not ready", where=f"within {timeout_s:g} s")
 
     def check(self) -> None:
-        """Raise what it died of, if it did.
+        """Raise the sampler's error if it has ended.
 
         Raises
         ------
         ConfigError, RunFailedError
-            It ended although nobody told it to.
+            The sampler ended before `stop`.
         """
         if not self.is_running:
             self._raise_error()
 
     def lag_s(self) -> float:
-        """How late it is now: its watch's lag, or how long it has said nothing; grows for ever once it is dead."""
+        """Watch lag, or the time without a report from the sampler if that is longer."""
         silent = time.monotonic() - self._told_s - STATE_EVERY_S
         return max(float(self._state.get("lag_s", 0.0)), silent if self._ready.is_set() else 0.0)
 
     def state(self) -> dict[str, Any]:
-        """What it last said of itself: the fields of `sampler.State`; empty before the first second."""
+        """Last reported state: the fields of `sampler.SamplerState`; empty before the first report."""
         return dict(self._state)
 
     def stop(self, timeout_s: float = STOP_LIMIT_S) -> None:
-        """Tell it to end, and wait until all is on disk.
+        """Stop the sampler and wait until all its files are written.
 
         Raises
         ------
         ConfigError, RunFailedError
-            It had ended before, with its own message; or it does not end: it is killed, what it wrote is whole lines.
+            The sampler had failed, with its own message; or it did not stop in time and was killed. Its files hold
+            complete lines in both cases.
         """
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
@@ -203,7 +204,7 @@ class SamplerProcess:
 
 
 def _parse_error(text: str) -> tuple[str | None, dict[str, Any]]:
-    """The sampler's own error, from the text that it was written as; null where it is another text."""
+    """Parse an error message of the sampler into text and facts; None for other output."""
     first, *rest = text.strip().splitlines() or [""]
     found = [_FACT.fullmatch(line) for line in rest]
     if not first or first.startswith("Traceback") or not all(found):

@@ -1,4 +1,4 @@
-"""What the sampler watches: resources of the run, nodes of the cluster, and pods of others."""
+"""Watch targets of the sampler: resources of the run, nodes, and pods of other users."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from workbench.scaletest.observation.resource_watch import WatchSink, WatchTarge
 
 NODE_SCOPE = Scope("node", "Node", "")
 KWOK = "kwok.x-k8s.io/node"
-# Labels that tell where a node stands and what it is; all others are nobody's business.
+# Recorded node labels: topology and hardware. All others may be confidential.
 KEPT_LABELS = re.compile(
     r"workbench\.local/.*|topology\.kubernetes\.io/.*|kubernetes\.io/arch|type|.*/(zone|rack|block)"
     r"|nvidia\.com/gpu\.(product|count|memory)|node\.kubernetes\.io/instance-type|run\.ai/.*node-?pool.*"
@@ -32,7 +32,7 @@ _POWERS = {letter: power for power, letter in enumerate("kMGTPE", 1)}
 
 
 def parse_quantity(text: str | None) -> float:
-    """A quantity as Kubernetes writes it, in its base unit; 0 where there is none.
+    """Parse a Kubernetes quantity into its base unit; 0 if there is none.
 
     Examples
     --------
@@ -56,7 +56,7 @@ def parse_quantity(text: str | None) -> float:
 
 
 class NodeObserver:
-    """A sink that writes a node when it is first seen, and when its readiness or what it offers changed."""
+    """Sink that writes a node when it is first seen, and when its readiness or allocatable resources change."""
 
     def __init__(self, write: Callable[[run_records.NodeSeen], None]) -> None:
         self._write = write
@@ -64,14 +64,14 @@ class NodeObserver:
 
     @property
     def not_ready(self) -> int:
-        """How many nodes are not ready now."""
+        """Number of nodes that are not ready."""
         return sum(not one.ready for one in self._last.values())
 
     def put(self, thing: Any, sight: Sight) -> int:
-        """A node's state."""
+        """Handle a listed, added or modified node."""
         found = build_node_line(thing, sight.arrival_ns)
         before = self._last.get(found.name)
-        # Its GPUs may come after it is ready: a device plugin tells them.
+        # GPUs may appear after the node is ready, when its device plugin registers.
         if before is not None and _node_state(before) == _node_state(found):
             return 0
         self._last[found.name] = found
@@ -79,7 +79,7 @@ class NodeObserver:
         return 1
 
     def remove(self, thing: Any, sight: Sight) -> int:
-        """A node was deleted: it is not ready any more, and counts no longer."""
+        """Handle a deleted node: it is written as not ready and no longer counted."""
         before = self._last.pop(thing.metadata.name, None)
         if before is not None and before.ready:
             self._write(run_records.NodeSeen(thing.metadata.name, sight.arrival_ns, ready=False))
@@ -91,7 +91,7 @@ def _node_state(one: run_records.NodeSeen) -> tuple[bool, int, float, int, int]:
 
 
 def build_node_line(node: Node, arrival_ns: int) -> run_records.NodeSeen:
-    """What is kept of a node."""
+    """Build the record of a node."""
     status, meta = node.status, node.metadata
     offers = (status.allocatable if status is not None else None) or {}
     conditions = (status.conditions if status is not None else None) or []
@@ -113,16 +113,16 @@ def build_node_line(node: Node, arrival_ns: int) -> run_records.NodeSeen:
 
 
 MAX_NAMES = 20
-MIN_GROWTH = 5  # pods waiting beyond those at the start, before it is told
+MIN_GROWTH = 5  # additional pending pods before the first note
 
 
 class ForeignPods:
-    """Evictions and waiting pods of others, in all namespaces but the run's.
+    """Evictions and pending pods of other users, in all namespaces but the run's.
 
     Parameters
     ----------
     note
-        Takes what a reader must know.
+        Called with each note for the report.
     """
 
     def __init__(self, run: str, namespaces: tuple[str, ...], note: Callable[[str], None]) -> None:
@@ -136,22 +136,22 @@ class ForeignPods:
 
     @property
     def pending(self) -> int:
-        """How many wait now."""
+        """Number of pending pods."""
         return len(self._pending)
 
     def build_target(self) -> WatchTarget:
-        """The watch of them."""
-        # `!=` also takes the pods that have no such label.
+        """Build the watch of these pods."""
+        # `!=` also selects pods without the label.
         return WatchTarget(
             Scope("foreign", "Pod", ""), PODS.path(""), ObjectDecoder(Pod), labels=f"{object_names.RUN}!={self._run}"
         )
 
     def build_sink(self) -> WatchSink:
-        """What its watch gives to."""
+        """Build the sink of the watch."""
         return WatchSink(self._update_pod, self._remove_pod, self._drop_missing)
 
     def begin(self) -> None:
-        """What is there by now is how it was before the run."""
+        """Take the current state as the state before the run."""
         self._begun, self.pending_at_start = True, len(self._pending)
 
     def _update_pod(self, pod: Any, _: Sight) -> int:
@@ -203,24 +203,25 @@ TRANSITIONS_BY_RESOURCE: dict[str, Callable[[Any], Iterator[Transition]]] = {
     "bindrequest": object_ledger.bind_request_transitions,
     "pvc": object_ledger.pvc_transitions,
 }
-# Not every cluster lets everybody see these, and a run is good without.
+# Resources that may be missing or forbidden without making the run invalid.
 OPTIONAL = frozenset({"podgroup", "bindrequest", "pvc", "event"})
-MARGIN_NS = 10 * NS_PER_S  # the clocks may be apart by that
+MARGIN_NS = 10 * NS_PER_S  # tolerated clock offset
 _OWN_DECODERS: dict[str, type[Any]] = {"pod": Pod, "event": Event}
 
 
 @dataclass(frozen=True)
 class SamplerOptions:
-    """What a sampler is asked to do.
+    """Options of a sampler.
 
     Attributes
     ----------
     kinds
-        The workloads' own kinds; jobs and pods are always watched.
+        Resources of the workloads; jobs and pods are always watched.
     by_namespace
-        Pods, jobs and workloads of the namespaces whatever their labels: for operators that do not copy them.
+        Watch pods, jobs and workloads of the namespaces without a label selector: for operators that do not copy
+        labels.
     foreign_pods
-        Also count what happens to pods of others, in the whole cluster.
+        Also count evictions and pending pods of other users, cluster-wide.
     """
 
     run: str
@@ -233,7 +234,7 @@ class SamplerOptions:
 
 @dataclass(frozen=True)
 class WatchChoice:
-    """A resource that the cluster has, and the name of its kind."""
+    """A resource of the cluster to watch, and the name of its kind."""
 
     resource: str
     kind: ApiResource
@@ -242,14 +243,14 @@ class WatchChoice:
 
 
 async def list_choices(api: Connection, options: SamplerOptions) -> list[WatchChoice]:
-    """What there is of it.
+    """Resources to watch, as far as the cluster serves them.
 
     Raises
     ------
     ConfigError
-        A workload's kind is none of the cluster's.
+        The cluster does not serve the resource of a workload.
     ApiError, UnreachableError
-        The cluster does not say.
+        API discovery failed.
     """
     labelled = not options.by_namespace
     found = [
@@ -273,13 +274,13 @@ async def list_choices(api: Connection, options: SamplerOptions) -> list[WatchCh
     for group, plural, resource in api_discovery.list_operator_resources(options.kinds):
         there = await api_discovery.find_group_resource(api, group, plural)
         if there is not None:
-            # Controllers do not copy our labels to what they make.
+            # Controllers do not copy the run's labels to the objects that they create.
             found.append(WatchChoice(resource, *there, False))
     return found
 
 
 def build_watch_target(choice: WatchChoice, namespace: str, run: str) -> WatchTarget:
-    """The watch of a choice in a namespace."""
+    """Build the watch of a resource in a namespace."""
     return WatchTarget(
         Scope(choice.resource, choice.name, namespace),
         choice.kind.path(namespace),
@@ -289,12 +290,12 @@ def build_watch_target(choice: WatchChoice, namespace: str, run: str) -> WatchTa
 
 
 def build_sink(ledger: ObjectLedger, scope: Scope, since_ns: int = 0) -> WatchSink:
-    """Objects of one scope, written by their steps.
+    """Build the sink that writes the transitions of a scope's objects.
 
     Parameters
     ----------
     since_ns
-        When the run, or this sampler, began: older events are of another run, unless they are about an object of this.
+        Start of the run or of this sampler; older listed events are ignored unless they refer to a known object.
     """
     if scope.resource == "event":
         return _build_event_sink(ledger, since_ns - MARGIN_NS)
@@ -308,7 +309,7 @@ def build_sink(ledger: ObjectLedger, scope: Scope, since_ns: int = 0) -> WatchSi
 
 def _build_event_sink(ledger: ObjectLedger, since_ns: int) -> WatchSink:
     def put(event: Event, sight: Sight) -> int:
-        # A list also holds those of earlier runs: events live for an hour.
+        # A list also contains events of earlier runs: events expire after an hour.
         return 0 if sight.gap and not (is_known(event) or is_recent(event)) else ledger.record_event(event, sight)
 
     def is_known(event: Event) -> bool:
@@ -318,5 +319,5 @@ def _build_event_sink(ledger: ObjectLedger, since_ns: int) -> WatchSink:
         made = parse_timestamp(event.metadata.creationTimestamp)
         return made is not None and made.ns >= since_ns
 
-    # Events expire: that one is deleted means nothing.
+    # Events expire, so their deletion is not a transition.
     return WatchSink(put)

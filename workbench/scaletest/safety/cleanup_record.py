@@ -18,19 +18,19 @@ from workbench.scaletest.scenario.workload_plan import Plan
 RECORD_LABEL = object_names.PREFIX + "record"
 _DATA = "record.json"
 _MAX_KINDS = 50
-_FORGED = "somebody changed it: look at it, and delete it by kubectl"
+_FORGED = "the record was changed after the run: inspect it and delete it with kubectl"
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What a run makes, and where.
+    """Namespaces and resources of a run.
 
     Attributes
     ----------
     namespaces
-        All of the run, told in each of them.
+        All namespaces of the run; each holds the full list.
     kinds
-        Resources that it makes objects of.
+        Resources that the run creates.
     """
 
     run: str
@@ -46,12 +46,12 @@ def build_record_name(run: str) -> str:
 
 
 async def write_run_record(api: Connection, plan: Plan) -> RunRecord:
-    """Write a run's record to its namespaces, before the first workload; repeating it after a crash is safe.
+    """Write the record of a run to its namespaces, before the first workload; idempotent.
 
     Raises
     ------
     ApiError, UnreachableError
-        The cluster refused, or cannot be reached.
+        The cluster refuses, or is unreachable.
     """
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     made = RunRecord(plan.run, plan.scenario.name, now, plan.namespaces, list_kinds(plan.scenario))
@@ -65,12 +65,12 @@ async def write_run_record(api: Connection, plan: Plan) -> RunRecord:
 
 
 async def read_run_record(api: Connection, run: str, namespaces: tuple[str, ...]) -> RunRecord | None:
-    """The record of this run alone, from the first of these namespaces that has it; null where none has.
+    """Read the record of a run, from the first of these namespaces that has it; None if none has it.
 
     Raises
     ------
     InputError
-        It is there, and not what was written.
+        The record is invalid.
     ApiError, UnreachableError
         The cluster refused, or cannot be reached.
     """
@@ -78,7 +78,7 @@ async def read_run_record(api: Connection, run: str, namespaces: tuple[str, ...]
         try:
             found = await api.json("GET", f"/api/v1/namespaces/{space}/configmaps/{build_record_name(run)}")
         except ApiError as error:
-            # The namespace may be gone, and with it the right to look there.
+            # The namespace may be deleted, and the role in it too.
             if error.status in (403, 404):
                 continue
             raise
@@ -91,7 +91,7 @@ async def read_run_record(api: Connection, run: str, namespaces: tuple[str, ...]
 
 
 async def list_run_records(api: Connection, namespaces: tuple[str, ...]) -> list[RunRecord]:
-    """Runs whose record lies in one of these namespaces, oldest first.
+    """Find the records of runs in these namespaces, oldest first.
 
     Raises
     ------
@@ -109,7 +109,7 @@ async def list_run_records(api: Connection, namespaces: tuple[str, ...]) -> list
 
 
 async def list_test_namespaces(api: Connection) -> tuple[str, ...]:
-    """Namespaces of the cluster that are labelled for tests.
+    """List the namespaces with the label for tests.
 
     Raises
     ------
@@ -128,14 +128,14 @@ def _build_config_map(record: RunRecord, space: str) -> dict[str, Any]:
         "namespaces": record.namespaces,
         "kinds": [[kind.group, kind.version, kind.plural] for kind in record.kinds],
     }
-    # Without the run's own label: it is deleted last and by its name, when all else is gone.
+    # Without the run label: the record is deleted last, by name.
     labels = {object_names.MANAGED_BY: object_names.MANAGER, RECORD_LABEL: "true"}
     about = {"name": build_record_name(record.run), "namespace": space, "labels": labels}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": {_DATA: json.dumps(data)}}
 
 
 def _parse_run_record(found: dict[str, Any]) -> RunRecord:
-    """Anybody who may write ConfigMaps there could have changed it: every field is checked."""
+    """Parse a record; every field is validated, because other users may write ConfigMaps in the namespace."""
     about = found.get("metadata") or {}
     where = f"ConfigMap {about.get('namespace')}/{about.get('name')}"
     try:
@@ -155,12 +155,12 @@ def _parse_run_record(found: dict[str, Any]) -> RunRecord:
 
 
 def check_deletion_scope(run: str, namespaces: tuple[str, ...], made: tuple[ApiResource, ...], where: str) -> None:
-    """Refuse what could lead a deletion elsewhere.
+    """Refuse values that could direct a deletion elsewhere.
 
     Raises
     ------
     InputError
-        No run's id, a namespace of the cluster's own, or a kind that is none.
+        An invalid run id or resource, or a system namespace.
     """
     from workbench.scaletest.scenario.scenario_file import LABEL, is_forbidden_namespace
 

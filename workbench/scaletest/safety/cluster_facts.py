@@ -1,4 +1,4 @@
-"""Facts of a cluster (server, version, nodes, identity), and findings of the checks on it."""
+"""Facts about a cluster (server, version, nodes, identity), and findings of checks."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ Level = Literal["ok", "warning", "refused"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at.
+    """Result of one check.
 
     Attributes
     ----------
     level
-        `refused`: the test must not begin.
+        `refused`: the test must not start.
     check
-        What was looked at, in a word.
+        Name of the check.
     do
-        What mends it.
+        How to fix it.
     """
 
     level: Level
@@ -38,17 +38,17 @@ class Finding:
     do: str | None = None
 
     def format_line(self) -> str:
-        """For a terminal."""
+        """Format the finding for a terminal."""
         return f"{self.level:8} {self.check}: {self.text}" + (f"\n         do: {self.do}" if self.do else "")
 
 
 def raise_refusals(findings: Iterable[Finding]) -> None:
-    """Go on unless something is refused; all of it is told at once.
+    """Raise an error that lists all refusals, if there are any.
 
     Raises
     ------
     ConfigError
-        The reasons.
+        At least one finding is a refusal.
 
     Examples
     --------
@@ -68,7 +68,7 @@ _DIGITS = 10
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """A node, as far as a test may use it."""
+    """A node, as far as a test needs it."""
 
     name: str
     simulated: bool
@@ -83,18 +83,18 @@ class NodeFacts:
 
 @dataclass(frozen=True)
 class ClusterFacts:
-    """A cluster, as it was found.
+    """Facts about a cluster.
 
     Attributes
     ----------
     fingerprint
         Short hash of the uid of namespace kube-system.
     own
-        Name of the local cluster of ours that it is; null for any other.
+        Name, if it is a local cluster of the workbench; None otherwise.
     other_pods
-        Pods that no run of the workbench made; null where we may not see them.
+        Number of pods without the run label; None without the permission to list them.
     identity, groups
-        Who we are to it.
+        User name and groups by which the API server knows the measuring identity.
     """
 
     context: str
@@ -109,22 +109,22 @@ class ClusterFacts:
 
     @property
     def server_sha256(self) -> str:
-        """Hash of the server's address: the address itself is nobody's business."""
+        """Hash of the server address, which is recorded in place of the address."""
         return hashlib.sha256(self.server.encode()).hexdigest()
 
     @property
     def real_nodes(self) -> int:
-        """Nodes that exist."""
+        """Number of real nodes."""
         return sum(not node.simulated for node in self.nodes)
 
     @property
     def real_gpu_nodes(self) -> int:
-        """Those of them with GPUs."""
+        """Number of real nodes with GPUs."""
         return sum(not node.simulated and node.gpus > 0 for node in self.nodes)
 
     def format_lines(self) -> list[str]:
-        """What a person must see before saying yes."""
-        pods = "unknown (no right to see them)" if self.other_pods is None else f"{self.other_pods:,}"
+        """Facts to show before a confirmation."""
+        pods = "unknown (no permission to list them)" if self.other_pods is None else f"{self.other_pods:,}"
         kind = f"local cluster {self.own} of the workbench" if self.own else "not one of the workbench's local clusters"
         simulated = len(self.nodes) - self.real_nodes
         return [
@@ -134,7 +134,7 @@ class ClusterFacts:
             f"fingerprint  {self.fingerprint}",
             f"nodes        {len(self.nodes):,}: {simulated:,} simulated, {self.real_nodes:,} real"
             f", {self.real_gpu_nodes:,} of the real ones with GPUs",
-            f"pods         {pods} that are not of a test",
+            f"pods         {pods} without the label of a test",
             f"identity     {self.identity}",
         ]
 
@@ -169,12 +169,12 @@ def hash_fingerprint(uid: str) -> str:
 
 
 async def inspect_cluster(api: Connection, target: Target | None = None) -> ClusterFacts:
-    """Look at a cluster, without a change to it.
+    """Read the facts of a cluster; read-only.
 
     Raises
     ------
     ApiError, UnreachableError
-        It cannot be reached, or does not let us see what is needed.
+        The cluster is unreachable, or refuses a required request.
     """
     target = target or api.target
     version = await api.json("GET", "/version")
@@ -200,7 +200,7 @@ async def inspect_cluster(api: Connection, target: Target | None = None) -> Clus
 
 
 def _find_local_cluster(target: Target) -> str | None:
-    """The local cluster of ours that listens there. A loopback address is not enough: tunnels have one too."""
+    """Name of the local cluster at this address. A loopback address alone is no proof: tunnels use one too."""
     if not target.is_local:
         return None
     from workbench.scaletest.local_cluster import cluster_lifecycle, cluster_record
@@ -213,7 +213,7 @@ def _find_local_cluster(target: Target) -> str | None:
 
 
 async def _count_other_pods(api: Connection) -> int | None:
-    """How many pods there are that are not ours: counted by the server, one page of one object."""
+    """Number of pods without the run label, counted by the server with `limit=1`."""
     query = {"limit": "1", "labelSelector": f"{MANAGED_BY}!={MANAGER}"}
     try:
         first = await api.json("GET", "/api/v1/pods", query=query)
@@ -225,7 +225,7 @@ async def _count_other_pods(api: Connection) -> int | None:
     told = (first.get("metadata") or {}).get("remainingItemCount")
     if told is not None or there == 0 or not (first.get("metadata") or {}).get("continue"):
         return there + int(told or 0)
-    # The server counts only what a list without a selector leaves out.
+    # The server returns remainingItemCount only for lists without a selector.
     return sum([1 async for _ in iterate_items(api, "/api/v1/pods", labelSelector=query["labelSelector"])])
 
 

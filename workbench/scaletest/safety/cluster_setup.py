@@ -20,16 +20,16 @@ HOME = "workbench-system"
 ACCOUNT = "measure"
 ROLE = "workbench-measure"
 LIMITS = "workbench-limits"
-# Below -10 the cluster autoscaler adds no node for them, and below 0 every pod of others may take their place.
+# Below -10 the cluster autoscaler adds no nodes; below 0 every other pod preempts them.
 PRIORITY_VALUE = -1000
-# Evicted and failed pods stay until their owner is gone, and count.
+# Evicted and failed pods count until their owner is deleted.
 _ATTEMPTS = 2
 _RBAC = "rbac.authorization.k8s.io"
 Json = dict[str, Any]
 
 
 def build_setup_objects(plan: Plan, *, quota: bool = True) -> list[Json]:
-    """All objects that setup makes, in order; the cluster's first, then each namespace's."""
+    """Build all objects of the setup, in order: cluster-scoped ones, then those of each namespace."""
     scenario = plan.scenario
     made = [
         _build_namespace(HOME),
@@ -43,25 +43,25 @@ def build_setup_objects(plan: Plan, *, quota: bool = True) -> list[Json]:
 
 
 def build_namespace_objects(plan: Plan, space: str, *, quota: bool = True) -> list[Json]:
-    """A namespace for tests, its limits on the server, and what the measuring identity may do there."""
+    """Build a namespace for tests, its quota and limits, and the role of the measuring identity."""
     limits = [_build_quota(plan, space), *_build_limit_range(plan, space)] if quota else []
     return [_build_namespace(space, allow=True), *limits, *_build_role(list_rules(plan.scenario), space)]
 
 
 def build_priority_class() -> Json:
-    """PriorityClass of test pods: lower than all others, and they preempt no other pod."""
+    """Build the PriorityClass of test pods: lower than all others, without preemption."""
     return {
         "apiVersion": "scheduling.k8s.io/v1",
         "kind": "PriorityClass",
         "metadata": _build_metadata(PRIORITY_CLASS),
         "value": PRIORITY_VALUE,
         "preemptionPolicy": "Never",
-        "description": "Pods of scale tests. They give way to all others and push nobody out.",
+        "description": "Pods of scale tests. All other pods preempt them; they preempt none.",
     }
 
 
 def format_setup_yaml(plan: Plan) -> str:
-    """Both identities for `kubectl apply -f -`, with comments on what each part is for."""
+    """Setup as YAML for `kubectl apply -f -`, with comments on the two identities."""
     import yaml
 
     def dump_yaml(made: list[Json]) -> str:
@@ -73,20 +73,23 @@ def format_setup_yaml(plan: Plan) -> str:
     why = "".join(f"#   {_format_rule(rule)}\n" for rule in list_rules(plan.scenario))
     spaces = " ".join(plan.namespaces)
     return (
-        "# Identity 1, setup: an administrator applies all of this once. The test itself never uses that identity.\n"
-        f"# Namespaces for tests ({spaces}) with limits on the server, and a class of low priority.\n"
+        "# Identity 1, setup: an administrator applies these objects once. Tests never use this identity.\n"
+        f"# Namespaces for tests ({spaces}) with quotas and limits, and a PriorityClass of low priority.\n"
         + dump_yaml(rest)
-        + "# Identity 2, measure: a service account. It is no administrator: those are never throttled.\n"
-        f"# It may do this in {spaces} and nothing more:\n" + why + dump_yaml(granted) + "# Its token, for a day:\n"
+        + "# Identity 2, measure: a service account without cluster-admin rights (system:masters is never throttled).\n"
+        f"# Its permissions, limited to {spaces}:\n"
+        + why
+        + dump_yaml(granted)
+        + "# Create its token, valid for a day:\n"
         f"#   kubectl create token {ACCOUNT} --namespace {HOME} --duration 24h\n"
     )
 
 
 def format_next_steps(administrator: str) -> str:
-    """How the measuring identity becomes a context, after setup."""
+    """Commands that add the measuring identity to a kubeconfig, after setup."""
     path = f'{{.contexts[?(@.name=="{administrator}")].context.cluster}}'
     return (
-        "The measuring identity as a context of your kubeconfig (its token is for a day):\n"
+        "Add the measuring identity to your kubeconfig as a context (its token is valid for a day):\n"
         f"  TOKEN=$(kubectl --context {administrator} create token {ACCOUNT} --namespace {HOME} --duration 24h)\n"
         f"  kubectl config set-credentials {ROLE} --token $TOKEN\n"
         f"  kubectl config set-context {ROLE} --user {ROLE} --cluster $(kubectl config view -o jsonpath='{path}')\n"
@@ -111,7 +114,7 @@ def _build_metadata(name: str, namespace: str | None = None) -> Json:
 
 def _build_namespace(name: str, *, allow: bool = False) -> Json:
     head = _build_metadata(name)
-    # The cluster itself refuses pods that reach for their node, whatever a template says.
+    # Pod Security admission refuses privileged pods, whatever a template contains.
     head["labels"] |= {"pod-security.kubernetes.io/enforce": "baseline"}
     if allow:
         head["labels"] |= {object_names.ALLOW: "true"}
@@ -119,7 +122,7 @@ def _build_namespace(name: str, *, allow: bool = False) -> Json:
 
 
 def _build_quota(plan: Plan, space: str) -> Json:
-    """Room for the plan and for second attempts: what goes wrong ends there, even without us."""
+    """Build the quota: room for the plan and for retries, so that the server stops a runaway test."""
     here = plan.schedule.filter(plan.schedule.get_column("namespace") == space)
     pods = int(here.get_column("pods").sum())
     gpus = float((here.get_column("pods") * here.get_column("gpus_per_pod")).sum())
@@ -140,7 +143,7 @@ def _build_quota(plan: Plan, space: str) -> Json:
 
 
 def has_container_limits(scenario: Scenario) -> bool:
-    """Can containers be held to what the scenario asks for? Those of a template say for themselves what they need."""
+    """Whether container limits can be set from the scenario; templates define their own requests."""
     return not any(entry.kind == "Template" for entry in scenario.workloads)
 
 
@@ -148,7 +151,7 @@ def _build_limit_range(plan: Plan, space: str) -> list[Json]:
     entries = plan.scenario.workloads
     if not has_container_limits(plan.scenario):
         return []
-    # Not of GPUs: the server takes a maximum for the default of containers that ask for none. The quota bounds those.
+    # Not for GPUs: a maximum becomes the default of containers that request none. The quota limits GPUs.
     most = {
         "cpu": str(math.ceil(max(entry.cpus for entry in entries))),
         "memory": str(max(entry.memory for entry in entries)),
@@ -204,24 +207,24 @@ _PLURALS = {"PriorityClass": "priorityclasses"}
 
 
 async def set_up_cluster(api_admin: Connection, plan: Plan, *, quota: bool = True) -> list[str]:
-    """Make, or bring up to date, all that a scenario needs in the cluster; the names of what was applied.
+    """Create or update all objects that a scenario needs; returns the names of the applied objects.
 
     Parameters
     ----------
     api_admin
-        An administrator's connection.
+        Connection of an administrator.
     quota
-        With limits on the server. Each pod then costs the API server one more write: leave it away only on a cluster
-        that is for this test alone.
+        Also create quotas and limits. They cost the API server one more write per pod; omit them only on a cluster
+        that is used for this test alone.
 
     Raises
     ------
     ConfigError
-        A namespace exists without the label for tests, or belongs to the cluster.
+        A namespace exists without the label for tests, or is a system namespace.
     ApiError, UnreachableError
-        The cluster refused, or cannot be reached.
+        The cluster refuses, or is unreachable.
     RunFailedError
-        Its controllers do not finish a new namespace.
+        The service account of a new namespace is not created in time.
     """
     for space in plan.namespaces:
         await _check_namespace_owner(api_admin, space)
@@ -236,7 +239,7 @@ async def set_up_cluster(api_admin: Connection, plan: Plan, *, quota: bool = Tru
 
 
 async def apply_object(api: Connection, made: dict[str, Any]) -> str:
-    """Apply one object; its kind and name. What others set on it stays."""
+    """Apply one object (server-side apply); returns its kind and name."""
     import orjson
 
     kind, about = str(made["kind"]), made["metadata"]
@@ -248,40 +251,42 @@ async def apply_object(api: Connection, made: dict[str, Any]) -> str:
         told = answer.json()
         message = str(told.get("message", ""))[:300] if isinstance(told, dict) else ""
         found = f"{answer.status} {message}"
-        raise ApiError("the cluster refused what setup makes", status=answer.status, where=path, found=found)
+        raise ApiError("the API server refused an object of the setup", status=answer.status, where=path, found=found)
     return f"{kind} {about['namespace'] + '/' if about.get('namespace') else ''}{about['name']}"
 
 
 async def _delete_limit_range(api: Connection, space: str) -> None:
-    """What an earlier scenario held its containers to would change those of this one."""
+    """Delete the LimitRange of an earlier scenario, which would change this scenario's containers."""
     path = f"/api/v1/namespaces/{space}/limitranges/{LIMITS}"
     answer = await api.request("DELETE", path)
     if answer.status not in (200, 202, 404):
-        raise ApiError("the cluster refused what setup deletes", status=answer.status, where=path, found=answer.status)
+        raise ApiError(
+            "the API server refused a deletion of the setup", status=answer.status, where=path, found=answer.status
+        )
 
 
 async def _wait_for_account(api: Connection, space: str) -> None:
-    """Pods of a new namespace are refused until the controller has made its service account."""
+    """Wait for the service account of a new namespace; pods are refused until it exists."""
     path = f"/api/v1/namespaces/{space}/serviceaccounts/default"
     deadline = time.monotonic() + _ACCOUNT_S
     while (await api.request("GET", path)).status == 404:
         if time.monotonic() > deadline:
-            do = "see whether the cluster's controller-manager runs"
-            raise RunFailedError("a new namespace gets no service account", where=f"namespace {space}", do=do)
+            do = "check that the kube-controller-manager is running"
+            raise RunFailedError("a new namespace has no default service account", where=f"namespace {space}", do=do)
         await asyncio.sleep(0.05)
 
 
 async def _check_namespace_owner(api: Connection, space: str) -> None:
     if is_forbidden_namespace(space):
-        raise ConfigError("a namespace of the cluster's own", where=space, do="name another one in the scenario")
+        raise ConfigError("a system namespace", where=space, do="use another namespace in the scenario")
     answer = await api.request("GET", f"/api/v1/namespaces/{space}")
     if answer.status == 404:
         return
     labels = ((answer.json().get("metadata") or {}).get("labels") or {}) if answer.status == 200 else {}
     if labels.get(object_names.ALLOW) != "true" and labels.get(object_names.MANAGED_BY) != object_names.MANAGER:
         raise ConfigError(
-            "the namespace is there already, and was not made for tests",
+            "the namespace exists and is not labelled for tests",
             where=f"namespace {space}",
             found=f"no label {object_names.ALLOW}=true (status {answer.status})",
-            do=f"name another one, or allow tests: kubectl label namespace {space} {object_names.ALLOW}=true",
+            do=f"use another namespace, or allow tests: kubectl label namespace {space} {object_names.ALLOW}=true",
         )

@@ -22,7 +22,7 @@ _MAX_BYTES = 1 << 20
 
 
 def default_allow_file() -> Path:
-    """The user's file of clusters that were confirmed."""
+    """Path of the user's list of confirmed clusters."""
     base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(base) / "workbench" / _FILE
 
@@ -35,24 +35,24 @@ async def confirm_cluster(
     *,
     allow_file: Path | None = None,
 ) -> ClusterFacts:
-    """Look at the cluster, and go on only if it is the one that is meant and may be tested.
+    """Read the facts of the cluster, and refuse one that is not confirmed or not safe to test.
 
-    A local cluster of our own needs no confirmation. Any other needs its fingerprint: as `confirmed` on first use, from
-    the user's file after that.
+    A local cluster of the workbench needs no confirmation. Any other needs its fingerprint: as `confirmed` on first
+    use, then from the user's list.
 
     Parameters
     ----------
     scenario
-        What is to be tested; null for an administrator's work, which asks for the right cluster only.
+        Scenario to test; None for administrative commands, which only need the confirmation.
     confirmed
         Fingerprint from the command line.
     allow_file
-        File of the clusters that were confirmed; the user's own without.
+        List of confirmed clusters; the user's list by default.
 
     Raises
     ------
     ConfigError
-        Not confirmed, confirmed as another cluster, or an identity or a fence that makes a test unsafe.
+        Not confirmed, confirmed as another cluster, or an unsafe identity or fence.
     """
     found = await inspect_cluster(api, target)
     file = allow_file or default_allow_file()
@@ -66,24 +66,24 @@ async def confirm_cluster(
 
 
 def check_identity(found: ClusterFacts) -> list[Finding]:
-    """Is this an identity to measure with?"""
+    """Check that the API server throttles the identity (no system:masters)."""
     if MASTERS not in found.groups:
-        return [Finding("ok", "identity", f"{found.identity}, which the API server may hold back")]
+        return [Finding("ok", "identity", f"{found.identity}, subject to priority and fairness")]
     if found.own is not None:
-        told = "an administrator (system:masters) is never throttled: figures of the API server are better than true"
-        return [Finding("warning", "identity", told, "measure with the cluster's own measuring identity")]
+        told = "the API server never throttles an administrator (system:masters): its figures look better than they are"
+        return [Finding("warning", "identity", told, "use the measuring identity of the local cluster")]
     return [
         Finding(
             "refused",
             "identity",
-            f"{found.identity} is in group {MASTERS}: the API server never throttles it, nothing protects the cluster",
-            "measure with the service account that `workbench scaletest plan SCENARIO --rbac` prints",
+            f"{found.identity} is in group {MASTERS}, which the API server never throttles; the cluster is unprotected",
+            "use the service account that `workbench scaletest plan SCENARIO --rbac` prints",
         )
     ]
 
 
 def is_confirmed(found: ClusterFacts, allow_file: Path | None = None) -> bool:
-    """Was this cluster confirmed before, by this user?"""
+    """Check the cluster's fingerprint against the list of confirmed clusters."""
     return found.fingerprint in _read_allow_list(allow_file or default_allow_file())
 
 
@@ -91,20 +91,20 @@ def _require_confirmed_cluster(found: ClusterFacts, confirmed: str | None, file:
     if confirmed is not None:
         if confirmed.strip().lower() != found.fingerprint:
             raise ConfigError(
-                "this is another cluster than the confirmed one",
+                "the cluster is not the confirmed one",
                 where=f"context {found.context}",
                 found=f"fingerprint {found.fingerprint}",
                 allowed=confirmed[:40],
-                do="look which cluster the context means; nothing was sent",
+                do="check which cluster the context refers to; nothing was sent",
             )
         return
     if found.fingerprint in _read_allow_list(file):
         return
     raise ConfigError(
-        "a cluster that was not tested before must be confirmed",
+        "the cluster is not confirmed",
         where=f"context {found.context}",
         found="".join(f"\n    {line}" for line in found.format_lines()),
-        do=f"if that is the cluster you mean, add --confirm {found.fingerprint} (in notebooks: confirm=…)",
+        do=f"if it is the intended cluster, add --confirm {found.fingerprint} (in notebooks: confirm=…)",
     )
 
 
@@ -121,7 +121,7 @@ def _read_allow_list(file: Path) -> dict[str, Any]:
 
 
 def _write_allow_list(found: ClusterFacts, file: Path) -> None:
-    """Written for the owner only, and without the server's address."""
+    """Write the list, readable by its owner only, without server addresses."""
     known = _read_allow_list(file)
     known[found.fingerprint] = {
         "context": found.context,
@@ -143,23 +143,25 @@ def _write_allow_list(found: ClusterFacts, file: Path) -> None:
 def find_target(
     context: str | None, kubeconfig: str | Path | None, cluster: str | None, *, administrator: bool = False
 ) -> Target | None:
-    """The target that a command's options name; null when they name none.
+    """Find the target that the options name; None without options.
 
     Parameters
     ----------
     cluster
-        A local cluster's name.
+        Name of a local cluster.
     administrator
-        As its administrator, not as its measuring identity; with a context the context says who.
+        Use the administrator of the local cluster in place of its measuring identity; a context defines its own user.
 
     Raises
     ------
     ConfigError
-        Both were given, or there is no such context or cluster.
+        Both are given, or the context or cluster does not exist.
     """
     if cluster is not None:
         if context is not None or kubeconfig is not None:
-            raise ConfigError("two clusters were given", where="--cluster", do="give --cluster, or --context")
+            raise ConfigError(
+                "both --cluster and --context given", where="--cluster", do="give one of --cluster and --context"
+            )
         from workbench.scaletest.local_cluster.cluster_lifecycle import find_cluster
 
         local = find_cluster(cluster)
@@ -172,29 +174,29 @@ def find_target(
 
 
 def require_target(found: Target | None) -> Target:
-    """The same, where there must be one.
+    """`find_target` for commands that need a cluster.
 
     Raises
     ------
     ConfigError
-        None was named.
+        No cluster is named.
     """
     if found is None:
         raise ConfigError(
             "which cluster?",
             where="--context, --cluster",
-            do="--cluster local (after `workbench scaletest cluster up`), or --context NAME: it is never guessed",
+            do="add --cluster local (after `workbench scaletest cluster up`) or --context NAME; there is no default",
         )
     return found
 
 
 async def confirm_interactively(api: Connection, scenario: Scenario | None, given: str | None) -> ClusterFacts:
-    """`confirm`, which asks a person at a terminal to type the fingerprint on first use.
+    """`confirm`, with a prompt for the fingerprint on first use if stdin is a terminal.
 
     Raises
     ------
     ConfigError
-        Not confirmed, or unsafe.
+        Not confirmed, or not safe to test.
     """
     if given is None and sys.stdin.isatty() and sys.stderr.isatty():
         found = await inspect_cluster(api)
@@ -208,5 +210,5 @@ def _ask_fingerprint(found: ClusterFacts) -> str:
 
     from workbench.console.terminal import print_text
 
-    print_text("This cluster was not tested before:\n  " + "\n  ".join(found.format_lines()), err=True)
-    return str(typer.prompt("Type its fingerprint if that is the one you mean", err=True))
+    print_text("This cluster is not confirmed yet:\n  " + "\n  ".join(found.format_lines()), err=True)
+    return str(typer.prompt("Type its fingerprint to confirm it", err=True))

@@ -1,4 +1,4 @@
-"""Preflight checks on the real cluster: rights, quotas, priorities, dry run and capacity."""
+"""Preflight checks on the target cluster: permissions, quotas, priorities, dry run and capacity."""
 
 from __future__ import annotations
 
@@ -21,33 +21,32 @@ from workbench.scaletest.scenario.workload_plan import Plan
 SETUP_HINT = "an administrator runs: workbench scaletest setup SCENARIO --context ADMIN"
 _GPUS = f"requests.{GPU}"
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-# etcd's default quota is 2 GiB; a store above it takes no more writes from anybody.
+# etcd's default quota is 2 GiB; above it the store is read-only.
 _ETCD_BYTES = 2 << 30
 
 
 async def run_preflight(
     api: Connection, plan: Plan, found: ClusterFacts, *, by_command: bool = False, sets_up: bool = False
 ) -> list[Finding]:
-    """Look at everything that could make the test unsafe, impossible or meaningless.
+    """Check everything that could make the test unsafe, impossible or meaningless.
 
     Parameters
     ----------
     by_command
-        The objects are made by a command of somebody's, which makes its own: ours are not tried then, and nothing
-        fences those.
+        A submit command creates its own objects: they are not fenced, and the dry run is skipped.
     sets_up
-        The run that follows sets up what it needs, as it does on a local cluster of ours: what only lacks that is no
-        reason to refuse it, and rights in a namespace that is not there are not asked for.
+        The run sets up what it needs, as on a local cluster: missing setup is no reason to refuse it, and permissions
+        in namespaces that do not exist yet are not checked.
 
     Returns
     -------
     list of Finding
-        In the order of reading; `refuse` of them raises when one is `refused`.
+        In reading order; `raise_refusals` raises if one of them is `refused`.
 
     Raises
     ------
     UnreachableError
-        The cluster cannot be reached.
+        The cluster is unreachable.
     """
     made = [*check_identity(found), *node_fence.check_fence(plan.scenario, found)]
     made += node_fence.check_command_fence(plan.scenario, found) if by_command else []
@@ -63,7 +62,7 @@ async def run_preflight(
 
 
 async def _check_rights(api: Connection, plan: Plan) -> list[Finding]:
-    """May we do all of it? Each verb on each resource is asked for."""
+    """Check each required verb on each resource with a SelfSubjectAccessReview."""
     asked = [
         (rule, verb, resource, space)
         for rule in list_rules(plan.scenario)
@@ -82,7 +81,7 @@ async def _check_rights(api: Connection, plan: Plan) -> list[Finding]:
         level: Level = "warning" if rule.optional else "refused"
         text = f"not allowed: {', '.join(words[:4])}{more} (needed for: {rule.why})"
         made.append(Finding(level, "rights", text, "grant what `workbench scaletest plan SCENARIO --rbac` prints"))
-    return made or [Finding("ok", "rights", f"all {len(asked)} that are needed")]
+    return made or [Finding("ok", "rights", f"all {len(asked)} required permissions")]
 
 
 async def _is_allowed(api: Connection, rule: Rule, verb: str, resource: str, space: str | None) -> bool:
@@ -99,29 +98,29 @@ async def _is_allowed(api: Connection, rule: Rule, verb: str, resource: str, spa
 
 
 async def _check_quota(api: Connection, plan: Plan, space: str, *, own: bool) -> Finding:
-    """Is there a quota on the server that ends what goes wrong, and does the plan fit into it?"""
+    """Check that the namespace has a quota and limits, and that the plan fits into the quota."""
     try:
         quotas = (await api.json("GET", f"/api/v1/namespaces/{space}/resourcequotas")).get("items") or []
         ranges = (await api.json("GET", f"/api/v1/namespaces/{space}/limitranges")).get("items") or []
     except ApiError as error:
-        return Finding("refused", "limits", f"those of {space} cannot be seen ({error.status})", SETUP_HINT)
+        return Finding("refused", "limits", f"quotas of {space} cannot be read (status {error.status})", SETUP_HINT)
     hard = [(one.get("spec") or {}).get("hard") or {} for one in quotas]
     counted = any("count/pods" in one or "pods" in one for one in hard)
     if not counted or (not ranges and cluster_setup.has_container_limits(plan.scenario)):
         lacking = "no LimitRange" if counted else "no ResourceQuota that counts pods"
         if own:
-            text = f"{space} has {lacking}; on a local cluster of your own that is no harm"
+            text = f"{space} has {lacking}; not needed on a local cluster"
             return Finding("ok", "limits", text)
-        return Finding("refused", "limits", f"{space} has {lacking}: the server would not end a runaway", SETUP_HINT)
+        return Finding("refused", "limits", f"{space} has {lacking}: nothing stops a runaway test", SETUP_HINT)
     return _check_quota_fit(plan, space, quotas, ranges)
 
 
 def _check_quota_fit(plan: Plan, space: str, quotas: list[dict[str, Any]], ranges: list[Any]) -> Finding:
-    """Does what the plan makes in a namespace fit into its quotas?"""
+    """Check that the plan's objects in a namespace fit into its quotas."""
     import polars as pl
 
     here = plan.schedule.filter(pl.col("namespace") == space).with_columns(pl.col("gpus_per_pod").floor())
-    # A share of a GPU is no request of one: KAI gives those by an annotation.
+    # GPU fractions are not resource requests: KAI reads them from an annotation.
     at_once = find_peak_gpus(dataclasses.replace(plan, schedule=here))
     needed = {
         "count/pods": float(here.get_column("pods").sum()),
@@ -134,8 +133,8 @@ def _check_quota_fit(plan: Plan, space: str, quotas: list[dict[str, Any]], range
     all_gpus = float((here.get_column("pods") * here.get_column("gpus_per_pod")).sum())
     short = list(_list_shortages(quotas, {_GPUS: all_gpus}))
     if short:
-        # Pods that have ended do not count: it fits if none has to wait.
-        text = f"the quota of {space} is enough only while no pod waits: {'; '.join(short)} for all its pods at once"
+        # Pods that have ended do not count against the quota.
+        text = f"the quota of {space} does not cover all pods at the same time: {'; '.join(short)}"
         return Finding("warning", "limits", text, SETUP_HINT)
     held = ", and a LimitRange" if ranges else ""
     return Finding("ok", "limits", f"{space} has a ResourceQuota with room for the plan{held}")
@@ -160,15 +159,17 @@ async def _check_priorities(api: Connection, plan: Plan) -> list[Finding]:
         answer = await api.request("GET", f"/apis/scheduling.k8s.io/v1/priorityclasses/{name}")
         if answer.status == 404:
             made.append(
-                Finding("refused", "priority", f"there is no PriorityClass {name}: pods would be refused", SETUP_HINT)
+                Finding(
+                    "refused", "priority", f"PriorityClass {name} does not exist: pods would be refused", SETUP_HINT
+                )
             )
         elif answer.status != 200:
-            text = f"PriorityClass {name} cannot be seen ({answer.status}): do its pods give way to others?"
+            text = f"PriorityClass {name} cannot be read (status {answer.status}): its pods may preempt others"
             made.append(Finding("warning", "priority", text))
         else:
             made.append(_check_priority(name, answer.json()))
     if plan.schedule.get_column("priority").null_count():
-        text = "some workloads have none: the cluster's default decides who gives way"
+        text = "some workloads have no PriorityClass: the cluster's default applies, and they may preempt others"
         made.append(Finding("warning", "priority", text))
     return made
 
@@ -176,43 +177,43 @@ async def _check_priorities(api: Connection, plan: Plan) -> list[Finding]:
 def _check_priority(name: str, found: dict[str, Any]) -> Finding:
     value, never = int(found.get("value", 0)), found.get("preemptionPolicy") == "Never"
     if value < 0 and never:
-        return Finding("ok", "priority", f"{name} ({value}): pods give way to others and preempt none")
-    told = f"{name} has value {value}" + ("" if never else " and may push pods of others out")
+        return Finding("ok", "priority", f"{name} ({value}): other pods preempt these pods; they preempt none")
+    told = f"{name} has value {value}" + ("" if never else " and may preempt other pods")
     return Finding("warning", "priority", told, "remove `priority` to use the class that setup creates")
 
 
 async def _check_dry_run(api: Connection, plan: Plan) -> list[Finding]:
-    """Have the server check one workload of each entry, admission included, as if."""
+    """Create one workload of each entry as a server-side dry run, admission included."""
     first = plan.schedule.unique("entry", keep="first", maintain_order=True).select("index", "entry").rows()
     made = []
     for index, entry in first:
-        # A gang's pods are all alike.
+        # All pods of a gang are equal.
         for request in plan.workload_at(index).requests()[:2]:
             if (found := await _find_dry_run_refusal(api, request, entry)) is not None:
                 made.append(found)
                 break
         else:
-            made.append(Finding("ok", "dry run", f"the server takes a workload of {entry}"))
+            made.append(Finding("ok", "dry run", f"the API server accepts a workload of {entry}"))
     return made
 
 
 async def _find_dry_run_refusal(api: Connection, request: ObjectRequest, entry: str) -> Finding | None:
     query = {"dryRun": "All", "fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
     answer = await api.request("POST", request.path, body=request.body, query=query)
-    # 409: it is there already, from before a crash.
+    # 409: the object exists from before a crash.
     if answer.status in (200, 201, 202, 409):
         return None
     told = answer.json()
     message = " ".join(str(told.get("message", "") if isinstance(told, dict) else "").split())[:300]
     if answer.status == 404:
-        text = f"{entry}: the cluster does not know {request.path.rsplit('/', 1)[-1]}"
-        return Finding("refused", "dry run", text, "install what defines that kind, or take the entry out")
-    text = f"{entry}: the server refuses it: {answer.status} {message}"
+        text = f"{entry}: the cluster has no resource {request.path.rsplit('/', 1)[-1]}"
+        return Finding("refused", "dry run", text, "install its CRD, or remove the entry")
+    text = f"{entry}: refused by the API server: {answer.status} {message}"
     return Finding("refused", "dry run", text, "fix the entry's template or fields, or ask the cluster's administrator")
 
 
 def check_capacity(plan: Plan, summary: PlanSummary, found: ClusterFacts) -> list[Finding]:
-    """Whether the pods fit on a node, and all of them on the cluster."""
+    """Check that each pod fits on a node, and that all of them fit on the cluster."""
     nodes = list_usable_nodes(plan, found)
     gpus, largest = sum(one.gpus for one in nodes), max((one.gpus for one in nodes), default=0)
     slots = sum(one.pods for one in nodes)
@@ -220,32 +221,34 @@ def check_capacity(plan: Plan, summary: PlanSummary, found: ClusterFacts) -> lis
     entries = {entry.display_name(at): entry for at, entry in enumerate(plan.scenario.workloads)}
     for label in summary.entries:
         if entries[label].gpus_per_pod > largest:
-            text = f"a pod of {label} wants {entries[label].gpus_per_pod:g} GPUs, the largest node has {largest}"
-            made.append(Finding("warning", "capacity", f"{text}: it will wait forever"))
-    text = f"{summary.peak_gpus:g} GPUs and {summary.peak_pods:,} pods at once"
+            text = f"a pod of {label} requests {entries[label].gpus_per_pod:g} GPUs, the largest node has {largest}"
+            made.append(Finding("warning", "capacity", f"{text}: the pod stays pending"))
+    text = f"peak of {summary.peak_gpus:g} GPUs and {summary.peak_pods:,} pods"
     text += f", of {gpus:,} and {slots:,} on {len(nodes):,} node(s)"
     if summary.peak_gpus > gpus or summary.peak_pods > slots:
-        made.append(Finding("warning", "capacity", f"{text}: pods will wait for room, which the times will show"))
+        made.append(
+            Finding("warning", "capacity", f"{text}: pods wait for free nodes, and the measured times include that")
+        )
     else:
         made.append(Finding("ok", "capacity", text))
     share = summary.etcd_bytes / _ETCD_BYTES
     text = f"about {summary.etcd_bytes / 2**20:,.1f} MiB in etcd, {share:.1%} of its default quota"
-    do = "make fewer objects, or in several runs with a cleanup between them"
+    do = "create fewer objects, or split the test into several runs with cleanup"
     made.append(Finding("warning", "etcd", text, do) if share > 0.25 else Finding("ok", "etcd", text))
     return made
 
 
 def _check_lifetimes(plan: Plan, found: ClusterFacts) -> list[Finding]:
-    """Simulated pods end when their simulator says so; whose simulator is told to read the lifetime we know of ours."""
+    """Warn that other clusters' simulators may ignore the lifetimes of pods; a local cluster's does not."""
     some = plan.schedule.get_column("lifetime_s").drop_nulls().len() > 0
     if found.own is not None or plan.scenario.allow_real_nodes or not some:
         return []
-    text = f"pods end as planned only where kwok's stage pod-complete reads their annotation {DELAY}"
-    return [Finding("warning", "lifetimes", f"{text}; kwokctl's own stages end Jobs' pods at once, others never")]
+    text = f"lifetimes need a kwok stage pod-complete that reads the annotation {DELAY}"
+    return [Finding("warning", "lifetimes", f"{text}; default stages end pods of Jobs immediately and others never")]
 
 
 def list_usable_nodes(plan: Plan, found: ClusterFacts) -> list[NodeFacts]:
-    """Nodes that the pods may go to."""
+    """Ready nodes that the plan's pods can be bound to."""
     from workbench.scaletest.cluster_api import object_names
 
     ready = [node for node in found.nodes if node.ready]

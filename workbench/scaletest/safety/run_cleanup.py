@@ -1,7 +1,7 @@
 """Cleanup of a run's objects in batches, with a check that none is left.
 
-Objects are found by the run's label alone, in the run's own namespaces. What controllers made of them (pods of Jobs,
-PodGroups of a pod grouper) belongs to them, and goes with them; that is waited for and counted too.
+Objects are selected by the run label, in the namespaces of the run. Objects that controllers created for them (pods of
+Jobs, PodGroups of a pod grouper) are garbage-collected with their owners; cleanup waits for them and counts them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from workbench.scaletest.cluster_api.list_watch import ListPage, list_items
 from workbench.scaletest.safety import node_fence
 from workbench.scaletest.safety.cleanup_record import build_record_name, check_deletion_scope, read_run_record
 
-# Objects of one call, and of a second: each costs the server a write, and its garbage collector what the object owns.
+# Objects per call, and per second: each costs the server a write, and garbage collection of its dependents.
 BATCH_SIZE = 100
 RATE_PER_S = 100.0
 _PASSES = 5
@@ -35,7 +35,7 @@ _GONE = (404, 405)
 
 @dataclass(frozen=True)
 class CleanupProgress:
-    """How far a cleanup is: `left` of the `total` objects that were there at its begin."""
+    """Progress of a cleanup: `left` of the `total` objects at its start."""
 
     phase: str
     left: int
@@ -44,20 +44,20 @@ class CleanupProgress:
 
 @dataclass(frozen=True)
 class CleanupResult:
-    """What became of a run's objects.
+    """Result of a cleanup.
 
     Attributes
     ----------
     found
-        Objects of the run by namespace and kind, at the begin; those that controllers made of ours too.
+        Number of objects at the start, by namespace and kind, including dependents created by controllers.
     left
-        Those that are there at the end.
+        Number of objects left at the end, by namespace and kind.
     examples
-        Up to five of their names each.
+        Up to five names of each.
     gone
-        Namespaces that are not there.
+        Namespaces that do not exist.
     unseen
-        Namespaces that may not be looked at: of them nothing is known.
+        Namespaces that the identity may not read; their state is unknown.
     """
 
     run: str
@@ -71,7 +71,7 @@ class CleanupResult:
 
     @property
     def complete(self) -> bool:
-        """Nothing is left, and that was seen."""
+        """Whether all namespaces were checked and nothing is left."""
         return not self.left and not self.unseen
 
     def to_dict(self) -> dict[str, Any]:
@@ -94,27 +94,27 @@ async def delete_run_objects(
     Parameters
     ----------
     namespaces
-        The run's; each must be labelled for tests. One that is gone has nothing left; one that may not be looked at
-        is reported, and the others are cleaned.
+        Namespaces of the run; each must be labelled for tests. A deleted namespace has nothing left; one that may not
+        be read is reported, and the others are cleaned.
     kinds
-        What it made. Jobs, PodGroups, pods and ConfigMaps are looked at anyway.
+        Resources of the run's objects. Jobs, PodGroups, pods and ConfigMaps are always included.
     watcher
         Called after each batch, and while deleted objects disappear.
     rate_per_s
-        Objects deleted a second at most.
+        Maximum number of deletions per second.
     stalled_s
         Time without progress after which the remaining objects are reported.
 
     Raises
     ------
     ConfigError
-        That is no run's id, or a namespace is not for tests.
+        The run id is invalid, or a namespace is not for tests.
     ApiError, UnreachableError
-        The cluster refused, or stays unreachable.
+        The cluster refuses, or stays unreachable.
     """
     if not object_names.RUN_ID.fullmatch(run) or not namespaces:
         raise ConfigError(
-            "not a run's id or no namespace", where="run", found=run[:40], allowed="a run's id like st-1f2e3d4c"
+            "invalid run id, or no namespace", where="run", found=run[:40], allowed="a run id like st-1f2e3d4c"
         )
     check_deletion_scope(run, tuple(namespaces), tuple(kinds), f"cleanup of {run}")
     spaces, gone, unseen = await node_fence.sort_namespaces(api, tuple(namespaces))
@@ -123,7 +123,7 @@ async def delete_run_objects(
         sweep = _Cleanup(looking, run, spaces, tuple(kinds), watcher, rate_per_s)
         found = await sweep.delete_objects()
         left = await sweep.wait_gone(stalled_s)
-        # What is in the others must be found by the record.
+        # Keep the record while a namespace is unchecked: a later cleanup needs it.
         if not left and not unseen:
             await sweep.delete_record()
     return CleanupResult(
@@ -141,9 +141,9 @@ async def delete_run_objects(
 async def delete_recorded_run(
     api: Connection, run: str, namespaces: Sequence[str], watcher: Callable[[CleanupProgress], None] = lambda _: None
 ) -> CleanupResult:
-    """The same from the run's record in one of these namespaces, whatever machine began it.
+    """`delete_run_objects` by the run's record in one of these namespaces; works from any machine.
 
-    Without a record (it is deleted last) pods, Jobs, PodGroups and ConfigMaps of the run are looked for.
+    Without a record (it is deleted last) the run's pods, Jobs, PodGroups and ConfigMaps are deleted.
     """
     record = await read_run_record(api, run, tuple(namespaces)) if object_names.RUN_ID.fullmatch(run) else None
     if record is None:
@@ -152,12 +152,12 @@ async def delete_recorded_run(
 
 
 def _target_for_metadata(target: Target) -> Target:
-    """The same target, which answers with names only: the bodies of a hundred Jobs are 300 kB."""
+    """The target with partial object metadata as response format: the bodies of 100 Jobs are 300 kB."""
     return dataclasses.replace(target, headers=lambda: target.headers() | {"Accept": _METADATA})
 
 
 class _Cleanup:
-    """One cleanup under way."""
+    """A cleanup in progress."""
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ class _Cleanup:
         self._api, self._run, self._watcher, self._rate = api, run, watcher, rate_per_s
         self._selector = object_names.build_run_selector(run)
         self._spaces = namespaces
-        # Owners first: what they own goes with them. The last four may be of controllers, or of another version of us.
+        # Owners first: dependents are garbage-collected. Controllers or other versions may have created the last four.
         others = (JOBS, POD_GROUPS, PODS, CONFIG_MAPS)
         wanted = dict.fromkeys([*(kind for kind in kinds if kind not in others), *others])
         self._own = set(kinds) | {CONFIG_MAPS}
@@ -179,7 +179,7 @@ class _Cleanup:
         self._total = 0
 
     async def delete_objects(self) -> dict[str, int]:
-        """Ask for the deletion of all; how many there were of each."""
+        """Delete all objects; returns the number of each kind."""
         counts = {place: len(await self._list_names(*place)) for place in self._places}
         self._total = sum(counts.values())
         for place in self._places:
@@ -188,12 +188,12 @@ class _Cleanup:
         return {_format_place(*place): count for place, count in counts.items() if count}
 
     async def wait_gone(self, stalled_s: float) -> dict[str, list[str]]:
-        """Wait while objects go; what is left when nothing more goes."""
+        """Wait until no object is left, or until there is no more progress; returns the rest."""
         fewest, since = math.inf, time.monotonic()
         while True:
             found = {_format_place(*place): some for place in self._places if (some := await self._list_names(*place))}
             count = sum(len(some) for some in found.values())
-            self._watcher(CleanupProgress("waiting until they are gone", count, self._total))
+            self._watcher(CleanupProgress("waiting for garbage collection", count, self._total))
             if not count:
                 return {}
             if count < fewest:
@@ -203,17 +203,17 @@ class _Cleanup:
             await asyncio.sleep(min(_LOOK_EVERY_S, stalled_s / 4))
 
     async def delete_record(self) -> None:
-        """Delete the run's record: the last that tells of it."""
+        """Delete the record of the run."""
         for space in self._spaces:
             path = f"{CONFIG_MAPS.path(space)}/{build_record_name(self._run)}"
             _check_answer(await self._request_with_retry("DELETE", path, {}), path, (404,))
 
     async def _list_names(self, space: str, kind: ApiResource) -> list[str]:
-        """Names of the run's objects; none where the cluster does not know the kind."""
+        """Names of the run's objects; none if the cluster has no such resource."""
 
         async def fetch(query: dict[str, str]) -> ListPage:
             answer = await self._request_with_retry("GET", kind.path(space), query)
-            # Kinds beyond the run's own may be forbidden.
+            # Resources that the run does not use may be forbidden.
             _check_answer(answer, kind.path(space), _GONE if kind in self._own else (*_GONE, 403))
             found = answer.json() if answer.status < 300 else {}
             names = [str(item["metadata"]["name"]) for item in found.get("items") or []]
@@ -222,9 +222,9 @@ class _Cleanup:
         return await list_items(fetch, {"labelSelector": self._selector})
 
     async def _delete_all(self, space: str, kind: ApiResource) -> None:
-        """Page by page: one call for all would keep the server busy for as long as thousands of deletions take.
+        """Delete page by page, because one call for thousands of objects would keep the server busy.
 
-        `continue` skips objects that wait for their finalizers; without it the first page would repeat.
+        `continue` skips objects that wait for finalizers; without it the first page would repeat.
         """
         token = ""
         passes = 0
@@ -232,7 +232,7 @@ class _Cleanup:
             begun = time.monotonic()
             count, token, status = await self._delete_page(space, kind, token)
             if status == 403:
-                return  # made by controllers; deleting their owners is what we may
+                return  # created by controllers; deleting their owners is enough
             self._total = max(self._total, count)
             await asyncio.sleep(max(0.0, count / self._rate - (time.monotonic() - begun)))
             if token:
@@ -240,13 +240,13 @@ class _Cleanup:
             passes += 1
             left = len(await self._list_names(space, kind))
             self._watcher(CleanupProgress(f"deleting {_format_place(space, kind)}", left, self._total))
-            # More came while we were at it, or a page was lost: another pass.
+            # New objects appeared, or a page was lost: another pass.
             if not left or passes >= _PASSES or status != 410:
                 return
 
     async def _delete_page(self, space: str, kind: ApiResource, token: str) -> tuple[int, str, int]:
-        """How many were deleted, and where to go on."""
-        assert self._selector  # an empty one would match everything
+        """Delete one page; returns the number of objects and the continue token."""
+        assert self._selector  # an empty selector would match everything
         query = {"labelSelector": self._selector, "limit": str(BATCH_SIZE)} | ({"continue": token} if token else {})
         path = kind.path(space)
         options = b'{"kind":"DeleteOptions","apiVersion":"v1","propagationPolicy":"Background"}'
@@ -258,7 +258,7 @@ class _Cleanup:
     async def _request_with_retry(
         self, method: str, path: str, query: dict[str, str], body: bytes | None = None
     ) -> Answer:
-        """One request, again while the server is busy or away; deleting twice is no harm."""
+        """Send a request, with retries while the server is overloaded or unreachable; deletions are idempotent."""
         for attempt in range(_TRIES):
             wait_s = min(0.5 * 2**attempt, _MAX_WAIT_S)
             try:
@@ -285,4 +285,4 @@ def _check_answer(answer: Answer, path: str, also: tuple[int, ...]) -> None:
     told = answer.json()
     message = str(told.get("message", ""))[:300] if isinstance(told, dict) else ""
     found = f"{answer.status} {message}"
-    raise ApiError("the cluster refused to clean up", status=answer.status, where=path, found=found)
+    raise ApiError("the API server refused a request of the cleanup", status=answer.status, where=path, found=found)

@@ -11,26 +11,26 @@ from workbench.scaletest.submission.object_creation import Reply
 
 @dataclass(frozen=True, slots=True)
 class SubmissionLimits:
-    """Bounds of a submission. Total, wall clock and pending pods end it; rate and requests in flight hold it back.
+    """Limits of a submission. Objects, wall clock and pending pods end it; rate and requests in flight throttle it.
 
     Attributes
     ----------
     objects
-        Objects that are sent at most, a gang's members counted each.
+        Maximum number of objects, including each member of a gang.
     rate_per_s
-        Workloads a second at most, on average over five seconds; null for as planned. A faster plan becomes late.
+        Maximum workloads per second, averaged over five seconds; None for the planned rate. A faster plan gets late.
     in_flight
-        Maximum of unanswered workloads: a client that waits for more would only hide the queue.
+        Maximum number of workloads without a response.
     pending_pods
-        Pods that wait for a node, at most, as the sampler sees them; null for any number.
+        Maximum number of pending pods, as observed by the sampler; None for no limit.
     wall_clock_s
-        Longest time of submitting, from this process's begin.
+        Maximum time of submission, from the start of this process.
     request_timeout_s
-        An answer that has not come by then is lost.
+        Timeout of a request.
     retry_for_s
-        How long a workload is tried again after lost answers and server errors; refusals by 429 do not count.
+        Time limit of retries after timeouts and server errors; 429 responses do not count.
     longest_wait_s
-        What a server may ask us to wait by Retry-After, at most.
+        Maximum accepted Retry-After.
     """
 
     objects: int = 1000
@@ -45,22 +45,22 @@ class SubmissionLimits:
 
 @dataclass(frozen=True, slots=True)
 class AbortLimits:
-    """What ends a submission because something is wrong; null switches a criterion off.
+    """Criteria that abort a submission; None switches a criterion off.
 
     Attributes
     ----------
     no_success_s
-        Time without a created object although requests were sent. An answer of 429 counts as alive.
+        Time without a created object although requests were sent. A 429 response resets it.
     p99_s, p99_for_s
-        Latency of requests, and the time over which it is taken.
+        Maximum p99 latency of requests, and its time window.
     errors_share, errors_over_s
-        Share of 5xx among the answers of a time window, outside a reconnect.
+        Maximum share of 5xx responses in a time window, outside a reconnect.
     watch_lag_s
-        How late our own watch is.
+        Maximum watch lag.
     foreign_pods
-        Pods of others were evicted, or this many more of them wait than before.
+        Pods of other users are evicted, or this many more of them are pending than at the start.
     node_not_ready
-        A node stopped being ready.
+        A node becomes not ready.
     """
 
     no_success_s: float | None = 30.0
@@ -96,9 +96,9 @@ class ClusterHealth:
 
 
 class StopRequest:
-    """How a person, or another part, asks a submission to end: once to stop and drain, twice to break off.
+    """Stop request for a submission: the first stops and drains, the second cancels.
 
-    Asked from a signal's handler or another thread; looked at several times a second.
+    Set from a signal handler or another thread; polled several times per second.
     """
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ class StopRequest:
         self.reason: str | None = None
 
     def request_stop(self, reason: str = "interrupted") -> None:
-        """Ask; the first reason stays."""
+        """Request the stop; the first reason is kept."""
         self.reason = self.reason or reason
         self.times += 1
 
@@ -131,7 +131,7 @@ class _Second:
 
 
 class Watchdog:
-    """Takes every answer, says when submission must end and why."""
+    """Watchdog: receives every response, and decides when and why the submission aborts."""
 
     def __init__(self, aborts: AbortLimits) -> None:
         self._aborts = aborts
@@ -166,7 +166,7 @@ class Watchdog:
         if meaning in ("made", "exists"):
             self._wanted_ns, self._reconnecting, self._any = None, False, True
         elif meaning == "throttled":
-            # The server is there, and asks for patience.
+            # The server is alive, and throttles.
             self._wanted_ns = reply.done_ns
             return
         elif meaning == "refused":
@@ -177,7 +177,7 @@ class Watchdog:
         self._count_reply(reply)
 
     def forget_request(self, token: int) -> None:
-        """Nothing of it is tried any more."""
+        """Record that a request is not retried."""
         self._out.pop(token, None)
         self._wanting.discard(token)
 
@@ -186,7 +186,7 @@ class Watchdog:
         return self._lost_ns is not None and at_ns - self._lost_ns < RECONNECT_S * NS_PER_S
 
     def find_reason(self, at_ns: int, health: ClusterHealth | None = None) -> str | None:
-        """Why to end it now; null for no reason."""
+        """Reason to abort now; None without one."""
         longest_s = max(self._aborts.p99_for_s, self._aborts.errors_over_s)
         while self._seconds and self._seconds[0].second < at_ns / NS_PER_S - longest_s - 1:
             self._seconds.popleft()
@@ -216,7 +216,7 @@ class Watchdog:
             return None
         # A plan may rest; what it does not want cannot be missed.
         busy = bool(self._out) or at_ns - self._last_ns < limit * NS_PER_S
-        return f"nothing was created for {limit:g} s" if busy else None
+        return f"no object was created for {limit:g} s" if busy else None
 
     def _find_slow_answers(self, at_ns: int) -> str | None:
         limit, over_s = self._aborts.p99_s, self._aborts.p99_for_s
@@ -256,10 +256,10 @@ def find_health_problem(health: ClusterHealth | None, watch_lag_s: float | None)
     Parameters
     ----------
     watch_lag_s
-        How late our own watch may be, in seconds; null for any time.
+        Maximum watch lag in seconds; None for no limit.
     """
     if health is None:
         return None
     if watch_lag_s is not None and health.watch_lag_s is not None and health.watch_lag_s > watch_lag_s:
-        return f"our own watch is {health.watch_lag_s:.1f} s late"
+        return f"the watch lag is {health.watch_lag_s:.1f} s"
     return health.trouble

@@ -1,4 +1,4 @@
-"""Submitters that run a program for each object: kubectl, or a command of the user's."""
+"""Submitters that run a program for each object: kubectl, or a user-defined command."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True, slots=True)
 class ProgramResult:
-    """A program's end. `code` is null when its time was up."""
+    """Result of a program. `code` is None after a timeout."""
 
     code: int | None
     output: bytes
@@ -41,12 +41,12 @@ class ProgramResult:
 
 
 async def run_program(words: Sequence[str], *, stdin: bytes | None, timeout_s: float) -> ProgramResult:
-    """Run a program, and keep what it says up to a mebibyte.
+    """Run a program, and keep up to 1 MiB of its output.
 
     Raises
     ------
     ConfigError
-        It cannot be started.
+        The program cannot be started.
     """
     sent_ns = now_ns()
     try:
@@ -98,7 +98,7 @@ async def _write_input(process: asyncio.subprocess.Process, text: bytes | None) 
 
 
 def _build_parent_death_hook() -> Callable[[], None] | None:
-    """What the child does first: ask the kernel to be killed when we are, even by SIGKILL. Linux only."""
+    """Child setup: have the kernel kill the child when this process dies, even by SIGKILL. Linux only."""
     if sys.platform != "linux":
         return None
     # Loaded here: between fork and exec nothing may be imported.
@@ -121,21 +121,21 @@ _GPU = "nvidia.com/gpu"
 
 
 def parse_command(text: str, option: str) -> tuple[str, ...]:
-    """The words of a command that is given as a text.
+    """Split a command line into words.
 
     Raises
     ------
     ConfigError
-        A quote in it has no end.
+        A quote is not closed.
     """
     try:
         return tuple(shlex.split(text))
     except ValueError as error:
-        raise ConfigError("not words of a command", where=option, found=str(error)) from None
+        raise ConfigError("not a valid command line", where=option, found=str(error)) from None
 
 
 class CommandSubmitter:
-    """Objects by a command, one process each.
+    """Creates objects with a command, one process per object.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ class CommandSubmitter:
             allowed = [f"{{{one}}}" for one in PLACEHOLDERS]
             raise ConfigError("no such place in the command", where=" ".join(words), found=unknown, allowed=allowed)
         if not any("{name}" in word or "{file}" in word for word in words):
-            raise ConfigError("the command does not say which workload", where=" ".join(words), do="add {name}")
+            raise ConfigError("the command contains neither {name} nor {file}", where=" ".join(words), do="add {name}")
         found = shutil.which(words[0])
         if found is None:
             raise ConfigError("no such program", where=words[0], do="give its path, or install it")
@@ -182,7 +182,7 @@ class CommandSubmitter:
 
 
 def fill_placeholders(words: Sequence[str], request: ObjectRequest, file: Path | None) -> list[str]:
-    """The words with their places filled in.
+    """Fill the placeholders of a command.
 
     Examples
     --------
@@ -202,7 +202,7 @@ def fill_placeholders(words: Sequence[str], request: ObjectRequest, file: Path |
 
 
 def find_gpus(body: Any) -> str:
-    """GPUs of the first place in an object that names them: a resource, or a field `gpu` with a value.
+    """GPU request of an object: the first GPU resource, or the first field `gpu` with a value.
 
     Examples
     --------
@@ -256,7 +256,7 @@ _AWAY = re.compile(
 
 
 class KubectlSubmitter:
-    """Objects by `kubectl apply -f -`.
+    """Creates objects with `kubectl apply -f -`.
 
     Raises
     ------
@@ -291,7 +291,7 @@ class KubectlSubmitter:
 
 
 def classify_kubectl_error(told: str) -> tuple[str, int | None, Meaning | None]:
-    """What an error of kubectl's means: the server's word for it, its HTTP status, else what is to be done.
+    """Classify an error of kubectl: the server's reason and HTTP status, or a verdict without them.
 
     Examples
     --------

@@ -54,22 +54,22 @@ OBJECT = msgspec.json.Decoder(Object)
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An attempt's end.
+    """Result of one attempt to create an object.
 
     Attributes
     ----------
     sent_ns, done_ns
-        Client's times of begin and end.
+        Start and end, client's clock.
     status
-        HTTP status; 0 where a program did it and says no more than that it went well; null without any.
+        HTTP status; 0 if a program succeeded without one; None without a response.
     reason
-        Kubernetes' word, such as AlreadyExists.
+        Reason of the Kubernetes status, such as AlreadyExists.
     message
-        What the server or program said, cleaned and cut.
+        Message of the server or program, cleaned and shortened.
     retry_after_s
-        What the server asks us to wait.
+        Retry-After of the response.
     verdict
-        What is to be done where the status does not say it.
+        Verdict, if the status does not determine it.
     """
 
     sent_ns: int
@@ -83,24 +83,24 @@ class Reply:
 
     @property
     def duration_s(self) -> float:
-        """From begin to end."""
+        """Duration of the attempt."""
         return (self.done_ns - self.sent_ns) / NS_PER_S
 
     @property
     def meaning(self) -> Meaning:
-        """What is to be done about it."""
+        """Verdict on the attempt: what the sender does next."""
         return self.verdict or classify_answer(self.status, self.reason)
 
 
 class Submitter(Protocol):
-    """A way of making objects.
+    """A way to create objects.
 
     Attributes
     ----------
     mode
-        How journal and record name it.
+        Name in the journal and the record.
     labelled
-        Whether the objects are made as planned, with our labels; a program of others makes its own.
+        Whether the objects are created as planned, with the run's labels; a user's command creates its own.
     """
 
     mode: str
@@ -111,10 +111,10 @@ class Submitter(Protocol):
 
 
 def classify_answer(status: int | None, reason: str) -> Meaning:
-    """What an answer to a POST means.
+    """Classify the response to a POST.
 
-    A 409 is either the object's name being taken, or two writers of the same quota: the latter is tried again. A 401
-    is tried again, since tokens are renewed before each request.
+    A 409 means that the name exists, or a conflict on a quota, which is retried. A 401 is retried, because tokens are
+    renewed before each request.
 
     Examples
     --------
@@ -137,7 +137,7 @@ def classify_answer(status: int | None, reason: str) -> Meaning:
 
 
 def draw_backoff_s(attempt: int, draw: random.Random) -> float:
-    """How long to wait after the n-th failure (from 1): doubling up to 5 s, half of it by chance.
+    """Backoff after the n-th failure (from 1): doubles up to 5 s, with a random half.
 
     Examples
     --------
@@ -149,7 +149,7 @@ def draw_backoff_s(attempt: int, draw: random.Random) -> float:
 
 
 def parse_retry_after(text: str | None) -> float | None:
-    """Seconds of a Retry-After header; null where there is none (a date, which Kubernetes never sends, is none).
+    """Seconds of a Retry-After header; None without one. Dates, which Kubernetes never sends, are ignored.
 
     Examples
     --------
@@ -193,7 +193,7 @@ _PAGE_DECODER = msgspec.json.Decoder(_Page)
 
 
 class ApiSubmitter:
-    """Objects by POST."""
+    """Creates objects with POST."""
 
     mode = "api"
     labelled = True
@@ -229,12 +229,12 @@ def _build_refusal(answer: Answer) -> Reply:
 
 
 async def find_object(api: Connection, request: ObjectRequest, *, timeout_s: float) -> Metadata | None:
-    """The object of this name as the server has it; null where it has none.
+    """Read an object by name; None if it does not exist.
 
     Raises
     ------
     UnreachableError
-        Unknown: no answer, or one of 429 or 5xx.
+        Unknown: no response, or status 429 or 5xx.
     """
     answer = await api.request("GET", f"{request.path}/{request.name}", timeout_s=timeout_s)
     if answer.status == 404:

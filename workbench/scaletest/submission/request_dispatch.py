@@ -15,11 +15,11 @@ from workbench.scaletest.submission.submission_journal import SubmissionJournal
 
 
 class StopError(Exception):
-    """Found within a workload: the whole submission has to end. The message is the reason."""
+    """A workload ends the whole submission. The message is the reason."""
 
 
 class StopFlag:
-    """Whether submission ends; the first reason stays."""
+    """Stop flag of a submission; the first reason is kept."""
 
     def __init__(self) -> None:
         self.reason: str | None = None
@@ -37,7 +37,7 @@ class StopFlag:
         self._event.set()
 
     def fail(self, error: BaseException) -> None:
-        """End it because of something that is not about the cluster: a full disk, a defect."""
+        """End it with an error that is not about the cluster, such as a full disk."""
         self.error = self.error or error
         self.stop("failed")
 
@@ -84,19 +84,19 @@ class TokenBucket:
         at_ns = now_ns()
         self._level = min(self._most, self._level + (at_ns - self._at_ns) / NS_PER_S * self._rate)
         self._at_ns = at_ns
-        # A hair is forgiven: a sleep may end a rounding error too early.
+        # Tolerance: a sleep may end a rounding error early.
         return max(0.0, (1 - 1e-9 - self._level) / self._rate)
 
 
 class RequestWindow:
-    """How many requests may be on their way: one more for each full round of successes, half after a 429.
+    """Window of concurrent requests: grows by one per full round of successes, halves after a 429.
 
-    One refusal halves it once: refusals of requests that were sent before the cut are of the same overload.
+    429 responses to requests sent before the last cut do not halve it again: they belong to the same overload.
 
     Parameters
     ----------
     most
-        It never grows beyond this, and begins with it.
+        Initial and maximum size.
     """
 
     def __init__(self, max_size: int) -> None:
@@ -172,7 +172,7 @@ async def dispatch_open_loop(
     crew: WorkloadCrew,
     journal: SubmissionJournal,
 ) -> None:
-    """Each workload when it is due, or as soon after it as the crew has room."""
+    """Open loop: send each workload when it is due, or as soon after as the window allows."""
     queue: asyncio.Queue[PlannedWorkload | None] = asyncio.Queue(2 * ANNOUNCE_BATCH)
     feeding = asyncio.create_task(_announce_due_workloads(items, due_ns, journal, queue))
     try:
@@ -229,7 +229,7 @@ async def dispatch_bursts(
     journal: SubmissionJournal,
     ending: StopFlag,
 ) -> None:
-    """Closed loop: a burst, all of it awaited, then a delay."""
+    """Closed loop: send a burst, wait for all of it, then pause."""
     left = list(items)
     while left:
         batch, left = left[:size], left[size:]

@@ -29,16 +29,16 @@ _Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
 
 @dataclass
 class JournalState:
-    """What a journal says of a submission so far; nothing, where there is none.
+    """State of a submission from its journal; empty without one.
 
     Attributes
     ----------
     acked
-        Indices of workloads that the server has.
+        Indices of accepted workloads.
     refused
-        Indices of workloads that the server refused for good: sent again, they would be refused again.
+        Indices of permanently refused workloads, which are not retried.
     open
-        Indices that were about to be sent, and of which nothing more is known.
+        Indices with an intent and no outcome.
     """
 
     run: str | None = None
@@ -51,12 +51,12 @@ class JournalState:
 
     @property
     def done(self) -> set[int]:
-        """Indices that need no more sending."""
+        """Indices that are not sent again."""
         return self.acked | self.refused
 
 
 def is_final_status(status: int | None) -> bool:
-    """Would the server say the same again? So it is with refusals, not with overload, errors and silence."""
+    """Whether a failure is permanent: a refusal, not overload, a server error or a timeout."""
     return status is not None and 400 <= status < 500 and status not in (401, 408, 409, 429)
 
 
@@ -66,7 +66,7 @@ def read_journal(folder: str | Path) -> JournalState:
     Raises
     ------
     InputError
-        It is no journal, or of more than one run.
+        The journal is invalid, or of several runs.
     """
     found, path = JournalState(), Path(folder) / run_records.JOURNAL
     for one in run_records.read_lines(path, run_records.JournalLine):
@@ -111,12 +111,12 @@ class SubmissionJournal:
         self._thread.start()
 
     async def write_durably(self, lines: Iterable[msgspec.Struct]) -> None:
-        """Write these, and come back when they are on disk.
+        """Write records and wait until they are on disk.
 
         Raises
         ------
         RunFailedError
-            The disk does not take them.
+            The write failed.
         """
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
@@ -124,7 +124,7 @@ class SubmissionJournal:
         await waiter
 
     def write_soon(self, line: msgspec.Struct) -> None:
-        """Write this soon: a crash of this process does not lose it, one of the machine may."""
+        """Write a record without fsync: it survives a crash of the process, not of the machine."""
         self._queue.put((run_records.encode_line(line), None))
 
     def close(self) -> None:
@@ -170,7 +170,7 @@ def _write_all(file: int, text: bytes) -> None:
 
 
 def _truncate_torn_line(path: Path) -> None:
-    """Cut off a last line without an end, which a kill left: the next one must not be written behind it."""
+    """Remove an incomplete last line, left by a killed process."""
     if not path.exists():
         return
     with path.open("r+b") as file:

@@ -23,7 +23,7 @@ ENDED_MESSAGE = "submission ended before the cluster accepted it"
 
 @dataclass(slots=True)
 class WorkloadTally:
-    """What a workload has cost so far.
+    """State of a workload that is being sent.
 
     Attributes
     ----------
@@ -46,14 +46,14 @@ class WorkloadTally:
 
 @dataclass(slots=True)
 class WorkloadSender:
-    """What all workloads of a submission share.
+    """Sender shared by all workloads of a submission.
 
     Attributes
     ----------
     existing
-        Objects that an earlier process may have made, by collection and name.
+        Objects that an earlier process may have created, by collection and name.
     reserved
-        Objects that were begun: held against the limit.
+        Number of objects begun, which counts against the limit.
     """
 
     api: Connection
@@ -107,7 +107,7 @@ class WorkloadSender:
         self.reserved += objects
 
     async def _create_with_retries(self, request: ObjectRequest, tally: WorkloadTally) -> tuple[Reply, bool]:
-        """Make one object, however often it takes; also whether it was there already."""
+        """Create one object, with retries; also returns whether it existed already."""
         tally.failing_ns = None
         while True:
             reply = await self._try_request(request, tally)
@@ -223,7 +223,7 @@ def _build_exists_reply(reply: Reply, found: Metadata) -> Reply:
 
 
 def _reply_after_lost_answer(reply: Reply) -> Reply:
-    """An existing name that could not be looked up is no success; a refusal after a lost answer is no refusal."""
+    """Reply after a lost response: "exists" and "refused" become a reply without status, since neither is certain."""
     if reply.meaning not in ("exists", "refused"):
         return reply
     told = "the name is taken, and the cluster did not show by what"

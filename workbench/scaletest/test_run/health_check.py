@@ -57,7 +57,7 @@ class PodFollower:
         for one in self._tail.read_new():
             if one.type != "seen" or self._is_older(one):
                 continue
-            # An object that says again why it waits is no change.
+            # A repeated reason for waiting is no change.
             changed = changed or one.transition not in ("unschedulable", "event")
             if one.resource == "pod":
                 self._apply_line(one)
@@ -66,12 +66,12 @@ class PodFollower:
 
     @property
     def seen(self) -> int:
-        """Pods that there ever were."""
+        """Number of pods observed so far."""
         return len(self._seen)
 
     @property
     def pending(self) -> int:
-        """Pods without a node that still want one."""
+        """Number of pending pods."""
         return len(self._seen - self._placed - self._ended)
 
     @property
@@ -81,12 +81,12 @@ class PodFollower:
 
     @property
     def started(self) -> int:
-        """Pods that ever ran, or ended without."""
+        """Number of pods that ran, or ended without running."""
         return len(self._running | self._ended)
 
     @property
     def ended(self) -> int:
-        """Pods that are over: done, failed, deleted."""
+        """Number of ended pods: succeeded, failed or deleted."""
         return len(self._ended)
 
     @property
@@ -127,7 +127,7 @@ class SamplerStatus(Protocol):
 
 
 class HealthCheck:
-    """Asked several times a second, looks twice a second.
+    """Health of the run; polled several times per second, updated twice per second.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ class HealthCheck:
         self._health = ClusterHealth()
 
     def __call__(self) -> ClusterHealth:
-        """How it is now."""
+        """Current health."""
         if now_ns() - self._looked_ns >= HEALTH_EVERY_S * NS_PER_S:
             self._looked_ns = now_ns()
             self._follower.update()

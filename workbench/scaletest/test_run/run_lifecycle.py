@@ -218,10 +218,10 @@ class RunLifecycle:
             )
         except (ApiError, UnreachableError, ConfigError) as error:
             # What was measured is worth more than this.
-            self.watcher.say(f"cleanup did not get through: {error}")
+            self.watcher.say(f"cleanup failed: {error}")
             return None
         if found is None:
-            self.watcher.say("cleanup was ended: some of the objects are still there")
+            self.watcher.say("cleanup was interrupted: some objects are left")
         elif found.left and self.options.submit_with == "command":
             self.watcher.say("what the command made has no labels of ours: delete it with the command's own program")
         return found
@@ -241,7 +241,7 @@ class RunLifecycle:
         from workbench.scaletest.analysis import raw_tables
         from workbench.scaletest.analysis.run_analysis import conclude_run
 
-        self.watcher.show_phase("working it out")
+        self.watcher.show_phase("analysing the run")
         self.record.save()
         raw_tables.write_raw_tables(self.folder)
         found = conclude_run(self.folder)

@@ -61,7 +61,7 @@ def find_cluster_access(
     if cluster is not None:
         if context is not None or kubeconfig is not None:
             raise ConfigError(
-                "two clusters were given", where="--cluster, --context, --kubeconfig", do="give one of them"
+                "several clusters given", where="--cluster, --context, --kubeconfig", do="give one of them"
             )
         from workbench.scaletest.local_cluster.cluster_lifecycle import find_cluster
 
@@ -71,7 +71,7 @@ def find_cluster_access(
         raise ConfigError(
             "which cluster?",
             where="--cluster or --context",
-            do="workbench scaletest cluster up makes a local one for --cluster local; no cluster is ever guessed",
+            do="start one with workbench scaletest cluster up and add --cluster local; there is no default",
         )
     file = None if kubeconfig is None else Path(kubeconfig)
     return ClusterAccess(file, load_target(file, context).context)

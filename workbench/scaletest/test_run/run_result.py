@@ -13,7 +13,7 @@ from workbench.scaletest.submission import SubmissionOutcome
 
 @dataclass(frozen=True)
 class RunResult:
-    """A test's end.
+    """Result of a test.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class RunResult:
 
     @property
     def exit_code(self) -> int:
-        """0 valid, 1 invalid, 130 when a person ended it."""
+        """0 valid, 1 invalid, 130 interrupted."""
         return 130 if self.interrupted else 0 if self.verdict == "valid" else 1
 
     def to_dict(self) -> dict[str, Any]:
@@ -118,9 +118,9 @@ def _format_aftermath(found: RunResult) -> list[str]:
         lines.append(f"cleaned up: {sum(found.cleaned.found.values()):,} objects were deleted, 0 are left")
     elif found.cleaned is not None:
         left = ", ".join(f"{count:,} in {place}" for place, count in found.cleaned.left.items())
-        lines.append(f"cleaned up, but not all has gone: {left}; again: workbench scaletest cleanup {found.run}")
+        lines.append(f"cleanup left objects: {left}; repeat it: workbench scaletest cleanup {found.run}")
     else:
-        lines.append(f"its objects are still there: workbench scaletest cleanup {found.run}")
+        lines.append(f"its objects are still in the cluster; clean up: workbench scaletest cleanup {found.run}")
     if not found.outcome.complete and found.outcome.unsent:
-        lines.append(f"go on: workbench scaletest run --resume {found.folder}")
+        lines.append(f"resume: workbench scaletest run --resume {found.folder}")
     return [*lines, f"folder: {found.folder}"]

@@ -1,6 +1,6 @@
-"""Several schedulers on one plan in turn (A B B A …), each run on an emptied cluster.
+"""Runs of one plan with several schedulers in counterbalanced order (A B B A …), each on an emptied cluster.
 
-What the machine does to an hour of runs it so does to all sides alike. The unit of replication is the run.
+The order spreads drift of the machine evenly over the variants. The unit of replication is the run.
 """
 
 from __future__ import annotations
