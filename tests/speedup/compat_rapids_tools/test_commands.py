@@ -104,6 +104,29 @@ def test_a_misspelt_operator_stops_qualification(speedup: Call, cpu_log: Path, t
 
 
 def test_an_accelerated_log_is_not_qualified(speedup: Call, gpu_log: Path) -> None:
-    code, _, errors = speedup("qualify", *SEED, gpu_log, "--platform", "onprem-a100")
-    assert code == 2
-    assert "an accelerated run on the CPU side" in errors
+    code, printed, _ = speedup("qualify", *SEED, gpu_log, "--platform", "onprem-a100")
+    assert code == 1
+    assert "an accelerated run on the CPU side" in printed
+
+
+def test_unusable_logs_are_rows_with_their_reason_beside_the_others(
+    speedup: Call, cpu_log: Path, gpu_log: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "empty").touch()
+    out = tmp_path / "out"
+    words = (cpu_log, gpu_log, tmp_path / "empty", "--platform", "onprem-a100", "--out", out)
+    code, printed, _ = speedup("qualify", *SEED, *words)
+    assert code == 1
+    assert "made (app-1)" in printed
+    assert f"not estimated: {gpu_log}: an accelerated run on the CPU side" in printed
+    status = next(out.rglob("*_status.csv")).read_text().splitlines()
+    assert sorted(line.split(",")[1] for line in status[1:]) == ['"FAILURE"', '"FAILURE"', '"SUCCESS"']
+
+
+def test_a_factor_file_of_the_original_tools_implies_their_method(speedup: Call, cpu_log: Path, tmp_path: Path) -> None:
+    factors = tmp_path / "factors.csv"
+    factors.write_text("CPUOperator,Score\nFilterExec,2.5\n")
+    code, printed, errors = speedup("qualify", cpu_log, "--speedup-factor-file", factors)
+    assert code == 0
+    assert "task factor" in printed
+    assert "--method seed is used" in errors

@@ -9,10 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+import typer
+
 from workbench.console.finish import finish_command
 from workbench.console.terminal import print_text
-from workbench.core.errors import ConfigError
+from workbench.core.errors import ConfigError, ExitCode
 from workbench.core.files import write_text
+from workbench.eventlog.secret_removal import remove_secrets
 from workbench.report.display import table
 from workbench.runs import run_folder
 from workbench.speedup import tables
@@ -197,8 +200,9 @@ def load_seed_factors(factors: Path | None, platform: str | None) -> dict[str, f
 
 
 def qualify_with_seed_method(logs: Sequence[str], factors: dict[str, float], folder: Path | None) -> None:
-    """Print the estimates of the original qualification tool, and write its files."""
-    estimates = estimate_applications(logs, factors)
+    """Print the estimates of the original qualification tool, and write its files; exit code 1 with unusable logs."""
+    unusable: dict[str, str] = {}
+    estimates = estimate_applications(logs, factors, unusable=unusable)
     for one in estimates:
         total = one.estimate
         _print_warnings([f"{one.log.app_id}: {warning}" for warning in one.warnings])
@@ -208,8 +212,12 @@ def qualify_with_seed_method(logs: Sequence[str], factors: dict[str, float], fol
             f" task factor {truncate_decimals(one.factor)}"
         )
     if folder is not None:
-        for path in write_qualification(estimates, folder):
+        for path in write_qualification(estimates, folder, unusable=unusable):
             print_text(f"written: {path}")
+    for log, reason in unusable.items():
+        print_text(f"not estimated: {remove_secrets(log)}: {reason}")
+    if unusable:
+        raise typer.Exit(ExitCode.INVALID)
 
 
 def validate_seed_method(

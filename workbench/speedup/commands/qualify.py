@@ -77,11 +77,13 @@ def qualify(
 ) -> None:
     """Predict the time of applications on the accelerator, most time saved first.
 
-    Unreadable logs, copies and already accelerated applications are listed with the reason. Exit code 1 when a log was
+    Unreadable logs, copies and already accelerated applications are listed with the reason. A CPUOperator,Score file
+    (*.csv) implies --method seed. Exit code 1 when a log was
     unreadable or no application could be judged.
 
     Example: workbench speedup qualify data/samples/eventlogs/tpch_sf0.1.zstd --factors factors.json
     """
+    from workbench.console.terminal import print_text
     from workbench.core.errors import ConfigError
     from workbench.speedup.calibration.factor_model import load_factor_model
     from workbench.speedup.calibration.what_if import parse_factors
@@ -92,6 +94,9 @@ def qualify(
     paths = [*(logs or []), *(eventlogs or [])]
     if not paths:
         raise ConfigError("no event log given", do="workbench speedup qualify LOG --factors factors.json")
+    if method is Method.calibrated and factors is not None and factors.suffix.lower() == ".csv":
+        print_text("a CPUOperator,Score file is for the seed method: --method seed is used", err=True)
+        method = Method.seed
     if method is Method.seed:
         methods.qualify_with_seed_method(paths, methods.load_seed_factors(factors, platform), out)
         return

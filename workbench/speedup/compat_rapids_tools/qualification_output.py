@@ -35,6 +35,7 @@ from workbench.speedup.compat_rapids_tools.plan_operators import OperatorEstimat
 from workbench.speedup.compat_rapids_tools.profile_folder import format_csv_table
 from workbench.speedup.compat_rapids_tools.profile_tables import Cell, QuotedCell, Table
 from workbench.speedup.compat_rapids_tools.seed_log import SeedLog, read_seed_logs
+from workbench.speedup.fleet.fleet_logs import list_log_candidates
 
 FOLDER = NAME = "rapids_4_spark_qualification_output"
 DEFAULT_FREQUENCY = 30
@@ -43,15 +44,34 @@ MS_PER_MONTH = 1000.0 * 60 * 60 * 24 * 30
 ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f", "\b": "\\b", "\v": "\\v", "\a": "\\a"}
 
 
-def estimate_applications(paths: Sequence[str | Path], factors: Mapping[str, float]) -> list[ApplicationEstimate]:
+def estimate_applications(
+    paths: Sequence[str | Path], factors: Mapping[str, float], *, unusable: dict[str, str] | None = None
+) -> list[ApplicationEstimate]:
     """Estimates of all applications in the logs, the most promising first.
+
+    Parameters
+    ----------
+    paths
+        Logs, or folders of logs; local or URLs.
+    factors
+        Operator to factor.
+    unusable
+        Gets the reason of each log that cannot be used, by its path; without it such a log is an error.
 
     Raises
     ------
     InputError
-        A log cannot be used, or is that of an accelerated run.
+        A path is missing; or, without `unusable`, a log cannot be used or is that of an accelerated run.
     """
-    found = [estimate_application(log, factors) for path in paths for log in read_seed_logs(path, need_sql=False)]
+    found = []
+    for log in list_log_candidates(paths):
+        try:
+            found += [estimate_application(one, factors) for one in read_seed_logs(log.path, need_sql=False)]
+        except InputError as error:
+            if unusable is None:
+                raise
+            detail = error.facts.get("found")
+            unusable[log.path] = error.what + (f": {detail}" if detail else "")
     return sorted(found, key=_application_rank, reverse=True)
 
 
@@ -60,8 +80,12 @@ def _application_rank(one: ApplicationEstimate) -> tuple[str, float, float, int]
     return what.recommendation, what.speedup_ratio, what.saved_ms, one.log.start_ms + what.duration_ms
 
 
-def write_qualification(found: Sequence[ApplicationEstimate], folder: str | Path) -> list[Path]:
+def write_qualification(
+    found: Sequence[ApplicationEstimate], folder: str | Path, *, unusable: Mapping[str, str] | None = None
+) -> list[Path]:
     """Write the files into `folder/rapids_4_spark_qualification_output`; give back their paths.
+
+    Logs that are `unusable` have a row with the reason in the status file.
 
     Raises
     ------
@@ -77,7 +101,7 @@ def write_qualification(found: Sequence[ApplicationEstimate], folder: str | Path
         "_execs": _exec_table(found),
         "_stages": _stage_table(found),
         "_unsupportedOperators": _unsupported_table(found),
-        "_status": _status_table(found),
+        "_status": _status_table(found, unusable or {}),
     }
     return [write_text(target / f"{NAME}{suffix}.csv", format_csv_table(table)) for suffix, table in tables.items()]
 
@@ -331,14 +355,8 @@ def _unsupported_reasons(item: OperatorEstimate) -> tuple[str, str]:
     return "Unsupported", "Unsupported"
 
 
-def _status_table(found: Sequence[ApplicationEstimate]) -> Table:
+def _status_table(found: Sequence[ApplicationEstimate], unusable: Mapping[str, str]) -> Table:
+    rows = [(one.log.where, "SUCCESS", one.log.app_id, "; ".join(one.warnings)) for one in found]
+    rows += [(path, "FAILURE", "", reason) for path, reason in unusable.items()]
     head = ("Event Log", "Status", "AppID", "Description")
-    return head, [
-        (
-            _quote_text(one.log.where),
-            QuotedCell("SUCCESS"),
-            _quote_text(one.log.app_id),
-            _quote_text("; ".join(one.warnings)),
-        )
-        for one in found
-    ]
+    return head, [tuple(_quote_text(cell) for cell in row) for row in rows]
