@@ -211,7 +211,7 @@ def test_a_users_unit_may_ask_the_database(recommend: Command, folder: Path, tmp
 def test_a_password_on_the_command_line_is_refused(recommend: Command, folder: Path, database: str) -> None:
     code, out, err = recommend(folder, "--database", database)
     assert (code, out) == (2, "")
-    assert "a password on the command line" in err
+    assert "command line contains a password" in err
     assert "hunter22" not in err
 
 

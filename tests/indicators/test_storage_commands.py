@@ -71,7 +71,7 @@ def test_a_damaged_document_is_named_and_strict_makes_it_a_failure(tmp_path: Pat
 
     assert (loose.exit_code, strict.exit_code) == (0, 1)
     assert f"failed: {path}" in loose.stdout
-    assert "not readable JSON" in loose.stdout
+    assert "not valid JSON" in loose.stdout
 
 
 def test_a_sync_that_brings_nothing_is_no_success(tmp_path: Path) -> None:
@@ -153,13 +153,13 @@ def test_texts_of_others_cannot_steer_the_terminal(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("nothing",), "no such query"),
+        (("nothing",), "unknown query"),
         (("runs", "--sql", "SELECT 1"), "two queries"),
         (("runs", "--csv", "--json"), "several output formats"),
         (("--sql", "SELECT 1", "--session", "s-1"), "--sql takes no filters"),
-        (("--sql", "DROP TABLE run"), "not a query that can be answered"),
+        (("--sql", "DROP TABLE run"), "the query failed"),
         (("runs", "--session", "nix"), "no such session"),
-        (("values",), "of which indicator"),
+        (("values",), "an indicator is required"),
     ],
 )
 def test_show_refuses_what_it_cannot_answer(tmp_path: Path, arguments: tuple[str, ...], told: str) -> None:
@@ -172,7 +172,7 @@ def test_show_refuses_what_it_cannot_answer(tmp_path: Path, arguments: tuple[str
 
 
 def test_show_makes_no_database(tmp_path: Path) -> None:
-    assert "no database there" in str(refused("show", "runs", "--database", "x.db"))
+    assert "does not exist" in str(refused("show", "runs", "--database", "x.db"))
     assert not (tmp_path / "x.db").exists()
 
 

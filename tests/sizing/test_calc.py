@@ -192,7 +192,7 @@ def test_levels_of_several_jobs_are_told_apart(tmp_path: Path, capsys: pytest.Ca
     recorded(tmp_path, {2: 4.8, 4: 5.9}, job="job_2")
     assert call("--offline_mode", "--calc_output_dir", tmp_path, *ASKED, "--no-plots") == 0
     said = capsys.readouterr().err
-    assert "levels of 2 jobs make one line" in said
+    assert "levels of 2 jobs" in said
     assert "1 of job_1" in said
 
 

@@ -241,7 +241,7 @@ def test_a_job_of_no_use_replaces_no_older_one(
     poor = run_calculation(asked)
     assert good is not None
     assert good.is_dir()
-    assert f"1 older online job(s) kept all the same: this one {why}" in poor.notices
+    assert f"1 older online job(s) kept, because this one {why}" in poor.notices
     monkeypatch.setattr(calculator, "_open_workflow", stopped_at(99))
     last = run_calculation(asked).folder
     assert list((tmp_path / "out" / "online").iterdir()) == [last]
@@ -300,14 +300,14 @@ def test_a_served_workflow_is_timed_by_this_clock_and_its_llm_calls_by_the_serve
     assert all(0 < level["sizing_metrics"]["workflow_runtime_p95"] < 0.0625 * 100 for level in levels.values())
     assert all(level["sizing_metrics"]["workflow_runtime_p95"] != 0.0625 for level in levels.values())
     assert done.facts["clock"] == "client"
-    assert not any("waits before the server begins" in notice for notice in done.notices)
+    assert not any("waits before the server starts" in notice for notice in done.notices)
 
 
 def test_a_wait_before_the_server_begins_is_told(tmp_path: Path) -> None:
     """Events of a microsecond, in answers that take longer to come."""
     with served(lambda question: (200, events(2**-20))) as (url, _):
         done = run_calculation(options(tmp_path, ["a", "b"], endpoint=url))
-    assert any("waits before the server begins" in notice for notice in done.notices)
+    assert any("waits before the server starts" in notice for notice in done.notices)
     assert set(done.facts["clock_gap_s"]) == {"1", "2", "4"}
 
 
@@ -404,7 +404,7 @@ def test_a_header_has_its_value_from_the_environment_and_nowhere_else(
             options(tmp_path, ["a"], endpoint=url, concurrencies=(1, 2), header_env={"X-Key": "A_KEY"})
         )
     assert "HTTP 401: not the key [redacted]" in done.facts["failures"]["1"]["first"]
-    with pytest.raises(ConfigError, match="variable of a header is not set"):
+    with pytest.raises(ConfigError, match="a header's variable is not set"):
         run_calculation(options(tmp_path, ["a"], endpoint=url, concurrencies=(1, 2), header_env={"X-Key": "NO_KEY"}))
 
 

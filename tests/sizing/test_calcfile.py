@@ -62,14 +62,14 @@ def test_texts_and_flags_in_place_of_numbers_are_taken_as_the_toolkit_takes_them
     ("content", "where", "told"),
     [
         ('{"calc_data"', "", "not JSON"),
-        ('{"calc_data": []}', "calc_data", "field of another type"),
-        ('{"calc_data": {"many": {}}}', "calc_data.many", "field of another type"),
-        (json.dumps(document(c1={"llm_latency_p95": "fast"})), "sizing_metrics.llm_latency_p95", "another type"),
-        (json.dumps(document(c1={"llm_latency_p95": None})), "sizing_metrics.llm_latency_p95", "another type"),
+        ('{"calc_data": []}', "calc_data", "field has the wrong type"),
+        ('{"calc_data": {"many": {}}}', "calc_data.many", "field has the wrong type"),
+        (json.dumps(document(c1={"llm_latency_p95": "fast"})), "sizing_metrics.llm_latency_p95", "wrong type"),
+        (json.dumps(document(c1={"llm_latency_p95": None})), "sizing_metrics.llm_latency_p95", "wrong type"),
         (
             json.dumps(document(c1={"per_item_metrics": {"a": {"llm_latency": 1.0}}})),
             "per_item_metrics.a.workflow_runtime",
-            "another type",
+            "wrong type",
         ),
         ("[" * 100_000, "", "not JSON"),
     ],
@@ -90,7 +90,7 @@ def test_a_file_that_is_not_there_not_text_or_too_large_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "f.json"
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="cannot read"):
         calc_file.read_calc_file(path)
     path.write_bytes(b"\xff\xfe{}")
     with pytest.raises(InputError, match="not UTF-8"):
@@ -151,7 +151,7 @@ def test_the_older_schema_is_read_with_a_notice(tmp_path: Path) -> None:
     assert found.calc_data[1].sizing_metrics.alerts.workflow_interrupted
     assert found.calc_data[1].sizing_metrics.workflow_runtime_p95 == 3.0
     assert notices == [
-        "job_1: older schema (per_concurrency_data), 1 level(s) taken over",
+        "job_1: older schema (per_concurrency_data), 1 level(s) read",
         "job_1: no p95 values for level(s) 2: they cannot be calculated again "
         "(the file says 76.6 GPUs by workflow runtime)",
     ]
@@ -161,7 +161,7 @@ def test_the_older_schema_is_read_with_a_notice(tmp_path: Path) -> None:
 def test_an_older_schema_that_is_broken_is_told(levels: Any, tmp_path: Path) -> None:
     path = job(tmp_path, "job_1", {"per_concurrency_data": levels})
     if isinstance(levels, dict):
-        with pytest.raises(InputError, match="another type"):
+        with pytest.raises(InputError, match="wrong type"):
             calc_file.read_calc_file(path)
     else:
         assert "without levels" in calc_file.read_calc_file(path)[1][0]
@@ -170,8 +170,8 @@ def test_an_older_schema_that_is_broken_is_told(levels: Any, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("level", "values", "why"),
     [
-        (0, metrics(), "a load below 1 is none"),
-        (-3, metrics(), "a load below 1 is none"),
+        (0, metrics(), "the load is below 1"),
+        (-3, metrics(), "the load is below 1"),
         (1, {"workflow_runtime_p95": float("nan")}, "workflow_runtime_p95 is nan"),
         (1, {"llm_latency_p95": float("inf")}, "llm_latency_p95 is inf"),
         (1, metrics(-1.0), None),
@@ -192,7 +192,7 @@ def test_jobs_of_one_second_never_share_a_folder(tmp_path: Path, monkeypatch: py
 
 def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "offline").write_text("in the way")
-    with pytest.raises(InputError, match="cannot be written"):
+    with pytest.raises(InputError, match="cannot write"):
         calc_outputs.create_job_folder(tmp_path, "offline")
 
 
@@ -219,6 +219,6 @@ def test_a_load_beyond_all_services_is_left_out_and_told(tmp_path: Path) -> None
     job(tmp_path, "job_1", {"calc_data": {"1": {}, str(10**23): {}}})
     found = calc_file.read_recorded_levels(tmp_path)
     assert list(found.metrics) == [1]
-    assert "no service has that load" in found.notices[0]
-    with pytest.raises(InputError, match="no service has that load"):
+    assert "its load is above" in found.notices[0]
+    with pytest.raises(InputError, match="load is too large"):
         sizing.calculate(levels={10**23: {}})

@@ -180,7 +180,7 @@ def test_a_verification_that_is_cut_short_is_invalid(
     assert sizing("verify", folder, "--max-requests", spent + more)[0] == code
     table = run_folder.load_run(folder).read_table(VERIFICATION)
     assert table["verdict"].to_list() == ["invalid"]
-    assert table["reason"].to_list() == [f"it ended early: {why.format(spent + more)}"]
+    assert table["reason"].to_list() == [f"the run ended early: {why.format(spent + more)}"]
     assert run_folder.load_run(folder).verdict == "invalid"
     driven_ = run_folder.list_run_folders(folder / "verification")
     assert sum(sweep_journal.load_sweep_journal(one.folder)[0].total_usage().requests for one in driven_) <= more
@@ -194,7 +194,7 @@ def test_nobody_there_verifies_nothing(sizing: Callable[..., Said], tmp_path: Pa
     before = run_folder.load_run(folder).record
     code, _, err = sizing("verify", folder, "--url", "http://127.0.0.1:9")
     assert (code, run_folder.load_run(folder).record) == (2, before)
-    assert "nobody listens at this address" in err
+    assert "no service listens" in err
 
 
 def test_a_verification_concludes_the_answer_anew_if_it_is_of_its_count(

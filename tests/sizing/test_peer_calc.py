@@ -354,4 +354,4 @@ def test_a_served_workflow_shows_its_wait_before_the_server_begins(workflow: tup
     # Four calls at once: 32 runs of two calls take at least 8 times 0.1 s, of which the server counts 8 runs' worth.
     assert top["client"].workflow_runtime_p95 > 0.6
     assert top["server"].workflow_runtime_p95 < 0.75 * top["client"].workflow_runtime_p95
-    assert any("waits before the server begins" in notice for notice in ours.notices)
+    assert any("waits before the server starts" in notice for notice in ours.notices)

@@ -116,7 +116,7 @@ def test_the_curve_passes_the_limit_at_the_capacity(made: Study) -> None:
 def test_a_limit_below_all_latencies_is_invalid_with_its_reason(tmp_path: Path) -> None:
     found = studied(tmp_path, goals=["p95<=0.01"], settings=[*QUICK, "users=[1,2,4]"])
     assert decide_verdict(found) == "invalid"
-    assert "above the limit" in found.reasons[0]
+    assert "exceeds the limit" in found.reasons[0]
     assert (found.truth, found.found.verification) == (None, None)
     assert found.check()["holds"].all()
     assert found.key_numbers()[0][1] is None
@@ -226,7 +226,7 @@ def test_an_earlier_verification_counts_for_its_own_count_load_and_target_only(t
 
 
 def test_a_service_that_is_not_there_is_refused_before_anything_is_counted(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="nobody listens"):
+    with pytest.raises(ConfigError, match="no service listens"):
         studied(tmp_path, live=True, url="http://127.0.0.1:9")
 
 

@@ -51,14 +51,14 @@ def test_a_run_that_belongs_elsewhere_is_refused(tmp_path: Path) -> None:
     on_disk(tmp_path, plan, VALUES)
     foreign = result(plan, "other", "Sort", 0, 1.0)
     write_result(tmp_path, inspection_id(plan.session_id, "base", "Sort"), 0, foreign)
-    with pytest.raises(InputError, match="a run of another session"):
+    with pytest.raises(InputError, match="run of another session"):
         load_observations(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("{", "not readable JSON"),
+        ("{", "not valid JSON"),
         ("[]", "not a result of this project"),
         ('{"stdout": 1}', "not a result of this project"),
     ],
@@ -76,12 +76,12 @@ def test_a_damaged_document_is_named(tmp_path: Path, text: str, told: str) -> No
 def test_a_session_of_a_newer_format_is_refused(tmp_path: Path) -> None:
     plan = session().model_copy(update={"format_version": 99})
     write_session(tmp_path, plan)
-    with pytest.raises(InputError, match="written by a newer workbench"):
+    with pytest.raises(InputError, match="written by a newer version"):
         load_observations(tmp_path)
 
 
 def test_a_folder_without_a_session_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no session\.json there"):
+    with pytest.raises(InputError, match=r"no session\.json in this folder"):
         load_observations(tmp_path)
 
 
@@ -90,6 +90,6 @@ def test_a_folder_that_is_not_the_number_of_a_run_is_named(tmp_path: Path) -> No
     on_disk(tmp_path, plan, VALUES)
     run = result_path(tmp_path, inspection_id(plan.session_id, "base", "Sort"), 0).parent
     shutil.copytree(run, run.with_name("0 (copy)"))
-    with pytest.raises(InputError, match="not the number of a run") as caught:
+    with pytest.raises(InputError, match="not a run number") as caught:
         load_observations(tmp_path)
     assert "0 (copy)" in str(caught.value)

@@ -314,7 +314,7 @@ def test_scripts_of_several_mebibytes_become_several_configmaps(tmp_path: Path) 
 
 def test_a_person_is_told_what_a_tag_and_a_shared_kernel_mean(session: Session) -> None:
     told = " ".join(list_notes(session, cluster_options()))
-    assert f"image python:{PYTHON}-slim is named by a tag" in told
+    assert f"image python:{PYTHON}-slim has a tag" in told
     assert "RuntimeClass" in told
     careful = " ".join(list_notes(session, cluster_options(image=DIGEST, runtime_class="kata")))
     assert "tag" not in careful
@@ -324,8 +324,8 @@ def test_a_person_is_told_what_a_tag_and_a_shared_kernel_mean(session: Session) 
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({"platform": "macosx_arm64"}, "no platform of a cluster"),
-        ({"python": "3.9"}, "several versions of Python"),
+        ({"platform": "macosx_arm64"}, "does not support this platform"),
+        ({"python": "3.9"}, "several Python versions"),
     ],
 )
 def test_stacks_that_one_pod_cannot_hold_are_refused(tmp_path: Path, changed: dict[str, str], told: str) -> None:
@@ -334,7 +334,7 @@ def test_stacks_that_one_pod_cannot_hold_are_refused(tmp_path: Path, changed: di
 
 
 def test_blocks_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="rounds only"):
+    with pytest.raises(ConfigError, match="only the design rounds"):
         planned(tmp_path, CASES, design="blocks")
 
 

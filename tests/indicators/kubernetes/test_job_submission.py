@@ -140,7 +140,7 @@ def test_a_session_that_is_there_already_is_left_alone(folder: Path, plane: Plan
     session = archive.read_session(folder)
     made = submit_objects(cluster, build_manifests(session, STACKS, CASES, cluster_options(), key=KEY))
     before = dict(plane.objects)
-    with pytest.raises(ConfigError, match="on the cluster already"):
+    with pytest.raises(ConfigError, match="already exists on the cluster"):
         measured(folder, cluster)
     assert plane.objects == before
     assert delete_objects(cluster, made) == []
@@ -183,9 +183,9 @@ def test_a_pod_that_was_evicted_costs_its_round_and_says_why(folder: Path, plane
     evicted = failed(reason="Evicted", message=f"low on memory at {NODE}")
     plane.status_of = lambda number: evicted if number == 0 else succeeded()
     session = measured(folder, cluster)
-    assert session.stop_reason == "all rounds were tried, not all ended well"
+    assert session.stop_reason == "all rounds were tried, some failed"
     told = [note for note in session.notes if "round 0" in note]
-    why = "evicted, because the node ran short of something: low on memory at (node)"
+    why = "evicted because the node ran out of a resource: low on memory at (node)"
     assert told == [f"cluster: round 0: 3 of 3 runs are not there; {why}"]
     assert {run for _, run, _ in archive.read_results(folder, session)} == {1}
 
@@ -201,7 +201,7 @@ def test_a_round_that_ran_out_of_memory_keeps_the_runs_before(
     plane.log_of = lambda number: b"".join(lines[: end + 1]) if number == 1 else logs[number]
     session = measured(folder, cluster)
     (note,) = [note for note in session.notes if "round 1" in note]
-    assert "1 of 3 runs are not there; it was killed for memory" in note
+    assert "1 of 3 runs are not there; out of memory" in note
     assert note.endswith(", Good was begun")
     assert len(list(archive.read_results(folder, session))) == 5
 
@@ -240,7 +240,7 @@ def test_a_trouble_that_passes_costs_a_round_once_others_were_measured(
     looks = iter(range(100))
     plane.status_of = lambda number: trouble(number) if number == 1 and next(looks) < 9 else succeeded()
     session = measured(folder, cluster)
-    assert session.stop_reason in ("all rounds", "all rounds were tried, not all ended well")
+    assert session.stop_reason in ("all rounds", "all rounds were tried, some failed")
     told = [note for note in session.notes if "round 1" in note]
     if trouble is pulling:
         assert (told, session.rounds_done) == ([], 2)
@@ -262,7 +262,7 @@ def test_a_pod_that_no_node_takes_is_told_once_and_waited_for(folder: Path, plan
     plane.status_of = status_of
     heard = Heard()
     assert measured(folder, cluster, watcher=heard).rounds_done == 2
-    assert heard.notes.count("waiting: no node takes it: 0/2 nodes") == 1
+    assert heard.notes.count("waiting: no node can run the pod: 0/2 nodes") == 1
 
 
 def test_a_control_plane_that_is_away_for_a_while_is_waited_for(folder: Path, plane: Plane, cluster: Cluster) -> None:
@@ -292,7 +292,7 @@ def test_a_control_plane_that_stays_away_ends_it(folder: Path, plane: Plane, clu
 
 def test_a_job_that_somebody_deleted_ends_it(folder: Path, plane: Plane, cluster: Cluster) -> None:
     plane.refuse = lambda method, kind, dry: (404, "gone") if (method, kind) == ("GET", "Job") else None
-    with pytest.raises(RunFailedError, match="not on the cluster any more"):
+    with pytest.raises(RunFailedError, match="no longer exists on the cluster"):
         measured(folder, cluster)
 
 
@@ -345,7 +345,7 @@ def test_a_cluster_that_does_not_answer_is_told(
     with Server(plane) as server:
         monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig(tmp_path / "kubeconfig")))
         away = connect_cluster(None, None, "default")
-    with pytest.raises(RunFailedError, match="cannot be reached"):
+    with pytest.raises(RunFailedError, match="cannot reach the cluster"):
         measured(folder, away)
 
 

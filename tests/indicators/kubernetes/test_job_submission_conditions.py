@@ -37,11 +37,11 @@ def condition(kind: str, status: str, reason: str, message: str = "") -> dict[st
     [
         (
             {"containerStatuses": [ended("measure", 137, reason="OOMKilled")]},
-            "it was killed for memory: its runs together reached the pod's limit",
+            "out of memory: its runs together reached the pod's limit",
         ),
         (
             {"initContainerStatuses": [ended("install", 137, reason="OOMKilled")]},
-            "it was killed for memory while the stacks were installed",
+            "out of memory while the stacks were installed",
         ),
         (
             {"initContainerStatuses": [ended("install", 1, message="environment 1\nworkbench: six: no such wheel\n")]},
@@ -49,13 +49,13 @@ def condition(kind: str, status: str, reason: str, message: str = "") -> dict[st
         ),
         (
             {"reason": "Evicted", "message": f"The node was low on resource: memory. {NODE}"},
-            "evicted, because the node ran short of something: The node was low on resource: memory. (node)",
+            "evicted because the node ran out of a resource: The node was low on resource: memory. (node)",
         ),
-        ({"reason": "DeadlineExceeded", "message": "x"}, "it took longer than its time limit: x"),
-        ({"reason": "OutOfcpu"}, "its node has not enough cpu left"),
+        ({"reason": "DeadlineExceeded", "message": "x"}, "it exceeded its time limit: x"),
+        ({"reason": "OutOfcpu"}, "its node does not have enough cpu"),
         (
             {"conditions": [condition("DisruptionTarget", "True", "PreemptionByScheduler")]},
-            "a pod of higher priority took its place",
+            "preempted by a pod of higher priority",
         ),
         (
             {"conditions": [condition("DisruptionTarget", "True", "SomethingNew", "why")]},
@@ -63,7 +63,7 @@ def condition(kind: str, status: str, reason: str, message: str = "") -> dict[st
         ),
         ({"containerStatuses": [ended("measure", 137)]}, "the runner was killed"),
         ({"containerStatuses": [ended("measure", 2)]}, "the runner ended with exit code 2"),
-        ({}, "the pod failed, and the cluster does not say why"),
+        ({}, "the pod failed, and the cluster reports no reason"),
     ],
 )
 def test_why_a_pod_failed(status: dict[str, Any], told: str) -> None:
@@ -80,7 +80,7 @@ def test_a_pod_that_ended_well_or_runs_has_not_failed() -> None:
     [
         (
             {"conditions": [condition("PodScheduled", "False", "Unschedulable", "0/3 nodes: 3 Insufficient cpu.")]},
-            "no node takes it: 0/3 nodes: 3 Insufficient cpu.",
+            "no node can run the pod: 0/3 nodes: 3 Insufficient cpu.",
             False,
         ),
         (
@@ -90,12 +90,12 @@ def test_a_pod_that_ended_well_or_runs_has_not_failed() -> None:
         ),
         (
             {"initContainerStatuses": [waiting("install", "ErrImagePull")]},
-            "the image could not be pulled, it is tried again",
+            "the image could not be pulled; the pull is retried",
             False,
         ),
         (
             {"containerStatuses": [waiting("measure", "CreateContainerConfigError", 'secret "a" not found')]},
-            'the container cannot be made: a Secret or ConfigMap is missing: secret "a" not found',
+            'the container cannot be created: a Secret or ConfigMap is missing: secret "a" not found',
             True,
         ),
     ],

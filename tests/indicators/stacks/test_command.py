@@ -68,12 +68,11 @@ def test_a_table_tells_stacks_sizes_keys_reasons_and_how_to_ask_again(stacks: Ru
     assert [made.stacks[number].key[:12] in line for number, line in enumerate(lines[3:6])] == [True] * 3
     assert lines[3].endswith("ccc 1.0")
     assert lines[4].endswith("no ccc")
-    assert lines[7] == "rejected: 3 points, reasons in full in the file"
+    assert lines[7] == "rejected: 3 points, full reasons in the file"
     assert lines[8] == "  aaa 2.0, bbb 1.0"
     assert lines[9].startswith("    Because bbb")
     assert lines[-2:] == [
-        "the same again, later: "
-        "workbench indicators stacks --free aaa --free bbb --step patch --exclude-newer 2021-01-01",
+        "to repeat: workbench indicators stacks --free aaa --free bbb --step patch --exclude-newer 2021-01-01",
         "written: stacks.json",
     ]
 
@@ -101,7 +100,7 @@ def test_the_same_command_writes_the_same_bytes(stacks: Run, small: Sources) -> 
     ids=lambda arguments: " ".join(arguments),
 )
 def test_the_command_that_is_told_gives_the_same_bytes(stacks: Run, small: Sources, arguments: tuple[str, ...]) -> None:
-    (told,) = [line for line in stacks(*arguments).out.splitlines() if line.startswith("the same again")]
+    (told,) = [line for line in stacks(*arguments).out.splitlines() if line.startswith("to repeat")]
     first = Path("stacks.json").read_bytes()
     Path("stacks.json").unlink()
     said = stacks(*shlex.split(told.partition("workbench indicators stacks ")[2]))
@@ -172,8 +171,8 @@ def test_json_is_one_document_and_nothing_else(stacks: Run, small: Sources) -> N
 def test_environments_are_told_and_found_again(stacks: Run, small: Sources) -> None:
     first = stacks("--free", "aaa", "--step", "patch", "--install")
     again = stacks("--in", "stacks.json", "--install")
-    assert sum("made in" in line and "bytecode" in line for line in first.out.splitlines()) == 3
-    assert sum("was there" in line for line in again.out.splitlines()) == 3
+    assert sum("created in" in line and "bytecode" in line for line in first.out.splitlines()) == 3
+    assert sum("reused" in line for line in again.out.splitlines()) == 3
     assert again.out.splitlines()[0] == first.out.splitlines()[0]
 
 
@@ -183,7 +182,7 @@ def test_stacks_of_a_file_are_checked_before_they_are_installed(stacks: Run, sma
     Path("stacks.json").write_text(text.replace(SMALL[-1].sha256, "0" * 64, 1))
     said = stacks("--in", "stacks.json", "--install")
     assert (said.code, said.out) == (2, "")
-    assert "the lock is not the one of its packages" in said.err
+    assert "the lock does not match its packages" in said.err
     assert not environments.default_environment_root().exists()
 
 
@@ -197,7 +196,7 @@ def test_when_every_point_is_rejected_the_code_is_1(stacks: Run, small: Sources)
 def test_points_with_the_same_reason_are_told_together(stacks: Run, serve: Serve) -> None:
     serve([*(Made("aaa", f"1.{minor}") for minor in range(6)), Made("bbb", "1.0", ("zzz",))])
     lines = stacks("--free", "aaa", "--free", "bbb").out.splitlines()
-    place = lines.index("rejected: 6 points, reasons in full in the file")
+    place = lines.index("rejected: 6 points, full reasons in the file")
     assert lines[place + 1] == "  aaa 1.5, bbb 1.0; aaa 1.4, bbb 1.0; aaa 1.3, bbb 1.0; and 3 more"
     assert lines[place + 2].startswith("    Because zzz was not found")
 
@@ -229,14 +228,14 @@ def test_unknown_sizes_are_said(stacks: Run, serve: Serve) -> None:
         ((), "nothing to solve: give --free PACKAGE"),
         (("--free", "aaa=1"), "not a requirement"),
         (("--free", "nope"), "no such package on the index: nope"),
-        (("--free", "aaa>9"), "no version of aaa fits"),
+        (("--free", "aaa>9"), "no version of aaa matches"),
         (("--free", "aaa", "--decision", "best"), "where: --decision"),
         (("--free", "aaa", "--decision-type", "grid"), "allowed: all, random"),
         (("--free", "aaa", "--decision-type", "all", "--decision", "random"), "two decisions"),
-        (("--free", "aaa", "--step", "patch", "--most", "2"), "3 points are too many"),
+        (("--free", "aaa", "--step", "patch", "--most", "2"), "too many points: 3"),
         (("--free", "aaa", "--exclude-newer", "soon"), "where: --exclude-newer"),
         (("--free", "aaa", "--max-download", "much"), "like 2GB, 500MB or 1GiB"),
-        (("--free", "aaa", "--platform", "amiga"), "a platform that is not known here"),
+        (("--free", "aaa", "--platform", "amiga"), "unknown platform"),
         (("--free", "aaa", "--python-version", "2.7"), "not a version of Python"),
         (("--free", "aaa", "--requirements", "absent.txt"), "cannot read the requirements"),
         (("--free", "aaa", "--context", "[1]"), "cannot read the context"),
@@ -267,7 +266,7 @@ def test_without_an_index_the_code_is_3(stacks: Run, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("UV_DEFAULT_INDEX", "http://ann:s3cret@127.0.0.1:9/simple")
     found = stacks("--free", "aaa")
     assert found.code == 3
-    assert "the package index cannot be reached" in found.err
+    assert "cannot reach the package index" in found.err
     assert "s3cret" not in found.err
 
 

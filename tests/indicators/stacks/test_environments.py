@@ -206,13 +206,13 @@ def test_other_packages_than_the_locks_are_refused(
     stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(environment_files, "list_installed_versions", lambda folder: {"aaa": "6.6"})
-    with pytest.raises(RunFailedError, match=r"something else was installed.*\n.*\n  found: aaa 6.6"):
+    with pytest.raises(RunFailedError, match=r"installed packages differ.*\n.*\n  found: aaa 6.6"):
         ensure_environment(stack, tmp_path)
 
 
 def test_a_stack_for_another_platform_is_refused(stack: Stack, tmp_path: Path) -> None:
     other = build_stack(stack.packages, python=stack.python, platform="win_amd64", name="other")
-    with pytest.raises(ConfigError, match="a stack for another platform"):
+    with pytest.raises(ConfigError, match="for another platform"):
         ensure_environment(other, tmp_path)
 
 

@@ -155,7 +155,7 @@ def test_a_failing_index_is_told_apart_from_a_missing_package(serve: Serve) -> N
 def test_an_answer_that_is_no_page_is_refused(serve: Serve) -> None:
     served = serve(SMALL)
     served.answers["/simple/aaa/"] = (200, "welcome to this network, please log in")
-    with pytest.raises(InputError, match="not a page of a package index"):
+    with pytest.raises(InputError, match="not a package index page"):
         index(served.url).list_wheels("aaa")
 
 
@@ -168,5 +168,5 @@ def test_an_answer_without_end_is_cut_off(serve: Serve, monkeypatch: pytest.Monk
 
 
 def test_other_schemes_are_refused() -> None:
-    with pytest.raises(InputError, match="not an address of a package index"):
+    with pytest.raises(InputError, match="not a package index URL"):
         index("ftp://example.org/simple").list_wheels("aaa")

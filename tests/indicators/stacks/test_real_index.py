@@ -27,7 +27,7 @@ def _reachable() -> None:
         with urllib.request.urlopen(f"{found.indexes[-1].rstrip('/')}/six/", timeout=20):
             pass
     except (OSError, ValueError) as error:
-        pytest.skip(f"the package index cannot be reached: {type(error).__name__}")
+        pytest.skip(f"cannot reach the package index: {type(error).__name__}")
 
 
 def test_five_minors_of_numpy_are_five_locks_and_the_same_bytes_again() -> None:

@@ -69,7 +69,7 @@ def test_a_file_that_the_index_lost_is_named(serve: Serve) -> None:
     served = serve(SMALL)
     found = stack("ccc")
     served.wheels[:] = [Made("ccc", "1.0", body="other = 1\n")]
-    with pytest.raises(InputError, match=r"(?s)does not list a file of the lock.*ccc 1\.0"):
+    with pytest.raises(InputError, match=r"(?s)has no file for a package of the lock.*ccc 1\.0"):
         format_pylock(found)
 
 

@@ -106,7 +106,7 @@ def test_a_context_is_json_or_a_file_with_it(tmp_path: Path) -> None:
         ("absent.json", "cannot read the context"),
         ('{"a":', "not JSON"),
         ('{"a":' * 100_000, "nested too deeply"),
-        ('{"python": {}}', "the stacks are the python part"),
+        ('{"python": {}}', "the stacks provide the python part"),
         ('{"environment": [{"name": "HUB_TOKEN", "value": "s3cret"}]}', "a secret cannot be part of the context"),
         ('{"script": "https://ann:s3cret@example.org/x.py"}', "a secret cannot be part of the context"),
     ],

@@ -94,7 +94,7 @@ def changed(path: Path, change: Any) -> Path:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda d: d["stacks"][0].update(lock=d["stacks"][0]["lock"].replace("a", "c")), "the lock is not the one"),
+        (lambda d: d["stacks"][0].update(lock=d["stacks"][0]["lock"].replace("a", "c")), "the lock does not match"),
         (lambda d: d["stacks"][0].update(key="0" * 64), "the file was edited"),
         (lambda d: d["stacks"][0].update(python="3.12.1"), "the file was edited"),
         (lambda d: d["stacks"][0]["packages"].reverse(), "not sorted"),

@@ -117,7 +117,7 @@ def test_the_same_run_with_another_content_is_a_conflict(tmp_path: Path, place: 
         report = sync_sessions([tmp_path], database)
 
         assert counts(report) == (12, 0, 11, 1)
-        assert report.reasons == [(changed, "conflict: this run is in the database with another content")]
+        assert report.reasons == [(changed, "conflict: this run is stored with different content")]
         assert 77.0 not in run_query(database, "observations").frame["value"].to_list()
 
 
@@ -146,26 +146,26 @@ def edited(*where: str, **values: Any) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (lambda path: path.write_text("{"), "not readable JSON"),
-        (lambda path: path.write_text("[" * 100_000), "not readable JSON"),
+        (lambda path: path.write_text("{"), "not valid JSON"),
+        (lambda path: path.write_text("[" * 100_000), "not valid JSON"),
         (lambda path: path.write_text('"a text"'), "not a result of this project"),
         (lambda path: path.write_bytes(b"\0" * (9 << 20)), "too large"),
         (lambda path: (path.unlink(), os.mkfifo(path)), "not a regular file"),
         (lambda path: (path.unlink(), path.symlink_to("/dev/zero")), "not a regular file"),
-        (edited("workbench", arm="control"), "a run of another session"),
+        (edited("workbench", arm="control"), "run of another session"),
         (edited("workbench", more=1), "workbench.more"),
-        (edited(format_version=99), "newer workbench"),
+        (edited(format_version=99), "newer version"),
         (edited("stdout", "@parameters", n="many"), "n is 'many'"),
         (edited("stdout", "@parameters", n=2**70), "not of the declared type int"),
         (edited("stdout", "@parameters", n=True), "not of the declared type int"),
         (edited("stdout", "@parameters", dtype=64), "not of the declared type str"),
-        (edited("stdout", "@result", ru_utime=-1), "@result has what is not declared"),
+        (edited("stdout", "@result", ru_utime=-1), "@result has undeclared keys"),
         (edited("stdout", "@result", elapsed_ms=None), "not of the declared type float"),
-        (edited("stdout", "@samples", elapsed_ms=["x"]), "no number"),
-        (edited("stdout", **{"@samples": [1]}), "@samples is no object"),
+        (edited("stdout", "@samples", elapsed_ms=["x"]), "not a number"),
+        (edited("stdout", **{"@samples": [1]}), "@samples is not an object"),
         (edited("stdout", **{"@samples": {"elapsed_ms": [1.0] * 10_001}}), "too many samples"),
-        (edited("stdout", "@checks", digest="half a pair: \ud800"), "a value that no column can hold"),
-        (edited("workbench", position=2**63), "a value that no column can hold"),
+        (edited("stdout", "@checks", digest="half a pair: \ud800"), "value does not fit its column"),
+        (edited("workbench", position=2**63), "value does not fit its column"),
     ],
 )  # fmt: skip
 def test_a_damaged_document_is_named_and_does_not_stop_the_rest(
@@ -205,8 +205,8 @@ def test_what_the_session_did_not_plan_is_counted_as_failed(tmp_path: Path) -> N
 
     assert counts(report) == (13, 11, 0, 2)
     assert {reason for _, reason in report.reasons} == {
-        "an inspection that the session did not plan",
-        "not the number of a run",
+        "the inspection is not part of the session's plan",
+        "not a run number",
     }
 
 
@@ -251,7 +251,7 @@ def test_a_name_that_no_question_could_ask_for_is_refused(tmp_path: Path, name: 
         report = sync_sessions([tmp_path], database)
 
         assert counts(report) == (1, 0, 0, 1)
-        assert "not a name for an indicator" in report.reasons[0][1]
+        assert "not an indicator name" in report.reasons[0][1]
         assert run_query(database, "indicators").frame.height == 0
 
 
@@ -264,7 +264,7 @@ def test_runs_of_an_indicator_that_is_declared_nowhere_are_kept_with_a_note(tmp_
 
     assert (report.synced, report.notes) == (
         12,
-        [f"PiSorted@{bare.indicator_version}: declared nowhere, so its runs have no typed values"],
+        [f"PiSorted@{bare.indicator_version}: no declaration, so its runs have no typed values"],
     )
 
 
@@ -387,7 +387,7 @@ def test_another_session_of_the_same_id_is_refused(tmp_path: Path, place: Place)
         report = sync_sessions([tmp_path / "b"], database)
 
         assert counts(report) == (1, 0, 0, 1)
-        assert "another session of this id" in report.reasons[0][1]
+        assert "another plan has this id" in report.reasons[0][1]
 
 
 def test_an_inspection_that_another_session_has_is_refused(
@@ -414,7 +414,7 @@ def test_another_stack_of_the_same_key_is_refused(tmp_path: Path, place: Place) 
         sync_sessions([tmp_path / "a"], database)
         report = sync_sessions([tmp_path / "b"], database)
 
-        assert "another stack of this key" in report.reasons[0][1]
+        assert "another stack has this key" in report.reasons[0][1]
         assert run_query(database, "sessions").frame["session_id"].to_list() == ["s-1"]
 
 
@@ -434,7 +434,7 @@ def test_a_session_that_went_on_is_brought_up_to_date(tmp_path: Path, place: Pla
 
 
 def test_a_folder_without_a_session_is_refused(tmp_path: Path) -> None:
-    with open_database(tmp_path / "x.db") as database, pytest.raises(InputError, match="no session there"):
+    with open_database(tmp_path / "x.db") as database, pytest.raises(InputError, match="no session in this folder"):
         sync_sessions([tmp_path], database)
 
 

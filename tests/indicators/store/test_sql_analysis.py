@@ -66,7 +66,7 @@ def test_it_needs_no_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_what_is_none_of_the_three_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="neither a session nor exported tables"):
         connect_duckdb(tmp_path)
-    with pytest.raises(InputError, match="no database there"):
+    with pytest.raises(InputError, match="does not exist"):
         connect_duckdb(tmp_path / "none.db")
     (tmp_path / "x.parquet").write_text("none")
     with pytest.raises(InputError, match="not a readable Parquet file"):

@@ -102,7 +102,7 @@ def test_versions_are_never_put_together(tmp_path: Path, filled: Database) -> No
     with open_database(tmp_path / "x.db") as database:
         sync_sessions([tmp_path / "a", tmp_path / "c"], database)
 
-        with pytest.raises(InputError, match="never put together") as error:
+        with pytest.raises(InputError, match="several versions") as error:
             run_query(database, "values", Filters(indicator="PiSorted"))
         assert run_query(database, "values", Filters(indicator=f"PiSorted@{'f' * 12}")).frame.height == 12
 
@@ -120,15 +120,15 @@ def test_rows_are_bounded_and_the_rest_is_told(filled: Database) -> None:
 @pytest.mark.parametrize(
     ("name", "filters", "told"),
     [
-        ("nothing", {}, "no such query"),
-        ("values", {}, "of which indicator?"),
+        ("nothing", {}, "unknown query"),
+        ("values", {}, "an indicator is required"),
         ("values", {"indicator": "PiSorted@nix"}, "no typed values"),
-        ("values", {"indicator": "PiSorted", "status": "ok"}, "values has no such filter"),
-        ("packages", {"since": "2026-01-01"}, "packages has no such filter"),
+        ("values", {"indicator": "PiSorted", "status": "ok"}, "values does not support this filter"),
+        ("packages", {"since": "2026-01-01"}, "packages does not support this filter"),
         ("runs", {"session": "nix"}, "no such session"),
         ("runs", {"stack": "numpy"}, "no such stack"),
         ("runs", {"indicator": "Nix"}, "no such indicator"),
-        ("runs", {"status": "bad"}, "no such status"),
+        ("runs", {"status": "bad"}, "unknown status"),
         ("runs", {"since": "yesterday"}, "not a time"),
     ],
 )

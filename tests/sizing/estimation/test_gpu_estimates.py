@@ -45,7 +45,7 @@ def test_a_load_that_no_count_carries_is_refused_with_the_reason() -> None:
     table = fit_scaling_laws("p95", measured((10.0, 0.05, 0.02), [1, 2, 4, 8]), 60)
     usl = table.row(1, named=True)
     assert (usl["gpus"], usl["verdict"]) == (None, "no estimate")
-    assert "no count carries 60" in usl["reason"]
+    assert "no GPU count carries 60" in usl["reason"]
 
 
 def test_nothing_is_said_beyond_twice_the_largest_count() -> None:
@@ -73,7 +73,7 @@ def test_the_interval_holds_about_as_often_as_it_says() -> None:
 
 @pytest.mark.parametrize("counts", [[2], [2, 2]])
 def test_one_count_is_no_scaling(counts: list[int]) -> None:
-    with pytest.raises(InputError, match="two or more GPU counts"):
+    with pytest.raises(InputError, match="two or more distinct GPU counts"):
         fit_scaling_laws("p95", measured((10.0, 0.0, 0.0), counts), 45)
 
 

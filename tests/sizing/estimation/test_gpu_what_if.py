@@ -57,7 +57,7 @@ def test_a_limit_beyond_the_levels_or_below_them_has_no_number() -> None:
     controls.what_if.set(limit_ms=9000)
     assert "no number. 1.592 s at the largest load of 16 is far below" in controls.what_if.answer
     controls.what_if.set(limit_ms=50)
-    assert "no number. 0.0995 s at the lowest load of 1 is above the limit of 0.05 s" in controls.what_if.answer
+    assert "no number. 0.0995 s at the lowest load of 1 exceeds the limit of 0.05 s" in controls.what_if.answer
 
 
 def test_a_move_draws_the_shown_chart_again() -> None:

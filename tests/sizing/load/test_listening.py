@@ -23,7 +23,7 @@ def test_who_listens_gets_a_connection_and_no_request() -> None:
 def test_nobody_there_is_told_with_the_port_and_what_to_do() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    with pytest.raises(ConfigError, match="nobody listens at this address") as refused:
+    with pytest.raises(ConfigError, match="no service listens") as refused:
         target_factory.check_listener(f"http://127.0.0.1:{port}")
     assert f"127.0.0.1:{port}: Connection refused" in str(refused.value)
     assert f"workbench sizing simulate --port {port}" in str(refused.value)
@@ -33,7 +33,7 @@ def test_nobody_there_is_told_with_the_port_and_what_to_do() -> None:
     ("error", "told"),
     [
         (socket.gaierror(-2, "Name or service not known"), "no such host"),
-        (TimeoutError("timed out"), "nothing within 10 s"),
+        (TimeoutError("timed out"), "no connection within 10 s"),
         (OSError(113, "No route to host"), "No route to host"),
     ],
 )

@@ -99,8 +99,8 @@ def test_a_key_names_the_field(tmp_path: Path) -> None:
     [
         ("a.jsonl", "{not json}\n", "row 1"),
         ("a.jsonl", '{"prompt": "a"}\n{"title": "b"}\n', "row 2"),
-        ("a.jsonl", '{"prompt": 7}\n', "no text"),
-        ("a.jsonl", "7\n", "neither a prompt"),
+        ("a.jsonl", '{"prompt": 7}\n', "not a text"),
+        ("a.jsonl", "7\n", "not a prompt"),
         ("a.json", '{"prompt": "a"}', "not a list"),
         ("a.txt", "\n\n", "no prompts"),
         ("a.csv", "id,title\n1,x\n", "no field"),
@@ -112,7 +112,7 @@ def test_a_file_without_prompts_is_refused_with_the_row(name: str, text: str, to
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot read the prompts"):
+    with pytest.raises(InputError, match="cannot read the prompt file"):
         read_prompts(tmp_path / "none.txt")
 
 

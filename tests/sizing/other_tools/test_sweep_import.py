@@ -97,7 +97,7 @@ def test_aiperf_gives_the_figures_that_it_prints_itself() -> None:
     assert (late.height, late["runtime_s"].null_count()) == (2, 2)
     # Cut at the time limit, give or take the client.
     assert all(0.2 < ended - sent < 1 for sent, ended in late.select("sent_s", "ended_s").iter_rows())
-    assert [note.split(": ")[1] for note in found.notes] == ["8 requests were sent to warm up, and are left out"] * 2
+    assert [note.split(": ")[1] for note in found.notes] == ["8 requests left out (warm-up)"] * 2
 
 
 def test_where_a_rate_was_asked_for_latency_counts_from_when_a_request_was_due() -> None:
@@ -119,7 +119,7 @@ def test_a_rate_that_a_tool_did_not_hold_is_not_taken_for_the_load() -> None:
     found, requests, steps = read(GUIDELLM / "rate.json.gz")
     span_s = requests["intended_s"].max()
     assert steps["rate_per_s"][0] == pytest.approx((requests.height - 1) / span_s)
-    assert "not the 20 that were asked for" in found.notes[0]
+    assert "differs from the requested 20" in found.notes[0]
     assert read(AIPERF / "rate")[2]["rate_per_s"][0] == 25.0
     times = [ImportedRequest(number / 10, number / 10, number / 10 + 0.01) for number in range(1001)]
     notes: list[str] = []
@@ -131,7 +131,7 @@ def test_a_rate_that_a_tool_did_not_hold_is_not_taken_for_the_load() -> None:
         == pytest.approx(10.0)
     )
     assert len(notes) == 1
-    with pytest.raises(InputError, match="no rate"):
+    with pytest.raises(InputError, match="no request rate"):
         correct_arrival_rate(None, times[:1], "a", [])
 
 
@@ -145,7 +145,7 @@ def test_the_calculators_file_gives_its_own_p95() -> None:
         runtimes = of_step(requests, step, "runtime_s")
         assert runtimes.size == len(metrics["per_item_metrics"]) == 8 * int(level)
         assert np.quantile(runtimes, 0.95) == pytest.approx(metrics["workflow_runtime_p95"], rel=1e-9)
-    assert any("does not tell when a request was sent" in note for note in found.notes)
+    assert any("has no send times" in note for note in found.notes)
 
 
 def test_a_request_of_the_calculator_that_took_no_time_is_a_failure(tmp_path: Path) -> None:
@@ -159,8 +159,8 @@ def test_a_request_of_the_calculator_that_took_no_time_is_a_failure(tmp_path: Pa
     found, requests, steps = read(path)
     assert steps["users"].to_list() == [1, 2, 8, 16]
     assert Counter(requests.filter(pl.col("step") == 1)["outcome"]) == {"ok": 13, "failed": 3}
-    assert "2 users: 3 requests of 0 s are failures" in found.notes
-    assert "4 users: no single requests in it, only a p95, left out" in found.notes
+    assert "2 users: 3 requests of 0 s count as failures" in found.notes
+    assert "4 users: left out, it has only a p95, no single requests" in found.notes
 
 
 def test_prompts_that_were_sent_again_are_the_same_item() -> None:
@@ -294,7 +294,7 @@ def test_whatever_is_changed_in_a_result_it_is_read_or_refused(seed: int, tmp_pa
 @pytest.mark.parametrize(
     ("strategy", "told"),
     [
-        ({"type_": "knee"}, "a strategy that is not known"),
+        ({"type_": "knee"}, "unknown strategy"),
         ({"type_": "throughput", "streams": None, "max_concurrency": None}, "no number of streams"),
         ({"type_": "concurrent", "streams": "two"}, "$.benchmarks[0].config.strategy.streams"),
     ],
@@ -306,9 +306,9 @@ def test_a_strategy_that_cannot_be_a_load_is_refused(tmp_path: Path, strategy: d
 def test_a_request_that_ended_before_it_began_is_refused(tmp_path: Path) -> None:
     document = report()
     document["benchmarks"][0]["requests"]["successful"][0]["info"]["timings"]["request_end"] = 5.0
-    assert "times that cannot be" in refused(written(tmp_path, document))
+    assert "inconsistent request times" in refused(written(tmp_path, document))
     document["benchmarks"][0]["requests"]["successful"][0]["info"]["timings"]["request_end"] = 1e300
-    assert "times that cannot be" in refused(written(tmp_path, document))
+    assert "inconsistent request times" in refused(written(tmp_path, document))
 
 
 def test_what_is_missing_of_a_report_is_noted(tmp_path: Path) -> None:
@@ -319,22 +319,22 @@ def test_what_is_missing_of_a_report_is_noted(tmp_path: Path) -> None:
     found, requests, _ = read(written(tmp_path, document))
     assert requests.height == 3
     assert found.notes == [
-        "benchmarks[0]: 2 requests were cut when it ended, and are left out",
+        "benchmarks[0]: 2 requests left out (cancelled at the end of the run)",
         "benchmarks[0]: the file has 3 of 51 requests (a sample, or without times): rates are too low",
     ]
     benchmark["requests"] = {"successful": []}
-    assert "no request in this result\n  where: result of guidellm" in refused(written(tmp_path, document))
+    assert "the result has no requests\n  where: result of guidellm" in refused(written(tmp_path, document))
 
 
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ("", "not told by its content"),
-        ('{"a": 1}', "not told by its content"),
-        ('{"metadata": {"guidellm_version": "0.8.1"}, "benchmarks": [', "not as expected"),
+        ("", "cannot detect the load tool"),
+        ('{"a": 1}', "cannot detect the load tool"),
+        ('{"metadata": {"guidellm_version": "0.8.1"}, "benchmarks": [', "not in the expected format"),
         ('{"metadata": {"guidellm_version": "0.8.1"}}', "missing required field `benchmarks`"),
-        ('{"aiperf_version": "0.13.0"}', "only the summary of aiperf"),
-        ('{"guidellm_version": "' + '["' * 100_000, "not as expected"),
+        ('{"aiperf_version": "0.13.0"}', "summary of aiperf without the records"),
+        ('{"guidellm_version": "' + '["' * 100_000, "not in the expected format"),
     ],
 )
 def test_a_file_that_is_none_of_these_is_refused(tmp_path: Path, content: str, told: str) -> None:
@@ -348,7 +348,7 @@ def test_a_file_larger_than_is_read_is_refused_before_it_fills_the_memory(
     path.write_bytes(gzip.compress(json.dumps(report()).encode() + b" " * 10_000_000))
     assert path.stat().st_size < 100_000
     monkeypatch.setattr(imported_sweep, "MAX_DOCUMENT_BYTES", 1 << 20)
-    assert "larger than is read at once" in refused(path)
+    assert "file is too large" in refused(path)
     path.write_bytes(path.read_bytes()[:2000])
     monkeypatch.setattr(imported_sweep, "MAX_DOCUMENT_BYTES", 1 << 30)
     assert "cannot read the file" in refused(path)
@@ -378,17 +378,17 @@ def test_lines_and_requests_are_bounded(artifacts: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(imported_sweep, "MAX_REQUESTS", 100)
     assert "too many requests" in refused(artifacts)
     monkeypatch.setattr(imported_sweep, "MAX_LINE_BYTES", 500)
-    assert "a line is too long" in refused(artifacts)
+    assert "line is too long" in refused(artifacts)
 
 
 def test_counts_that_cannot_be_are_refused(artifacts: Path) -> None:
     path = artifacts / "profile_export.jsonl"
     first, rest = path.read_text().split("\n", 1)
     for name, value, said in (
-        ("usage_prompt_tokens", 2**70, "tokens that cannot be"),
-        ("usage_prompt_tokens", -1, "tokens that cannot be"),
-        ("inter_token_latency", -5.0, "times that cannot be"),
-        ("time_to_first_token", -1e9, "times that cannot be"),
+        ("usage_prompt_tokens", 2**70, "invalid number of tokens"),
+        ("usage_prompt_tokens", -1, "invalid number of tokens"),
+        ("inter_token_latency", -5.0, "inconsistent request times"),
+        ("time_to_first_token", -1e9, "inconsistent request times"),
     ):
         record = json.loads(first)
         record["metrics"][name]["value"] = value
@@ -402,15 +402,15 @@ def test_what_aiperf_lacks_is_named(artifacts: Path, tmp_path: Path) -> None:
     summary = artifacts / "profile_export_aiperf.json"
     document = json.loads(summary.read_text())
     for phases, told in (
-        ([], "one profiling phase is expected"),
-        ([{"type": "new", "kind": "profiling"}], "a phase that is not known"),
-        ([{"type": "concurrency", "kind": "profiling"}], "no concurrency"),
+        ([], "exactly one profiling phase"),
+        ([{"type": "new", "kind": "profiling"}], "unknown type of phase"),
+        ([{"type": "concurrency", "kind": "profiling"}], "not a concurrency"),
     ):
         document["input_config"]["phases"] = phases
         summary.write_text(json.dumps(document))
         assert told in refused(artifacts)
     summary.unlink()
-    assert "the summary that names the load is missing" in refused(artifacts)
+    assert "the summary with the load is missing" in refused(artifacts)
 
 
 def test_requests_that_aiperf_cut_at_its_end_are_left_out(artifacts: Path) -> None:
@@ -422,7 +422,7 @@ def test_requests_that_aiperf_cut_at_its_end_are_left_out(artifacts: Path) -> No
     path.write_text("\n".join(map(json.dumps, records)) + "\n")
     found, requests, _ = read(artifacts)
     assert requests.height == 118
-    assert found.notes == ["profile_export.jsonl: 2 requests were cut when it ended, and are left out"]
+    assert found.notes == ["profile_export.jsonl: 2 requests left out (cancelled at the end of the run)"]
 
 
 def test_the_folder_of_a_report_will_do(tmp_path: Path) -> None:
@@ -432,7 +432,7 @@ def test_the_folder_of_a_report_will_do(tmp_path: Path) -> None:
 
 
 def test_a_tool_is_one_of_those_that_are_known(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no such tool"):
+    with pytest.raises(ConfigError, match="unknown load tool"):
         sweep_import.read_tool_result(NAT, "jmeter")
     with pytest.raises(InputError, match="no such file"):
         sweep_import.read_tool_result(tmp_path / "nothing.json")
@@ -453,8 +453,8 @@ def folder_of(out: str) -> Path:
 def test_the_command_makes_a_sweep_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = told(capsys, GUIDELLM / "rate.json.gz", "--gpus", "2", "--out", tmp_path)
     assert (code, err) == (0, "")
-    assert out.startswith("simulated: 1 level of guidellm, 30.67 arrivals a second (version 0.8.1)\n")
-    assert "few samples: 109 kept, 200 wanted" in out
+    assert out.startswith("simulated: 1 level of guidellm, 30.67 arrivals per second (version 0.8.1)\n")
+    assert "few samples: 109 requests kept, 200 needed" in out
     run = run_folder.load_run(folder_of(out))
     assert (run.area, run.status, run.verdict) == ("sizing", "succeeded", "valid")
     assert run.record["inputs"][0]["sha256"]

@@ -1,1 +1,1 @@
-"""Run a session on a Kubernetes cluster: plan, submit, collect; each step works alone."""
+"""Runs a session on a Kubernetes cluster in separate steps: plan, submit, collect."""

@@ -1,4 +1,4 @@
-"""Client of a cluster's API, and the signed records that pods write to their logs."""
+"""Client of the cluster API, and reader of the signed records in pod logs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _LONGEST = LINE_CHARACTERS + 200
 
 @dataclass(frozen=True, order=True)
 class RecordKey:
-    """What a document is of: a round, what of it (a run's position, `pod` or `done`), which attempt at the round."""
+    """Identity of a document: round, subject (position of a run, `pod` or `done`), and attempt at the round."""
 
     round: int
     what: str
@@ -48,10 +48,10 @@ class RecordKey:
 
 @dataclass
 class Records:
-    """What the logs hold.
+    """Records found in the logs.
 
-    `documents` are whole and signed; `begun` are the runs that a pod began; `torn` are documents of which parts are
-    missing; `damaged` counts lines that are cut or not signed with the session's key.
+    `documents` are complete and signed; `begun` are started runs; `torn` are documents with missing parts; `damaged`
+    counts lines that are cut or not signed with the session's key.
     """
 
     documents: dict[RecordKey, dict[str, Any]] = field(default_factory=dict)
@@ -68,19 +68,19 @@ class _Parts:
 
 
 def read_records(logs: Iterable[Iterable[bytes]], key: str) -> Records:
-    """The documents in these logs, each given as blocks of bytes in their order; the logs in any order.
+    """Read the documents of logs, each an iterable of byte blocks; logs may be in any order.
 
     Parameters
     ----------
     logs
-        Blocks of each log.
+        Byte blocks of each log.
     key
-        The session's key.
+        Key of the session.
 
     Raises
     ------
     InputError
-        A log is larger than a log may be.
+        A log exceeds the size limit.
     """
     found, gathered = Records(), dict[RecordKey, _Parts]()
     for blocks in logs:
@@ -96,12 +96,12 @@ def read_records(logs: Iterable[Iterable[bytes]], key: str) -> Records:
 
 
 def read_blocks(path: Path) -> Iterator[bytes]:
-    """A log file in blocks.
+    """Read a log file in blocks.
 
     Raises
     ------
     InputError
-        It cannot be read.
+        The file cannot be read.
     """
     try:
         with path.open("rb") as file:
@@ -112,20 +112,20 @@ def read_blocks(path: Path) -> Iterator[bytes]:
 
 
 def _find_lines(blocks: Iterable[bytes], found: Records) -> Iterator[re.Match[bytes]]:
-    """All that looks like a line of ours, wherever it stands; what only begins like one is counted as damaged."""
+    """Find record lines at any position; incomplete ones are counted as damaged."""
     held, total = b"", 0
     for block in blocks:
         total += len(block)
         if total > MAX_LOG_BYTES:
-            raise InputError("a log too large to be one", allowed=f"up to {MAX_LOG_BYTES >> 20} MiB")
+            raise InputError("log is too large", allowed=f"up to {MAX_LOG_BYTES >> 20} MiB")
         held += block
-        # Enough is kept that a line across two blocks is found whole.
+        # Keeps enough bytes to find a line across two blocks.
         held = yield from _match_lines(held, max(0, len(held) - _LONGEST), found)
     yield from _match_lines(held, len(held), found)
 
 
 def _match_lines(held: bytes, until: int, found: Records) -> Generator[re.Match[bytes], None, bytes]:
-    """Matches that begin before `until`; the bytes that are to be looked at again with the next block are returned."""
+    """Matches that start before `until`; returns the bytes to search again with the next block."""
     at = 0
     while (start := held.find(_MARK, at)) != -1 and start < until:
         line = _LINE.match(held, start)
@@ -135,7 +135,7 @@ def _match_lines(held: bytes, until: int, found: Records) -> Generator[re.Match[
         else:
             yield line
             at = line.end()
-    # A mark itself may be cut by the end of the block, hence `until` and not the end.
+    # The mark itself may be split at the end of the block, hence `until`.
     return held[max(at, until) :]
 
 
@@ -158,7 +158,7 @@ def _take_line(line: re.Match[bytes], key: bytes, found: Records, gathered: dict
 
 
 def _assemble_document(parts: _Parts) -> dict[str, Any] | None:
-    """The document of these parts; null when one is missing, or they are not what the runner had."""
+    """Assemble a document from its parts; null if a part is missing or the digest differs."""
     if parts.end is None or sorted(parts.parts) != list(range(parts.count)):
         return None
     length, _, digest = parts.end.partition(":")
@@ -181,7 +181,7 @@ _BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class CreatedObject:
-    """An object that was made here: its uid tells it from another one of the same name."""
+    """Object created by this process; the uid distinguishes it from another one of the same name."""
 
     kind: str
     name: str
@@ -189,19 +189,19 @@ class CreatedObject:
 
 
 class ClusterUnreachableError(RunFailedError):
-    """The cluster cannot be reached, or fails: another try may help."""
+    """The cluster cannot be reached or fails; a retry may help."""
 
 
 class ObjectNotFoundError(RunFailedError):
-    """What was asked for is not there (any more)."""
+    """The object does not exist (any more)."""
 
 
 class ObjectExistsError(ConfigError):
-    """An object of this name is there already."""
+    """An object with this name already exists."""
 
 
 class Cluster:
-    """The API of one cluster and namespace; see `connect`."""
+    """API of one cluster and namespace; see `connect_cluster`."""
 
     def __init__(self, client: Any, context: str, namespace: str) -> None:
         from kubernetes.client import BatchV1Api, CoreV1Api, NetworkingV1Api
@@ -212,16 +212,16 @@ class Cluster:
 
     @property
     def server(self) -> str:
-        """Where it is."""
+        """URL of the API server."""
         return str(self._client.configuration.host)
 
     @property
     def is_local(self) -> bool:
-        """It is on this machine."""
+        """Whether the cluster is on this machine."""
         return is_loopback(urllib.parse.urlsplit(self.server).hostname or "")
 
     def create_object(self, made: Object, *, dry_run: bool = False) -> CreatedObject:
-        """Make an object, or have the server check it as if."""
+        """Create an object; with `dry_run`, the server only validates it."""
         methods: dict[str, Callable[..., Any]] = {
             "ConfigMap": self._core.create_namespaced_config_map,
             "Secret": self._core.create_namespaced_secret,
@@ -236,7 +236,7 @@ class Cluster:
         return CreatedObject(kind, name, str(answer.get("metadata", {}).get("uid", "")))
 
     def delete_object(self, one: CreatedObject) -> bool:
-        """Delete an object that was made here and nothing else; false when it was gone."""
+        """Delete an object created here; false if it no longer exists."""
         from kubernetes.client import V1DeleteOptions, V1Preconditions
 
         methods: dict[str, Callable[..., Any]] = {
@@ -249,27 +249,27 @@ class Cluster:
         try:
             self._call_raw(f"{one.kind} {one.name}", methods[one.kind], one.name, self.namespace, body=only)
         except (ObjectNotFoundError, ObjectExistsError):
-            # The second: another object has its name now.
+            # The second error means that another object has the name now.
             return False
         return True
 
     def resume_job(self, job: CreatedObject) -> None:
-        """Let a suspended Job begin."""
+        """Resume a suspended Job."""
         change = {"spec": {"suspend": False}}
         self._call_raw(f"Job {job.name}", self._batch.patch_namespaced_job, job.name, self.namespace, change)
 
     def get_job(self, name: str) -> Object:
-        """A Job as it is now."""
+        """Current state of a Job."""
         return self._call_raw(f"Job {name}", self._batch.read_namespaced_job, name, self.namespace)
 
     def list_pods(self, selector: str) -> list[Object]:
-        """The pods that a selector finds."""
+        """List the pods of a label selector."""
         answer = self._call_raw("pods", self._core.list_namespaced_pod, self.namespace, label_selector=selector)
         found = answer.get("items")
         return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
     def read_log(self, pod: str) -> Iterator[bytes]:
-        """The log of a pod's measuring container, in blocks."""
+        """Read the log of a pod's measuring container in blocks."""
         from urllib3.exceptions import HTTPError
 
         response = self._call_api(
@@ -286,13 +286,13 @@ class Cluster:
             yield from response.stream(_BLOCK)
         except (OSError, HTTPError) as error:
             raise ClusterUnreachableError(
-                "the log was broken off", where=pod, found=_shorten_text(str(error))
+                "the log was interrupted", where=pod, found=_shorten_text(str(error))
             ) from None
         finally:
             response.release_conn()
 
     def list_accelerators(self, node: str, labels: Mapping[str, str]) -> list[str]:
-        """What a node's labels call its accelerators; empty where the API does not show nodes."""
+        """Accelerators according to the labels of a node; empty without access to nodes."""
         with contextlib.suppress(RunFailedError, ConfigError):
             answer = self._call_raw("node", self._core.read_node, node)
             found = answer.get("metadata", {}).get("labels") or {}
@@ -300,14 +300,14 @@ class Cluster:
         return []
 
     def _call_raw(self, what: str, method: Callable[..., Any], *arguments: Any, **options: Any) -> Object:
-        """The API's answer as it is, unread by the client's models: those refuse what newer servers add."""
+        """Raw API response; the models of the client reject fields of newer servers."""
         response = self._call_api(
             what, method, *arguments, _preload_content=False, _request_timeout=_TIMEOUT_S, **options
         )
         try:
             found = json.loads(response.data)
         except ValueError:
-            raise ClusterUnreachableError("the cluster answered no JSON", where=what) from None
+            raise ClusterUnreachableError("the cluster's response is not JSON", where=what) from None
         return found if isinstance(found, dict) else {}
 
     def _call_api(self, what: str, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
@@ -321,28 +321,28 @@ class Cluster:
         except HTTPError as error:
             told = _shorten_text(str(getattr(error, "reason", None) or error))
             raise ClusterUnreachableError(
-                "the cluster cannot be reached", where=f"context {self.context}", found=told
+                "cannot reach the cluster", where=f"context {self.context}", found=told
             ) from None
 
 
 def connect_cluster(context: str | None, confirm_context: str | None, namespace: str) -> Cluster:
-    """The cluster of a kubeconfig's context ($KUBECONFIG, or the usual place).
+    """Connect to the cluster of a kubeconfig context ($KUBECONFIG, or the default path).
 
     Parameters
     ----------
     context
-        Its name; the current one without it.
+        Name of the context; by default the current one.
     confirm_context
-        The same name once more: needed unless the cluster is on this machine.
+        The same name again; required unless the cluster is on this machine.
     namespace
-        Where objects are made.
+        Namespace of the objects.
 
     Raises
     ------
     MissingToolError
         The package `kubernetes` is not installed.
     ConfigError
-        There is no kubeconfig or no such context, or the context is not confirmed.
+        The kubeconfig or the context does not exist, or the context is not confirmed.
     """
     try:
         from kubernetes import config
@@ -356,9 +356,9 @@ def connect_cluster(context: str | None, confirm_context: str | None, namespace:
         contexts, current = config.list_kube_config_contexts(config_file=file)
     except (ConfigException, OSError, ValueError) as error:
         raise ConfigError(
-            "no kubeconfig that can be used",
+            "no usable kubeconfig",
             found=_shorten_text(str(error)),
-            do="set KUBECONFIG; or go by files: apply manifests.yaml, and collect the pods' logs",
+            do="set KUBECONFIG; or apply manifests.yaml with kubectl, and collect the pod logs",
         ) from None
     names = [str(one["name"]) for one in contexts]
     name = context or str(current["name"])
@@ -367,10 +367,10 @@ def connect_cluster(context: str | None, confirm_context: str | None, namespace:
     try:
         cluster = Cluster(config.new_client_from_config(config_file=file, context=name), name, namespace)
     except (ConfigException, OSError, ValueError) as error:
-        raise ConfigError("the context cannot be used", where=name, found=_shorten_text(str(error))) from None
+        raise ConfigError("cannot use the context", where=name, found=_shorten_text(str(error))) from None
     if not cluster.is_local and confirm_context != name:
         raise ConfigError(
-            "this would run on a cluster that is not this machine",
+            "the cluster is not on this machine",
             where=f"context {name}, namespace {namespace}",
             found=confirm_context,
             do=f"--confirm-context {name}",

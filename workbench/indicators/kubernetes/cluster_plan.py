@@ -1,4 +1,4 @@
-"""Plan a session for a cluster, and write its folder: specifications, options, signing key, manifests."""
+"""Plans a session for a cluster and writes its folder: specifications, options, signing key, manifests."""
 
 from __future__ import annotations
 
@@ -35,27 +35,28 @@ def plan_session(
     cases: Sequence[Case],
     options: ClusterOptions,
 ) -> Session:
-    """Plan a session for a cluster: session.json, specifications, and manifests beside them.
+    """Plan a session for a cluster: write session.json, specifications and manifests.
 
-    The machine is not known before the first pod has told; until then it stands as unknown, with an empty key.
+    The machine is unknown, with an empty key, until the first pod reports it.
 
     Parameters
     ----------
     folder
-        The session's folder.
+        Folder of the session.
     session_id
-        Its name.
+        Identifier of the session.
     config
-        Rounds, threads, limits, seed. Without `memory_bytes` a run gets 4 GiB: this machine's size says nothing.
+        Rounds, threads, limits, seed. The default of `memory_bytes` is 4 GiB, independent of this machine.
     stacks, cases
-        What is measured; nothing is installed here.
+        Stacks and cases to measure; nothing is installed here.
     options
-        What the cluster is asked for.
+        Options of the cluster.
 
     Raises
     ------
     ConfigError
-        As of `running.planning.planned` and `manifests`; a network that was asked for: a pod's is what the policy says.
+        As in session planning and `build_manifests`; or a network is requested, which the network policy of the pods
+        determines.
     """
     session, variants = build_session(session_id, config, stacks, cases, options)
     made = build_manifests(
@@ -76,7 +77,7 @@ def plan_session(
 def build_session(
     session_id: str, config: SessionConfig, stacks: Sequence[Stack], cases: Sequence[Case], options: ClusterOptions
 ) -> tuple[Session, list[Variant]]:
-    """The plan alone, nothing of it written, with its variants."""
+    """Build the plan and its variants without writing files."""
     variants = build_variants(stacks, config.baseline)
     session = build_session_plan(
         session_id,
@@ -97,16 +98,18 @@ def build_session(
 
 
 def build_variants(stacks: Sequence[Stack], baseline: str | None = None) -> list[Variant]:
-    """The variants of a session, as they will be in every pod: the baseline first, its copy as the control last.
+    """Variants of a session in every pod: the baseline first, the control (a copy of it) last.
 
     Raises
     ------
     ConfigError
-        There is no stack, no such baseline, or two have one name.
+        There are no stacks, the baseline is unknown, or a name occurs twice.
     """
     names = [stack.name for stack in stacks]
     if twice := sorted({name for name in [*names, CONTROL] if [*names, CONTROL].count(name) > 1}):
-        raise ConfigError("two variants of one name", found=twice, do=f"rename one; {CONTROL!r} is the baseline's copy")
+        raise ConfigError(
+            "two variants have the same name", found=twice, do=f"rename one; {CONTROL!r} is the copy of the baseline"
+        )
     by_name = dict(zip(names, stacks, strict=True))
     first = by_name[choose_baseline(baseline, names)]
     return [
@@ -116,10 +119,10 @@ def build_variants(stacks: Sequence[Stack], baseline: str | None = None) -> list
 
 
 def _list_plan_notes(options: ClusterOptions) -> list[str]:
-    """What a reader of the session should know of the way it is run."""
-    found = ["each round is made in a pod of its own: figures of two rounds are never compared"]
+    """Notes on how the session runs."""
+    found = ["each round runs in a separate pod; values of different rounds are never compared"]
     if options.gpus:
-        found.append("no memory limit of a run's own: one that needs too much takes the rest of its round along")
+        found.append("runs have no memory limit of their own; a run that exceeds the pod's limit ends its round")
     return found
 
 
@@ -143,25 +146,25 @@ def _write_specification(folder: Path, session: Session, variant: Variant, case:
 
 
 def read_options(folder: Path) -> ClusterOptions:
-    """The options that a session was planned with.
+    """Read the cluster options of a planned session.
 
     Raises
     ------
     InputError
-        They are not there, or damaged.
+        The file is missing or damaged.
     """
     return read_model_file(ClusterOptions, folder / FOLDER / OPTIONS, noun="cluster session's options")
 
 
 def load_signing_key(folder: Path, *, create: bool = False) -> str:
-    """The key that a session's results are signed with; only its owner may read the file.
+    """Load the key that signs a session's results; the file is readable only by its owner.
 
-    It opens nothing: it only shows that a result came from the runner and not from a script.
+    The key gives no access. It proves that a result comes from the runner and not from a script.
 
     Raises
     ------
     InputError
-        There is none.
+        The key is missing.
     """
     path = folder / FOLDER / KEY
     try:
@@ -171,7 +174,7 @@ def load_signing_key(folder: Path, *, create: bool = False) -> str:
     except FileNotFoundError:
         if not create:
             raise InputError(
-                "no key there: results cannot be told from forged ones",
+                "the signing key is missing, so results cannot be verified",
                 where=path,
                 do="collect in the folder that the session was submitted from",
             ) from None
@@ -183,18 +186,18 @@ def load_signing_key(folder: Path, *, create: bool = False) -> str:
 
 
 def write_manifests(folder: Path, session: Session, objects: Sequence[Object], options: ClusterOptions) -> Path:
-    """The objects as YAML, to be read and applied; only its owner may read the file, for the key is in it."""
+    """Write the objects as YAML; the file contains the key and is readable only by its owner."""
     path = folder / FOLDER / MANIFESTS
     _write_private_file(path, format_yaml(objects, [f"Session {session.session_id}", *list_notes(session, options)]))
     return path
 
 
 def format_yaml(objects: Sequence[Object], comments: Sequence[str]) -> str:
-    """Objects as one YAML stream with comments before them; texts of several lines stay readable."""
+    """Objects as one YAML stream after comments; multi-line strings are blocks."""
     import yaml
 
     class Plain(yaml.SafeDumper):
-        """Writes what occurs twice twice, and scripts as blocks."""
+        """Dumper without aliases, and with scripts as blocks."""
 
         def ignore_aliases(self, data: object) -> bool:
             del data

@@ -1,7 +1,7 @@
-"""A session as Kubernetes objects: one Indexed Job with a pod per round, all stacks in every pod.
+"""Session as Kubernetes objects: one Indexed Job with a pod per round, all stacks in every pod.
 
-Stacks in pods of their own would be measured on other nodes at other times, and what is compared must lie seconds
-apart. Pure: the same session, options and key give the same objects.
+Separate pods per stack would run on different nodes at different times, whereas compared runs must be seconds apart.
+Pure functions: the same session, options and key give the same objects.
 
 For Kubernetes 1.29 and newer (`backoffLimitPerIndex`, `podReplacementPolicy`).
 """
@@ -38,7 +38,7 @@ CONTAINER = "measure"
 INSTALLER = "install"
 KEY = "key"
 ROUNDS = "workbench-rounds"
-"""Annotation of a pod: the rounds that indexes stand for."""
+"""Annotation of a pod: rounds by index."""
 RUNNER_BYTES = 256 << 20
 _ARCHITECTURES = {"linux_x86_64": "amd64", "linux_aarch64": "arm64"}
 _FOLDERS = {"bundle": "/bundle", "environments": "/environments", "scratch": "/scratch"}
@@ -59,27 +59,28 @@ def build_manifests(
     rounds: Sequence[int] | None = None,
     processes: int = RunLimits().processes,
 ) -> list[Object]:
-    """The objects of a session, in the order in which they can be applied; the Job comes last.
+    """Build the objects of a session in the order of application; the Job is the last.
 
     Parameters
     ----------
     session
-        What is planned; its `looks` say how many rounds there are.
+        Plan of the session; `looks` determines the number of rounds.
     stacks, cases
-        Its stacks, and its cases with their scripts.
+        Stacks of the session, and cases with their scripts.
     options
-        What the cluster is asked for.
+        Options of the cluster.
     key
         64 secret hex digits that sign the results; stored in a Secret.
     rounds
-        The rounds to make; all of them without it.
+        Rounds to run; all by default.
     processes
-        Processes and threads of a run at most.
+        Maximum number of processes and threads of a run.
 
     Raises
     ------
     ConfigError
-        A stack is for another platform than Linux, the session is of blocks, too large, or has nothing to make.
+        A stack is for a platform other than Linux, the design is blocks, the session is too large, or there are no
+        rounds to run.
     """
     wanted = list(range(count_max_rounds(session))) if rounds is None else list(rounds)
     _check_session(session, stacks, wanted, key)
@@ -112,7 +113,7 @@ def build_manifests(
 
 
 def build_object_name(session_id: str) -> str:
-    """The name of a session's objects: a DNS label, short enough for an index and a pod's suffix after it.
+    """Name of a session's objects: a DNS label with room for the index and suffix of a pod.
 
     Examples
     --------
@@ -124,23 +125,23 @@ def build_object_name(session_id: str) -> str:
 
 
 def pod_user_id(session_id: str) -> int:
-    """The numeric user of a session's pods: one of its own, since the kernel counts a user's processes node-wide."""
+    """Unique numeric user of a session's pods, because the kernel counts the processes of a user per node."""
     return 20_000 + int(hashlib.sha256(session_id.encode()).hexdigest(), 16) % 40_000
 
 
 def build_label_selector(session_id: str) -> str:
-    """The label selector that finds a session's objects and pods."""
+    """Label selector of a session's objects and pods."""
     return f"app.kubernetes.io/name={APP},{SESSION_LABEL}={build_object_name(session_id)}"
 
 
 def select_image(session: Session, options: ClusterOptions) -> str:
-    """The image of the pods: the one that is asked for, or a plain Python of the session's version."""
+    """Image of the pods: the requested one, or a plain Python image of the session's version."""
     version = ".".join(session.arms[0].python.split(".")[:2])
     return options.image or f"python:{version}-slim"
 
 
 def list_pod_rounds(pod: Object) -> list[int]:
-    """The rounds that the indexes of a pod's Job stand for; empty when it does not say."""
+    """Rounds by index of a pod's Job; empty without the annotation."""
     try:
         found = json.loads(pod["metadata"]["annotations"][ROUNDS])
     except (KeyError, TypeError, ValueError):
@@ -152,17 +153,17 @@ def list_notes(session: Session, options: ClusterOptions) -> list[str]:
     """Notes for applying the objects, one sentence each."""
     found = []
     if "@sha256:" not in (image := select_image(session, options)):
-        found.append(f"image {image} is named by a tag, which may move: name it by its digest, IMAGE@sha256:…")
-    found.append("each round installs the stacks anew, in a pod of its own, before it measures")
-    found.append("the NetworkPolicy holds for whole pods: what the installer may reach, the scripts may reach, too")
+        found.append(f"image {image} has a tag, which may change: use its digest, IMAGE@sha256:…")
+    found.append("each round runs in a separate pod and installs the stacks before it measures")
+    found.append("the NetworkPolicy applies to whole pods: scripts have the same network access as the installer")
     if options.runtime_class is None:
-        found.append("scripts share the node's kernel: for those you do not trust, give a RuntimeClass (gVisor, Kata)")
+        found.append("scripts share the node's kernel: for untrusted scripts, set a RuntimeClass (gVisor, Kata)")
     return found
 
 
 def _check_session(session: Session, stacks: Sequence[Stack], rounds: list[int], key: str) -> None:
     if session.design != "rounds":
-        raise ConfigError("a cluster measures in rounds only", where="--design", found=session.design)
+        raise ConfigError("a cluster supports only the design rounds", where="--design", found=session.design)
     if (
         not rounds
         or any(not 0 <= number < count_max_rounds(session) for number in rounds)
@@ -175,9 +176,11 @@ def _check_session(session: Session, stacks: Sequence[Stack], rounds: list[int],
         raise ConfigError("not a key", allowed="64 hex digits")
     platforms = {stack.platform for stack in stacks}
     if len(platforms) != 1 or not platforms <= _ARCHITECTURES.keys():
-        raise ConfigError("stacks for no platform of a cluster", found=sorted(platforms), allowed=list(_ARCHITECTURES))
+        raise ConfigError(
+            "the cluster does not support this platform", found=sorted(platforms), allowed=list(_ARCHITECTURES)
+        )
     if len(pythons := {".".join(arm.python.split(".")[:2]) for arm in session.arms}) > 1:
-        raise ConfigError("stacks for several versions of Python: an image has one", found=sorted(pythons))
+        raise ConfigError("stacks need several Python versions, but an image has one", found=sorted(pythons))
 
 
 def _build_labels(session: Session) -> dict[str, str]:
@@ -225,9 +228,9 @@ def _build_job(
         "spec": {
             "completionMode": "Indexed",
             "completions": len(rounds),
-            # One round at a time: two pods on one node would disturb each other.
+            # One round at a time, because two pods on one node would interfere.
             "parallelism": 1,
-            # A round that was broken off is not made again by itself, and does not end the others.
+            # A failed round is not retried automatically and does not stop the others.
             "backoffLimitPerIndex": 0,
             "podReplacementPolicy": "Failed",
             "activeDeadlineSeconds": deadline_s * len(rounds),
@@ -248,7 +251,7 @@ def _build_job(
 
 
 def _pod_deadline_s(session: Session, options: ClusterOptions) -> int:
-    """The longest that a round may take: installing, and every run up to its limit."""
+    """Time limit of a round: installation, and all runs at their limits."""
     runs = sum(slot.round == 0 for slot in order_runs(session))
     return math.ceil(options.install_s + runs * (session.run_timeout_s + 2) + GRACE_S)
 
@@ -293,7 +296,7 @@ def _build_pod(
 
 
 def _estimate_environments_bytes(session: Session, stacks: Sequence[Stack]) -> int:
-    """Disk for all environments: wheels are archives, several times as large unpacked and compiled."""
+    """Disk for all environments; unpacked and compiled packages are several times the size of wheels."""
     by_key = {stack.key: stack for stack in stacks}
     unknown = 1 << 30
     known = sum(by_key[arm.stack_key].download_bytes or unknown for arm in session.arms)
@@ -316,7 +319,7 @@ def _build_container(session: Session, options: ClusterOptions, script: str, env
         "image": select_image(session, options),
         "command": ["python3", "-s", "-B", f"{_FOLDERS['bundle']}/{script}", *folders],
         "workingDir": _FOLDERS["scratch"],
-        # Equal, and whole cores: such a pod gets cores of its own where the node is set up to give them.
+        # Equal requests and limits with whole cores give the pod exclusive cores under the static CPU manager policy.
         "resources": {"requests": amounts, "limits": dict(amounts)},
         "securityContext": {**_LOCKED, "capabilities": {"drop": ["ALL"]}},
     }
@@ -337,7 +340,7 @@ def _build_installer(session: Session, options: ClusterOptions, environments: st
         "name": INSTALLER,
         **_build_container(session, options, "pod_install.py", environments),
         "env": [{"name": "HOME", "value": _FOLDERS["scratch"]}, *index],
-        # Why it failed, where people look.
+        # Shows the failure in the pod's status.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": _build_mounts(writable=("environments", "scratch")),
     }
@@ -353,7 +356,7 @@ def _build_measurer(name: str, session: Session, options: ClusterOptions, enviro
         "name": CONTAINER,
         **container,
         "env": [{"name": "HOME", "value": _FOLDERS["scratch"]}, secret],
-        # Environments cannot be changed by what is measured in them, or one script could slow another stack.
+        # Environments are read-only, so that a script cannot slow down another stack.
         "volumeMounts": _build_mounts(writable=("scratch",)),
     }
 

@@ -1,4 +1,4 @@
-"""Submit a session to a cluster, watch its pods, and collect each round as it ends."""
+"""Submits a session to a cluster, watches its pods, and collects each round when it ends."""
 
 from __future__ import annotations
 
@@ -41,36 +41,36 @@ from workbench.indicators.store.archive import Session
 Pod = dict[str, Any]
 MAX_TEXT = 400
 _FATAL = {
-    "InvalidImageName": "the image's name is not valid",
-    "ErrImageNeverPull": "the image is not on the node, and may not be pulled",
+    "InvalidImageName": "the image name is not valid",
+    "ErrImageNeverPull": "the image is not on the node, and the pull policy is Never",
     "ImagePullBackOff": "the image cannot be pulled",
-    "CreateContainerConfigError": "the container cannot be made: a Secret or ConfigMap is missing",
-    "CreateContainerError": "the container cannot be made",
+    "CreateContainerConfigError": "the container cannot be created: a Secret or ConfigMap is missing",
+    "CreateContainerError": "the container cannot be created",
     "RunContainerError": "the container cannot be started",
 }
 _DISRUPTIONS = {
-    "PreemptionByScheduler": "a pod of higher priority took its place",
-    "DeletionByTaintManager": "its node was tainted",
-    "EvictionByEvictionAPI": "it was evicted, such as by draining its node",
-    "DeletionByPodGC": "its node is gone",
-    "TerminationByKubelet": "its node shut down or ran short of something",
+    "PreemptionByScheduler": "preempted by a pod of higher priority",
+    "DeletionByTaintManager": "deleted because its node was tainted",
+    "EvictionByEvictionAPI": "evicted, for example because its node was drained",
+    "DeletionByPodGC": "deleted because its node no longer exists",
+    "TerminationByKubelet": "terminated because its node shut down or ran out of a resource",
 }
 _REASONS = {
-    "Evicted": "evicted, because the node ran short of something",
-    "DeadlineExceeded": "it took longer than its time limit",
-    "NodeLost": "its node is gone",
-    "UnexpectedAdmissionError": "its node refused it",
+    "Evicted": "evicted because the node ran out of a resource",
+    "DeadlineExceeded": "it exceeded its time limit",
+    "NodeLost": "its node was lost",
+    "UnexpectedAdmissionError": "rejected by its node",
 }
 _OUT_OF = re.compile(r"OutOf(\w+)")
 
 
 def read_pod_name(pod: Pod) -> str:
-    """The pod's name."""
+    """Name of the pod."""
     return str(pod.get("metadata", {}).get("name", ""))
 
 
 def read_pod_index(pod: Pod) -> int | None:
-    """The index that the pod stands for; null when it has none."""
+    """Job index of the pod; null without one."""
     metadata = pod.get("metadata", {})
     for place in (metadata.get("annotations") or {}, metadata.get("labels") or {}):
         text = str(place.get("batch.kubernetes.io/job-completion-index", ""))
@@ -80,32 +80,32 @@ def read_pod_index(pod: Pod) -> int | None:
 
 
 def is_over(pod: Pod) -> bool:
-    """It has ended, for good or bad."""
+    """Whether the pod has ended, successfully or not."""
     return _get_status(pod).get("phase") in ("Succeeded", "Failed")
 
 
 def has_started_measuring(pod: Pod) -> bool:
-    """Its measuring container was started, so that there is a log."""
+    """Whether the measuring container was started, so that there is a log."""
     state = _get_container_state(pod, CONTAINER)
     return "terminated" in state or "running" in state
 
 
 def has_install_failure(pod: Pod) -> bool:
-    """The stacks could not be installed in it."""
+    """Whether the installation of the stacks failed."""
     ended = _get_container_state(pod, INSTALLER).get("terminated") or {}
     return bool(ended.get("exitCode"))
 
 
 def find_failure_reason(pod: Pod) -> str | None:
-    """Why a pod that is over did not end well; null when it did, or is not over."""
+    """Reason why a pod failed; null if it succeeded or is not over."""
     status = _get_status(pod)
     if status.get("phase") != "Failed":
         return None
-    return _redact_text(pod, next(_iterate_causes(pod), "the pod failed, and the cluster does not say why"))
+    return _redact_text(pod, next(_iterate_causes(pod), "the pod failed, and the cluster reports no reason"))
 
 
 def find_waiting_reason(pod: Pod) -> tuple[str, bool] | None:
-    """Why a pod does not run yet, and whether waiting cannot help; null when nothing is wrong."""
+    """Reason why a pod does not run yet, and whether it is permanent; null if nothing is wrong."""
     for name in (INSTALLER, CONTAINER):
         waiting = _get_container_state(pod, name).get("waiting") or {}
         reason = str(waiting.get("reason", ""))
@@ -113,28 +113,28 @@ def find_waiting_reason(pod: Pod) -> tuple[str, bool] | None:
             return _redact_text(pod, _append_detail(_FATAL[reason], waiting.get("message"))), True
         if reason == "ErrImagePull":
             return _redact_text(
-                pod, _append_detail("the image could not be pulled, it is tried again", waiting.get("message"))
+                pod, _append_detail("the image could not be pulled; the pull is retried", waiting.get("message"))
             ), False
     for condition in _get_status(pod).get("conditions") or []:
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            return _redact_text(pod, _append_detail("no node takes it", condition.get("message"))), False
+            return _redact_text(pod, _append_detail("no node can run the pod", condition.get("message"))), False
     return None
 
 
 def _iterate_causes(pod: Pod) -> Iterator[str]:
-    """The most telling first."""
+    """Iterate over the causes, most specific first."""
     status = _get_status(pod)
     installer = _get_container_state(pod, INSTALLER).get("terminated") or {}
     measurer = _get_container_state(pod, CONTAINER).get("terminated") or {}
     if measurer.get("reason") == "OOMKilled":
-        yield "it was killed for memory: its runs together reached the pod's limit"
+        yield "out of memory: its runs together reached the pod's limit"
     if installer.get("reason") == "OOMKilled":
-        yield "it was killed for memory while the stacks were installed"
+        yield "out of memory while the stacks were installed"
     reason = str(status.get("reason") or "")
     if reason in _REASONS:
         yield _append_detail(_REASONS[reason], status.get("message"))
     if found := _OUT_OF.fullmatch(reason):
-        yield f"its node has not enough {found[1]} left"
+        yield f"its node does not have enough {found[1]}"
     for condition in status.get("conditions") or []:
         if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
             cause = str(condition.get("reason", ""))
@@ -170,7 +170,7 @@ def _append_detail(text: str, more: Any) -> str:
 
 
 def _redact_text(pod: Pod, text: str) -> str:
-    """Without the node's name, without secrets, and short."""
+    """Shorten a text, and remove the name of the node and secrets."""
     node = str((pod.get("spec") or {}).get("nodeName") or "")
     if node:
         text = text.replace(node, "(node)")
@@ -180,7 +180,7 @@ def _redact_text(pod: Pod, text: str) -> str:
 
 POLL_S = 2.0
 MAX_FAILURES = 15
-"""Polls that may fail one after the other: a control plane may be away for half a minute."""
+"""Maximum number of consecutive failed polls; a control plane may be unavailable for half a minute."""
 ACCELERATOR_LABELS = {
     "nvidia.com/gpu.product": "",
     "amd.com/gpu.product-name": "",
@@ -189,14 +189,14 @@ ACCELERATOR_LABELS = {
 
 
 def submit_objects(cluster: Cluster, objects: Sequence[Object]) -> list[CreatedObject]:
-    """Have the server check all objects, then make them; the Job begins when everything is there.
+    """Validate all objects on the server, create them, and start the Job.
 
-    The Job is made first, suspended, and owns the others: so the cluster deletes them with it.
+    The Job is created first, suspended, and owns the other objects, so the cluster deletes them with it.
 
     Raises
     ------
     ConfigError
-        The server refuses one, or the session is there already. Nothing is left then that was made here.
+        The server refuses an object, or the session already exists. Objects created here are then deleted.
     RunFailedError
         The cluster failed.
     """
@@ -223,7 +223,7 @@ def submit_objects(cluster: Cluster, objects: Sequence[Object]) -> list[CreatedO
 
 
 def delete_objects(cluster: Cluster, created_objects: Sequence[CreatedObject]) -> list[CreatedObject]:
-    """Delete what was made here, by name and uid; those that could not be deleted."""
+    """Delete objects created here, by name and uid; returns those that could not be deleted."""
     left = []
     for one in created_objects:
         try:
@@ -236,7 +236,7 @@ def delete_objects(cluster: Cluster, created_objects: Sequence[CreatedObject]) -
 def _explain_existing_job(cluster: Cluster, job: Object) -> ConfigError:
     name = job["metadata"]["name"]
     return ConfigError(
-        "this session is on the cluster already",
+        "this session already exists on the cluster",
         where=f"context {cluster.context}, namespace {cluster.namespace}, Job {name}",
         do="collect it: workbench indicators collect, with the session's folder; or delete the Job first",
     )
@@ -244,18 +244,18 @@ def _explain_existing_job(cluster: Cluster, job: Object) -> ConfigError:
 
 @dataclass
 class SessionWatch:
-    """A session on the cluster, followed until it ends.
+    """Watches a session on the cluster until it ends.
 
     Attributes
     ----------
     folder, cases
-        The session's folder, and its cases with their classes.
+        Folder of the session, and its cases with their classes.
     cluster
-        Where it is.
+        Cluster of the session.
     judge, watcher
-        As of a session of this machine.
+        As in `measure_session`.
     poll_s
-        Time between two looks at the cluster, in seconds.
+        Interval between two polls, in seconds.
     """
 
     folder: Path
@@ -272,17 +272,17 @@ class SessionWatch:
     _measured: bool = False
 
     def __post_init__(self) -> None:
-        """Read what is planned."""
+        """Read the plan."""
         self.session = archive.read_session(self.folder)
         self.key = load_signing_key(self.folder)
 
     def wait_until_over(self) -> str:
-        """Collect each round as it ends; why there is nothing more to wait for.
+        """Collect each round when it ends; returns the reason why the session is over.
 
         Raises
         ------
         RunFailedError
-            The Job is gone, its pods cannot be started, or the cluster was away for too long.
+            The Job was deleted, its pods cannot be started, or the cluster was unavailable for too long.
         """
         slots = order_runs(self.session)
         there = collect_results(self.folder, self.cases, [], key=self.key).present
@@ -295,12 +295,12 @@ class SessionWatch:
 
     def _check_once(self) -> str | None:
         try:
-            # The Job before its pods: what it says of its end is then true of all of them.
+            # The Job is read before its pods, so that its final state applies to all of them.
             job = self.cluster.get_job(build_object_name(self.session.session_id))
             pods = self.cluster.list_pods(build_label_selector(self.session.session_id))
             decided = self._handle_pods(pods)
         except ObjectNotFoundError:
-            raise RunFailedError("the Job is not on the cluster any more", do="run the session again") from None
+            raise RunFailedError("the Job no longer exists on the cluster", do="run the session again") from None
         except ClusterUnreachableError:
             self._failures += 1
             if self._failures >= MAX_FAILURES:
@@ -310,7 +310,7 @@ class SessionWatch:
         return "decided" if decided else _find_job_end(job)
 
     def _handle_pods(self, pods: Sequence[Object]) -> bool:
-        """Tell what is wrong with pods, collect those that are over; whether everything is decided now."""
+        """Report problems of pods and collect finished ones; true if all verdicts are decided."""
         for pod in sorted(pods, key=lambda one: read_pod_index(one) or 0):
             self._note_waiting_pod(pod)
             if is_over(pod) and read_pod_name(pod) not in self._over and self._collect_pod(pod):
@@ -322,21 +322,21 @@ class SessionWatch:
         if found is None:
             return
         text, fatal = found
-        # Once a round has been measured, it can only be a passing trouble.
+        # After a measured round, the problem can only be temporary.
         if fatal and not self._measured:
-            raise RunFailedError("a pod cannot be started", where=read_pod_name(pod), found=text)
+            raise RunFailedError("cannot start a pod", where=read_pod_name(pod), found=text)
         if text not in self._told:
             self._told.add(text)
             self.watcher.report_note(f"waiting: {text}")
 
     def _collect_pod(self, pod: Object) -> bool:
-        """Bring a pod's round into the archive; whether everything is decided now."""
+        """Store a pod's round in the archive; true if all verdicts are decided."""
         number = find_pod_round(pod)
         if number is not None and (why := find_failure_reason(pod)):
             self._whys[number] = why
             if has_install_failure(pod) and not self._measured:
-                # It would fail in every round the same.
-                raise RunFailedError("the pods cannot be prepared", where=read_pod_name(pod), found=why)
+                # The installation would fail in the same way in every round.
+                raise RunFailedError("cannot install the stacks in a pod", where=read_pod_name(pod), found=why)
         found = collect_from_pods(self.folder, self.cases, self.cluster, [pod], key=self.key, whys=self._whys)
         self._over.add(read_pod_name(pod))
         self._measured = self._measured or bool(found.new)
@@ -352,12 +352,12 @@ class SessionWatch:
 
 
 def list_finished_pods(pods: Sequence[Object]) -> list[Object]:
-    """Those pods that have ended, for good or bad."""
+    """Pods that have ended, successfully or not."""
     return [pod for pod in pods if is_over(pod)]
 
 
 def find_pod_round(pod: Object) -> int | None:
-    """The round that a pod makes; null when it does not say."""
+    """Round of a pod; null if unknown."""
     index, rounds = read_pod_index(pod), list_pod_rounds(pod)
     return rounds[index] if index is not None and index < len(rounds) else None
 
@@ -371,7 +371,7 @@ def collect_from_pods(
     key: str,
     whys: dict[int, str] | None = None,
 ) -> Collection:
-    """Bring what these pods told into the archive; pods that did not measure tell nothing."""
+    """Store the records of these pods in the archive; pods that did not measure are skipped."""
     told = dict(whys or {})
     products: list[str] = []
     logs = []
@@ -389,7 +389,7 @@ def collect_from_pods(
 
 
 def _find_job_end(job: Object) -> str | None:
-    """Why a Job is over; null while it is not."""
+    """Reason why a Job is over; null while it runs."""
     for condition in (job.get("status") or {}).get("conditions") or []:
         if condition.get("status") != "True":
             continue
@@ -398,15 +398,15 @@ def _find_job_end(job: Object) -> str | None:
         if condition.get("type") == "Failed":
             reason = str(condition.get("reason") or "failed")
             words = {
-                "DeadlineExceeded": "the Job took longer than its time limit",
-                "FailedIndexes": "all rounds were tried, not all ended well",
+                "DeadlineExceeded": "the Job exceeded its time limit",
+                "FailedIndexes": "all rounds were tried, some failed",
             }
             return words.get(reason, f"the Job failed: {reason}")[:200]
     return None
 
 
 def record_end(folder: Path, reason: str) -> Session:
-    """Write into a session that it is over, and why."""
+    """Record the end of a session and its reason."""
     session = archive.read_session(folder)
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     session = session.model_copy(update={"ended_at": now, "stop_reason": reason})

@@ -23,17 +23,17 @@ from workbench.indicators.stacks.uv_tool import Sources
 
 
 def interpreter_path(folder: Path) -> Path:
-    """The environment's interpreter."""
+    """Path of the environment's interpreter."""
     return folder / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
 
 
 def site_packages_path(folder: Path) -> Path:
-    """Where its packages lie.
+    """Path of the environment's site-packages.
 
     Raises
     ------
     FileNotFoundError
-        This is no environment.
+        The folder is not an environment.
     """
     pattern = "Lib/site-packages" if sys.platform == "win32" else "lib/python3.*/site-packages"
     for found in sorted(folder.glob(pattern)):
@@ -42,18 +42,18 @@ def site_packages_path(folder: Path) -> Path:
 
 
 def list_installed_versions(folder: Path) -> dict[str, str]:
-    """Which package in which version is installed, sorted by name."""
+    """Installed packages and versions, sorted by name."""
     found = importlib.metadata.distributions(path=[str(site_packages_path(folder))])
     return dict(sorted((canonicalize_name(one.metadata["Name"]), one.version) for one in found))
 
 
 def read_python_version(folder: Path) -> str:
-    """Version of its interpreter, as the environment's own configuration tells.
+    """Version of the environment's interpreter, from its pyvenv.cfg.
 
     Raises
     ------
     FileNotFoundError
-        This is no environment.
+        The folder is not an environment.
     """
     for line in (folder / "pyvenv.cfg").read_text(encoding="utf-8").splitlines():
         name, _, value = line.partition("=")
@@ -63,14 +63,14 @@ def read_python_version(folder: Path) -> str:
 
 
 def list_record_files(folder: Path) -> list[Path]:
-    """The lists of files that came with the packages."""
+    """RECORD files of the installed packages."""
     return sorted(site_packages_path(folder).glob("*.dist-info/RECORD"))
 
 
 def compute_record_digest(folder: Path) -> str:
     """Digest of all RECORD files, which list every installed file with its hash.
 
-    Without the lines of scripts, whose first line names the environment, and of what the installer notes itself.
+    Excludes scripts, which contain the path of the environment, and files written by the installer.
     """
     own = ("INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "RECORD")
     digest = hashlib.sha256()
@@ -82,16 +82,16 @@ def compute_record_digest(folder: Path) -> str:
 
 
 def find_altered_files(folder: Path, *, deep: bool = True) -> list[str]:
-    """Which files of the packages are missing or have other bytes than their wheels had? Sorted; empty when intact.
+    """List package files that are missing or differ from their wheels, sorted; empty if intact.
 
     Parameters
     ----------
     folder
-        An environment.
+        Folder of the environment.
     deep
-        Compare the content's hash (0.1 s for numpy); without it only the size (some ms).
+        Compare hashes of the content (0.1 s for numpy); otherwise only sizes (some ms).
 
-    Scripts below `bin` are left out, since they name the environment's own path, and so is bytecode.
+    Scripts in `bin`, which contain the path of the environment, and bytecode are not checked.
     """
     return sorted(
         name
@@ -103,7 +103,7 @@ def find_altered_files(folder: Path, *, deep: bool = True) -> list[str]:
 
 def _read_record_lines(record: Path) -> Iterator[tuple[str, str, str]]:
     for name, digest, size in csv.reader(record.read_text(encoding="utf-8").splitlines()):
-        # Some wheels ship bytecode, which is compiled anew here.
+        # Some wheels ship bytecode, which is recompiled here.
         if digest.startswith("sha256=") and not name.startswith("..") and not name.endswith(".pyc"):
             yield name, digest.removeprefix("sha256="), size
 
@@ -121,42 +121,42 @@ COMPILE_TIMEOUT_S = 900
 
 
 def create_venv(folder: Path, stack: Stack, lock_descriptor: int) -> None:
-    """Make the environment of the stack's Python; `lock_descriptor` is an open file that uv inherits.
+    """Create a virtual environment with the stack's Python; `lock_descriptor` is an open file that uv inherits.
 
     Raises
     ------
     MissingToolError
-        There is no such Python here.
+        The Python version is not installed.
     RunFailedError
-        uv could not make it.
+        uv failed to create the environment.
     """
-    # By its own path, this very interpreter; another version is looked for, and never downloaded.
+    # The running interpreter is given by its path; other versions are searched for and never downloaded.
     wanted = sys.executable if stack.python == this_python_version() else stack.python
     said = uv_tool.run_uv(
         ["venv", "--no-project", "--python", wanted, folder], sources=None, lock_descriptor=lock_descriptor
     )
     if said.code == 0:
         return
-    # The second: a stand-in on PATH that knows of no such version.
+    # The second message comes from a version-manager shim on PATH without that version.
     if wanted == stack.python and ("No interpreter found" in said.err or "inspect Python interpreter" in said.err):
         raise MissingToolError(
-            "the stack's Python is not on this machine",
+            "the stack's Python is not installed",
             where=stack.name,
             found=f"Python {stack.python}",
             do=f"uv python install {stack.python}, or solve the stacks again for this Python ({this_python_version()})",
         )
-    raise RunFailedError("cannot make the environment", where=stack.name, found=said.explanation)
+    raise RunFailedError("cannot create the environment", where=stack.name, found=said.explanation)
 
 
 def install_packages(
     folder: Path, stack: Stack, lock: Path, sources: Sources, *, offline: bool, lock_descriptor: int
 ) -> None:
-    """Install exactly the files of the lock, each checked against its hash.
+    """Install exactly the files of the lock, each verified by its hash.
 
     Raises
     ------
     RunFailedError
-        A file is not there (any more), or is another than the lock says.
+        A file is not available (any more), or its hash differs from the lock.
     """
     checked = ["--require-hashes", "--no-deps", "--only-binary", ":all:"]
     said = uv_tool.run_uv(
@@ -171,14 +171,14 @@ def install_packages(
             "cannot install the stack",
             where=stack.name,
             found=said.explanation,
-            do="install once without --offline" if offline else "see whether the index still has these files",
+            do="install once without --offline" if offline else "check that the index still has these files",
         )
 
 
 def compile_bytecode(folder: Path) -> None:
-    """Write the bytecode now: else the first run would, or every run of a user who may not write here.
+    """Compile the bytecode, so that it does not slow down the first run, or every run of a read-only user.
 
-    Nothing of the packages is run for it: without `site`, no line of a .pth file is.
+    No code of the packages runs: without `site`, .pth files are not processed.
     """
     command: list[str | Path] = [
         interpreter_path(folder),
@@ -191,13 +191,13 @@ def compile_bytecode(folder: Path) -> None:
         "0",
         site_packages_path(folder),
     ]
-    # Files that do not compile (templates, other Pythons' code) are passed over: the import would fail as well.
+    # Files that do not compile (templates, code for other Python versions) are skipped; their import fails as well.
     with contextlib.suppress(subprocess.TimeoutExpired):
         subprocess.run(  # noqa: S603
             command,
-            # Its own folder, so that no module of the user's shadows the standard library's.
+            # Runs in a separate folder, so that user modules do not shadow the standard library.
             cwd=folder,
-            # The order of sets in bytecode follows the hash seed.
+            # The order of sets in bytecode depends on the hash seed.
             env={"PYTHONHASHSEED": "0", "PATH": os.environ.get("PATH", "")},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -1,7 +1,7 @@
 """Environments of stacks: one virtual environment per lock, cached and checked before reuse.
 
-`ROOT/KEY` is the stack's environment, `ROOT/KEY.1` a separate copy from the same lock. A marker file is written last:
-a folder without one was not finished, and is made anew. Two processes that want the same one wait for each other.
+`ROOT/KEY` is the environment of a stack, `ROOT/KEY.1` a separate copy from the same lock. A marker file is written
+last; a folder without it is incomplete and is rebuilt. A file lock serialises processes that need the same environment.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ MAX_DOWNLOAD_BYTES = 2_000_000_000
 
 @dataclass(frozen=True)
 class Environment:
-    """An installed stack.
+    """Installed stack.
 
-    `installed` has package to version as found in it, `record_sha256` the digest of what its packages consist of:
-    equal for two copies of one lock. `made` tells whether this call made it: `make_s` is the time of the environment
-    and the installation, `compile_s` that of the bytecode after it; both are those of the making.
+    `installed` maps packages to installed versions. `record_sha256` is the digest of the package files, equal for
+    copies of one lock. `made` is true if this call created the environment. `make_s` is the time of creation and
+    installation, `compile_s` that of compiling bytecode, both from the original creation.
     """
 
     folder: Path
@@ -57,7 +57,7 @@ class Environment:
 
 
 def default_environment_root() -> Path:
-    """Where environments lie: below the user's cache, never in the checkout."""
+    """Default folder of environments, in the user's cache."""
     return cache_folder() / "indicators" / "environments"
 
 
@@ -69,35 +69,35 @@ def ensure_environment(
     offline: bool = False,
     sources: Sources | None = None,
 ) -> Environment:
-    """The environment of a stack, made when it is not there or is damaged.
+    """Environment of a stack, created if it is missing or damaged.
 
     Parameters
     ----------
     stack
-        What to install; each file's hash is checked.
+        Stack to install; the hash of each file is verified.
     root
-        Folder below which it lies; `default_root()` without it.
+        Parent folder; by default `default_environment_root()`.
     copy
-        0 for the stack's own; 1 and on for separate copies of the same lock (the control of a session).
+        0 for the stack's environment; 1 and up for separate copies of the same lock (the control of a session).
     offline
-        Install from uv's cache alone.
+        Install only from uv's cache.
     sources
-        The index; the configured one without it.
+        Package index; by default the configured one.
 
     Raises
     ------
     ConfigError
-        The stack is for another platform, or its folder cannot be made.
+        The stack is for another platform, or the folder cannot be created.
     MissingToolError
-        uv is missing, or the stack's Python is.
+        uv or the stack's Python is not installed.
     RunFailedError
-        It could not be installed; nothing is left that looks finished.
+        The installation failed; the folder has no marker and is rebuilt next time.
 
-    Later changes of its files are not detected here: see `environment_files`.
+    Later changes of the files are detected by `environment_files.find_altered_files`.
     """
     if stack.platform != this_platform():
         raise ConfigError(
-            "a stack for another platform", where=stack.name, found=stack.platform, allowed=this_platform()
+            "the stack is for another platform", where=stack.name, found=stack.platform, allowed=this_platform()
         )
     folder = (root or default_environment_root()).absolute() / (f"{stack.key}.{copy}" if copy else stack.key)
     with _lock_folder(folder) as lock:
@@ -113,12 +113,12 @@ def install_environments(
     max_download_bytes: int = MAX_DOWNLOAD_BYTES,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Environment]:
-    """Install every (stack, copy) before anything is measured, two at a time; environments in the given order.
+    """Install every (stack, copy), two in parallel; returns the environments in the given order.
 
     Raises
     ------
     ConfigError
-        A stack's known download is above the limit; nothing is installed then.
+        The known download size of a stack exceeds the limit; then nothing is installed.
     """
     refuse_large_downloads([stack for stack, _ in stacks], max_download_bytes)
     sources = load_sources()
@@ -140,12 +140,12 @@ def install_environments(
 
 
 def refuse_large_downloads(stacks: Sequence[Stack], max_bytes: int) -> None:
-    """Refuse stacks whose known download is above a limit, all of them by name.
+    """Check the known download sizes of stacks against a limit.
 
     Raises
     ------
     ConfigError
-        There are such stacks.
+        Stacks exceed the limit; the message lists all of them.
     """
     sizes = {stack.name: sum(package.download_bytes or 0 for package in stack.packages) for stack in stacks}
     large = [f"{name}: {format_size(size)}" for name, size in sizes.items() if size > max_bytes]
@@ -153,16 +153,16 @@ def refuse_large_downloads(stacks: Sequence[Stack], max_bytes: int) -> None:
         raise ConfigError(
             "the download is too large",
             where="; ".join(large),
-            allowed=f"up to {format_size(max_bytes)} a stack",
-            do="raise it with --max-download, such as --max-download 5GB",
+            allowed=f"up to {format_size(max_bytes)} per stack",
+            do="raise the limit, for example with --max-download 5GB",
         )
 
 
 @contextlib.contextmanager
 def _lock_folder(folder: Path) -> Iterator[int]:
-    """Lock the creation of this folder; the kernel releases the lock when its last holder exits.
+    """Lock the creation of this folder; the kernel releases the lock when the last holder exits.
 
-    The open file goes on to uv: were this process killed, its uv would still be writing for a while.
+    uv inherits the open file, so the lock lasts until uv has ended, even if this process is killed.
     """
     import fcntl
 
@@ -171,10 +171,10 @@ def _lock_folder(folder: Path) -> Iterator[int]:
         handle = os.open(folder.parent / f".{folder.name}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise ConfigError(
-            "cannot make environments here",
+            "cannot create environments here",
             where=folder.parent,
             found=error.strerror,
-            do="set XDG_CACHE_HOME to a folder that can be written",
+            do="set XDG_CACHE_HOME to a writable folder",
         ) from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -184,7 +184,7 @@ def _lock_folder(folder: Path) -> Iterator[int]:
 
 
 def _load_existing_environment(folder: Path, stack: Stack, copy: int) -> Environment | None:
-    """A finished environment that still is what was made; null when there is none."""
+    """Load a complete, unaltered environment; null if there is none."""
     try:
         marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))
         if marker["format_version"] != FORMAT_VERSION or marker["key"] != stack.key:
@@ -228,7 +228,7 @@ def _make_environment(
         installed = environment_files.list_installed_versions(folder)
         if {name: Version(text) for name, text in installed.items()} != _list_expected_versions(stack):
             raise RunFailedError(
-                "something else was installed than the lock says", where=stack.name, found=_format_versions(installed)
+                "installed packages differ from the lock", where=stack.name, found=_format_versions(installed)
             )
         make_s = time.perf_counter() - begun
         environment_files.compile_bytecode(folder)
@@ -253,7 +253,7 @@ def _clear_folder(folder: Path) -> None:
     if folder.is_symlink() or folder.is_file():
         folder.unlink()
     elif folder.exists():
-        # The marker first: a removal that is broken off leaves nothing that looks finished.
+        # The marker is removed first, so that an interrupted removal leaves an incomplete environment.
         (folder / MARKER).unlink(missing_ok=True)
         shutil.rmtree(folder)
 

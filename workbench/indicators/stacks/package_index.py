@@ -1,4 +1,4 @@
-"""Wheels of a package index or local folder that fit a target, from its JSON or HTML pages."""
+"""Compatible wheels of a package index or local folder, from its JSON or HTML pages."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Wheel:
-    """One wheel on an index.
+    """Wheel on an index.
 
-    `sha256`, `size_bytes` and `uploaded` (UTC) are null where the index does not tell; `url` may hold a password.
+    `sha256`, `size_bytes` and `uploaded` (UTC) are null if the index does not report them; `url` may hold a password.
     """
 
     name: str
@@ -54,21 +54,21 @@ class Wheel:
 
 
 def parse_page(text: str, content_type: str, url: str) -> list[Wheel]:
-    """The wheels that a page lists; files that are no wheels are left out.
+    """Parse the wheels of an index page; other files are ignored.
 
     Parameters
     ----------
     text
-        The page.
+        Text of the page.
     content_type
-        As the server called it; a page that begins like JSON is read as JSON whatever it is called.
+        Content type of the response; a page that starts like JSON is always read as JSON.
     url
-        Where the page lies, against which its links are read.
+        URL of the page, the base of relative links.
 
     Raises
     ------
     ValueError
-        It is no such page, or lists too many files.
+        The text is not an index page, or lists too many files.
     """
     if "json" in content_type or text.lstrip()[:1] == "{":
         return _collect_wheels(_parse_json_entries(text), url)
@@ -76,7 +76,7 @@ def parse_page(text: str, content_type: str, url: str) -> list[Wheel]:
 
 
 def parse_wheel(file_name: str, url: str, **facts: Any) -> Wheel | None:
-    """A wheel by its file's name; null when it is none."""
+    """Wheel from its file name; null if the file is not a wheel."""
     try:
         _, version, build, tags = parse_wheel_filename(file_name)
     except (InvalidWheelFilename, InvalidVersion):
@@ -90,7 +90,7 @@ def _collect_wheels(entries: Iterable[dict[str, Any]], url: str) -> list[Wheel]:
         if count >= MAX_FILES:
             raise ValueError(f"more than {MAX_FILES} files")
         found = parse_wheel(**_read_wheel_facts(entry, url)) if entry["name"].endswith(".whl") else None
-        # What a page links to is written into locks and reports: nothing but what can be fetched.
+        # Links end up in locks and reports, so only fetchable schemes are accepted.
         if found is not None and urlsplit(found.url).scheme in _SCHEMES:
             wheels.append(found)
     return wheels
@@ -107,7 +107,7 @@ def _read_wheel_facts(entry: dict[str, Any], url: str) -> dict[str, Any]:
         "sha256": digest if isinstance(digest, str) and _SHA256.fullmatch(digest) else None,
         "size_bytes": size if isinstance(size, int) and not isinstance(size, bool) and size >= 0 else None,
         "uploaded": _parse_time(entry.get("upload-time")),
-        # A yanked file has a reason, which may be empty in HTML; in JSON it is true or a text.
+        # "Yanked" is a reason that may be empty in HTML, and true or a text in JSON.
         "yanked": entry.get("yanked") not in (None, False),
         "requires_python": asks if isinstance(asks, str) else None,
     }
@@ -130,7 +130,7 @@ def _parse_json_entries(text: str) -> Iterable[dict[str, Any]]:
         raise ValueError("nested too deeply") from error
     listed = document.get("files") if isinstance(document, dict) else None
     if not isinstance(listed, list):
-        raise ValueError("no list of files in it")
+        raise ValueError("no list of files")
     for entry in listed:
         if not isinstance(entry, dict) or not isinstance(entry.get("url"), str):
             continue
@@ -140,7 +140,7 @@ def _parse_json_entries(text: str) -> Iterable[dict[str, Any]]:
 
 
 class _Anchors(HTMLParser):
-    """Every link of a page with its attributes."""
+    """Collects the links of a page with their attributes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -148,7 +148,7 @@ class _Anchors(HTMLParser):
         self.is_html = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Keep the links; any tag at all shows that this is HTML."""
+        """Collect links; any tag marks the page as HTML."""
         self.is_html = True
         given = dict(attrs)
         if tag != "a" or not given.get("href"):
@@ -173,18 +173,18 @@ MAX_BYTES = 64 << 20
 TIMEOUT_S = 60.0
 AT_ONCE = 4
 ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
-REACH = "set UV_DEFAULT_INDEX (or PIP_INDEX_URL) to an index that this machine reaches, or see to the network"
+REACH = "set UV_DEFAULT_INDEX (or PIP_INDEX_URL) to an index that this machine reaches, or check the network"
 
 
 class PackageIndex:
-    """What the configured sources have for one target; each page is asked for once.
+    """Packages of the configured sources for one target; each page is fetched once.
 
     Parameters
     ----------
     sources
-        Where to ask, in which order.
+        Indexes in the order of requests.
     target
-        The Python and platform that wheels must fit.
+        Python and platform of the wheels.
     """
 
     def __init__(self, sources: Sources, target: Target) -> None:
@@ -195,16 +195,16 @@ class PackageIndex:
         self._lock = threading.Lock()
 
     def list_wheels(self, name: str) -> tuple[Wheel, ...]:
-        """All wheels of a package for this target, whenever uploaded, yanked ones too.
+        """All wheels of a package for this target, with any upload time, including yanked ones.
 
-        As uv does, the first index that has the package is the only one that counts, and flat folders add to it.
+        As in uv, only the first index that has the package is used; flat folders are added to it.
 
         Raises
         ------
         InputError
-            No index has such a package, or a page is none.
+            No index has the package, or a page is invalid.
         RunFailedError
-            An index cannot be reached, or refuses.
+            An index cannot be reached, or refuses the request.
         """
         name = canonicalize_name(name)
         with self._lock:
@@ -223,18 +223,18 @@ class PackageIndex:
             list(pool.map(self.list_wheels, dict.fromkeys(names)))
 
     def list_files(self, name: str, version: str | Version, before: datetime | None = None) -> list[Wheel]:
-        """The wheels of one version that fit and were uploaded before a time, the best first.
+        """Compatible wheels of one version that were uploaded before a time, best first.
 
-        With a time, files whose upload time is unknown are left out, as uv leaves them out.
+        With a time, files of unknown upload time are left out, as in uv.
         """
         wanted = Version(str(version))
         found = [one for one in self.list_wheels(name) if one.version == wanted and is_older(one, before)]
         return sorted(found, key=lambda one: (self.target.rank_tags(one.tags), _reverse_build(one.build), one.name))
 
     def list_versions(self, name: str, specifier: SpecifierSet, before: datetime | None = None) -> list[Version]:
-        """The versions with a wheel that fits and a number that the specifier allows, newest first.
+        """Versions with a compatible wheel that match the specifier, newest first.
 
-        Yanked versions are left out unless pinned by ==, pre-releases unless the specifier names one.
+        Yanked versions are left out unless pinned with ==, pre-releases unless the specifier names one.
         """
         pinned = {Version(one.version) for one in specifier if one.operator == "==" and not one.version.endswith(".*")}
         found = {
@@ -246,12 +246,12 @@ class PackageIndex:
         return list(allowed)
 
     def has_untimed_wheels(self, name: str, *, wholly: bool = False) -> bool:
-        """Has the package wheels for this target whose upload time the index does not tell (`wholly`: only such)?"""
+        """Whether wheels of the package lack an upload time (`wholly`: all of them)."""
         unknown = [one.uploaded is None for one in self.list_wheels(name)]
         return bool(unknown) and all(unknown) if wholly else any(unknown)
 
     def size_bytes(self, wheel: Wheel) -> int | None:
-        """How much installing this wheel downloads: as the index tells, else by asking the server; null if unknown."""
+        """Download size of a wheel, from the index or the server; null if unknown."""
         if wheel.size_bytes is not None:
             return wheel.size_bytes
         with self._lock:
@@ -282,35 +282,35 @@ class PackageIndex:
 
 
 def is_older(wheel: Wheel, before: datetime | None) -> bool:
-    """Was a wheel uploaded before a time? An unknown upload time is not; without a time any wheel is."""
+    """Whether a wheel was uploaded before a time; false for an unknown upload time, true without a time."""
     return before is None or (wheel.uploaded is not None and wheel.uploaded < before)
 
 
 def _reverse_build(build: tuple[int, str] | tuple[()]) -> tuple[int, str]:
-    # The highest build number goes first; none is lower than any.
+    # The highest build number sorts first, a missing one last.
     return (-build[0], build[1]) if build else (0, "")
 
 
 def _fetch_page(url: str) -> list[Wheel] | None:
-    """The wheels on one page; null when the index does not have the package."""
+    """Wheels of one page; null if the index does not have the package."""
     if urlsplit(url).scheme == "file":
         return _read_local_page(url)
     request, safe = _build_request(url, "GET")
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310 - http(s) alone, see _request
             text, kind = _read_text(answer, safe), str(answer.headers.get("content-type", ""))
-            # Without a redirect the links are below the URL as it was given, with its user and password.
+            # Without a redirect, links are relative to the given URL, including user and password.
             at = answer.geturl() if answer.geturl() != request.full_url else url
     except urllib.error.HTTPError as error:
-        # It holds the connection.
+        # The exception keeps the connection open.
         error.close()
         if error.code in (404, 410):
             return None
         raise _explain_refusal(safe, error.code) from None
     except (OSError, HTTPException) as error:
-        # The exception's text may quote the URL: only its reason is shown.
+        # The message of the exception may contain the URL, so only its reason is shown.
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or type(error).__name__
-        raise RunFailedError("the package index cannot be reached", where=safe, found=str(reason), do=REACH) from None
+        raise RunFailedError("cannot reach the package index", where=safe, found=str(reason), do=REACH) from None
     return _parse_response(text, kind, at, safe)
 
 
@@ -318,29 +318,29 @@ def _parse_response(text: str, kind: str, at: str, safe: str) -> list[Wheel]:
     try:
         return parse_page(text, kind, at)
     except ValueError as error:
-        raise InputError("not a page of a package index", where=safe, found=str(error)[:200], do=REACH) from None
+        raise InputError("not a package index page", where=safe, found=str(error)[:200], do=REACH) from None
 
 
 def _explain_refusal(safe: str, code: int) -> RunFailedError:
     if code in (401, 403, 407):
         advice = "give user and password in the index's URL: UV_DEFAULT_INDEX=https://USER:PASSWORD@HOST/…"
-        return RunFailedError("the package index refuses", where=safe, found=f"HTTP {code}", do=advice)
+        return RunFailedError("the package index refuses access", where=safe, found=f"HTTP {code}", do=advice)
     return RunFailedError("the package index failed", where=safe, found=f"HTTP {code}", do="try again later")
 
 
 def _build_request(url: str, method: str) -> tuple[urllib.request.Request, str]:
-    """A request without user and password in its URL, and the URL that a message may show."""
+    """Request without credentials in its URL, and a URL that is safe to show."""
     parts = urlsplit(url)
     safe = strip_user_info(url)
     if parts.scheme not in ("http", "https"):
-        raise InputError("not an address of a package index", where=safe, allowed=["http://…", "https://…", "file://…"])
+        raise InputError("not a package index URL", where=safe, allowed=["http://…", "https://…", "file://…"])
     host = parts.netloc.rpartition("@")[2]
     request = urllib.request.Request(urlunsplit(parts._replace(netloc=host)), method=method)  # noqa: S310
     request.add_header("Accept", ACCEPT)
     request.add_header("User-Agent", "accelerated-workbench")
     if parts.username is not None:
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        # Unredirected: a redirect to another host must not take the password along.
+        # Not sent on redirects, so that another host does not receive the password.
         request.add_unredirected_header("Authorization", "Basic " + base64.b64encode(pair.encode()).decode())
     return request, safe
 
@@ -348,7 +348,7 @@ def _build_request(url: str, method: str) -> tuple[urllib.request.Request, str]:
 def _read_text(file: IO[bytes], safe: str) -> str:
     raw = file.read(MAX_BYTES + 1)
     if len(raw) > MAX_BYTES:
-        raise InputError("the index's answer is too large", where=safe, allowed=f"up to {MAX_BYTES >> 20} MiB")
+        raise InputError("the response of the index is too large", where=safe, allowed=f"up to {MAX_BYTES >> 20} MiB")
     return raw.decode("utf-8", errors="replace")
 
 
@@ -393,7 +393,7 @@ def _is_file_of(file_name: str, name: str) -> bool:
 
 
 def _add_size(wheel: Wheel) -> Wheel:
-    """A local wheel with its size, and its hash where the page does not tell one."""
+    """Local wheel with its size, and its hash if the page has none."""
     path = _local_path(wheel.url)
     if urlsplit(wheel.url).scheme != "file" or not path.is_file():
         return wheel
@@ -402,7 +402,7 @@ def _add_size(wheel: Wheel) -> Wheel:
 
 
 def _fetch_content_length(url: str) -> int | None:
-    """Content-Length as the server tells it; null when it does not, or cannot be asked."""
+    """Content-Length from the server; null if not available."""
     try:
         request, _ = _build_request(url, "HEAD")
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310
@@ -415,7 +415,7 @@ def _fetch_content_length(url: str) -> int | None:
 
 
 def format_time(time: datetime) -> str:
-    """A time as it is written in files: UTC, to the second.
+    """Format a time in UTC with seconds.
 
     Examples
     --------

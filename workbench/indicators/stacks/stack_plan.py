@@ -1,4 +1,4 @@
-"""Plan what a stack request solves: candidate versions from the index, and the points between them."""
+"""Plan of a stack request: candidate versions from the index, and the points to solve."""
 
 from __future__ import annotations
 
@@ -20,16 +20,15 @@ from workbench.indicators.stacks.stack_request import COUNT, Point, StackRequest
 from workbench.indicators.stacks.target_platform import build_target
 from workbench.indicators.stacks.uv_tool import Sources, load_sources
 
-UNLIMITED = "no limit on upload times, because the index tells none of {}: locks may change with it"
+UNLIMITED = "no limit on upload times, because the index has none for {}: locks may change when the index changes"
 
 
 @dataclass(frozen=True)
 class StackPlan:
-    """What would be solved: a checked request with the index's answers to it.
+    """Checked request with the versions from the index.
 
-    `choices` has the candidate versions of each free package (grid, random, latest), `total` how many points the
-    space has, `wanted` after how many different stacks it is enough (null: when all points are solved), `before`
-    the time before which files must have been uploaded.
+    `choices` maps free packages to candidate versions (grid, random, latest). `total` is the number of points of the
+    space, `wanted` the number of different stacks to make (null: solve all points), `before` the upload time limit.
     """
 
     request: StackRequest
@@ -44,7 +43,7 @@ class StackPlan:
     notes: tuple[str, ...] = ()
 
     def iterate_points(self) -> Iterable[Point]:
-        """The points in the order in which they are solved."""
+        """Iterate over the points in the order of solving."""
         request = self.request
         if request.decision == "dates" and request.first_day is not None:
             return stack_request.list_date_points(request.first_day, find_last_day(request), request.every)
@@ -57,27 +56,27 @@ class StackPlan:
         return stack_request.iterate_grid(self.choices)
 
     def list_first_points(self) -> list[Point]:
-        """Those that are solved first; more follow only where some give no stack of their own."""
+        """Points solved first; further points are solved only if some of these give no new stack."""
         return list(itertools.islice(self.iterate_points(), min(self.wanted or self.request.most, self.request.most)))
 
 
 def build_stack_plan(request: StackRequest, sources: Sources | None = None) -> StackPlan:
-    """What would a request solve? Asks the index which versions there are; solves and installs nothing.
+    """Plan a request: reads versions from the index, without solving or installing.
 
     Parameters
     ----------
     request
-        What is asked for.
+        Request for stacks.
     sources
-        The index; the configured one without it.
+        Package index; by default the configured one.
 
     Raises
     ------
     ConfigError
-        A requirement cannot be read, no version fits, there are too many points, or a limit on upload times is
-        asked for that the index tells none of.
+        A requirement is invalid, no version matches, there are too many points, or an upload time limit is set but the
+        index has no upload times.
     InputError
-        The index has no such package.
+        The index does not have a package.
     RunFailedError
         The index cannot be reached.
     """
@@ -108,36 +107,36 @@ def build_stack_plan(request: StackRequest, sources: Sources | None = None) -> S
 
 
 def find_last_day(request: StackRequest) -> date:
-    """The last day of a sweep over dates: today (UTC) without one.
+    """Last day of a sweep over dates; by default today (UTC).
 
     Raises
     ------
     ConfigError
-        It is in the future.
+        The day is in the future.
     """
     today = datetime.now(UTC).date()
     if request.last_day is not None and request.last_day > today:
-        raise ConfigError("a day in the future", where="--to", found=request.last_day, allowed=f"up to {today} (UTC)")
+        raise ConfigError("day is in the future", where="--to", found=request.last_day, allowed=f"up to {today} (UTC)")
     return request.last_day or today
 
 
 def _is_applicable(one: Requirement) -> bool:
-    # A requirement with a marker may be for another Python: then its package need not be there.
+    # A requirement with a marker may be for another Python; its package may then be absent.
     return one.marker is None
 
 
 def _count_points(made: StackPlan) -> StackPlan:
-    """The plan with its number of points, refused where that is too large."""
+    """Plan with its number of points, checked against the limit."""
     points = made.iterate_points()
     total = stack_request.count_combinations(made.choices) if made.choices else len(list(points))
     most = made.request.most
     if min(total, made.wanted or total) > most:
         each = ", ".join(f"{name}: {len(versions)} versions" for name, versions in made.choices.items())
         raise ConfigError(
-            f"{total} points are too many",
+            f"too many points: {total}",
             where=each or "--every",
             allowed=f"up to {most} (--most)",
-            do="draw some with --decision random --count N, take the newest with --latest N, or raise --most",
+            do="sample with --decision random --count N, use the newest with --latest N, or raise --most",
         )
     return replace(made, total=total)
 
@@ -145,25 +144,25 @@ def _count_points(made: StackPlan) -> StackPlan:
 def _select_upload_limit(
     request: StackRequest, index: PackageIndex, names: Sequence[str]
 ) -> tuple[datetime | None, tuple[str, ...]]:
-    """The time before which files must be, and what to say about it; days are limits of their own."""
+    """Upload time limit of files, and notes about it; days have their own limits."""
     if request.no_limit:
-        return None, ("no limit on upload times: asked again later, the same question may give other locks",)
+        return None, ("no limit on upload times: the same request may give other locks later",)
     asked = request.before is not None or request.decision == "dates"
-    # A given limit excludes files without a time, with a note, but never all files of a package.
+    # A given limit excludes files without an upload time, with a note, but never all files of a package.
     lacking = sorted({name for name in names if index.has_untimed_wheels(name, wholly=asked)})
     untimed = ", ".join(lacking[:5])
     if untimed and not asked:
         return None, (UNLIMITED.format(untimed),)
     if untimed:
         raise ConfigError(
-            "the index does not tell when files were uploaded, so a limit would drop them",
+            "the index has no upload times, so a limit would exclude these packages",
             where="--decision dates" if request.before is None else "--exclude-newer",
             found=untimed,
-            do="leave it away, or set UV_DEFAULT_INDEX to an index that tells upload times (such as PyPI)",
+            do="omit it, or set UV_DEFAULT_INDEX to an index with upload times (such as PyPI)",
         )
     if request.decision == "dates":
         return None, ()
-    late = ("the limit is in the future: until then, locks may change",)
+    late = ("the limit is in the future: locks may change until then",)
     before = request.before or compute_start_of_today()
     return before, late if before > datetime.now(UTC) else ()
 
@@ -171,7 +170,7 @@ def _select_upload_limit(
 def _list_candidate_versions(
     request: StackRequest, index: PackageIndex, free: Requirement, fixed: Iterable[Requirement], before: datetime | None
 ) -> list[Version]:
-    """The versions of a free package that are tried, newest first."""
+    """Candidate versions of a free package, newest first."""
     name = canonicalize_name(free.name)
     specifier: SpecifierSet = free.specifier
     for one in fixed:
@@ -182,7 +181,7 @@ def _list_candidate_versions(
     if not found:
         there = index.list_versions(name, SpecifierSet(">=0.dev0"))
         raise ConfigError(
-            f"no version of {name} fits",
+            f"no version of {name} matches",
             where=f"--free {free}",
             found=f"{len(there)} versions with a wheel for Python {index.target.python} on {index.target.platform}"
             + (f", {there[-1]} to {there[0]}" if there else ""),

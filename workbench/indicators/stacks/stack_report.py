@@ -26,19 +26,19 @@ from workbench.indicators.stacks.uv_tool import Sources, load_sources
 
 
 def format_pylock(stack: Stack, sources: Sources | None = None) -> str:
-    """The text of a pylock.toml that installs exactly the files of a stack's lock.
+    """Text of a pylock.toml that installs exactly the files of a stack's lock.
 
     Parameters
     ----------
     stack
-        What is to be installed.
+        Stack to install.
     sources
-        The index that has the files; the configured one without it.
+        Package index with the files; by default the configured one.
 
     Raises
     ------
     InputError
-        The index does not list a file with a hash of the lock (any more).
+        The index has no file with a hash of the lock (any more).
     RunFailedError
         The index cannot be reached.
     """
@@ -53,7 +53,7 @@ def format_pylock(stack: Stack, sources: Sources | None = None) -> str:
 
 
 def open_index(stack: Stack, sources: Sources | None = None) -> PackageIndex:
-    """The index as seen by a stack's Python and platform."""
+    """Index for a stack's Python and platform."""
     uv_platform = None if stack.platform == this_platform() else find_uv_platform(stack.platform)
     return PackageIndex(sources or load_sources(), build_target(stack.python, uv_platform))
 
@@ -66,10 +66,10 @@ def _select_files(package: Package, index: PackageIndex, stack: Stack) -> list[W
     ]
     if not found:
         raise InputError(
-            "the index does not list a file of the lock",
+            "the index has no file for a package of the lock",
             where=stack.name,
             found=f"{package.name} {package.version}",
-            do="set UV_DEFAULT_INDEX to the index that the stacks were made with",
+            do="set UV_DEFAULT_INDEX to the index used for solving",
         )
     return sorted(found, key=lambda one: one.name)
 
@@ -97,7 +97,7 @@ def _format_wheel(one: Wheel) -> str:
 
 
 def _quote_text(text: str) -> str:
-    # A JSON text is a TOML text, but for the escape of DEL, which TOML wants and JSON does not.
+    # JSON strings are valid TOML strings, except for DEL, which TOML requires to be escaped.
     return re.sub("\x7f", r"\\u007f", json.dumps(text))
 
 
@@ -105,13 +105,13 @@ MAX_REASONS = 10
 MAX_SHOWN_POINTS = 3
 MAX_OTHERS = 4
 MAX_CONTEXT = 200
-"""Characters of a context in a command line; a longer one is the user's file."""
+"""Maximum length of a context on a command line; a longer one is a file of the user."""
 MAX_REASON = 240
-"""Characters of a reason in the table; the file has all of it."""
+"""Maximum length of a reason in the table; the file has the full text."""
 
 
 def format_stacks(stacks: StackSet) -> str:
-    """The set as a table with what was rejected and merged, and how to ask for it again."""
+    """Table of a set with rejected and merged points, and the command to repeat it."""
     lines = [_format_head(stacks), "", *_format_table(stacks)] if stacks.stacks else [_format_head(stacks)]
     if stacks.rejected:
         lines += ["", *_format_rejections(stacks)]
@@ -120,7 +120,7 @@ def format_stacks(stacks: StackSet) -> str:
         lines += ["", *(f"merged: {'; '.join(stack.origin)}: one lock, {stack.name}" for stack in merged)]
     if stacks.notes:
         lines += ["", *(f"note: {note}" for note in stacks.notes)]
-    return "\n".join([*lines, "", f"the same again, later: {format_repeat_command(stacks)}"])
+    return "\n".join([*lines, "", f"to repeat: {format_repeat_command(stacks)}"])
 
 
 def _format_head(stacks: StackSet) -> str:
@@ -142,7 +142,7 @@ def _format_table(stacks: StackSet) -> list[str]:
         others = [label_package(stack, name) for name in differ if label_package(stack, name) not in stack.name]
         more = [f"and {len(others) - MAX_OTHERS} more"] if len(others) > MAX_OTHERS else []
         size = formats.format_bytes(stack.download_bytes) if stack.download_bytes is not None else "unknown"
-        # A grid's points are named like its stacks; of days and bounds the reader wants to know which.
+        # Points of a grid have the names of its stacks; days and bounds need their own column.
         point = stack.origin[0] if stack.origin and stacks.decision in ("dates", "bounds") else ""
         also = ", ".join(others[:MAX_OTHERS] + more)
         rows.append((stack.name, str(len(stack.packages)), size, stack.key[:12], point, also))
@@ -163,11 +163,11 @@ def _align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _format_rejections(stacks: StackSet) -> list[str]:
-    """Rejected points, those with the same reason together."""
+    """Rejected points, grouped by reason."""
     groups: dict[str, list[str]] = {}
     for one in stacks.rejected:
         groups.setdefault(_shorten_reason(one.reason), []).append(one.point)
-    lines = [f"rejected: {_format_count(len(stacks.rejected), 'point')}, reasons in full in the file"]
+    lines = [f"rejected: {_format_count(len(stacks.rejected), 'point')}, full reasons in the file"]
     for reason, points in list(groups.items())[:MAX_REASONS]:
         more = f"; and {len(points) - MAX_SHOWN_POINTS} more" if len(points) > MAX_SHOWN_POINTS else ""
         lines += [f"  {'; '.join(points[:MAX_SHOWN_POINTS])}{more}", f"    {reason}"]
@@ -176,13 +176,13 @@ def _format_rejections(stacks: StackSet) -> list[str]:
 
 
 def _shorten_reason(reason: str) -> str:
-    """The first clause of uv's explanation, without markers: what follows is concluded from it."""
+    """First clause of uv's explanation, without markers; the rest is derived from it."""
     clause = re.sub(r"\{[^{}]*\}", "", reason).split(", we can conclude")[0]
     return clause if len(clause) <= MAX_REASON else clause[: MAX_REASON - 1] + "…"
 
 
 def format_repeat_command(stacks: StackSet) -> str:
-    """The command that gives the same stacks again, on any later day."""
+    """Command that reproduces the stacks on any later day."""
     words = ["workbench", "indicators", "stacks", *(part for text in stacks.free for part in ("--free", text))]
     if stacks.requirements:
         words += ["--requirements", "FILE"]
@@ -207,7 +207,7 @@ def format_repeat_command(stacks: StackSet) -> str:
 
 
 def format_plan(plan: StackPlan) -> str:
-    """What would be solved: the candidates and the points, in their order."""
+    """Text of a plan: candidates and points in their order."""
     lines = [f"{name}: {', '.join(map(str, versions))}" for name, versions in plan.choices.items()]
     points = plan.list_first_points()
     seed = "" if plan.seed is None else f", seed {plan.seed}"
@@ -218,7 +218,7 @@ def format_plan(plan: StackPlan) -> str:
 
 
 def build_plan_document(plan: StackPlan) -> dict[str, Any]:
-    """The same as a JSON document."""
+    """Plan as a JSON document."""
     return {
         "decision": plan.request.decision,
         "seed": plan.seed,
@@ -230,7 +230,7 @@ def build_plan_document(plan: StackPlan) -> dict[str, Any]:
 
 
 def format_download(stacks: Sequence[Stack]) -> str:
-    """What installing will download at most; less where uv's cache has it already, or stacks share a package."""
+    """Upper bound of the download; cached packages and packages shared by stacks reduce it."""
     files_bytes = {(one.name, one.version): one.download_bytes for stack in stacks for one in stack.packages}
     known = [size for size in files_bytes.values() if size is not None]
     unknown = len(files_bytes) - len(known)
@@ -239,16 +239,16 @@ def format_download(stacks: Sequence[Stack]) -> str:
 
 
 def format_environments(environments: Sequence[Environment], stacks: Sequence[Stack]) -> str:
-    """Where the environments are, and what making them took."""
+    """Paths of the environments and the time to create them."""
     lines = []
     for made, stack in zip(environments, stacks, strict=True):
-        took = f"made in {made.make_s:.2f} s, bytecode {made.compile_s:.2f} s" if made.made else "was there"
+        took = f"created in {made.make_s:.2f} s, bytecode {made.compile_s:.2f} s" if made.made else "reused"
         lines.append(f"{stack.name}: {took}: {made.folder}")
     return "\n".join(lines)
 
 
 def build_environment_documents(environments: Sequence[Environment], stacks: Sequence[Stack]) -> list[dict[str, Any]]:
-    """The same as JSON documents."""
+    """Environments as JSON documents."""
     return [
         {
             "stack": stack.name,
@@ -265,12 +265,12 @@ def build_environment_documents(environments: Sequence[Environment], stacks: Seq
 
 
 def format_requirement_files(stacks: StackSet) -> str:
-    """All locks in one text, each below a comment with its name."""
+    """All locks in one text, each after a comment with its name."""
     return "\n".join(f"# {number}: {stack.name}\n{stack.lock}" for number, stack in enumerate(stacks.stacks))
 
 
 def write_stack_folders(stacks: StackSet, folder: str | Path) -> list[Path]:
-    """A numbered folder a stack with requirements.txt and pylock.toml, as the old tool left its stacks.
+    """Write a numbered folder per stack with requirements.txt and pylock.toml, in the layout of Dependency Monkey.
 
     Raises
     ------
@@ -290,9 +290,9 @@ def write_stack_folders(stacks: StackSet, folder: str | Path) -> list[Path]:
 
 
 def write_stack_report(stacks: StackSet, places: Sequence[Path], path: str | Path) -> Path:
-    """Write the report that the old tool wrote: how many points were skipped, each stack with where it went.
+    """Write the report in the format of Dependency Monkey: number of skipped points, and each stack with its location.
 
-    `response` is the folder of --stack-output, else the stack's key.
+    `response` is the folder of --stack-output, or else the stack's key.
 
     Raises
     ------

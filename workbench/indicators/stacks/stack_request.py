@@ -1,4 +1,4 @@
-"""A validated request for stacks: requirements, free packages, and the points of their version space."""
+"""Validated request for stacks: requirements, free packages, and the points of their version space."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _MONTHS: dict[Every, int] = {"month": 1, "quarter": 3, "year": 12}
 
 @dataclass(frozen=True)
 class Point:
-    """One question to the solver: versions that are pinned, a time before which files must be, a direction.
+    """Input of one solver run: pinned versions, an upload time limit, a resolution direction.
 
-    `before` is midnight UTC at which that day begins; null leaves the set's own limit in force.
+    `before` is midnight UTC at the start of that day; if null, the limit of the set applies.
     """
 
     pins: tuple[tuple[str, str], ...] = ()
@@ -41,7 +41,7 @@ class Point:
 
     @property
     def label(self) -> str:
-        """The point in a table: numpy 2.2.6, pandas 2.2.3."""
+        """Label in tables, such as numpy 2.2.6, pandas 2.2.3."""
         parts = [f"{name} {version}" for name, version in self.pins]
         if self.before is not None:
             parts.append(f"before {self.before.isoformat()}")
@@ -51,12 +51,12 @@ class Point:
 
 
 def parse_requirement(text: str, where: str) -> Requirement:
-    """One requirement by name and version, as in a requirements file.
+    """Parse one requirement by name and version, as in a requirements file.
 
     Raises
     ------
     ConfigError
-        It is none, or it names a URL, a file or a folder: those have no versions to choose from and no index's hash.
+        The text is not a requirement, or it refers to a URL, file or folder, which have no versions and index hashes.
     """
     try:
         found = Requirement(text)
@@ -68,7 +68,7 @@ def parse_requirement(text: str, where: str) -> Requirement:
         ) from None
     if found.url:
         raise ConfigError(
-            "a requirement by URL cannot be used",
+            "requirements by URL are not supported",
             where=where,
             found=found.name,
             allowed="names and versions, as on an index",
@@ -77,7 +77,7 @@ def parse_requirement(text: str, where: str) -> Requirement:
 
 
 def select_steps(versions: Iterable[Version], step: Step) -> list[Version]:
-    """The newest version of each minor (or major) line, newest first; `patch` keeps all.
+    """Select the newest version of each minor (or major) line, newest first; `patch` keeps all.
 
     Examples
     --------
@@ -93,12 +93,12 @@ def select_steps(versions: Iterable[Version], step: Step) -> list[Version]:
 
 
 def count_combinations(choices: Mapping[str, Sequence[Version]]) -> int:
-    """How many combinations there are."""
+    """Number of combinations."""
     return math.prod(len(versions) for versions in choices.values())
 
 
 def iterate_grid(choices: Mapping[str, Sequence[Version]]) -> Iterator[Point]:
-    """Every combination, the newest first; the last package varies fastest.
+    """Iterate over all combinations, newest first; the last package varies fastest.
 
     Examples
     --------
@@ -110,7 +110,7 @@ def iterate_grid(choices: Mapping[str, Sequence[Version]]) -> Iterator[Point]:
 
 
 def draw_combinations(choices: Mapping[str, Sequence[Version]], seed: int) -> Iterator[Point]:
-    """Every combination in a random order that the seed alone decides; drawing more repeats what came before.
+    """Iterate over all combinations in a random order given by the seed; a longer draw extends a shorter one.
 
     Examples
     --------
@@ -119,7 +119,7 @@ def draw_combinations(choices: Mapping[str, Sequence[Version]], seed: int) -> It
     ['a 5', 'a 5']
     """
     total = count_combinations(choices)
-    # Not for secrets: the same seed has to give the same points.
+    # Not used for secrets; the same seed must give the same points.
     source = random.Random(seed)  # noqa: S311
     seen: set[int] = set()
     while len(seen) < total:
@@ -142,9 +142,9 @@ def _build_pinned_point(choices: Mapping[str, Sequence[Version]], chosen: Sequen
 
 
 def list_date_points(first: date, last: date, every: Every) -> list[Point]:
-    """A point at each step from the first day up to the last, the oldest first.
+    """List a point per step from the first to the last day, oldest first.
 
-    A month without such a day gives its last one.
+    In shorter months, the last day of the month is used.
 
     Raises
     ------
@@ -177,23 +177,23 @@ def _add_months(day: date, months: int) -> date | None:
 
 
 def list_bound_points() -> list[Point]:
-    """The ends of what the requirements allow: lowest, lowest of the direct ones only, highest."""
+    """List the bounds of the requirements: lowest, lowest direct, highest."""
     return [Point(resolution="lowest"), Point(resolution="lowest-direct"), Point()]
 
 
 def index_by_name(requirements: Iterable[Requirement]) -> dict[str, Requirement]:
-    """Requirements by their packages' canonical names.
+    """Requirements by canonical package name.
 
     Raises
     ------
     ConfigError
-        A package is there twice.
+        A package occurs twice.
     """
     found: dict[str, Requirement] = {}
     for one in requirements:
         name = canonicalize_name(one.name)
         if name in found:
-            raise ConfigError("a package is free twice", where="--free", found=name, do="put both limits into one")
+            raise ConfigError("a free package occurs twice", where="--free", found=name, do="combine both limits")
         found[name] = one
     return found
 
@@ -202,14 +202,14 @@ MAX_LINES = 1000
 MAX_FILE_BYTES = 1 << 20
 MAX_POINTS = 200
 COUNT = 3
-"""How many stacks are drawn at random, and how many newest steps are taken, unless told otherwise."""
+"""Default number of random stacks, and of newest steps."""
 
 
 class StackRequest(StrictModel):
-    """A request for stacks, checked as a whole before the index is reached or anything is solved.
+    """Request for stacks, validated before the index is accessed.
 
-    Without a `count`, the decision `random` makes 3 stacks. `before` null stands for the start of today, `no_limit`
-    for no time limit.
+    Without a `count`, the decision `random` makes 3 stacks. If `before` is null, the limit is the start of today;
+    `no_limit` means no time limit.
     """
 
     requirements: tuple[Line, ...] = Field((), description="Requirements that hold for every stack.")
@@ -253,23 +253,23 @@ class StackRequest(StrictModel):
 
 
 def build_stack_request(**settings: Any) -> StackRequest:
-    """Build a request; all problems are in one error.
+    """Build a request; one error reports all problems.
 
     Raises
     ------
     ConfigError
-        Settings that are unknown, out of bounds, or contradict each other.
+        Settings are unknown, out of bounds, or contradict each other.
     """
     return validate_model(StackRequest, settings, noun="valid request for stacks", error_type=ConfigError)
 
 
 def read_requirements(path: str | Path) -> tuple[str, ...]:
-    """The requirements of a file, a line each: names and versions, comments left out.
+    """Read the requirements of a file, one per line, without comments.
 
     Raises
     ------
     InputError
-        The file cannot be read, is too large, or has a line that is no requirement (an option, a URL, a path).
+        The file cannot be read, is too large, or has a line that is not a requirement (an option, a URL, a path).
     """
     text = read_text_file(path, noun="requirements file", max_bytes=MAX_FILE_BYTES)
     lines = []
@@ -279,23 +279,23 @@ def read_requirements(path: str | Path) -> tuple[str, ...]:
             continue
         if wanted.startswith("-"):
             raise InputError(
-                "an option inside the requirements",
+                "options in a requirements file are not supported",
                 where=f"{path}, line {number}",
                 found=wanted.split()[0][:40],
                 allowed="names and versions, such as numpy>=1.24",
-                do="set the index by UV_DEFAULT_INDEX, and leave options and hashes out",
+                do="set the index with UV_DEFAULT_INDEX, and remove options and hashes",
             )
         lines.append(wanted.split(" --hash")[0].strip())
     return tuple(lines)
 
 
 def parse_moment(text: str, where: str) -> datetime:
-    """A day (its begin, UTC) or a time with zone.
+    """Parse a day (its start, UTC) or a time with zone.
 
     Raises
     ------
     ConfigError
-        It is neither.
+        The text is neither.
 
     Examples
     --------
@@ -304,20 +304,20 @@ def parse_moment(text: str, where: str) -> datetime:
     """
     try:
         found = datetime.fromisoformat(text)
-        # A zone can carry the first and last days out of the years that there are.
+        # A zone can move the first and last days out of the supported years.
         return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
     except (ValueError, OverflowError) as error:
-        allowed = "2024-06-30 (its begin, UTC) or 2024-06-30T12:00:00Z"
+        allowed = "2024-06-30 (its start, UTC) or 2024-06-30T12:00:00Z"
         raise ConfigError("not a day or time", where=where, found=text[:40], allowed=allowed) from error
 
 
 def parse_day(text: str, where: str) -> date:
-    """A day.
+    """Parse a day.
 
     Raises
     ------
     ConfigError
-        It is none.
+        The text is not a day.
     """
     try:
         return date.fromisoformat(text)
@@ -326,17 +326,17 @@ def parse_day(text: str, where: str) -> date:
 
 
 def compute_start_of_today() -> datetime:
-    """Midnight UTC before now: the limit that a question of today gets, the same all day long."""
+    """Last midnight in UTC: the default upload limit, equal for all requests of a day."""
     return datetime.combine(datetime.now(UTC).date(), time(), UTC)
 
 
 def read_context(text: str) -> dict[str, Any]:
-    """An Amun specification without its `python` part, as JSON or the name of a file with it.
+    """Read an Amun specification without its `python` part, given as JSON or a file name.
 
     Raises
     ------
     ConfigError
-        It is no JSON object, has a `python` part, or holds a secret.
+        The text is not a JSON object, has a `python` part, or holds a secret.
     """
     where = "--context"
     if not text.lstrip().startswith("{"):
@@ -345,18 +345,18 @@ def read_context(text: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ConfigError("the context is not a JSON object", where=where, found=type(found).__name__)
     if "python" in found:
-        raise ConfigError("the stacks are the python part", where=f"{where}, key python", do="leave this key out")
+        raise ConfigError("the stacks provide the python part", where=f"{where}, key python", do="remove this key")
     refuse_secrets(found, where, "the context")
     return found
 
 
 def refuse_secrets(found: Mapping[str, Any], where: str, what: str) -> None:
-    """Refuse variables that are named like secrets, and texts with a user or password in a URL; none is repeated.
+    """Refuse variables with names of secrets, and URLs with a user or password; errors do not repeat them.
 
     Raises
     ------
     ConfigError
-        There is one; `what` it is in stands in the error.
+        There is a secret in `what`.
     """
     variables = found.get("environment")
     names = (
@@ -368,17 +368,17 @@ def refuse_secrets(found: Mapping[str, Any], where: str, what: str) -> None:
             f"a secret cannot be part of {what}",
             where=where,
             found=[name[:80] for name in named] or "a URL with user or password",
-            do="give the script the name of an environment variable instead",
+            do="pass the name of an environment variable instead",
         )
 
 
 def parse_size(text: str, where: str = "--max-download") -> int:
-    """A size such as 2GB, 500MB or 1GiB in bytes.
+    """Parse a size such as 2GB, 500MB or 1GiB into bytes.
 
     Raises
     ------
     ConfigError
-        It is none.
+        The text is not a size.
 
     Examples
     --------
@@ -395,7 +395,7 @@ def parse_size(text: str, where: str = "--max-download") -> int:
 
 
 def format_size(count_bytes: int) -> str:
-    """Bytes in the units in which limits are given.
+    """Format bytes in the units of limits.
 
     Examples
     --------

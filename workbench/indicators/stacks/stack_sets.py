@@ -98,18 +98,18 @@ class Stack(StrictModel):
     def _check_consistent(self) -> Self:
         names = [package.name for package in self.packages]
         if names != sorted(set(names)):
-            raise ValueError("packages are not sorted by name, or one is there twice")
+            raise ValueError("packages are not sorted by name, or one occurs twice")
         if self.lock != format_lock(self.packages):
-            raise ValueError("the lock is not the one of its packages")
+            raise ValueError("the lock does not match its packages")
         if self.key != compute_stack_key(self.lock, self.python, self.platform):
-            raise ValueError("the key does not fit the lock, Python and platform: the file was edited")
+            raise ValueError("the key does not match lock, Python and platform: the file was edited")
         return self
 
 
 def build_stack(
     packages: Iterable[Package], *, python: str, platform: str, name: str = "", origin: tuple[str, ...] = ()
 ) -> Stack:
-    """A stack from its packages: lock, key and download size follow from them (size null when one is unknown)."""
+    """Build a stack from its packages, with lock, key and download size (null if a size is unknown)."""
     ordered = tuple(sorted(packages, key=lambda one: one.name))
     lock = format_lock(ordered)
     key = compute_stack_key(lock, python, platform)
@@ -128,7 +128,7 @@ def build_stack(
 
 
 class RejectedPoint(StrictModel):
-    """A point without a solution, with uv's explanation (without hosts and paths)."""
+    """Point without a solution, with uv's explanation (without hosts and paths)."""
 
     point: Line
     reason: Annotated[str, StringConstraints(min_length=1, max_length=MAX_REASON)]
@@ -137,10 +137,10 @@ class RejectedPoint(StrictModel):
 class StackSet(StrictModel):
     """The stacks of one request, with all settings needed to repeat it.
 
-    `requirements` and `free` are as they were asked for, `seed` is null where nothing was drawn, `exclude_newer` is
-    the time before which a file must have been uploaded (null: no limit, or each day its own), `merged` counts the
-    points that gave a lock which an earlier point had given, `notes` say what a reader should know, `context` is
-    handed on unread. `options` are the other settings that decide which points there are (step, count, days, …).
+    `requirements` and `free` are as requested. `seed` is null without random draws. `exclude_newer` is the upload time
+    limit (null: no limit, or a limit per day). `merged` counts points whose lock equals that of an earlier point.
+    `notes` are for the reader, and `context` is passed on unchanged. `options` are the other settings that determine
+    the points (step, count, days, …).
     """
 
     format_version: Literal[1] = FORMAT_VERSION
@@ -199,7 +199,7 @@ def read_stack_set(path: str | Path) -> StackSet:
     Raises
     ------
     InputError
-        It is missing, too large, invalid, of a newer workbench, or was edited.
+        The file is missing, too large, invalid, edited, or written by a newer version.
     """
     path = Path(path)
     if path.is_dir():
@@ -215,25 +215,25 @@ KEY_DIGITS = 6
 
 
 def list_varying_packages(stacks: Sequence[Stack]) -> list[str]:
-    """The packages that not all stacks have in the same version, sorted."""
+    """Packages whose version differs between stacks, sorted."""
     names = sorted({name for stack in stacks for name in stack.versions})
     return [name for name in names if len({stack.versions.get(name) for stack in stacks}) > 1]
 
 
 def name_stacks(stacks: Sequence[Stack], first: Sequence[str]) -> list[Stack]:
-    """The same stacks with names such as "numpy 2.2.6, pandas 2.2.3".
+    """Name stacks by the packages that differ, such as "numpy 2.2.6, pandas 2.2.3".
 
     Parameters
     ----------
     stacks
         Stacks of one set, with different keys.
     first
-        Packages that the user asked about: a name has those of them that vary, and others only if it must.
+        Requested packages: names contain those that vary, and other packages only if necessary.
 
     Returns
     -------
     list
-        In the same order; where packages do not tell stacks apart, their names end in digits of the key.
+        Stacks in the same order; names that are not unique end with digits of the key.
     """
     told = [name for name in _select_name_packages(stacks, first) if name]
     names = [", ".join(label_package(stack, name) for name in told) for stack in stacks]
@@ -244,22 +244,22 @@ def name_stacks(stacks: Sequence[Stack], first: Sequence[str]) -> list[Stack]:
 
 
 def label_package(stack: Stack, name: str) -> str:
-    """A package with its version, or that the stack has none of it."""
+    """Label of a package: its version in the stack, or its absence."""
     version = stack.versions.get(name)
     return f"no {name}" if version is None else f"{name} {version}"
 
 
 def _select_name_packages(stacks: Sequence[Stack], first: Sequence[str]) -> list[str]:
-    """The packages that a name has."""
+    """Select the packages of the names."""
     differ = list_varying_packages(stacks)
     chosen = [name for name in first if name in differ]
     others = [name for name in differ if name not in chosen]
     while len(chosen) < len(first) + MAX_EXTRA and _count_distinct_names(stacks, chosen) < len(stacks) and others:
-        # The one that tells most apart; of equals the first by name.
+        # The package that distinguishes most stacks; ties are resolved by name.
         best = max(others, key=lambda name: (_count_distinct_names(stacks, [*chosen, name]), -others.index(name)))
         chosen.append(best)
         others.remove(best)
-    # Of a single stack, or of equal versions, nothing varies: what was asked about names it.
+    # If nothing varies (a single stack, or equal versions), the requested packages are used.
     present = [name for name in first if any(name in stack.versions for stack in stacks)]
     return chosen or present[:2] or [stacks[0].packages[0].name] if stacks else []
 

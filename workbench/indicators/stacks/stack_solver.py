@@ -1,4 +1,4 @@
-"""Solve the points of a plan with uv into locks, merge duplicates, and name the stacks."""
+"""Solves the points of a plan with uv, merges equal locks, and names the stacks."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ AT_ONCE = 2
 _PIN = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[^\s;\\]+)(?P<rest>[^\n]*)")
 _HASH = re.compile(r"--hash=(sha256:[0-9a-f]{64})")
 _UNSATISFIABLE = "No solution found"
-# Older versions of uv quote no names.
+# Older versions of uv do not quote names.
 _UNTIMED = re.compile(r"(?:`|\bwarning: )([^`\s]+)`? is missing an upload date")
 
 
 @dataclass(frozen=True)
 class SolvedPoint:
-    """A point and its packages; `untimed` names files that uv passed over because their upload time is unknown."""
+    """Solved point with its packages; `untimed` lists files that uv skipped because they have no upload time."""
 
     point: Point
     packages: tuple[Package, ...]
@@ -41,7 +41,7 @@ class SolvedPoint:
 
 @dataclass(frozen=True)
 class UnsolvedPoint:
-    """A point without a solution."""
+    """Point without a solution."""
 
     point: Point
     rejected: RejectedPoint
@@ -50,9 +50,9 @@ class UnsolvedPoint:
 
 @dataclass(frozen=True)
 class Solver:
-    """Solves points: the requirements that hold at all of them, the index, and what limits the files.
+    """Solves points with common requirements, index and limits.
 
-    `before` is the time before which files must have been uploaded; null for no limit.
+    `before` is the upload time limit of files; null for no limit.
     """
 
     requirements: tuple[str, ...]
@@ -61,12 +61,12 @@ class Solver:
     offline: bool = False
 
     def solve_point(self, point: Point) -> SolvedPoint | UnsolvedPoint:
-        """What uv makes of a point.
+        """Solve a point with uv.
 
         Raises
         ------
         RunFailedError
-            uv failed otherwise than by finding no solution: then nothing is known about the point.
+            uv failed for a reason other than an unsatisfiable point.
         """
         before = self._select_upload_limit(point)
         said = self._run_solver(point, before)
@@ -78,7 +78,7 @@ class Solver:
                 "uv could not solve a stack",
                 where=point.label,
                 found=_format_reason(said),
-                do="see whether the package index can be reached: workbench indicators stacks --dry-run",
+                do="check that the package index can be reached: workbench indicators stacks --dry-run",
             )
         return UnsolvedPoint(point, RejectedPoint(point=point.label, reason=_format_reason(said)), untimed)
 
@@ -110,17 +110,17 @@ class Solver:
         return tuple(self._build_package(name, version, hashes, before) for name, version, hashes in found)
 
     def _build_package(self, name: str, version: str, hashes: Sequence[str], before: datetime | None) -> Package:
-        """Only the hashes of files that fit, of before the limit: uv lists all files, later ones too.
+        """Package with the hashes of compatible files uploaded before the limit.
 
-        So a file added to an old version later changes no lock.
+        uv lists all files; the selection keeps locks stable when files are added to an old version.
         """
         fitting = self.index.list_files(name, Version(version), before)
         known = sorted({f"sha256:{one.sha256}" for one in fitting if one.sha256})
-        # An index without hashes: uv has computed them from the files.
+        # If the index has no hashes, uv has computed them from the files.
         kept = [digest for digest in known if digest in hashes] or sorted(hashes)
         if not kept:
             raise RunFailedError(
-                "no hash of a package is known", where=f"{name} {version}", do="use an index that tells sha256 hashes"
+                "a package has no known hash", where=f"{name} {version}", do="use an index with sha256 hashes"
             )
         best = next(iter(fitting), None)
         return Package(
@@ -140,31 +140,31 @@ def _find_newest_upload(wheels: Sequence[Wheel]) -> str | None:
 
 
 def _parse_lock(text: str) -> Iterator[tuple[str, str, list[str]]]:
-    """Name, version and hashes of each package that `uv pip compile` prints."""
+    """Name, version and hashes of each package in the output of `uv pip compile`."""
     for line in text.replace("\\\n", " ").splitlines():
         if found := _PIN.match(line.strip()):
             yield canonicalize_name(found["name"]), found["version"], _HASH.findall(found["rest"])
 
 
 def _is_unreachable(text: str) -> bool:
-    # uv calls a package that it could not ask for unsatisfiable, too.
+    # uv also reports packages as unsatisfiable if it could not reach the index.
     return "network was disabled" in text or "network connectivity is disabled" in text
 
 
 def _format_reason(said: uv_tool.UvOutput) -> str:
-    """Why there is no solution, without the words that every such message begins with."""
+    """Reason for the missing solution, without uv's common prefix."""
     text = said.explanation
     for words in ("No solution found when resolving dependencies", ":", "."):
         text = text.removeprefix(words).strip()
-    return (text or f"uv ended with code {said.code} and said nothing")[:MAX_REASON]
+    return (text or f"uv exited with code {said.code} without a message")[:MAX_REASON]
 
 
 def solve_points(
     solver: Solver, points: Sequence[Point], progress: Callable[[int, int], None] | None = None
 ) -> list[SolvedPoint | UnsolvedPoint]:
-    """Solve several points, two at a time, and give the answers in their order.
+    """Solve several points, two in parallel; returns the results in order.
 
-    The first failure of uv ends it, since an incomplete result is of no use.
+    The first failure of uv stops the run, because an incomplete result is not useful.
     """
     answers: list[SolvedPoint | UnsolvedPoint] = []
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -184,53 +184,53 @@ Progress = Callable[[int, int], None]
 
 
 def solve_request(request: StackRequest, sources: Sources | None = None, progress: Progress | None = None) -> StackSet:
-    """The stacks that a request asks for, each a lock with hashes.
+    """Make the stacks of a request, each a lock with hashes.
 
     Parameters
     ----------
     request
-        What is asked for.
+        Request for stacks.
     sources
-        The index; the configured one without it.
+        Package index; by default the configured one.
     progress
-        Called with (points solved, of how many).
+        Called with (solved points, total points).
 
     Returns
     -------
     StackSet
-        Points without a solution are kept with the reason; points that give the same lock are one stack. The same
-        request with the same seed and limit gives the same bytes.
+        Points without a solution are listed with the reason; points with equal locks are merged into one stack. The
+        same request with the same seed and limit gives the same bytes.
 
     Raises
     ------
     WorkbenchError
-        As `plan` does; RunFailedError also when uv fails otherwise than by finding no solution.
+        As in `build_stack_plan`; RunFailedError also if uv fails for a reason other than an unsatisfiable point.
     """
     return solve_stack_plan(build_stack_plan(request, sources), progress)
 
 
 def solve_stack_plan(plan: StackPlan, progress: Progress | None = None) -> StackSet:
-    """The stacks of a plan; see `make`."""
+    """Make the stacks of a plan; see `solve_request`."""
     solver = Solver(plan.requirements, plan.index, plan.before)
     answers = _solve_until_enough(plan, solver, progress)
     untimed = sorted({name for answer in answers for name in answer.untimed})
     if untimed and plan.before is not None and plan.request.before is None:
-        # Only a solution shows which packages take part: one of them has files that the limit drops.
+        # Only the solution shows the packages involved; some have files that the limit excludes.
         return solve_stack_plan(replace(plan, before=None, notes=(UNLIMITED.format(untimed[0]),)), progress)
     notes = plan.notes
     if untimed:
         were = "file without upload time was" if len(untimed) == 1 else "files without upload time were"
         shown = ", ".join(untimed[:3]) + (", …" if len(untimed) > 3 else "")
-        notes += (f"{len(untimed)} {were} passed over: {shown}",)
+        notes += (f"{len(untimed)} {were} skipped: {shown}",)
     return _build_stack_set(plan, answers, notes)
 
 
 def _solve_until_enough(
     made: StackPlan, solver: Solver, progress: Progress | None
 ) -> list[SolvedPoint | UnsolvedPoint]:
-    """Solve until there are as many different stacks as wanted, or no points any more.
+    """Solve points until there are enough different stacks, or no points left.
 
-    The size of a batch follows from earlier answers alone, so that the same seed solves the same points.
+    The batch size depends only on earlier results, so the same seed solves the same points.
     """
     answers: list[SolvedPoint | UnsolvedPoint] = []
     points = iter(made.iterate_points())
@@ -294,8 +294,8 @@ def _build_stack_set(
 
 
 def _list_options(request: StackRequest) -> dict[str, int | str | None]:
-    """The settings that decide which points there are; the last day as it was on the day of asking."""
-    # Those of most requests stay out of the file.
+    """Settings that determine the points, with the last day resolved at the time of the request."""
+    # Default values are not written to the file.
     limits = {"most": request.most, "max_download_bytes": request.max_download_bytes}
     usual = {name: StackRequest.model_fields[name].default for name in limits}
     more: dict[str, int | str | None] = {name: value for name, value in limits.items() if value != usual[name]}

@@ -1,4 +1,4 @@
-"""The Python and platform that a stack is for: which wheels fit, and the options for uv."""
+"""Target Python and platform of a stack: compatible wheels, and the options for uv."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from workbench.core.errors import ConfigError
 OLDEST_MINOR = 8
 _PYTHON = re.compile(r"3\.(\d{1,2})(\.\d{1,2})?")
 _GLIBC = re.compile(r"(x86_64|aarch64)-manylinux_2_(\d{1,2})")
-# The glibc of the three names that manylinux wheels had before the version stood in the name.
+# glibc versions of the three legacy manylinux names.
 _OLD_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 ALLOWED = ("x86_64-manylinux_2_28", "aarch64-manylinux_2_28", "windows", "aarch64-apple-darwin")
 
 
 @dataclass(frozen=True)
 class Target:
-    """A Python and a platform: `ranks` has the wheel tags that fit, the best first (0).
+    """Python and platform; `ranks` maps compatible wheel tags to ranks, best first (0).
 
-    `uv_platform` is uv's name of a platform that is not this machine's, null for this one.
+    `uv_platform` is uv's name of another platform; null for this machine.
     """
 
     python: str
@@ -35,11 +35,11 @@ class Target:
     ranks: Mapping[Tag, int] = field(repr=False)
 
     def rank_tags(self, tags: Iterable[Tag]) -> int | None:
-        """How well a wheel with these tags fits, 0 best; null when it does not."""
+        """Best rank of the tags of a wheel, 0 is best; null if incompatible."""
         return min((self.ranks[tag] for tag in tags if tag in self.ranks), default=None)
 
     def allows_python(self, requires_python: str | None) -> bool:
-        """Whether a file with this Requires-Python runs here; an invalid specifier allows every Python."""
+        """Whether Requires-Python allows this Python; an invalid specifier allows all versions."""
         if not requires_python:
             return True
         try:
@@ -48,18 +48,18 @@ class Target:
             return True
 
     def list_uv_options(self) -> list[str]:
-        """What tells `uv pip compile` to solve for this target."""
+        """Options of `uv pip compile` for this target."""
         options = ["--python", sys.executable, "--python-version", self.python]
         return [*options, "--python-platform", self.uv_platform] if self.uv_platform else options
 
 
 def this_python_version() -> str:
-    """Version of the interpreter that runs this, such as 3.11.7."""
+    """Version of the running interpreter, such as 3.11.7."""
     return machine.python_version().split("+")[0]
 
 
 def this_platform() -> str:
-    """Name of this machine's platform without versions of its system, such as linux_x86_64 or macosx_arm64."""
+    """Platform name of this machine without system versions, such as linux_x86_64 or macosx_arm64."""
     parts = re.split(r"[-.]", sysconfig.get_platform())
     system, processor = parts[0], parts[-1]
     if system == "linux" and any(tag.startswith("musllinux") for tag in platform_tags()):
@@ -68,19 +68,19 @@ def this_platform() -> str:
 
 
 def build_target(python: str | None = None, platform: str | None = None) -> Target:
-    """This interpreter and machine, or others as asked.
+    """Target of this interpreter and machine, or of other ones.
 
     Parameters
     ----------
     python
-        A version such as "3.12" or "3.12.4"; this interpreter's without it.
+        Version such as "3.12" or "3.12.4"; by default that of this interpreter.
     platform
         uv's name of another platform, such as "x86_64-manylinux_2_28", "windows" or "aarch64-apple-darwin".
 
     Raises
     ------
     ConfigError
-        No such Python, or a platform that is not known here.
+        The Python version is invalid or the platform unknown.
 
     Examples
     --------
@@ -90,7 +90,7 @@ def build_target(python: str | None = None, platform: str | None = None) -> Targ
     """
     version = _check_python(python)
     if platform is None:
-        # Only this very interpreter is asked which wheels fit; another one is taken to be built alike.
+        # Compatible tags are read from the running interpreter; others are assumed to be built alike.
         tags = list(sys_tags()) if version == this_python_version() else _list_tags(version, list(platform_tags()))
         return Target(version, this_platform(), None, _rank_tags(tags))
     name, platforms = _list_platforms(platform)
@@ -98,7 +98,7 @@ def build_target(python: str | None = None, platform: str | None = None) -> Targ
 
 
 def find_uv_platform(platform: str) -> str | None:
-    """uv's name of a platform that is not this machine's; null when none is known.
+    """uv's name of a platform other than this machine's; null if unknown.
 
     Examples
     --------
@@ -118,7 +118,7 @@ def _check_python(asked: str | None) -> str:
         raise ConfigError(
             "not a version of Python", where="--python-version", found=asked[:40], allowed=f"3.{OLDEST_MINOR} or newer"
         )
-    # "3.11" asked on 3.11.7 means this interpreter: its environments can be made without another Python.
+    # "3.11" on Python 3.11.7 means this interpreter, so no other Python is needed for environments.
     return this_python_version() if asked == ".".join(this_python_version().split(".")[:2]) else asked
 
 
@@ -129,7 +129,7 @@ def _list_platforms(asked: str) -> tuple[str, list[str]]:
         return "win_amd64", ["win_amd64"]
     if asked == "aarch64-apple-darwin":
         return "macosx_arm64", list(mac_platforms((13, 0), "arm64"))
-    raise ConfigError("a platform that is not known here", where="--platform", found=asked[:60], allowed=ALLOWED)
+    raise ConfigError("unknown platform", where="--platform", found=asked[:60], allowed=ALLOWED)
 
 
 def _list_manylinux_tags(processor: str, newest: int) -> list[str]:

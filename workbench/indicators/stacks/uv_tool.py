@@ -1,4 +1,4 @@
-"""Run uv with a controlled environment, and read the package index that uv or pip is configured with."""
+"""Runs uv in a controlled environment, and reads the package index configured for uv or pip."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ STRATEGIES = ("first-index", "unsafe-first-match", "unsafe-best-match")
 
 @dataclass(frozen=True)
 class Sources:
-    """Where packages come from, in the order in which they are asked; the default index is the last.
+    """Package indexes in the order of requests; the default index is the last.
 
-    `told_by` names the setting that the default index comes from.
+    `told_by` names the setting that defines the default index.
     """
 
     indexes: tuple[str, ...] = field(repr=False)
@@ -39,11 +39,11 @@ class Sources:
 
     @property
     def shown(self) -> str:
-        """The default index for a message: without user and password."""
+        """Default index without user and password, for messages."""
         return strip_user_info(self.indexes[-1]) if self.indexes else "no index"
 
     def build_environment(self) -> dict[str, str]:
-        """The variables that tell uv the same."""
+        """Environment variables that configure uv accordingly."""
         settings = {"UV_INDEX_STRATEGY": self.strategy}
         if self.indexes:
             settings["UV_DEFAULT_INDEX"] = self.indexes[-1]
@@ -55,20 +55,20 @@ class Sources:
 
 
 def load_sources(environment: Mapping[str, str] | None = None) -> Sources:
-    """The index that uv is configured with, else the one that pip is, else PyPI.
+    """Load the index configured for uv, else that of pip, else PyPI.
 
-    Asked in this order: UV_DEFAULT_INDEX (UV_INDEX_URL), uv.toml, PIP_INDEX_URL, pip.conf. Further indexes and flat
-    folders of wheels (find-links) likewise, each from the first place that tells any.
+    The order is UV_DEFAULT_INDEX (UV_INDEX_URL), uv.toml, PIP_INDEX_URL, pip.conf. Further indexes and flat folders of
+    wheels (find-links) each come from the first of these that sets them.
 
     Parameters
     ----------
     environment
-        The environment variables; this process's without it.
+        Environment variables; by default those of this process.
 
     Raises
     ------
     ConfigError
-        A configuration file cannot be read, or names a strategy that uv does not have.
+        A configuration file cannot be read, or the index strategy is unknown.
     """
     env = dict(os.environ if environment is None else environment)
     places = [_read_uv_variables(env), _read_uv_files(env), _read_pip_variables(env), _read_pip_files(env)]
@@ -159,7 +159,7 @@ def _format_named_index(entry: Mapping[str, Any]) -> str:
 def _read_pip_files(env: Mapping[str, str]) -> dict[str, Any]:
     home = Path(env.get("HOME", "/"))
     config = Path(env.get("XDG_CONFIG_HOME") or home / ".config")
-    # The most special first: pip reads them the other way round and lets the later one win.
+    # Most specific first; pip reads them in reverse order and the last one wins.
     paths = [Path(sys.prefix) / "pip.conf", config / "pip" / "pip.conf", home / ".pip" / "pip.conf"]
     paths += [Path("/etc/xdg/pip/pip.conf"), Path("/etc/pip.conf")]
     if named := env.get("PIP_CONFIG_FILE"):
@@ -170,7 +170,7 @@ def _read_pip_files(env: Mapping[str, str]) -> dict[str, Any]:
         try:
             parser.read(path, encoding="utf-8")
         except (configparser.Error, UnicodeDecodeError) as error:
-            # The error's text may quote a line with a password.
+            # The error message may contain a line with a password.
             kind = type(error).__name__
             raise ConfigError("cannot read pip's configuration", where=path, found=kind) from error
         for name, key in (("index", "index-url"), ("extra", "extra-index-url"), ("links", "find-links")):
@@ -181,7 +181,7 @@ def _read_pip_files(env: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _resolve_address(text: str, env: Mapping[str, str]) -> str:
-    """A URL: uv's name=URL loses its name and gets the login that uv keeps under it, a local folder its scheme."""
+    """Resolve an index to a URL: uv's name=URL gets the credentials of that name, a local folder gets a scheme."""
     name, equals, rest = text.partition("=")
     if equals and name.replace("-", "").replace("_", "").isalnum():
         text = _add_login(rest, name, env)
@@ -189,7 +189,7 @@ def _resolve_address(text: str, env: Mapping[str, str]) -> str:
 
 
 def _add_login(url: str, name: str, env: Mapping[str, str]) -> str:
-    """The URL with what UV_INDEX_NAME_USERNAME and _PASSWORD hold, unless it has a login already."""
+    """URL with the credentials of UV_INDEX_NAME_USERNAME and _PASSWORD, unless it already has some."""
     parts = urlsplit(url)
     variable = "UV_INDEX_" + name.upper().replace("-", "_").replace(".", "_")
     user, password = env.get(f"{variable}_USERNAME"), env.get(f"{variable}_PASSWORD")
@@ -200,13 +200,13 @@ def _add_login(url: str, name: str, env: Mapping[str, str]) -> str:
 
 
 def _drop_empty_links(links: Iterable[str]) -> list[str]:
-    # uv ends on a folder that is not there, pip only warns.
+    # uv fails on a missing folder, whereas pip only warns.
     return [link for link in links if not link.startswith("file:") or Path(unquote(urlsplit(link).path)).exists()]
 
 
 SOLVE_TIMEOUT_S = 300
 INSTALL_TIMEOUT_S = 1800
-# The user's own settings that say how to reach an index or where uv keeps its things, not what to solve.
+# User settings that affect access to an index or uv's folders, but not the solution.
 _KEPT = frozenset(
     {
         "UV_CACHE_DIR",
@@ -230,7 +230,7 @@ _FRAME = re.compile(r"^[ \t]*(?:[×╰├│▶─]+|error:|cause:|help:)[ \t]*"
 
 @dataclass(frozen=True)
 class UvOutput:
-    """What a call of uv left: exit code, output, and its messages as they came."""
+    """Result of a uv call: exit code, output and messages."""
 
     code: int
     out: str
@@ -238,18 +238,18 @@ class UvOutput:
 
     @property
     def explanation(self) -> str:
-        """Its messages for people: without warnings, hosts, paths and colours, in one paragraph, bounded."""
+        """Messages for display: one bounded paragraph without warnings, hosts, paths and colours."""
         return clean_message("\n".join(line for line in self.err.splitlines() if not line.startswith("warning:")))
 
 
 @functools.cache
 def find_uv() -> str:
-    """Where is uv? The one that is installed beside this Python, else the one on PATH.
+    """Find uv beside this Python, else on PATH.
 
     Raises
     ------
     MissingToolError
-        There is none.
+        uv is not installed.
     """
     found: str | None = None
     try:
@@ -269,12 +269,12 @@ def read_uv_version() -> str:
     said = run_uv(["--version"], sources=None)
     found = re.search(r"\d+\.\d+\.\d+\S*", said.out)
     if found is None:
-        raise RunFailedError("uv does not tell its version", found=said.explanation, do="pip install --upgrade uv")
+        raise RunFailedError("cannot read the version of uv", found=said.explanation, do="pip install --upgrade uv")
     return found[0]
 
 
 def build_uv_environment(sources: Sources | None, base: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The variables that uv runs with: the user's, less what would change an answer, plus the index."""
+    """Environment of uv: user variables without those that change results, plus the index."""
     base = os.environ if base is None else base
     kept = {
         name: value
@@ -294,32 +294,32 @@ def run_uv(
     offline: bool = False,
     lock_descriptor: int | None = None,
 ) -> UvOutput:
-    """Call uv to its end.
+    """Run uv and wait for it.
 
     Parameters
     ----------
     arguments
-        What follows `uv`.
+        Arguments of `uv`.
     sources
-        The index to use; null for calls that need none.
+        Package index; null for calls without one.
     cwd
-        A folder without any project in it; an empty one without it.
+        Folder without a project; by default an empty one.
     timeout_s
-        After how long it is killed.
+        Time limit, after which uv is killed.
     offline
-        Use what uv has in its cache alone.
+        Use only uv's cache.
     lock_descriptor
-        An open file that uv inherits: a lock on it lasts until uv has ended, even when this process is killed.
+        Open file that uv inherits, so that a lock on it lasts until uv has ended, even if this process is killed.
 
     Raises
     ------
     MissingToolError
-        uv is not there.
+        uv is not installed.
     RunFailedError
-        It did not end in time.
+        uv exceeded the time limit.
     """
     flags = ["--no-config", *(["--offline"] if offline else [])]
-    # uv knows no variable that says so.
+    # uv has no environment variable for this.
     only_links = ["--no-index"] if sources is not None and not sources.indexes and arguments[0] == "pip" else []
     command = [find_uv(), *flags, *map(str, arguments), *only_links]
     with tempfile.TemporaryDirectory(prefix="workbench-uv-") as empty:
@@ -338,15 +338,15 @@ def run_uv(
             )
         except subprocess.TimeoutExpired:
             raise RunFailedError(
-                "uv did not end in time", where=f"uv {' '.join(map(str, arguments[:2]))}", found=f"{timeout_s:g} s"
+                "uv exceeded its time limit", where=f"uv {' '.join(map(str, arguments[:2]))}", found=f"{timeout_s:g} s"
             ) from None
         except OSError as error:
-            raise MissingToolError("uv cannot be started", found=error.strerror, do="pip install uv") from error
+            raise MissingToolError("cannot start uv", found=error.strerror, do="pip install uv") from error
     return UvOutput(done.returncode, done.stdout, done.stderr)
 
 
 def clean_message(text: str) -> str:
-    """A message of uv for people and files: no colours, no hosts, no paths, no frame; one paragraph, bounded.
+    """Clean a message of uv: one bounded paragraph without colours, hosts, paths and frames.
 
     Examples
     --------

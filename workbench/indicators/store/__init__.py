@@ -1,1 +1,1 @@
-"""Where runs are kept: the archive of JSON documents, and typed SQL tables that can be rebuilt from it."""
+"""Storage of runs: the archive of JSON documents, and typed SQL tables that can be rebuilt from it."""

@@ -1,4 +1,4 @@
-"""The archive on disk: session.json and one JSON document per run, in Amun's layout."""
+"""Archive on disk: session.json and one JSON document per run, in Amun's layout."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_SESSION_BYTES = 64 << 20
 Model = TypeVar("Model", bound=BaseModel)
 Number = TypeVar("Number", int, float)
 CONTROL = "control"
-"""The arm that runs the baseline's lock from its own environment; a difference between the two is measurement error."""
+"""Arm that runs the baseline's lock from a separate environment; any difference is measurement error."""
 
 
 class Arm(FiniteModel):
@@ -46,7 +46,7 @@ class Arm(FiniteModel):
 
 
 class PlannedMetric(FiniteModel):
-    """A result by which stacks are compared: its name in tables and mixes, its unit, direction and tolerance."""
+    """Result field used to compare stacks: name in tables and mixes, unit, direction and tolerance."""
 
     name: str
     field: str
@@ -56,10 +56,10 @@ class PlannedMetric(FiniteModel):
 
 
 class PlannedCase(FiniteModel):
-    """An indicator with its parameters, as planned; `skipped` maps arms that it does not apply to to the reason.
+    """Planned indicator with its parameters; `skipped` maps arms to the reason why it does not apply to them.
 
-    `declaration` is the JSON Schema of the indicator's class (`model_json_schema()`), from which typed tables can be
-    made without the class. Empty in older sessions.
+    `declaration` is the JSON Schema of the indicator's class (`model_json_schema()`), used to build typed tables
+    without the class. Empty in older sessions.
     """
 
     label: str
@@ -74,7 +74,7 @@ class PlannedCase(FiniteModel):
 
 
 class Hardware(FiniteModel):
-    """The facts of a machine that decide what is fast; `key` is a hash of them. Unknown facts are null."""
+    """Facts of a machine that affect performance; `key` is their hash. Unknown facts are null."""
 
     key: str
     cpu_model: str
@@ -87,9 +87,9 @@ class Hardware(FiniteModel):
 
 
 class Session(FiniteModel):
-    """The plan of a session: arms, cases, order and machine. Figures of different sessions are never compared.
+    """Plan of a session: arms, cases, order and machine. Values of different sessions are never compared.
 
-    The order of each round follows from `seed`. `looks` are the numbers of rounds after which it may stop.
+    `seed` determines the order of each round. `looks` are the numbers of rounds after which the session may stop.
     """
 
     format_version: int = FORMAT_VERSION
@@ -141,7 +141,7 @@ class Session(FiniteModel):
 
 
 class Pressure(FiniteModel):
-    """How busy the machine was; unknown values are null.
+    """Load of the machine; unknown values are null.
 
     `steal_s` is the time stolen by the hypervisor since boot, `cpu_some_avg10` the percentage of the last 10 s in
     which a task waited for a core.
@@ -154,10 +154,10 @@ class Pressure(FiniteModel):
 
 
 class RunDetails(FiniteModel):
-    """What this project adds to Amun's result: identity, status and limits of the run.
+    """Additions to Amun's result: identity, status and limits of the run.
 
-    `status` is `ok` or why there are no values; `failed_checks` holds sentences. `isolation` describes the isolation of
-    network, memory, processes and user. `duration_s` includes starting the process and waiting for it.
+    `status` is `ok` or the reason for missing values; `failed_checks` holds sentences. `isolation` describes the
+    isolation of network, memory, processes and user. `duration_s` includes process start and wait.
     """
 
     format_version: int = FORMAT_VERSION
@@ -184,7 +184,7 @@ class RunDetails(FiniteModel):
 
 
 class Result(FiniteModel):
-    """A run's document: Amun's keys, `usage` of this process alone, and `workbench`."""
+    """Document of a run: Amun's keys, `usage` of this process only, and `workbench`."""
 
     stdout: Any
     stderr: str
@@ -200,12 +200,12 @@ class Result(FiniteModel):
     workbench: RunDetails = Field()
 
     def metric_value(self, field: str) -> float | None:
-        """A result of the document; null unless the run is `ok` and the value a number."""
+        """Value of a result; null unless the run is `ok` and the value is a number."""
         found = self._find_field("@result", field)
         return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
 
     def check_value(self, field: str) -> Value:
-        """A check's value; null unless the run is `ok`."""
+        """Value of a check; null unless the run is `ok`."""
         found = self._find_field("@checks", field)
         return found if isinstance(found, int | float | str | bool) else None
 
@@ -223,7 +223,7 @@ def _require_value(value: Number | None, name: str) -> Number:
 
 
 def inspection_id(session_id: str, arm: str, case: str) -> str:
-    """The name of an arm's and case's inspection, a function of these three."""
+    """Name of the inspection of an arm and case, a function of the three arguments."""
     slug = re.sub(r"[^a-z0-9]+", "-", case.lower()).strip("-")[:30].strip("-")
     digest = hashlib.sha256("\0".join((session_id, arm, case)).encode()).hexdigest()[:8]
     return f"inspection-{slug or 'case'}-{digest}"
@@ -240,7 +240,7 @@ def read_session(folder: Path) -> Session:
     Raises
     ------
     InputError
-        There is none, it is damaged, or has a newer format.
+        The session is missing, damaged, or has a newer format.
     """
     return _load_model(folder / SESSION, MAX_SESSION_BYTES, Session)
 
@@ -267,7 +267,7 @@ def read_result(path: Path) -> Result:
     Raises
     ------
     InputError
-        It is missing, damaged, too large, or has a newer format.
+        The document is missing, damaged, too large, or has a newer format.
     """
     return _load_model(path, MAX_RESULT_BYTES, Result)
 
@@ -285,12 +285,12 @@ def read_results(folder: Path, session: Session) -> Iterator[tuple[str, int, Res
             inspection = inspection_id(session.session_id, arm.name, case.label)
             numbered, odd = list_numbered_results(folder, inspection)
             if odd:
-                raise InputError("not the number of a run", where=odd[0], do="remove that folder")
+                raise InputError("not a run number", where=odd[0], do="remove that folder")
             for number, path in numbered:
                 result = read_result(path)
                 own = (result.workbench.session_id, result.workbench.arm, result.workbench.case)
                 if own != (session.session_id, arm.name, case.label):
-                    raise InputError("a run of another session", where=path, found=", ".join(own))
+                    raise InputError("run of another session", where=path, found=", ".join(own))
                 yield inspection, number, result
 
 
@@ -310,12 +310,14 @@ def _load_model(path: Path, max_bytes: int, model: type[Model]) -> Model:
     try:
         found = json.loads(files.read_up_to(path, max_bytes))
     except OSError as error:
-        raise InputError(f"no {path.name} there", where=path, found=error.strerror) from None
+        raise InputError(f"no {path.name} in this folder", where=path, found=error.strerror) from None
     except (ValueError, RecursionError) as error:
-        raise InputError("not readable JSON", where=path, found=str(error)[:200]) from None
+        raise InputError("not valid JSON", where=path, found=str(error)[:200]) from None
     version = found.get("format_version", 1) if isinstance(found, dict) else None
     if isinstance(version, int) and version > FORMAT_VERSION:
-        raise InputError("written by a newer workbench", where=path, found=version, do="update this installation")
+        raise InputError(
+            "written by a newer version of the workbench", where=path, found=version, do="update this installation"
+        )
     try:
         return model.model_validate(found)
     except ValidationError as error:

@@ -1,7 +1,7 @@
-"""Synchronise sessions of the archive into a database; repeating it changes nothing.
+"""Synchronises sessions of the archive into a database; the operation is idempotent.
 
-A run is known by its inspection and number. The same run with another content is a conflict and refused; two runs that
-happen to be equal stay two. What is damaged is counted, named and left out: it does not stop the rest.
+Runs are identified by inspection and number. A stored run with different content is a conflict and is refused; equal
+runs with different numbers are kept separately. Damaged documents are counted, reported and skipped.
 """
 
 from __future__ import annotations
@@ -29,12 +29,11 @@ Progress = Callable[[int, int], None]
 
 @dataclass
 class SyncReport:
-    """What a sync did: `processed` = `synced` + `skipped` + `failed`.
+    """Result of a sync: `processed` = `synced` + `skipped` + `failed`.
 
-    `skipped` runs were there already, with the same content. `reasons` has a path and a sentence for each that failed
-    (a damaged session counts as one), at most 1,000. `waiting` sessions were planned for a cluster and have no runs
-    yet: nothing of them is kept. `typed` runs were there, and have got their typed values now. `notes` are to bear in
-    mind.
+    `skipped` runs were already stored with the same content. `reasons` has a path and a sentence per failure (a damaged
+    session counts as one), at most 1,000. `waiting` sessions are planned for a cluster and not stored, since they have
+    no runs yet. `typed` counts stored runs whose typed values were added. `notes` are for the user.
     """
 
     synced: int = 0
@@ -47,34 +46,34 @@ class SyncReport:
 
     @property
     def processed(self) -> int:
-        """Documents that were looked at."""
+        """Number of processed documents."""
         return self.synced + self.skipped + self.failed
 
     def count_failure(self, path: Path, reason: object) -> None:
-        """Count one that failed."""
+        """Count a failure."""
         self.failed += 1
         if len(self.reasons) < MAX_REASONS:
             self.reasons.append((path, " ".join(str(reason).split())[:500]))
 
 
 def sync_sessions(folders: Iterable[Path], database: Database, *, progress: Progress | None = None) -> SyncReport:
-    """Bring all runs of these sessions into the database. Several may write to one database at the same time.
+    """Store all runs of these sessions in the database. Concurrent writers are supported.
 
     Parameters
     ----------
     folders
-        Session folders, or folders with session folders in them.
+        Session folders, or folders that contain session folders.
     database
-        Where to, opened to write.
+        Database, opened for writing.
     progress
-        Called with (done, of how many).
+        Called with (done, total).
 
     Raises
     ------
     InputError
-        There is no session in a folder.
+        A folder has no session.
     WorkbenchError
-        The database failed as a whole; what was written until then is kept.
+        The database failed; completed writes are kept.
 
     Examples
     --------
@@ -101,7 +100,7 @@ def sync_sessions(folders: Iterable[Path], database: Database, *, progress: Prog
 
 
 def _note_untyped_runs(cases: Iterable[tuple[str, str]], database: Database, report: SyncReport) -> None:
-    """Note undeclared indicators, and runs that were stored before their indicator was declared."""
+    """Add notes about undeclared indicators, and runs stored before the declaration of their indicator."""
     from workbench.indicators.store.sql_rows import find_typed_table, list_runs_without_typed_row
     from workbench.indicators.store.sql_schema import RUN, clean_text
 
@@ -111,25 +110,25 @@ def _note_untyped_runs(cases: Iterable[tuple[str, str]], database: Database, rep
             here = (RUN.c.indicator == name) & (RUN.c.indicator_version == clean_text(version))
             left = list_runs_without_typed_row(connection, typed, here) if typed is not None else {}
         if typed is None:
-            report.notes.append(f"{name}@{version}: declared nowhere, so its runs have no typed values")
+            report.notes.append(f"{name}@{version}: no declaration, so its runs have no typed values")
         elif left:
             report.notes.append(f"{name}@{version}: {len(left)} run(s) have no typed values; sync their folders again")
 
 
 def list_session_folders(folder: Path) -> list[Path]:
-    """The session folders at or below a folder, up to three levels down.
+    """Session folders at or below a folder, up to three levels deep.
 
     Raises
     ------
     InputError
-        There is none.
+        There is no session.
     """
     if (folder / SESSION).is_file():
         return [folder.resolve()]
     found = [path for depth in ("*", "*/*", "*/*/*") for path in folder.glob(f"{depth}/{SESSION}")]
     if not found:
         raise InputError(
-            "no session there",
+            "no session in this folder",
             where=folder,
             allowed=f"a folder with {SESSION}, or a folder of such folders",
             do="make one: workbench indicators run, or workbench indicators import",
@@ -145,9 +144,9 @@ def _register_folder(folder: Path, database: Database, report: SyncReport) -> Se
     try:
         session = archive.read_session(folder)
         if not session.hardware.key:
-            # `collect` fills in the machine, and with it the plan: noted now, it would be another one then.
+            # `collect` adds the machine to the plan; a session registered now would conflict later.
             report.waiting += 1
-            report.notes.append(f"{session.session_id}: no machine yet; workbench indicators collect brings its runs")
+            report.notes.append(f"{session.session_id}: no runs yet; add them with workbench indicators collect")
             return None
         with database.transaction() as connection:
             register_session(connection, session, _find_declaration)
@@ -158,9 +157,9 @@ def _register_folder(folder: Path, database: Database, report: SyncReport) -> Se
 
 
 def _find_declaration(name: str, version: str) -> Mapping[str, Any]:
-    """The declaration of a shipped indicator, when this installation's version is the one that was measured.
+    """Declaration of a shipped indicator, if the installed version is the measured one.
 
-    The name is only looked up among known indicators; no code is imported for it.
+    The name is looked up among known indicators; no other code is imported.
     """
     from workbench.indicators.shipped.registry import list_shipped_indicators
 
@@ -173,7 +172,7 @@ def _find_declaration(name: str, version: str) -> Mapping[str, Any]:
 def _iterate_inspections(
     folder: Path, session: Session, report: SyncReport
 ) -> Iterator[tuple[PlannedCase, str, list[tuple[int, Path]]]]:
-    """Case, inspection and numbered results, in the plan's order; whatever was not planned counts as failed."""
+    """Case, inspection and numbered results in the order of the plan; unplanned files count as failed."""
     planned = {
         archive.inspection_id(session.session_id, arm.name, case.label): case
         for case in session.cases
@@ -182,18 +181,18 @@ def _iterate_inspections(
     place = folder / INSPECTIONS
     for path in sorted(place.glob("*")) if place.is_dir() else []:
         if path.name not in planned and path.is_dir():
-            report.count_failure(path, "an inspection that the session did not plan")
+            report.count_failure(path, "the inspection is not part of the session's plan")
     for inspection, case in planned.items():
         numbered, odd = archive.list_numbered_results(folder, inspection)
         for path in odd:
-            report.count_failure(path, "not the number of a run")
+            report.count_failure(path, "not a run number")
         if numbered:
             yield case, inspection, numbered
 
 
 @dataclass(frozen=True)
 class _Inspection:
-    """One inspection on its way into the database."""
+    """Sync of one inspection."""
 
     folder: Path
     session: Session
@@ -203,7 +202,7 @@ class _Inspection:
     report: SyncReport
 
     def sync_runs(self, paths: list[tuple[int, Path]]) -> None:
-        """Bring its runs in, in small transactions."""
+        """Store its runs in small transactions."""
         from workbench.indicators.store.sql_rows import find_typed_table
 
         with self.database.transaction() as connection:
@@ -222,7 +221,7 @@ class _Inspection:
             self._write_batch(batch, typed)
 
     def _read_stored_hashes(self, connection: Any) -> dict[int, str]:
-        """The runs that are there: number to the hash of their document."""
+        """Hashes of the stored documents by run number."""
         from sqlalchemy import select
 
         from workbench.indicators.store.sql_schema import RUN
@@ -233,7 +232,7 @@ class _Inspection:
     def _build_late_inserts(
         self, connection: Any, typed: TypedTable | None
     ) -> dict[int, Callable[[FoundDocument], None]]:
-        """For the runs that are there without typed values, by number: what inserts these."""
+        """Inserts of missing typed values of stored runs, by run number."""
         from workbench.indicators.store.sql_rows import insert_typed_row, list_runs_without_typed_row
         from workbench.indicators.store.sql_schema import RUN
 
@@ -251,7 +250,7 @@ class _Inspection:
     def _read_document(
         self, number: int, path: Path, known: str | None, late: Callable[[FoundDocument], None] | None
     ) -> FoundDocument | None:
-        """A document that is not in the database yet; null for one that is, or that is none."""
+        """Read a document that is not stored yet; null if it is stored or invalid."""
         from sqlalchemy.exc import DataError
 
         from workbench.indicators.store.sql_rows import FoundDocument
@@ -276,18 +275,18 @@ class _Inspection:
         if known == digest:
             self.report.skipped += 1
         else:
-            self.report.count_failure(path, "conflict: this run is in the database with another content")
+            self.report.count_failure(path, "conflict: this run is stored with different content")
 
     def _check_origin(self, result: archive.Result) -> None:
-        """Refuse a run that says it belongs elsewhere."""
+        """Check that a run belongs to this inspection."""
         told = result.workbench
         own = (told.session_id, told.case, told.indicator, told.indicator_version)
         wanted = (self.session.session_id, self.case.label, self.case.indicator, self.case.indicator_version)
         if own != wanted or archive.inspection_id(told.session_id, told.arm, told.case) != self.inspection:
-            raise InputError("a run of another session", found=", ".join((*own, told.arm)))
+            raise InputError("run of another session", found=", ".join((*own, told.arm)))
 
     def _write_batch(self, batch: list[FoundDocument], typed: TypedTable | None) -> None:
-        """Write a batch; when one of it cannot be written, each alone, so that it alone fails."""
+        """Write a batch; on failure, write each run separately so that only the faulty one fails."""
         from sqlalchemy.exc import DataError, IntegrityError
 
         from workbench.indicators.store.sql_rows import insert_runs
@@ -315,6 +314,6 @@ def _hash_file(path: Path) -> str:
     try:
         return hash_document(json.loads(read_up_to(path, MAX_RESULT_BYTES)))
     except OSError as error:
-        raise InputError("cannot be read", found=error.strerror) from None
+        raise InputError("cannot read the file", found=error.strerror) from None
     except (ValueError, RecursionError) as error:
-        raise InputError("not readable JSON", found=str(error)[:200]) from None
+        raise InputError("not valid JSON", found=str(error)[:200]) from None

@@ -20,7 +20,7 @@ from workbench.indicators.store.session_import import ImportedCase, ImportedRun,
 if TYPE_CHECKING:
     import pyperf
 
-# pyperf's unit, with what a value is multiplied and divided by: 1e-3 is no number of a computer, 1000 is.
+# pyperf's unit with multiplier and divisor; dividing by 1000 is exact, multiplying by 1e-3 is not.
 _UNITS: dict[str, tuple[str, int, int]] = {
     "s": ("second", 1, 1),
     "ms": ("second", 1, 10**3),
@@ -37,7 +37,7 @@ _UNITS: dict[str, tuple[str, int, int]] = {
 
 @dataclass(frozen=True)
 class ExportReport:
-    """What an export wrote: files, how many benchmarks and runs are in them, and what was left out."""
+    """Result of an export: files, numbers of benchmarks and runs, and omissions."""
 
     paths: list[Path]
     benchmarks: int
@@ -51,20 +51,20 @@ def export_session(folder: Path, out: Path) -> ExportReport:
     Parameters
     ----------
     folder
-        The session.
+        Folder of the session.
     out
-        A path that ends in .json: one suite of all arms, each benchmark called "METRIC, ARM". Else a folder: one suite
-        an arm, its benchmarks called by their metric, so that `pyperf compare_to` can hold two of them together.
+        A path ending in .json: one suite of all arms, with benchmarks named "METRIC, ARM". Otherwise a folder with one
+        suite per arm and benchmarks named by metric, for `pyperf compare_to`.
 
     Raises
     ------
     InputError
-        No session there, or none of its metrics has a unit that pyperf knows.
+        The folder has no session, or pyperf supports the unit of none of its metrics.
     ConfigError
-        The place cannot be written.
+        The output cannot be written.
 
-    Does not show: rounds. `pyperf compare_to` does not pair runs, and so takes a drift of the machine for a
-    difference; verdicts are in `effects`.
+    Rounds are not exported: `pyperf compare_to` does not pair runs, so it shows a drift of the machine as a difference.
+    For verdicts see `effects`.
     """
     import pyperf
 
@@ -72,7 +72,7 @@ def export_session(folder: Path, out: Path) -> ExportReport:
     notes: list[str] = []
     found = _build_benchmarks(session, archive.read_results(folder, session), single=out.suffix == ".json", notes=notes)
     if not found:
-        raise InputError("nothing that pyperf has a unit for", where=folder, found=notes or "no run with values")
+        raise InputError("no metric with a unit supported by pyperf", where=folder, found=notes or "no run with values")
     if out.suffix == ".json":
         suites = {out: [benchmark for benchmarks in found.values() for benchmark in benchmarks]}
     else:
@@ -95,7 +95,7 @@ def _write_suite(suite: pyperf.BenchmarkSuite, path: Path) -> None:
 def _build_benchmarks(
     session: Session, found: Iterable[tuple[str, int, Result]], *, single: bool, notes: list[str]
 ) -> dict[str, list[pyperf.Benchmark]]:
-    """The benchmarks of each arm, in the session's order."""
+    """Benchmarks of each arm, in the order of the session."""
     import pyperf
 
     cases = {case.label: case for case in session.cases}
@@ -114,7 +114,7 @@ def _build_benchmarks(
 def _build_pyperf_run(
     session: Session, result: Result, metric: PlannedMetric, single: bool, notes: list[str]
 ) -> pyperf.Run | None:
-    """One run with one value; null where there is none, or none that pyperf can hold."""
+    """Run with one value; null if there is no value or pyperf does not support it."""
     import pyperf
 
     value = result.metric_value(metric.field)
@@ -126,7 +126,7 @@ def _build_pyperf_run(
     if not unit:
         left_out = f"{metric.name}: pyperf has no unit for {metric.unit or 'a number without one'}"
     elif scaled <= 0 or (unit == "byte" and round(scaled) < 1):
-        left_out = f"{metric.name}: pyperf takes no value that is not above 0"
+        left_out = f"{metric.name}: pyperf only supports values above 0"
     if left_out is not None:
         if left_out not in notes:
             notes.append(left_out)
@@ -155,13 +155,13 @@ def _build_metadata(session: Session, result: Result, metric: PlannedMetric, uni
         "workbench_indicator": f"{told.indicator} {told.indicator_version}",
         "workbench_packages": ", ".join(f"{name} {version}" for name, version in sorted(arm.packages.items())),
     }
-    # pyperf refuses empty texts and line breaks.
+    # pyperf rejects empty strings and line breaks.
     texts = {name: " ".join(value.split()) if isinstance(value, str) else value for name, value in metadata.items()}
     return {name: value for name, value in texts.items() if value not in (None, "")}
 
 
 def _build_file_names(arms: Iterable[str]) -> dict[str, str]:
-    """A file's name for each arm: letters, digits, dots and dashes, each once."""
+    """Unique file name per arm, of letters, digits, dots and dashes."""
     names: dict[str, str] = {}
     for arm in arms:
         name = "".join(sign if sign.isalnum() or sign in ".-_" else "-" for sign in arm)[:100].strip(".-") or "arm"
@@ -176,21 +176,21 @@ MAX_VALUES = 10_000
 
 
 class PyperfSeconds(Indicator):
-    """A benchmark of pyperf's, in seconds for one loop: the mean over the values of a process."""
+    """pyperf benchmark in seconds per loop: mean over the values of a process."""
 
     benchmark: str = parameter()
     elapsed_s: float = result(unit="s", better="lower")
 
 
 class PyperfBytes(Indicator):
-    """A benchmark of pyperf's that measures memory: the mean over the values of a process."""
+    """pyperf benchmark of memory: mean over the values of a process."""
 
     benchmark: str = parameter()
     size_bytes: float = result(unit="bytes", better="lower")
 
 
 class PyperfNumber(Indicator):
-    """A benchmark of pyperf's that counts. It does not tell whether more is better: no stack is compared by it."""
+    """pyperf benchmark of a number without unit. Its direction is unknown, so stacks are not compared by it."""
 
     benchmark: str = parameter()
     count: float = result(unit="")
@@ -210,12 +210,12 @@ def import_suites(
     baseline: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[ImportedSession]:
-    """Make sessions (one for each machine) of pyperf suites: each file is a stack, named as the file is.
+    """Import pyperf suites as sessions, one per machine; each file is a stack with the name of the file.
 
     Raises
     ------
     InputError
-        A file is no suite of pyperf, or too large; nothing of it has a value.
+        A file is not a pyperf suite or too large, or no benchmark has a value.
     """
     files = [file for path in paths for file in _list_files(Path(path))]
     runs: list[ImportedRun] = []
@@ -233,7 +233,7 @@ def import_suites(
 
 
 def is_suite(path: Path) -> bool:
-    """Does a file look like one of pyperf's?"""
+    """Whether a file looks like a pyperf suite."""
     if not path.is_file() or path.suffix not in (".json", ".gz"):
         return False
     if path.name.endswith(".json.gz"):
@@ -251,7 +251,7 @@ def _list_files(path: Path) -> list[Path]:
         if outside := [file for file in found if not session_import.is_inside(file, path.resolve())]:
             raise InputError(session_import.OUTSIDE, where=outside[0], do="name the file itself")
         if not found:
-            raise InputError("no suites of pyperf there", where=path, allowed="*.json that pyperf wrote with -o")
+            raise InputError("no pyperf suites in this folder", where=path, allowed="*.json written by pyperf with -o")
         return found
     return [path]
 
@@ -261,17 +261,17 @@ def _load_suite(path: Path) -> pyperf.BenchmarkSuite:
 
     try:
         return pyperf.BenchmarkSuite.loads(_read_suite_text(path))
-    except OSError as error:  # a file that is not packed at all has no strerror
+    except OSError as error:  # the error of an uncompressed file has no strerror
         raise InputError("cannot be read", where=path, found=error.strerror or str(error)) from None
-    # pyperf holds a document to nothing before it reads it: whatever is odd in it comes out as one of these.
+    # pyperf does not validate documents, so invalid ones raise any of these.
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, EOFError, zlib.error) as error:
         raise InputError(
-            "not a suite of pyperf", where=path, found=str(error)[:200], allowed="JSON that pyperf wrote with -o FILE"
+            "not a pyperf suite", where=path, found=str(error)[:200], allowed="JSON written by pyperf with -o FILE"
         ) from None
 
 
 def _read_suite_text(path: Path) -> str:
-    """A file's text; of a compressed one no more than a plain one may have."""
+    """Text of a file; the size limit also applies to decompressed text."""
     raw = read_up_to(path, MAX_BYTES)
     if path.suffix != ".gz":
         return raw.decode("utf-8")
@@ -281,12 +281,12 @@ def _read_suite_text(path: Path) -> str:
     with gzip.open(io.BytesIO(raw)) as file:
         raw = file.read(MAX_BYTES + 1)
     if len(raw) > MAX_BYTES:
-        raise InputError("too large for a suite", where=path, allowed=f"at most {MAX_BYTES >> 20} MiB unpacked")
+        raise InputError("pyperf suite is too large", where=path, allowed=f"at most {MAX_BYTES >> 20} MiB unpacked")
     return raw.decode("utf-8")
 
 
 def _build_arm(path: Path, suite: pyperf.BenchmarkSuite, arms: dict[str, Arm]) -> Arm:
-    """The stack of a file; what pyperf tells of it is its Python."""
+    """Arm for a file; pyperf records only the Python version of a stack."""
     stem = path.name.removesuffix(".gz").removesuffix(".json")[:80] or "stack"
     name = stem
     while name in arms:
@@ -305,7 +305,7 @@ def _build_arm(path: Path, suite: pyperf.BenchmarkSuite, arms: dict[str, Arm]) -
 
 
 def build_stack_key(name: str, python: str) -> str:
-    """A key for a stack that is only known by its name."""
+    """Key of a stack known only by name."""
     import hashlib
 
     return hashlib.sha256(f"pyperf\0{name}\0{python}".encode()).hexdigest()
@@ -325,7 +325,7 @@ def _convert_runs(suite: pyperf.BenchmarkSuite, arm: Arm) -> list[ImportedRun]:
         )
         for one in benchmark.get_runs():
             values = [float(value) for value in one.values][:MAX_VALUES]
-            if values:  # a run without values only found out how many loops to make
+            if values:  # a run without values only calibrated the number of loops
                 made.append(_convert_run(arm, thing, field, values, one.get_metadata()))
     return made
 
@@ -361,7 +361,7 @@ def _convert_run(
 
 
 def _parse_duration_s(told: Any) -> float | None:
-    """A process's duration, where what was told can be one."""
+    """Duration of a process, if the value is plausible."""
     known = isinstance(told, int | float) and not isinstance(told, bool) and 0 <= told < 2**63
     return float(told) if known else None
 

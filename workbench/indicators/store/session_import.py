@@ -1,4 +1,4 @@
-"""Write runs of other tools as sessions of the archive, one session per machine."""
+"""Writes runs of other tools as sessions of the archive, one session per machine."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from workbench.indicators.store.archive import (
 UNKNOWN = "unknown"
 NOT_INTERLEAVED = "imported: the order of these runs is unknown, so no verdict follows from them"
 NOT_TOLD = "imported: threads, time limit and memory limit are unknown"
-OUTSIDE = "a link that leads out of the given folder"
+OUTSIDE = "link to a target outside the given folder"
 
 
 @dataclass(frozen=True)
 class ImportedCase:
-    """What a run measured: an indicator with its parameters; without an indicator, what it was called."""
+    """Case of a run: an indicator with its parameters, or the name of an unknown one."""
 
     name: str
     version: str
@@ -42,7 +42,7 @@ class ImportedCase:
 
     @property
     def key(self) -> str:
-        """Equal for equal things."""
+        """Key that is equal for equal cases."""
         return json.dumps([self.name, self.version, dict(self.parameters), self.label], sort_keys=True)
 
 
@@ -63,7 +63,7 @@ class ImportedRun:
 
 @dataclass(frozen=True)
 class ImportedSession:
-    """A session that was written: where, what is in it, and how many of its runs have values."""
+    """Written session: folder, content, and number of runs with values."""
 
     folder: Path
     session: Session
@@ -74,25 +74,25 @@ class ImportedSession:
 def write_sessions(
     runs: Sequence[ImportedRun], out: Path, *, baseline: str | None = None, notes: Iterable[str] = ()
 ) -> list[ImportedSession]:
-    """Write runs as sessions below `out`, one for each machine: figures of two machines are never compared.
+    """Write runs as sessions below `out`, one per machine, since values of different machines are never compared.
 
-    The same runs give the same session, so that importing again changes nothing.
+    The same runs give the same session, so repeated imports change nothing.
 
     Parameters
     ----------
     runs
-        In the order in which their rounds are to be numbered.
+        Runs in the order of the round numbers.
     out
-        Folder below which each session gets its own.
+        Parent of the session folders.
     baseline
-        Name of the arm, or of the stack, that others are compared with; the first one without it.
+        Name of the baseline's arm or stack; by default the first one.
     notes
-        More to bear in mind.
+        Further notes of the sessions.
 
     Raises
     ------
     ConfigError
-        No run is of the baseline.
+        The baseline has no runs.
     """
     if baseline is not None and not any(baseline in (run.arm.name, run.arm.stack) for run in runs):
         names = sorted({run.arm.name for run in runs})
@@ -109,7 +109,7 @@ def _write_session(runs: list[ImportedRun], out: Path, baseline: str | None, not
     labels = _build_labels([run.thing for run in runs])
     numbered = _number_runs(runs, labels)
     identity = [[run.arm.name, labels[run.thing.key], number, run.document] for run, number in numbered]
-    # With the machine: the same figures from two machines are two sessions.
+    # Includes the machine, so that equal values of two machines are two sessions.
     told = [identity, [arm.model_dump() for arm in arms], runs[0].hardware.key]
     text = json.dumps(told, sort_keys=True, default=str)
     session_id = "imported-" + hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -131,12 +131,12 @@ def _write_runs(
         if number == 0:
             archive.write_specification(folder, inspection, dict(run.specification))
         archive.write_result(folder, inspection, number, _build_result(session, run, label, number, position))
-    # Last, so that a folder that was left half-written is no session.
+    # Written last, so that an incomplete folder is not a session.
     archive.write_session(folder, session)
 
 
 def _number_runs(runs: list[ImportedRun], labels: Mapping[str, str]) -> list[tuple[ImportedRun, int]]:
-    """Runs with their rounds: counted within each arm and case."""
+    """Runs with round numbers, counted per arm and case."""
     counts: dict[tuple[str, str], int] = {}
     numbered = []
     for run in runs:
@@ -147,7 +147,7 @@ def _number_runs(runs: list[ImportedRun], labels: Mapping[str, str]) -> list[tup
 
 
 def _build_labels(things: Iterable[ImportedCase]) -> dict[str, str]:
-    """A name for each thing: the indicator's, with the parameters by which things of that name differ."""
+    """Label per case: name of the indicator, with the parameters in which its cases differ."""
     unique = list({thing.key: thing for thing in things}.values())
     labels: dict[str, str] = {}
     for thing in unique:
@@ -262,7 +262,7 @@ def is_inside(path: Path, folder: Path) -> bool:
 
 
 def compute_elapsed_s(start: Any, end: Any) -> float | None:
-    """Seconds from one time to another; null where one is not told, or they are in the wrong order."""
+    """Seconds between two times; null if one is missing or they are in the wrong order."""
     began, ended = parse_time(start), parse_time(end)
     seconds = (ended - began).total_seconds() if began and ended else -1.0
     return seconds if seconds >= 0 else None
@@ -281,7 +281,7 @@ def _mapping_or_empty(value: Any) -> dict[str, Any]:
 
 
 def _select_usage(value: Any) -> dict[str, float]:
-    """The resource usage that was told, by its names; nothing else, and no other type."""
+    """Select the known fields of resource usage that are numbers."""
     from workbench.indicators.contract.indicator import USAGE
 
     found = _mapping_or_empty(value)
@@ -296,7 +296,7 @@ MAX_FLAGS = 1000
 
 
 def parse_hardware(document: Mapping[str, Any]) -> Hardware:
-    """The hardware of a result, by what py-cpuinfo found and what the runtime environment says.
+    """Hardware of a result, from py-cpuinfo and the runtime environment.
 
     Examples
     --------
@@ -327,7 +327,7 @@ def build_hardware(
     flags: tuple[str, ...] = (),
     cores: int | None = None,
 ) -> Hardware:
-    """Hardware with a key over all that was told; the memory never is."""
+    """Hardware with a key over all known facts, without memory, which is never reported."""
     text = json.dumps([model, family, number, flags, cores])
     return Hardware(
         key="imported-" + hashlib.sha256(text.encode()).hexdigest()[:12],
@@ -349,7 +349,7 @@ def _clean_text(value: Any) -> str:
 
 
 def _find_whole_number(*values: Any) -> int | None:
-    """The first of these that is a whole number of a size that there is."""
+    """First of the values that is a plausible whole number."""
     for value in values:
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31:
             return value

@@ -27,30 +27,30 @@ MAX_S = 60.0
 
 
 def select_rows(database: Database, sql: str, *, max_rows: int = MAX_ROWS, max_s: float = MAX_S) -> Answer:
-    """What does a SELECT answer?
+    """Run one SELECT statement.
 
-    The statement is put into parentheses: whatever is no query fails there. A database opened with `create=False`
-    refuses to write besides.
+    The statement is wrapped in parentheses, so that only queries are valid. A database opened with `create=False` is
+    also read-only.
 
     Parameters
     ----------
     sql
         One SELECT (or WITH … SELECT, VALUES).
     most_rows, most_s
-        Rows that the answer may have, and seconds that it may take.
+        Maximum number of rows, and time limit in s.
 
     Raises
     ------
     InputError
-        It is no SELECT, more than one statement, or names what is not there.
+        The text is not a single SELECT, or refers to unknown tables or columns.
     RunFailedError
-        It took too long.
+        The query exceeded the time limit.
     """
     text = sql.strip().rstrip(";").strip()
     if not text or "\0" in text:
-        raise InputError("no query", where="--sql", allowed="one SELECT")
-    # On lines of its own: a comment at the end of the query must not swallow the rest.
-    wrapped = f"SELECT * FROM (\n{text}\n) AS asked LIMIT {max_rows + 1}"  # noqa: S608 - a query is what was asked for
+        raise InputError("not a query", where="--sql", allowed="one SELECT")
+    # On separate lines, so that a trailing comment of the query does not hide the rest.
+    wrapped = f"SELECT * FROM (\n{text}\n) AS asked LIMIT {max_rows + 1}"  # noqa: S608 - the input is a query
     names, rows = (_select_from_sqlite if database.sqlite else _select_from_postgresql)(database, wrapped, max_s)
     return Answer(_build_frame(names, rows[:max_rows]), len(rows) > max_rows)
 
@@ -85,7 +85,7 @@ def _select_from_postgresql(database: Database, sql: str, max_s: float) -> tuple
         connection.exec_driver_sql(f"SET LOCAL statement_timeout = {int(max_s * 1000)}")
         raw: Any = connection.connection.driver_connection
         try:
-            # Prepared: the server then takes one statement and no second one after a semicolon.
+            # A prepared statement cannot contain a second one after a semicolon.
             cursor = raw.cursor().execute(sql, prepare=True)
             return [one.name for one in cursor.description or ()], cursor.fetchall()
         except psycopg.errors.QueryCanceled as error:
@@ -97,7 +97,7 @@ def _select_from_postgresql(database: Database, sql: str, max_s: float) -> tuple
 def _explain_refusal(error: BaseException) -> InputError:
     said = (str(error).strip().splitlines() or [""])[0][:300]
     return InputError(
-        "not a query that can be answered",
+        "the query failed",
         where="--sql",
         found=said,
         allowed="one SELECT",
@@ -118,7 +118,7 @@ def _build_frame(names: list[str], rows: list[tuple[Any, ...]]) -> pl.DataFrame:
 
 
 def _build_column(name: str, values: list[Any]) -> pl.Series:
-    """A column of the type that its values have; of several types, as text. SQLite may mix them."""
+    """Column with the type of its values; text if SQLite returns mixed types."""
     import polars as pl
 
     values = [_convert_decimal(value) if isinstance(value, Decimal) else value for value in values]
@@ -131,7 +131,7 @@ def _build_column(name: str, values: list[Any]) -> pl.Series:
 
 
 def _convert_decimal(value: Decimal) -> int | float:
-    """PostgreSQL's sums and means as numbers; a whole one that fits stays whole."""
+    """Convert PostgreSQL's sums and means to int if whole, otherwise to float."""
     whole = value.is_finite() and value == value.to_integral_value() and abs(value) < 2**63
     return int(value) if whole else float(value)
 
@@ -141,37 +141,37 @@ _QUERIES = ("sessions", "stacks", "indicators", "runs", "observations", "checks"
 
 
 def connect_duckdb(source: Path | str | Database) -> duckdb.DuckDBPyConnection:
-    """A DuckDB connection with the tables of a session, a database or an export: runs, observations, checks and more.
+    """Open a DuckDB connection with the tables of a session, a database or an export.
 
     Parameters
     ----------
     source
-        A session folder; a folder that `export` wrote; a database (open, a path or a URL).
+        Session folder, folder written by `export`, or database (open, a path or a URL).
 
     Returns
     -------
     duckdb.DuckDBPyConnection
-        In memory; a column called case needs quotes.
+        In-memory database; the column "case" needs quotes.
 
     Raises
     ------
     InputError
-        There is none of the three, or a table is too large.
+        The source is none of these, or a table is too large.
 
     Examples
     --------
-    The median of each stack, straight from a session::
+    Median of each stack from a session::
 
         duck = connect("data/runs/indicators/SESSION")
         duck.sql("SELECT arm, metric, median(value) FROM observations GROUP BY ALL ORDER BY ALL").show()
 
-    Does not show: whether stacks differ. A median over a session mixes its drift in; see `effects`.
+    Medians over a session include its drift; to compare stacks, see `effects`.
     """
     import duckdb
 
     found = _iterate_tables(source)
     connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"})
-    # By way of Parquet: DuckDB takes a frame of polars only where pyarrow is installed.
+    # Via Parquet, because DuckDB reads polars frames only with pyarrow.
     with tempfile.TemporaryDirectory() as folder:
         for name, frame in found:
             path = Path(folder) / "table.parquet"
@@ -181,7 +181,7 @@ def connect_duckdb(source: Path | str | Database) -> duckdb.DuckDBPyConnection:
 
 
 def export_tables(database: Database, folder: Path) -> list[Path]:
-    """Write all tables of a database as Parquet files, each whole or not at all; give back their paths.
+    """Write all tables of a database atomically as Parquet files, and return the paths.
 
     Raises
     ------
@@ -246,12 +246,12 @@ def _iterate_database_tables(database: Database) -> Iterator[tuple[str, pl.DataF
 
 
 def _read_whole_table(database: Database, name: str, filters: Filters | None = None) -> pl.DataFrame:
-    """A table with all of its rows.
+    """Read a table with all rows.
 
     Raises
     ------
     InputError
-        It has more than this can hold: a part would look like the whole.
+        The table exceeds the row limit; a partial table would be misleading.
     """
     from workbench.indicators.store.sql_queries import run_query
 
@@ -259,7 +259,7 @@ def _read_whole_table(database: Database, name: str, filters: Filters | None = N
     if found.truncated:
         allowed = f"at most {MAX_TABLE_ROWS:,} rows"
         raise InputError(
-            "too many rows for DuckDB's tables", where=name, allowed=allowed, do="ask it in SQL: show --sql"
+            "too many rows for DuckDB's tables", where=name, allowed=allowed, do="query it with show --sql"
         )
     return found.frame
 

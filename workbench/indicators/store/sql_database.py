@@ -1,4 +1,4 @@
-"""Open a SQLite or PostgreSQL database, check that it is ours, and create or extend its tables."""
+"""Opens a SQLite or PostgreSQL database, checks its format, and creates or extends its tables."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ _NO_SERVER = ("connect", "name or service not known", "resolve", "timeout expire
 
 @dataclass(frozen=True)
 class Database:
-    """An open database; a context that closes it at its end.
+    """Open database; a context manager that closes it.
 
     Attributes
     ----------
     engine
-        SQLAlchemy's engine.
+        SQLAlchemy engine.
     place
-        Where it is, without a password.
+        Path or URL without a password.
     """
 
     engine: Engine
@@ -61,7 +61,7 @@ class Database:
 
     @property
     def sqlite(self) -> bool:
-        """SQLite; else PostgreSQL."""
+        """Whether this is SQLite, otherwise PostgreSQL."""
         return self.engine.dialect.name == "sqlite"
 
     def __enter__(self) -> Self:
@@ -72,19 +72,19 @@ class Database:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """One transaction: kept when the block ends well, undone when not.
+        """Transaction that commits at the end of the block, or rolls back on an exception.
 
         Raises
         ------
         WorkbenchError
-            The database could not be reached, read or written: what it said, and what to do.
+            The database could not be reached, read or written.
         """
         with self.translate_errors(), self.engine.begin() as connection:
             yield connection
 
     @contextlib.contextmanager
     def translate_errors(self) -> Iterator[None]:
-        """Turn errors of the database into ours; those of single rows pass through."""
+        """Translate database errors to `WorkbenchError`; errors of single rows pass through."""
         from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 
         try:
@@ -97,7 +97,7 @@ class Database:
             raise self.translate_error(error) from None
 
     def translate_error(self, error: BaseException | None) -> WorkbenchError:
-        """An error of the driver as one of ours: its first line, without secrets, and what to do."""
+        """Translate a driver error: its first line, without secrets, and what to do."""
         lines = str(error).strip().splitlines() or [type(error).__name__]
         said = redaction.strip_user_info(redaction.redact_value(lines[0][:300], self.secrets))
         code = str(getattr(error, "sqlstate", None) or "")
@@ -105,43 +105,53 @@ class Database:
 
 
 def _explain_message(said: str, code: str, place: str) -> WorkbenchError:
-    """What a database's message means to its user."""
+    """Map a message of the database to an error for the user."""
     text = said.lower()
     if "is full" in text or code == "53100":
-        return RunFailedError("no room for the database", where=place, found=said, do="free space, then sync again")
+        return RunFailedError(
+            "no disk space for the database", where=place, found=said, do="free space, then sync again"
+        )
     if "readonly" in text or "read-only" in text or code == "25006":
-        return InputError("the database cannot be written", where=place, found=said, do="choose another: --database")
+        return InputError(
+            "the database is not writable", where=place, found=said, do="choose another one with --database"
+        )
     if "not a database" in text or "malformed" in text:
         return InputError("not a SQLite database, or a damaged one", where=place, do="sync into a new one: --database")
     if "unable to open" in text:
-        return InputError("cannot open the database", where=place, found=said, do="check the folder and its rights")
+        return InputError(
+            "cannot open the database", where=place, found=said, do="check the folder and its permissions"
+        )
     if "is locked" in text:
-        return RunFailedError(f"others wrote to the database for {BUSY_S:.0f} s", where=place, do="sync again later")
+        return RunFailedError(f"the database was locked for {BUSY_S:.0f} s", where=place, do="sync again later")
     if code == "57014" or "interrupted" in text:
-        return RunFailedError("the query took too long", where=place, do="ask for less, or use DuckDB on an export")
+        return RunFailedError("the query took too long", where=place, do="narrow the query, or use DuckDB on an export")
     if code.startswith(("28", "3D")) or code == "42501" or any(words in text for words in _WRONG_USE):
-        return ConfigError("the server refused", where=place, found=said, do=f"check user, name and ${VARIABLE}")
+        return ConfigError(
+            "the server refused the login", where=place, found=said, do=f"check user, name and ${VARIABLE}"
+        )
     if any(words in text for words in _NO_SERVER) or code.startswith(("08", "57P")):
-        return RunFailedError("the server cannot be reached", where=place, found=said, do="is it up, and is this it?")
+        return RunFailedError(
+            "cannot reach the server", where=place, found=said, do="check that it runs, and its address"
+        )
     return RunFailedError("the database failed", where=place, found=said)
 
 
 def open_database(target: str | Path | None = None, *, create: bool = True) -> Database:
-    """Open a database, to write (its tables are made where they are missing) or only to read.
+    """Open a database for writing (creating missing tables) or read-only.
 
     Parameters
     ----------
     target
-        A path or a URL; without one $WORKBENCH_DATABASE_URL, else `indicators.db` in the default out folder.
+        Path or URL; by default $WORKBENCH_DATABASE_URL, or `indicators.db` in the default output folder.
     create
-        Write to it, and make what is missing; else it is opened so that nothing can be written.
+        Open for writing and create missing tables; otherwise read-only.
 
     Raises
     ------
     ConfigError
-        Not a path or URL that is allowed; the server refused the user.
+        The path or URL is not allowed, or the server refused the login.
     InputError
-        Nothing there to read, not one of these databases, or of a newer format.
+        The database is missing, of another application, or of a newer format.
     RunFailedError
         The server cannot be reached, or the disk is full.
     """
@@ -161,39 +171,41 @@ def open_database(target: str | Path | None = None, *, create: bool = True) -> D
 
 
 def default_database_path() -> Path:
-    """Where the database lies when none is named."""
+    """Default path of the database."""
 
     return default_out() / DEFAULT_NAME
 
 
 def refuse_password(target: str | None) -> None:
-    """Refuse a password on the command line, where every user of the machine can read it.
+    """Refuse a password on the command line, which is visible to all users of the machine.
 
     Raises
     ------
     ConfigError
-        There is one; it is not repeated.
+        There is a password; the error does not repeat it.
     """
-    # A URL may be written with one slash, and settings without any: the password can be read just as well.
+    # Also for malformed URLs with one slash, and for libpq settings.
     before = re.sub(r"^[A-Za-z][\w+.-]*:/+", "", target or "").rpartition("@")[0]
     if ":" in before or re.search(r"passw(or)?d\s*=", target or "", re.IGNORECASE):
-        raise ConfigError("a password on the command line", where="--database", do=f"put the URL into ${VARIABLE}")
+        raise ConfigError(
+            "the command line contains a password", where="--database", do=f"put the URL into ${VARIABLE}"
+        )
 
 
 def _refuse_partial_url(text: str) -> None:
-    """Refuse what was meant as a server and would become the name of a file, with the password in it.
+    """Refuse malformed server addresses, which would become file names with a password in them.
 
     Raises
     ------
     ConfigError
-        It is libpq's settings, or a URL with too few slashes; it is not repeated.
+        The text is libpq settings, or a URL with too few slashes; the error does not repeat it.
     """
     settings = re.search(r"(^|\s)(host|hostaddr|port|user|dbname|service|passw(or)?d)\s*=", text, re.IGNORECASE)
     half = "://" not in text and re.match(
         r"(?!sqlite:)(([A-Za-z][\w+.-]+:/)|postgres(ql)?(\+\w+)?:|[^/]*:[^/]*@)", text
     )
     if settings or half:
-        raise ConfigError("not a URL of a database", where="database", allowed=_ALLOWED)
+        raise ConfigError("not a database URL", where="database", allowed=_ALLOWED)
 
 
 def _parse_sqlite_path(text: str) -> Path:
@@ -201,7 +213,7 @@ def _parse_sqlite_path(text: str) -> Path:
         return Path(text)
     rest = text.removeprefix("sqlite:///")
     if rest in (text, "", ":memory:") or "?" in rest:
-        raise ConfigError("not a place for a SQLite file", where="database", allowed="sqlite:///PATH, or just a path")
+        raise ConfigError("not a path of a SQLite file", where="database", allowed="sqlite:///PATH, or just a path")
     return Path(rest)
 
 
@@ -210,14 +222,16 @@ def _open_sqlite(path: Path, *, readonly: bool) -> Database:
 
     path = path.absolute()
     if path.is_dir():
-        raise InputError("a folder, not a database", where=path, do=f"name the file: {path / DEFAULT_NAME}")
+        raise InputError("this is a folder, not a database", where=path, do=f"name the file: {path / DEFAULT_NAME}")
     if readonly and not path.is_file():
-        raise InputError("no database there", where=path, do="workbench indicators sync FOLDER --database FILE")
+        raise InputError(
+            "the database does not exist", where=path, do="workbench indicators sync FOLDER --database FILE"
+        )
     if not readonly:
         _make_folder(path.parent)
 
     def connect() -> sqlite3.Connection:
-        # Beside a file in a folder that cannot be written, SQLite cannot make what WAL needs.
+        # In a read-only folder, SQLite cannot create the files that WAL needs.
         still = readonly and not os.access(path.parent, os.W_OK) and not Path(f"{path}-wal").exists()
         mode = "ro&immutable=1" if still else "ro" if readonly else "rwc"
         uri = f"file:{quote(str(path))}?mode={mode}"
@@ -229,7 +243,7 @@ def _open_sqlite(path: Path, *, readonly: bool) -> Database:
         return made
 
     engine = create_engine("sqlite://", creator=connect, poolclass=_queue_pool_class())
-    begin = "BEGIN" if readonly else "BEGIN IMMEDIATE"  # a reader that becomes a writer cannot wait for its turn
+    begin = "BEGIN" if readonly else "BEGIN IMMEDIATE"  # a reader that becomes a writer would fail instead of waiting
     event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
     return Database(engine, str(path))
 
@@ -259,7 +273,7 @@ def _make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(
-            "cannot make the folder", where=folder, found=error.strerror, do="choose --database"
+            "cannot create the folder", where=folder, found=error.strerror, do="choose --database"
         ) from None
 
 
@@ -288,28 +302,28 @@ def _parse_postgresql_url(text: str) -> URL:
     try:
         url = make_url(text)
     except (ArgumentError, ValueError):
-        # What it found may be half a password.
-        raise ConfigError("not a URL of a database", where="database", allowed=_ALLOWED) from None
+        # The parsed text may contain part of a password.
+        raise ConfigError("not a database URL", where="database", allowed=_ALLOWED) from None
     if url.drivername not in ("postgresql", "postgresql+psycopg", "postgres"):
-        raise ConfigError("not a database for this", where="database", found=url.drivername[:40], allowed=_ALLOWED)
+        raise ConfigError("unsupported database", where="database", found=url.drivername[:40], allowed=_ALLOWED)
     if any("password" in name.lower() for name in url.query):
         raise ConfigError(
-            "a password among the URL's options", where="database", do="put it before the host, or PGPASSWORD"
+            "the URL's options contain a password", where="database", do="put it before the host, or PGPASSWORD"
         )
     return url.set(drivername="postgresql+psycopg")
 
 
-# Any number, the same in all workbenches: who holds it may make tables.
+# Arbitrary constant: key of the advisory lock for creating tables.
 _LOCK = 7_114_020_250
 
 
 def prepare_database(database: Database, *, create: bool) -> None:
-    """Check that the database is one of ours; make or extend its tables.
+    """Check the format of a database; create or extend its tables.
 
     Raises
     ------
     InputError
-        It holds other people's tables, is empty (only to read), or was written by a newer workbench.
+        The database has tables of another application, is empty (read-only), or was written by a newer version.
     """
     with database.transaction() as connection:
         if create:
@@ -323,7 +337,10 @@ def prepare_database(database: Database, *, create: bool) -> None:
         found = connection.execute(select(ABOUT.c.value).where(ABOUT.c.key == "format_version")).scalar()
         if not str(found).isdigit() or int(str(found)) > FORMAT_VERSION:
             raise InputError(
-                "written by a newer workbench", where=database.place, found=found, do="update this installation"
+                "written by a newer version of the workbench",
+                where=database.place,
+                found=found,
+                do="update this installation",
             )
         if create:
             METADATA.create_all(connection)
@@ -332,24 +349,27 @@ def prepare_database(database: Database, *, create: bool) -> None:
 
 
 def lock_tables(connection: Connection) -> None:
-    """Lock the creation of tables until the end of the transaction; SQLite has a single writer anyway."""
+    """Lock the creation of tables until the end of the transaction; SQLite always has a single writer."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
 
 
 def _refuse_foreign_database(database: Database, present: set[str], *, create: bool) -> None:
     if not create:
-        raise InputError("no runs are kept there", where=database.place, do="workbench indicators sync FOLDER first")
-    # A server's database may be shared with others, as long as no name is taken; a file may not.
+        raise InputError("the database has no runs", where=database.place, do="workbench indicators sync FOLDER first")
+    # A server database may be shared if table names do not collide; a file may not.
     taken = present if database.sqlite else present & set(METADATA.tables)
     if taken:
         raise InputError(
-            "a database of something else", where=database.place, found=sorted(taken)[:5], do="name an empty one"
+            "the database belongs to another application",
+            where=database.place,
+            found=sorted(taken)[:5],
+            do="name an empty one",
         )
 
 
 def add_columns(connection: Connection, table: Table, columns: Iterable[Column[Any]]) -> None:
-    """Add the columns that a table of an older format, or an earlier declaration, does not have yet; all nullable."""
+    """Add nullable columns that are missing in a table of an older format or declaration."""
     present = {column["name"] for column in inspect(connection).get_columns(table.name)}
     quote = connection.dialect.identifier_preparer.quote
     for column in columns:
@@ -361,12 +381,12 @@ def add_columns(connection: Connection, table: Table, columns: Iterable[Column[A
 
 
 def ensure_indicator(connection: Connection, name: str, version: str, declaration: Mapping[str, Any]) -> None:
-    """Note a version of an indicator, and make its typed table as soon as a declaration is at hand.
+    """Register a version of an indicator, and create its typed table if a declaration is available.
 
     Raises
     ------
     InputError
-        The declaration is none, or says something else than the one that the table was made by.
+        The declaration is invalid, or contradicts the one of the existing table.
     """
     here = (INDICATOR.c.name == name) & (INDICATOR.c.version == version)
     row = connection.execute(select(INDICATOR).where(here)).mappings().first()
@@ -382,26 +402,28 @@ def ensure_indicator(connection: Connection, name: str, version: str, declaratio
         add_columns(connection, made, made.columns)
     else:
         made.create(connection, checkfirst=True)
-    kept = json.dumps(declaration)  # in its own order: that of the columns
+    kept = json.dumps(declaration)  # keeps the order of the columns
     connection.execute(INDICATOR.update().where(here).values(table_name=table, declaration=kept))
 
 
 def _extend_declaration(old: dict[str, Any], new: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The old declaration with the new nullable fields.
+    """Extend the old declaration by new nullable fields.
 
     Raises
     ------
     InputError
-        A field has another type, or a new one may not be null: that is another version.
+        A field has another type, or a new field is not nullable; both need another version.
     """
     known = {field.key: field for field in parse_declaration_fields(old)}
     for field in parse_declaration_fields(new):
         before = known.get(field.key)
         if before is None and not field.nullable:
-            raise InputError("declared otherwise under the same version", where=where, found=f"new field {field.key}")
+            raise InputError(
+                "a different declaration has the same version", where=where, found=f"new field {field.key}"
+            )
         if before is not None and _field_type(before) != _field_type(field):
             found = f"{field.key} is {field.kind} in {field.part}, was {before.kind} in {before.part}"
-            raise InputError("declared otherwise under the same version", where=where, found=found)
+            raise InputError("a different declaration has the same version", where=where, found=found)
     return {**old, "properties": {**old["properties"], **new["properties"]}}
 
 

@@ -1,4 +1,4 @@
-"""Named queries of the database, each answered by one ordered, bounded table."""
+"""Named queries of the database; each returns an ordered, bounded table."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ _FAILED = func.count(case((RUN.c.status != "ok", 1)))
 
 @dataclass(frozen=True)
 class Filters:
-    """Which runs are meant; null means all.
+    """Filters of runs; null means all.
 
-    `stack` is a stack's name, an arm, or the begin of a stack's key; `indicator` a name, or NAME@VERSION; `since` the
-    earliest start, an ISO date or time, UTC where it names no zone.
+    `stack` is the name of a stack, an arm, or a prefix of a stack key; `indicator` is NAME or NAME@VERSION; `since` is
+    the earliest start, an ISO date or time, in UTC without a zone.
     """
 
     session: str | None = None
@@ -57,13 +57,13 @@ class Filters:
     since: str | None = None
 
     def list_set_names(self) -> set[str]:
-        """The names of those that are set."""
+        """Names of the filters that are set."""
         return {field.name for field in fields(self) if getattr(self, field.name) is not None}
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A table, and whether there were more rows than it may have."""
+    """Table, and whether rows beyond the limit were cut."""
 
     frame: pl.DataFrame
     truncated: bool
@@ -71,7 +71,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class _Query:
-    """A named question: the table it answers with, the filters it knows, and how it is asked."""
+    """Named query: its table, its filters, and the function that builds the statement."""
 
     table: Table | None
     filters: frozenset[str]
@@ -80,39 +80,39 @@ class _Query:
 
 
 def run_query(database: Database, name: str, filters: Filters | None = None, *, max_rows: int = MAX_ROWS) -> Answer:
-    """Answer a named question.
+    """Run a named query.
 
     Parameters
     ----------
     name
         One of `QUERIES`.
     filters
-        Which runs are meant.
+        Filters of runs.
     max_rows
-        Rows that the answer may have.
+        Maximum number of rows.
 
     Returns
     -------
     Answer
-        The table that the question declares; for `values` the run, then a column for each field of the indicator.
+        Table of the query; for `values`, the run and a column per field of the indicator.
 
     Raises
     ------
     ConfigError
-        No such question, a filter that it does not know, or a value that cannot be one.
+        The query is unknown, does not support a filter, or a filter value is invalid.
     InputError
-        Nothing of the name asked for is in the database; several versions of the indicator are.
+        The database has nothing with the given name, or several versions of the indicator.
 
-    Does not show: whether a difference means anything (see effects), and nothing across versions.
+    Results are not compared across versions; for differences between stacks see `effects`.
     """
     filters = filters or Filters()
     if name not in QUERIES:
-        raise ConfigError("no such query", found=name[:60], allowed=list(QUERIES))
+        raise ConfigError("unknown query", found=name[:60], allowed=list(QUERIES))
     query = QUERIES[name]
     if unknown := sorted(filters.list_set_names() - query.filters):
         told = [f"--{filter_}" for filter_ in unknown]
         raise ConfigError(
-            f"{name} has no such filter", found=told, allowed=[f"--{one}" for one in sorted(query.filters)]
+            f"{name} does not support this filter", found=told, allowed=[f"--{one}" for one in sorted(query.filters)]
         )
     with database.transaction() as connection:
         _check_filters(connection, filters)
@@ -125,7 +125,7 @@ def run_query(database: Database, name: str, filters: Filters | None = None, *, 
 
 
 def _build_answer_row(table: Table, row: Mapping[Any, Any]) -> dict[str, Any]:
-    """A row with its lists read from JSON."""
+    """Row with lists decoded from JSON."""
     lists = {column.name for column in table.columns if column.dtype.startswith("list")}
     return {
         column.name: json.loads(row[column.name]) if column.name in lists else row[column.name]
@@ -134,9 +134,9 @@ def _build_answer_row(table: Table, row: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _check_filters(connection: Connection, filters: Filters) -> None:
-    """Refuse a filter that can match nothing: an empty table would look like an answer."""
+    """Refuse a filter without matches, since an empty table would look like a result."""
     if filters.status is not None and filters.status not in get_args(Status):
-        raise ConfigError("no such status", where="--status", found=filters.status[:60], allowed=get_args(Status))
+        raise ConfigError("unknown status", where="--status", found=filters.status[:60], allowed=get_args(Status))
     wanted: list[tuple[str, Select[Any]]] = []
     if filters.session is not None:
         wanted.append(("session", select(SESSION.c.session_id).where(SESSION.c.session_id == filters.session)))
@@ -160,7 +160,7 @@ def _arm_condition(stack: str) -> ColumnElement[bool]:
 
 
 def _run_condition(filters: Filters) -> ColumnElement[bool]:
-    """Is a row of `run` meant?"""
+    """Condition on rows of `run`."""
     tests: list[ColumnElement[bool]] = [RUN.c.run_id.is_not(None)]
     if filters.session is not None:
         tests.append(RUN.c.session_id == filters.session)
@@ -199,7 +199,7 @@ def _select_sessions(filters: Filters) -> Select[Any]:
         func.coalesce(counts.c.failed, 0).label("failed"),
         HARDWARE.c.cpu_model,
     ).join(HARDWARE, HARDWARE.c.hardware_key == SESSION.c.hardware_key)
-    # A session without a run that is meant is left out, unless nothing was asked of its runs.
+    # Sessions without matching runs are left out if there is a filter on runs.
     only = bool(filters.list_set_names() - {"session"})
     wanted = wanted.join(counts, counts.c.session_id == SESSION.c.session_id, isouter=not only)
     if filters.session is not None:
@@ -289,12 +289,12 @@ def _order_rows(wanted: Select[Any], *more: Any) -> Select[Any]:
 
 
 def _select_values(connection: Connection, filters: Filters, max_rows: int) -> Answer:
-    """The typed table of one version of an indicator, with the runs it belongs to."""
+    """Typed table of one version of an indicator, with its runs."""
     import polars as pl
 
     name, _, version = (filters.indicator or "").partition("@")
     if not name:
-        raise ConfigError("of which indicator?", where="--indicator", do="workbench indicators show indicators")
+        raise ConfigError("an indicator is required", where="--indicator", do="workbench indicators show indicators")
     found = select(INDICATOR.c.version, INDICATOR.c.table_name, INDICATOR.c.declaration).where(
         INDICATOR.c.name == name,
         INDICATOR.c.table_name.is_not(None),
@@ -303,7 +303,7 @@ def _select_values(connection: Connection, filters: Filters, max_rows: int) -> A
     rows = connection.execute(found.order_by(INDICATOR.c.version)).all()
     if len(rows) != 1:
         versions = [f"{name}@{row[0]}" for row in rows] or "no version with a typed table"
-        what = "several versions, never put together" if rows else "no typed values of this indicator"
+        what = "several versions of this indicator" if rows else "no typed values of this indicator"
         raise InputError(what, where="--indicator", found=versions, do="name one: --indicator NAME@VERSION")
     declared = parse_declaration_fields(json.loads(rows[0][2]))
     table = build_typed_table(rows[0][1], declared)
@@ -318,14 +318,14 @@ def _select_values(connection: Connection, filters: Filters, max_rows: int) -> A
 
 _ALL = frozenset({"session", "stack", "indicator", "status", "since"})
 QUERIES: dict[str, _Query] = {
-    "sessions": _Query(tables.SESSIONS, _ALL, _select_sessions, "what was measured, where and how far"),
+    "sessions": _Query(tables.SESSIONS, _ALL, _select_sessions, "measured sessions with machine and progress"),
     "stacks": _Query(tables.STACKS, _ALL, _select_stacks, "the arms of sessions"),
     "indicators": _Query(tables.INDICATORS, _ALL, _select_indicators, "indicators by version"),
-    "runs": _Query(RUNS, _ALL, _select_runs, "every run, however it ended"),
-    "observations": _Query(OBSERVATIONS, _ALL, _select_observations, "the values that stacks are compared by"),
+    "runs": _Query(RUNS, _ALL, _select_runs, "all runs with status"),
+    "observations": _Query(OBSERVATIONS, _ALL, _select_observations, "values used to compare stacks"),
     "checks": _Query(CHECKS, _ALL, _select_checks, "the values of checks"),
     "values": _Query(None, _ALL - {"status"}, _select_runs, "all fields of one indicator, typed"),
     "failures": _Query(tables.FAILURES, _ALL, _select_failures, "runs without values, or with failed checks"),
-    "packages": _Query(tables.PACKAGES, frozenset({"session", "stack"}), _select_packages, "what is in a stack"),
+    "packages": _Query(tables.PACKAGES, frozenset({"session", "stack"}), _select_packages, "packages of stacks"),
 }
-"""The questions by name."""
+"""Queries by name."""

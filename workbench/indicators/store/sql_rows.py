@@ -1,4 +1,4 @@
-"""Rows of the database: register sessions with their stacks and machines, and insert runs."""
+"""Rows of the database: registers sessions with their stacks and machines, and inserts runs."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, Table
 
 Declare = Callable[[str, str], Mapping[str, Any]]
-"""The declaration of an indicator and version that a session lacks; empty if unknown."""
+"""Finds the declaration of an indicator version that a session lacks; empty if unknown."""
 
-# What goes on while a session runs; everything else is fixed once it is planned.
+# Fields that change while a session runs; all others are fixed by the plan.
 _PROGRESS = {"rounds_done", "ended_at", "stop_reason", "notes"}
 _CASE_NOTES = {"skipped", "declaration", "about"}
 
 
 def register_session(connection: Connection, session: Session, declare: Declare) -> None:
-    """Note a session.
+    """Register a session.
 
     Raises
     ------
     InputError
-        Another session of this id, another stack of this key, or another declaration of this version is there; an
-        indicator's name is none.
+        The database has another session with this id, another stack with this key, or another declaration of this
+        version; or the name of an indicator is invalid.
     """
     for case in session.cases:
         _check_indicator_name(case.indicator)
@@ -73,27 +73,27 @@ def register_session(connection: Connection, session: Session, declare: Declare)
 
 
 def _check_indicator_name(name: str) -> None:
-    """Questions name indicators, NAME@VERSION: what no class can be called would not be found again."""
+    """Check an indicator name; queries use NAME@VERSION, so only valid class names can be found again."""
     if not (name.isascii() and name.isidentifier() and len(name) <= MAX_NAME_BYTES):
         allowed = f"letters, digits, _; at most {MAX_NAME_BYTES}"
-        raise InputError("not a name for an indicator", found=name[:80], allowed=allowed)
+        raise InputError("not an indicator name", found=name[:80], allowed=allowed)
 
 
 def insert_new(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
-    """Insert the rows that are not there yet, by their keys."""
+    """Insert rows whose keys are not stored yet."""
     if rows:
         connection.execute(insert_or_ignore(connection, table), [tidy_row(row) for row in rows])
 
 
 def insert_or_ignore(connection: Connection, table: Table) -> Any:
-    """An INSERT that leaves out rows whose key is taken."""
+    """INSERT statement that skips rows with existing keys."""
     if connection.dialect.name == "postgresql":
         return postgresql.insert(table).on_conflict_do_nothing()
     return sqlite.insert(table).on_conflict_do_nothing()
 
 
 def tidy_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row that both databases can hold: texts without NUL, lists and mappings as JSON."""
+    """Row for both databases: texts without NUL, lists and mappings as JSON."""
     made = {}
     for name, value in row.items():
         if isinstance(value, list | tuple | dict):
@@ -103,7 +103,7 @@ def tidy_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def hash_document(document: Any) -> str:
-    """A sha256 of JSON data that does not change with spaces or the order of keys."""
+    """sha256 of JSON data, independent of whitespace and key order."""
     text = json.dumps(document, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -117,8 +117,8 @@ def _insert_hardware(connection: Connection, hardware: Hardware) -> None:
         "document": json.dumps(hardware.model_dump(mode="json"), sort_keys=True),
     }
     insert_new(connection, HARDWARE, [row])
-    # A machine's memory may be told differently after a boot: of several accounts the first in order is kept,
-    # whichever came first, so that a database made anew is the same.
+    # The reported memory may change with a reboot. The first value in sort order is kept, independent of the order of
+    # inserts, so that a rebuilt database is the same.
     here = HARDWARE.c.hardware_key == clean_text(hardware.key)
     connection.execute(HARDWARE.update().where(here, HARDWARE.c.document > row["document"]).values(tidy_row(row)))
 
@@ -134,7 +134,7 @@ def _insert_stack(connection: Connection, arm: Arm) -> None:
     here = STACK.c.stack_key == clean_text(arm.stack_key)
     found = connection.execute(select(STACK.c.content_sha256).where(here)).scalar()
     if found is not None and found != content:
-        raise InputError("another stack of this key is there", where=f"arm {arm.name}", found=arm.stack_key[:64])
+        raise InputError("another stack has this key", where=f"arm {arm.name}", found=arm.stack_key[:64])
     if found is None:
         insert_new(connection, STACK, [row])
         packages = [
@@ -144,7 +144,7 @@ def _insert_stack(connection: Connection, arm: Arm) -> None:
 
 
 def _insert_session(connection: Connection, session: Session) -> bool:
-    """Note the session, or how far it has come; is it new here?"""
+    """Insert the session or update its progress; true if it is new."""
     plan = session.model_dump(mode="json", exclude=_PROGRESS)
     for case in plan["cases"]:
         for name in _CASE_NOTES:
@@ -158,10 +158,10 @@ def _insert_session(connection: Connection, session: Session) -> bool:
         connection.execute(insert(SESSION), tidy_row(_session_row(session) | progress | {"plan_sha256": plan_sha256}))
         return True
     if found[0] != plan_sha256:
-        raise InputError("another session of this id is there, planned otherwise", found=session.session_id[:80])
+        raise InputError("a session with another plan has this id", found=session.session_id[:80])
     if (session.rounds_done, session.ended_at or "") >= (found[1], found[2] or ""):
         connection.execute(SESSION.update().where(here).values(tidy_row(progress)))
-        for one in session.cases:  # an arm may be found not to apply only while it runs
+        for one in session.cases:  # arms may be skipped while the session runs
             case = (PLANNED_CASE.c.session_id == clean_text(session.session_id)) & (
                 PLANNED_CASE.c.case == clean_text(one.label)
             )
@@ -189,9 +189,9 @@ def _insert_plan(connection: Connection, session: Session) -> None:
 
 
 def _refuse_shared_inspections(connection: Connection, session_id: str, inspections: list[str]) -> None:
-    """Inspections are named by hashes of eight digits: two sessions may, rarely, have a name in common."""
+    """Refuse inspections of another session with the same name; 8-digit hashes can collide, although rarely."""
     other = select(INSPECTION.c.inspection_id).where(INSPECTION.c.session_id != clean_text(session_id))
-    for begin in range(0, len(inspections), 500):  # SQLite takes 32,766 values in one question
+    for begin in range(0, len(inspections), 500):  # SQLite allows 32,766 values per statement
         some = [clean_text(name) for name in inspections[begin : begin + 500]]
         if taken := connection.execute(other.where(INSPECTION.c.inspection_id.in_(some))).scalars().first():
             raise InputError("another session has an inspection of this name", found=taken[:80])
@@ -219,7 +219,7 @@ MAX_SAMPLES = 10_000
 
 @dataclass(frozen=True)
 class FoundDocument:
-    """A run's document that is not in the database yet."""
+    """Document of a run that is not stored yet."""
 
     path: Path
     inspection: str
@@ -230,14 +230,14 @@ class FoundDocument:
 
 @dataclass(frozen=True)
 class TypedTable:
-    """The typed table of an indicator, with the fields that a document must have."""
+    """Typed table of an indicator, with the required fields of a document."""
 
     table: Table
     fields: tuple[Field, ...]
 
 
 def find_typed_table(connection: Connection, indicator: str, version: str) -> TypedTable | None:
-    """The typed table of this version; null where no declaration is known."""
+    """Typed table of this version; null without a declaration."""
     here = (INDICATOR.c.name == clean_text(indicator)) & (INDICATOR.c.version == clean_text(version))
     row = connection.execute(select(INDICATOR.c.table_name, INDICATOR.c.declaration).where(here)).first()
     if row is None or row[0] is None:
@@ -249,9 +249,9 @@ def find_typed_table(connection: Connection, indicator: str, version: str) -> Ty
 def list_runs_without_typed_row(
     connection: Connection, typed: TypedTable, *runs: ColumnElement[bool]
 ) -> dict[int, int]:
-    """Good runs, of those meant, that have no row in the typed table yet: row number to number of the run.
+    """Given runs with status ok that have no row in the typed table yet, as row id to run number.
 
-    There are such when they were brought in before anybody declared their indicator.
+    This happens if runs are stored before their indicator is declared.
     """
     wanted = select(RUN.c.run_id, RUN.c.run).join(typed.table, typed.table.c.run_id == RUN.c.run_id, isouter=True)
     wanted = wanted.where(RUN.c.status == "ok", typed.table.c.run_id.is_(None), *runs)
@@ -259,12 +259,12 @@ def list_runs_without_typed_row(
 
 
 def insert_typed_row(connection: Connection, found: FoundDocument, typed: TypedTable, run_id: int) -> None:
-    """Insert the typed row of a run that is there, unless another writer did.
+    """Insert the typed row of a stored run, unless another writer has done so.
 
     Raises
     ------
     InputError
-        The document does not hold what its indicator declares.
+        The document does not match the declaration of its indicator.
     """
     for row in _build_typed_rows(found, typed, {(found.inspection, found.number): run_id}):
         connection.execute(insert_or_ignore(connection, typed.table), [tidy_row(row)])
@@ -273,19 +273,19 @@ def insert_typed_row(connection: Connection, found: FoundDocument, typed: TypedT
 def insert_runs(
     connection: Connection, session: Session, found: Sequence[FoundDocument], typed: TypedTable | None
 ) -> dict[tuple[str, int], int]:
-    """Insert runs of one inspection with all that belongs to them; give back the numbers of those that were new.
+    """Insert runs of one inspection with their child rows, and return the numbers of new runs.
 
     Raises
     ------
     InputError
-        A document does not hold what its indicator declares.
+        A document does not match the declaration of its indicator.
     """
     import polars as pl
 
     try:
         observed = build_observations(session, [(one.inspection, one.number, one.result) for one in found])
     except (pl.exceptions.PolarsError, OverflowError, TypeError, UnicodeError) as error:
-        raise InputError("a value that no column can hold", found=str(error)[:120]) from None
+        raise InputError("value does not fit its column", found=str(error)[:120]) from None
     runs = []
     for row, one in zip(observed.runs.to_dicts(), found, strict=True):
         runs.append(tidy_row(row | _document_row(one)))
@@ -328,12 +328,12 @@ def _document_row(one: FoundDocument) -> dict[str, Any]:
 
 
 def _build_sample_rows(one: FoundDocument, run_id: int) -> list[dict[str, Any]]:
-    """Single observations behind the results of a run that is ok."""
+    """Single observations behind the results of a successful run."""
     if one.result.workbench.status != "ok" or not isinstance(one.result.stdout, dict):
         return []
     told = one.result.stdout.get("@samples") or {}
     if not isinstance(told, Mapping):
-        raise InputError("@samples is no object")
+        raise InputError("@samples is not an object")
     rows = [
         {"run_id": run_id, "field": str(field), "i": i, "value": _convert_number(value, field)}
         for field, values in told.items()
@@ -346,7 +346,7 @@ def _build_sample_rows(one: FoundDocument, run_id: int) -> list[dict[str, Any]]:
 
 def _convert_number(value: Any, field: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InputError(f"@samples.{str(field)[:60]} holds something that is no number")
+        raise InputError(f"@samples.{str(field)[:60]} has a value that is not a number")
     return float(value)
 
 
@@ -356,5 +356,5 @@ def _build_typed_rows(
     if one.result.workbench.status != "ok":
         return []
     if not isinstance(one.result.stdout, dict):
-        raise InputError("the run says ok, but its document is no object")
+        raise InputError("the status is ok, but the document is not an object")
     return [{"run_id": ids[one.inspection, one.number], **extract_values(one.result.stdout, typed.fields)}]

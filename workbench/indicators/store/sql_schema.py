@@ -34,7 +34,7 @@ from workbench.indicators.tables import CHECKS, OBSERVATIONS, RUNS
 Kind = Literal["int", "float", "bool", "str"]
 MAX_FIELDS = 500
 MAX_NAME_BYTES = 63
-"""PostgreSQL cuts longer names off, and two that begin alike would become one."""
+"""PostgreSQL truncates longer names, so names with a common prefix would collide."""
 
 _PARTS = {"parameter": "@parameters", "result": "@result", "check": "@checks"}
 _PLAIN = re.compile(r"[a-z][a-z0-9_]*")
@@ -43,22 +43,22 @@ _TYPES: dict[type, str] = {bool: "boolean", int: "integer", float: "number", str
 
 @dataclass(frozen=True)
 class Field:
-    """One column of an indicator's table.
+    """Column of an indicator's table.
 
     Attributes
     ----------
     key, part
-        Where a document holds the value: `@parameters`, `@result` or `@checks`, and the key in it.
+        Location of the value in a document: `@parameters`, `@result` or `@checks`, and the key.
     column
-        The column's name: the key in lower case.
+        Column name: the key in lower case.
     kind
-        Its type. A field that may be a number or a text (a padding of 1 or "SAME") is a text.
+        Type. Fields with numbers or texts (a padding of 1 or "SAME") are texts.
     nullable
-        The value may be null.
+        Whether the value may be null.
     mixed
-        A number or a text: numbers are kept as JSON writes them.
+        Whether the field has numbers or texts; numbers are stored as in JSON.
     unit
-        Its unit, as declared.
+        Declared unit.
     """
 
     key: str
@@ -71,12 +71,12 @@ class Field:
 
 
 def parse_declaration_fields(declaration: Mapping[str, Any]) -> tuple[Field, ...]:
-    """The columns that a declaration asks for, in its order.
+    """Parse the columns of a declaration, in its order.
 
     Raises
     ------
     InputError
-        It is no declaration of an indicator: no fields or too many, a field without a role, a type that no column has.
+        Not a declaration of an indicator: no or too many fields, a field without a role, or an unsupported type.
 
     Examples
     --------
@@ -89,7 +89,7 @@ def parse_declaration_fields(declaration: Mapping[str, Any]) -> tuple[Field, ...
     """
     properties = declaration.get("properties")
     if not isinstance(properties, Mapping) or not properties:
-        raise InputError("not a declaration of an indicator", where="declaration", found="no properties")
+        raise InputError("not an indicator declaration", where="declaration", found="no properties")
     if len(properties) > MAX_FIELDS:
         raise InputError("too many fields", where="declaration", found=len(properties), allowed=f"<= {MAX_FIELDS}")
     taken: set[str] = set()
@@ -100,7 +100,7 @@ def _parse_field(key: str, found: Any, taken: set[str]) -> Field:
     where = f"declaration, field {key[:60]}"
     part = _PARTS.get(str(found.get("role"))) if isinstance(found, Mapping) else None
     if part is None:
-        raise InputError("a field without a role", where=where, allowed=list(_PARTS))
+        raise InputError("field without a role", where=where, allowed=list(_PARTS))
     kinds = _list_schema_types(found)
     nullable = "null" in kinds
     kind, mixed = _select_kind(kinds - {"null"}, where)
@@ -116,7 +116,7 @@ def _parse_field(key: str, found: Any, taken: set[str]) -> Field:
 
 
 def _list_schema_types(schema: Any) -> set[str]:
-    """JSON's names of the types that a schema allows; an unknown form allows `object`."""
+    """JSON type names that a schema allows; `object` for unknown forms."""
     if not isinstance(schema, Mapping):
         return {"object"}
     if isinstance(schema.get("anyOf"), list):
@@ -129,7 +129,7 @@ def _list_schema_types(schema: Any) -> set[str]:
 
 def _select_kind(kinds: set[str], where: str) -> tuple[Kind, bool]:
     if not kinds or kinds - {"integer", "number", "boolean", "string"}:
-        raise InputError("a type that no column has", where=where, found=sorted(kinds), allowed="numbers, texts, bool")
+        raise InputError("unsupported field type", where=where, found=sorted(kinds), allowed="numbers, texts, bool")
     single: dict[str, Kind] = {"integer": "int", "number": "float", "boolean": "bool", "string": "str"}
     if len(kinds) == 1:
         return single[kinds.pop()], False
@@ -137,10 +137,10 @@ def _select_kind(kinds: set[str], where: str) -> tuple[Kind, bool]:
 
 
 def _build_column_name(key: str, taken: set[str]) -> str:
-    """A name that both databases take without quotes; SQLite does not tell capitals apart."""
+    """Column name that both databases accept without quotes; SQLite ignores case."""
     name = key.lower()
     if name in BASE_COLUMNS:
-        raise InputError("every run has a column of this name", where=f"declaration, field {key[:60]}")
+        raise InputError("this column name is reserved", where=f"declaration, field {key[:60]}")
     if not _PLAIN.fullmatch(name) or len(name) > MAX_NAME_BYTES or name in taken:
         name = shorten_name(name, key)
     taken.add(name)
@@ -148,7 +148,7 @@ def _build_column_name(key: str, taken: set[str]) -> str:
 
 
 def build_table_name(indicator: str, version: str) -> str:
-    """The name of the table of one version of an indicator: of the same two, always the same name.
+    """Table name of an indicator version, a function of name and version.
 
     Examples
     --------
@@ -162,35 +162,35 @@ def build_table_name(indicator: str, version: str) -> str:
 
 
 def shorten_name(name: str, identity: str) -> str:
-    """A name of at most 63 bytes that ends in a hash of what it stands for."""
+    """Name of at most 63 bytes that ends in a hash of the identity."""
     digest = hashlib.sha256(identity.encode("utf-8", "replace")).hexdigest()[:10]
     slug = re.sub(r"[^a-z0-9_]+", "_", name.lower()).strip("_")[: MAX_NAME_BYTES - 11]
     return f"{slug if slug[:1].isalpha() else 'x'}_{digest}"
 
 
 def extract_values(document: Mapping[str, Any], fields: Iterable[Field]) -> dict[str, Value]:
-    """A document's values by column, each of its declared type.
+    """Extract the values of a document by column, each with its declared type.
 
     Raises
     ------
     InputError
-        A value is missing or of another type, or a key is not declared. Nothing is converted to make it fit.
+        A value is missing or of another type, or a key is not declared. Values are never converted.
     """
     fields = tuple(fields)
     for part in _PARTS.values():
         allowed = {field.key for field in fields if field.part == part}
         found = document.get(part) or {}
         if not isinstance(found, Mapping):
-            raise InputError(f"{part} is no object")
+            raise InputError(f"{part} is not an object")
         if unknown := [str(key)[:60] for key in found if key not in allowed]:
-            raise InputError(f"{part} has what is not declared", found=unknown[:5])
+            raise InputError(f"{part} has undeclared keys", found=unknown[:5])
     return {field.column: _extract_value(document, field) for field in fields}
 
 
 def _extract_value(document: Mapping[str, Any], field: Field) -> Value:
     part = document.get(field.part) or {}
     if field.key not in part and not field.nullable:
-        # No default stands in: what is the default here is not what the script used there.
+        # Defaults are not used, because they may differ from those of the script.
         raise InputError(f"{field.part}.{field.key} is missing")
     value = part.get(field.key)
     if value is None and field.nullable:
@@ -211,7 +211,7 @@ def _extract_value(document: Mapping[str, Any], field: Field) -> Value:
 
 
 def clean_text(text: str) -> str:
-    """A text that both databases can hold: PostgreSQL takes no NUL, neither takes half a surrogate pair."""
+    """Text for both databases: PostgreSQL rejects NUL, and both reject lone surrogates."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode("utf-8")
 
 
@@ -219,7 +219,7 @@ FORMAT_VERSION = 1
 METADATA = MetaData()
 TEXT = Text().with_variant(Text(collation="C"), "postgresql")
 _KINDS: dict[str, TypeEngine[Any]] = {"int": BigInteger(), "float": Double(), "bool": Boolean(), "str": TEXT}
-# PostgreSQL numbers rows of BIGSERIAL; SQLite only of INTEGER.
+# Auto-increment needs BIGSERIAL in PostgreSQL and INTEGER in SQLite.
 _ROW_NUMBER = BigInteger().with_variant(Integer(), "sqlite")
 
 ABOUT = Table(
@@ -228,7 +228,7 @@ ABOUT = Table(
     Column("key", TEXT, primary_key=True),
     Column("value", TEXT, nullable=False),
 )
-"""Says that the database is one of these, and of which format."""
+"""Marks the database and the version of its format."""
 
 INDICATOR = Table(
     "indicator",
@@ -238,7 +238,7 @@ INDICATOR = Table(
     Column("table_name", TEXT, unique=True),
     Column("declaration", TEXT),
 )
-"""One version of an indicator; no table and no declaration where no session told it."""
+"""Version of an indicator; table and declaration are empty if no session has a declaration."""
 
 STACK = Table(
     "stack",
@@ -321,7 +321,7 @@ INSPECTION = Table(
 
 
 def _build_columns(table: tables.Table, *, key: str = "", without: Iterable[str] = ()) -> list[Column[Any]]:
-    """The columns of a declared table; lists as JSON."""
+    """Columns of a declared table; lists as JSON."""
     return [
         Column(column.name, _KINDS.get(column.dtype, TEXT), nullable=column.nullable, primary_key=column.name == key)
         for column in table.columns
@@ -344,7 +344,7 @@ RUN = Table(
     UniqueConstraint("inspection_id", "run"),
     Index("run_of_indicator", "indicator", "indicator_version"),
 )
-"""All that the table `runs` of an archive has, and the hash of the document that it was read from."""
+"""Columns of the table `runs` of an archive, and the hash of the source document."""
 
 
 def _build_child_table(name: str, *columns: Column[Any]) -> Table:
@@ -362,10 +362,10 @@ SAMPLE = _build_child_table(
 
 
 def build_typed_table(name: str, fields: Iterable[Field]) -> Table:
-    """The table of one version of an indicator: a row for each run that is ok, a column for each field."""
-    # All may be null here: whether a value may is checked by its declaration, and a column that comes later must.
+    """Table of an indicator version: a row per successful run, a column per field."""
+    # All columns are nullable: the declaration is checked on insert, and columns added later need it.
     columns = [Column(field.column, _KINDS[field.kind]) for field in fields]
     own = MetaData()
-    # The parent is named in a MetaData of its own: typed tables of two sessions must never meet in one.
+    # The parent is in a separate MetaData, so that typed tables of two sessions do not share one.
     Table("run", own, Column("run_id", _ROW_NUMBER, primary_key=True))
     return Table(name, own, Column("run_id", BigInteger, ForeignKey("run.run_id"), primary_key=True), *columns)

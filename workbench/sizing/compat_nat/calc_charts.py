@@ -1,7 +1,7 @@
-"""The calculator's two charts as Vega-Lite specifications and PNG files.
+"""Charts of the calculator as Vega-Lite specifications and PNG files.
 
-The specs are plain dicts, for importing Altair would take longer than the rest of `workbench sizing calc`; `chart`
-makes an Altair chart of one.
+The specifications are plain dicts, because importing Altair would take longer than the rest of `workbench sizing calc`;
+`chart_from_spec` converts one to an Altair chart.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ Row = dict[str, Any]
 
 
 def build_chart_specs(result: Calculation) -> dict[str, Spec]:
-    """The charts that there is something to draw for, by the names of the toolkit's pictures.
+    """Build the charts that have data, by the file names of the toolkit's pictures.
 
     Returns
     -------
     dict
-        `concurrency_vs_p95_simple` with any level that counts; `concurrency_vs_p95_analysis` with any line, a panel
-        for each.
+        `concurrency_vs_p95_simple` if any level is usable; `concurrency_vs_p95_analysis` with a panel per metric if
+        there is a fitted line.
     """
     found = {}
     if result.levels_in_fit:
@@ -52,7 +52,7 @@ def build_chart_specs(result: Calculation) -> dict[str, Spec]:
 
 
 def chart_from_spec(spec: Spec) -> alt.TopLevelMixin:
-    """A spec as an Altair chart, open to change."""
+    """Convert a specification to an Altair chart."""
     import altair as alt
 
     bare = {name: value for name, value in spec.items() if name not in ("config", "padding", "background")}
@@ -62,7 +62,7 @@ def chart_from_spec(spec: Spec) -> alt.TopLevelMixin:
 
 
 def write_pictures(result: Calculation, folder: Path) -> list[Path]:
-    """Write a PNG for each chart; give the paths."""
+    """Write a PNG file per chart and return the paths."""
     import vl_convert
 
     paths = []
@@ -110,7 +110,7 @@ def _build_simple_spec(result: Calculation) -> Spec:
 
 
 def _build_panel_spec(result: Calculation, metric: CalcMetric) -> Spec:
-    """One metric: its points, those left out as outliers as crosses, the line over their range, the limit."""
+    """Panel of one metric: points, outliers as crosses, the fitted line and the limit."""
     line = result.fits[metric].line
     assert line is not None
     rows = _level_rows(result, metric)
@@ -118,7 +118,7 @@ def _build_panel_spec(result: Calculation, metric: CalcMetric) -> Spec:
     ends = [{"concurrency": load, "p95_s": line.at(load)} for load in (min(loads), max(loads))]
     names = ["level", "outlier, left out", "line"]
     x, y = _axis_encodings([*rows, *ends], limit_s=result.goal.limit_s(metric))
-    # Crosses are named where they stand: a legend would be shared by panels that need different ones.
+    # Crosses have direct labels, because the panels share one legend.
     colour = {**_colour_encoding(names, [COLOURS[metric], LIMIT_COLOUR, theme.COLOURS["neutral"]]), "legend": None}
     shape = {"field": "kind", "type": "nominal", "legend": None, "scale": {"domain": names, "range": _SHAPES}}
     tips = [
@@ -197,7 +197,7 @@ def _level_rows(result: Calculation, metric: CalcMetric) -> list[Row]:
 def _axis_encodings(rows: Iterable[Row], limit_s: float = 0.0) -> tuple[Spec, Spec]:
     rows = list(rows)
     loads = sorted({row["concurrency"] for row in rows})
-    # The measured levels are what can be read off; more than a dozen would overlap.
+    # Axis ticks are the measured levels; more than a dozen would overlap.
     ticks = {"values": loads} if len(loads) <= 12 else {"tickCount": 8}
     x = {
         "field": "concurrency",
@@ -229,7 +229,7 @@ def _describe_level_counts(result: Calculation) -> str:
 
 
 def _describe_charts(result: Calculation) -> str:
-    """The charts in words: each answer, or why there is none."""
+    """Text alternative of the charts: each answer, or the reason why there is none."""
     parts = [f"p95 over concurrency at {len(result.levels_in_fit)} levels."]
     for answer in result.answers:
         said = f"{answer.gpus:.1f} GPUs" if answer.gpus is not None else f"no estimate, {answer.reason}"

@@ -1,4 +1,4 @@
-"""Reads and writes `calc_runner_output.json`, also from the tables of a sweep."""
+"""Reads and writes `calc_runner_output.json`; also builds it from the tables of a sweep."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 CALC_FILE_NAME = "calc_runner_output.json"
-# Some 800,000 runs; read, a file takes thirteen times its size.
+# About 800,000 runs; in memory, a file takes 13 times its size.
 MAX_CALC_FILE_BYTES = 64 << 20
 MAX_JOBS = 10_000
 MAX_LOAD = 10**12
@@ -26,14 +26,14 @@ _OLD_KEYS = ("per_concurrency_data", "out_of_range_runs")
 
 
 class GpuEstimates(BaseModel):
-    """GPUs by either metric, not rounded; null where there is no answer."""
+    """GPUs by either metric, not rounded; null without an answer."""
 
     gpu_estimate_by_wf_runtime: float | None = None
     gpu_estimate_by_llm_latency: float | None = None
 
 
 class LineFit(BaseModel):
-    """A fitted line: `slope.Line` in the file's form."""
+    """Fitted line: `slope_fit.Line` in the format of the file."""
 
     slope: float
     intercept: float
@@ -42,14 +42,14 @@ class LineFit(BaseModel):
 
 
 class FitResults(BaseModel):
-    """The lines of both metrics; null where there is none."""
+    """Fitted lines of both metrics; null without one."""
 
     llm_latency_fit: LineFit | None = None
     wf_runtime_fit: LineFit | None = None
 
 
 class Alerts(BaseModel):
-    """What the calculation found odd about a level."""
+    """Alerts of the calculation about a level."""
 
     outlier_workflow_runtime: bool = False
     outlier_llm_latency: bool = False
@@ -58,7 +58,7 @@ class Alerts(BaseModel):
 
 
 class MetricAlerts(BaseModel):
-    """What the measurement found odd about a level."""
+    """Alerts of the measurement about a level."""
 
     workflow_interrupted: bool = False
 
@@ -71,7 +71,7 @@ class ItemMetrics(BaseModel):
 
 
 class SizingMetrics(BaseModel):
-    """What was measured at a level, in s; 0 where the toolkit has nothing."""
+    """Measurements at a level, in s; 0 where the toolkit has no value."""
 
     alerts: MetricAlerts = MetricAlerts()
     llm_latency_p95: float = 0.0
@@ -81,7 +81,7 @@ class SizingMetrics(BaseModel):
 
 
 class LevelData(BaseModel):
-    """A level: rough estimates and alerts that were calculated, metrics that were measured."""
+    """Level with calculated rough estimates and alerts, and measured metrics."""
 
     gpu_estimates: GpuEstimates = GpuEstimates()
     alerts: Alerts = Alerts()
@@ -89,20 +89,20 @@ class LevelData(BaseModel):
 
 
 class CalcOutput(BaseModel):
-    """The whole file."""
+    """Content of the file."""
 
     gpu_estimates: GpuEstimates = GpuEstimates()
     fit_results: FitResults = FitResults()
     calc_data: dict[int, LevelData] = {}
 
     def text(self) -> str:
-        """The file's text, as the toolkit writes it."""
+        """Text of the file, as the toolkit writes it."""
         return self.model_dump_json(indent=2)
 
 
 @dataclass
 class RecordedLevels:
-    """What lay in a folder of online jobs: a level's metrics from the newest job that has it, and where from."""
+    """Levels of a folder of online jobs: metrics of each level from its newest job, with the name of the job."""
 
     metrics: dict[int, SizingMetrics] = field(default_factory=dict)
     source: dict[int, str] = field(default_factory=dict)
@@ -111,12 +111,12 @@ class RecordedLevels:
 
 
 def read_calc_file(path: str | Path) -> tuple[CalcOutput, list[str]]:
-    """Read a calculator's file; give it with notices about what could not be taken over.
+    """Read a calculator's file; returns its content and notices about parts that were skipped.
 
     Raises
     ------
     InputError
-        There is no such file, it is larger than 64 MB, is no JSON, or a field has another type; the message names
+        The file does not exist, is larger than 64 MB, is not JSON, or has a field of another type; the message names
         file and field.
     """
     path = Path(path)
@@ -133,34 +133,34 @@ def read_calc_file(path: str | Path) -> tuple[CalcOutput, list[str]]:
 
 
 def write_calc_file(path: str | Path, output: CalcOutput) -> Path:
-    """Write the file whole or not at all."""
+    """Write the file atomically."""
     return write_text(path, output.text())
 
 
 def read_recorded_levels(folder: str | Path) -> RecordedLevels:
-    """Gather the levels of all online jobs below a calculator's folder; of a level measured twice the newest counts.
+    """Read the levels of all online jobs in a calculator's folder; the newest job of a level counts.
 
     Parameters
     ----------
     folder
-        What was `--calc_output_dir` online: jobs lie at `online/job_*/calc_runner_output.json`.
+        The `--calc_output_dir` of the online runs, with jobs at `online/job_*/calc_runner_output.json`.
 
     Returns
     -------
     Recorded
-        Levels in the order met (newest job first, each in its file's order): the order of the sums in a fit. Jobs that
-        cannot be read are told in `notices`.
+        Levels, newest job first and in the order of each file, which is the order of the sums in a fit. `notices` list
+        the jobs that cannot be read.
 
     Raises
     ------
     InputError
-        There is no `online` folder or no job in it, no job could be read, or there are more than 10,000.
+        The `online` folder is missing or has no readable job, or it has more than 10,000.
     """
     online = Path(folder) / "online"
     jobs = list(list_job_folders(online))
     if not jobs:
         what = "no recorded jobs" if online.is_dir() else "no folder of recorded jobs"
-        do = "measure first (without --offline_mode), or name the folder that holds online/job_*"
+        do = "measure first (without --offline_mode), or name the folder with online/job_*"
         raise InputError(what, where=online, allowed=f"job_*/{CALC_FILE_NAME}", do=do)
     found, refused = RecordedLevels(jobs=len(jobs)), []
     for job in jobs:
@@ -173,7 +173,7 @@ def read_recorded_levels(folder: str | Path) -> RecordedLevels:
         found.notices += notices
         for concurrency, data in output.calc_data.items():
             if abs(concurrency) > MAX_LOAD:
-                found.notices.append(f"{job.name}: level of more than {MAX_LOAD:,} left out, no service has that load")
+                found.notices.append(f"{job.name}: level left out, its load is above {MAX_LOAD:,}")
             elif concurrency not in found.metrics:
                 found.metrics[concurrency] = data.sizing_metrics
                 found.source[concurrency] = job.name
@@ -183,12 +183,12 @@ def read_recorded_levels(folder: str | Path) -> RecordedLevels:
 
 
 def list_job_folders(mode_folder: str | Path) -> Iterator[Path]:
-    """The jobs below `online` or `offline`, newest first: by time of change, then by the number in the name.
+    """List the jobs in `online` or `offline`, newest first: by modification time, then by the number in the name.
 
     Raises
     ------
     InputError
-        There are more than 10,000.
+        The folder has more than 10,000 jobs.
     """
     folder = Path(mode_folder)
     jobs = [path for path in folder.glob("job_*") if path.is_dir()] if folder.is_dir() else []
@@ -203,12 +203,12 @@ def _job_sort_key(path: Path) -> tuple[float, int, str]:
 
 
 def find_unusable_reason(concurrency: int, metrics: SizingMetrics) -> str | None:
-    """Why a level cannot be calculated with although the file is well formed; null when it can.
+    """Reason why a level of a valid file cannot be used; null if it can.
 
-    Negative times are no reason: the toolkit calculates with them, and so do we (a notice says so).
+    Negative times are used with a notice, as in the toolkit.
     """
     if concurrency < 1:
-        return "a load below 1 is none"
+        return "the load is below 1"
     times = {"llm_latency_p95": metrics.llm_latency_p95, "workflow_runtime_p95": metrics.workflow_runtime_p95}
     if odd := [f"{name} is {value}" for name, value in times.items() if not math.isfinite(value)]:
         return ", ".join(odd)
@@ -220,10 +220,10 @@ def _read_bounded_text(path: Path) -> str:
         size = path.stat().st_size
         if size > MAX_CALC_FILE_BYTES:
             allowed = f"at most {MAX_CALC_FILE_BYTES:,} bytes"
-            raise InputError("file too large for a calculator's", where=path, found=f"{size:,} bytes", allowed=allowed)
+            raise InputError("calculator's file is too large", where=path, found=f"{size:,} bytes", allowed=allowed)
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise InputError("cannot be read", where=path, found=error.strerror) from error
+        raise InputError("cannot read the file", where=path, found=error.strerror) from error
     except UnicodeDecodeError as error:
         raise InputError("not UTF-8 text", where=path, found=f"byte {error.start}") from error
 
@@ -235,7 +235,7 @@ def _validation_input_error(path: Path, error: ValidationError) -> InputError:
     if first["type"] == "json_invalid":
         return InputError("not JSON", where=path, found=first["msg"][:200])
     found = f"{_shorten_repr(first['input'])}{more}"
-    return InputError("a field of another type", where=f"{path}, {where}", found=found, allowed=first["msg"])
+    return InputError("field has the wrong type", where=f"{path}, {where}", found=found, allowed=first["msg"])
 
 
 def _shorten_repr(value: Any) -> str:
@@ -244,13 +244,13 @@ def _shorten_repr(value: Any) -> str:
 
 
 def _parse_older_schema(path: Path, text: str) -> tuple[CalcOutput, list[str]]:
-    """The documented older form: rough estimates and counts by level, sizing metrics only in some of its versions."""
+    """Parse the documented older schema: rough estimates and counts by level; some versions have sizing metrics."""
     import json
 
     document = json.loads(text)
     levels = document.get("per_concurrency_data")
     if not isinstance(levels, dict):
-        return CalcOutput(), [f"{path.parent.name}: an older schema without levels: nothing to calculate with"]
+        return CalcOutput(), [f"{path.parent.name}: older schema without levels, nothing to calculate"]
     given = {
         name: _convert_older_level(data)
         for name, data in levels.items()
@@ -261,7 +261,7 @@ def _parse_older_schema(path: Path, text: str) -> tuple[CalcOutput, list[str]]:
     except ValidationError as error:
         raise _validation_input_error(path, error) from error
     without = [name for name in levels if name not in given]
-    notices = [f"{path.parent.name}: older schema (per_concurrency_data), {len(given)} level(s) taken over"]
+    notices = [f"{path.parent.name}: older schema (per_concurrency_data), {len(given)} level(s) read"]
     if without:
         said = _format_file_estimate(document)
         told = f"{path.parent.name}: no p95 values for level(s) {', '.join(map(_shorten_level_name, without[:10]))}"
@@ -290,19 +290,19 @@ SWEEP_FILE_PATH = Path("online") / "job_sweep" / CALC_FILE_NAME
 
 
 def build_calc_output(requests: pl.DataFrame, steps: pl.DataFrame, judged: pl.DataFrame) -> CalcOutput:
-    """What the calculator would have recorded at the levels of a closed loop, from the requests that count.
+    """Build the calculator's record of the levels of a closed loop from the kept requests.
 
     Parameters
     ----------
     requests, steps, judged
-        The tables `requests`, `steps` and `points` of a sweep.
+        Tables `requests`, `steps` and `points` of a sweep.
 
     Returns
     -------
     CalcOutput
-        A level by its users, the last step that held them. A point that is not valid (too many failures, or it says
-        more of the client or of an admission cap than of the service) is `workflow_interrupted`, which the calculator
-        leaves out. Seconds; 0 where there are no model calls, as the calculator has it.
+        Levels by number of users, each from its last step, in s; 0 without LLM calls, as in the calculator. Invalid
+        points (too many failures, client-limited or server-limited) are marked `workflow_interrupted`, which the
+        calculator leaves out.
     """
     from workbench.sizing.estimation import step_points
     from workbench.sizing.tables import USABLE_VERDICTS
@@ -317,7 +317,7 @@ def build_calc_output(requests: pl.DataFrame, steps: pl.DataFrame, judged: pl.Da
 
 
 def write_sweep_calc_file(folder: Path, output: CalcOutput) -> Path:
-    """Write it where both calculators look for jobs below `--calc_output_dir FOLDER`."""
+    """Write the file where both calculators look for jobs with `--calc_output_dir FOLDER`."""
     path = folder / SWEEP_FILE_PATH
     path.parent.mkdir(parents=True, exist_ok=True)
     return write_calc_file(path, output)
@@ -342,7 +342,7 @@ def _level_metrics(kept: pl.DataFrame, bad: bool) -> SizingMetrics:
 
 
 def percentile_95(values: list[Any] | None) -> float:
-    """The 95th percentile as the calculator records it: 0 where there are no values."""
+    """95th percentile as the calculator records it: 0 without values."""
     import numpy as np
 
     return float(np.percentile(values, 95)) if values else 0.0

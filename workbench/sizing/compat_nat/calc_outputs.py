@@ -25,7 +25,7 @@ Cell = str | int | float | None
 
 
 def format_calculation(result: Calculation) -> Iterator[str]:
-    """The whole answer in lines: what was asked, the levels, the estimates or why there are none."""
+    """Lines of the printed result: goal, levels, and estimates or the reasons why there are none."""
     goal = result.goal
     yield (
         f"Targets: LLM Latency ≤ {float(goal.target_llm_latency_s)}s, "
@@ -47,7 +47,7 @@ def format_calculation(result: Calculation) -> Iterator[str]:
 
 
 def format_answer(answer: CalcAnswer) -> str:
-    """An answer as a line."""
+    """Format one answer as a line."""
     name = METRIC_LABELS[answer.metric]
     if answer.gpus is None:
         return f"No estimate ({name}): {answer.reason}"
@@ -55,7 +55,7 @@ def format_answer(answer: CalcAnswer) -> str:
 
 
 def format_alerts(data: LevelData) -> str:
-    """The alerts of a level as the toolkit writes them: ! with W, L and R; empty for none.
+    """Format the alerts of a level as the toolkit does: ! with W, L and R; empty for none.
 
     Examples
     --------
@@ -72,7 +72,7 @@ def format_alerts(data: LevelData) -> str:
 
 
 def build_table_columns(result: Calculation) -> tuple[list[str], list[list[Cell]]]:
-    """Headers and rows; columns of rough estimates, alerts and counts only where there is something in them."""
+    """Headers and rows; columns of rough estimates, alerts and counts are left out if empty."""
     levels = result.output.calc_data
     wanted: dict[str, list[Cell]] = {
         "Alerts": [format_alerts(data) for data in levels.values()],
@@ -86,7 +86,7 @@ def build_table_columns(result: Calculation) -> tuple[list[str], list[list[Cell]
         "Over WF Target": [data.alerts.num_items_greater_than_target_runtime for data in levels.values()],
     }
     always = ("Concurrency", "p95 LLM Latency", "p95 WF Runtime", "Total Runtime")
-    # A float is an estimate, be it 0; empty are "", null and a count of 0.
+    # A float is an estimate, even 0; "", null and a count of 0 are empty.
     kept = {
         name: column
         for name, column in wanted.items()
@@ -96,7 +96,7 @@ def build_table_columns(result: Calculation) -> tuple[list[str], list[list[Cell]
 
 
 def format_markdown_table(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Iterator[str]:
-    """Lines of a Markdown table as the toolkit's: numbers at the right with their points in line, six digits.
+    """Lines of a Markdown table as in the toolkit: numbers aligned at the decimal point, six digits.
 
     Examples
     --------
@@ -128,7 +128,7 @@ def _align_column(header: str, values: Sequence[Cell]) -> list[str]:
 
 
 def _count_digits_after_point(text: str) -> int:
-    """Digits behind the point (or the exponent), -1 for none."""
+    """Number of digits after the point (or the exponent), -1 for none."""
     place = max(text.rfind("."), -1) if "." in text else text.lower().rfind("e")
     return len(text) - place - 1 if place >= 0 else -1
 
@@ -140,56 +140,56 @@ def _format_left_out_levels(result: Calculation) -> Iterator[str]:
 
 LEVELS_TABLE = Table(
     "calc_levels",
-    "One row per measured concurrency, in the order in which the calculator sums.",
+    "One row per measured concurrency, in the order of the calculator's sums.",
     ("concurrency",),
     (
-        Column("concurrency", "int", "Runs of the workflow in flight."),
+        Column("concurrency", "int", "Workflow runs in flight."),
         Column("llm_latency_p95_s", "float", "p95 over all LLM calls; null without any.", unit="s", nullable=True),
         Column("wf_runtime_p95_s", "float", "p95 over runs; null without any.", unit="s", nullable=True),
         Column("total_runtime_s", "float", "From the first event to the last.", unit="s", nullable=True),
-        Column("n_items", "int", "Runs that were recorded."),
+        Column("n_items", "int", "Recorded runs."),
         Column("n_over_llm_target", "int", "Runs whose LLM latency is above its target."),
         Column("n_over_runtime_target", "int", "Runs whose runtime is above its target."),
         Column("interrupted", "bool", "A run failed."),
         Column("llm_outlier", "bool", "Left out of the LLM latency line as an outlier."),
         Column("runtime_outlier", "bool", "Left out of the runtime line as an outlier."),
-        Column("left_out", "str", "Why it is in no line; null when it is.", nullable=True),
-        Column("rough_gpus_by_llm", "float", "GPUs by this level's LLM latency alone.", nullable=True),
-        Column("rough_gpus_by_runtime", "float", "GPUs by this level's runtime alone.", nullable=True),
+        Column("left_out", "str", "Reason why the level is not in the fit; null if it is.", nullable=True),
+        Column("rough_gpus_by_llm", "float", "GPUs estimated from the LLM latency of this level only.", nullable=True),
+        Column("rough_gpus_by_runtime", "float", "GPUs estimated from the runtime of this level only.", nullable=True),
     ),
 )
 
 FITS_TABLE = Table(
     "calc_fits",
-    "One row per metric: its line, or why there is none.",
+    "One row per metric: fitted line, or the reason why there is none.",
     ("metric",),
     (
         Column("metric", "str", "wf_runtime or llm_latency."),
-        Column("slope_s_per_user", "float", "What each further user adds to p95.", unit="s", nullable=True),
-        Column("intercept_s", "float", "p95 without load, by the line.", unit="s", nullable=True),
-        Column("r_squared", "float", "Share of the spread that the line explains.", nullable=True),
-        Column("outliers_removed", "list[int]", "Concurrencies that were left out."),
-        Column("reason", "str", "Why there is no line.", nullable=True),
+        Column("slope_s_per_user", "float", "Increase of p95 per user.", unit="s", nullable=True),
+        Column("intercept_s", "float", "p95 of the line at zero load.", unit="s", nullable=True),
+        Column("r_squared", "float", "Coefficient of determination R² of the line.", nullable=True),
+        Column("outliers_removed", "list[int]", "Concurrencies left out as outliers."),
+        Column("reason", "str", "Reason why there is no line.", nullable=True),
     ),
 )
 
 ESTIMATES_TABLE = Table(
     "calc_estimates",
-    "One row per target that was asked: GPUs by the line, or why there is no number.",
+    "One row per target: GPUs by the line, or the reason why there is no estimate.",
     ("metric",),
     (
         Column("metric", "str", "wf_runtime or llm_latency."),
-        Column("limit_s", "float", "Largest p95 allowed.", unit="s"),
-        Column("users", "int", "Users to be served."),
-        Column("test_gpus", "int", "GPUs that the levels were measured on."),
+        Column("limit_s", "float", "Largest allowed p95.", unit="s"),
+        Column("users", "int", "Users to serve."),
+        Column("test_gpus", "int", "Number of GPUs in the measurement."),
         Column("gpus", "float", "GPUs for the users, not rounded.", nullable=True),
-        Column("reason", "str", "Why there is no estimate.", nullable=True),
+        Column("reason", "str", "Reason why there is no estimate.", nullable=True),
     ),
 )
 
 
 def levels_frame(result: Calculation) -> pl.DataFrame:
-    """The levels as `calc_levels`."""
+    """Table `calc_levels`."""
     return LEVELS_TABLE.frame([_level_row(result, number) for number in result.output.calc_data])
 
 
@@ -198,7 +198,7 @@ def _level_row(result: Calculation, number: int) -> dict[str, Any]:
     metrics, alerts, rough = data.sizing_metrics, data.alerts, data.gpu_estimates
     return {
         "concurrency": number,
-        # The file has 0 where there is nothing.
+        # The file has 0 for missing values.
         "llm_latency_p95_s": metrics.llm_latency_p95 or None,
         "wf_runtime_p95_s": metrics.workflow_runtime_p95 or None,
         "total_runtime_s": metrics.total_runtime or None,
@@ -215,7 +215,7 @@ def _level_row(result: Calculation, number: int) -> dict[str, Any]:
 
 
 def fits_frame(result: Calculation) -> pl.DataFrame:
-    """The lines as `calc_fits`."""
+    """Table `calc_fits`."""
     rows = []
     for metric in METRIC_LABELS:
         fit = result.fits[metric]
@@ -234,7 +234,7 @@ def fits_frame(result: Calculation) -> pl.DataFrame:
 
 
 def estimates_frame(result: Calculation) -> pl.DataFrame:
-    """The answers as `calc_estimates`."""
+    """Table `calc_estimates`."""
     goal = result.goal
     return ESTIMATES_TABLE.frame(
         [
@@ -257,15 +257,15 @@ WRITE_ADVICE = "name another folder with --calc_output_dir, or only print with -
 
 
 def create_job_folder(output_dir: Path, mode: Mode, *, append: bool = False) -> Path:
-    """Make `OUTPUT/MODE/job_SECONDS` (with `append`, `job_UUID`), a folder that was not there before.
+    """Create the new folder `OUTPUT/MODE/job_SECONDS` (with `append`, `job_UUID`).
 
-    The toolkit names jobs by the second, and two within one second share a folder, of which the later one survives.
-    Here the second that is taken makes room for the next free one.
+    The toolkit names jobs by the second, so two jobs within a second overwrite each other. Here the name is the next
+    free second.
 
     Raises
     ------
     InputError
-        Nothing can be written there.
+        The folder cannot be written.
     """
     parent = output_dir / mode
     seconds = int(time.time())
@@ -280,15 +280,13 @@ def create_job_folder(output_dir: Path, mode: Mode, *, append: bool = False) -> 
                 continue
             return folder
     except OSError as error:
-        raise InputError(
-            "results cannot be written there", where=parent, found=error.strerror, do=WRITE_ADVICE
-        ) from error
+        raise InputError("cannot write the results", where=parent, found=error.strerror, do=WRITE_ADVICE) from error
 
 
 def write_job(folder: Path, result: Calculation, *, notes: dict[str, object], plots: bool) -> list[Path]:
-    """Write the calculator's file, our notes beside it and, with `plots`, the pictures; give the paths.
+    """Write the calculator's file, a file of notes and, with `plots`, the pictures; returns the paths.
 
-    The file holds the toolkit's schema and nothing else; reasons, failures and what ran stand in the notes.
+    The calculator's file has exactly the toolkit's schema; the notes have reasons, failures and facts of the run.
     """
     import orjson
 
@@ -304,19 +302,17 @@ def write_job(folder: Path, result: Calculation, *, notes: dict[str, object], pl
 
             paths += write_pictures(result, folder)
     except OSError as error:
-        raise InputError(
-            "results cannot be written there", where=folder, found=error.strerror, do=WRITE_ADVICE
-        ) from error
+        raise InputError("cannot write the results", where=folder, found=error.strerror, do=WRITE_ADVICE) from error
     return paths
 
 
 def remove_older_jobs(folder: Path, jobs: Sequence[Path]) -> list[str]:
-    """Remove these jobs, which the toolkit does unasked, but not `folder` itself, a link, or what is no job.
+    """Remove these jobs, except `folder` itself, links, and folders that are not jobs.
 
     Returns
     -------
     list of str
-        The names of the folders that were removed.
+        Names of the removed folders.
     """
     removed = []
     for job in jobs:

@@ -1,4 +1,4 @@
-"""Options of a calculation, and GPUs from measured levels with reasons. Pure."""
+"""Options of a calculation, and GPUs from measured levels; pure functions."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ MIN_ADVISED_LEVELS = 10
 
 @dataclass(frozen=True)
 class CalcGoal:
-    """What is asked: p95 limits in s (0: none), users to be served, GPUs that the levels were measured on.
+    """Goal of a calculation: p95 limits in s (0: none), users to serve, GPUs of the measurement.
 
     Raises
     ------
     ConfigError
-        A value is negative, not finite, or absurdly large.
+        A value is negative, not finite, or too large.
     """
 
     target_llm_latency_s: float = 0.0
@@ -51,23 +51,23 @@ class CalcGoal:
         for name, value in vars(self).items():
             if not isinstance(value, int | float) or not 0 <= value <= MAX_COUNT:
                 raise ConfigError(
-                    "not a target" if "target" in name else "no count", where=name, found=value, allowed=allowed
+                    "not a target" if "target" in name else "not a count", where=name, found=value, allowed=allowed
                 )
 
     def limit_s(self, metric: CalcMetric) -> float:
-        """The limit on a metric, 0 for none."""
+        """Limit of a metric, 0 for none."""
         return self.target_llm_latency_s if metric == "llm_latency" else self.target_workflow_runtime_s
 
     @property
     def targeted_metrics(self) -> tuple[CalcMetric, ...]:
-        """The metrics that GPUs are asked for; none without users or GPUs."""
+        """Metrics with a target; none without users or GPUs."""
         known = self.target_users > 0 and self.test_gpu_count > 0
         return tuple(metric for metric in METRIC_LABELS if known and self.limit_s(metric) > 0)
 
 
 @dataclass(frozen=True)
 class CalcAnswer:
-    """GPUs by one metric, or why there are none; `refused` where the toolkit crashes."""
+    """GPUs by one metric, or the reason why there are none; `refused` marks cases in which the toolkit crashes."""
 
     metric: CalcMetric
     limit_s: float
@@ -78,7 +78,7 @@ class CalcAnswer:
 
 @dataclass
 class Calculation:
-    """The file's content, the answer to each limit, which levels were left out and why, and what else to know."""
+    """Result: content of the file, an answer per target, levels left out with reasons, notices."""
 
     goal: CalcGoal
     output: CalcOutput
@@ -89,39 +89,39 @@ class Calculation:
 
     @property
     def exit_code(self) -> int:
-        """0 all asked is answered; 2 the line cannot answer it; 1 the levels give no line."""
+        """0: all targets have an answer; 1: the levels give no line; 2: the line gives no answer."""
         unanswered = [answer for answer in self.answers if answer.gpus is None]
         return 2 if any(answer.refused for answer in unanswered) else 1 if unanswered else 0
 
     @property
     def levels_in_fit(self) -> list[int]:
-        """The levels that the lines rest on, outliers included."""
+        """Levels used for the fits, including outliers."""
         return [level for level in self.output.calc_data if level not in self.left_out]
 
 
 def calculate_gpus(
     metrics: Mapping[int, SizingMetrics], goal: CalcGoal, rules: slope_fit.FitRules = slope_fit.RULES
 ) -> Calculation:
-    """How many GPUs does the goal need, by the line through these levels?
+    """Estimate the GPUs for a goal with a line through the measured levels.
 
     Parameters
     ----------
     metrics
-        What was measured at each concurrency, in the order in which it is summed.
+        Measurements by concurrency, in the order of summation.
     goal
         Limits, users, GPUs.
     rules
-        Outliers and the least R².
+        Outlier rules and the minimum R².
 
     Returns
     -------
     Calculation
-        With `output` as the toolkit would write it; where that would have crashed, nulls and a reason.
+        `output` is what the toolkit would write; where the toolkit crashes, there are nulls and a reason.
 
     Notes
     -----
-    A level counts when both p95 values are there and it was not interrupted. Without any LLM call at any level, the
-    runtime alone must be there. Rough estimates and counts over the target are given for levels that count.
+    A level is usable if it has both p95 values and was not interrupted. If no level has LLM calls, the runtime is
+    sufficient. Rough estimates and counts over the target are computed for usable levels.
     """
     result = Calculation(goal, CalcOutput())
     usable = [level for number, level in metrics.items() if find_unusable_reason(number, level) is None]
@@ -166,11 +166,9 @@ def _level_notices(
         notices.append("no LLM call at any level: sized on workflow runtime alone")
     negative = [n for n, level in good.items() if min(level.llm_latency_p95, level.workflow_runtime_p95) < 0]
     if negative:
-        notices.append(
-            f"p95 below 0 at concurrency {format_numbers(negative)}: no duration is, yet it is calculated with"
-        )
+        notices.append(f"p95 below 0 at concurrency {format_numbers(negative)}: used nevertheless, as in the toolkit")
     if metrics and len(good) < MIN_ADVISED_LEVELS:
-        notices.append(f"{len(good)} usable level(s): a line should rest on {MIN_ADVISED_LEVELS} or more")
+        notices.append(f"{len(good)} usable level(s): {MIN_ADVISED_LEVELS} or more are advised for a line")
     return notices
 
 
@@ -200,7 +198,7 @@ def _line_for_file(fit: slope_fit.Fit) -> LineFit | None:
 
 
 def _fill_level(data: LevelData, number: int, result: Calculation, *, calls: bool) -> None:
-    """What is calculated for a level that counts: outliers, and with a goal rough GPUs and items over the target."""
+    """Fill in the outliers of a usable level and, with a goal, its rough GPUs and items over the target."""
     outlier = {
         metric: fit.line is not None and number in fit.line.outliers_removed for metric, fit in result.fits.items()
     }
@@ -236,7 +234,7 @@ def _answer_metric(metric: CalcMetric, goal: CalcGoal, fit: slope_fit.Fit) -> Ca
 
 
 def format_numbers(numbers: list[int], max_numbers: int = 12) -> str:
-    """Numbers in a sentence, the first dozen.
+    """Format numbers as a list, limited to the first dozen.
 
     Examples
     --------
@@ -255,7 +253,7 @@ MAX_TIMEOUT_S = 86_400
 
 
 class Options(StrictModel):
-    """What to calculate from, and what to write; names follow the toolkit's flags where it has one."""
+    """Options of a calculation; names follow the toolkit's flags."""
 
     output_dir: Path | None = Field(
         None, description="Jobs: offline they are read from DIR/online; a new job goes to DIR/online or DIR/offline."
@@ -303,7 +301,7 @@ def build_options(**given: Any) -> Options:
 
 
 def check_options(options: Options) -> None:
-    """Refuse options that do not go together, all before anything runs."""
+    """Check the combination of options before the run starts."""
     goal = options.goal
     _check_levels(options.concurrencies)
     if options.num_passes < 0:
@@ -335,12 +333,12 @@ def check_options(options: Options) -> None:
 
 
 def check_options_with_levels(options: Options) -> None:
-    """Refuse options that mean nothing when the levels are given in memory.
+    """Refuse options that have no effect on levels in memory.
 
     Raises
     ------
     ConfigError
-        Any but goal and rules.
+        Options other than goal and rules are set.
     """
     plain = Options.model_validate({})
     found = [
@@ -349,7 +347,7 @@ def check_options_with_levels(options: Options) -> None:
         if name not in ("goal", "rules") and getattr(options, name) != getattr(plain, name)
     ]
     if found:
-        what = "levels in memory are only calculated with: nothing is read, run or written"
+        what = "options without effect on levels in memory"
         raise ConfigError(what, where="sizing.calculate", found=found, do="leave these out, or leave levels out")
 
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class CalculationResult:
-    """What a calculation gave: the toolkit's document, tables, charts, where it was written."""
+    """Result of a calculation: the toolkit's document, tables, charts, and the job folder."""
 
     calculation: Calculation
     folder: Path | None = None
@@ -53,12 +53,12 @@ class CalculationResult:
 
     @property
     def output(self) -> calc_file.CalcOutput:
-        """What `calc_runner_output.json` holds."""
+        """Content of `calc_runner_output.json`."""
         return self.calculation.output
 
     @property
     def exit_code(self) -> int:
-        """0 answered; 1 the levels give no line, or were stopped; 2 the line cannot answer what was asked."""
+        """0: all targets have an answer; 1: no line, or the run was stopped; 2: the line gives no answer."""
         return max(self.calculation.exit_code, int(bool(self.facts.get("stopped"))))
 
     @cached_property
@@ -70,21 +70,21 @@ class CalculationResult:
 
     @cached_property
     def fits(self) -> pl.DataFrame:
-        """Lines, or why there are none: table `calc_fits`."""
+        """Fitted lines, or the reasons why there are none: table `calc_fits`."""
         from workbench.sizing.compat_nat import calc_outputs
 
         return calc_outputs.fits_frame(self.calculation)
 
     @cached_property
     def estimates(self) -> pl.DataFrame:
-        """GPUs for each target, or why there is no number: table `calc_estimates`."""
+        """GPUs per target, or the reasons why there are none: table `calc_estimates`."""
         from workbench.sizing.compat_nat import calc_outputs
 
         return calc_outputs.estimates_frame(self.calculation)
 
     @cached_property
     def charts(self) -> dict[str, alt.TopLevelMixin]:
-        """Altair charts by the names of the pictures."""
+        """Altair charts by the file names of the pictures."""
         from workbench.sizing.compat_nat import calc_charts
 
         return {
@@ -98,7 +98,7 @@ class CalculationResult:
         return "\n".join(calc_outputs.format_calculation(self.calculation))
 
     def to_document(self) -> dict[str, Any]:
-        """Everything as plain values, for `--json` and the notes."""
+        """Result as plain values, for `--json` and the notes."""
         result = self.calculation
         return {
             "goal": vars(result.goal),
@@ -111,16 +111,16 @@ class CalculationResult:
 
 
 def run_calculation(options: Options, *, report: Callable[[str], None] | None = None) -> CalculationResult:
-    """Calculate as the options say; `report` is told how far an online run is.
+    """Run a calculation; `report` is called with progress messages of an online run.
 
     Raises
     ------
     ConfigError
-        Options that do not go together; the toolkit is needed and not there.
+        The options contradict each other, or the toolkit is required and not installed.
     InputError
-        A file, a dataset or a folder that cannot be used.
+        A file, dataset or folder cannot be used.
     RunFailedError
-        The toolkit's process died.
+        The toolkit's process exited unexpectedly.
     """
     check_options(options)
     if not options.offline:
@@ -137,7 +137,7 @@ def run_calculation(options: Options, *, report: Callable[[str], None] | None = 
 
 
 def write_calculation_job(done: CalculationResult, options: Options, mode: calc_outputs.Mode) -> None:
-    """Write the job into its folder, and tell or remove the older ones; a job without a use replaces none."""
+    """Write the job folder, and report or remove older jobs; a job without usable levels replaces none."""
     from workbench import __version__
 
     assert done.folder is not None
@@ -147,7 +147,7 @@ def write_calculation_job(done: CalculationResult, options: Options, mode: calc_
         "was stopped" if done.facts.get("stopped") else "" if done.calculation.levels_in_fit else "has no usable level"
     )
     if older and options.remove_older and poor:
-        done.notices.append(f"{len(older)} older {mode} job(s) kept all the same: this one {poor}")
+        done.notices.append(f"{len(older)} older {mode} job(s) kept, because this one {poor}")
     if older and not options.remove_older:
         done.notices.append(
             f"{len(older)} older {mode} job(s) kept (--remove_older_jobs removes them, as the toolkit does)"
@@ -162,39 +162,37 @@ def write_calculation_job(done: CalculationResult, options: Options, mode: calc_
 def calculate_from_levels(
     levels: Mapping[int, SizingMetrics | Mapping[str, Any]], goal: CalcGoal, rules: FitRules = RULES
 ) -> CalculationResult:
-    """Calculate from levels in memory; nothing is read or written.
+    """Calculate from levels in memory, without reading or writing files.
 
     Raises
     ------
     InputError
-        A level's fields are of another type.
+        A field of a level has the wrong type.
     """
     try:
         metrics = {int(number): SizingMetrics.model_validate(level) for number, level in levels.items()}
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
-        raise InputError("a level's field of another type", where=where, allowed=first["msg"]) from error
+        raise InputError("field of a level has the wrong type", where=where, allowed=first["msg"]) from error
     if beyond := [number for number in metrics if abs(number) > calc_file.MAX_LOAD]:
         allowed = f"at most {calc_file.MAX_LOAD:,}"
-        raise InputError("no service has that load", where="levels", found=format_numbers(beyond), allowed=allowed)
+        raise InputError("load is too large", where="levels", found=format_numbers(beyond), allowed=allowed)
     result = calculate_gpus(metrics, goal, rules)
     return CalculationResult(result, notices=list(result.notices), facts={"mode": "memory"})
 
 
 def _note_mixed_jobs(found: calc_file.RecordedLevels) -> list[str]:
-    """Which level is whose, when levels of several jobs make one line."""
+    """Notice with the levels of each job if the line uses several jobs."""
     jobs = list(dict.fromkeys(found.source.values()))
     if len(jobs) < 2:
         return []
     parts = [f"{format_numbers([n for n, of in found.source.items() if of == job])} of {job}" for job in jobs]
-    return [
-        f"levels of {len(jobs)} jobs make one line, the newest job's where several have a level: {'; '.join(parts)}"
-    ]
+    return [f"the line uses levels of {len(jobs)} jobs, each level from its newest job: {'; '.join(parts)}"]
 
 
 def _discard_line(line: str) -> None:
-    """Say nothing."""
+    """Discard a message."""
     del line
 
 
@@ -203,7 +201,7 @@ MIN_REPORTED_GAP = 0.1
 
 @dataclass
 class OnlineMeasurement:
-    """What came of the levels so far: the file's metrics, failures by level, and whether it was stopped."""
+    """Measured levels so far: metrics, failures by level, and whether the run was stopped."""
 
     metrics: dict[int, SizingMetrics] = field(default_factory=dict)
     failures: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -213,21 +211,21 @@ class OnlineMeasurement:
 
 
 def run_online(options: Options, report: Callable[[str], None]) -> CalculationResult:
-    """Measure every level, write each as it ends, calculate from all.
+    """Measure all levels, writing each when it ends, and calculate from them.
 
-    Ctrl-C ends the level that runs, which is dropped; those before are calculated from.
+    Ctrl-C drops the running level; the calculation uses the levels before it.
 
     Raises
     ------
     ConfigError, InputError
         Config, dataset or endpoint cannot be used.
     RunFailedError
-        The toolkit's process died; levels that had ended are on disk.
+        The toolkit's process exited unexpectedly; finished levels are on disk.
     """
     assert options.config_file is not None
     rows = eval_dataset.read_dataset(options.config_file)
     levels = options.concurrencies or CONCURRENCIES
-    # Refused before anything runs.
+    # Checked before the run starts.
     workflow = _open_workflow(options)
     for level in levels:
         rows.items_for_level(level, num_passes=options.num_passes, seed=options.seed)
@@ -262,7 +260,7 @@ def _open_workflow(options: Options) -> CalcWorkflow:
     host = endpoint_host(options.endpoint)
     if not is_loopback(host) and (options.target_confirm or "").lower() != host:
         raise ConfigError(
-            "the endpoint is another machine: a load test can take a service down, and may cost money",
+            "the endpoint is another machine: a load test can take a service down and may cost money",
             where="--endpoint",
             found=host,
             do=f"add --target_confirm {host} if you may load it",
@@ -276,7 +274,7 @@ def _open_workflow(options: Options) -> CalcWorkflow:
 
 
 def _run_in_new_loop(work: Coroutine[Any, Any, None]) -> None:
-    """Run to the end; in a thread where an event loop runs already, as it does in a notebook."""
+    """Run a coroutine to its end; in a thread if an event loop is already running, as in a notebook."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -313,10 +311,10 @@ async def _measure_levels(
 
 
 def level_metrics(runs: list[WorkflowRun]) -> SizingMetrics:
-    """A level as the file has it: p95 over the runs that ended well, and over their LLM calls.
+    """Metrics of a level for the file: p95 over the successful runs and over their LLM calls.
 
-    A failed run has no time, is in no percentile and among no items; it makes the level an interrupted one. The file
-    has 0 where there is nothing to take a percentile of.
+    A failed run is not part of percentiles and items, and marks the level as interrupted. Percentiles without values
+    are 0, as in the toolkit.
 
     Examples
     --------
@@ -370,8 +368,8 @@ def _build_notices(options: Options, levels: tuple[int, ...], measured: OnlineMe
     if large:
         level, gap_s = max(large.items(), key=lambda pair: pair[1])
         notices.append(
-            f"at concurrency {level} a run takes {gap_s:.3g} s longer than the server's events say (median): it waits "
-            "before the server begins, which the toolkit's calculator does not count"
+            f"at concurrency {level} a run takes {gap_s:.3g} s longer (median) than by the server's events: it waits "
+            "before the server starts, which the toolkit's calculator does not count"
         )
     for level, failed in measured.failures.items():
         kinds = ", ".join(f"{count} {kind}" for kind, count in failed.items() if kind not in ("not_begun", "first"))

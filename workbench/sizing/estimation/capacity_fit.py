@@ -1,4 +1,4 @@
-"""Fits latency curves and inverts them: the load that the test GPUs carry at a limit."""
+"""Fits latency curves and inverts them: largest load of the test GPUs within a latency limit."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from workbench.stats import quantiles
 
 
 class Curve(Protocol):
-    """A fitted curve, one for each resample."""
+    """Fitted latency curves, one per resample."""
 
     def latency_at(self, load: float) -> Floats:
-        """The latency at a load, in s."""
+        """Latency at a load, in s."""
         ...
 
     def max_load_within(self, limit_s: float) -> Floats:
-        """The largest load at or below the limit; NaN when none is, infinite when all are."""
+        """Largest load within the limit; NaN if no load is, infinite if every load is."""
         ...
 
 
@@ -33,17 +33,17 @@ class StraightCurve:
     slope: Floats
 
     def latency_at(self, load: float) -> Floats:
-        """The latency at a load, in s."""
+        """Latency at a load, in s."""
         return self.base + self.slope * load
 
     def max_load_within(self, limit_s: float) -> Floats:
-        """The largest load at or below the limit."""
+        """Largest load within the limit."""
         return _solve_line_crossing(self.base, self.slope, limit_s)
 
 
 @dataclass(frozen=True)
 class HingeCurve:
-    """A straight line up to the knee, a steeper one beyond."""
+    """A straight line up to the knee and a steeper one beyond it."""
 
     base: Floats
     slope: Floats
@@ -51,11 +51,11 @@ class HingeCurve:
     steeper: Floats
 
     def latency_at(self, load: float) -> Floats:
-        """The latency at a load, in s."""
+        """Latency at a load, in s."""
         return self.base + self.slope * load + self.steeper * np.maximum(0.0, load - self.knee)
 
     def max_load_within(self, limit_s: float) -> Floats:
-        """The largest load at or below the limit."""
+        """Largest load within the limit."""
         at_knee = self.base + self.slope * self.knee
         slope = self.slope + self.steeper
         beyond = self.knee + _solve_line_crossing(at_knee, slope, limit_s)
@@ -64,13 +64,13 @@ class HingeCurve:
 
 @dataclass(frozen=True)
 class MonotoneCurve:
-    """Never falls, straight between the measured loads; beyond the last it goes on as between the last two steps."""
+    """Non-decreasing, piecewise linear between the measured loads; extrapolated with the slope of the last segment."""
 
     loads: Floats
     fitted: Floats
 
     def latency_at(self, load: float) -> Floats:
-        """The latency at a load, in s."""
+        """Latency at a load, in s."""
         right = int(np.clip(np.searchsorted(self.loads, load), 1, len(self.loads) - 1))
         low, high = self.loads[right - 1], self.loads[right]
         share = (load - low) / (high - low)
@@ -78,7 +78,7 @@ class MonotoneCurve:
         return between
 
     def max_load_within(self, limit_s: float) -> Floats:
-        """The largest load at or below the limit."""
+        """Largest load within the limit."""
         loads, fitted = self.loads, self.fitted
         last = (fitted <= limit_s).sum(axis=1) - 1
         left = np.clip(last, 0, len(loads) - 2)
@@ -91,23 +91,23 @@ class MonotoneCurve:
 
 
 def fit_least_squares(loads: Floats, latencies: Floats) -> StraightCurve:
-    """Ordinary least squares, as the slope-based calculator does (its removal of outliers left out)."""
+    """Ordinary least squares as in the slope-based calculator, without its outlier removal."""
     centred = loads - loads.mean()
     slope = latencies @ centred / (centred @ centred)
     return StraightCurve(latencies.mean(axis=1) - slope * loads.mean(), slope)
 
 
 def fit_theil_sen(loads: Floats, latencies: Floats) -> StraightCurve:
-    """The median of the slopes of all pairs; the median of what is left as base. Sen (1968)."""
+    """Theil-Sen estimator: median of all pairwise slopes, median residual as base. Sen (1968)."""
     left, right = np.triu_indices(len(loads), 1)
     slope = np.median((latencies[:, right] - latencies[:, left]) / (loads[right] - loads[left]), axis=1)
     return StraightCurve(np.median(latencies - slope[:, None] * loads, axis=1), slope)
 
 
 def fit_hinge(loads: Floats, latencies: Floats) -> HingeCurve:
-    """Two lines that meet at a knee: the knee of all between the second and the last but one load that fits best.
+    """Two lines that meet at the best-fitting knee between the second and the last but one load.
 
-    Least squares of relative errors; only knees beyond which the line is steeper, and no falling lines.
+    Minimises squared relative errors. Lines do not fall, and the second one is steeper than the first.
     """
     weights = 1 / np.median(latencies, axis=0)
     scaled = latencies * weights
@@ -130,7 +130,7 @@ def fit_hinge(loads: Floats, latencies: Floats) -> HingeCurve:
 
 
 def fit_monotone(loads: Floats, latencies: Floats) -> MonotoneCurve:
-    """Isotonic regression by its min-max formula. Robertson, Wright and Dykstra (1988), section 1.4."""
+    """Isotonic regression by the min-max formula. Robertson, Wright and Dykstra (1988), section 1.4."""
     levels = len(loads)
     sums = np.concatenate([np.zeros((len(latencies), 1)), np.cumsum(latencies, axis=1)], axis=1)
     fitted = np.empty_like(latencies)
@@ -167,13 +167,13 @@ def _solve_line_crossing(base: Floats, slope: Floats, limit_s: float) -> Floats:
 
 CONFIDENCE_LEVEL = 0.90
 MAX_EXTRAPOLATION = 1.25
-"""How far beyond the largest measured load, and below the lowest, a curve is believed."""
+"""Extrapolation limit of a curve beyond the largest and below the smallest measured load."""
 MIN_LEVELS_TO_CHOOSE = 5
 
 
 @dataclass(frozen=True)
 class Level:
-    """What was measured at one load: a row of values per request (see `quantiles`)."""
+    """Measurements at one load: one row of values per request (see `stats.quantiles`)."""
 
     load: float
     values: Floats
@@ -181,7 +181,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Capacity:
-    """The largest load that meets the limit, with its interval; null where the measured loads cannot give it."""
+    """Largest load within the limit, with its interval; null if the measured loads do not determine it."""
 
     value: float | None
     low: float | None
@@ -196,31 +196,31 @@ class Capacity:
 def estimate_capacity(
     levels: Sequence[Level], q: float, limit_s: float, *, draws: int = 500, seed: int = 0
 ) -> Capacity:
-    """Up to which load does the quantile stay at or below the limit?
+    """Estimate the largest load at which a latency quantile stays within its limit.
 
     Parameters
     ----------
     levels
-        Loads with their samples, steady state only; two at least.
+        Two or more loads with their samples, steady state only.
     q, limit_s
-        The quantile, inside (0, 1), and its limit in s.
+        Quantile inside (0, 1), and its limit in s.
     draws, seed
-        Resamples, start of the random numbers.
+        Number of resamples, and the random seed.
 
     Returns
     -------
     Capacity
-        `value` by the curve that best predicts each level from the others, near the limit; `low` and `high` are the
-        ends of the two-sided 90 % interval from resampled requests, the choice of the curve repeated in each. No
-        value, with reason and advice, when the limit is below the curve at the lowest load, or beyond 1.25 times the
-        largest. An end that leaves the measured loads so is null.
+        `value` comes from the curve with the smallest cross-validation error near the limit. `low` and `high` are the
+        ends of the two-sided 90 % interval over resampled requests; the curve is selected again in each resample.
+        There is no value, but a reason and advice, if the limit is below the curve at the lowest load or reached
+        beyond 1.25 times the largest load. An end outside that range is null.
 
     Notes
     -----
-    Does not show what other GPU counts, routers, models or days would give.
-    Source: expanded percentile bootstrap (Hesterberg, What Teachers Should Know About the Bootstrap, 2015) with the
-    levels as units, over the circular block bootstrap. With plain percentiles the upper end covered 86 % where latency
-    hardly grows with the load.
+    The interval does not cover other GPU counts, routers or models, or variation between days.
+    Source: expanded percentile bootstrap (Hesterberg, What Teachers Should Know About the Bootstrap, 2015) with levels
+    as units, over a circular block bootstrap. Plain percentiles reached only 86 % coverage of the upper end where
+    latency hardly depends on the load.
     """
     ordered = sorted(levels, key=lambda level: level.load)
     loads = np.array([level.load for level in ordered])
@@ -228,7 +228,7 @@ def estimate_capacity(
     usable = np.isfinite(points)
     n = sum(len(level.values) for level in ordered)
     if usable.sum() < 2:
-        reason = f"{int(usable.sum())} level(s) with a finite quantile, two needed"
+        reason = f"{int(usable.sum())} level(s) with a finite quantile, 2 needed"
         return Capacity(None, None, None, None, int(usable.sum()), n, reason, "measure more levels")
     kept = [level for level, good in zip(ordered, usable, strict=True) if good]
     loads, points = loads[usable], points[usable]
@@ -242,7 +242,7 @@ def estimate_capacity(
 
 
 def _invert_best_curve(loads: Floats, latencies: Floats, limit_s: float) -> tuple[Floats, npt.NDArray[np.intp]]:
-    """The load at the limit for each row, by the curve that is best for that row."""
+    """Load at the limit for each row, from the best curve of that row."""
     if len(loads) < MIN_LEVELS_TO_CHOOSE:
         chosen = np.zeros(len(latencies), dtype=np.intp)
     else:
@@ -252,9 +252,9 @@ def _invert_best_curve(loads: Floats, latencies: Floats, limit_s: float) -> tupl
 
 
 def _cross_validation_errors(loads: Floats, latencies: Floats, limit_s: float) -> Floats:
-    """Per curve and row: how far off, in logarithms, inner levels are when predicted from the others.
+    """Leave-one-out errors of the inner levels per curve and row, in logarithms.
 
-    Levels count the more the nearer their latency is to the limit, since only there the curve is used.
+    Levels near the limit have larger weights, because the curve is used only there.
     """
     logs = np.log(latencies)
     weights = np.exp(-np.abs(logs - np.log(limit_s)) / NEAR_LIMIT_SCALE)
@@ -273,16 +273,16 @@ NEAR_LIMIT_SCALE = 0.25
 
 
 def _tail_fraction(levels: int) -> float:
-    """The share of resamples beyond each end: less than 5 %, since a curve through few levels is itself uncertain."""
+    """Fraction of resamples beyond each end; below 5 % to account for a curve through few levels."""
     from scipy.special import ndtr, stdtrit
 
     return float(ndtr(np.sqrt(levels / (levels - 1)) * stdtrit(levels - 1, (1 - CONFIDENCE_LEVEL) / 2)))
 
 
 def _add_interval(found: Capacity, drawn: Floats, loads: Floats, points: Floats, limit_s: float) -> Capacity:
-    """The interval; ends and values outside the measured loads are not given."""
+    """Add the interval; ends and values outside the measured loads become null."""
     reach = MAX_EXTRAPOLATION * float(loads[-1])
-    # NaN: not even the lowest load meets the limit. So it is smaller than any.
+    # NaN: the lowest load already exceeds the limit, so the resample ranks below all others.
     order = np.sort(np.where(np.isnan(drawn), 0.0, np.minimum(drawn, 1e12)))
     tail = int(_tail_fraction(len(loads)) * len(order))
     low, high = float(order[tail]), float(order[-1 - tail])
@@ -291,10 +291,10 @@ def _add_interval(found: Capacity, drawn: Floats, loads: Floats, points: Floats,
     )
     value = found.value
     if value is None or np.isnan(value) or value < loads[0] / MAX_EXTRAPOLATION:
-        reason = f"{points[0]:.4g} s at the lowest load of {loads[0]:g} is above the limit of {limit_s:g} s"
+        reason = f"{points[0]:.4g} s at the lowest load of {loads[0]:g} exceeds the limit of {limit_s:g} s"
         return replace(ends, value=None, reason=reason, advice="measure lower loads, or raise the limit")
     if value > reach or (ends.low is not None and ends.low > reach):
-        place = "is far below" if points[-1] <= limit_s else "cannot be told from the lower ones, and so not from"
+        place = "is far below" if points[-1] <= limit_s else "does not differ clearly from lower loads, nor from"
         reason = f"{points[-1]:.4g} s at the largest load of {loads[-1]:g} {place} the limit of {limit_s:g} s"
         more = ", ".join(f"{loads[-1] * factor:g}" for factor in (2, 4, 8))
         return replace(ends, value=None, low=None, high=None, reason=reason, advice=f"add levels, such as {more}")

@@ -26,13 +26,13 @@ ScalingLaw = Literal["linear", "Amdahl", "USL"]
 TERMS_BY_LAW: dict[ScalingLaw, int] = {"linear": 1, "Amdahl": 2, "USL": 3}
 MIN_COUNTS_FOR_USL = 4
 MAX_GPU_EXTRAPOLATION = 2
-"""How many times the largest measured count a law is believed."""
+"""Extrapolation limit of a scaling law, as a multiple of the largest measured GPU count."""
 NORMAL_95 = 1.6448536269514722
 
 
 @dataclass(frozen=True)
 class GpuCapacity:
-    """The capacity that a GPU count showed, with its 90 % interval."""
+    """Measured capacity of a GPU count with its 90 % interval."""
 
     gpus: int
     capacity: float
@@ -43,36 +43,37 @@ class GpuCapacity:
 def fit_scaling_laws(
     target: str, measured: Sequence[GpuCapacity], load: float, *, draws: int = 1000, seed: int = 0
 ) -> pl.DataFrame:
-    """How many GPUs carry the load, by each law that so many counts can tell?
+    """Fit scaling laws to measured capacities and estimate the GPUs for a load.
 
     Parameters
     ----------
     target
-        Name of the goal, for the table.
+        Name of the goal, used in the table.
     measured
         Capacities of two or more GPU counts.
     load
-        Load to be carried, in the unit of the capacities.
+        Load to serve, in the unit of the capacities.
     draws, seed
-        Draws of the interval, start of the random numbers.
+        Number of random draws for the intervals, and the random seed.
 
     Returns
     -------
     DataFrame
-        The table `scaling`: per law its parameters and the least whole count, both with 90 % intervals, null beyond
-        twice the largest measured count.
+        Table `scaling`: per law its parameters and the smallest sufficient GPU count, with 90 % intervals. Counts
+        above twice the largest measured one are null.
 
     Raises
     ------
     InputError
-        Fewer than two counts, or one twice.
+        Fewer than two GPU counts, or a duplicate one.
 
     Notes
     -----
-    Each draw takes the capacities from log-normal distributions with the given intervals and fits anew. Parameters
-    are not negative. Two counts fit Amdahl's law exactly: nothing then says whether it holds.
-    Source: Gunther, Guerrilla Capacity Planning (2007), chapter 4; linear least squares of N / capacity, which has the
-    law's terms as coefficients.
+    The laws that are fitted depend on the number of GPU counts. Each draw samples the capacities from log-normal
+    distributions with the given intervals and fits again. Parameters are not negative. Two counts fit Amdahl's law
+    exactly, so its validity cannot be checked.
+    Source: Gunther, Guerrilla Capacity Planning (2007), chapter 4; linear least squares of N / capacity, whose
+    coefficients are the terms of the law.
 
     Examples
     --------
@@ -82,7 +83,7 @@ def fit_scaling_laws(
     """
     counts = [one.gpus for one in measured]
     if len(set(counts)) < 2 or len(set(counts)) < len(counts):
-        raise InputError("scaling needs two or more GPU counts, each once", found=counts)
+        raise InputError("scaling needs two or more distinct GPU counts", found=counts)
     gpus = np.array(counts, dtype=np.float64)
     capacities = np.array([one.capacity for one in measured])
     errors = np.array([(math.log(one.high) - math.log(one.low)) / (2 * NORMAL_95) for one in measured])
@@ -117,7 +118,7 @@ def _build_law_row(
 
 
 def _fit_law(model: ScalingLaw, gpus: Floats, capacities: Floats, weights: Floats) -> tuple[float, float, float]:
-    """Per GPU, contention, coherency: N / capacity is linear in 1 / per_gpu and its products with them."""
+    """Fit per-GPU capacity, contention and coherency: N / capacity is linear in 1 / per_gpu and its products."""
     from scipy.optimize import nnls
 
     terms = np.stack([np.ones_like(gpus), gpus - 1, gpus * (gpus - 1)], axis=1)[:, : TERMS_BY_LAW[model]]
@@ -130,29 +131,29 @@ def _fit_law(model: ScalingLaw, gpus: Floats, capacities: Floats, weights: Float
 
 
 def capacity_by_law(law: tuple[float, float, float], gpus: float) -> float:
-    """The capacity of so many GPUs by a law."""
+    """Capacity of a GPU count according to a law."""
     return float(_evaluate_law(*law, gpus))
 
 
 def _evaluate_law(per_gpu: Any, contention: Any, coherency: Any, gpus: Any) -> Any:
-    """The formula, of numbers or of arrays."""
+    """Formula of the universal scalability law, for numbers or arrays."""
     return per_gpu * gpus / (1 + contention * (gpus - 1) + coherency * gpus * (gpus - 1))
 
 
 def _min_gpus_for_load(law: tuple[float, float, float], load: float, max_gpus: int) -> float:
-    """The least whole count that carries the load; infinite when none up to `max_gpus` does."""
+    """Smallest GPU count that carries the load; infinite if none up to `max_gpus` does."""
     return next((float(n) for n in range(1, max_gpus + 1) if capacity_by_law(law, n) >= load * (1 - 1e-9)), math.inf)
 
 
 def _explain_no_count(law: tuple[float, float, float], sampled: Floats, load: float, max_gpus: int) -> str:
-    """Why no count up to `max_gpus` is given: the law peaks below the load, and surely so, or nobody knows."""
+    """Reason for a missing count: either the law peaks below the load with certainty, or the range is too short."""
     counts = np.arange(1.0, 4 * max_gpus + 1)
     per_gpu, contention, coherency = (sampled[:, place, None] for place in range(3))
     carried_by = _evaluate_law(per_gpu, contention, coherency, counts)
     if np.mean(carried_by.max(axis=1) < load) >= 0.95:
         best = max(capacity_by_law(law, n) for n in counts)
-        return f"no count carries {load:g}: the law's largest capacity is {best:.4g}"
-    return f"more than {max_gpus} GPUs, twice the largest measured count: measure a larger one"
+        return f"no GPU count carries {load:g}: the law peaks at a capacity of {best:.4g}"
+    return f"more than {max_gpus} GPUs, twice the largest measured count: measure a larger count"
 
 
 ROUNDING_TOLERANCE = 1e-9
@@ -169,32 +170,32 @@ def estimate_gpus(
     draws: int = 500,
     seed: int = 0,
 ) -> pl.DataFrame:
-    """How many GPUs does the load need, so that each goal is met?
+    """Estimate the GPUs that serve a load within each goal.
 
     Parameters
     ----------
     requests, steps
-        The raw tables of a sweep, or of several on different GPU counts.
+        Raw tables of a sweep, or of several sweeps on different GPU counts.
     points
-        What `points.points` made of them; only valid, saturated and short points count.
+        Table `points` of `step_points.assess_steps`; only points with usable verdicts count.
     goals
-        What must hold.
+        Goals to meet.
     load
-        The load to be served, in the unit of the points: users, or arrivals a second.
+        Load to serve, in the unit of the points: users, or arrivals per second.
     draws, seed
-        Resamples of the interval, start of the random numbers.
+        Number of resamples for the interval, and the random seed.
 
     Returns
     -------
     DataFrame
-        The table `estimates`. `gpus` = load / capacity x test GPUs; its ends come from those of the capacity, and
-        `recommended` is the high end rounded up.
+        Table `estimates`. `gpus` = load / capacity x test GPUs; its interval follows from that of the capacity, and
+        `recommended` is the upper end rounded up.
 
     Notes
     -----
-    From one GPU count it assumes that twice the GPUs carry twice the load, and says so in the verdict: routers that do
-    not balance and resources that all share break that, and only a run at that size shows it. From several counts
-    `gpus` follows Amdahl's law (two or three) or the universal scalability law (four or more): see `estimated`.
+    With one GPU count, linear scaling is assumed, and the verdict says so. Unbalanced routing and shared resources
+    break this assumption; only a run at the recommended size shows it. With several counts, `gpus` follows Amdahl's law
+    (two or three counts) or the universal scalability law (four or more): see `fit_scaling_laws`.
     """
     return estimate_gpus_and_scaling(requests, steps, points, goals, load, draws=draws, seed=seed)[0]
 
@@ -209,9 +210,9 @@ def estimate_gpus_and_scaling(
     draws: int = 500,
     seed: int = 0,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The table `estimates`, and with it the table `scaling`: what several GPU counts say about more of them.
+    """Table `estimates`, and the table `scaling` of the laws fitted over several GPU counts.
 
-    Arguments as of `estimates`; `scaling` is empty for one count.
+    Arguments as in `estimate_gpus`; `scaling` is empty for one GPU count.
     """
     import polars as pl
 
@@ -239,7 +240,7 @@ def estimate_gpus_and_scaling(
 
 
 def _explain_refusal(row: dict[str, Any], points: pl.DataFrame) -> str | None:
-    """The reason of a refusal, with the levels that were measured and do not count."""
+    """Reason of a missing estimate, with the levels that were left out."""
     left = points.filter(~points["verdict"].is_in(USABLE_VERDICTS)).sort("load")
     reason: str | None = row["reason"]
     if row["capacity"] is not None or not left.height:
@@ -250,7 +251,7 @@ def _explain_refusal(row: dict[str, Any], points: pl.DataFrame) -> str | None:
 
 
 def _select_bounded_capacities(found: dict[int, Capacity]) -> list[GpuCapacity]:
-    """The counts whose capacity is bounded on both sides."""
+    """GPU counts whose capacity has both ends of its interval."""
     return [
         GpuCapacity(gpus, one.value, one.low, one.high)
         for gpus, one in found.items()
@@ -272,7 +273,7 @@ def _scaling_columns(found: dict[int, Capacity], laws: pl.DataFrame | None) -> d
 
 
 def select_usable_levels(requests: pl.DataFrame, steps: pl.DataFrame, points: pl.DataFrame, goal: Goal) -> list[Level]:
-    """The usable levels that have the goal's metric; steps of one load are put together."""
+    """Usable levels with the metric of the goal; steps at the same load are merged."""
     import polars as pl
 
     users = dict(steps.select("step", "users").iter_rows())
@@ -308,19 +309,19 @@ def _build_estimate_row(goal: Goal, levels: list[Level], found: Capacity, load: 
 
 
 def _slope_capacity(levels: list[Level], goal: Goal) -> float | None:
-    """The capacity by the slope-based calculator on the same quantiles; null where it has none."""
+    """Capacity by the slope-based calculator on the same quantiles; null if it gives none."""
     known = [(level.load, quantiles.compute_quantile(level.values, goal.q)) for level in levels]
     finite = sorted((load, value) for load, value in known if value < float("inf"))
     if len(finite) < slope_fit.MIN_POINTS:
         return None
     line = slope_fit.fit_line([load for load, _ in finite], [value for _, value in finite]).line
-    # One user and one GPU: what is left is 1 / capacity.
+    # With one user and one GPU, the result is 1 / capacity.
     gpus = None if line is None else slope_fit.gpus_by_slope(line, target_s=goal.limit_s, users=1, test_gpus=1).gpus
     return 1 / gpus if gpus else None
 
 
 def _capacities_to_gpus(row: dict[str, Any]) -> dict[str, Any]:
-    """Capacities turned into GPUs: ends change places."""
+    """Convert capacities to GPU counts; the ends of the interval swap."""
     capacities = {
         "gpus": row["capacity"],
         "gpus_low": row["capacity_high"],

@@ -21,33 +21,33 @@ if TYPE_CHECKING:
 
 BATCH_SIZE = 5
 MAX_WARMUP_FRACTION = 0.25
-"""Of the requests after the users' first ones, at most so many are warm-up."""
+"""Upper bound of the warm-up, as a fraction of the requests after each user's first one."""
 
 
 def count_warmup_requests(runtimes: Floats, users: int) -> int:
-    """How many requests at the start of a step are warm-up?
+    """Count the warm-up requests at the start of a step.
 
-    Each user's first request meets a service that is filling up, so as many requests as there are users go first;
-    of the rest MSER-5 drops what makes the mean of the others less certain.
+    One request per user is always dropped, because it meets a service that is filling up. MSER-5 then drops those of
+    the remaining requests that increase the standard error of the mean.
 
     Parameters
     ----------
     runtimes
-        Of the requests in the order they were sent, in s; failures infinite.
+        Runtimes in the order the requests were sent, in s; infinite for failures.
     users
-        Users of a closed loop; 0 for an open one.
+        Number of users in a closed loop; 0 in an open loop.
 
     Returns
     -------
     int
-        Requests to drop; at most the first users and a quarter of the others.
+        Number of requests to drop: at most one per user plus a quarter of the others.
 
     Notes
     -----
-    MSER works on logarithms: in a heavy tail single slow requests would otherwise move the cut. Failures count as the
-    slowest success. The rule's own bound is the half; it is a quarter here, because the filling up is gone with the
-    users' first requests, and so that a step knows beforehand how many it will keep. Does not show a drift that goes on
-    to the end: then the cut lies at the quarter.
+    MSER runs on logarithms, so that single slow requests of a heavy tail do not move the cut. Failures count as the
+    slowest success. The original rule allows a cut of up to one half. Here it is a quarter: the first request of each
+    user already covers the filling, and the bound tells a running step how many requests it will keep. A drift that
+    lasts to the end of the step is not detected; the cut then lies at a quarter.
     Source: White, An effective truncation heuristic for bias reduction in simulation output (1997), batches of 5.
 
     Examples
@@ -69,7 +69,7 @@ def _mser_cut(values: Floats) -> int:
     if batches < 4:
         return 0
     means = values[: batches * BATCH_SIZE].reshape(batches, BATCH_SIZE).mean(axis=1)
-    # Sums from each cut to the end, so that all cuts are judged at once.
+    # Sums from each cut to the end evaluate all cuts in one pass.
     left = np.arange(batches, 0, -1)
     total, squares = np.cumsum(means[::-1])[::-1], np.cumsum((means**2)[::-1])[::-1]
     scores = (squares - total**2 / left) / left**2
@@ -80,25 +80,25 @@ N_WINDOW_PARTS = 10
 
 
 def measure_flow(sent: pl.DataFrame, counted: pl.DataFrame) -> dict[str, Any]:
-    """Requests in flight and in service on average, ended and tokens a second.
+    """Measure mean requests in flight and in service, throughput, and tokens per second.
 
     Parameters
     ----------
     sent, counted
-        All requests of a step; of these, the kept.
+        All requests of a step, and the kept ones.
 
     Returns
     -------
     dict
-        `in_flight` by the client, `rate_per_s`, `server_in_service` with its 90 % interval (null unless every success
-        has the server's own runtime), `tokens_per_s` (null where tokens are unknown).
+        `in_flight` measured by the client, `rate_per_s`, `server_in_service` with its 90 % interval (null unless every
+        successful request has a server runtime), `tokens_per_s` (null without token counts).
 
     Notes
     -----
-    The window is from the first to the last kept sending, so that neither filling nor draining counts. What the
-    server works on is its rate times its own runtime (Little's law), taken here as the time that requests overlap
-    the window; they are laid at their ends, because only the length of the server's clock is used. The interval is
-    that of t over ten parts of the window.
+    The window reaches from the first to the last kept send time, which excludes filling and draining. By Little's law,
+    the number of requests in service is throughput times server runtime; it is computed as the mean overlap of
+    requests with the window. Requests are aligned at their ends, because only durations of the server's clock are used.
+    The interval is a t interval over ten parts of the window.
     """
     nothing = {
         "in_flight": 0.0,
@@ -133,7 +133,7 @@ def _estimate_in_service(
         return dict.fromkeys(names)
     from scipy.special import stdtrit
 
-    # A failed request kept the server busy for a time that nobody knows: all of it is the cautious reading.
+    # The server time of a failed request is unknown. Its whole duration is the conservative choice.
     spans = np.where(ok.to_numpy(), sent["server_runtime_s"].fill_null(0).to_numpy(), ends - starts)
     edges = np.linspace(begin, end, N_WINDOW_PARTS + 1)
     parts = np.array([_mean_overlap(ends - spans, ends, *edges[i : i + 2]) for i in range(N_WINDOW_PARTS)])
@@ -143,32 +143,32 @@ def _estimate_in_service(
 
 
 def _mean_overlap(starts: Floats, ends: Floats, begin: float, end: float) -> float:
-    """How many spans cover a moment of the window, on average."""
+    """Mean number of spans that cover a point of the window."""
     return float(np.maximum(0.0, np.minimum(ends, end) - np.maximum(starts, begin)).sum() / (end - begin))
 
 
 MIN_SAMPLES = 200
 MAX_CLIENT_DELAY_FRACTION = 0.05
-"""The client's own delays, as a share of the p95, from which on the point says more of the client."""
+"""Largest client delay, as a fraction of the p95; above it a point is client-limited."""
 MAX_CLIENT_CPU = 0.95
 MIN_ADMITTED_FRACTION = 0.9
 
 
 @dataclass(frozen=True)
 class PointLimits:
-    """From when on a point is not taken for what it says."""
+    """Limits that a valid point must meet."""
 
     max_error_ratio: float = 0.01
     min_samples: int = MIN_SAMPLES
 
     @classmethod
     def from_config(cls, config: SweepConfig) -> PointLimits:
-        """The limits of a sweep's settings."""
+        """Read the limits from the settings of a sweep."""
         return cls(config.max_error_ratio, config.least_samples)
 
 
 def select_kept_requests(requests: pl.DataFrame, users: int | None) -> pl.DataFrame:
-    """The requests of one step that count: neither warm-up nor tail, in the order they were sent."""
+    """Kept requests of one step, without warm-up and tail, in the order they were sent."""
     main = requests.filter(~requests["tail"]).sort("request")
     runtimes = metrics.metric_values(main, metrics.DEFAULT_METRIC)[:, 0]
     return main[count_warmup_requests(runtimes, users or 0) :]
@@ -181,32 +181,31 @@ def assess_steps(
     limits: PointLimits | None = None,
     qs: Sequence[float] = metrics.REPORTED_QUANTILES,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """What was kept of each step, and is it valid?
+    """Assess the steps of a sweep: kept requests, quantiles, validity.
 
     Parameters
     ----------
     requests, steps
         The raw tables of a sweep.
     limits
-        Largest error ratio and fewest samples of a valid point.
+        Maximum error ratio and minimum number of samples of a valid point.
     qs
-        The quantiles wanted.
+        Quantiles to estimate.
 
     Returns
     -------
     points, quantiles
-        The tables `points` and `quantiles` of `workbench.sizing.tables`. A metric that no request of a step has gets
-        no rows.
+        Tables `points` and `quantiles` of `workbench.sizing.tables`. Metrics without values in a step have no rows.
 
     Notes
     -----
-    A verdict is the first of: interrupted (too many failures), client-limited (the client's own delays exceed 5 % of
-    the p95, or a core of it was full), server-limited (the server works on fewer than were in flight), few samples,
-    valid. Saturation shows only between steps: see `saturated`.
+    The verdict is the first that applies: interrupted (too many failures), client-limited (client delays exceed 5 % of
+    the p95, or a client process used a full core), server-limited (fewer requests in service than in flight), few
+    samples, valid. Saturation is detected by comparing steps; it replaces "valid" and "few samples".
     """
     limits = limits or PointLimits()
     groups = {key[0]: frame for key, frame in requests.partition_by("step", as_dict=True).items()}
-    # Of each GPU count: another count is another deployment, with caches of its own.
+    # Per GPU count: each count is a separate deployment with its own caches.
     earlier: dict[int, pl.Series] = {}
     found = []
     for step in steps.sort("step").iter_rows(named=True):
@@ -219,7 +218,7 @@ def assess_steps(
 
 @dataclass(frozen=True)
 class StepAssessment:
-    """A step on its own: its row of `points`, but for saturation, and its rows of `quantiles`."""
+    """One step: its row of `points`, before saturation is detected, and its rows of `quantiles`."""
 
     point: dict[str, Any]
     quantiles: list[dict[str, Any]]
@@ -228,7 +227,7 @@ class StepAssessment:
 def assess_step(
     sent: pl.DataFrame, step: dict[str, Any], limits: PointLimits, qs: Sequence[float], earlier: pl.Series | None = None
 ) -> StepAssessment:
-    """What one step is worth: its requests, and its row of `steps`; `earlier`: items that earlier steps sent."""
+    """Assess one step from its requests and its row of `steps`; `earlier` holds the items sent by earlier steps."""
     counted = select_kept_requests(sent, step["users"])
     found = _build_quantile_rows(counted, step, sorted({*qs, metrics.DEFAULT_QUANTILE}))
     return StepAssessment(
@@ -237,7 +236,7 @@ def assess_step(
 
 
 def combine_assessments(steps: Sequence[StepAssessment]) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The tables of `points`, out of its steps: what shows only between steps is added."""
+    """Build the tables of `assess_steps` from single steps, and detect saturation between them."""
     import polars as pl
 
     found = [row for one in steps for row in one.quantiles]
@@ -246,7 +245,7 @@ def combine_assessments(steps: Sequence[StepAssessment]) -> tuple[pl.DataFrame, 
 
 
 def step_load(step: dict[str, Any]) -> tuple[float, str]:
-    """The load of a step and its unit: users, or arrivals a second."""
+    """Load of a step and its unit: users, or arrivals per second."""
     return (float(step["users"]), "users") if step["loop"] == "closed" else (float(step["rate_per_s"]), "1/s")
 
 
@@ -295,7 +294,7 @@ def _choose_block_length(counted: pl.DataFrame) -> int:
 
 
 def _runtime_quantiles(rows: Sequence[dict[str, Any]], q: float) -> dict[int, float | None]:
-    """A quantile of the runtime by step."""
+    """Runtime quantile by step."""
     return {row["step"]: row["value_s"] for row in rows if row["metric"] == metrics.DEFAULT_METRIC and row["q"] == q}
 
 
@@ -320,7 +319,7 @@ def _build_quantile_rows(counted: pl.DataFrame, step: dict[str, Any], qs: Sequen
                     "low_s": _finite_or_none(one.low),
                     "high_s": _finite_or_none(one.high),
                     "ok_only_s": _finite_or_none(one.ok_only),
-                    "note": limit or ("lies among the failures" if failed else None),
+                    "note": limit or ("falls among failures" if failed else None),
                 }
             )
     return rows
@@ -338,20 +337,20 @@ def _point_verdict(
     high, asked = row["server_in_service_high"], row["in_flight"]
     if high is not None and high < asked and row["server_in_service"] < MIN_ADMITTED_FRACTION * asked:
         n = round(row["server_in_service"])
-        return "server-limited", f"server admits about {n}: the rest of {asked:.0f} in flight waits before its clock"
+        return "server-limited", f"server admits about {n} of {asked:.0f} requests in flight: the rest queues"
     if row["n_kept"] < limits.min_samples:
-        return "few samples", f"{row['n_kept']} kept, {limits.min_samples} wanted"
+        return "few samples", f"{row['n_kept']} requests kept, {limits.min_samples} needed"
     return "valid", None
 
 
 def _find_client_limit(row: dict[str, Any], step: dict[str, Any], p95: float | None) -> str | None:
-    """Why the point says more of the client than of the service; null when it does not."""
+    """Reason why the client distorts the point; null if it does not."""
     if p95:
         for name, lag in (("event loop", row["loop_lag_p99_s"]), ("sending", row["send_lag_p99_s"])):
             if lag is not None and lag > MAX_CLIENT_DELAY_FRACTION * p95:
-                return f"the client's {name} was late by {lag * 1e3:.1f} ms (p99), over 5 % of the p95"
+                return f"client {name} lag of {lag * 1e3:.1f} ms (p99) exceeds 5 % of the p95"
     if (row["client_cpu_share"] or 0) > MAX_CLIENT_CPU:
-        return f"the client used {row['client_cpu_share']:.0%} of a core: use more processes"
+        return f"a client process used {row['client_cpu_share']:.0%} of a core: use more processes"
     asked = row["load"]
     held = row["in_flight"] if step["loop"] == "closed" and not step["think_s"] else None
     if held is not None and row["n_kept"] and held < MIN_ADMITTED_FRACTION * asked:
@@ -360,7 +359,7 @@ def _find_client_limit(row: dict[str, Any], step: dict[str, Any], p95: float | N
 
 
 def _mark_saturation(table: pl.DataFrame, found: list[dict[str, Any]]) -> pl.DataFrame:
-    """Without the server's clock: the rate stays and the latency grows, at two or more levels."""
+    """Detect saturation without the server's clock: flat throughput and rising latency over two or more levels."""
     import polars as pl
 
     p50 = _runtime_quantiles(found, 0.5)
@@ -373,7 +372,7 @@ def _mark_saturation(table: pl.DataFrame, found: list[dict[str, Any]]) -> pl.Dat
     blind = table["server_in_service"].is_null()
     marked = pl.Series(table["step"].is_in(list(flat))) & blind & table["verdict"].is_in(["valid"])
     words = [
-        f"saturated at {flat[step]:.3g} requests/s: queueing or an admission cap, cannot tell which" if mark else reason
+        f"saturated at {flat[step]:.3g} requests/s (queueing or an admission limit)" if mark else reason
         for step, mark, reason in zip(table["step"], marked, table["reason"], strict=True)
     ]
     return table.with_columns(

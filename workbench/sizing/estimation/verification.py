@@ -1,4 +1,4 @@
-"""Verifies a predicted GPU count: drives its load and compares quantiles with the limits."""
+"""Verifies a predicted GPU count: drives its load and compares latency quantiles with the limits."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 Scope = Literal["per-GPU load", "whole load"]
 SCOPES: dict[Scope, str] = {
-    "per-GPU load": "the test GPUs at their share of the load: says nothing of routing or shared resources",
-    "whole load": "the predicted GPUs at the whole load",
+    "per-GPU load": "test GPUs at their share of the load; routing and shared resources are not verified",
+    "whole load": "predicted GPUs at the whole load",
 }
 
 
 def share_load(load: float, gpus: int, test_gpus: int, *, whole: bool) -> list[float]:
-    """What the test GPUs are driven with when so many GPUs share a load evenly: their share.
+    """Share of the load for the test GPUs when `gpus` GPUs share it evenly.
 
-    Where users are whole and the share is not, the two whole loads around it; none of them is 0.
+    Users are whole numbers: for a fractional share, the two whole loads around it are returned, none of them 0.
 
     Examples
     --------
@@ -60,36 +60,36 @@ def verify_goals(
     limits: PointLimits | None = None,
     cut: str | None = None,
 ) -> pl.DataFrame:
-    """Was each goal met at the predicted load?
+    """Compare each goal with the measurements at the predicted load.
 
     Parameters
     ----------
     requests, steps
-        The raw tables of the verifying run: one step, or two with the whole loads around the share of the test GPUs;
-        quantiles and ends are then those between them, on the straight line.
+        Raw tables of the verification run: one step, or two steps at the whole loads around the share of the test
+        GPUs. Quantiles and intervals are then interpolated linearly.
     goals
-        What must hold.
+        Goals to meet.
     predicted_gpus, load
-        The answer that is verified, and the whole load it is for.
+        Predicted GPU count and the whole load it should carry.
     limits
-        From when on a point is not valid.
+        Limits of a valid point.
     cut
-        What ended the run before its load was driven to the end; null for nothing.
+        Reason why the run ended early; null if it finished.
 
     Returns
     -------
     DataFrame
-        The table `verification`. `held` when the 90 % interval lies at or below the limit, `failed` when it lies
-        above (or the point was interrupted), `undecided` when it reaches across, `invalid` when the point is, or when
-        the run was cut short.
+        Table `verification`. `held`: the 90 % interval is within the limit. `failed`: it is above the limit, or the
+        point was interrupted. `undecided`: it contains the limit. `invalid`: the point is invalid or the run ended
+        early.
 
     Raises
     ------
     InputError
-        There are neither one step nor two.
+        The number of steps is not one or two.
     """
     if steps.height not in (1, 2):
-        raise InputError("a verification has one step, or two around its load", found=f"{steps.height} steps")
+        raise InputError("a verification needs one step, or two steps around its load", found=f"{steps.height} steps")
     points = assess_steps(requests, steps, limits=limits)[0].sort("load").to_dicts()
     first = points[0]
     driven = first["load"] if steps.height == 1 else load * first["gpus"] / predicted_gpus
@@ -107,7 +107,7 @@ def verify_goals(
 
 
 def _verdict_rank(point: dict[str, Any]) -> int:
-    """0 for the worst verdict."""
+    """Rank of the verdict; 0 is the worst."""
     verdict = point["verdict"]
     return WORST_VERDICTS.index(verdict) if verdict in WORST_VERDICTS else len(WORST_VERDICTS)
 
@@ -115,8 +115,8 @@ def _verdict_rank(point: dict[str, Any]) -> int:
 def verify_sweep(
     found: SweepResult, goals: Sequence[Goal], *, predicted_gpus: int, load: float, limits: PointLimits
 ) -> pl.DataFrame:
-    """As `verification`, of a sweep over the loads of `loads_per_test` that may have ended early."""
-    cut = None if found.ended == "finished" else f"it ended early: {found.limit or found.ended}"
+    """`verify_goals` for a sweep over the loads of `share_load` that may have ended early."""
+    cut = None if found.ended == "finished" else f"the run ended early: {found.limit or found.ended}"
     if not found.steps.height:
         return VERIFICATION.frame([_build_undriven_row(goal, found, predicted_gpus, load, cut) for goal in goals])
     return verify_goals(
@@ -127,7 +127,7 @@ def verify_sweep(
 def _build_undriven_row(
     goal: Goal, found: SweepResult, predicted_gpus: int, load: float, cut: str | None
 ) -> dict[str, Any]:
-    """Of a run whose limits were used up before it began."""
+    """Row of a run whose limits were exhausted before it started."""
     unit = "1/s" if found.config.is_open else "users"
     return _build_shared_columns(predicted_gpus, load, found.config.gpus, 0.0, unit, simulated=found.simulated) | {
         "target": goal.name,
@@ -142,7 +142,7 @@ def _build_undriven_row(
 def _build_shared_columns(
     predicted_gpus: int, load: float, gpus: int, driven: float, unit: str, *, simulated: bool
 ) -> dict[str, Any]:
-    """What is verified, and what was driven for it: the same for all goals."""
+    """Columns that all goals share: the prediction and the driven load."""
     return {
         "predicted_gpus": predicted_gpus,
         "load": float(load),
@@ -158,7 +158,7 @@ WORST_VERDICTS = ("interrupted", "server-limited", "client-limited")
 
 
 def _interpolate_quantile(each: list[quantiles.Quantile], loads: list[float], driven: float) -> quantiles.Quantile:
-    """The quantile at a load between two that were driven, on the straight line; ends likewise."""
+    """Interpolate a quantile and its interval linearly between two driven loads."""
     if len(each) == 1:
         return each[0]
     share = (driven - loads[0]) / (loads[1] - loads[0])
@@ -191,19 +191,19 @@ def _goal_verdict(goal: Goal, found: quantiles.Quantile, point: dict[str, Any]) 
     if found.high <= goal.limit_s:
         return "held", None
     if found.low > goal.limit_s:
-        return "failed", f"{found.value:.4g} s [{found.low:.4g}, {found.high:.4g}] is above {goal.limit_s:g} s"
-    return "undecided", f"{found.value:.4g} s [{found.low:.4g}, {found.high:.4g}] reaches across {goal.limit_s:g} s"
+        return "failed", f"{found.value:.4g} s [{found.low:.4g}, {found.high:.4g}] exceeds {goal.limit_s:g} s"
+    return "undecided", f"{found.value:.4g} s [{found.low:.4g}, {found.high:.4g}] contains {goal.limit_s:g} s"
 
 
 VERIFICATION_FACTOR = 4
-"""How many times the samples and the time of a step a verification may take: the prediction lies near the limit."""
+"""Factor on samples and duration of a step: a prediction lies near its limit, so its verification needs more."""
 VERIFICATION_FOLDER = "verification"
 ANSWER_DRAWS = 500
 
 
 @dataclass(frozen=True)
 class VerificationRun:
-    """The table `verification`, and why the driving ended: finished, interrupted, limit."""
+    """Table `verification`, and why the run ended: finished, interrupted or limit."""
 
     table: pl.DataFrame
     ended: str
@@ -219,25 +219,25 @@ def run_verification(
     limits: Mapping[str, Any] | None = None,
     watcher: SweepWatcher | None = None,
 ) -> VerificationRun:
-    """Drive the predicted load and judge it; the table `verification`, kept in the sweep's folder.
+    """Drive the predicted load and verify the goals; writes the table `verification` to the folder of the sweep.
 
     Parameters
     ----------
     folder
-        A sweep with an estimate.
+        Folder of a sweep with an estimate.
     url, gpus
-        Where to drive, and how many GPUs serve there; those of the sweep by default.
+        URL of the service and its number of GPUs; those of the sweep by default.
     predicted
-        The count to verify; the recommended one by default.
+        GPU count to verify; the recommended one by default.
     limits
-        Any of `sweep.LIMIT_NAMES`, instead of the sweep's. All are on the sweep and its verifications together.
+        Any of `LIMIT_NAMES`, replacing those of the sweep. Limits apply to the sweep and its verifications together.
 
     Raises
     ------
     ConfigError
-        There is no recommended count and none is given, the settings do not fit, or nobody listens there.
+        No GPU count is recommended or given, the settings are invalid, or the URL does not accept connections.
     InputError
-        There is no sweep, or nothing was estimated.
+        The folder has no sweep or no estimate.
     """
     kept, config = sweep_journal.load_sweep_journal(folder)
     estimates = sweep_store.read_estimates(folder)
@@ -272,9 +272,9 @@ def answer_sweep(
     verified: bool = False,
     watcher: SweepWatcher | None = None,
 ) -> tuple[SizingAnswer, str]:
-    """The answer of a sweep that has just ended, verified on the same service if that is wanted; kept in its folder.
+    """Answer of a sweep that has just ended, written to its folder; verified on the same service if requested.
 
-    Beside it why the driving of the verification ended; finished without one.
+    The second value says why the verification ended; `finished` if there was none.
     """
     found = sweep_store.estimate_sweeps([folder], load, None, price, ANSWER_DRAWS, 0)
     if not verified or found.recommended is None:
@@ -284,25 +284,25 @@ def answer_sweep(
 
 
 def format_verification(found: pl.DataFrame, folder: Path) -> str:
-    """The verdicts for people."""
+    """Verdicts as text for the terminal."""
     lines = []
     for row in found.iter_rows(named=True):
         simulated = "simulated: " if row["simulated"] else ""
-        values = "beyond all answers" if row["n"] else "nothing was driven"
+        values = "quantile falls among failures" if row["n"] else "no requests were sent"
         values = f"{row['value_s']:.4g} s" if row["value_s"] is not None else values
         ends = f" [{_format_bound(row['low_s'])}, {_format_bound(row['high_s'])}]" if row["value_s"] is not None else ""
         lines.append(f"{row['verdict'].upper()}: {simulated}{row['target']}: {values}{ends}, n = {row['n']}")
         if row["reason"]:
             lines.append(f"  {row['reason']}")
     first = found.row(0, named=True)
-    unit = "users" if first["load_unit"] == "users" else "requests a second"
+    unit = "users" if first["load_unit"] == "users" else "requests per second"
     gpus = "1 GPU" if first["gpus"] == 1 else f"{first['gpus']} GPUs"
     lines.append(f"{first['driven_load']:g} {unit} on {gpus}: {SCOPES[first['scope']]}")
     return "\n".join([*lines, f"written: {folder}"])
 
 
 def verification_json(found: pl.DataFrame, folder: Path) -> str:
-    """The verdicts as one JSON document."""
+    """Verdicts as a JSON document."""
     return json.dumps({"folder": str(folder), "verification": found.to_dicts()}, indent=1)
 
 
@@ -310,15 +310,15 @@ def _max_recommended_gpus(estimates: pl.DataFrame) -> int:
     counts = estimates["recommended"]
     if not len(counts) or counts.null_count():
         raise ConfigError(
-            "no recommended count to verify", do="give --predicted N, or measure what the estimate asks for"
+            "no recommended GPU count to verify", do="set --predicted N, or measure the levels that it suggests"
         )
     return int(str(counts.max()))
 
 
 def build_verification_settings(config: SweepConfig, loads: list[float], n_earlier: int = 0) -> dict[str, Any]:
-    """The settings in which a verification differs from its sweep: these levels, held longer, and other prompts.
+    """Settings of a verification that differ from its sweep: load levels, step limits, seed.
 
-    With the sweep's own seed, or that of one of the `n_earlier` verifications, it would meet a cache that knows them.
+    A seed of the sweep or of one of its `n_earlier` verifications would repeat prompts that the service has cached.
     """
     levels = {"rates": loads} if config.is_open else {"users": [int(load) for load in loads]}
     return levels | {

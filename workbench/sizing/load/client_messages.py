@@ -1,4 +1,4 @@
-"""Messages between a sweep and its client processes, and the reply to one request."""
+"""Messages between a sweep and its client processes, and the reply of one request."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ import msgspec
 from workbench.sizing.load.request_plan import Prompts
 
 clock = time.perf_counter
-"""The one clock of the client: monotonic, and the same in all processes of a machine."""
+"""Clock of the client: monotonic, and shared by all processes of a machine."""
 
 MAX_DETAIL = 200
 
 
 class Reply(msgspec.Struct):
-    """How one request ended.
+    """Outcome of one request.
 
     Attributes
     ----------
     outcome
         One of `OUTCOMES` in `workbench/sizing/tables.py`.
     ended
-        When its last byte came or it failed, on `clock`.
+        Time of the last byte or of the failure, on `clock`.
     status
-        HTTP status; null where there is none.
+        HTTP status; null without one.
     first_token
-        When the first token of the answer came, on `clock`; null where answers come whole.
+        Time of the first token, on `clock`; null if the answer is not streamed.
     itl_s
-        Mean time between output tokens; null with fewer than two.
+        Mean time between output tokens; null with fewer than two tokens.
     llm_s
-        Duration of each model call in it; null if unknown.
+        Duration of each LLM call of the request; null if unknown.
     server_runtime_s
-        Runtime by the server's own clock; null where it tells none.
+        Runtime by the server's clock; null if the server does not report it.
     detail
-        The failure in a few words, as the server or the system put them.
+        Short error message of the server or the operating system.
     """
 
     outcome: str
@@ -52,25 +52,25 @@ class Reply(msgspec.Struct):
 
 
 class MalformedAnswerError(Exception):
-    """The answer does not parse, or is larger than what is read of one."""
+    """The answer does not parse, or exceeds the size limit."""
 
 
 class CutAnswerError(Exception):
-    """The answer ended before its end."""
+    """The answer ended before it was complete."""
 
 
 class FailedAnswerError(Exception):
-    """The service says itself that it failed."""
+    """The service reported a failure."""
 
 
 def shorten_detail(text: object) -> str:
-    """A detail short enough to be kept: one line, no controls."""
+    """Shorten an error detail to one line without control characters."""
     words = " ".join(str(text)[: 4 * MAX_DETAIL].split())
     return "".join(sign for sign in words if sign.isprintable())[:MAX_DETAIL]
 
 
 def mean_token_gap_s(first: float | None, last: float | None, tokens: int | None) -> float | None:
-    """Mean time between tokens, from the arrival of the first and of the last one.
+    """Mean time between tokens, from the arrival of the first and the last token.
 
     Examples
     --------
@@ -87,7 +87,7 @@ _LENGTH_STRUCT = struct.Struct(">I")
 
 
 class TargetSpec(msgspec.Struct, frozen=True):
-    """What is driven: enough for a process to open it. Headers are names of environment variables, never values."""
+    """Specification of a target, for client processes. Headers hold names of environment variables, never values."""
 
     protocol: Literal["nat", "openai", "http", "function"]
     url: str = ""
@@ -106,7 +106,7 @@ class TargetSpec(msgspec.Struct, frozen=True):
 
 
 class StepLoad(msgspec.Struct, frozen=True):
-    """A step's load, the same for all processes that share it; `share` of `shares` is what a process takes of it."""
+    """Load of a step, equal for all client processes; a process takes part `share` of `shares` parts."""
 
     step: int
     loop: Literal["closed", "open"]
@@ -124,14 +124,14 @@ class StepLoad(msgspec.Struct, frozen=True):
 
 
 class Open(msgspec.Struct, tag=True):
-    """First of all: what to drive, with what."""
+    """First command: target and prompts."""
 
     target: TargetSpec
     prompts: Prompts
 
 
 class Begin(msgspec.Struct, tag=True):
-    """Hold a load; times count from `base`, on the clock that all processes share. `allowance`: requests at most."""
+    """Start a step; times count from `base` on the shared clock. `allowance` is the maximum number of requests."""
 
     load: StepLoad
     base: float
@@ -139,11 +139,11 @@ class Begin(msgspec.Struct, tag=True):
 
 
 class Tail(msgspec.Struct, tag=True):
-    """What is sent from now on only keeps the load on."""
+    """Start the tail: further requests only keep up the load."""
 
 
 class Stop(msgspec.Struct, tag=True):
-    """Send nothing more; say `Drained` once all that is in flight has ended. `now`: do not wait for it."""
+    """Stop sending and report `Drained` after the requests in flight have ended; with `now`, cancel them."""
 
     now: bool = False
 
@@ -153,7 +153,7 @@ class Ready(msgspec.Struct, tag=True):
 
 
 class Rows(msgspec.Struct, tag=True):
-    """Requests that ended, in the order of their ends."""
+    """Finished requests in the order they ended."""
 
     requests: list[RequestRow]
     in_flight: int
@@ -163,7 +163,7 @@ class Rows(msgspec.Struct, tag=True):
 
 
 class Drained(msgspec.Struct, tag=True):
-    """The step is over for this process: how late its loop was, how much of a core it used."""
+    """The step is over for this process; reports event loop lag and CPU use."""
 
     lags_s: list[float]
     cpu_share: float
@@ -172,14 +172,14 @@ class Drained(msgspec.Struct, tag=True):
 
 
 class Broken(msgspec.Struct, tag=True):
-    """The process cannot go on; nothing to do with the service."""
+    """The process cannot continue, for a reason other than the service."""
 
     what: str
     facts: dict[str, str | None] = {}
 
 
 class RequestRow(msgspec.Struct, array_like=True, gc=False):
-    """A request that ended; times since the step's base, in s."""
+    """Finished request; times in s since the base of the step."""
 
     item: int
     intended_s: float
@@ -205,13 +205,13 @@ _report_decoder = msgspec.msgpack.Decoder(Report)
 
 
 def encode_frame(message: Command | Report) -> bytes:
-    """A message with its length before it."""
+    """Encode a message with a length prefix."""
     body = _frame_encoder.encode(message)
     return _LENGTH_STRUCT.pack(len(body)) + body
 
 
 def frame_length(head: bytes) -> int:
-    """How many bytes follow these four."""
+    """Decode the length prefix of four bytes."""
     found: int = _LENGTH_STRUCT.unpack(head)[0]
     if found > MAX_FRAME_BYTES:
         raise EOFError(f"a frame of {found} bytes")
@@ -219,12 +219,12 @@ def frame_length(head: bytes) -> int:
 
 
 def decode_command(body: bytes) -> Command:
-    """A command in a frame's body."""
+    """Decode the command in a frame body."""
     found: Command = _command_decoder.decode(body)
     return found
 
 
 def decode_report(body: bytes) -> Report:
-    """A report in a frame's body."""
+    """Decode the report in a frame body."""
     found: Report = _report_decoder.decode(body)
     return found

@@ -19,14 +19,14 @@ from workbench.sizing.load.client_messages import Begin, Reply, RequestRow, Step
 from workbench.sizing.load.request_plan import Prompts
 
 SAMPLE_EVERY_S = 0.01
-# Timers wait in whole milliseconds and so fire up to one late; answers do not wait for timers.
+# Timers have millisecond resolution and fire up to 1 ms late. Responses do not depend on timers.
 TIMER_RESOLUTION_S = 0.001
-# Of a process, beside the connections: files, pipes, the resolver.
+# File descriptors of a process besides connections: files, pipes, the resolver.
 RESERVED_FILES = 64
 
 
 class LagSampler:
-    """How late the event loop comes to what is due: sampled a hundred times a second, while it runs."""
+    """Samples the lag of the event loop 100 times per second."""
 
     def __init__(self) -> None:
         self._lags: list[float] = []
@@ -34,13 +34,13 @@ class LagSampler:
         self._began = (0.0, 0.0)
 
     def start(self) -> None:
-        """Begin anew."""
+        """Start sampling and reset the counters."""
         self._lags = []
         self._began = (clock(), time.process_time())
         self._task = asyncio.get_running_loop().create_task(self._sample_lag())
 
     def stop(self) -> tuple[list[float], float]:
-        """Lateness of each sample in seconds, and the CPU that this process used since the start, of one core."""
+        """Stop, and return the lag of each sample in s and the CPU use of this process as a fraction of one core."""
         if self._task is not None:
             self._task.cancel()
         wall_s = clock() - self._began[0]
@@ -54,7 +54,7 @@ class LagSampler:
 
 
 def percentile_99(lags_s: list[float]) -> float | None:
-    """The 99th percentile; null without a sample.
+    """99th percentile; null without samples.
 
     Examples
     --------
@@ -65,17 +65,17 @@ def percentile_99(lags_s: list[float]) -> float | None:
 
 
 def raise_file_limit(wanted: int) -> None:
-    """Raise this process's limit of open files as far as needed.
+    """Raise the open-file limit of this process if needed.
 
     Raises
     ------
     ConfigError
-        The system allows fewer.
+        The hard limit is too low.
     """
     try:
         import resource
     except ModuleNotFoundError:
-        # Windows sets no such limit.
+        # Windows has no open-file limit.
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted + RESERVED_FILES
@@ -83,7 +83,7 @@ def raise_file_limit(wanted: int) -> None:
         return
     if hard != resource.RLIM_INFINITY and hard < needed:
         raise ConfigError(
-            "more requests in flight than this process may open connections",
+            "the open-file limit is too low for the requests in flight",
             where="ulimit -n",
             found=f"{wanted} requests, {hard} open files",
             do=f"ulimit -n {needed}, or share the load: --processes {-(-wanted // max(1, hard - RESERVED_FILES))}",
@@ -98,33 +98,33 @@ MAX_FAILURE_KINDS = 100
 
 
 class Target(Protocol):
-    """What is driven; `simulated` once it has said so of itself."""
+    """Service under load; `simulated` is true after the service has identified itself as a simulator."""
 
     simulated: bool
 
     async def open(self) -> None:
-        """Make ready."""
+        """Open the target."""
 
     async def close(self) -> None:
-        """Let go."""
+        """Close the target."""
 
     async def send(self, prompt: str) -> Reply:
-        """Send one request; never raises for what the service does."""
+        """Send one request; failures of the service are outcomes, not exceptions."""
 
 
 class LoadDriver:
-    """Drives one step's share of a load; rows of ended requests gather in `rows` until they are taken.
+    """Drives the share of one process in a step; collects rows of finished requests for `take_rows`.
 
     Attributes
     ----------
     in_flight
-        Requests sent and not ended.
+        Number of requests sent and not finished.
     kept_open
-        Those of them that count.
+        Requests in flight that are not part of the tail.
     exhausted
-        The allowance is used up.
+        Whether the request allowance is used up.
     tail
-        What is sent now only keeps the load on.
+        Whether requests sent from now on only keep up the load.
     """
 
     def __init__(self, target: Target, prompts: Prompts, order: Begin) -> None:
@@ -146,7 +146,7 @@ class LoadDriver:
         self.tail = False
 
     def start(self) -> None:
-        """Begin to send."""
+        """Start sending."""
         load = self._load
         if load.loop == "open":
             self._start_task(self._run_arrivals())
@@ -155,29 +155,29 @@ class LoadDriver:
             self._start_task(self._run_user(number))
 
     def begin_tail(self) -> None:
-        """Requests from now on only keep the load on."""
+        """Start the tail: further requests only keep up the load."""
         self.tail = True
 
     def stop(self) -> None:
-        """Send nothing more; what is in flight goes on."""
+        """Stop sending; requests in flight continue."""
         self._stopping = True
         for task in list(self._sleeping):
             task.cancel()
 
     async def wait_until_idle(self) -> None:
-        """Wait until nothing is in flight."""
+        """Wait until no request is in flight."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
     async def abort(self) -> None:
-        """Break off what is in flight; such requests leave no row."""
+        """Cancel the requests in flight; they leave no rows."""
         self._stopping = True
         for task in list(self._tasks):
             task.cancel()
         await self.wait_until_idle()
 
     def take_rows(self) -> list[RequestRow]:
-        """The rows since the last time."""
+        """Rows collected since the last call."""
         rows, self.rows = self.rows, []
         return rows
 
@@ -199,7 +199,7 @@ class LoadDriver:
             if reply.outcome != "refused":
                 pause_s = MIN_PAUSE_S
                 continue
-            # Without a server each attempt ends at once: all users would hammer at a closed door.
+            # Refused connections fail immediately; back off so that the users do not send in a tight loop.
             due += pause_s
             pause_s = min(2 * pause_s, MAX_PAUSE_S)
 
@@ -207,7 +207,7 @@ class LoadDriver:
         load = self._load
         for offset in itertools.islice(arrival_times(load), load.share, None, load.shares):
             due = self._base + offset
-            # With no room it waits, but its latency counts from when it was due all the same.
+            # At the limit of requests in flight it waits; its latency still counts from the intended time.
             if not await self._sleep_until(due) or not await self._wait_for_slot() or not self._use_allowance():
                 return
             self._start_task(self._run_arrival(due))
@@ -220,7 +220,7 @@ class LoadDriver:
 
     @contextmanager
     def _wakeable_sleep(self) -> Iterator[None]:
-        """Within, the end of the step wakes this task; it then goes on as if its time had come."""
+        """Inside the block, the end of the step interrupts this task's sleep; the task then continues."""
         task = asyncio.current_task()
         assert task is not None
         self._sleeping.add(task)
@@ -238,7 +238,7 @@ class LoadDriver:
         return not self._stopping
 
     async def _sleep_until(self, due: float) -> bool:
-        """Sleep until then; false when the step ends before."""
+        """Sleep until the given time; false if the step ends first."""
         if self._stopping:
             return False
         delay_s = due - clock()
@@ -306,7 +306,7 @@ class LoadDriver:
         if told in self.failures or len(self.failures) < MAX_FAILURE_KINDS:
             self.failures[told] += 1
         else:
-            self.failures[f"{reply.outcome}{status}: told in other words"] += 1
+            self.failures[f"{reply.outcome}{status}: other messages"] += 1
 
 
 def _should_retry(reply: Reply) -> bool:
@@ -314,7 +314,7 @@ def _should_retry(reply: Reply) -> bool:
 
 
 def arrival_times(load: StepLoad) -> Iterator[float]:
-    """When the requests of an open loop are due, of all processes together, in s since the step's start."""
+    """Intended times of an open loop over all processes, in s since the start of the step."""
     if load.arrivals == "poisson":
         return request_plan.poisson_arrivals(load.rate_per_s, f"{load.seed}/{load.step}/arrivals")
     if load.arrivals == "constant":

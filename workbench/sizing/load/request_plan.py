@@ -20,7 +20,7 @@ MAX_TRACE_BYTES = 64 << 20
 
 
 def poisson_arrivals(rate_per_s: float, seed: str) -> Iterator[float]:
-    """Times of arrivals that do not know of each other, in seconds since the start.
+    """Arrival times of a Poisson process, in seconds since the start.
 
     Examples
     --------
@@ -28,8 +28,8 @@ def poisson_arrivals(rate_per_s: float, seed: str) -> Iterator[float]:
     >>> times == sorted(times), round(times[-1] / 10_000, 2)
     (True, 0.1)
     """
-    # A text as seed: tuples are refused by random, and hashes of texts differ from process to process.
-    draw = random.Random(seed).expovariate  # noqa: S311 - no secret hangs on it
+    # The seed is a string: random rejects tuples, and hashes of strings differ between processes.
+    draw = random.Random(seed).expovariate  # noqa: S311 - not used for secrets
     now = 0.0
     while True:
         now += draw(rate_per_s)
@@ -37,7 +37,7 @@ def poisson_arrivals(rate_per_s: float, seed: str) -> Iterator[float]:
 
 
 def constant_arrivals(rate_per_s: float) -> Iterator[float]:
-    """Times one after the other at equal distance.
+    """Arrival times at equal distances, in seconds since the start.
 
     Examples
     --------
@@ -48,21 +48,21 @@ def constant_arrivals(rate_per_s: float) -> Iterator[float]:
 
 
 def scaled_trace_arrivals(times_s: Sequence[float], rate_per_s: float) -> Iterator[float]:
-    """Recorded times, stretched so that their mean rate is the one asked for; from the start again at the end.
+    """Recorded arrival times, scaled to a mean rate and repeated from the start at the end of the trace.
 
     Parameters
     ----------
     times_s
-        Ascending, two or more, not all equal.
+        Two or more ascending times, not all equal.
     rate_per_s
-        Mean arrivals a second.
+        Mean arrivals per second.
 
     Examples
     --------
     >>> list(itertools.islice(scaled_trace_arrivals([5.0, 6.0, 9.0], 0.5), 4))
     [0.0, 1.0, 4.0, 6.0]
     """
-    # n arrivals span n - 1 gaps; the period has a gap more, so that the last does not fall on the next first.
+    # n arrivals span n - 1 gaps; the period adds one gap, so that the last arrival does not meet the next first one.
     span = times_s[-1] - times_s[0]
     period = len(times_s) / rate_per_s
     scale = period * (len(times_s) - 1) / len(times_s) / span
@@ -72,9 +72,9 @@ def scaled_trace_arrivals(times_s: Sequence[float], rate_per_s: float) -> Iterat
 
 
 def ramp_start_s(number: int, users: int, ramp_s: float, seed: str) -> float:
-    """When a user of a closed loop begins: spread evenly, each at random within a part of its own.
+    """Start time of a user in a closed loop: one random time in each of `users` equal parts of the ramp.
 
-    All at once would be a burst that comes back with every round, and that the client itself would be late for.
+    A simultaneous start would cause a burst that repeats every round and delays the client itself.
 
     Examples
     --------
@@ -85,26 +85,27 @@ def ramp_start_s(number: int, users: int, ramp_s: float, seed: str) -> float:
 
 
 def read_arrival_trace(path: str | Path) -> list[float]:
-    """Times of arrivals from a file: a number a line in seconds, ascending; `#` begins a comment.
+    """Read arrival times from a file: one number per line, in seconds, ascending; `#` starts a comment.
 
     Raises
     ------
     InputError
-        It cannot be read, is larger than 64 MiB, a line is no number, times fall, or there are not two of them.
+        The file cannot be read, is larger than 64 MiB, has an invalid line, decreasing times, or fewer than two
+        different times.
     """
     path = Path(path)
     try:
         if path.stat().st_size > MAX_TRACE_BYTES:
-            raise InputError("trace is too large", where=path, allowed=f"up to {MAX_TRACE_BYTES >> 20} MiB")
+            raise InputError("trace file is too large", where=path, allowed=f"up to {MAX_TRACE_BYTES >> 20} MiB")
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError("cannot read the trace", where=path, found=str(error)[:200]) from error
+        raise InputError("cannot read the trace file", where=path, found=str(error)[:200]) from error
     times = [
         _parse_arrival_time(line, path, number) for number, line in enumerate(lines, 1) if line.split("#")[0].strip()
     ]
     for earlier, later in itertools.pairwise(times):
         if later < earlier:
-            raise InputError("times of the trace fall", where=path, found=f"{later} after {earlier}")
+            raise InputError("times of the trace decrease", where=path, found=f"{later} after {earlier}")
     if len(times) < 2 or times[0] == times[-1]:
         raise InputError("trace needs two different times", where=path, found=f"{len(times)} lines with a time")
     return times
@@ -117,14 +118,14 @@ def _parse_arrival_time(line: str, path: Path, number: int) -> float:
     except ValueError:
         found = float("nan")
     if not 0 <= found < 1e12:
-        raise InputError("no time in seconds", where=f"{path}, line {number}", found=text[:60])
+        raise InputError("not a time in seconds", where=f"{path}, line {number}", found=text[:60])
     return found
 
 
 MAX_FILE_BYTES = 256 << 20
 PROMPT_KEYS = ("prompt", "question", "input_message", "text", "input")
-# Short and common, so that tokenizers mostly take each with its space for one token.
-PROMPT_WORDS = (  # noqa: SIM905 - a hundred quotes would say less
+# Short, common words: most tokenizers encode each with its space as one token.
+PROMPT_WORDS = (  # noqa: SIM905 - more readable than a list
     "the of and to in is that for it was on are as with his they at be this from have or by one had not but what all "
     "were when we there can an your which their said if do will each about how up out them then she many some so these "
     "would other into has more her two like him see time could no make than first been its who now people my made over "
@@ -132,18 +133,18 @@ PROMPT_WORDS = (  # noqa: SIM905 - a hundred quotes would say less
 ).split()
 
 
-# Words that made prompts are cut from; lengths they have.
+# Size of the word pool for generated prompts, and the range of prompt lengths.
 POOL_WORDS = 1 << 16
 N_DRAWN_LENGTHS = 1 << 12
-# Odd, so that multiples of it hit every place of a power of two; Knuth's, so that they do not seem to follow.
+# Knuth's multiplicative hash constant. It is odd, so its multiples reach every position of a power of two.
 ITEM_SPREAD_FACTOR = 2_654_435_761
 
-# Steps are far apart: no made prompt comes twice in a sweep.
+# Distance between the items of two steps: generated prompts do not repeat within a sweep.
 STEP_ITEMS = 10_000_000
 
 
 class WordPool:
-    """Words in a row, drawn once: to draw each prompt's words anew would cost the client as much as to send it."""
+    """Random words drawn once and reused; drawing them for each prompt would cost as much CPU as sending it."""
 
     def __init__(self, words: list[str]) -> None:
         self._text = " ".join(words) + " "
@@ -152,7 +153,7 @@ class WordPool:
         self._count = len(words)
 
     def take_words(self, item: int, length: int) -> str:
-        """About so many words: the item's number in words, so that no other begins alike, then a piece of the row."""
+        """Text of about `length` words: a unique prefix that encodes the item number, then a slice of the pool."""
         at, left = item * ITEM_SPREAD_FACTOR % self._count, length
         name = ""
         while item or not name:
@@ -168,18 +169,18 @@ class WordPool:
 
 
 class Prompts(msgspec.Struct, frozen=True):
-    """What to send; crosses to the client's processes.
+    """Prompts of a sweep; sent to the client processes.
 
     Attributes
     ----------
     texts
-        The user's prompts; empty: prompts are made.
+        Prompts of the user; if empty, prompts are generated.
     tokens, tokens_cv
-        Mean length of made prompts, about, in tokens; spread over mean (lognormal).
+        Approximate mean length of generated prompts, in tokens, and its coefficient of variation (lognormal).
     unique_prefix
-        Begin each request differently, so that no prefix is found in a cache.
+        Start each prompt differently, to defeat prefix caches.
     seed
-        Of order and lengths.
+        Random seed of order and lengths.
     """
 
     texts: list[str]
@@ -189,26 +190,26 @@ class Prompts(msgspec.Struct, frozen=True):
     seed: int = 0
 
     def iterate_items(self, step: int, share: int, shares: int) -> Iterator[tuple[int, str]]:
-        """Row and text for one request after the other, for one of the processes that share a step.
+        """Iterate over item numbers and texts of the requests of one process in a step.
 
-        Every lap over the user's prompts is in another order; made prompts are all different, over steps too.
+        The user's prompts are shuffled again in each pass. Generated prompts never repeat, not even across steps.
         """
         if not self.texts:
             yield from self._generate_items(step, share, shares)
         lap = 0
         while True:
             order = list(range(len(self.texts)))
-            random.Random(f"{self.seed}/{step}/{lap}").shuffle(order)  # noqa: S311 - no secret hangs on it
-            # Strides over laps too, or a process would see only a part of a short file.
+            random.Random(f"{self.seed}/{step}/{lap}").shuffle(order)  # noqa: S311 - not used for secrets
+            # The stride continues across passes; otherwise a process would send only part of a short file.
             for place, row in enumerate(order):
                 if (lap * len(order) + place) % shares == share:
-                    # A prompt that begins differently is another prompt, to a cache and to the share of repeats.
+                    # A prompt with another prefix counts as another prompt, for caches and for repeated_prompts.
                     item = step * STEP_ITEMS + lap * len(order) + place if self.unique_prefix else row
                     yield item, self._prefix_text(self.texts[row], f"{step}/{lap}/{place}")
             lap += 1
 
     def _generate_items(self, step: int, share: int, shares: int) -> Iterator[tuple[int, str]]:
-        draw = random.Random(f"{self.seed}/made")  # noqa: S311 - no secret hangs on it
+        draw = random.Random(f"{self.seed}/made")  # noqa: S311 - not used for secrets
         pool = WordPool(draw.choices(PROMPT_WORDS, k=POOL_WORDS))
         lengths = [self._draw_length(draw) for _ in range(N_DRAWN_LENGTHS if self.tokens_cv else 1)]
         number = share
@@ -231,27 +232,27 @@ class Prompts(msgspec.Struct, frozen=True):
 
 
 def read_prompts(path: str | Path, key: str | None = None) -> list[str]:
-    """Prompts from a file: .txt (one a line), .jsonl, .json (a list), .csv.
+    """Read prompts from a file: .txt (one per line), .jsonl, .json (a list) or .csv.
 
     Parameters
     ----------
     path
-        The file, up to 256 MiB.
+        File of up to 256 MiB.
     key
-        Field or column that holds the prompt; without it the first of prompt, question, input_message, text, input.
+        Field or column with the prompt; by default the first of prompt, question, input_message, text, input.
 
     Raises
     ------
     InputError
-        It cannot be read, a row has no such field or no text in it, or there is no prompt at all.
+        The file cannot be read or is empty, or a row lacks the field or has no text in it.
     """
     path = Path(path)
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
-            raise InputError("file of prompts is too large", where=path, allowed=f"up to {MAX_FILE_BYTES >> 20} MiB")
+            raise InputError("prompt file is too large", where=path, allowed=f"up to {MAX_FILE_BYTES >> 20} MiB")
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError("cannot read the prompts", where=path, found=str(error)[:200]) from error
+        raise InputError("cannot read the prompt file", where=path, found=str(error)[:200]) from error
     rows = _iterate_prompt_rows(path, text)
     found = [_prompt_from_row(row, key, f"{path}, row {number}") for number, row in rows]
     if not found:
@@ -285,11 +286,11 @@ def _prompt_from_row(row: Any, key: str | None, where: str) -> str:
     if isinstance(row, str) and key is None:
         return row
     if not isinstance(row, dict):
-        raise InputError("neither a prompt nor an object with one", where=where, found=type(row).__name__)
+        raise InputError("not a prompt: expected a text or an object", where=where, found=type(row).__name__)
     name = key if key is not None else next((known for known in PROMPT_KEYS if known in row), None)
     if name is None or name not in row:
         wanted = [key] if key is not None else list(PROMPT_KEYS)
-        raise InputError("no field that holds a prompt", where=where, found=sorted(map(str, row))[:20], allowed=wanted)
+        raise InputError("no field with a prompt", where=where, found=sorted(map(str, row))[:20], allowed=wanted)
     if not isinstance(row[name], str) or not row[name]:
-        raise InputError("the prompt is no text", where=f"{where}, {name}", found=repr(row[name])[:60])
+        raise InputError("the prompt is not a text", where=f"{where}, {name}", found=repr(row[name])[:60])
     return str(row[name])

@@ -1,4 +1,4 @@
-"""Chooses the next load level, and decides when a step has enough requests."""
+"""Chooses the next load level and decides when a step has enough requests."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ if TYPE_CHECKING:
 
 
 class StopRule(BaseModel):
-    """When a step may end."""
+    """Conditions under which a step may end."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    min_samples: int = Field(default=200, ge=20, description="Kept requests that a step needs.")
-    max_samples: int = Field(default=1000, ge=20, description="Kept requests after which it ends anyway.")
-    tight: float = Field(default=0.05, gt=0, le=1, description="Half width of the 90 % interval over the quantile.")
-    q: float = Field(default=metrics.DEFAULT_QUANTILE, gt=0, lt=1, description="The quantile that is watched.")
-    metric: str = Field(default=metrics.DEFAULT_METRIC, description="The metric that is watched.")
+    min_samples: int = Field(default=200, ge=20, description="Minimum number of kept requests per step.")
+    max_samples: int = Field(default=1000, ge=20, description="Kept requests after which a step ends in any case.")
+    tight: float = Field(default=0.05, gt=0, le=1, description="Relative half-width of the 90 % interval.")
+    q: float = Field(default=metrics.DEFAULT_QUANTILE, gt=0, lt=1, description="Quantile that ends a step.")
+    metric: str = Field(default=metrics.DEFAULT_METRIC, description="Metric that ends a step.")
 
 
 def find_stop_reason(finished: Mapping[str, Sequence[Any]], users: int, stop: StopRule) -> str | None:
-    """Why the step may end: 'tight' or 'samples'; null when it needs more.
+    """Reason why the step may end: 'tight' or 'samples'; null if it needs more requests.
 
     Parameters
     ----------
     finished
-        The requests that have ended, in the order they were sent: columns of the table `requests`, of which `outcome`
-        (absent: all ok) and the metric's are read.
+        Finished requests in the order they were sent, as columns of the table `requests`. Only `outcome` (absent: all
+        ok) and the columns of the metric are read.
     users
-        Users of a closed loop; 0 for an open one.
+        Number of users in a closed loop; 0 in an open loop.
     """
     values = metrics.metric_values(finished, stop.metric)
     runtimes = metrics.metric_values(finished, metrics.DEFAULT_METRIC)[:, 0]
     kept = values[step_points.count_warmup_requests(runtimes, users) :]
-    # What is called warm-up may change with the requests that are still running, up to its largest share.
+    # Requests that are still running can extend the warm-up, up to its maximum fraction.
     if (1 - step_points.MAX_WARMUP_FRACTION) * (len(values) - users) < stop.min_samples:
         return None
     if len(kept) >= stop.max_samples:
@@ -56,7 +56,7 @@ def find_stop_reason(finished: Mapping[str, Sequence[Any]], users: int, stop: St
 
 
 def build_stop_rule(config: SweepConfig) -> StopRule:
-    """The rule of a sweep: watches the first goal."""
+    """Stop rule of a sweep, based on its first goal."""
     watched: dict[str, Any] = {"metric": config.goals[0].metric, "q": config.goals[0].q} if config.goals else {}
     return StopRule(min_samples=config.least_samples, max_samples=config.max_samples, tight=config.tight, **watched)
 
@@ -66,18 +66,18 @@ LEVEL_DRAWS = 200
 
 
 class LevelSchedule:
-    """The levels of one sweep; what was found of a step that ended is kept, for it does not change any more."""
+    """Load levels of one sweep; assessments of finished steps are cached."""
 
     def __init__(self, config: SweepConfig) -> None:
         self.config = config
         self._judged: dict[int, step_points.StepAssessment] = {}
 
     def next_level(self, requests: pl.DataFrame, steps: pl.DataFrame) -> float | None:
-        """The next load; null when all levels are measured, or every goal's limit lies between near levels.
+        """Next load; null if all levels are measured or close levels enclose the limit of every goal.
 
-        Steps that were interrupted or ended by a limit of the sweep count as not measured. A point that the client
-        limited is taken as it is to find the goal: its latencies are too high, if anything, and so the levels stay on
-        the near side. To sharpen the answer no such load is asked for again.
+        Steps that were interrupted or ended by a limit of the sweep count as not measured. Client-limited points are
+        used to locate the goal, because their latencies are at most too high, which keeps the levels below the limit.
+        They are not repeated to narrow the interval.
         """
         config = self.config
         done = steps.filter(~steps["stopped"].is_in(UNFINISHED_REASONS))
@@ -129,7 +129,7 @@ def _build_rung(config: SweepConfig, point: dict[str, Any], values: dict[Any, di
         elif found is None:
             within.append(None)
         else:
-            # No value: the quantile lies among the failures, which is beyond any limit. Only what is clearly beyond
-            # counts as such: where latency is flat, chance would else end the climb at the first level.
+            # No value means that the quantile falls among failures and exceeds every limit. A level must exceed the
+            # limit clearly: with flat latencies, noise would otherwise end the climb at the first level.
             within.append(found["value_s"] is not None and found["low_s"] <= goal.limit_s)
     return Rung(point["load"], tuple(within))

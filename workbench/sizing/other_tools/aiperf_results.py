@@ -1,7 +1,7 @@
 """Reads aiperf's `profile_export.jsonl` and its summary as steps (aiperf 0.13).
 
-Times are Unix nanoseconds. A credit is issued when a request is due: where a rate was asked for, latencies count from
-that; among users from the sending, as that tool counts.
+Times are Unix nanoseconds. aiperf issues a credit when a request is due. In runs with a request rate, latencies count
+from that time; with a fixed concurrency they count from the send time, as in aiperf.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SECONDS_PER_UNIT = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "sec": 1.0, "s": 1.0}
 
 
 class Metadata(msgspec.Struct):
-    """When a request was due, sent and over."""
+    """Times at which a request was due, sent and finished."""
 
     request_start_ns: int
     request_end_ns: int
@@ -47,14 +47,14 @@ class Metadata(msgspec.Struct):
 
 
 class Metric(msgspec.Struct):
-    """A figure with its unit."""
+    """Metric value with its unit."""
 
     value: Any = None
     unit: str = ""
 
 
 class Failure(msgspec.Struct):
-    """Why a request failed."""
+    """Error of a failed request."""
 
     type: str | None = None
     code: int | None = None
@@ -62,7 +62,7 @@ class Failure(msgspec.Struct):
 
 
 class Record(msgspec.Struct):
-    """A line of `profile_export.jsonl`."""
+    """Line of `profile_export.jsonl`."""
 
     metadata: Metadata
     metrics: dict[str, Metric] = {}
@@ -70,7 +70,7 @@ class Record(msgspec.Struct):
 
 
 class Phase(msgspec.Struct):
-    """A load."""
+    """Load phase of a run."""
 
     type: str
     kind: str = "profiling"
@@ -79,25 +79,25 @@ class Phase(msgspec.Struct):
 
 
 class Endpoint(msgspec.Struct):
-    """What was driven."""
+    """Endpoint under load."""
 
     timeout: float | None = None
 
 
 class ModelName(msgspec.Struct):
-    """A model."""
+    """Name of a model."""
 
     name: str = ""
 
 
 class Models(msgspec.Struct):
-    """The models."""
+    """Models under load."""
 
     items: list[ModelName] = []
 
 
 class InputConfig(msgspec.Struct):
-    """What was asked for."""
+    """Input configuration of a run."""
 
     phases: list[Phase]
     endpoint: Endpoint = msgspec.field(default_factory=Endpoint)
@@ -105,14 +105,14 @@ class InputConfig(msgspec.Struct):
 
 
 class Summary(msgspec.Struct):
-    """Of `profile_export_aiperf.json` what is needed."""
+    """Fields read from `profile_export_aiperf.json`."""
 
     input_config: InputConfig
     aiperf_version: str = ""
 
 
 def find_record_files(path: Path) -> list[Path]:
-    """The files of records at a path: the file itself, or all of an artifact folder, sweeps and trials included."""
+    """Find record files: the file itself, or all files of an artifact folder, including sweeps and trials."""
     if path.is_file():
         return [path]
     return sorted(
@@ -123,12 +123,12 @@ def find_record_files(path: Path) -> list[Path]:
 
 
 def read_aiperf(path: Path) -> ImportedSweep:
-    """The runs of an artifact folder as steps.
+    """Read the runs of an artifact folder as steps.
 
     Raises
     ------
     InputError
-        There are no records of single requests, no summary beside them, or either is not as expected.
+        The records of single requests or the summary are missing or invalid.
     """
     files = find_record_files(path)
     if not files:
@@ -150,7 +150,7 @@ def read_aiperf(path: Path) -> ImportedSweep:
             step.began_s = min(request.intended_s for request in step.requests)
             found.steps.append(step)
         else:
-            found.notes.append(f"{label}: no request in it, left out")
+            found.notes.append(f"{label}: left out, it has no requests")
     return found
 
 
@@ -158,30 +158,30 @@ def _find_summary_file(file: Path) -> Path:
     for name in (SUMMARY_FILE_NAME, SUMMARY_FILE_NAME + ".gz"):
         if (found := file.with_name(name)).is_file():
             return found
-    raise InputError("the summary that names the load is missing", where=file.parent, allowed=SUMMARY_FILE_NAME)
+    raise InputError("the summary with the load is missing", where=file.parent, allowed=SUMMARY_FILE_NAME)
 
 
 def _build_step(file: Path, config: InputConfig, label: str, notes: list[str]) -> ImportedStep:
     phases = [phase for phase in config.phases if phase.kind == "profiling"]
     where = f"{_find_summary_file(file)}, input_config.phases"
     if len(phases) != 1:
-        raise InputError("one profiling phase is expected", where=where, found=len(phases))
+        raise InputError("exactly one profiling phase is supported", where=where, found=len(phases))
     phase = phases[0]
     arrivals = ARRIVALS.get(phase.type)
     if arrivals is None:
-        raise InputError("a phase that is not known", where=where, found=phase.type, allowed=ARRIVALS)
+        raise InputError("unknown type of phase", where=where, found=phase.type, allowed=ARRIVALS)
     if arrivals == "users" and not phase.concurrency:
-        raise InputError("no concurrency", where=where, found=phase.concurrency)
+        raise InputError("not a concurrency", where=where, found=phase.concurrency)
     requests = []
-    left_out = {"sent to warm up": 0, "cut when it ended": 0}
+    left_out = {"warm-up": 0, "cancelled at the end of the run": 0}
     for record in imported_sweep.read_json_lines(file, Record):
         if record.metadata.benchmark_phase != "profiling":
-            left_out["sent to warm up"] += 1
+            left_out["warm-up"] += 1
         elif record.metadata.was_cancelled and not _is_timeout(record):
-            left_out["cut when it ended"] += 1
+            left_out["cancelled at the end of the run"] += 1
         else:
             requests.append(_build_request(record, arrivals != "users", label))
-    notes += [f"{label}: {count} requests were {why}, and are left out" for why, count in left_out.items() if count]
+    notes += [f"{label}: {count} requests left out ({why})" for why, count in left_out.items() if count]
     rate_per_s = (
         None if arrivals == "users" or not requests else correct_arrival_rate(phase.rate, requests, label, notes)
     )
@@ -210,7 +210,7 @@ def _build_request(record: Record, scheduled: bool, label: str) -> ImportedReque
         llm_s=[ended_s - sent_s] if ok else None,
         input_tokens=_first_count(metrics, "usage_prompt_tokens", "input_sequence_length", "error_isl"),
         output_tokens=_first_count(metrics, "usage_completion_tokens", "output_sequence_length"),
-        # Names of conversations are given out anew in each run.
+        # Conversation ids are unique only within a run.
         prompt=f"{label}/{about.conversation_id}/{about.turn_index}" if about.conversation_id else "",
     )
 
@@ -227,7 +227,7 @@ def _metric_seconds(metric: Metric | None) -> float | None:
 
 
 def _first_count(metrics: dict[str, Metric], *names: str) -> int | None:
-    """The first that is there: what the server told is better than what the client counted."""
+    """First available metric; counts of the server come before those of the client."""
     for name in names:
         metric = metrics.get(name)
         if metric is not None and isinstance(metric.value, int | float):

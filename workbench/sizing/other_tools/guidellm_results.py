@@ -1,7 +1,7 @@
 """Reads guidellm's JSON report (0.8): each benchmark becomes a step.
 
-Times are Unix seconds. `request_latency` of that tool counts from when a request was sent; where a rate was asked for,
-`targeted_start` is when it was due, and latencies here count from that.
+Times are Unix seconds. guidellm's `request_latency` counts from the send time. In benchmarks with a request rate,
+latencies here count from `targeted_start`, the time at which the request was due.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ARRIVALS: dict[str, Arrivals] = {
 
 
 class Timings(msgspec.Struct):
-    """Moments of a request."""
+    """Timestamps of a request."""
 
     targeted_start: float | None = None
     resolve_start: float | None = None
@@ -45,20 +45,20 @@ class Timings(msgspec.Struct):
 
 
 class Info(msgspec.Struct):
-    """How a request went."""
+    """Status and timings of a request."""
 
     timings: Timings
     error: str | None = None
 
 
 class Usage(msgspec.Struct):
-    """Tokens, by the server when it tells them."""
+    """Token counts, from the server if it reports them."""
 
     total_tokens: int | None = None
 
 
 class RequestStats(msgspec.Struct):
-    """A request."""
+    """Measurements of a request."""
 
     info: Info
     input_metrics: Usage
@@ -67,7 +67,7 @@ class RequestStats(msgspec.Struct):
 
 
 class Requests(msgspec.Struct):
-    """Requests by how they ended; incomplete ones were cut when the benchmark ended."""
+    """Requests by status; incomplete ones were cancelled at the end of the benchmark."""
 
     successful: list[RequestStats]
     errored: list[RequestStats] = []
@@ -75,7 +75,7 @@ class Requests(msgspec.Struct):
 
 
 class Strategy(msgspec.Struct):
-    """How requests were sent."""
+    """Scheduling strategy of the requests."""
 
     type_: str
     streams: int | None = None
@@ -84,28 +84,28 @@ class Strategy(msgspec.Struct):
 
 
 class Backend(msgspec.Struct):
-    """What they were sent to."""
+    """Backend under load."""
 
     model: str | None = None
     timeout: float | None = None
 
 
 class Config(msgspec.Struct):
-    """Of a benchmark."""
+    """Configuration of a benchmark."""
 
     strategy: Strategy
     backend: Backend = msgspec.field(default_factory=Backend)
 
 
 class State(msgspec.Struct):
-    """Counts of all requests, whether they are in the file or not."""
+    """Counts of all requests, including those that are not in the file."""
 
     successful_requests: int = 0
     errored_requests: int = 0
 
 
 class Benchmark(msgspec.Struct):
-    """One load."""
+    """Benchmark at one load."""
 
     config: Config
     requests: Requests
@@ -113,25 +113,25 @@ class Benchmark(msgspec.Struct):
 
 
 class Metadata(msgspec.Struct):
-    """Of the file."""
+    """Metadata of the report."""
 
     guidellm_version: str = ""
 
 
 class Report(msgspec.Struct):
-    """The file."""
+    """Report file."""
 
     benchmarks: list[Benchmark]
     metadata: Metadata
 
 
 def read_guidellm(path: Path) -> ImportedSweep:
-    """The benchmarks of a report as steps.
+    """Read the benchmarks of a report as steps.
 
     Raises
     ------
     InputError
-        It is not such a report, has no request, or a benchmark's load cannot be told.
+        The file is not a guidellm report, has no requests, or does not give the load of a benchmark.
     """
     report = imported_sweep.read_json_document(path, Report)
     models = {benchmark.config.backend.model for benchmark in report.benchmarks}
@@ -151,7 +151,7 @@ def _build_step(benchmark: Benchmark, path: Path, label: str, notes: list[str]) 
     where = f"{path}, {label}.config.strategy"
     arrivals = ARRIVALS.get(strategy.type_)
     if arrivals is None:
-        raise InputError("a strategy that is not known", where=where, found=strategy.type_, allowed=ARRIVALS)
+        raise InputError("unknown strategy", where=where, found=strategy.type_, allowed=ARRIVALS)
     users = 1 if strategy.type_ == "synchronous" else strategy.streams or strategy.max_concurrency
     if arrivals == "users" and not users:
         raise InputError("no number of streams", where=where, found=strategy.type_)
@@ -190,8 +190,8 @@ def _add_notes(notes: list[str], benchmark: Benchmark, label: str, n: int) -> No
     state, requests = benchmark.scheduler_state, benchmark.requests
     sent = state.successful_requests + state.errored_requests
     if requests.incomplete:
-        notes.append(f"{label}: {len(requests.incomplete)} requests were cut when it ended, and are left out")
+        notes.append(f"{label}: {len(requests.incomplete)} requests left out (cancelled at the end of the run)")
     if sent > n:
         notes.append(f"{label}: the file has {n} of {sent} requests (a sample, or without times): rates are too low")
     if not n:
-        notes.append(f"{label}: no request in it, left out")
+        notes.append(f"{label}: left out, it has no requests")

@@ -27,12 +27,13 @@ _Shape = TypeVar("_Shape")
 
 
 def read_json_document(path: Path, shape: type[_Shape]) -> _Shape:
-    """A JSON file, plain or gzip, in the shape that is expected of it; other fields are passed over.
+    """Read a JSON file, plain or gzip, into a struct; unknown fields are ignored.
 
     Raises
     ------
     InputError
-        It cannot be read, is larger than 512 MiB unpacked, is no JSON, or a field is missing or of another type.
+        The file cannot be read, is larger than 512 MiB unpacked, is not JSON, or lacks a field or has one of another
+        type.
     """
     with _open_plain_or_gzip(path) as file:
         try:
@@ -40,12 +41,12 @@ def read_json_document(path: Path, shape: type[_Shape]) -> _Shape:
         except (OSError, EOFError, zlib.error) as error:
             raise InputError("cannot read the file", where=path, found=str(error)[:200]) from error
     if len(content) > MAX_DOCUMENT_BYTES:
-        raise InputError("larger than is read at once", where=path, allowed=f"{MAX_DOCUMENT_BYTES >> 20} MiB")
+        raise InputError("file is too large", where=path, allowed=f"{MAX_DOCUMENT_BYTES >> 20} MiB")
     return decode_json(content, shape, str(path))
 
 
 def read_file_head(path: Path, size_bytes: int) -> bytes:
-    """The first bytes of a file, unpacked."""
+    """First bytes of a file, decompressed."""
     with _open_plain_or_gzip(path) as file:
         try:
             return file.read(size_bytes)
@@ -54,12 +55,12 @@ def read_file_head(path: Path, size_bytes: int) -> bytes:
 
 
 def read_json_lines(path: Path, shape: type[_Shape]) -> Iterator[_Shape]:
-    """The lines of a JSONL file, plain or gzip, each in its shape; a last line that is cut short is passed over.
+    """Read the lines of a JSONL file, plain or gzip, into structs; an incomplete last line is ignored.
 
     Raises
     ------
     InputError
-        It cannot be read, a line is longer than 64 MiB, there are more than two million, or one is not as expected.
+        The file cannot be read, has a line of more than 64 MiB, more than two million lines, or an invalid line.
     """
     decoder = msgspec.json.Decoder(shape)
     with _open_plain_or_gzip(path) as file:
@@ -69,7 +70,7 @@ def read_json_lines(path: Path, shape: type[_Shape]) -> Iterator[_Shape]:
                 number += 1
                 where = f"{path}, line {number}"
                 if len(line) > MAX_LINE_BYTES:
-                    raise InputError("a line is too long", where=where, allowed=f"{MAX_LINE_BYTES >> 20} MiB")
+                    raise InputError("line is too long", where=where, allowed=f"{MAX_LINE_BYTES >> 20} MiB")
                 if number > MAX_REQUESTS:
                     raise InputError("too many requests", where=path, allowed=f"{MAX_REQUESTS} lines")
                 if not line.strip():
@@ -79,20 +80,20 @@ def read_json_lines(path: Path, shape: type[_Shape]) -> Iterator[_Shape]:
                 except msgspec.DecodeError as error:
                     if not line.endswith(b"\n") and not isinstance(error, msgspec.ValidationError):
                         return  # the tool was stopped while it wrote
-                    raise InputError("not as expected", where=where, found=str(error)[:300]) from error
+                    raise InputError("invalid record", where=where, found=str(error)[:300]) from error
         except (OSError, EOFError, zlib.error) as error:
             raise InputError("cannot read the file", where=path, found=str(error)[:200]) from error
 
 
 def decode_json(content: bytes, shape: type[_Shape], where: str) -> _Shape:
-    """JSON in the shape that is expected of it."""
+    """Decode JSON into a struct."""
     try:
         return msgspec.json.decode(content, type=shape)
     except msgspec.DecodeError as error:
         # A validation error names the field: "... - at `$.benchmarks[0].config`".
-        raise InputError("not as expected", where=where, found=str(error)[:300]) from error
+        raise InputError("not in the expected format", where=where, found=str(error)[:300]) from error
     except (RecursionError, UnicodeDecodeError) as error:
-        raise InputError("not readable as JSON", where=where, found=type(error).__name__) from error
+        raise InputError("not valid JSON", where=where, found=type(error).__name__) from error
 
 
 def _open_plain_or_gzip(path: Path) -> IO[bytes]:
@@ -123,7 +124,7 @@ _FAILURE_PATTERNS = (
 
 @dataclass(slots=True)
 class ImportedRequest:
-    """One request: times in s on the tool's clock; null for what its file does not tell."""
+    """One request; times in s on the tool's clock, null if the file does not contain them."""
 
     intended_s: float
     sent_s: float
@@ -140,7 +141,7 @@ class ImportedRequest:
 
 @dataclass(slots=True)
 class ImportedStep:
-    """One load that was held; `requests` in any order."""
+    """One load level; `requests` in any order."""
 
     arrivals: Arrivals
     users: int | None
@@ -152,9 +153,9 @@ class ImportedStep:
 
 @dataclass(slots=True)
 class ImportedSweep:
-    """A file of another tool: its steps, and what the user should know of how they came to be.
+    """Result of another load tool: steps, and notes for the user on the conversion.
 
-    The version is empty where the file does not tell it.
+    The version is empty if the file does not contain it.
     """
 
     tool: str
@@ -167,34 +168,34 @@ class ImportedSweep:
 def correct_arrival_rate(
     asked_per_s: float | None, requests: list[ImportedRequest], label: str, notes: list[str]
 ) -> float:
-    """Arrivals a second: as asked, or as they were due where that is another rate, which is noted.
+    """Arrivals per second: the requested rate, or the measured one if they differ, with a note.
 
-    A tool may not hold the rate that it was asked for, and an answer for a load that nobody sent would be wrong.
+    A tool may not keep up with the requested rate; the answer must be for the load that was sent.
 
     Raises
     ------
     InputError
-        No rate was asked for, and none follows from the times.
+        There is no requested rate, and the times give none.
     """
     times = [request.intended_s for request in requests]
     span_s = max(times) - min(times)
     measured = (len(times) - 1) / span_s if span_s > 0 else None
     if not asked_per_s:
         if not measured:
-            raise InputError("no rate, and none that follows from the times of requests", where=label)
+            raise InputError("no request rate, and none can be computed from the times", where=label)
         return measured
-    # Three standard deviations of a Poisson count are chance.
+    # Deviations of up to three standard deviations of a Poisson count are random.
     if measured is None or abs(measured / asked_per_s - 1) <= max(0.05, 3 / len(times) ** 0.5):
         return asked_per_s
     notes.append(
-        f"{label}: {measured:.3g} requests a second were due, not the {asked_per_s:g} that were asked for; "
-        "the measured rate is the load"
+        f"{label}: the measured rate of {measured:.3g} requests per second differs from the requested {asked_per_s:g}; "
+        "the measured rate is used as the load"
     )
     return measured
 
 
 def classify_failure(words: str, status: int | None = None) -> tuple[str, int | None]:
-    """The kind of a failure, of `tables.OUTCOMES`, from what a tool says about it, and the HTTP status if it has one.
+    """Classify an error message as one of `tables.OUTCOMES`, with the HTTP status if there is one.
 
     Examples
     --------
@@ -214,29 +215,30 @@ def classify_failure(words: str, status: int | None = None) -> tuple[str, int | 
 
 
 def build_raw_tables(imported: ImportedSweep, gpus: int) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The raw tables `requests` and `steps`, steps in the order in which they were driven.
+    """Build the raw tables `requests` and `steps`, steps in the order in which they ran.
 
-    Times count from the first intended sending of a step. What no file tells (the client's event loop and CPU) is null.
+    Times count from the first intended send time of a step. Event loop lag and CPU use of the client are null, because
+    no file contains them.
 
     Raises
     ------
     InputError
-        There is no request at all, or one that ended before it was sent.
+        There are no requests, or a request ended before it was sent.
     """
     if not imported.steps:
-        raise InputError("no request in this result", where=f"result of {imported.tool}", found=imported.notes or None)
+        raise InputError("the result has no requests", where=f"result of {imported.tool}", found=imported.notes or None)
     requests: dict[str, list[Any]] = {column.name: [] for column in REQUESTS.columns}
     steps = []
     items: dict[str, int] = {}
     ordered = sorted(imported.steps, key=lambda step: step.began_s or 0.0)
     for number, step in enumerate(ordered):
         if step.users is not None and not 1 <= step.users <= MAX_USERS:
-            raise InputError("users that cannot be", found=step.users, allowed=f"1 to {MAX_USERS}")
+            raise InputError("invalid number of users", found=step.users, allowed=f"1 to {MAX_USERS}")
         rows = sorted(map(_check_request, step.requests), key=lambda request: (request.intended_s, request.sent_s))
         began_s = rows[0].intended_s
         tail = _find_tail_start(rows)
         for place, row in enumerate(rows):
-            # A prompt that is not named counts as one of its own.
+            # A request without a prompt id counts as a prompt of its own.
             item = items.setdefault(row.prompt or f"\0{number}/{place}", len(items))
             _append_request(requests, number, place, item, row, began_s)
             requests["tail"].append(place >= tail)
@@ -245,27 +247,27 @@ def build_raw_tables(imported: ImportedSweep, gpus: int) -> tuple[pl.DataFrame, 
 
 
 def _check_request(request: ImportedRequest) -> ImportedRequest:
-    """Refuse times that no clock shows, counts that nobody counts; a request is due when it is sent at the latest."""
+    """Check that times and token counts are plausible; the intended time is at most the send time."""
     if not 0 <= request.sent_s <= request.ended_s <= MAX_TIME_S or request.intended_s < 0:
         told = f"due at {request.intended_s} s, sent at {request.sent_s} s, ended at {request.ended_s} s"
-        raise InputError("times that cannot be", found=told)
+        raise InputError("inconsistent request times", found=told)
     request.intended_s = min(request.intended_s, request.sent_s)
     first_s = request.first_token_s
     if first_s is not None and not request.intended_s <= first_s <= MAX_TIME_S:
-        raise InputError("times that cannot be", found=f"sent at {request.sent_s} s, first token at {first_s} s")
+        raise InputError("inconsistent request times", found=f"sent at {request.sent_s} s, first token at {first_s} s")
     if request.itl_s is not None and not 0 <= request.itl_s <= MAX_TIME_S:
-        raise InputError("times that cannot be", found=f"{request.itl_s} s between tokens")
+        raise InputError("inconsistent request times", found=f"{request.itl_s} s between tokens")
     for tokens in (request.input_tokens, request.output_tokens):
         if tokens is not None and not 0 <= tokens <= MAX_TOKENS:
-            raise InputError("tokens that cannot be", found=tokens, allowed=f"0 to {MAX_TOKENS}")
+            raise InputError("invalid number of tokens", found=tokens, allowed=f"0 to {MAX_TOKENS}")
     return request
 
 
 def _find_tail_start(rows: list[ImportedRequest]) -> int:
-    """From which place on requests ran while nothing was sent any more, so that they met a load that went down.
+    """Index from which requests ran under a decreasing load, after the last request was sent.
 
-    Cut in the order of sending, not by what was still running: those would be the slow ones, and the p95 too good. All
-    count when the cut would take more than a quarter of a step.
+    The cut follows the order of sending. Dropping the requests that still ran would drop the slow ones and bias the p95
+    downwards. If the cut would remove more than a quarter of the step, all requests count.
     """
     last_s, latest_s = max(row.sent_s for row in rows), 0.0
     for place, row in enumerate(rows):

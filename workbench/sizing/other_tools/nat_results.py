@@ -1,7 +1,7 @@
 """Reads the toolkit calculator's `calc_runner_output.json`: each level becomes a step.
 
-That file has durations, but neither when a request was sent nor which failed. Requests are laid one after the other
-on so many users in the order of the file, and one that took 0 s is a failure: that is how the toolkit records it.
+The file has durations, but neither send times nor failures. Requests are assigned to the users one after the other in
+the order of the file. A duration of 0 s is a failure, as the toolkit records it.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from workbench.sizing.compat_nat.calc_file import SizingMetrics
 from workbench.sizing.other_tools.imported_sweep import ImportedRequest, ImportedStep, ImportedSweep
 
 NO_TIMES_NOTE = (
-    "the toolkit's file does not tell when a request was sent: requests are laid one after the other on the users, so "
-    "that rates and requests in flight are not measured ones"
+    "the toolkit's file has no send times: requests are assigned to the users one after the other, so throughput and "
+    "requests in flight are reconstructed, not measured"
 )
 
 
 def read_nat_results(path: Path) -> ImportedSweep:
-    """The levels of a calculator's file as steps.
+    """Read the levels of a calculator's file as steps.
 
     Raises
     ------
     InputError
-        The file is not one, or a field has another type.
+        The file has another format, or a field has another type.
     """
     output, notices = calc_file.read_calc_file(path)
     found = ImportedSweep("nat", "", False, [], [*notices, NO_TIMES_NOTE])
@@ -33,14 +33,14 @@ def read_nat_results(path: Path) -> ImportedSweep:
         metrics = level.sizing_metrics
         label = f"{users} users"
         if reason := _find_exclusion_reason(users, metrics):
-            found.notes.append(f"{label}: {reason}, left out")
+            found.notes.append(f"{label}: left out, {reason}")
             continue
         if metrics.alerts.workflow_interrupted:
-            found.notes.append(f"{label}: the toolkit was interrupted at this level; it has what it got until then")
+            found.notes.append(f"{label}: the toolkit was interrupted; the level has the requests finished until then")
         step = ImportedStep("users", users, None, None, _place_requests(users, metrics))
         failed = sum(request.outcome != "ok" for request in step.requests)
         if failed:
-            found.notes.append(f"{label}: {failed} requests of 0 s are failures")
+            found.notes.append(f"{label}: {failed} requests of 0 s count as failures")
         found.steps.append(step)
     return found
 
@@ -49,12 +49,12 @@ def _find_exclusion_reason(users: int, metrics: SizingMetrics) -> str | None:
     if users < 1:
         return "not a number of users"
     if not metrics.per_item_metrics:
-        return "no single requests in it, only a p95"
+        return "it has only a p95, no single requests"
     return None
 
 
 def _place_requests(users: int, metrics: SizingMetrics) -> list[ImportedRequest]:
-    """Each request goes to the user who is free first."""
+    """Assign each request to the first idle user."""
     free = [0.0] * users
     requests = []
     for name, item in metrics.per_item_metrics.items():
@@ -69,7 +69,7 @@ def _place_requests(users: int, metrics: SizingMetrics) -> list[ImportedRequest]
                 ended_s=ended_s,
                 outcome="ok" if ok else "failed",
                 llm_s=[item.llm_latency] if ok and item.llm_latency > 0 else None,
-                # Repetitions of a row carry its number and a suffix.
+                # Repeated rows have the row number and a suffix.
                 prompt=name.partition("_rep")[0],
             )
         )

@@ -1,4 +1,4 @@
-"""Discrete-event model of a GPU cluster that serves a language model, and its parameters."""
+"""Discrete-event model of a GPU cluster with continuous batching, and its parameters."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ Router = Literal["least", "round_robin", "random"]
 
 
 class Service(StrictModel):
-    """GPUs that each run one model replica, and a workflow of model calls with tools between them.
+    """GPUs with one model replica each, and a workflow of LLM calls with tool calls between them.
 
-    A GPU holds up to `slots` sequences; more wait in line. Prefill stops the batch for `input tokens / prefill rate`;
-    a decode step then gives every sequence one token and takes `decode_base_s + decode_per_sequence_s * batch`.
+    A GPU runs up to `slots` sequences; further sequences queue. Prefill blocks the batch for
+    `input tokens / prefill rate`. A decode step produces one token per sequence and takes
+    `decode_base_s + decode_per_sequence_s * batch`.
 
     Examples
     --------
@@ -29,38 +30,38 @@ class Service(StrictModel):
     4
     """
 
-    gpus: int = Field(default=1, ge=1, le=4096, description="GPUs, each with its own model replica.")
-    slots: int = Field(default=16, ge=1, le=100_000, description="Sequences that fit into a GPU's KV cache at once.")
-    prefill_tokens_per_s: float = Field(default=40_000, gt=0, description="Prompt tokens per second of a GPU.")
+    gpus: int = Field(default=1, ge=1, le=4096, description="GPUs, each with one model replica.")
+    slots: int = Field(default=16, ge=1, le=100_000, description="Maximum batch size of a GPU, in sequences.")
+    prefill_tokens_per_s: float = Field(default=40_000, gt=0, description="Prefill rate of a GPU.")
     decode_base_s: float = Field(default=0.004, gt=0, description="Fixed part of a decode step, in seconds.")
     decode_per_sequence_s: float = Field(
-        default=0.0003, ge=0, description="Time that a sequence adds to it, in seconds."
+        default=0.0003, ge=0, description="Decode step time per sequence in the batch, in seconds."
     )
     input_tokens: float = Field(default=400, gt=0, description="Mean prompt length, in tokens.")
     input_cv: float = Field(default=0.6, ge=0, description="Coefficient of variation of prompt lengths (lognormal).")
     output_tokens: float = Field(default=60, ge=1, description="Mean answer length, in tokens.")
     output_cv: float = Field(default=0.5, ge=0, description="Coefficient of variation of answer lengths (lognormal).")
-    calls: int = Field(default=2, ge=1, le=1000, description="Model calls of a workflow, one after the other.")
-    tool_s: float = Field(default=0.0, ge=0, description="Mean time of a tool between two calls, in seconds.")
+    calls: int = Field(default=2, ge=1, le=1000, description="Sequential LLM calls per workflow.")
+    tool_s: float = Field(default=0.0, ge=0, description="Mean tool time between two calls, in seconds.")
     tool_cv: float = Field(default=0.3, ge=0, description="Coefficient of variation of tool times (lognormal).")
-    shared_s: float = Field(default=0.0, ge=0, description="Time on a resource that all GPUs share, in seconds.")
-    router: Router = Field(default="least", description="How a call is routed to a GPU: least, round_robin or random.")
+    shared_s: float = Field(default=0.0, ge=0, description="Time per workflow on a resource shared by all GPUs.")
+    router: Router = Field(default="least", description="Routing of calls to GPUs: least, round_robin or random.")
     admission: int | None = Field(
         default=None,
         ge=1,
-        description="Workflows that run at once (nat serve: 8); unlimited by default.",
+        description="Maximum concurrent workflows (nat serve: 8); unlimited by default.",
     )
     seed: int = Field(default=0, ge=0, description="Random seed.")
 
 
 EPSILON_TOKENS = 1e-9
 Marks = Literal["end", "first", "all"]
-"""Where a call makes events: at its end, at its first token, too, or at every token."""
+"""Granularity of the events of a call: its end, also its first token, or every token."""
 
 
 @dataclass(slots=True)
 class Call:
-    """One call of the model; times are the cluster's clock in s, null until they happen."""
+    """One LLM call; times are on the cluster's clock in s, null until they occur."""
 
     input_tokens: int
     output_tokens: int
@@ -76,17 +77,17 @@ class Call:
 
 @dataclass(slots=True)
 class Workflow:
-    """One run of the workflow: some calls one after the other, tools between them."""
+    """One run of the workflow: sequential LLM calls with tool calls between them."""
 
     sent_s: float
     ended: Callable[[Workflow], None]
-    started_s: float | None = None  # null while it waits for admission
+    started_s: float | None = None  # null until admitted
     ended_s: float | None = None
     calls: list[Call] = field(default_factory=list)
 
 
 class Gpu:
-    """Continuous batching on one GPU: admitted sequences decode together, the rest wait in line."""
+    """Continuous batching on one GPU: admitted sequences decode together, the others queue."""
 
     __slots__ = ("active", "batch", "clock", "last_s", "service", "stall_s", "turn", "version", "waiting")
 
@@ -103,11 +104,11 @@ class Gpu:
 
     @property
     def load(self) -> int:
-        """Sequences here, in the batch or in line."""
+        """Number of sequences in the batch and in the queue."""
         return self.batch + len(self.waiting)
 
     def advance_to(self, now_s: float) -> None:
-        """Bring the token clock to this time: first the prefill that stalls the batch, then decode steps."""
+        """Advance the token clock: first prefill, which blocks the batch, then decode steps."""
         span = now_s - self.last_s
         self.last_s = now_s
         if self.stall_s > 0:
@@ -118,7 +119,7 @@ class Gpu:
             self.clock += span / self._step_s()
 
     def admit_waiting(self) -> None:
-        """Fill free slots from the line; prompts are taken in one after the other."""
+        """Fill free slots from the queue; prefills run one after the other."""
         while self.waiting and self.batch < self.service.slots:
             call = self.waiting.popleft()
             self.stall_s += call.input_tokens / self.service.prefill_tokens_per_s
@@ -127,18 +128,18 @@ class Gpu:
             self.schedule_mark(call, call.output_tokens if call.marks == "end" else 1)
 
     def schedule_mark(self, call: Call, tokens: int) -> None:
-        """The call is looked at again when it has so many tokens."""
+        """Schedule the next event of a call at its given number of tokens."""
         self.turn += 1
         heapq.heappush(self.active, (call.base + tokens, self.turn, call))
 
     def pop_due_call(self) -> Call | None:
-        """A call whose mark is reached, taken off; it stays in the batch."""
+        """Pop a call whose mark is reached; the call stays in the batch."""
         if self.active and self.active[0][0] <= self.clock + EPSILON_TOKENS:
             return heapq.heappop(self.active)[2]
         return None
 
     def next_mark_s(self) -> float:
-        """When the next mark is reached if nothing else happens."""
+        """Time of the next mark with the current batch."""
         if not self.active:
             return math.inf
         return self.last_s + self.stall_s + max(0.0, self.active[0][0] - self.clock) * self._step_s()
@@ -148,16 +149,16 @@ class Gpu:
 
 
 class Cluster:
-    """The GPUs, the router before them, the shared resource, and the workflows that run on them.
+    """GPUs, router, shared resource, and the workflows that run on them.
 
     Parameters
     ----------
     service
-        What is simulated; its seed starts the random numbers unless `seed` is given.
+        Parameters of the simulated service, including the random seed.
     marks
-        Whether workflows' calls have their first tokens timed; costs an event a call.
+        Granularity of call events; timing the first token costs one event per call.
     seed
-        Start of the random numbers instead of the service's.
+        Random seed, replacing that of the service.
 
     Examples
     --------
@@ -183,17 +184,17 @@ class Cluster:
         self._held: deque[Workflow] = deque()
 
     def schedule_at(self, time_s: float, action: Callable[..., None], *arguments: Any) -> None:
-        """Do something at a time of the cluster's clock."""
+        """Schedule an action at a time on the cluster's clock."""
         self._order += 1
         heapq.heappush(self._events, (time_s, self._order, action, arguments))
 
     @property
     def next_s(self) -> float:
-        """When the next event is due; infinite when nothing is."""
+        """Time of the next event; infinite without events."""
         return self._events[0][0] if self._events else math.inf
 
     def advance_to(self, until_s: float) -> None:
-        """Let everything happen that is due up to this time, and set the clock to it."""
+        """Process all events up to a time, and set the clock to it."""
         events = self._events
         while events and events[0][0] <= until_s:
             self._run_next_event()
@@ -201,12 +202,12 @@ class Cluster:
             self.now_s = max(self.now_s, until_s)
 
     def run_while(self, wanted: Callable[[], bool]) -> None:
-        """Go from event to event while something is wanted and anything is due: virtual time."""
+        """Process events in virtual time while the condition holds and events remain."""
         while self._events and wanted():
             self._run_next_event()
 
     def start_workflow(self, ended: Callable[[Workflow], None], *, at_s: float | None = None) -> Workflow:
-        """A workflow arrives now (or, on a wall clock, arrived at a time just past)."""
+        """Start a workflow now, or at a time just past if the cluster follows the wall clock."""
         workflow = Workflow(self.now_s if at_s is None else at_s, ended)
         if self.service.admission is not None and self.running >= self.service.admission:
             self._held.append(workflow)
@@ -222,9 +223,9 @@ class Cluster:
         output_tokens: int | None = None,
         token: Callable[[Call, int], None] | None = None,
     ) -> Call:
-        """One call of the model goes to a GPU now; lengths that are not given are drawn.
+        """Start an LLM call on a GPU; missing lengths are drawn at random.
 
-        With `token` it is called at every token, with the number of tokens so far.
+        `token` is called at every token with the number of tokens so far.
         """
         service = self.service
         call = Call(
@@ -279,7 +280,7 @@ class Cluster:
         workflow.ended(workflow)
 
     def _reschedule_gpu(self, gpu: Gpu) -> None:
-        """The batch may have changed: admit, and look again when its next mark is due."""
+        """Admit waiting sequences after a change of the batch, and schedule the next mark."""
         gpu.admit_waiting()
         gpu.version += 1
         if gpu.active:
@@ -287,7 +288,7 @@ class Cluster:
 
     def _on_gpu_mark(self, gpu: Gpu, version: int) -> None:
         if version != gpu.version:
-            return  # the batch changed since
+            return  # the batch has changed since
         gpu.advance_to(self.now_s)
         while (call := gpu.pop_due_call()) is not None:
             self._advance_call(gpu, call)

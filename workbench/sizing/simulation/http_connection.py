@@ -1,7 +1,7 @@
 """Minimal HTTP/1.1 connections for the simulated service.
 
-A web framework costs several times what the simulation itself does, and simulator and client share a machine: what the
-server spends, the client lacks. So: one request after the other on a connection, bodies by their declared length.
+A web framework would use several times the CPU of the simulation itself, and simulator and client share a machine. The
+server therefore supports only sequential requests on a connection and bodies of declared length.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STATUS_REASONS = {
 
 
 class BadRequestError(Exception):
-    """A request that cannot be understood, with the status that it is answered with."""
+    """Invalid request, with the HTTP status of the response."""
 
     def __init__(self, status: int) -> None:
         super().__init__(status)
@@ -41,7 +41,7 @@ class BadRequestError(Exception):
 
 @dataclass(slots=True)
 class RequestHead:
-    """What counts of a request's first lines."""
+    """Request line and the headers that are used."""
 
     method: str
     path: str
@@ -52,12 +52,12 @@ class RequestHead:
 
 
 def parse_request_head(head: bytes) -> RequestHead:
-    """The request line and headers, up to the empty line.
+    """Parse the request line and headers, up to the empty line.
 
     Raises
     ------
     BadRequestError
-        It is no HTTP/1 request, its body has no declared length, or too great a one.
+        Not an HTTP/1 request, or the length of the body is undeclared or too large.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def _apply_header(found: RequestHead, name: bytes, value: bytes) -> None:
 
 
 class Exchange:
-    """A request and the way its answer goes: whole, or in pieces as they come."""
+    """Request and its response, sent whole or in chunks."""
 
     __slots__ = ("_chunks", "_connection", "_keep", "arrived_s", "body", "gone", "method", "path")
 
@@ -106,10 +106,10 @@ class Exchange:
         self.path = head.path
         self.body = body
         self.arrived_s = arrived_s
-        self.gone = False  # the client hung up, and nobody reads the answer
+        self.gone = False  # the client closed the connection
 
     def send_answer(self, status: int, body: bytes, kind: str = JSON_TYPE) -> None:
-        """Give the whole answer."""
+        """Send the whole response."""
         if not self.gone:
             self._connection.write(
                 _format_response_head(status, kind, self._keep, f"content-length: {len(body)}") + body
@@ -117,7 +117,7 @@ class Exchange:
             self._connection.finish_answer(keep=self._keep)
 
     def begin_stream(self, kind: str = EVENT_STREAM_TYPE) -> None:
-        """Start an answer in pieces; without chunks (HTTP/1.0) the connection's end is the answer's."""
+        """Start a streamed response; without chunks (HTTP/1.0) it ends with the connection."""
         self._keep = self._keep and self._chunks
         if not self.gone:
             self._connection.write(
@@ -125,12 +125,12 @@ class Exchange:
             )
 
     def send_piece(self, text: bytes) -> None:
-        """The next piece of it."""
+        """Send the next piece of a streamed response."""
         if not self.gone:
             self._connection.write(b"%x\r\n%b\r\n" % (len(text), text) if self._chunks else text)
 
     def end_stream(self) -> None:
-        """That was the last piece."""
+        """End the streamed response."""
         if not self.gone:
             if self._chunks:
                 self._connection.write(b"0\r\n\r\n")
@@ -144,16 +144,16 @@ def _format_response_head(status: int, kind: str, keep: bool, framing: str) -> b
 
 
 class Connection(asyncio.Protocol):
-    """One connection of a client; a request that comes before the last is answered waits its turn.
+    """One client connection; requests are answered one after the other.
 
     Parameters
     ----------
     handle
-        Called with each request; answers it now or later.
+        Called with each request; may answer it later.
     lost
-        Called with a request whose client hung up before its answer was given.
+        Called with a request whose client disconnected before the response was complete.
     others
-        Where open connections are kept, so that a server that stops can close them.
+        Set of open connections, closed when the server stops.
     """
 
     def __init__(
@@ -172,12 +172,12 @@ class Connection(asyncio.Protocol):
         self._transport: Any = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Asyncio calls it when a client has connected."""
+        """Register the connection (called by asyncio)."""
         self._transport = transport
         self._others.add(self)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Asyncio calls it when either side has closed."""
+        """Remove the connection after either side has closed it (called by asyncio)."""
         del error
         self._others.discard(self)
         exchange, self._exchange = self._exchange, None
@@ -186,7 +186,7 @@ class Connection(asyncio.Protocol):
             self._lost(exchange)
 
     def data_received(self, data: bytes) -> None:
-        """Asyncio calls it with whatever came."""
+        """Process received bytes (called by asyncio)."""
         self._buffer += data
         if self._exchange is None:
             self._take_request()
@@ -194,21 +194,21 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def write(self, data: bytes) -> None:
-        """Send bytes of an answer; a broken connection takes none, and asyncio says so only after this step."""
+        """Send bytes of a response; skipped on a closing connection, which asyncio reports only later."""
         if not self._transport.is_closing():
             self._transport.write(data)
 
     def finish_answer(self, *, keep: bool) -> None:
-        """The answer is out: the next request may come."""
+        """Finish a response and accept the next request."""
         self._exchange = None
         if not keep:
             self.close()
         elif self._buffer:
-            # Not at once: the answer may have come from the middle of the simulation's step.
+            # Deferred, because the response may come from the middle of a simulation step.
             self._loop.call_soon(self._resume_reading)
 
     def close(self) -> None:
-        """Close after what was written is out."""
+        """Close the connection after pending bytes are sent."""
         self._transport.close()
 
     def _resume_reading(self) -> None:
@@ -217,7 +217,7 @@ class Connection(asyncio.Protocol):
             self._take_request()
 
     def _take_request(self) -> None:
-        """Take one request off the buffer if it is whole."""
+        """Take one complete request from the buffer."""
         try:
             body = self._read_whole_body()
         except BadRequestError as error:

@@ -1,7 +1,7 @@
 """Response bodies of the simulated service: toolkit events and OpenAI completions.
 
-Shapes as the NeMo Agent Toolkit 1.9.0 writes them (`POST /generate/full`): each event's payload is a JSON text inside
-the line's JSON, with nulls for all that a step does not have.
+Formats follow NeMo Agent Toolkit 1.9.0 (`POST /generate/full`): the payload of each event is a JSON string inside the
+JSON of the line, with null for missing fields.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from workbench.sizing.simulation.http_connection import BadRequestError
 MODEL_NAME = "workbench-simulator"
 WORKFLOW_NAME, FUNCTION_NAME = "simulated_workflow", "<workflow>"
 ANSWER_TEXT = "This answer is simulated."
-# One token of the common vocabularies each, so that a client that counts tokens itself counts what was simulated.
+# One token in common vocabularies, so that tokens counted by the client match the simulation.
 ANSWER_WORD = " one"
 
 
 def build_event_lines(workflow: Workflow, question: str, epoch_s: float) -> bytes:
-    """The whole answer to `POST /generate/full`: an event line for each start and end, and the value.
+    """Response to `POST /generate/full`: one event line per start and end, and the value.
 
-    The events begin when the workflow was admitted: a wait in front of that is in no event, as with `nat serve`. And as
-    there, the value comes before the last events, which are the ends of the last call, the function and the workflow.
+    As with `nat serve`, events start at the admission of the workflow and do not include the wait before it. The value
+    precedes the last events, which are the ends of the last call, the function and the workflow.
     """
     assert workflow.started_s is not None
     assert workflow.ended_s is not None
@@ -37,7 +37,7 @@ def build_event_lines(workflow: Workflow, question: str, epoch_s: float) -> byte
     values = {
         b"base": base,
         b"trace": base.replace(b"-", b""),
-        # JSON within JSON, without both pairs of quotes.
+        # JSON within JSON, without the outer quotes.
         b"question": orjson.dumps(orjson.dumps(question).decode())[3:-3],
         b"began": b"%a" % (epoch_s + workflow.started_s),
         b"ended": b"%a" % (epoch_s + workflow.ended_s),
@@ -54,9 +54,9 @@ def build_event_lines(workflow: Workflow, question: str, epoch_s: float) -> byte
 
 @lru_cache(maxsize=8)
 def _event_template(calls: int) -> bytes:
-    """The answer of a workflow of so many calls, with %(name)b where requests differ.
+    """Response template of a workflow with the given number of calls, with %(name)b where requests differ.
 
-    Filled in it costs a tenth of what making the lines anew does: what the server spends, the client lacks.
+    Filling the template takes a tenth of the time of building the lines; server and client share the CPU.
     """
     text = b"".join(_build_template_lines(calls)).replace(b"%", b"%%")
     text = re.sub(rb'\\"#(\w+)#\\"', rb"%(\1)b", text)  # a number: without the quotes
@@ -64,7 +64,7 @@ def _event_template(calls: int) -> bytes:
 
 
 def _build_template_lines(calls: int) -> list[bytes]:
-    """The lines of an answer, @name@ in the place of texts and #name# in that of numbers."""
+    """Lines of a response, with @name@ in place of strings and #name# in place of numbers."""
     asked, answered = {"input": {"input_message": "@question@"}}, [{"value": ANSWER_TEXT}]
     root, function = _event_id(0), _event_id(1)
     metadata = _build_workflow_metadata()
@@ -145,12 +145,12 @@ def _build_usage_info(number: int) -> dict[str, Any]:
 
 
 def parse_question(body: bytes) -> str:
-    """The `input_message` of a request to the toolkit.
+    """Parse the `input_message` of a request to the toolkit.
 
     Raises
     ------
     BadRequestError
-        Status 422, as the toolkit answers a body of another shape.
+        Status 422 for a body in another format, as in the toolkit.
     """
     found = _parse_json_object(body).get("input_message")
     if not isinstance(found, str):
@@ -160,7 +160,7 @@ def parse_question(body: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """What a chat request asks for; without a limit the answer is as long as the simulation draws it."""
+    """Fields of a chat request; without a limit, the simulation draws the answer length."""
 
     stream: bool
     usage: bool
@@ -168,7 +168,7 @@ class ChatRequest:
     exact: bool
 
     def answer_length(self, drawn: int) -> tuple[int, str]:
-        """Tokens of the answer, and the reason why it ends there."""
+        """Number of answer tokens and the finish reason."""
         if self.limit is None:
             return drawn, "stop"
         if self.exact or drawn >= self.limit:
@@ -177,12 +177,12 @@ class ChatRequest:
 
 
 def parse_chat_request(body: bytes) -> ChatRequest:
-    """A request to `/v1/chat/completions`, checked.
+    """Parse and check a request to `/v1/chat/completions`.
 
     Raises
     ------
     BadRequestError
-        Status 400: no messages, or a limit that is no positive number of tokens.
+        Status 400: messages are missing, or a token limit is not a positive integer.
 
     Examples
     --------
@@ -216,7 +216,7 @@ def _parse_json_object(body: bytes) -> dict[str, Any]:
 
 
 def build_completion(call: Call, identity: str, created_s: int, reason: str) -> bytes:
-    """A chat completion that is not streamed."""
+    """Build a chat completion that is not streamed."""
     message = {"role": "assistant", "content": (ANSWER_WORD * call.output_tokens).strip()}
     return orjson.dumps(
         {
@@ -231,17 +231,17 @@ def build_completion(call: Call, identity: str, created_s: int, reason: str) -> 
 
 
 def build_first_chunk(identity: str, created_s: int) -> bytes:
-    """The chunk that names the role; it goes out with the first token."""
+    """Build the chunk with the role; sent with the first token."""
     return _build_chunk(identity, created_s, [{"index": 0, "delta": {"role": "assistant", "content": ""}}])
 
 
 def build_token_chunk(identity: str, created_s: int) -> bytes:
-    """The chunk of one token: the same bytes for each of an answer."""
+    """Build the chunk of one token; equal for all tokens of an answer."""
     return _build_chunk(identity, created_s, [{"index": 0, "delta": {"content": ANSWER_WORD}, "finish_reason": None}])
 
 
 def build_last_chunks(call: Call, identity: str, created_s: int, reason: str, *, usage: bool) -> bytes:
-    """The end of a stream: why it ended, the usage when it was asked for, and the mark."""
+    """Build the end of a stream: finish reason, usage if requested, and [DONE]."""
     text = _build_chunk(identity, created_s, [{"index": 0, "delta": {}, "finish_reason": reason}])
     if usage:
         text += _build_chunk(identity, created_s, [], _build_usage(call))
@@ -264,7 +264,7 @@ def _build_usage(call: Call) -> dict[str, int]:
 
 
 def build_models_list() -> bytes:
-    """What `/v1/models` answers."""
+    """Build the response of `/v1/models`."""
     return orjson.dumps(
         {"object": "list", "data": [{"id": MODEL_NAME, "object": "model", "created": 0, "owned_by": "simulated"}]}
     )

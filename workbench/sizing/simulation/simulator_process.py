@@ -1,4 +1,4 @@
-"""Runs the simulated service in a process of its own, for tests and notebooks."""
+"""Runs the simulated service in a separate process, for tests and notebooks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run_simulator(service: Service, *, time_scale: float = 1.0, port: int = 0) -
     Raises
     ------
     RunFailedError
-        It did not start, for example because the port is taken.
+        The service did not start, for example because the port is in use.
     """
     request = {"service": service.model_dump(), "time_scale": time_scale, "port": port}
     root = str(Path(__file__).resolve().parents[3])
@@ -82,11 +82,11 @@ def _print_line(text: str) -> None:
 
 
 def _stop_when_input_ends(ended: asyncio.Event) -> None:
-    """End with the standard input: the kernel closes it whenever the parent ends."""
+    """Stop at the end of stdin, which the kernel closes when the parent exits."""
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed already
+        with contextlib.suppress(RuntimeError):  # the loop is already closed
             loop.call_soon_threadsafe(ended.set)
 
     watch_stdin_end(stop)

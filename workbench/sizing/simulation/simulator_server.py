@@ -1,7 +1,7 @@
 """Serves the simulated cluster over HTTP in real time.
 
-`POST /generate/full` and `/generate` as the NeMo Agent Toolkit has them, `/v1/chat/completions` (streamed or not) and
-`/v1/models` as OpenAI has them, `/health`, `/stat`, and `POST /reset`. Everything says that it is simulated.
+Endpoints: `POST /generate/full` and `/generate` of the NeMo Agent Toolkit, `/v1/chat/completions` (streamed or not) and
+`/v1/models` of the OpenAI API, `/health`, `/stat`, and `POST /reset`. All responses identify the service as simulated.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STAT_QUANTILES = (0.5, 0.95, 0.99)
 
 
 def scale_service_times(service: Service, time_scale: float) -> Service:
-    """The same service with all of its times multiplied.
+    """Service with all times multiplied by a factor.
 
     Examples
     --------
@@ -48,7 +48,7 @@ def scale_service_times(service: Service, time_scale: float) -> Service:
 
 @dataclass
 class ServerLog:
-    """What the server counts itself, since it started or was reset; the last 200,000 latencies."""
+    """Counters of the server since its start or reset, and the last 200,000 latencies."""
 
     in_flight: int = 0
     peak: int = 0
@@ -62,7 +62,7 @@ class ServerLog:
     cpu_s: float = field(default_factory=time.process_time)
 
     def build_stat(self) -> dict[str, Any]:
-        """The counts as JSON; quantiles are null before anything was served."""
+        """Counters as JSON; quantiles are null before the first response."""
         return {
             "in_flight": self.in_flight,
             "peak": self.peak,
@@ -84,14 +84,14 @@ def _latency_quantiles(values: deque[float]) -> dict[str, float | int | None]:
 
 
 class Simulator:
-    """Requests into the model, answers out of it; needs a running event loop.
+    """Connects HTTP requests to the cluster model; needs a running event loop.
 
     Parameters
     ----------
     service
-        What is simulated.
+        Parameters of the simulated service.
     time_scale
-        Factor on all of its times.
+        Factor on all its times.
     """
 
     def __init__(self, service: Service, *, time_scale: float = 1.0) -> None:
@@ -116,17 +116,17 @@ class Simulator:
         }
 
     def create_connection(self) -> Connection:
-        """What asyncio calls for each new connection."""
+        """Create the protocol of a new connection (called by asyncio)."""
         return Connection(self.handle_request, self._on_disconnect, self.connections)
 
     def build_stat(self) -> dict[str, Any]:
-        """What `/stat` answers."""
+        """Response of `/stat`."""
         about = {"simulated": True, "server": SERVER_NAME, "time_scale": self.time_scale}
         now = {"in_service": self.cluster.running, "loads": [gpu.load for gpu in self.cluster.gpus]}
         return about | {"service": self.service.model_dump()} | now | self.log.build_stat()
 
     def handle_request(self, exchange: Exchange) -> None:
-        """Answer a request, now or when the model says so."""
+        """Answer a request, immediately or at the time given by the model."""
         action = self._routes.get((exchange.method, exchange.path))
         try:
             if action is None:
@@ -134,7 +134,7 @@ class Simulator:
             action(exchange)
         except BadRequestError as error:
             self.log.refused += 1
-            told = {"message": f"the simulated service cannot do this: {exchange.method} {exchange.path[:200]}"}
+            told = {"message": f"not supported by the simulated service: {exchange.method} {exchange.path[:200]}"}
             exchange.send_answer(error.status, orjson.dumps({"error": told | {"code": error.status}}))
 
     def _reset_log(self, exchange: Exchange) -> None:
@@ -188,7 +188,7 @@ class Simulator:
         return max(1, round(self.cluster.draw_lognormal(service.output_tokens, service.output_cv)))
 
     def _on_arrival(self) -> None:
-        """Bring the model to the present, before something new happens in it."""
+        """Advance the model to the current time before a new event."""
         self.cluster.advance_to(self._loop.time() - self._origin_s)
         self.log.in_flight += 1
         self.log.peak = max(self.log.peak, self.log.in_flight)
@@ -204,13 +204,13 @@ class Simulator:
         self.log.late_s.append(now_s - self._origin_s - due_s)
 
     def _on_disconnect(self, exchange: Exchange) -> None:
-        # What it asked for goes on in the cluster, as it does in a service that does not notice.
+        # The work continues in the cluster, as in a service that does not detect the disconnect.
         del exchange
         self.log.in_flight -= 1
         self.log.abandoned += 1
 
     def _set_timer(self) -> None:
-        """One timer, for the model's next event."""
+        """Set the timer to the next event of the model."""
         due_s = self._origin_s + self.cluster.next_s
         if self._timer is not None:
             if self._timer.when() <= due_s:
@@ -225,7 +225,7 @@ class Simulator:
 
 
 def _token_writer(exchange: Exchange, identity: str, created_s: int) -> Callable[[Call, int], None]:
-    """Each token goes out as it comes, the first together with the role."""
+    """Callback that sends each token when it is produced, the first one together with the role."""
     chunk = response_bodies.build_token_chunk(identity, created_s)
 
     def write_token(_: Call, produced: int) -> None:
@@ -247,19 +247,19 @@ async def serve_simulator(
     ready: Callable[[str], None],
     stop: Callable[[asyncio.Event], None],
 ) -> dict[str, Any]:
-    """Serve until told to stop; gives what `/stat` would say at the end.
+    """Serve until stopped; returns the final content of `/stat`.
 
     Parameters
     ----------
     ready
-        Called with the URL once the server listens.
+        Called with the URL after the server has started to listen.
     stop
-        Called with an event before that; whoever sets it ends the server.
+        Called earlier with an event that stops the server when it is set.
 
     Raises
     ------
     OSError
-        It cannot listen there.
+        The address is not available.
     """
     simulator, ended = Simulator(simulated, time_scale=time_scale), asyncio.Event()
     stop(ended)
@@ -278,7 +278,7 @@ async def serve_simulator(
 
 
 def raise_file_limit_to_hard() -> None:
-    """Raise the soft limit of open files to the hard one: a thousand users are a thousand sockets."""
+    """Raise the soft limit of open files to the hard limit, since each user needs a socket."""
     with contextlib.suppress(ImportError, OSError, ValueError):
         import resource
 

@@ -1,1 +1,1 @@
-"""Targets that a load is sent to, one module per protocol."""
+"""Targets of the load, one module per protocol."""

@@ -1,4 +1,4 @@
-"""Target that calls an async Python function in the client's process."""
+"""Target that calls an async Python function in the client process."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from workbench.core.errors import ConfigError
 from workbench.sizing.load.client_messages import Reply, clock, mean_token_gap_s, shorten_detail
 
 Workflow = Callable[[str], Any]
-"""Takes a prompt; `async def` that answers once, or an async generator that yields tokens."""
+"""Async callable that takes a prompt: a coroutine function that returns the answer, or an async token generator."""
 
 
 class FunctionTarget:
-    """Calls a workflow; an answer that is a mapping may tell more: `llm_s`, `input_tokens`, `output_tokens`."""
+    """Calls a workflow. Mappings as answers may include `llm_s`, `input_tokens` and `output_tokens`."""
 
     simulated = False
 
@@ -29,15 +29,15 @@ class FunctionTarget:
         self._streams = inspect.isasyncgenfunction(_callable_code(workflow))
 
     async def open(self) -> None:
-        """Nothing is held open."""
+        """Do nothing; a function has no connection."""
 
     async def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing; a function has no connection."""
 
     async def send(self, prompt: str) -> Reply:
-        """Call it once; what it raises is an outcome."""
+        """Call the workflow once; exceptions become outcomes."""
         reply = await self._call_workflow(prompt)
-        # A workflow that never waits would keep the loop to itself, and its user would go on for ever.
+        # A workflow without awaits would block the loop, and its user would never stop.
         await asyncio.sleep(0)
         return reply
 
@@ -49,8 +49,8 @@ class FunctionTarget:
                     return await _read_token_stream(self._workflow(prompt))
                 answer = await self._workflow(prompt)
                 return _reply_from_answer(answer, clock())
-        except Exception as error:  # noqa: BLE001 - whatever the user's code does is an outcome
-            # Its own TimeoutError is its own failure; only ours is censored at the limit.
+        except Exception as error:  # noqa: BLE001 - any failure of user code is an outcome
+            # A TimeoutError of the workflow is a failure; only our own time limit is a timeout.
             outcome = "timeout" if isinstance(error, TimeoutError) and limit.expired() else "failed"
             return Reply(outcome, clock(), detail=shorten_detail(f"{type(error).__name__}: {error}"))
 
@@ -81,12 +81,12 @@ def _token_count(found: Any) -> int | None:
 
 
 def load_workflow(name: str) -> Workflow:
-    """The callable that `module:function` names; modules of the working directory are found.
+    """Import the callable `module:function`; the working directory is on the import path.
 
     Raises
     ------
     ConfigError
-        There is no such module or name in it, it dies while it is imported, or it is no async callable.
+        The module or name does not exist, the import fails, or the object is not an async callable.
     """
     module_name, colon, attribute = name.partition(":")
     if not (module_name and colon and attribute):
@@ -105,12 +105,12 @@ def load_workflow(name: str) -> Workflow:
 
 
 def check_workflow(found: Any, name: str) -> Workflow:
-    """Refuse what is no async callable.
+    """Check that an object is an async callable.
 
     Raises
     ------
     ConfigError
-        It is none.
+        It is not.
     """
     call = _callable_code(found)
     if not callable(found) or not (inspect.iscoroutinefunction(call) or inspect.isasyncgenfunction(call)):
@@ -118,14 +118,14 @@ def check_workflow(found: Any, name: str) -> Workflow:
             "not an async callable",
             where=name,
             found=type(found).__name__,
-            do="write it as `async def workflow(prompt: str)`, or yield tokens from it",
+            do="define it as `async def workflow(prompt: str)`, or as an async generator of tokens",
         )
     workflow: Workflow = found
     return workflow
 
 
 def _callable_code(found: Any) -> Any:
-    """What runs when it is called: of an object its `__call__`."""
+    """Function that a call runs; for an object, its `__call__`."""
     if inspect.isroutine(found) or isinstance(found, functools.partial):
         return found
     return getattr(type(found), "__call__", None)  # noqa: B004 - its code is wanted

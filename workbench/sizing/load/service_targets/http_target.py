@@ -1,4 +1,4 @@
-"""Base of all HTTP targets: session, bounded line reader, classified failures."""
+"""Base of HTTP targets: session, bounded line reader, failure classification."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from workbench.sizing.load.client_messages import (
 
 
 class LineSplitter:
-    """Cuts chunks of bytes into lines; holds at most one unfinished line.
+    """Splits chunks of bytes into lines; buffers at most one incomplete line.
 
     Parameters
     ----------
     max_bytes
-        Longest line, its LF not counted.
+        Maximum length of a line, without LF.
 
     Examples
     --------
@@ -40,14 +40,14 @@ class LineSplitter:
         self._held_bytes = 0
 
     def add_chunk(self, chunk: bytes) -> list[bytes]:
-        """The lines that this chunk completes, without their ends (LF or CRLF).
+        """Lines completed by this chunk, without line ends (LF or CRLF).
 
         Raises
         ------
         MalformedAnswerError
-            A line is longer than the bound.
+            A line exceeds the maximum length.
         """
-        # A list and no generator: this runs for every chunk of every answer.
+        # A list is faster than a generator; this runs for every chunk of every answer.
         parts = chunk.split(b"\n")
         self._hold_part(parts[0])
         if len(parts) == 1:
@@ -60,8 +60,8 @@ class LineSplitter:
         return lines
 
     def take_rest(self) -> bytes:
-        """What was held: the last line of a stream that does not end with a line end."""
-        # Joined once a line: a line of many chunks would be copied at each of them otherwise.
+        """Buffered rest: the last line of a stream without a final line end."""
+        # Joined once per line; otherwise each chunk of a long line would copy it.
         line = self._held[0] if len(self._held) == 1 else b"".join(self._held)
         self._held, self._held_bytes = [], 0
         return line.removesuffix(b"\r")
@@ -83,18 +83,18 @@ SIMULATOR_SERVER_NAME = "workbench-simulator"
 
 
 class HttpTarget(ABC):
-    """One HTTP request per prompt on connections that are kept; a subclass says what is sent and how to read it.
+    """Sends one HTTP request per prompt over kept-alive connections; subclasses build requests and read answers.
 
     Parameters
     ----------
     url
-        Where to, whole.
+        Full URL of the requests.
     timeout_s
-        Longest time of a request, from sending to its last byte.
+        Time limit of a request, from sending to the last byte.
     headers
-        Of every request; may hold secrets, and is told to nobody.
+        Headers of every request; may hold secrets and are never logged.
     max_answer_bytes
-        Longest line of a stream, and longest answer that is read as a whole.
+        Maximum length of a line in a stream, and of an answer that is not streamed.
     """
 
     method = "POST"
@@ -106,7 +106,7 @@ class HttpTarget(ABC):
         self._headers = {
             "Content-Type": "application/json",
             "Accept": self.accepts,
-            # Unpacking would cost the client time that is not the server's.
+            # Decompression would add client time to the server's latency.
             "Accept-Encoding": "identity",
             **headers,
         }
@@ -116,8 +116,8 @@ class HttpTarget(ABC):
         self.simulated = False
 
     async def open(self) -> None:
-        """Make the session; belongs to the loop that it is made in."""
-        # aiohttp's default holds at most 100 connections, which silently caps the load.
+        """Create the session in the running event loop."""
+        # The default of aiohttp is 100 connections, which would silently cap the load.
         connector = aiohttp.TCPConnector(limit=0, limit_per_host=0)
         self._session = aiohttp.ClientSession(
             connector=connector,
@@ -125,7 +125,7 @@ class HttpTarget(ABC):
             timeout=aiohttp.ClientTimeout(total=self._timeout_s),
             cookie_jar=aiohttp.DummyCookieJar(),
         )
-        # It would send idempotent requests twice without a word; a retry here is asked for and counted.
+        # It also retries idempotent requests silently; retries here are explicit and counted.
         self._session._retry_connection = False
 
     async def close(self) -> None:
@@ -134,45 +134,45 @@ class HttpTarget(ABC):
             await self._session.close()
 
     def request_url(self, prompt: str) -> URL:
-        """Where this prompt is sent."""
+        """URL of the request for a prompt."""
         del prompt
         return self._url
 
     @abstractmethod
     def request_body(self, prompt: str) -> bytes | None:
-        """What is sent."""
+        """Body of the request."""
 
     @abstractmethod
     async def read_reply(self, response: aiohttp.ClientResponse, sent: float) -> Reply:
-        """The answer to a request that was sent at this time, read to its end."""
+        """Read the answer to a request, given its send time."""
 
     async def send(self, prompt: str) -> Reply:
-        """Send one request and say what came of it; a failure is an outcome and never raised."""
+        """Send one request and return its reply; failures are outcomes, not exceptions."""
         session = self._session
         if session is None:
-            raise RuntimeError("open() comes before send()")
+            raise RuntimeError("call open() before send()")
         status: int | None = None
         sent = clock()
         try:
-            # A redirect would carry the load to a host that nobody confirmed.
+            # A redirect could move the load to a host that the user did not confirm.
             async with session.request(
                 self.method, self.request_url(prompt), data=self.request_body(prompt), allow_redirects=False
             ) as response:
                 status = response.status
                 if self._unheard:
-                    # Whoever forgets to say so is not told of GPUs that are none.
+                    # The server identifies itself as a simulator, so results are marked even if the user forgets to.
                     self._unheard = False
                     self.simulated = response.headers.get("Server", "").startswith(SIMULATOR_SERVER_NAME)
                 if 200 <= status < 300:
                     return await self.read_reply(response, sent)
                 return await _read_refusal(response)
-        except Exception as error:  # noqa: BLE001 - whatever a server does to us is an outcome, never the sweep's end
+        except Exception as error:  # noqa: BLE001 - any failure of a request is an outcome and does not end the sweep
             return Reply(classify_error(error), clock(), status=status, detail=_format_error(error))
 
 
 async def _read_refusal(response: aiohttp.ClientResponse) -> Reply:
     text = bytearray()
-    # To its end if it is short: only then can the connection be used again.
+    # Short bodies are read to the end, so that the connection can be reused.
     while len(text) < MAX_READ_REFUSAL_BYTES and (chunk := await response.content.read(MAX_REFUSAL_BYTES)):
         text += chunk
     detail = shorten_detail(text[:MAX_REFUSAL_BYTES].decode(errors="replace"))
@@ -180,7 +180,7 @@ async def _read_refusal(response: aiohttp.ClientResponse) -> Reply:
 
 
 def classify_error(error: BaseException) -> str:
-    """The outcome that an exception of a request stands for (OUTCOMES).
+    """Map an exception of a request to its outcome (OUTCOMES).
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Target for any JSON service: a body template, and paths into the answer."""
+"""Target for any JSON service, with a body template and paths into the answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PLACEHOLDER = "{prompt}"
 
 
 class Template:
-    """A JSON body with `{prompt}` in some of its texts.
+    """JSON body with `{prompt}` in some of its strings.
 
     Examples
     --------
@@ -25,21 +25,21 @@ class Template:
     """
 
     def __init__(self, body: Any) -> None:
-        # Cut once: a request then costs one join, however large the template is.
+        # Split once, so that each request costs one join.
         self._parts = orjson.dumps(body).split(PLACEHOLDER.encode())
 
     @property
     def takes_a_prompt(self) -> bool:
-        """Is there a place for the prompt at all?"""
+        """Whether the template contains `{prompt}`."""
         return len(self._parts) > 1
 
     def fill_prompt(self, prompt: str) -> bytes:
-        """The body of one request."""
+        """Body of one request."""
         return orjson.dumps(prompt)[1:-1].join(self._parts)
 
 
 def find_json_value(answer: Any, path: str) -> Any:
-    """What lies in a JSON value at a path of keys and numbers with dots between; null where nothing does.
+    """Value at a path of keys and indices separated by dots; null if the path does not exist.
 
     Examples
     --------
@@ -57,16 +57,16 @@ def find_json_value(answer: Any, path: str) -> Any:
 
 
 class JsonTarget(HttpTarget):
-    """A request by template.
+    """Target whose requests follow a template.
 
     Parameters
     ----------
     url
-        Whole; `{prompt}` in it is replaced, for requests without a body.
+        Full URL; `{prompt}` in it is replaced, for requests without a body.
     method
         HTTP method.
     body
-        JSON with `{prompt}` in its texts; null for none.
+        JSON body with `{prompt}` in its strings; null for none.
     answer_at, input_tokens_at, output_tokens_at
         Paths in the answer; an answer without a value at `answer_at` is malformed.
     """
@@ -90,7 +90,7 @@ class JsonTarget(HttpTarget):
         self._tokens_at = (input_tokens_at, output_tokens_at)
 
     def request_url(self, prompt: str) -> URL:
-        """The URL, the prompt quoted in it where it stands there."""
+        """URL with the quoted prompt in place of `{prompt}`."""
         if self._in_url is None:
             return self._url
         from urllib.parse import quote
@@ -98,20 +98,20 @@ class JsonTarget(HttpTarget):
         return URL(self._in_url.replace(PLACEHOLDER, quote(prompt, safe="")), encoded=True)
 
     def request_body(self, prompt: str) -> bytes | None:
-        """The template filled."""
+        """Body of the request from the template."""
         return None if self._template is None else self._template.fill_prompt(prompt)
 
     async def read_reply(self, response: aiohttp.ClientResponse, sent: float) -> Reply:
-        """The whole answer, then what lies at the paths."""
+        """Read the whole answer and the values at the paths."""
         del sent
         text = await read_bounded_body(response, self._max_bytes)
         ended = clock()
         try:
             answer = orjson.loads(text)
         except orjson.JSONDecodeError as error:
-            raise MalformedAnswerError(f"an answer that does not parse: {shorten_detail(error)}") from error
+            raise MalformedAnswerError(f"answer does not parse: {shorten_detail(error)}") from error
         if self._answer_at is not None and find_json_value(answer, self._answer_at) is None:
-            raise MalformedAnswerError(f"nothing at {self._answer_at} in the answer")
+            raise MalformedAnswerError(f"no value at {self._answer_at} in the answer")
         counts = (_count_at_path(answer, path) for path in self._tokens_at)
         input_tokens, output_tokens = counts
         return Reply("ok", ended, status=response.status, input_tokens=input_tokens, output_tokens=output_tokens)

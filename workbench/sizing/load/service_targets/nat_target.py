@@ -34,7 +34,7 @@ class _Usage(msgspec.Struct, gc=False):
 
 
 class ServerEvent(msgspec.Struct, gc=False):
-    """What is read of an event of the server; the rest of it is passed over undecoded."""
+    """Fields that are decoded from a server event."""
 
     event_type: str
     event_timestamp: float
@@ -51,12 +51,12 @@ _event_decoder = msgspec.json.Decoder(ServerEvent)
 
 
 def parse_event_line(line: bytes) -> ServerEvent:
-    """The event in a line `intermediate_data: {…}`; its payload is JSON within JSON.
+    """Parse the event in a line `intermediate_data: {…}`, whose payload is JSON within JSON.
 
     Raises
     ------
     MalformedAnswerError
-        It is not.
+        The line is not a valid event.
 
     Examples
     --------
@@ -67,11 +67,11 @@ def parse_event_line(line: bytes) -> ServerEvent:
     try:
         return _event_decoder.decode(_line_decoder.decode(line[len(EVENT_PREFIX) :]).payload)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise MalformedAnswerError(f"an event that does not parse: {shorten_detail(error)}") from error
+        raise MalformedAnswerError(f"event does not parse: {shorten_detail(error)}") from error
 
 
 class ServerTimes:
-    """What the events of one request add up to, on the server's clock."""
+    """Totals over the events of one request, on the server's clock."""
 
     def __init__(self) -> None:
         self._first = math.inf
@@ -82,7 +82,7 @@ class ServerTimes:
         self._started: dict[str, float] = {}
 
     def add_event(self, event: ServerEvent) -> None:
-        """Take in one event; calls are paired by UUID, so that calls side by side are told apart."""
+        """Add one event; start and end of a call are paired by UUID, so parallel calls do not mix."""
         at, kind = event.event_timestamp, event.event_type
         if at < self._first:
             self._first = at
@@ -92,7 +92,7 @@ class ServerTimes:
             self._started[event.UUID] = at
         elif kind == "LLM_END":
             started = self._started.pop(event.UUID, None)
-            # Clocks of servers are set back now and then; such a call has no duration.
+            # If the server clock was set back, the call has no duration.
             if started is not None and at >= started:
                 self.llm_s.append(at - started)
             self._count_tokens(event)
@@ -105,7 +105,7 @@ class ServerTimes:
 
     @property
     def runtime_s(self) -> float | None:
-        """Last event minus first; null without two of them."""
+        """Time from the first to the last event; null with fewer than two events."""
         return self._last - self._first if self._last > self._first else None
 
 
@@ -115,11 +115,11 @@ class NatTarget(HttpTarget):
     accepts = "text/event-stream"
 
     def request_body(self, prompt: str) -> bytes:
-        """The toolkit names the argument of the workflow's function; `input_message` is the calculator's."""
+        """Body with the field `input_message`, as the toolkit's calculator sends it."""
         return orjson.dumps({"input_message": prompt})
 
     async def read_reply(self, response: aiohttp.ClientResponse, sent: float) -> Reply:
-        """Events as they come, then the answer."""
+        """Read the events and then the answer."""
         del sent
         lines, times = LineSplitter(self._max_bytes), ServerTimes()
         answered = False
@@ -148,7 +148,7 @@ class NatTarget(HttpTarget):
 
 
 def _read_stream_line(line: bytes, times: ServerTimes, tokens: list[float]) -> bool:
-    """Take in one line; is it part of the answer?"""
+    """Process one line; true if it is part of the answer."""
     if line.startswith(EVENT_PREFIX):
         event = parse_event_line(line)
         times.add_event(event)
@@ -167,7 +167,7 @@ def _is_answer(text: bytes) -> bool:
     try:
         answer = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise MalformedAnswerError(f"an answer that does not parse: {shorten_detail(error)}") from error
+        raise MalformedAnswerError(f"answer does not parse: {shorten_detail(error)}") from error
     if isinstance(answer, dict) and "value" not in answer and ("error" in answer or "code" in answer):
         raise FailedAnswerError(shorten_detail(answer.get("message") or answer.get("error") or answer))
     return True

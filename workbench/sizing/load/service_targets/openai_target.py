@@ -1,4 +1,4 @@
-"""Target for OpenAI chat completions, streamed: time to first token, inter-token latency."""
+"""Target for streamed OpenAI chat completions: time to first token, inter-token latency."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _chunk_decoder = msgspec.json.Decoder(_Chunk)
 
 
 class ChatStream:
-    """One answer as its events come in."""
+    """State of one streamed answer."""
 
     def __init__(self) -> None:
         self.first: float | None = None
@@ -64,14 +64,14 @@ class ChatStream:
         self.usage = _Usage()
 
     def add_line(self, line: bytes, now: float) -> None:
-        """Take in a line that came at this time.
+        """Process a line received at time `now`.
 
         Raises
         ------
         MalformedAnswerError
-            An event that is no JSON object of this protocol.
+            An event is not a JSON object of this protocol.
         FailedAnswerError
-            The server says that it failed.
+            The server reports a failure.
         """
         if not line.startswith(DATA_PREFIX):
             return
@@ -91,10 +91,10 @@ class ChatStream:
                 self.n_events += 1
 
     def build_reply(self, ended: float, status: int, sent: float) -> Reply:
-        """What came of the request."""
+        """Build the reply of the request."""
         if not self.ended:
             raise CutAnswerError("the stream ended without [DONE] or a finish reason")
-        # Servers put several tokens into an event under load; their own count comes first.
+        # Under load, servers put several tokens into one event, so the server's count takes precedence.
         tokens = self.usage.completion_tokens if self.usage.completion_tokens is not None else self.n_events
         return Reply(
             "ok",
@@ -116,7 +116,7 @@ def _parse_chunk(text: bytes) -> _Chunk:
     try:
         return _chunk_decoder.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise MalformedAnswerError(f"an event that does not parse: {shorten_detail(error)}") from error
+        raise MalformedAnswerError(f"event does not parse: {shorten_detail(error)}") from error
 
 
 class OpenAiTarget(HttpTarget):
@@ -138,11 +138,11 @@ class OpenAiTarget(HttpTarget):
         }
 
     def request_body(self, prompt: str) -> bytes:
-        """One message of the user."""
+        """Body with one user message."""
         return orjson.dumps(self._fixed | {"messages": [{"role": "user", "content": prompt}]})
 
     async def read_reply(self, response: aiohttp.ClientResponse, sent: float) -> Reply:
-        """Events as they come, each with the time of its arrival."""
+        """Read the events with their arrival times."""
         if response.content_type == "application/json":
             return await self._read_whole_answer(response, sent)
         lines, stream = LineSplitter(self._max_bytes), ChatStream()
@@ -158,14 +158,14 @@ class OpenAiTarget(HttpTarget):
         return stream.build_reply(ended, response.status, sent)
 
     async def _read_whole_answer(self, response: aiohttp.ClientResponse, sent: float) -> Reply:
-        """A server that does not stream: no time of a first token is known."""
+        """Read an answer that is not streamed; it has no time to first token."""
         text = await read_bounded_body(response, self._max_bytes)
         ended = clock()
         chunk = _parse_chunk(text)
         if chunk.error is not None:
             raise _build_failure(chunk.error)
         if not chunk.choices:
-            raise MalformedAnswerError("an answer without choices")
+            raise MalformedAnswerError("answer without choices")
         usage = chunk.usage or _Usage()
         return Reply(
             "ok",
@@ -178,12 +178,12 @@ class OpenAiTarget(HttpTarget):
 
 
 async def read_bounded_body(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
-    """An answer as a whole, within a bound.
+    """Read a whole answer up to a size limit.
 
     Raises
     ------
     MalformedAnswerError
-        It is longer.
+        The answer exceeds the limit.
     """
     parts, n_bytes = [], 0
     content = response.content
@@ -191,6 +191,6 @@ async def read_bounded_body(response: aiohttp.ClientResponse, max_bytes: int) ->
         part = await content.readany()
         n_bytes += len(part)
         if n_bytes > max_bytes:
-            raise MalformedAnswerError(f"an answer of more than {max_bytes} bytes")
+            raise MalformedAnswerError(f"answer of more than {max_bytes} bytes")
         parts.append(part)
     return b"".join(parts)

@@ -1,4 +1,4 @@
-"""Creates a target from its specification, and checks that something listens there."""
+"""Creates a target from its specification and checks that it accepts connections."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ CHAT_PATH = "/chat/completions"
 
 
 def create_target(target: Described, workflow: Workflow | None = None) -> Target:
-    """The target, not yet open; headers get their values from the environment here and nowhere else.
+    """Create the target without opening it; resolves header values from the environment.
 
     Raises
     ------
     ConfigError
-        A variable of a header is not set, or the function cannot be loaded.
+        An environment variable of a header is not set, or the function cannot be loaded.
     """
     if target.protocol == "function":
         call = check_workflow(workflow, "the function") if workflow is not None else load_workflow(target.function)
         return FunctionTarget(call, timeout_s=target.timeout_s)
-    # Only here: it takes a quarter of a second, which a sweep of a function need not pay.
+    # Imported late: it takes a quarter of a second, and function targets do not need it.
     from workbench.sizing.load.service_targets.json_target import JsonTarget
     from workbench.sizing.load.service_targets.nat_target import NatTarget
     from workbench.sizing.load.service_targets.openai_target import OpenAiTarget
@@ -73,20 +73,20 @@ def _append_path(url: str, path: str) -> str:
 
 
 def resolve_secret_headers(header_env: dict[str, str]) -> dict[str, str]:
-    """Headers with what the named variables hold.
+    """Headers with the values of their environment variables.
 
     Raises
     ------
     ConfigError
-        A variable is not set, is empty, or holds a line end.
+        A variable is not set, is empty, or contains a line break.
     """
     missing = [name for name in header_env.values() if not os.environ.get(name)]
     if missing:
-        raise ConfigError("variable of a header is not set", where="--header-env", found=missing, do="export NAME=...")
+        raise ConfigError("a header's variable is not set", where="--header-env", found=missing, do="export NAME=...")
     torn = [name for name in header_env.values() if not os.environ[name].isprintable()]
     if torn:
         raise ConfigError(
-            "variable of a header holds signs that no header may", where="--header-env", found=torn, allowed="one line"
+            "header value contains control characters", where="--header-env", found=torn, allowed="one line"
         )
     return {header: os.environ[name] for header, name in header_env.items()}
 
@@ -95,9 +95,9 @@ LISTENER_PATIENCE_S = 10.0
 
 
 def check_listener(url: str, *, patience_s: float = LISTENER_PATIENCE_S) -> None:
-    """Open one connection and close it; no request is sent, so that nothing is counted on either side.
+    """Open and close one connection without sending a request.
 
-    A service that dies later, or refuses under load, is measured: its failures are counted.
+    Failures that occur later, under load, are part of the measurement.
 
     Raises
     ------
@@ -114,15 +114,15 @@ def check_listener(url: str, *, patience_s: float = LISTENER_PATIENCE_S) -> None
         ) from None
     except TimeoutError:
         raise ConfigError(
-            "the service takes no connection",
+            "the service does not accept connections",
             where="--url",
-            found=f"{host}:{port}: nothing within {patience_s:g} s",
+            found=f"{host}:{port}: no connection within {patience_s:g} s",
             do="check address and firewall",
         ) from None
     except OSError as error:
         raise ConfigError(
-            "nobody listens at this address",
+            "no service listens at this address",
             where="--url",
             found=f"{host}:{port}: {error.strerror}",
-            do=f"start the service, or check the port; a simulated one: workbench sizing simulate --port {port}",
+            do=f"start the service or check the port; for a simulator: workbench sizing simulate --port {port}",
         ) from None

@@ -1,4 +1,4 @@
-"""Imports the result of a load tool: detects the tool and writes a sweep folder."""
+"""Imports the result of a load tool: detects the tool, converts its requests, and writes a sweep folder."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ if TYPE_CHECKING:
     from workbench.sizing.other_tools.imported_sweep import ImportedSweep
 
 LOAD_TOOLS = ("guidellm", "aiperf", "nat")
-# What the tools call their reports when nobody names them.
+# Default file names of the tools' reports.
 REPORT_FILE_NAMES = ("benchmarks.json", "calc_runner_output.json")
 _HEAD_BYTES = 1 << 20
 
 
 def read_tool_result(path: str | Path, tool: str | None = None) -> ImportedSweep:
-    """What a load tool measured, as steps with their requests.
+    """Read the result of a load tool as steps with their requests.
 
     Parameters
     ----------
     path
         guidellm's JSON report; aiperf's artifact folder or its `profile_export.jsonl`; the toolkit calculator's
-        `calc_runner_output.json`; or the folder that one of these lies in. The first two may be gzip.
+        `calc_runner_output.json`; or the folder with one of these. The first two may be gzip files.
     tool
-        One of `TOOLS`; told by the content without it.
+        One of `LOAD_TOOLS`; detected from the content by default.
 
     Raises
     ------
     ConfigError
-        No such tool.
+        The tool is unknown.
     InputError
-        Nothing is there, it is not told by its content, or not as that tool writes it.
+        The path does not exist, the tool cannot be detected, or the file is not in the tool's format.
     """
     path = Path(path)
     if tool is not None and tool not in LOAD_TOOLS:
-        raise ConfigError("no such tool", where="--tool", found=tool, allowed=LOAD_TOOLS)
+        raise ConfigError("unknown load tool", where="--tool", found=tool, allowed=LOAD_TOOLS)
     if not path.exists():
         raise InputError("no such file or folder", where=path)
     path = (
@@ -67,7 +67,7 @@ def _find_reader(tool: str) -> Callable[[Path], ImportedSweep]:
 
 
 def _detect_tool(path: Path) -> str:
-    """The tool that wrote it, by what is in it."""
+    """Detect the tool from the content."""
     from workbench.sizing.other_tools import aiperf_results, imported_sweep
 
     if path.is_dir() or path.name.startswith(aiperf_results.RECORDS_FILE_NAME):
@@ -79,18 +79,18 @@ def _detect_tool(path: Path) -> str:
         return "nat"
     if b'"aiperf_version"' in head:
         raise InputError(
-            "only the summary of aiperf, without its requests",
+            "summary of aiperf without the records of its requests",
             where=path,
             allowed=f"its folder with {aiperf_results.RECORDS_FILE_NAME}",
         )
     raise InputError(
-        "not told by its content which tool wrote it", where=path, allowed=LOAD_TOOLS, do="name it by --tool"
+        "cannot detect the load tool from the content", where=path, allowed=LOAD_TOOLS, do="name the tool with --tool"
     )
 
 
 @dataclass(frozen=True)
 class ImportResult:
-    """An imported sweep: where it lies, its tables, and what it is worth."""
+    """Imported sweep: folder, tables and assessment."""
 
     imported: ImportedSweep
     folder: Path
@@ -109,25 +109,25 @@ def import_sweep(
     simulated: bool = False,
     out: Path | None = None,
 ) -> ImportResult:
-    """Read a load tool's result and write it as a sweep.
+    """Import the result of a load tool as a sweep folder.
 
     Parameters
     ----------
     path, tool
-        As in `importing.read`.
+        As in `read_tool_result`.
     gpus
-        GPUs that served it.
+        Number of GPUs of the service.
     goals
-        What estimates aim at unless told otherwise.
+        Default goals of estimates from this sweep.
     simulated
-        The service was a simulator; found out by itself for the one of this workbench.
+        Whether the service was a simulator; detected for the simulator of this package.
     out
-        Folder below which the sweep gets its own.
+        Parent of the new sweep folder.
 
     Raises
     ------
     InputError, ConfigError
-        It cannot be read, or the folder cannot be made.
+        The result cannot be read, or the folder cannot be created.
     """
     found = read_tool_result(path, tool)
     found.simulated = found.simulated or simulated
@@ -147,13 +147,13 @@ def import_sweep(
         calc_file.write_sweep_calc_file(journal.run.folder, calc_file.build_calc_output(requests, steps, judged))
     usable = judged["verdict"].is_in(USABLE_VERDICTS).any()
     kept = ImportResult(found, journal.run.folder, judged, quantiles, _describe_import(found, judged), usable)
-    reasons = [] if usable else ["no level can be sized"]
+    reasons = [] if usable else ["no level is usable for sizing"]
     journal.run.conclude("invalid" if reasons else "valid", [*reasons, *found.notes], kept.answer)
     return kept
 
 
 def _build_config(found: ImportedSweep, steps: pl.DataFrame, gpus: int, goals: list[Goal]) -> SweepConfig:
-    """The settings that such a sweep would have had; a function's name says that nothing is driven again."""
+    """Settings of the imported sweep; the protocol `function` prevents that it is driven again."""
     settings: dict[str, Any] = {
         "protocol": "function",
         "function": f"imported:{found.tool}",
@@ -165,7 +165,7 @@ def _build_config(found: ImportedSweep, steps: pl.DataFrame, gpus: int, goals: l
     if users:
         settings["users"] = users
     else:
-        # A trace would need its file; to a rate it comes down in the end.
+        # A trace would need its file; the sweep has only its mean rate.
         arrivals = steps["arrivals"][0]
         settings |= {"arrivals": "poisson" if arrivals == "trace" else arrivals}
         settings |= {"rates": sorted(set(steps["rate_per_s"].drop_nulls()))}
@@ -186,6 +186,6 @@ def _build_step_note(requests: pl.DataFrame, step: int) -> StepNote:
 def _describe_import(found: ImportedSweep, judged: pl.DataFrame) -> str:
     loads = [float(load) for load in judged["load"]]
     span = f"{min(loads):.4g}" if len(loads) == 1 else f"{min(loads):.4g} to {max(loads):.4g}"
-    unit = {"users": "users", "1/s": "arrivals a second"}[judged["load_unit"][0]]
+    unit = {"users": "users", "1/s": "arrivals per second"}[judged["load_unit"][0]]
     levels = f"{len(loads)} level{'s' if len(loads) > 1 else ''} of {found.tool}, {span} {unit}"
     return f"{'simulated: ' if found.simulated else ''}{levels}"
