@@ -56,7 +56,7 @@ def test_a_command_holds_what_the_executions_that_it_started_did(tmp_path: Path)
     assert first.inner_ids == (1,)
     # By either number it is found, since a profile names stages by the inner one.
     log = str(tmp_path / "log")
-    assert list(compare_logs(log, log, sql_ids="1,2")) == ["make it (1, 2)"]
+    assert list(compare_logs(log, log, sql_ids="1,2").alignments) == ["make it (1, 2)"]
 
 
 def test_an_execution_whose_command_is_not_in_the_log_stands_for_itself(tmp_path: Path) -> None:

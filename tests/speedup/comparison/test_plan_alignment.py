@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from tests.conftest import SAMPLES
@@ -17,6 +18,10 @@ from workbench.cli import app
 from workbench.core.errors import ConfigError, InputError
 from workbench.eventlog.reader import read_event_logs
 from workbench.speedup.attribution.executions import Execution, read_executions
+from workbench.speedup.attribution.operator_explanation import explain_operator, read_sessions, read_single_log
+from workbench.speedup.calibration.booking import Booking
+from workbench.speedup.calibration.factors import map_columns_to_terms
+from workbench.speedup.calibration.time_split import find_inseparable_columns
 from workbench.speedup.comparison.plan_alignment import PlanAlignment, align_plans
 from workbench.speedup.comparison.run_comparison import compare_logs
 from workbench.speedup.tables import ALIGNED, PLAN_SIDES
@@ -197,11 +202,48 @@ def test_the_command_compares_two_executions_of_a_log(capsys: pytest.CaptureFixt
 def test_queries_of_two_logs_meet_by_their_description(tmp_path: Path) -> None:
     copy = tmp_path / "copy.zstd"
     copy.write_bytes(LOG.read_bytes())
-    found = compare_logs(str(LOG), str(copy))
+    found = compare_logs(str(LOG), str(copy)).alignments
     assert len(found) > 3
     assert all(set(one.aligned["change"]) <= {"same", "time"} for one in found.values())
     name = next(iter(found))
-    assert list(compare_logs(str(LOG), str(copy), queries=[name])) == [name]
+    assert list(compare_logs(str(LOG), str(copy), queries=[name]).alignments) == [name]
+
+
+def explained_s(log: Path, query: str, sql_id: int) -> dict[str, float]:
+    """Wall time by term of one execution, as `explain` books it on the same log."""
+    sessions, measured = read_sessions(str(log))
+    booking = Booking(measured)
+    names = map_columns_to_terms(booking.all_pieces.columns, find_inseparable_columns(booking.all_pieces))
+    found = {}
+    for term in set(names.values()):
+        try:
+            parts = explain_operator(sessions, measured, query, term).parts.filter(pl.col("sql_id") == sql_id)
+        except InputError:
+            continue
+        found[term] = float((parts["part_s"] / parts["run_weight"]).sum())
+    return found
+
+
+@pytest.mark.parametrize("query", ["q1", "q13", "q18"])
+def test_compare_books_on_every_operator_what_explain_books(query: str) -> None:
+    logs = [SAMPLES / "speedup" / "tpch-sf1" / "logs" / f"{side}-s1.zstd" for side in ("spark", "comet")]
+    one = compare_logs(*map(str, logs), queries=[query]).alignments[query]
+    for log, times in zip(logs, one.by_operator, strict=True):
+        last = [each.sql_id for each in read_executions(read_single_log(str(log))) if each.query == query][-1]
+        for term, seconds in explained_s(log, query, last).items():
+            assert sum(times.get(name, 0.0) for name in term.split(" + ")) == pytest.approx(seconds, abs=1e-6)
+        assert sum(times.values()) == pytest.approx(one.baseline_s if log == logs[0] else one.candidate_s, rel=1e-6)
+
+
+def test_the_whole_has_a_verdict_and_small_operators_no_ratio() -> None:
+    logs = [SAMPLES / "speedup" / "tpch-sf1" / "logs" / f"{side}-s1.zstd" for side in ("spark", "comet")]
+    found = compare_logs(*map(str, logs))
+    assert found.answer.startswith("FASTER: the candidate runs 22 queries 1.7")
+    whole = float(found.sums["candidate_wall_s"].sum())
+    assert whole == pytest.approx(sum(one.candidate_s for one in found.alignments.values()))
+    small = found.sums.filter(pl.col("candidate_wall_s") < 0.01 * whole)
+    assert small.height > 0
+    assert small["ratio"].null_count() == small.height
 
 
 @pytest.mark.parametrize(

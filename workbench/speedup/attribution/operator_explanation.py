@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from workbench.core.errors import InputError
@@ -16,17 +15,10 @@ from workbench.eventlog.reader import EventLogFacts, read_event_logs
 from workbench.speedup import recording
 from workbench.speedup.attribution.executions import Execution, read_executions
 from workbench.speedup.attribution.measured_times import COUNTS, Measured, concat_measured_logs, measure_log_times
+from workbench.speedup.calibration.booking import Booking
 from workbench.speedup.calibration.factor_model import FactorModel
 from workbench.speedup.calibration.factors import map_columns_to_terms, natural_sort_key
-from workbench.speedup.calibration.time_split import (
-    ACCELERATED,
-    Floats,
-    PieceArrays,
-    build_piece_arrays,
-    find_inseparable_columns,
-    fit_session_prices,
-    split_times,
-)
+from workbench.speedup.calibration.time_split import ACCELERATED, Floats, PieceArrays, find_inseparable_columns
 from workbench.speedup.comparison.pair import EXCLUSION_REASON
 from workbench.speedup.recording.recording_journal import JOURNAL
 from workbench.speedup.tables import EXPLAINED, EXPLAINED_METRICS
@@ -87,16 +79,13 @@ def explain_operator(
     known = sorted(set(measured.executions.filter(COUNTS)["query"]), key=natural_sort_key)
     if query not in known:
         raise _unknown_name_error("no such query in these logs", query, known)
-    all_pieces = build_piece_arrays(measured)
-    groups = model.groups if model else find_inseparable_columns(all_pieces)
-    names = map_columns_to_terms(all_pieces.columns, groups)
+    booking = Booking(measured, model)
+    all_columns = booking.all_pieces.columns
+    groups = model.groups if model else find_inseparable_columns(booking.all_pieces)
+    names = map_columns_to_terms(all_columns, groups)
     term = _find_term(operator, names)
-    of_query = measured.select(pl.col("query") == query, COUNTS)
-    rows, pieces = _list_piece_rows(of_query), build_piece_arrays(of_query)
-    prices = _price_pieces(model, all_pieces, known, rows)
-    prices = prices[:, [all_pieces.columns.index(name) for name in pieces.columns]]
-    alone = replace(pieces, keys=rows.select("label", "session", "query"), owner=np.arange(rows.height))
-    values = split_times(alone, prices)
+    booked = booking.book_query(query)
+    rows, pieces, prices, values = booked.rows, booked.pieces, booked.prices, booked.values
     columns = [i for i, name in enumerate(pieces.columns) if names[name] == term]
     if not columns or not values[:, columns].sum():
         present = [names[name] for i, name in enumerate(pieces.columns) if values[:, i].sum() > 0]
@@ -105,17 +94,6 @@ def explain_operator(
     sums = _sum_by_session(rows, parts)
     factor = next((one.model_dump() for one in model.terms if one.operator == term), None) if model else None
     return Explained(query, term, parts, _list_metrics(sessions, parts), sums, factor)
-
-
-def _price_pieces(
-    model: FactorModel | None, all_pieces: PieceArrays, queries: Sequence[str], rows: pl.DataFrame
-) -> Floats:
-    """Prices by piece (row) and column: of the model, or else of the piece's own session."""
-    if model is not None:
-        return np.tile(model.get_column_prices(all_pieces.columns), (rows.height, 1))
-    key = ("label", "session", "query")
-    place = {owner: i for i, owner in enumerate(all_pieces.keys.select(key).iter_rows())}
-    return fit_session_prices(all_pieces, queries)[[place[owner] for owner in rows.select(key).iter_rows()]]
 
 
 def _unknown_name_error(what: str, found: str, known: list[str]) -> InputError:
@@ -130,21 +108,6 @@ def _find_term(operator: str, names: dict[str, str]) -> str:
         if wanted in (term, column.removesuffix(ACCELERATED)):
             return term
     raise _unknown_name_error("no such operator in these logs", operator, sorted(set(names.values())))
-
-
-def _list_piece_rows(measured: Measured) -> pl.DataFrame:
-    """The pieces in the order of `build_piece_arrays`, with the weight of their run."""
-    group = ["label", "session"]
-    weights = measured.executions.select(
-        *group,
-        "sql_id",
-        "query",
-        run="number",
-        run_weight=pl.col("wall_s").median().over(group) / pl.col("wall_s").sum().over(group),
-        query_s=pl.col("wall_s").median().over(group),
-    )
-    joined = measured.pieces.filter(pl.col("wall_s") > 0).join(weights, on=[*group, "sql_id"])
-    return joined.sort(*group, "sql_id", "piece")
 
 
 def _build_parts(
@@ -219,7 +182,7 @@ def read_sessions(source: str, sides: Sequence[str] = ()) -> tuple[list[LogSessi
         if sides:
             raise InputError("a single log has no sides", where=source, found=list(sides), do="leave --side out")
         facts = read_single_log(source)
-        return [("log", "log", facts)], measure_log_times(facts, "log", "log").include_first_runs()
+        return [("log", "log", facts)], measure_single_log(facts)
     found = recording.load_recording(source)
     labels = [found.find_side(side).label for side in sides] or found.labels[:2]
     sessions = [
@@ -229,6 +192,11 @@ def read_sessions(source: str, sides: Sequence[str] = ()) -> tuple[list[LogSessi
     ]
     measured = concat_measured_logs(measure_log_times(facts, label, session) for label, session, facts in sessions)
     return sessions, measured.exclude_queries(found.list_bad_queries(), EXCLUSION_REASON)
+
+
+def measure_single_log(facts: EventLogFacts) -> Measured:
+    """Executions of one log, its first runs included."""
+    return measure_log_times(facts, "log", "log").include_first_runs()
 
 
 def is_recording(source: str) -> bool:

@@ -10,6 +10,8 @@ from workbench.console.finish import JsonFlag, finish_command
 from workbench.console.terminal import print_text
 from workbench.speedup.commands import RunFolder
 
+SHOWN_ROWS = 15
+
 
 def compare(
     baseline: Annotated[str, typer.Argument(help="Event log of the baseline.")],
@@ -25,10 +27,13 @@ def compare(
     run: Annotated[
         int | None, typer.Option(help="Run of the query, from 0 (cold); by default the last of both.", min=0)
     ] = None,
+    show_all: Annotated[bool, typer.Option("--all", help="Print all rows of each table, not the first 15.")] = False,
     out: RunFolder = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Match the operators of two runs of a query, and print the time that each one costs or saves.
+
+    First the whole with a verdict and the operators summed over all queries, then query by query.
 
     It compares one run per side, so differences of a few percent are noise; use generate for factors with intervals.
 
@@ -36,18 +41,22 @@ def compare(
     """
     from workbench.report.display import table
     from workbench.speedup.comparison.run_comparison import compare_logs, write_comparison
-    from workbench.speedup.tables import ALIGNED
+    from workbench.speedup.tables import ALIGNED, OPERATOR_SUMS
 
-    alignments = compare_logs(baseline, candidate or baseline, queries=query or [], sql_ids=sql_ids, number=run)
+    found = compare_logs(baseline, candidate or baseline, queries=query or [], sql_ids=sql_ids, number=run)
     if out is not None:
-        write_comparison(alignments, out, [baseline, candidate or baseline])
+        write_comparison(found, out, [baseline, candidate or baseline])
     columns = ["operator", "change", "baseline_name", "candidate_name", "baseline_wall_s", "candidate_wall_s", "ratio"]
 
+    limit = 10_000 if show_all else SHOWN_ROWS
+
     def print_alignments() -> None:
-        for name, one in alignments.items():
+        print_text(found.answer)
+        print_text(table(found.sums, OPERATOR_SUMS, caption="Operators over all queries", limit=limit).text)
+        for name, one in found.alignments.items():
             ratio = one.baseline_s / one.candidate_s if one.candidate_s else 0.0
             print_text(f"{name}: baseline {one.baseline_s:,.3f} s, candidate {one.candidate_s:,.3f} s ({ratio:.2f}x)")
-            print_text(table(one.aligned.select(columns), ALIGNED, caption=name, limit=200).text)
+            print_text(table(one.aligned.select(columns), ALIGNED, caption=name, limit=limit).text)
 
-    document = {name: one.aligned.to_dicts() for name, one in alignments.items()}
+    document = {name: one.aligned.to_dicts() for name, one in found.alignments.items()}
     finish_command(print_alignments, document, as_json=as_json, written=[out] if out else [])

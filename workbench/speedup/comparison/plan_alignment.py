@@ -8,7 +8,7 @@ adaptive wrappers and shuffle reads are ignored.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,6 +18,7 @@ import polars as pl
 from workbench.core.errors import InputError
 from workbench.speedup.attribution.executions import Execution, Node, scan_columns, scan_table_name
 from workbench.speedup.attribution.time_pieces import booked_operator, estimate_work, split_wall_time
+from workbench.speedup.calibration.booking import NodeTimes
 from workbench.speedup.tables import ALIGNED, PLAN_SIDES
 
 SHARED = "shared, split by work"
@@ -28,12 +29,13 @@ MIN_SHARED_FRACTION = 0.5
 
 @dataclass(frozen=True)
 class PlanAlignment:
-    """Tables `aligned` and `plan_sides`, and the wall times of both runs."""
+    """Tables `aligned` and `plan_sides`, and the wall times of both runs, in all and by booked operator or term."""
 
     aligned: pl.DataFrame
     sides: pl.DataFrame
     baseline_s: float
     candidate_s: float
+    by_operator: tuple[Mapping[str, float], Mapping[str, float]] = ({}, {})
 
 
 @dataclass(frozen=True)
@@ -94,13 +96,17 @@ class _PlanTree:
         return {key: tuple(sorted(counts.elements())) for key, counts in found.items()}
 
 
-def align_plans(baseline: Execution, candidate: Execution) -> PlanAlignment:
+def align_plans(
+    baseline: Execution, candidate: Execution, booked: tuple[NodeTimes, NodeTimes] | None = None
+) -> PlanAlignment:
     """Match the operators of two runs of a query, with the wall time of each.
 
     Parameters
     ----------
     baseline, candidate
         Two runs of one query, on any two engines.
+    booked
+        Time and basis of each node by fitted prices (`Booking.book_nodes`); without it, shared times are split by rows.
 
     Returns
     -------
@@ -114,15 +120,18 @@ def align_plans(baseline: Execution, candidate: Execution) -> PlanAlignment:
 
     Notes
     -----
-    It compares one run of each side: differences of a few percent are noise. Where operators share one time, it is
-    split by the rows of the plan, which is rough; calibration uses many queries.
+    It compares one run of each side: differences of a few percent are noise.
     """
     plans = _PlanTree(baseline), _PlanTree(candidate)
     for side, plan in zip(("baseline", "candidate"), plans, strict=True):
         if not plan.nodes:
             raise InputError("the execution has no plan", where=side, found=f"SQL execution {plan.execution.sql_id}")
     matched = _match_nodes(*plans)
-    costs = tuple(_sum_node_costs(plan.execution) for plan in plans)
+    costs: tuple[dict[int | str, _Cost], ...]
+    if booked is None:
+        costs = tuple(_sum_node_costs(plan.execution) for plan in plans)
+    else:
+        costs = tuple({key: _Cost(*cost) for key, cost in side.items()} for side in booked)
     accelerated = any(node.operator.accelerated for node in plans[1].nodes.values())
     rows = [
         _build_aligned_row(plans, costs, first, second, accelerated=accelerated)
@@ -130,7 +139,17 @@ def align_plans(baseline: Execution, candidate: Execution) -> PlanAlignment:
     ]
     rows += _build_term_rows(costs)
     aligned = ALIGNED.frame([row | {"row": number} for number, row in enumerate(rows)])
-    return PlanAlignment(aligned, _build_plan_sides(plans, costs, aligned), baseline.wall_s, candidate.wall_s)
+    by_operator = _sum_by_operator(baseline, costs[0]), _sum_by_operator(candidate, costs[1])
+    sides = _build_plan_sides(plans, costs, aligned)
+    return PlanAlignment(aligned, sides, baseline.wall_s, candidate.wall_s, by_operator)
+
+
+def _sum_by_operator(execution: Execution, costs: Mapping[int | str, _Cost]) -> dict[str, float]:
+    found: dict[str, float] = defaultdict(float)
+    for key, cost in costs.items():
+        name = key if isinstance(key, str) else booked_operator(execution, execution.nodes[key])
+        found[name] += cost.wall_s
+    return dict(found)
 
 
 def _is_leaf(node: Node) -> bool:

@@ -2,25 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
+from workbench import stats
 from workbench.core import files
 from workbench.core.errors import ConfigError, InputError
 from workbench.runs import run_folder
 from workbench.speedup.attribution.executions import Execution, read_executions
-from workbench.speedup.attribution.operator_explanation import read_single_log
+from workbench.speedup.attribution.operator_explanation import measure_single_log, read_single_log
+from workbench.speedup.calibration.booking import Booking, NodeTimes
 from workbench.speedup.calibration.factors import natural_sort_key
 from workbench.speedup.charts import chart_plan_alignment
 from workbench.speedup.comparison.plan_alignment import PlanAlignment, align_plans
-from workbench.speedup.tables import COMPARED, COMPARED_SIDES
+from workbench.speedup.tables import COMPARED, COMPARED_SIDES, OPERATOR_SUMS
+
+MIN_RATIO_SHARE = 0.01
+# Log standard deviation of a session's mean over its queries, warm runs of the shipped recording (`FIRST_RUN_NOISE`).
+SESSION_LOG_SD = 0.04
+
+
+@dataclass(frozen=True)
+class LogComparison:
+    """Alignment of each query, with the operators' sums over all of them and the ratio of the whole."""
+
+    alignments: dict[str, PlanAlignment]
+
+    @property
+    def sums(self) -> pl.DataFrame:
+        """Wall time of each operator over all queries, most time first; no ratio where a side has less than 1 %."""
+        totals: list[Counter[str]] = [Counter(), Counter()]
+        for one in self.alignments.values():
+            for total, times in zip(totals, one.by_operator, strict=True):
+                total.update(times)
+        columns = ("baseline_wall_s", "candidate_wall_s")
+        rows = [
+            {"operator": name, columns[0]: totals[0][name], columns[1]: totals[1][name]}
+            for name in sorted(totals[0] | totals[1])
+        ]
+        sums = pl.DataFrame(rows, schema={"operator": pl.String, columns[0]: pl.Float64, columns[1]: pl.Float64})
+        shares = [pl.col(name) / pl.col(name).sum() >= MIN_RATIO_SHARE for name in columns]
+        ratio = pl.when(*shares).then(pl.col("baseline_wall_s") / pl.col("candidate_wall_s"))
+        return OPERATOR_SUMS.check(sums.with_columns(ratio=ratio)).sort(
+            pl.max_horizontal(columns), "operator", descending=[True, False]
+        )
+
+    @property
+    def overall(self) -> stats.Interval:
+        """Geometric mean of the queries' ratios: t over queries, with the noise of one session a side."""
+        logs = np.log([one.baseline_s / one.candidate_s for one in self.alignments.values()])
+        n = len(logs)
+        if n < 2:
+            return stats.Interval(float(np.exp(logs.mean())), None, None, stats.LEVEL, n, "one query")
+        error = float(np.sqrt(logs.var(ddof=1) / n + 2 * SESSION_LOG_SD**2))
+        return stats.log_interval(float(logs.mean()), error, n - 1, n=n, level=stats.LEVEL, method="t over queries")
+
+    @property
+    def answer(self) -> str:
+        """The ratio of the whole, with its verdict."""
+        sides = [sum(getattr(one, name) for one in self.alignments.values()) for name in ("baseline_s", "candidate_s")]
+        n, ratio = len(self.alignments), self.overall
+        verdict = stats.decide_verdicts([ratio])[0].verdict
+        interval = "no interval: one query"
+        if ratio.low is not None and ratio.high is not None:
+            interval = f"{ratio.level:.0%} interval {ratio.low:.2f} to {ratio.high:.2f}, one run of each side"
+        return (
+            f"{verdict}: the candidate runs {n} {'query' if n == 1 else 'queries'} {ratio.estimate:.2f}x as fast"
+            f" ({interval}); {sides[0]:,.3f} s against {sides[1]:,.3f} s in all."
+        )
 
 
 def compare_logs(
     baseline: str, candidate: str, *, queries: Sequence[str] = (), sql_ids: str | None = None, number: int | None = None
-) -> dict[str, PlanAlignment]:
+) -> LogComparison:
     """Align the runs of each query in two logs, or two executions of one log.
 
     Parameters
@@ -36,8 +95,8 @@ def compare_logs(
 
     Returns
     -------
-    dict
-        Alignment by query.
+    LogComparison
+        Time is booked as by `explain` on the same log: prices are fitted to all of its executions.
 
     Raises
     ------
@@ -46,47 +105,70 @@ def compare_logs(
     ConfigError
         There is one log without two executions, or `sql_ids` is not two numbers.
     """
-    first = _read_log_executions(baseline)
-    second = first if candidate == baseline else _read_log_executions(candidate)
+    first = _LogExecutions(baseline)
+    second = first if candidate == baseline else _LogExecutions(candidate)
     if sql_ids is not None:
         if queries or number is not None:
             raise ConfigError("executions and queries", do="give --sql-ids, or --query with --run, not both")
         ids = _parse_sql_ids(sql_ids)
-        pair = [_find_execution(side, sql_id) for side, sql_id in zip((first, second), ids, strict=True)]
-        return {f"{pair[0].query or 'SQL'} ({ids[0]}, {ids[1]})": align_plans(*pair)}
+        ours, theirs = (
+            _find_execution(side.executions, sql_id) for side, sql_id in zip((first, second), ids, strict=True)
+        )
+        name = f"{ours.query or 'SQL'} ({ids[0]}, {ids[1]})"
+        return LogComparison({name: _align_runs(first, second, ours, theirs)})
     if candidate == baseline:
         raise ConfigError("a single log", do="name two of its executions: --sql-ids 3,17; or give a second log")
-    sides = [_group_by_query(side) for side in (first, second)]
+    sides = [_group_by_query(side.executions) for side in (first, second)]
     common = sorted(set(sides[0]) & set(sides[1]), key=natural_sort_key)
     if not common:
         shown = "; ".join(", ".join(sorted(side)[:8]) or "none" for side in sides)
         raise InputError("no query ran on both sides", found=shown, do="name two executions: --sql-ids 3,17")
     if unknown := [query for query in queries if query not in common]:
         raise InputError("no such query on both sides", found=unknown, allowed=common[:40])
-    return {
-        query: align_plans(*_choose_runs(query, sides[0][query], sides[1][query], number))
-        for query in queries or common
-    }
+    return LogComparison(
+        {
+            query: _align_runs(first, second, *_choose_runs(query, sides[0][query], sides[1][query], number))
+            for query in queries or common
+        }
+    )
 
 
-def write_comparison(found: Mapping[str, PlanAlignment], out: Path, logs: Sequence[str]) -> None:
+class _LogExecutions:
+    """Executions of a log, and their booking."""
+
+    def __init__(self, log: str) -> None:
+        facts = read_single_log(log)
+        self.executions = [one for one in read_executions(facts) if one.stages and one.nodes]
+        if not self.executions:
+            raise InputError("the log holds no SQL execution that ran tasks and ended", where=log)
+        self.booking = Booking(measure_single_log(facts))
+
+    def book_nodes(self, execution: Execution) -> NodeTimes | None:
+        """Time by node; null for a failed execution, which is not booked."""
+        if execution.query not in self.booking.queries:
+            return None
+        return self.booking.book_nodes(execution.query, execution.sql_id) or None
+
+
+def _align_runs(first: _LogExecutions, second: _LogExecutions, ours: Execution, theirs: Execution) -> PlanAlignment:
+    booked = first.book_nodes(ours), second.book_nodes(theirs)
+    if booked[0] is None or booked[1] is None:
+        return align_plans(ours, theirs)
+    return align_plans(ours, theirs, (booked[0], booked[1]))
+
+
+def write_comparison(found: LogComparison, out: Path, logs: Sequence[str]) -> None:
     """Write the tables into a run folder, with a Vega-Lite chart of each query."""
     run = run_folder.start_run("speedup", folder=out, title="Compare", command="workbench speedup compare")
     for table, part in ((COMPARED, "aligned"), (COMPARED_SIDES, "sides")):
-        frames = [getattr(one, part).with_columns(query=pl.lit(name)) for name, one in found.items()]
+        frames = [getattr(one, part).with_columns(query=pl.lit(name)) for name, one in found.alignments.items()]
         run.write_table(table, table.check(pl.concat(frames)))
-    for number, (name, one) in enumerate(found.items()):
+    run.write_table(OPERATOR_SUMS, found.sums)
+    for number, (name, one) in enumerate(found.alignments.items()):
         files.write_text(run.folder / "charts" / f"{number:03d}.vl.json", chart_plan_alignment(name, one).to_json())
     for log in dict.fromkeys(logs):
         run.add_input(log)
-    run.conclude("valid", (), f"{len(found)} queries compared operator by operator.")
-
-
-def _read_log_executions(log: str) -> list[Execution]:
-    found = [one for one in read_executions(read_single_log(log)) if one.stages and one.nodes]
-    if not found:
-        raise InputError("the log holds no SQL execution that ran tasks and ended", where=log)
-    return found
+    run.conclude("valid", (), found.answer)
 
 
 def _group_by_query(executions: Sequence[Execution]) -> dict[str, list[Execution]]:

@@ -203,6 +203,17 @@ PLAN_SIDES = Table(
         number_column("rows", "Its output rows; null if unknown.", nullable=True),
     ),
 )
+OPERATOR_SUMS = Table(
+    "operator_sums",
+    "Wall time of each operator over all compared queries, most time first.",
+    ("operator",),
+    (
+        text_column("operator", "Operator, or a kind of time such as idle."),
+        seconds_column("baseline_wall_s", "Wall time on the baseline."),
+        seconds_column("candidate_wall_s", "Wall time on the candidate."),
+        ratio_column("ratio", "Baseline over candidate; null below 1 % of a side's time.", nullable=True),
+    ),
+)
 _COMPARED_QUERY = text_column("query", "Description of the query.")
 COMPARED = Table("compared", ALIGNED.meaning, ("query", *ALIGNED.key), (_COMPARED_QUERY, *ALIGNED.columns))
 COMPARED_SIDES = Table(
