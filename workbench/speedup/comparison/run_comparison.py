@@ -16,7 +16,7 @@ from workbench.core.errors import ConfigError, InputError
 from workbench.runs import run_folder
 from workbench.speedup.attribution.executions import Execution, read_executions
 from workbench.speedup.attribution.operator_explanation import measure_single_log, read_single_log
-from workbench.speedup.calibration.booking import Booking, NodeTimes
+from workbench.speedup.calibration.booked_times import Booking, NodeTimes
 from workbench.speedup.calibration.factors import natural_sort_key
 from workbench.speedup.charts import chart_plan_alignment
 from workbench.speedup.comparison.plan_alignment import PlanAlignment, align_plans
