@@ -18,7 +18,7 @@ SETUP = venv=$$(sh .ci/set-up) && test -n "$$venv" && PATH="$$venv/bin:$$PATH" &
               HYPOTHESIS_STORAGE_DIRECTORY="$$venv/cache/hypothesis"
 # Files in the order of their times (tests/conftest.py), one worker a file. A third worker on two cores gains nothing:
 # whatever waits less computes longer.
-PYTEST = python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
+PYTEST = python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
 MARKERS = spark spark4 comet browser notebook postgres ml cluster env peer
 QUICK = $(patsubst %,not % and,$(MARKERS)) not slow
 LINT = ruff check . && ruff format --check . && mypy

@@ -7,6 +7,7 @@ missing tool can never pass as a green run.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import shutil
@@ -14,6 +15,7 @@ import signal
 import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -66,7 +68,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        _group(item)
         if tiers.is_exhaustive(item.nodeid, {mark.name for mark in item.iter_markers()}):
             item.add_marker("exhaustive")
     if tiers.TIER == "most":
@@ -81,10 +82,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: (tiers.area_of(item.path.relative_to(ROOT)) if by_area else "", order[item.path]))
 
 
-def _group(item: pytest.Item) -> None:
-    """One worker for each file, whose fixtures are then made once; and one for all tests on the plain control plane."""
-    shared = "local_cluster" in getattr(item, "fixturenames", ())
-    item.add_marker(pytest.mark.xdist_group("cluster" if shared else item.path.relative_to(ROOT).as_posix()))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """One worker for each file, whose fixtures are then made once; and one for all files on the plain control plane.
+
+    xdist's own groups are names in node ids, which pytest 9.2 no longer takes: each test went to any worker.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class FileScheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return "cluster" if _needs_cluster(file) else file
+
+    return FileScheduling(config, log)
+
+
+@functools.cache
+def _needs_cluster(file: str) -> bool:
+    path = ROOT / file
+    return path.suffix == ".py" and "pytest.mark.cluster" in path.read_text(encoding="utf-8")
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

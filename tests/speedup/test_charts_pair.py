@@ -48,6 +48,7 @@ def factors(*, intervals: bool = True) -> pl.DataFrame:
             "n_baseline_sessions": 5,
             "n_candidate_sessions": 4,
             "n_passes": 2,
+            "runs": "warm",
         }
         for number, (quality, verdict) in enumerate(zip(QUALITIES, VERDICTS, strict=True))
     ]
@@ -67,6 +68,7 @@ def pairs(n: int = 3) -> pl.DataFrame:
             "adjusted_p_value": 0.01,
             "n_baseline_sessions": 5,
             "n_candidate_sessions": 5,
+            "runs": "warm",
         }
         for number in range(n)
     ]

@@ -46,7 +46,7 @@ def endings(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
     """A session folder, and the log of a round in which every script ends in its own way."""
     folder = tmp_path_factory.mktemp("endings")
     cases = [Case.from_parameters(indicator(name, script)) for name, (_, script) in ENDINGS.items()]
-    session = planned(folder, cases, rounds=(1,), timeout_s=8.0, stacks=STACKS[:1])
+    session = planned(folder, cases, rounds=(1,), timeout_s=5.0, stacks=STACKS[:1])
     log = log_of(Pod(folder / "pod", session, cases, stacks=STACKS[:1]).round(0))
     collect_results(folder, cases, [[log]], key=KEY)
     return folder, log

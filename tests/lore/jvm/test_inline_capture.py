@@ -47,7 +47,8 @@ class Outcome:
         ]
 
 
-@pytest.fixture(scope="module", params=["on", "off"])
+# Without AQE in test-all alone: each takes half a minute.
+@pytest.fixture(scope="module", params=["on", pytest.param("off", marks=pytest.mark.exhaustive)])
 def outcome(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     from workbench.spark.jvm import build_spark_environment
 
