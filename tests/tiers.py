@@ -32,6 +32,16 @@ EXHAUSTIVE: dict[str, str] = {
     "lore/test_guide.py": "all code of the guide; its ten minutes in test_guides.py",
     "browser/test_jupyterlab_panel.py": "the panel in JupyterLab; its parts without a browser in tests/live",
     "test_guides.py::test_the_commands_of_a_page_do_what_it_says[all": "whole pages; their ten minutes otherwise",
+    **{
+        f"test_guides.py::test_the_commands_of_a_page_do_what_it_says[ten minutes-docs/guide/{page}.md-notebook": (
+            "runs of notebooks; `make report` and nbval run each, and the README's commands are run"
+        )
+        for page in ("sizing", "speedup", "runs", "eventlog")
+    },
+    "contracts/test_contracts.py::test_the_contract_holds[notebook-tables": "values of all notebooks; nbval runs them",
+    "lore/test_study.py::test_a_query_that_fails": "a failing query in the notebook; lore/test_failing_quick.py",
+    "scaletest/test_run/test_run_lifecycle.py::test_jobs_whose_pods": "jobs in sequence; jobs at once in the same file",
+    "scaletest/local_cluster/test_lifecycle.py::test_a_program_that_hangs": "a hang; an end in the same file",
     "fuzz/test_": "drawn inputs; what they found once is in fuzz/test_found.py",
     "indicators/recommendation/test_ratio_estimates.py::test_the_best_of_120": "many stacks; few in the others",
     "indicators/recommendation/test_ratio_estimates.py::test_rounds_beside": "the same, where the machine drifts",
