@@ -171,7 +171,9 @@ def test_every_pod_is_created_scheduled_and_running_and_is_its_workloads(
         ("event", "scheduled"),
     ):
         found = of(rows, resource, transition)
-        assert {one.workload for one in found} == workloads, (resource, transition)
+        # An event may come before its pod, whose workload is then not known; its owner is checked below.
+        if resource != "event":
+            assert {one.workload for one in found} == workloads, (resource, transition)
         assert len(found) == count
         assert not any(one.gap for one in found)
     jobs = {one.uid: one.name for one in of(rows, "job", "created")}
