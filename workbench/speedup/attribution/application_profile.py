@@ -11,12 +11,19 @@ import polars as pl
 from workbench.core.errors import BrokenInvariantError, InputError
 from workbench.eventlog.reader import EventLogFacts
 from workbench.speedup import tables
-from workbench.speedup.attribution.application_time import ApplicationTime, read_application_time
+from workbench.speedup.attribution.application_time import (
+    WORK_STARTS,
+    ApplicationTime,
+    find_extreme_ms,
+    read_application_time,
+)
 from workbench.speedup.attribution.executions import TIME_TYPES
 from workbench.speedup.attribution.measured_times import describe_missing_times
 from workbench.speedup.attribution.session_settings import read_session_settings, sum_slot_seconds
 
 CODEGEN = "WholeStageCodegen"
+# Where a log does not hold the application's start, its earliest time is the origin.
+EVENTS = (("executors", "added_time_ms"), *WORK_STARTS, ("failures", "time_ms"))
 MIN_TASKS_FOR_SKEW = 4
 OUTSIDE = "(outside SQL)"
 CODEGEN_PART = "inside codegen spans"
@@ -83,7 +90,7 @@ def build_profile(facts: EventLogFacts, *, sql_ids: Sequence[int] = (), log_id: 
             allowed=sorted(known) or "none: no SQL ran",
         )
     application = one.applications.row(0, named=True)
-    zero_ms = application["start_time_ms"] or _find_earliest_ms(one)
+    zero_ms = application["start_time_ms"] or find_extreme_ms(one, EVENTS, latest=False) or 0
     spans = _build_stage_spans(one, zero_ms, sql_ids)
     queries = _build_queries(one, spans, zero_ms, sql_ids)
     operators = _build_operator_times(one, sql_ids)
@@ -109,20 +116,6 @@ def _select_log(facts: EventLogFacts, log_id: int | None) -> EventLogFacts:
     if wanted is None or wanted not in there:
         raise InputError("no application of this number", where="log_id", found=wanted, allowed=there)
     return facts.select_log(wanted)
-
-
-def _find_earliest_ms(facts: EventLogFacts) -> int:
-    """Earliest time in the log: the origin where the log does not hold the application's start."""
-    frames = (
-        (facts.executors, "added_time_ms"),
-        (facts.sql_executions, "start_time_ms"),
-        (facts.jobs, "submission_time_ms"),
-        (facts.stages, "submission_time_ms"),
-        (facts.stage_tasks, "first_launch_time_ms"),
-        (facts.failures, "time_ms"),
-    )
-    times = [frame[column].min() for frame, column in frames]
-    return min((time for time in times if isinstance(time, int)), default=0)
 
 
 def _seconds_expr(column: str, zero_ms: int = 0) -> pl.Expr:

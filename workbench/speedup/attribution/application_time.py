@@ -66,7 +66,7 @@ def read_application_time(facts: EventLogFacts, *, log_id: int | None = None) ->
     one = facts.select_log(facts.logs["log_id"][0] if log_id is None else log_id)
     application = one.applications.row(0, named=True)
     start_ms: int | None = application["start_time_ms"]
-    last_work_ms = _find_extreme_ms(one, WORK_ENDS, latest=True)
+    last_work_ms = find_extreme_ms(one, WORK_ENDS, latest=True)
     end_ms: int | None = application["end_time_ms"]
     if end_ms is None:
         end_ms = last_work_ms
@@ -75,7 +75,8 @@ def read_application_time(facts: EventLogFacts, *, log_id: int | None = None) ->
     return ApplicationTime(start_ms, end_ms, tuple(_list_contradictions(one, start_ms, end_ms, last_work_ms)))
 
 
-def _find_extreme_ms(facts: EventLogFacts, columns: tuple[tuple[str, str], ...], *, latest: bool) -> int | None:
+def find_extreme_ms(facts: EventLogFacts, columns: tuple[tuple[str, str], ...], *, latest: bool) -> int | None:
+    """Latest or earliest of the times in columns of tables; null if none is known."""
     times: list[Any] = []
     for table, column in columns:
         values = getattr(facts, table)[column]
@@ -89,7 +90,7 @@ def _list_contradictions(facts: EventLogFacts, start_ms: int, end_ms: int, last_
     if wall_s < 0:
         return [f"the application ends {-wall_s:,.1f} s before it starts"]
     found = []
-    first_work_ms = _find_extreme_ms(facts, WORK_STARTS, latest=False)
+    first_work_ms = find_extreme_ms(facts, WORK_STARTS, latest=False)
     if first_work_ms is not None and (early_s := (start_ms - first_work_ms) / 1e3) > CLOCK_TOLERANCE_S:
         found.append(f"work starts {early_s:,.1f} s before the application")
     if last_work_ms is not None and (late_s := (last_work_ms - end_ms) / 1e3) > CLOCK_TOLERANCE_S:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 
+from workbench import stats
 from workbench.core.errors import InputError
 from workbench.speedup.attribution.measured_times import COUNTS, Measured
 from workbench.speedup.calibration.time_split import (
@@ -48,10 +49,25 @@ class RunNoise:
     query_log_sd: float
     session_log_sd: float
 
+    def estimate_mean_ratio(self, logs: Floats, n_sessions: tuple[int, int], level: float) -> stats.Interval:
+        """Geometric mean of the queries' ratios: t over queries, with the noise of the sessions of each side."""
+        n = len(logs)
+        between = float(logs.var(ddof=1)) if n > 1 else 2 * self.query_log_sd**2
+        error = np.sqrt(between / n + sum(self.session_log_sd**2 / count for count in n_sessions))
+        return stats.log_interval(
+            float(logs.mean()),
+            float(error),
+            max(n - 1, 1),
+            n=n,
+            level=level,
+            method="t over queries, noise of sessions",
+        )
+
 
 # First runs in the shipped recording (TPC-H at scale 1, 22 queries, 5 sessions per side, 2 cores), pooled over Spark
-# (0.27 and 0.043) and Comet (0.32 and 0.056); warm runs there have 0.075 and 0.039.
+# (0.27 and 0.043) and Comet (0.32 and 0.056), and warm runs.
 FIRST_RUN_NOISE = RunNoise(query_log_sd=0.29, session_log_sd=0.050)
+WARM_RUN_NOISE = RunNoise(query_log_sd=0.075, session_log_sd=0.039)
 
 
 @dataclass(frozen=True)
@@ -381,14 +397,19 @@ def measure_jackknife_variance(
     The only variance that one session shows: of the queries, of their single runs, and of the split of shared times,
     whose prices rest on few noisy runs.
     """
-    estimates = []
-    for i in range(len(both.queries)):
-        rest = [query for j, query in enumerate(both.queries) if j != i]
-        prices = fit_session_prices(pieces, rest)
-        left = arrange_paired_times(pieces, prices, baseline, candidate, both.queries, groups).drop_query(i)
-        estimates.append(_fit_terms(left).log_raw)
+    refits = _refit_without_each(pieces, baseline, candidate, both.queries, groups)
+    estimates = [_fit_terms(left.drop_query(i)).log_raw for i, left in enumerate(refits)]
     n = len(estimates)
     return np.asarray((n - 1) ** 2 / n * np.var(estimates, axis=0, ddof=1))
+
+
+def _refit_without_each(
+    pieces: PieceArrays, baseline: str, candidate: str, queries: Sequence[str], groups: Sequence[Sequence[str]]
+) -> Iterator[PairedTimes]:
+    """For each query, all paired times at prices fitted without it."""
+    for query in queries:
+        prices = fit_session_prices(pieces, [other for other in queries if other != query])
+        yield arrange_paired_times(pieces, prices, baseline, candidate, queries, groups)
 
 
 def predict_left_out_queries(
@@ -403,12 +424,10 @@ def predict_left_out_queries(
         `time_weight`.
     """
     rows = []
-    for i, query in enumerate(queries):
-        prices = fit_session_prices(pieces, [other for other in queries if other != query])
-        both = arrange_paired_times(pieces, prices, baseline, candidate, queries, groups)
+    for i, both in enumerate(_refit_without_each(pieces, baseline, candidate, queries, groups)):
         training = both.drop_query(i)
         fitted = fit_factors(training)
         inner = compute_left_out_errors(training, fitted.time_weight)
         predicted = fitted.predict(average_parts(both.baseline)[[i]], both.work[[i]])[0]
-        rows.append((query, float(predicted), float(np.sqrt((inner**2).mean())), fitted.time_weight))
+        rows.append((queries[i], float(predicted), float(np.sqrt((inner**2).mean())), fitted.time_weight))
     return pl.DataFrame(rows, schema=["query", "predicted_s", "log_sd", "time_weight"], orient="row")

@@ -291,17 +291,7 @@ def _overall_ratio_interval(both: PairedTimes, level: float) -> stats.Interval:
     n_sessions = (len(both.baseline), len(both.candidate))
     if both.noise is not None and min(n_sessions) < 2:
         logs = np.log(query_wall_times(both.baseline)) - np.log(query_wall_times(both.candidate))
-        n = len(logs)
-        between = float(logs.var(ddof=1)) if n > 1 else 2 * both.noise.query_log_sd**2
-        error = np.sqrt(between / n + sum(both.noise.session_log_sd**2 / count for count in n_sessions))
-        return stats.log_interval(
-            float(logs.mean()),
-            float(error),
-            max(n - 1, 1),
-            n=n,
-            level=level,
-            method="t over queries, noise of sessions",
-        )
+        return both.noise.estimate_mean_ratio(logs, n_sessions, level)
     return stats.welch_log_ratio(*(_average_by_session(cube) for cube in (both.baseline, both.candidate)), level=level)
 
 

@@ -17,14 +17,12 @@ from workbench.runs import run_folder
 from workbench.speedup.attribution.executions import Execution, read_executions
 from workbench.speedup.attribution.operator_explanation import measure_single_log, read_single_log
 from workbench.speedup.calibration.booked_times import Booking, NodeTimes
-from workbench.speedup.calibration.factors import natural_sort_key
+from workbench.speedup.calibration.factors import WARM_RUN_NOISE, natural_sort_key
 from workbench.speedup.charts import chart_plan_alignment
 from workbench.speedup.comparison.plan_alignment import PlanAlignment, align_plans
 from workbench.speedup.tables import COMPARED, COMPARED_SIDES, OPERATOR_SUMS
 
 MIN_RATIO_SHARE = 0.01
-# Log standard deviation of a session's mean over its queries, warm runs of the shipped recording (`FIRST_RUN_NOISE`).
-SESSION_LOG_SD = 0.04
 
 
 @dataclass(frozen=True)
@@ -54,13 +52,11 @@ class LogComparison:
 
     @property
     def overall(self) -> stats.Interval:
-        """Geometric mean of the queries' ratios: t over queries, with the noise of one session a side."""
+        """Geometric mean of the queries' ratios, with the noise of one session a side; one query has no interval."""
         logs = np.log([one.baseline_s / one.candidate_s for one in self.alignments.values()])
-        n = len(logs)
-        if n < 2:
-            return stats.Interval(float(np.exp(logs.mean())), None, None, stats.LEVEL, n, "one query")
-        error = float(np.sqrt(logs.var(ddof=1) / n + 2 * SESSION_LOG_SD**2))
-        return stats.log_interval(float(logs.mean()), error, n - 1, n=n, level=stats.LEVEL, method="t over queries")
+        if len(logs) < 2:
+            return stats.Interval(float(np.exp(logs.mean())), None, None, stats.LEVEL, len(logs), "one query")
+        return WARM_RUN_NOISE.estimate_mean_ratio(logs, (1, 1), stats.LEVEL)
 
     @property
     def answer(self) -> str:
