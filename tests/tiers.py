@@ -39,6 +39,7 @@ EXHAUSTIVE: dict[str, str] = {
         for page in ("sizing", "speedup", "runs", "eventlog")
     },
     "contracts/test_contracts.py::test_the_contract_holds[notebook-tables": "values of all notebooks; nbval runs them",
+    "contracts/test_contracts.py::test_the_contract_holds[notebook-records": "run.json of all; its keys in tests/runs",
     "lore/test_study.py::test_a_query_that_fails": "a failing query in the notebook; lore/test_failing_quick.py",
     "scaletest/test_run/test_run_lifecycle.py::test_jobs_whose_pods": "jobs in sequence; jobs at once in the same file",
     "scaletest/local_cluster/test_lifecycle.py::test_a_program_that_hangs": "a hang; an end in the same file",

@@ -214,7 +214,7 @@ def test_damaged_queries_are_statements_or_refused(content: bytes) -> None:
     with scratch() as place:
         path = place / "queries.sql"
         path.write_bytes(content)
-        found = harmless(lambda: query_suite.find_suite(str(path), scale=None))
+        found = harmless(lambda: query_suite.find_suite(str(path)))
         assert found is None or all(found.queries.values())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
@@ -88,14 +88,26 @@ class RecordConfig(StrictModel):
     queries: str = Field(
         default="tpch",
         min_length=1,
-        description="tpch; FILE.sql, also an NDS power-run stream; FILE.py or a module with QUERIES.",
+        description="tpch, tpcds; FILE.sql, also an NDS power-run stream; FILE.py or a module with QUERIES.",
     )
+    only: list[str] = Field(default=[], description="Name of a query to record, instead of all; repeatable.")
     data: str | None = Field(
-        default=None, description="Folder or URL of Parquet tables, one view each; without it TPC-H is generated."
+        default=None,
+        description="Folder or URL of Parquet tables, one view each; otherwise tpch or tpcds is generated.",
     )
-    scale: float = Field(default=1.0, gt=0, le=1000, description="TPC-H scale factor (1 is 350 MB).")
-    sessions: int = Field(default=5, ge=1, le=100, description="Sessions per side, each a fresh JVM.")
-    passes: int = Field(default=3, ge=1, le=100, description="Passes over the queries per session; the first is cold.")
+    scale: float = Field(default=1.0, gt=0, le=1000, description="Scale factor of tpch and tpcds (1 is about 360 MB).")
+    power_run: bool = Field(
+        default=False, description="Each query once per session, in stream order, with a CSV of times as NDS has it."
+    )
+    sessions: int | None = Field(
+        default=None, ge=1, le=100, description="Sessions per side, each a fresh JVM (5; 1 with --power-run)."
+    )
+    passes: int | None = Field(
+        default=None,
+        ge=1,
+        le=100,
+        description="Passes over the queries per session, the first is cold (3; 1 with --power-run).",
+    )
     seed: int = Field(default=0, ge=0, description="Seed of the order of sessions and queries.")
     master: str = Field(default="local[*]", min_length=1, description="Spark master.")
     driver_memory: Annotated[str, StringConstraints(to_lower=True, pattern=MEMORY)] = Field(
@@ -110,6 +122,22 @@ class RecordConfig(StrictModel):
     scrub: bool = Field(default=False, description="Remove paths, host and user of this machine from the logs.")
     session_timeout_s: float = Field(default=7200.0, gt=0, description="A session that takes longer is killed.")
     fresh: bool = Field(default=False, description="Require an empty folder; never complete an earlier recording.")
+
+    @model_validator(mode="after")
+    def _check_passes(self) -> Self:
+        if self.power_run and (self.passes or 1) > 1:
+            raise ValueError("a Power Run has one pass: omit --passes, or --power-run")
+        return self
+
+    @property
+    def n_sessions(self) -> int:
+        """Sessions per side."""
+        return self.sessions or (1 if self.power_run else 5)
+
+    @property
+    def n_passes(self) -> int:
+        """Passes per session."""
+        return self.passes or (1 if self.power_run else 3)
 
     @property
     def local(self) -> bool:

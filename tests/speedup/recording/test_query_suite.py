@@ -45,7 +45,7 @@ def test_a_file_without_a_statement_has_no_query(text: str, tmp_path: Path) -> N
     path = tmp_path / "none.sql"
     path.write_text(text)
     with pytest.raises(InputError, match="no queries"):
-        query_suite.find_suite(str(path), scale=None)
+        query_suite.find_suite(str(path))
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,8 @@ def test_names_that_do_not_fit_are_refused(text: str, what: str) -> None:
 
 def test_a_suite_written_as_sql_is_read_back_the_same(tmp_path: Path) -> None:
     path = tmp_path / "tpch.sql"
-    path.write_text(query_suite.find_suite("tpch", scale=10).format_sql())
-    assert query_suite.find_suite(str(path), scale=None).queries == tpch_queries.build_tpch_queries(10)
+    path.write_text(query_suite.Suite("tpch", tpch_queries.build_tpch_queries(10)).format_sql())
+    assert query_suite.find_suite(str(path)).queries == tpch_queries.build_tpch_queries(10)
 
 
 def test_tpch_has_22_queries_of_several_lines_that_name_every_table() -> None:
@@ -84,7 +84,7 @@ def test_the_threshold_of_q11_shrinks_with_the_scale(scale: float, fraction: str
 def test_a_module_gives_its_queries(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text("QUERIES = {'a': 'SELECT 1;', 'b.2': 'SELECT 2'}")
-    found = query_suite.find_suite(str(path), scale=None)
+    found = query_suite.find_suite(str(path))
     assert (found.name, found.queries) == ("mine", {"a": "SELECT 1", "b.2": "SELECT 2"})
 
 
@@ -93,19 +93,19 @@ def test_a_module_without_queries_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(text)
     with pytest.raises(InputError, match="module"):
-        query_suite.find_suite(str(path), scale=None)
+        query_suite.find_suite(str(path))
 
 
 def test_a_module_that_is_not_there_is_refused() -> None:
     with pytest.raises(InputError, match="cannot load the module"):
-        query_suite.find_suite("no_such_module_of_mine", scale=None)
+        query_suite.find_suite("no_such_module_of_mine")
 
 
 def test_other_files_are_no_suites(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="not a suite"):
-        query_suite.find_suite(str(tmp_path / "queries.json"), scale=None)
+        query_suite.find_suite(str(tmp_path / "queries.json"))
     with pytest.raises(InputError, match="cannot read"):
-        query_suite.find_suite(str(tmp_path / "queries.sql"), scale=None)
+        query_suite.find_suite(str(tmp_path / "queries.sql"))
 
 
 def test_the_digest_tells_texts_names_and_order() -> None:

@@ -47,6 +47,9 @@ MinDuration = Annotated[float | None, typer.Option(help="Only applications of at
 SetFactors = Annotated[list[str] | None, typer.Option("--set", help="What if: OPERATOR=FACTOR; repeatable.")]
 BaselinePrice = Annotated[float | None, typer.Option(help="Price of the baseline's cluster per hour.")]
 CandidatePrice = Annotated[float | None, typer.Option(help="Price of the candidate's cluster per hour.")]
+Currency = Annotated[str, typer.Option(help="Name of the prices' currency, such as EUR.")]
+Why = Annotated[bool, typer.Option("--why", help="Print the reason or remark of each application.")]
+PerSql = Annotated[bool, typer.Option("--per-sql", help="Print the prediction of each query.")]
 MinRatio = Annotated[float, typer.Option(help="Minimum ratio of a recommended application.")]
 ReadWith = Annotated[Backend, typer.Option(help="Read the logs on this machine, or inside a Spark application.")]
 Processes = Annotated[int | None, typer.Option(help="Processes of the local backend; one per core by default.")]
@@ -67,23 +70,25 @@ def qualify(
     set_factor: SetFactors = None,
     price_cpu: BaselinePrice = None,
     price_accel: CandidatePrice = None,
+    currency: Currency = "",
     least_ratio: MinRatio = 1.3,
     backend: ReadWith = Backend.local,
     jobs: Processes = None,
     cache: Cache = True,
     method: MethodChoice = Method.calibrated,
     platform: Platform = None,
+    why: Why = False,
+    per_sql: PerSql = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Predict the time of applications on the accelerator, most time saved first.
 
-    Unreadable logs, copies and already accelerated applications are listed with the reason. A CPUOperator,Score file
-    (*.csv) implies --method seed. Exit code 1 when a log was
-    unreadable or no application could be judged.
+    Unreadable logs, copies and already accelerated applications are listed; --why gives the reasons. A
+    CPUOperator,Score file (*.csv) implies --method seed. Exit code 1 when a log was unreadable or no application could
+    be judged.
 
     Example: workbench speedup qualify data/samples/eventlogs/tpch_sf0.1.zstd --factors factors.json
     """
-    from workbench.console.terminal import print_text
     from workbench.core.errors import ConfigError
     from workbench.speedup.calibration.factor_model import load_factor_model
     from workbench.speedup.calibration.what_if import parse_factors
@@ -108,10 +113,11 @@ def qualify(
         )
     model, overrides = load_factor_model(factors), parse_factors(set_factor or [])
     filters = FleetFilters(app_name, since.date() if since else None, newest, min_duration)
-    terms = QualificationTerms(least_ratio, price_cpu, price_accel)
+    terms = QualificationTerms(least_ratio, price_cpu, price_accel, currency=currency)
     model.build_factors(overrides)  # Refuses a wrong name before logs are read.
     reading = {"backend": backend.value, "jobs": jobs, "use_cache": cache}
-    _qualify_with_model(paths, model, filters, terms, overrides, reading, out=out, as_json=as_json)
+    printed = {"why": why, "per_sql": per_sql}
+    _qualify_with_model(paths, model, filters, terms, overrides, reading, out=out, as_json=as_json, printed=printed)
 
 
 def _qualify_with_model(
@@ -124,6 +130,7 @@ def _qualify_with_model(
     *,
     out: Path | None,
     as_json: bool,
+    printed: dict[str, bool],
 ) -> NoReturn:
     from workbench.console.terminal import show_progress_count
     from workbench.speedup.fleet.fleet_reader import measure_fleet
@@ -139,7 +146,7 @@ def _qualify_with_model(
     document |= {"applications": result.applications.to_dicts(), "predictions": result.predictions.to_dicts()}
     document |= {"operators_at_stake": result.operators_at_stake.to_dicts()}
     finish_command(
-        lambda: _print_ranking(result, fleet),
+        lambda: _print_ranking(result, fleet, **printed),
         document,
         as_json=as_json,
         is_valid=not result.reasons and not (fleet.applications["status"] == "unreadable").any(),
@@ -160,15 +167,23 @@ def _write_run(out: Path, result: Qualification, overrides: dict[str, float]) ->
     run.conclude("invalid" if result.reasons else "valid", result.reasons, result.answer)
 
 
-def _print_ranking(result: Qualification, fleet: MeasuredFleet) -> None:
+def _print_ranking(result: Qualification, fleet: MeasuredFleet, *, why: bool, per_sql: bool) -> None:
+    import polars as pl
+
     from workbench.report.display import table
-    from workbench.speedup.tables import APPLICATIONS, OPERATORS_AT_STAKE
+    from workbench.speedup.tables import OPERATORS_AT_STAKE, PREDICTIONS
 
     print_text(result.answer)
     print_text(f"{fleet.n_read} log(s) read, {fleet.n_cached} from the cache, {fleet.n_filtered} filtered out")
-    columns = ["app_name", "recommendation", "baseline_s", "predicted_s", "ratio", "ratio_low", "ratio_high", "saved_s"]
-    columns += ["saved_cost"] if result.applications["saved_cost"].drop_nulls().len() else []
-    shown = result.applications.select(*columns, "unsupported_share", "reason")
-    print_text(table(shown, APPLICATIONS, caption="Applications, most time saved first", limit=50).text)
+    print_text(table(*result.build_ranking(), caption="Applications, most time saved first", limit=50).text)
+    remarks = result.applications.filter(pl.col("reason").is_not_null()).select("log", "reason")
+    if why:
+        print_text("\n".join(f"{log}: {reason}" for log, reason in remarks.iter_rows()))
+    elif remarks.height:
+        print_text(f"{remarks.height} of {result.applications.height} have a reason or a remark: --why prints them")
+    if per_sql and result.predictions.height:
+        columns = ["session", "query", "n_executions", "baseline_s", "predicted_s", "ratio", "ratio_low", "ratio_high"]
+        queries = result.predictions.select(*columns, "unsupported_share", "unknown_share")
+        print_text(table(queries, PREDICTIONS, caption="Queries of each application", limit=queries.height).text)
     if result.operators_at_stake.height:
         print_text(table(result.operators_at_stake, OPERATORS_AT_STAKE, caption="Operators at stake", limit=10).text)

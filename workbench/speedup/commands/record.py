@@ -7,15 +7,15 @@ from typing import Annotated
 import typer
 
 from workbench.console.finish import choose_exit_code
-from workbench.console.options import OptionValues, take_options_from
+from workbench.console.options import FieldOption, OptionValues, take_options_from
 from workbench.console.terminal import print_text
 
 
 @take_options_from(
     "workbench.speedup.config:RecordConfig",
-    "out engines sides labels conf queries data scale sessions passes seed master driver_memory shuffle_partitions "
-    "comet_jar scrub session_timeout_s fresh",
-    {"engines": "engine", "sides": "side", "labels": "label"},
+    "out engines sides labels conf queries only data scale power_run sessions passes seed master driver_memory "
+    "shuffle_partitions comet_jar scrub session_timeout_s fresh",
+    {"engines": "engine", "sides": "side", "labels": "label", "queries": FieldOption(flags=("--queries", "--suite"))},
     units={"s": "S"},
     defaults="model",
 )
@@ -30,6 +30,8 @@ def record(
     when a session or a query failed or answers differ; such queries are named and do not count.
 
     Example: workbench speedup record --engine spark --engine comet --scale 0.1 --out data/runs/pair
+
+    A Power Run of TPC-DS: workbench speedup record --suite tpcds --power-run --engine spark --engine comet --out power
     """
     from workbench.speedup.config import RecordConfig
     from workbench.speedup.recording import recorder

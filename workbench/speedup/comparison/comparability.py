@@ -18,6 +18,8 @@ from workbench.speedup.tables import COMPARABILITY
 Severity = Literal["ok", "warning", "invalid"]
 # A larger relative difference in rows and files means different data.
 DATA_TOLERANCE = 0.01
+# Metrics of a scan that tell the size of its data.
+SCAN_METRICS = ("number of output rows", "size of files read")
 # A side with this share of accelerated operators counts as accelerated.
 ACCELERATED_SHARE = 0.05
 # Setting, its value, and why a difference matters.
@@ -265,9 +267,9 @@ def _measure_scanned_tables(
             .join(ran if queries else one.sql_executions, on=["log_id", "sql_id"], how="semi")
             .select("log_id", "sql_id", table=_table_name_expr(), accumulator_id="accumulator_ids")
         )
-        metrics = one.node_metrics.filter(
-            pl.col("metric_name").is_in(["number of output rows", "size of files read"])
-        ).select("log_id", "sql_id", "accumulator_id", "metric_name", value=_metric_value_expr())
+        metrics = one.node_metrics.filter(pl.col("metric_name").is_in(SCAN_METRICS)).select(
+            "log_id", "sql_id", "accumulator_id", "metric_name", value=_metric_value_expr()
+        )
         values = (
             scans.filter(pl.col("table").is_not_null())
             .explode("accumulator_id")

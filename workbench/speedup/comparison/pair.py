@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,17 +13,30 @@ import polars as pl
 from workbench.core import files
 from workbench.core.errors import InputError
 from workbench.core.host import count_cores
+from workbench.eventlog import tables as log_tables
 from workbench.eventlog.reader import EventLogFacts, read_event_logs
-from workbench.eventlog.sources import list_all_logs
+from workbench.eventlog.sources import list_all_logs, list_logs
 from workbench.speedup import recording
 from workbench.speedup.attribution.measured_times import Measured, concat_measured_logs, measure_log_times
 from workbench.speedup.calibration.factors import has_common_queries, list_mismatched_queries
-from workbench.speedup.comparison.comparability import check_comparability
+from workbench.speedup.comparison.comparability import SCAN_METRICS, check_comparability
+from workbench.speedup.fleet.fleet_logs import FactsCache, open_default_cache
 from workbench.speedup.fleet.fleet_reader import open_process_pool
-from workbench.speedup.tables import COMPARABILITY
+from workbench.speedup.tables import COMPARABILITY, EXECUTIONS, PIECES
 
 # Below this number, starting processes takes longer than reading in one.
 MIN_LOGS_FOR_POOL = 4
+# What the comparison of the sides needs of a log, once its times are measured.
+KEPT_TABLES = (
+    log_tables.LOGS,
+    log_tables.APPLICATIONS,
+    log_tables.ENVIRONMENT,
+    log_tables.EXECUTORS,
+    log_tables.SQL_EXECUTIONS,
+    log_tables.PLAN_NODES,
+    log_tables.NODE_METRICS,
+)
+CACHED_TABLES = (*KEPT_TABLES, EXECUTIONS, PIECES)
 FirstRuns = Literal["auto", "use", "skip"]
 EXCLUSION_REASON = "its answer differs or it failed on a side"
 
@@ -149,18 +163,18 @@ def _build_pair(
     parts: list[Measured] = []
     facts: dict[str, list[EventLogFacts]] = {}
     sources: list[dict[str, Any]] = []
-    facts_by_path = _read_all_facts([path for label in labels for _, path in logs[label]])
+    read = _read_sessions([path for label in labels for _, path in logs[label]])
     for label in labels:
         if not logs[label]:
             raise InputError("a side has no event log", where=label, do="give at least one log for each side")
         for session, path in logs[label]:
-            one = facts_by_path[path]
-            part = measure_log_times(one, label, session)
+            one, part = read[path]
             if not part.executions.height:
                 raise InputError(
                     "the log holds no SQL execution that ran tasks and ended", where=path, do="give a log of SQL work"
                 )
-            parts.append(part)
+            names = {"label": pl.lit(label), "session": pl.lit(session)}
+            parts.append(Measured(part.executions.with_columns(**names), part.pieces.with_columns(**names)))
             facts.setdefault(label, []).append(one)
             sources.append({"label": label, "session": session, **_log_origin(path)})
     everything = concat_measured_logs(parts)
@@ -193,19 +207,52 @@ def _build_mismatch_row(measured: Measured, labels: tuple[str, str]) -> pl.DataF
     return COMPARABILITY.frame([row | {"why": why}] if left_out else [])
 
 
-def _read_all_facts(paths: Sequence[str]) -> dict[str, EventLogFacts]:
-    """Facts by path, read in parallel if there are several logs."""
-    if len(paths) < MIN_LOGS_FOR_POOL or count_cores() < 2:
-        return {path: _read_facts(path) for path in paths}
-    with open_process_pool(min(count_cores(), len(paths))) as workers:
-        return dict(zip(paths, workers.map(_read_facts, paths), strict=True))
+SessionLog = tuple[EventLogFacts, Measured]
 
 
-def _read_facts(path: str) -> EventLogFacts:
+def _read_sessions(paths: Sequence[str]) -> dict[str, SessionLog]:
+    """Facts for the comparison of the sides and measured times, by path; from the cache, or read in parallel."""
+    cache = open_default_cache()
+    found = {path: known for path in paths if (known := _load_session(path, cache)) is not None}
+    rest = [path for path in dict.fromkeys(paths) if path not in found]
+    if len(rest) < MIN_LOGS_FOR_POOL or count_cores() < 2:
+        return found | {path: _read_session(path, cache) for path in rest}
+    with open_process_pool(min(count_cores(), len(rest))) as workers:
+        return found | dict(zip(rest, workers.map(_read_session, rest, [cache] * len(rest)), strict=True))
+
+
+def _read_session(path: str, cache: FactsCache) -> SessionLog:
     facts = read_event_logs(path, jobs=1)
     if facts.applications.height != 1:
         raise InputError("a session needs exactly one log", where=path, do="give the path of each log, not its folder")
-    return facts
+    measured = measure_log_times(facts, "", "")
+    kept = {table: getattr(facts, table.name) for table in KEPT_TABLES}
+    kept[log_tables.NODE_METRICS] = facts.node_metrics.filter(pl.col("metric_name").is_in(SCAN_METRICS))
+    frames = {**kept, EXECUTIONS: measured.executions, PIECES: measured.pieces}
+    if (key := _build_cache_key(path, cache)) is not None:
+        cache.store_tables(key, frames)
+    return _unpack_session({table.name: frame for table, frame in frames.items()})
+
+
+def _load_session(path: str, cache: FactsCache) -> SessionLog | None:
+    key = _build_cache_key(path, cache)
+    known = None if key is None else cache.load_tables(key, CACHED_TABLES)
+    return None if known is None else _unpack_session(known)
+
+
+def _unpack_session(frames: Mapping[str, pl.DataFrame]) -> SessionLog:
+    empty = {table.name: table.frame([]) for table in log_tables.ALL_TABLES}
+    facts = EventLogFacts(**{name: frames.get(name, frame) for name, frame in empty.items()})
+    return facts, Measured(frames[EXECUTIONS.name], frames[PIECES.name])
+
+
+def _build_cache_key(path: str, cache: FactsCache) -> str | None:
+    """Key of a session, beside the log's own as an application of a fleet; null for a remote log, read only once."""
+    sources = list_logs(path)
+    if any(file.local is None for source in sources for file in source.files):
+        return None
+    keys = [cache.hash_source(source) for source in sources]
+    return hashlib.sha256(f"session of a pair {' '.join(keys)}".encode()).hexdigest()
 
 
 def _log_origin(path: str) -> dict[str, Any]:

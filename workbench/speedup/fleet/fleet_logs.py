@@ -156,6 +156,7 @@ CODE_PATTERNS = (
         f"speedup/attribution/{name}.py"
         for name in ("executions", "time_pieces", "measured_times", "application_time", "session_settings")
     ),
+    "speedup/comparison/pair.py",
     "speedup/engines/*.py",
 )
 

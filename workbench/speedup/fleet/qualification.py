@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 
 from workbench import stats
 from workbench.core.errors import ConfigError
 from workbench.core.formats import format_number
+from workbench.core.tables import Table
 from workbench.eventlog.engine_detection import SPARK
 from workbench.speedup.attribution.measured_times import NOT_COUNTED, Measured
 from workbench.speedup.calibration.factor_model import FactorModel
@@ -27,12 +29,13 @@ ACCELERATED, NOT_JUDGED = "already accelerated", "not judged"
 
 @dataclass(frozen=True)
 class QualificationTerms:
-    """Minimum ratio of a recommendation, and prices per hour (null: no costs)."""
+    """Minimum ratio of a recommendation, and prices per hour (null: no costs) in a currency that has a name or not."""
 
     least_ratio: float = 1.3
     baseline_price_per_h: float | None = None
     candidate_price_per_h: float | None = None
     level: float = stats.LEVEL
+    currency: str = ""
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.least_ratio) and self.least_ratio >= 1):
@@ -53,6 +56,19 @@ class Qualification:
     applications: pl.DataFrame
     predictions: pl.DataFrame
     operators_at_stake: pl.DataFrame
+    currency: str = ""
+
+    def build_ranking(self) -> tuple[pl.DataFrame, Table]:
+        """The applications for display, and their table: one line each, without reasons, costs to the cent."""
+        columns = ["log", "app_name", "recommendation", "baseline_s", "predicted_s"]
+        columns += ["ratio", "ratio_low", "ratio_high", "saved_s"]
+        columns += ["saved_cost"] if self.applications["saved_cost"].drop_nulls().len() else []
+        shown = self.applications.select(*columns, "unsupported_share").with_columns(
+            cs.by_name("saved_cost", require_all=False).round(2)
+        )
+        units = {"currency": self.currency or "currency"}
+        named = tuple(replace(column, unit=units.get(column.unit, column.unit)) for column in APPLICATIONS.columns)
+        return shown, replace(APPLICATIONS, columns=named)
 
     @property
     def judged(self) -> pl.DataFrame:
@@ -130,7 +146,8 @@ def qualify_applications(
         for row in applications.iter_rows(named=True)
     ]
     table = APPLICATIONS.frame(rows).sort("saved_s", "log", descending=[True, False], nulls_last=True)
-    return Qualification(table, predictions, _build_operators_at_stake(predictions, predict_by_term(model, measured)))
+    at_stake = _build_operators_at_stake(predictions, predict_by_term(model, measured))
+    return Qualification(table, predictions, at_stake, terms.currency)
 
 
 def _build_application_row(

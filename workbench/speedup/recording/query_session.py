@@ -71,7 +71,8 @@ def main(path: str) -> None:
     exit_with_parent()
     folder = Path(plan.folder)
     spark = open_spark(plan)
-    create_views(spark, plan)
+    views_s = create_views(spark, plan)
+    started_at = time.time()
     with (folder / EXECUTIONS).open("w", encoding="utf-8") as executions:
         with (folder / ANSWERS).open("w", encoding="utf-8") as answers:
             run_query_pass(spark, plan, 1, executions, answers)
@@ -82,6 +83,9 @@ def main(path: str) -> None:
         "spark_version": spark.version,
         "java_version": spark.sparkContext._jvm.System.getProperty("java.version"),
         "java_home": spark.sparkContext._jvm.System.getProperty("java.home"),
+        "views_s": views_s,
+        "queries_started_at": started_at,
+        "queries_ended_at": time.time(),
     }
     spark.stop()
     (folder / FACTS).write_text(json.dumps(facts), encoding="utf-8")
@@ -121,11 +125,15 @@ def open_spark(plan: SessionPlan) -> SparkSession:
     return spark
 
 
-def create_views(spark: SparkSession, plan: SessionPlan) -> None:
-    """Create a view of each table; tables at a URL are listed by Spark's file systems."""
+def create_views(spark: SparkSession, plan: SessionPlan) -> dict[str, float]:
+    """Create a view of each table, and return the seconds of each; Spark's file systems list tables at a URL."""
     views = plan.views or dict(_list_remote_tables(spark, plan.place))
+    durations_s = {}
     for name, path in views.items():
+        started = time.perf_counter()
         spark.read.parquet(path).createOrReplaceTempView(name)
+        durations_s[name] = time.perf_counter() - started
+    return durations_s
 
 
 def _list_remote_tables(spark: SparkSession, place: str) -> list[tuple[str, str]]:

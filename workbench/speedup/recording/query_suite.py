@@ -5,22 +5,15 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
-import os
 import re
-import shutil
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from importlib import metadata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
-from workbench.core.child_process import run_command
-from workbench.core.errors import ConfigError, InputError, MissingToolError
-from workbench.core.paths import cache_folder
+from workbench.core.errors import ConfigError, InputError
 from workbench.core.redaction import strip_user_info
-from workbench.speedup.recording import tpch_queries
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
 MAX_FILE_BYTES = 16 << 20
@@ -40,10 +33,11 @@ _COMMENTS = re.compile(r"--[^\n]*|/\*.*?(?:\*/|\Z)", re.S)
 
 @dataclass(frozen=True)
 class Suite:
-    """Queries by name, in order."""
+    """Queries by name, in order; `stream` is their order in a Power Run, the same if empty."""
 
     name: str
     queries: dict[str, str]
+    stream: tuple[str, ...] = ()
 
     @property
     def sha256(self) -> str:
@@ -53,20 +47,31 @@ class Suite:
             digest.update(f"{name}\0{text}\0".encode())
         return digest.hexdigest()
 
+    def select(self, names: Sequence[str]) -> Suite:
+        """The suite with some queries only, in its order; all of them without names.
+
+        Raises
+        ------
+        ConfigError
+            A name is not in the suite.
+        """
+        if unknown := [name for name in names if name not in self.queries]:
+            raise ConfigError("no such query", where="--only", found=unknown[:10], allowed=list(self.queries))
+        kept = {name: text for name, text in self.queries.items() if name in names or not names}
+        return replace(self, queries=kept, stream=tuple(name for name in self.stream if name in kept))
+
     def format_sql(self) -> str:
         """The queries as a file that `parse_queries` reads."""
         return "\n".join(f"-- name: {name}\n{text}\n;\n" for name, text in self.queries.items())
 
 
-def find_suite(queries: str, *, scale: float | None) -> Suite:
-    """The suite that `--queries` names.
+def find_suite(queries: str) -> Suite:
+    """The user's suite that `--queries` names.
 
     Parameters
     ----------
     queries
-        "tpch", a .sql file, or a .py file or module that defines `QUERIES: dict[str, str]`.
-    scale
-        TPC-H scale factor; a threshold of q11 depends on it.
+        A .sql file, or a .py file or module that defines `QUERIES: dict[str, str]`.
 
     Raises
     ------
@@ -75,8 +80,6 @@ def find_suite(queries: str, *, scale: float | None) -> Suite:
     ConfigError
         `queries` is none of these.
     """
-    if queries == "tpch":
-        return Suite("tpch", tpch_queries.build_tpch_queries(scale))
     path = Path(queries)
     if path.suffix.lower() == ".py" or (re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", queries) and not path.exists()):
         return _build_suite(path.stem if path.suffix == ".py" else queries, load_module_queries(queries), queries)
@@ -85,7 +88,7 @@ def find_suite(queries: str, *, scale: float | None) -> Suite:
             "not a suite of queries",
             where="--queries",
             found=queries,
-            allowed=["tpch", "FILE.sql", "FILE.py", "a module's name"],
+            allowed=["tpch", "tpcds", "FILE.sql", "FILE.py", "a module's name"],
         )
     return _build_suite(path.stem, parse_queries(_read_query_file(path), where=str(path)), queries)
 
@@ -221,11 +224,6 @@ def _import_file(path: Path) -> ModuleType:
     return module
 
 
-GENERATOR = "tpchgen-cli"
-# 1,000 is about 350 GB.
-MAX_SCALE = 1000.0
-
-
 @dataclass(frozen=True)
 class QueryData:
     """Location of the tables, and the facts that a recording keeps of them.
@@ -237,7 +235,7 @@ class QueryData:
     source
         Description without a path of this machine.
     scale
-        TPC-H scale factor; null for the user's own data.
+        Scale factor of TPC-H or TPC-DS; null for the user's own data.
     views
         Path of each table by name; empty for a URL, which Spark lists.
     fingerprint
@@ -249,60 +247,6 @@ class QueryData:
     scale: float | None
     views: dict[str, str]
     fingerprint: str | None
-
-
-def get_tpch_data(scale: float, *, say: Callable[[str], None]) -> QueryData:
-    """TPC-H data at this scale from the cache, generated if missing (about 350 MB for scale 1).
-
-    Raises
-    ------
-    ConfigError
-        The scale is not above 0, or is above 1,000.
-    MissingToolError
-        tpchgen-cli is not installed.
-    RunFailedError
-        tpchgen-cli failed.
-    """
-    if not 0 < scale <= MAX_SCALE:
-        raise ConfigError("not a scale factor", where="--scale", found=scale, allowed=f"above 0, at most {MAX_SCALE:g}")
-    version = get_generator_version()
-    folder = cache_folder() / "tpch" / f"sf{scale:g}-{version}"
-    if not folder.is_dir():
-        say(f"generating TPC-H data at scale {scale:g} (once; kept in the cache)")
-        _generate_tpch(scale, folder)
-    return find_local_data(folder, source=f"{GENERATOR} {version}", scale=scale)
-
-
-def get_generator_version() -> str:
-    """Version of tpchgen-cli.
-
-    Raises
-    ------
-    MissingToolError
-        tpchgen-cli is not installed.
-    """
-    try:
-        return metadata.version(GENERATOR)
-    except metadata.PackageNotFoundError as error:
-        do = "pip install -r requirements.lock, or give your own Parquet files with --data DIR"
-        raise MissingToolError(f"{GENERATOR} is not installed", do=do) from error
-
-
-def _generate_tpch(scale: float, folder: Path) -> None:
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    tool = shutil.which(GENERATOR, path=path)
-    if tool is None:
-        raise MissingToolError(f"the command {GENERATOR} is missing", do=f"pip install --force-reinstall {GENERATOR}")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    # Generated next to its final location and renamed, so that parallel recordings do not see a partial one.
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as fresh:
-        command = [tool, "parquet", "-s", f"{scale:g}", "--output-dir", str(Path(fresh) / "data")]
-        run_command(command, must_succeed=True)
-        try:
-            (Path(fresh) / "data").rename(folder)
-        except OSError:
-            if not folder.is_dir():
-                raise
 
 
 def find_user_data(place: str, *, scale: float | None = None) -> QueryData:
@@ -342,8 +286,3 @@ def _fingerprint_folder(folder: Path) -> str:
     for path in sorted(folder.rglob("*.parquet")):
         digest.update(f"{path.relative_to(folder).as_posix()}\0{path.stat().st_size}\n".encode())
     return digest.hexdigest()
-
-
-def list_missing_tpch_tables(data: QueryData) -> list[str]:
-    """Missing tables of TPC-H; empty for a URL, which only Spark can list."""
-    return [table for table in tpch_queries.TABLES if table not in data.views] if data.views else []

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,7 +29,7 @@ from workbench.speedup.recording import (
     session_process,
 )
 from workbench.speedup.recording.answers import AnswerStore
-from workbench.speedup.recording.recording_journal import Recording, Session
+from workbench.speedup.recording.recording_journal import GOOD_VERDICTS, Recording, Session
 from workbench.speedup.recording.session_process import ProgressClock, ProgressView, open_progress
 
 WORK_FOLDER = ".session"
@@ -250,6 +252,8 @@ def _store_session(
     done.warnings += [f"the log still has traces of this machine: {finding}" for finding in left]
     with (folder / query_session.ANSWERS).open("rb") as lines:
         AnswerStore(recording.folder / "answers").add_session(name, lines)
+    if recording.power_run and ended.facts is not None:
+        files.write_text(recording.folder / "power" / f"{name}.csv", format_power_times(ended.executions, ended.facts))
     rows = [{"label": done.label, "session": done.session, **row} for row in ended.executions]
     if stand_ins is not None:
         for row in rows:
@@ -260,6 +264,21 @@ def _store_session(
     done.log, done.log_sha256 = f"logs/{log.name}", files.hash_file(log)
     if ended.facts is not None:
         done.spark_version, done.java_version = ended.facts["spark_version"], ended.facts["java_version"]
+
+
+def format_power_times(executions: Sequence[dict[str, Any]], facts: dict[str, Any]) -> str:
+    """Times of a Power Run as the NDS harness writes them: milliseconds, start and end in epoch seconds."""
+    begin, end = int(facts["queries_started_at"]), int(facts["queries_ended_at"])
+    views = {f"CreateTempView {name}": duration_s for name, duration_s in facts["views_s"].items()}
+    queries = {row["query"]: row["duration_s"] for row in executions}
+    times = [(name, int(duration_s * 1000)) for name, duration_s in (views | queries).items()]
+    total_ms = int((facts["queries_ended_at"] - facts["queries_started_at"] + sum(views.values())) * 1000)
+    times += [("Power Start Time", begin), ("Power End Time", end), ("Power Test Time", (end - begin) * 1000)]
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(["application_id", "query", "time/milliseconds"])
+    writer.writerows((facts["app_id"], name, value) for name, value in [*times, ("Total Time", total_ms)])
+    return text.getvalue()
 
 
 def conclude_recording(recording: Recording) -> RecordingOutcome:
@@ -293,7 +312,8 @@ def format_plan(config: RecordConfig) -> str:
     scale = f", scale {prepared.data.scale:g}" if prepared.data.scale else ""
     lines = [
         f"{len(prepared.suite.queries)} queries of {prepared.suite.name} on {prepared.data.source}{scale}",
-        f"{config.sessions} sessions x {config.passes} passes per side, master {config.master}, seed {config.seed}",
+        f"{_count(config.n_sessions, 'session')} x {_count(config.n_passes, 'pass')} per side, "
+        f"master {config.master}, seed {config.seed}",
         *(f"  {key}={value}" for key, value in recording_plan.hide_secret_settings(prepared.shared).items()),
     ]
     for side in prepared.sides:
@@ -302,7 +322,7 @@ def format_plan(config: RecordConfig) -> str:
             f"side {side.label}: {side.engine}{jar}",
             *(f"  {key}={value}" for key, value in recording_plan.hide_secret_settings(side.settings).items()),
         ]
-    order = recording_plan.iterate_sessions([side.label for side in prepared.sides], config.seed, config.sessions)
+    order = recording_plan.iterate_sessions([side.label for side in prepared.sides], config.seed, config.n_sessions)
     lines.append("order: " + ", ".join(f"{label} {number}" for label, number in order))
     return "\n".join(lines)
 
@@ -313,8 +333,8 @@ def format_outcome(outcome: RecordingOutcome) -> str:
     logs = list(recording.iterate_logs())
     n_bytes = sum(path.stat().st_size for _, _, path in logs)
     lines = [
-        f"{len(logs)} sessions x {recording.n_passes} passes of {len(recording.suite.queries)} queries, "
-        f"logs of {format_bytes(n_bytes)}"
+        f"{_count(len(logs), 'session')} x {_count(recording.n_passes, 'pass')} of {len(recording.suite.queries)} "
+        f"queries, logs of {format_bytes(n_bytes)}"
     ]
     lines += [f"  {row['label']}: {_format_side(row)}" for row in _sum_by_side(outcome).iter_rows(named=True)]
     warnings = sorted({warning.split(":")[0] for one in recording.sessions for warning in one.warnings})
@@ -322,9 +342,34 @@ def format_outcome(outcome: RecordingOutcome) -> str:
     lines += [f"failed: {reason}" for reason in outcome.reasons[:MAX_REASONS]]
     if len(outcome.reasons) > MAX_REASONS:
         lines.append(f"failed: and {len(outcome.reasons) - MAX_REASONS} more")
-    if not outcome.reasons and len(recording.sides) > 1:
-        lines.append("all answers equal those of the first side")
+    lines += _format_answers(recording)
+    if recording.power_run:
+        lines.append(f"times of the Power Run: {recording.folder / 'power'}")
     return "\n".join([*lines, str(recording.folder / "recording.json")])
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}{'es' if noun.endswith('s') else 's'}"
+
+
+def _format_answers(recording: Recording) -> list[str]:
+    """How many answers of the other sides equal the reference, and how many are empty and therefore show little."""
+    verdicts = tables.ANSWERS.read(recording.folder)
+    others = verdicts.filter(pl.col("label") != recording.labels[0])
+    if not others.height:
+        return []
+    n_good = others.filter(pl.col("verdict").is_in(GOOD_VERDICTS)).height
+    n_ties = others.filter(pl.col("verdict") == "equal up to ties at the limit").height
+    n_empty = verdicts.filter(pl.col("label") == recording.labels[0], pl.col("n_rows") == 0).height
+    parts = [
+        "all answers equal those of the first side"
+        if n_good == others.height
+        else f"{n_good} of {others.height} answers equal those of the first side"
+    ]
+    parts += [f"{n_ties} of them up to ties at a limit"] if n_ties else []
+    if n_empty:
+        parts.append("one answer is empty" if n_empty == 1 else f"{n_empty} answers are empty")
+    return ["; ".join(parts)]
 
 
 def _sum_by_side(outcome: RecordingOutcome) -> pl.DataFrame:

@@ -39,7 +39,7 @@ class _JournalPart(StrictModel):
 class Suite(_JournalPart):
     """The queries."""
 
-    name: str = Field(description="tpch, or the name of the user's file or module.")
+    name: str = Field(description="tpch, tpcds, or the name of the user's file or module.")
     queries: list[str] = Field(min_length=1, description="Their names, in the suite's order.")
     sha256: str = Field(description="Digest of names and texts.")
 
@@ -47,8 +47,10 @@ class Suite(_JournalPart):
 class Data(_JournalPart):
     """The tables that the queries read."""
 
-    source: str = Field(description='tpchgen-cli with its version, "folder", or the URL.')
-    scale: float | None = Field(default=None, description="TPC-H scale factor; null for the user's own data.")
+    source: str = Field(description='Generator with its version, "folder", or the URL.')
+    scale: float | None = Field(
+        default=None, description="Scale factor of the benchmark; null for the user's own data."
+    )
     views: list[str] = Field(default=[], description="Names of the tables; empty when only Spark can list them.")
     fingerprint: str | None = Field(default=None, description="Digest of names and sizes of the files; null for URLs.")
 
@@ -96,6 +98,7 @@ class Recording(_JournalPart):
     seed: int
     n_sessions: int = Field(ge=1, description="Requested sessions per side.")
     n_passes: int = Field(ge=1, description="Passes per session.")
+    power_run: bool = Field(default=False, description="Each query once in stream order, with its times in `power/`.")
     master: str
     settings: dict[str, str] = Field(description="Spark settings that all sides share.")
     scrubbed: bool

@@ -17,6 +17,7 @@ from workbench.spark import engine_jars
 from workbench.spark.engine_jars import ENGINES, Artifact, class_path_settings
 from workbench.speedup.config import RecordConfig
 from workbench.speedup.recording import query_suite, recording_journal
+from workbench.speedup.recording.benchmark_data import BENCHMARKS
 from workbench.speedup.recording.query_session import SessionPlan
 from workbench.speedup.recording.query_suite import QueryData, Suite
 from workbench.speedup.recording.recording_journal import LABEL, Recording
@@ -130,7 +131,7 @@ def _check_side(side: RecordedSide) -> None:
 
 LOCAL_SHUFFLE_PARTITIONS = 4
 # Fields that must be equal to complete a recording.
-FIXED_FIELDS = ("suite", "data", "seed", "n_passes", "master", "settings", "scrubbed", "sides")
+FIXED_FIELDS = ("suite", "data", "seed", "n_passes", "power_run", "master", "settings", "scrubbed", "sides")
 
 
 @dataclass(frozen=True)
@@ -185,8 +186,9 @@ class RecordingPlan:
                 source=data.source, scale=data.scale, views=list(data.views), fingerprint=data.fingerprint
             ),
             seed=self.config.seed,
-            n_sessions=self.config.sessions,
-            n_passes=self.config.passes,
+            n_sessions=self.config.n_sessions,
+            n_passes=self.config.n_passes,
+            power_run=self.config.power_run,
             master=self.config.master,
             settings=hide_secret_settings(self.shared),
             scrubbed=self.config.scrub,
@@ -211,8 +213,13 @@ class RecordingPlan:
             place=self.data.place,
             views=self.data.views,
             queries=self.suite.queries,
-            orders=order_queries(list(self.suite.queries), self.config.seed, number, self.config.passes),
+            orders=self._order_queries(number),
         )
+
+    def _order_queries(self, number: int) -> list[list[str]]:
+        if self.config.power_run:
+            return [list(self.suite.stream or self.suite.queries)]
+        return order_queries(list(self.suite.queries), self.config.seed, number, self.config.n_passes)
 
 
 def hide_secret_settings(settings: dict[str, str]) -> dict[str, str]:
@@ -257,20 +264,22 @@ def prepare_recording(config: RecordConfig, *, say: Callable[[str], None], dry: 
     ConfigError, InputError
         The options contradict each other, or name something that does not exist.
     MissingToolError
-        A jar, tpchgen-cli, pyspark or Java is missing.
+        A jar, a generator of data, pyspark or Java is missing.
     """
     from workbench.spark import jvm
 
     sides = tuple(parse_sides(config.engines, config.labels, config.sides))
     parse_settings(config.conf)
-    scale = config.scale if config.data is None or config.queries == "tpch" else None
-    suite = query_suite.find_suite(config.queries, scale=scale)
+    benchmark = BENCHMARKS.get(config.queries)
+    scale = config.scale if config.data is None or benchmark else None
+    suite = benchmark.build_suite(scale, dry, say) if benchmark else query_suite.find_suite(config.queries)
+    suite = suite.select(config.only)
     if config.comet_jar is not None and not any(side.engine == "comet" for side in sides):
         raise ConfigError("no side needs this jar", where="--comet-jar", found=str(config.comet_jar))
     jvm.build_spark_environment()
     data = _find_query_data(config, scale, dry=dry, say=say)
-    if config.queries == "tpch" and (missing := query_suite.list_missing_tpch_tables(data)):
-        raise InputError("tables of TPC-H are missing", where="--data", found=missing)
+    if benchmark and (missing := benchmark.list_missing_tables(data)):
+        raise InputError(f"tables of {config.queries} are missing", where="--data", found=missing)
     jars: dict[str, Path] = {}
     for side in sides:
         if side.artifact is not None and not dry:
@@ -287,9 +296,11 @@ def _find_query_data(config: RecordConfig, scale: float | None, *, dry: bool, sa
             where="--data",
             do="put the tables where the workers can read them, and give --data URL",
         )
+    # Queries of one's own without --data run on the tables of TPC-H.
+    benchmark = BENCHMARKS.get(config.queries, BENCHMARKS["tpch"])
     if dry:
-        return QueryData("", f"{query_suite.GENERATOR} {query_suite.get_generator_version()}", config.scale, {}, None)
-    return query_suite.get_tpch_data(config.scale, say=say)
+        return QueryData("", benchmark.source(), config.scale, {}, None)
+    return benchmark.get_data(config.scale, say)
 
 
 def list_differences(earlier: Recording, requested: Recording) -> list[str]:
