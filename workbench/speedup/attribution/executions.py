@@ -63,6 +63,9 @@ class Stage:
 class Execution:
     """One run of one query; `number` counts the runs of this description in its log, from 0.
 
+    `inputs` are the tables and columns of all versions of its plan: adaptive execution drops a scan from the final
+    version where it finds a result empty.
+
     Executions that it started (`inner_ids`) are part of it: it has their stages, and their nodes with numbers that
     continue its own.
     """
@@ -77,6 +80,7 @@ class Execution:
     nodes: dict[int, Node]
     stages: tuple[Stage, ...]
     inner_ids: tuple[int, ...] = ()
+    inputs: frozenset[tuple[str, str]] = frozenset()
 
     @property
     def wall_s(self) -> float:
@@ -101,6 +105,7 @@ def read_executions(facts: EventLogFacts) -> Iterator[Execution]:
     inner = _find_inner_executions(facts)
     started = {member for members in inner.values() for member in members}
     nodes = _group_by_execution(facts.plan_nodes.filter(pl.col("is_final")))
+    inputs = _list_inputs(facts.plan_nodes)
     stages = _group_by_execution(
         facts.stages.filter(pl.col("sql_id").is_not_null()).join(
             facts.stage_tasks, on=["log_id", "stage_id", "stage_attempt_id"], how="inner"
@@ -137,7 +142,18 @@ def read_executions(facts: EventLogFacts) -> Iterator[Execution]:
             _merge_plan_nodes(_build_nodes(nodes.get(member, []), metrics.get(member, [])) for member in members),
             own_stages,
             tuple(sql_id for _, sql_id in members[1:]),
+            frozenset().union(*(inputs.get(member, ()) for member in members)),
         )
+
+
+def _list_inputs(plan_nodes: pl.DataFrame) -> dict[tuple[int, int], set[tuple[str, str]]]:
+    """Table and columns of each scan, by execution."""
+    names = [name for name in plan_nodes["node_name"].unique() if engines.classify_operator(name).name[:4] == "Scan"]
+    scans = plan_nodes.filter(pl.col("node_name").is_in(names)).select("log_id", "sql_id", "simple_string").unique()
+    found: dict[tuple[int, int], set[tuple[str, str]]] = defaultdict(set)
+    for log_id, sql_id, text in scans.iter_rows():
+        found[log_id, sql_id].add((scan_table_name(text or ""), scan_columns(text or "")))
+    return found
 
 
 def _find_inner_executions(facts: EventLogFacts) -> dict[tuple[int, int], list[tuple[int, int]]]:
@@ -244,14 +260,10 @@ def fingerprint_inputs(execution: Execution) -> str | None:
     branches, but columns are pruned before the engine is chosen. Where Spark has cut a table's path short, the digest
     has its columns only.
     """
-    scans = {
-        (scan_table_name(node.arguments), scan_columns(node.arguments))
-        for node in execution.nodes.values()
-        if node.operator.name.startswith("Scan")
-    }
-    if not scans:
+    if not execution.inputs:
         return None
-    return hashlib.sha256("\n".join(f"{table} {columns}" for table, columns in sorted(scans)).encode()).hexdigest()[:12]
+    text = "\n".join(f"{table} {columns}" for table, columns in sorted(execution.inputs))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def scan_table_name(arguments: str) -> str:

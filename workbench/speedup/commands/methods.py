@@ -104,7 +104,7 @@ def estimate_seed_ratios(pair: Pair, queries: Sequence[str]) -> dict[str, float]
     """The seed method's estimates of left-out queries; null unless it compares plain Spark with an accelerator."""
     if pair.engines[0] != "spark" or pair.engines[1] == "spark":
         return None
-    return estimate_left_out_ratios(*pair.logs, queries)
+    return estimate_left_out_ratios(*pair.logs, queries, first_runs=pair.first_runs)
 
 
 def validate_calibrated_model(pair: Pair, *, out: Path | None, level: float, seed: bool, as_json: bool) -> NoReturn:

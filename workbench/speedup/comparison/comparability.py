@@ -323,7 +323,12 @@ def _compare_warm_runs(baseline: _Side, candidate: _Side, *, first_runs: bool) -
 
 def _count_fewest_runs(facts: Sequence[EventLogFacts]) -> int:
     counts = [
-        one.sql_executions.filter(pl.col("status") == "succeeded").group_by("log_id", "description").len()["len"].max()
+        one.sql_executions.filter(pl.col("status") == "succeeded")
+        # Commands such as CREATE VIEW run no job, and are no queries.
+        .join(one.jobs, on=["log_id", "sql_id"], how="semi")
+        .group_by("log_id", "description")
+        .len()["len"]
+        .max()
         for one in facts
     ]
     return max((int(count) for count in counts if isinstance(count, int)), default=0)

@@ -35,6 +35,7 @@ KEPT_TABLES = (
     log_tables.SQL_EXECUTIONS,
     log_tables.PLAN_NODES,
     log_tables.NODE_METRICS,
+    log_tables.JOBS,
 )
 CACHED_TABLES = (*KEPT_TABLES, EXECUTIONS, PIECES)
 FirstRuns = Literal["auto", "use", "skip"]

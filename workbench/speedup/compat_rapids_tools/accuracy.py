@@ -215,7 +215,7 @@ COMET_PAIRS = (
 
 
 def estimate_left_out_ratios(
-    baseline_logs: Iterable[str], candidate_logs: Iterable[str], queries: Sequence[str]
+    baseline_logs: Iterable[str], candidate_logs: Iterable[str], queries: Sequence[str], *, first_runs: bool = False
 ) -> dict[str, float]:
     """Estimated speedup of each query, by the seed method with factors from all the others.
 
@@ -225,6 +225,8 @@ def estimate_left_out_ratios(
         Event logs of a plain Spark and of an accelerated one.
     queries
         Descriptions; of each, executions but the first in a log are taken.
+    first_runs
+        Take the first executions instead.
 
     Returns
     -------
@@ -240,7 +242,7 @@ def estimate_left_out_ratios(
     plain = [log for path in baseline_logs for log in read_seed_logs(path)]
     fast = [log for path in candidate_logs for log in read_seed_logs(path)]
     pairs = (*OPERATOR_PAIRS, *COMET_PAIRS)
-    sides = [[_group_by_query(log, queries) for log in side] for side in (plain, fast)]
+    sides = [[_group_by_query(log, queries, first_runs) for log in side] for side in (plain, fast)]
     found = {}
     for query in queries:
         cpu, gpu = (
@@ -251,14 +253,15 @@ def estimate_left_out_ratios(
             for side in (zip(plain, sides[0], strict=True), zip(fast, sides[1], strict=True))
         )
         factors = generate_factors(cpu, gpu, pairs=pairs).get_factors()
-        ratios = [ratio for log in plain for ratio in _list_query_estimates(log, query, factors)]
+        ratios = [ratio for log in plain for ratio in _list_query_estimates(log, query, factors, first_runs)]
         if ratios:
             found[query] = float(np.exp(np.mean(np.log(ratios))))
     return found
 
 
-def _list_warm_queries(log: SeedLog, query: str) -> list[Query]:
-    return [one for one in log.queries.values() if one.description == query and one.duration_ms][1:]
+def _list_runs(log: SeedLog, query: str, first_runs: bool) -> list[Query]:
+    runs = [one for one in log.queries.values() if one.description == query and one.duration_ms]
+    return runs[:1] if first_runs else runs[1:]
 
 
 def _restrict_log(log: SeedLog, chosen: Sequence[Query]) -> SeedLog:
@@ -270,11 +273,11 @@ def _restrict_log(log: SeedLog, chosen: Sequence[Query]) -> SeedLog:
     return part
 
 
-def _group_by_query(log: SeedLog, queries: Sequence[str]) -> dict[str, list[SeedApplication]]:
+def _group_by_query(log: SeedLog, queries: Sequence[str], first_runs: bool) -> dict[str, list[SeedApplication]]:
     return {
         query: [
             replace(build_seed_application(_restrict_log(log, [one])), duration_ms=one.duration_ms or 0)
-            for one in _list_warm_queries(log, query)
+            for one in _list_runs(log, query, first_runs)
         ]
         for query in queries
     }
@@ -293,8 +296,8 @@ def _sum_applications(log: SeedLog, parts: Sequence[SeedApplication]) -> SeedApp
     )
 
 
-def _list_query_estimates(log: SeedLog, query: str, factors: Mapping[str, float]) -> list[float]:
-    part = _restrict_log(log, _list_warm_queries(log, query))
+def _list_query_estimates(log: SeedLog, query: str, factors: Mapping[str, float], first_runs: bool) -> list[float]:
+    part = _restrict_log(log, _list_runs(log, query, first_runs))
     return [
         one.estimate.speedup_ratio
         for one in estimate_application(part, factors).queries
