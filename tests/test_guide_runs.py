@@ -35,8 +35,8 @@ def table_below(heading: str) -> set[str]:
 
 def test_the_rules_on_the_page_are_those_of_the_shipped_file() -> None:
     shown = yaml.safe_load(blocks("yaml")[0])
-    assert shown["speedup"] == yaml.safe_load(FILE.read_text())["speedup"]
-    assert {"start_here", "speedup"} == set(thresholds.load_thresholds(FILE).areas)
+    assert shown["profile"] == yaml.safe_load(FILE.read_text())["profile"]
+    assert {"start_here", "profile"} == set(thresholds.load_thresholds(FILE).areas)
 
 
 def test_the_comparison_on_the_page_is_judged_as_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +56,7 @@ def test_the_pipeline_on_the_page_fails_when_a_limit_is_passed(tmp_path: Path) -
     (script,) = blocks("bash")
     (tmp_path / "job.sh").write_text(script)
     rules = yaml.safe_load(FILE.read_text())
-    rules["speedup"][-1]["at_most"] = 0.5
+    rules["profile"][-1]["at_most"] = 0.5
     (tmp_path / "thresholds.yaml").write_text(yaml.safe_dump(rules))
     (tmp_path / "bin").mkdir()
     command = tmp_path / "bin" / "workbench"

@@ -56,7 +56,7 @@ SMALLER = {
     "workbench sizing run": "--users 4,8,16 --max-step 2",
     "workbench sizing verify": "--max-step 2",
     "workbench indicators run": "--rounds 2",
-    "workbench speedup record": "--queries few.sql",
+    "workbench speedup record --engine": "--queries few.sql",
 }
 SHORTER = {
     "run all": "run 00_start_here",  # CI's main job is the whole of it

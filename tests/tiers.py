@@ -55,6 +55,56 @@ EXHAUSTIVE: dict[str, str] = {
     "scaletest/scenario/test_on_kai.py": "the KAI scheduler",
     "scaletest/simulated_runai/test_with_kai.py": "the KAI scheduler",
     "scaletest/simulated_runai/test_restart.py": "a controller killed at many moments",
+    "browser/test_reports.py::test_pointing_at_a_mark_shows_its_row[1": (
+        "charts of other kinds; two of eight beside it"
+    ),
+    "browser/test_reports.py::test_pointing_at_a_mark_shows_its_row[2": ("the same"),
+    "browser/test_reports.py::test_pointing_at_a_mark_shows_its_row[5": ("the same"),
+    "browser/test_reports.py::test_pointing_at_a_mark_shows_its_row[6": ("the same"),
+    "browser/test_reports.py::test_pointing_at_a_mark_shows_its_row[7": ("the same"),
+    "contracts/test_contracts.py::test_the_contract_holds[lore-documents": (
+        "in a Spark; the commands run in lore/test_commands.py"
+    ),
+    "contracts/test_kept.py::test_kept_code_of_the_guide_to_lore": (
+        "in a Spark; the other guides' code runs beside it"
+    ),
+    "eventlog/test_codecs.py::test_a_flipped_bit": (
+        "damage at any place; cut logs in the same file, damaged ones in fuzz/test_found.py"
+    ),
+    "indicators/shipped/test_scripts.py::test_a_scripts_own_defaults": ("each script; their runs in the same file"),
+    "indicators/store/test_archive_sync.py::test_writers_of_the_same_session": (
+        "one session; four writers in the same file"
+    ),
+    "lore/dump_reader/test_recorded.py::test_what_is_recorded_anew": (
+        "recorded anew; the recorded ones are read beside it"
+    ),
+    "lore/replays/test_output_verification_fingerprint.py::test_the_same_value_is": (
+        "each type; rows of all types beside it"
+    ),
+    "lore/replays/test_replay_variants_engines.py::TestComet::test_an_operator_that_comet": (
+        "an operator left to Spark; Comet's own beside it"
+    ),
+    "lore/spark_bridge/test_operator_inputs.py::test_a_hashed_column_keeps": ("each type; equal keys in the same file"),
+    "lore/test_study.py::test_another_operator": ("a second operator; the first in the same file"),
+    "scaletest/compat_runai/test_delta_chain.py::test_volumes_are": ("volumes; the whole chain in the same file"),
+    "scaletest/local_cluster/test_lifecycle.py::test_two_clusters": ("two at once; one everywhere else"),
+    "scaletest/observation/test_on_cluster.py::test_a_restart_of_the_api_server": (
+        "a restart; an expired version in the same file"
+    ),
+    "sizing/test_commands.py::test_a_verification_that_is_cut_short_is_invalid[0-380": (
+        "by a limit of requests; others beside it"
+    ),
+    "sizing/test_scenarios.py::test_what_one_gpu_count_cannot_show_is_said_and_fails_the_verification[F": (
+        "in virtual time; sizing/estimation shows the same"
+    ),
+    "sizing/test_study.py::test_the_same_seed": ("a second sweep; the frozen one in contracts"),
+    "speedup/recording/test_session_spark.py::test_two_engines": (
+        "own queries; TPC-DS in recording/test_benchmark_data.py"
+    ),
+    "test_guides.py::test_the_commands_of_a_page_do_what_it_says[ten minutes-docs/guide/speedup.md-spark": (
+        "a recording of TPC-H; one of TPC-DS in speedup/recording/test_benchmark_data.py"
+    ),
+    "test_samples.py::test_the_recording_script": ("the samples made anew; recording in speedup/recording"),
 }
 # Of these patterns the ones that are needed in `make test` all the same.
 KEPT = ("fuzz/test_found.py",)

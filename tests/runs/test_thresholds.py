@@ -328,3 +328,17 @@ def test_bad_thresholds_are_refused_before_a_notebook_runs(tmp_path: Path, capsy
     assert call("run", "start_here", "--thresholds", str(path), "--out", str(tmp_path / "out")) == 2
     assert "did you mean start_here?" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("area", "n_rules"), [("speedup", 1), ("fleet", 1), ("profile", 1), ("sizing", 0)])
+def test_rules_from_before_a_notebook_was_split_hold_for_its_parts(area: str, n_rules: int, tmp_path: Path) -> None:
+    rule = {"key": "status", "equals": "succeeded"}
+    assert len(thresholds.load_thresholds(file_of(tmp_path, rule)).list_rules(area)) == n_rules
+
+
+def test_rules_of_its_own_come_first(tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    rules = {area: [{"key": "duration_s", "at_most": limit}] for area, limit in (("speedup", 1), ("profile", 2))}
+    path.write_text(json.dumps(rules))
+    (rule,) = thresholds.load_thresholds(path).list_rules("profile")
+    assert rule.at_most == 2

@@ -128,6 +128,24 @@ def test_qualify_ranks_and_says_why_not(speedup: Call, factors: Path, tmp_path: 
     assert comet["predicted_s"] is None
 
 
+def test_qualify_prints_queries_reasons_and_costs_where_they_are_wanted(
+    speedup: Call, factors: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "broken").write_text("no log")
+    shutil.copy(OTHER, tmp_path / "three_queries")
+    code, printed, _ = speedup("qualify", tmp_path, "--factors", factors)
+    assert code == 1
+    assert str(tmp_path / "three_queries") in printed
+    assert "have a reason or a remark: --why prints them" in printed
+    assert "Queries of each application" not in printed
+    prices = ("--price-cpu", "4.05", "--price-accel", "2", "--currency", "EUR")
+    _, printed, _ = speedup("qualify", tmp_path, "--factors", factors, "--why", "--per-sql", *prices)
+    assert f"{tmp_path / 'broken'}: " in printed
+    assert "saved cost (EUR)" in printed
+    listed = printed.partition("Queries of each application")[2].partition("Operators at stake")[0]
+    assert listed.count(str(tmp_path / "three_queries")) == 3
+
+
 def test_qualify_with_an_unreadable_log_has_exit_code_1_and_names_it(
     speedup: Call, factors: Path, tmp_path: Path
 ) -> None:

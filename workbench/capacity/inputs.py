@@ -21,13 +21,15 @@ from workbench.runs import run_folder
 if TYPE_CHECKING:
     from workbench.core.tables import Table
 
-# Command that makes a usable run of each area.
+# Command that makes a usable run of each input.
 RUN_COMMANDS = {
-    "speedup": "workbench run speedup -p mode=fleet -p logs=LOGS",
+    "speedup": "workbench run fleet -p logs=LOGS",
     "sizing": "workbench run sizing",
     "indicators": "workbench run indicators",
     "scaletest": "workbench run scaletest -p runs=RUN",
 }
+# Areas of runs that an input may have, where they are others than its name: the notebook, and `speedup qualify`.
+AREAS = {"speedup": ("fleet", "speedup")}
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ def open_input_run(folder: str, area: str, *, accept_invalid: bool) -> InputRun:
         The folder is not a run folder, of another area or of a newer format, or the run is not valid.
     """
     run = run_folder.load_run(Path(folder))
-    if run.area != area:
+    if run.area not in AREAS.get(area, (area,)):
         raise InputError(
             "a run of another area",
             where=folder,

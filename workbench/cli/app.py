@@ -22,7 +22,7 @@ from workbench.core.paths import default_out
 EXAMPLES = """\b
 Examples:
   workbench run all --jobs 2            every notebook, on the sample data
-  workbench run speedup -p event_log=app.zstd -p top_operators=5
+  workbench run profile -p event_log=app.zstd -p top_operators=5
                                         one notebook, on your event log
   workbench gallery data/runs           an index page over the reports
   workbench lab                         the same notebooks, live
@@ -107,7 +107,7 @@ def _options(
 
 @app.command(
     epilog="\b\nExamples:\n"
-    "  workbench run 01_speedup -p event_log=app.zstd --open\n"
+    "  workbench run 08_profile -p event_log=app.zstd --open\n"
     "  workbench run speedup sizing -p speedup.top_operators=5 --jobs 2\n"
     "  workbench run 01_speedup --parameters"
 )

@@ -67,8 +67,7 @@ class ThresholdGate:
         dict
             file, sha256, passed, broken, refused (counts), and rules, each by `RuleOutcome.build_document`.
         """
-        rules = self.rules.areas.get(run.area)
-        if rules is None:
+        if not (rules := self.rules.list_rules(run.area)):
             return None
         outcomes = [_check_rule(rule, run, self.baselines) for rule in rules]
         counts = {kind: sum(one.outcome == kind for one in outcomes) for kind in ("passed", "broken", "refused")}

@@ -27,8 +27,49 @@ class ProfileConfig(StrictModel):
     )
 
 
-class NotebookConfig(StrictModel):
-    """Settings of the notebook: a pair and its factors, a fleet ranked with factors, or the profile of one log."""
+class PairConfig(StrictModel):
+    """Settings of the notebook about a pair of engines and its factors."""
+
+    recording_folder: Annotated[str, _RECORDING] = Field(
+        min_length=1, description="Folder of `workbench speedup record`; the source of the factors."
+    )
+    baseline: str = Field(default="", description="Baseline side; the recording's first if empty.")
+    candidate: str = Field(default="", description="Candidate side; the recording's second if empty.")
+    query: str = Field(default="", description="Query whose steps are shown first; the longest if empty.")
+    set_factors: list[str] = Field(default=[], description="What-if factors, Operator=1.5 each.")
+    level: float = Field(default=0.9, gt=0.5, lt=1, description="Confidence level of the intervals.")
+
+
+class FleetConfig(StrictModel):
+    """Settings of the notebook that ranks applications with factors."""
+
+    logs: Annotated[list[str], EVENT_LOGS] = Field(min_length=1, description="Event logs, folders or URLs.")
+    factors_file: Annotated[str, _FACTORS] = Field(
+        default="", description="Factor model, a JSON file; that of the recording if empty."
+    )
+    recording_folder: Annotated[str, _RECORDING] = Field(
+        default="", description="Folder of `workbench speedup record`; the source of the factors without a file."
+    )
+    baseline: str = Field(default="", description="Baseline side; the recording's first if empty.")
+    candidate: str = Field(default="", description="Candidate side; the recording's second if empty.")
+    set_factors: list[str] = Field(default=[], description="What-if factors, Operator=1.5 each.")
+    price_baseline_per_h: float | None = Field(default=None, ge=0, description="Price of the baseline per hour.")
+    price_candidate_per_h: float | None = Field(default=None, ge=0, description="Price of the candidate per hour.")
+    currency: str = Field(default="", description="Name of the prices' currency, such as EUR.")
+    top_operators: int = Field(
+        default=12, ge=1, le=100, description="Rows of operator tables and bars of their charts."
+    )
+    level: float = Field(default=0.9, gt=0.5, lt=1, description="Confidence level of the intervals.")
+
+    @model_validator(mode="after")
+    def _check_factors(self) -> Self:
+        if not (self.factors_file or self.recording_folder):
+            raise ValueError("give factors_file or recording_folder")
+        return self
+
+
+class NotebookConfig(FleetConfig, ProfileConfig, PairConfig):
+    """Settings of a notebook from before it was split: pair, fleet or profile, by `mode`."""
 
     mode: Literal["pair", "fleet", "profile"] = Field(
         default="pair",
@@ -37,24 +78,10 @@ class NotebookConfig(StrictModel):
     recording_folder: Annotated[str, _RECORDING] = Field(
         min_length=1, description="Folder of `workbench speedup record`; the source of the factors."
     )
-    baseline: str = Field(default="", description="Baseline side; the recording's first if empty.")
-    candidate: str = Field(default="", description="Candidate side; the recording's second if empty.")
-    query: str = Field(default="", description="Query whose steps are shown first; the longest if empty.")
-    set_factors: list[str] = Field(default=[], description="What-if factors, Operator=1.5 each.")
     logs: Annotated[list[str], EVENT_LOGS] = Field(default=[], description="Fleet: event logs, folders or URLs.")
-    factors_file: Annotated[str, _FACTORS] = Field(
-        default="", description="Fleet: factor model, a JSON file; that of the recording if empty."
-    )
-    price_baseline_per_h: float | None = Field(default=None, ge=0, description="Fleet: price of the baseline per hour.")
-    price_candidate_per_h: float | None = Field(default=None, ge=0, description="Fleet: price of the candidate.")
     event_log: Annotated[str, EVENT_LOG] = Field(
         default="", description="Profile: event log, a file, a rolling folder or a URL."
     )
-    sql_ids: list[int] = Field(default=[], description="Profile: SQL executions to include; all when empty.")
-    top_operators: int = Field(
-        default=12, ge=1, le=100, description="Rows of operator tables and bars of their charts."
-    )
-    level: float = Field(default=0.9, gt=0.5, lt=1, description="Confidence level of the intervals.")
 
     @model_validator(mode="before")
     @classmethod
@@ -66,7 +93,7 @@ class NotebookConfig(StrictModel):
         return given | {"mode": mode}
 
     @model_validator(mode="after")
-    def _inputs_of_mode(self) -> NotebookConfig:
+    def _inputs_of_mode(self) -> Self:
         if self.mode == "profile" and not self.event_log:
             raise ValueError("mode profile needs event_log")
         if self.mode == "fleet" and not self.logs:

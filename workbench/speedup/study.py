@@ -1,8 +1,8 @@
-"""The notebook's three studies (pair, fleet, profile): read inputs, analyse them, write their tables."""
+"""The notebooks' studies (pair, fleet, profile): read inputs, analyse them, write their tables."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shlex
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,7 +20,7 @@ from workbench.speedup.calibration.pair_calibration import CalibrationResult, ca
 from workbench.speedup.calibration.prediction import select_counted_runs
 from workbench.speedup.calibration.what_if import WhatIf, parse_factors
 from workbench.speedup.comparison.pair import Pair, load_recorded_pair
-from workbench.speedup.config import NotebookConfig
+from workbench.speedup.config import FleetConfig, NotebookConfig, PairConfig, ProfileConfig
 from workbench.speedup.fleet.fleet_reader import measure_fleet
 from workbench.speedup.fleet.qualification import (
     Qualification,
@@ -60,6 +60,23 @@ class PairStudy(_JudgedByReasons):
     @property
     def reasons(self) -> tuple[str, ...]:
         return self.pair.reasons
+
+    @property
+    def left_out_answer(self) -> str:
+        """How well left-out queries were predicted, or why none was."""
+        if self.left_out is None:
+            return f"Not shown: {len(self.calibrated.queries)} queries, and at least {MIN_QUERIES} are needed."
+        return self.left_out.answer
+
+    @property
+    def validation(self) -> pl.DataFrame:
+        """Table `validation`; empty without left-out queries."""
+        return tables.VALIDATION.frame([]) if self.left_out is None else self.left_out.validation
+
+    @property
+    def scores(self) -> pl.DataFrame:
+        """Table `scores`; empty without left-out queries."""
+        return tables.SCORES.frame([]) if self.left_out is None else self.left_out.scores
 
     @property
     def sides(self) -> dict[str, str]:
@@ -103,6 +120,15 @@ class FleetStudy(_JudgedByReasons):
     @property
     def reasons(self) -> tuple[str, ...]:
         return (*(self.pair.reasons if self.pair is not None else ()), *self.qualified.reasons)
+
+    @property
+    def remarks(self) -> pl.DataFrame:
+        """Each application with its class, reason, and the command that makes its profile."""
+        commands = [
+            f"workbench run 08_profile -p event_log={shlex.quote(log)}" for log in self.qualified.applications["log"]
+        ]
+        shown = self.qualified.applications.select("log", "app_id", "recommendation", "reason")
+        return shown.with_columns(profile=pl.Series(commands, dtype=pl.String))
 
     def key_numbers(self) -> list[KeyNumber]:
         return summary.list_fleet_key_numbers(self.qualified)
@@ -157,26 +183,29 @@ def decide_verdict(study: Study) -> Literal["valid", "invalid"]:
     return study.verdict
 
 
-def build_study(config: NotebookConfig, run: Run) -> Study:
-    """Read what the mode needs, analyse it, and write its tables (and factors) into the run folder.
+def build_study(config: PairConfig | FleetConfig | ProfileConfig, run: Run) -> Study:
+    """Read what the settings name, analyse it, and write its tables (and factors) into the run folder.
 
     Raises
     ------
     InputError
         An input is missing or of another kind, the sides have no query in common, or a set factor is invalid.
     """
-    makers: dict[str, Callable[[NotebookConfig, Run], Study]] = {
-        "pair": _study_pair,
-        "fleet": _study_fleet,
-        "profile": _study_profile,
-    }
-    study = makers[config.mode](config, run)
+    mode = config.mode if isinstance(config, NotebookConfig) else None
+    study: Study
+    if isinstance(config, FleetConfig) and mode in (None, "fleet"):
+        study = _study_fleet(config, run)
+    elif isinstance(config, ProfileConfig) and mode in (None, "profile"):
+        study = _study_profile(config, run)
+    else:
+        assert isinstance(config, PairConfig)
+        study = _study_pair(config, run)
     for declared, frame in study.tables():
         run.write_table(declared, frame)
     return study
 
 
-def _calibrate_recording(config: NotebookConfig, run: Run) -> tuple[Pair, CalibrationResult]:
+def _calibrate_recording(config: PairConfig | FleetConfig, run: Run) -> tuple[Pair, CalibrationResult]:
     """Factors of the recording; their model goes into the run folder, for `workbench speedup qualify`."""
     pair = load_recorded_pair(config.recording_folder, config.baseline or None, config.candidate or None)
     run.add_input(config.recording_folder)
@@ -185,7 +214,7 @@ def _calibrate_recording(config: NotebookConfig, run: Run) -> tuple[Pair, Calibr
     return pair, calibrated
 
 
-def _study_pair(config: NotebookConfig, run: Run) -> PairStudy:
+def _study_pair(config: PairConfig, run: Run) -> PairStudy:
     overrides = parse_factors(config.set_factors)
     pair, calibrated = _calibrate_recording(config, run)
     left_out = cross_validate(calibrated, level=config.level) if len(calibrated.queries) >= MIN_QUERIES else None
@@ -202,12 +231,13 @@ def _study_pair(config: NotebookConfig, run: Run) -> PairStudy:
     return PairStudy(pair, calibrated, left_out, what_if)
 
 
-def _study_fleet(config: NotebookConfig, run: Run) -> FleetStudy:
+def _study_fleet(config: FleetConfig, run: Run) -> FleetStudy:
     overrides = parse_factors(config.set_factors)
     terms = QualificationTerms(
         baseline_price_per_h=config.price_baseline_per_h,
         candidate_price_per_h=config.price_candidate_per_h,
         level=config.level,
+        currency=config.currency,
     )
     pair: Pair | None = None
     if config.factors_file:
@@ -225,7 +255,7 @@ def _study_fleet(config: NotebookConfig, run: Run) -> FleetStudy:
     return FleetStudy(qualified, model, pair)
 
 
-def _study_profile(config: NotebookConfig, run: Run) -> ProfileStudy:
+def _study_profile(config: ProfileConfig, run: Run) -> ProfileStudy:
     facts = read_event_logs(config.event_log)  # First: its error is the clearest for a path that is not a log.
     run.add_input(config.event_log)
     return ProfileStudy(build_profile(facts, sql_ids=config.sql_ids), facts)

@@ -196,7 +196,29 @@ def test_the_command_compares_two_executions_of_a_log(capsys: pytest.CaptureFixt
     assert (tmp_path / "out" / "tables" / "compared.parquet").is_file()
     code, printed, _ = call(capsys, LOG, "--sql-ids", f"{first},{second}", "--json")
     assert code == 0
-    assert len(json.loads(printed)) == 1
+    document = json.loads(printed)
+    assert len(document.keys() - {"answer", "reasons", "operator_sums", "comparability"}) == 1
+    assert (document["reasons"], document["comparability"]) == ([], [])
+    assert {row["operator"] for row in document["operator_sums"]} > {"Exchange", "idle"}
+
+
+def test_logs_that_cannot_be_compared_are_said_to_be_so_first(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy.zstd"
+    copy.write_bytes(LOG.read_bytes())
+    code, printed, _ = call(capsys, LOG, copy)
+    assert code == 1
+    assert printed.startswith("Not comparable: the candidate runs")
+    assert "the same application is on both sides" in printed
+
+
+def test_the_settings_that_differ_stand_beside_the_ratio(capsys: pytest.CaptureFixture[str]) -> None:
+    logs = [SAMPLES / "speedup" / "tpch-sf1" / "logs" / f"{side}-s1.zstd" for side in ("spark", "comet")]
+    code, printed, _ = call(capsys, *logs, "--query", "q6")
+    assert code == 0
+    assert "What else differs" in printed
+    assert "driver memory" in printed
 
 
 def test_queries_of_two_logs_meet_by_their_description(tmp_path: Path) -> None:

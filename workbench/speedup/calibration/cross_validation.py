@@ -11,7 +11,7 @@ import polars as pl
 from workbench import stats
 from workbench.core.errors import InputError
 from workbench.speedup import tables
-from workbench.speedup.calibration.factors import predict_left_out_queries
+from workbench.speedup.calibration.factors import FIRST_RUN_NOISE, predict_left_out_queries
 from workbench.speedup.calibration.pair_calibration import CalibrationResult
 from workbench.speedup.calibration.time_split import Floats
 
@@ -31,12 +31,14 @@ class CrossValidation:
     def answer(self) -> str:
         """The result in one sentence."""
         ours = self.scores.row(by_predicate=pl.col("predictor") == CALIBRATED, named=True)
+        name = "" if ours["skill"] is None else f" and skill {ours['skill']:.2f}"
+        beside = f"{ours['mean_over_constant_low']:.2f} to {ours['mean_over_constant_high']:.2f}"
         return (
             f"Predictions of {ours['n_queries']} left-out queries have a mean absolute log error of"
             f" {ours['mean_absolute_log_error']:.3f}, {ours['mean_over_constant']:.2f}x that of the constant predictor"
-            f" (interval {ours['mean_over_constant_low']:.2f} to {ours['mean_over_constant_high']:.2f}). The worst is"
-            f" {ours['worst_absolute_log_error']:.2f} ({ours['worst_query']}), {ours['worst_over_constant']:.2f}x its"
-            f" worst; intervals held {ours['n_covered']} of {ours['n_queries']} actual times."
+            f" (interval {beside}){name}. The worst is {ours['worst_absolute_log_error']:.2f} ({ours['worst_query']}),"
+            f" {ours['worst_over_constant']:.2f}x its worst; intervals held {ours['n_covered']} of {ours['n_queries']}"
+            " actual times."
         )
 
 
@@ -75,7 +77,9 @@ def cross_validate(
     -----
     Every choice is made inside the fold: prices, factors, the weight of time, and the width of the interval (t on the
     root mean square log error of the other queries, each left out in turn). The intervals of the scores come from a
-    bootstrap over queries, with the same draws for all predictors.
+    bootstrap over queries, with the same draws for all predictors. `skill` is 1 - (m - v) / (c - v), with m and c the
+    mean square log errors of the predictor and of the constant one, and v the variance of a query's mean log ratio
+    from session to session, which nothing can predict; null where v is unknown, or as large as c.
     """
     queries = list(calibrated.queries)
     if len(queries) < MIN_QUERIES:
@@ -97,7 +101,26 @@ def cross_validate(
         ratios = np.array([seed_ratios[query] for query in names])
         found.append(_build_validation_rows(SEED, names, base[known], cand[known], base[known] / ratios))
     validation = tables.VALIDATION.check(pl.concat(found))
-    return CrossValidation(validation, _score_predictors(validation, level, seed))
+    return CrossValidation(validation, _score_predictors(validation, level, seed, measure_noise_variance(calibrated)))
+
+
+def measure_noise_variance(calibrated: CalibrationResult) -> float | None:
+    """Variance of a query's mean log ratio from session to session, averaged over queries.
+
+    Where a side has one session it comes from `FIRST_RUN_NOISE`, or is unknown (null) for warm runs.
+    """
+    logs = calibrated.pieces.keys.filter(pl.col("query").is_in(calibrated.queries)).with_columns(pl.col("wall_s").log())
+    total = 0.0
+    for label in (calibrated.baseline, calibrated.candidate):
+        side = logs.filter(pl.col("label") == label).group_by("query").agg(v=pl.col("wall_s").var(), n=pl.len())
+        if (side["n"] >= 2).any():
+            found = side.filter(pl.col("n") >= 2).select((pl.col("v") / pl.col("n")).mean()).item()
+        elif calibrated.first_runs:
+            found = FIRST_RUN_NOISE.query_log_sd**2 + FIRST_RUN_NOISE.session_log_sd**2
+        else:
+            return None
+        total += float(found)
+    return total
 
 
 def _t_quantile(level: float, degrees: int) -> float:
@@ -145,7 +168,7 @@ def _build_validation_rows(
     )
 
 
-def _score_predictors(validation: pl.DataFrame, level: float, seed: int) -> pl.DataFrame:
+def _score_predictors(validation: pl.DataFrame, level: float, seed: int, noise_variance: float | None) -> pl.DataFrame:
     constant = validation.filter(pl.col("predictor") == CONSTANT)
     reference = constant["log_error"].abs()
     rows = []
@@ -153,6 +176,7 @@ def _score_predictors(validation: pl.DataFrame, level: float, seed: int) -> pl.D
         errors = frame["log_error"].abs()
         beside = frame.select("query").join(constant, on="query", how="left")["log_error"].abs()
         low, high, ratio_low, ratio_high = _bootstrap_error_intervals(errors.to_numpy(), beside.to_numpy(), level, seed)
+        mean_square, reference_square = (float((one**2).mean()) for one in (errors.to_numpy(), beside.to_numpy()))
         widths = (frame["predicted_high_s"] / frame["predicted_low_s"]).log()
         rows.append(
             {
@@ -167,6 +191,9 @@ def _score_predictors(validation: pl.DataFrame, level: float, seed: int) -> pl.D
                 "worst_absolute_log_error": errors.max(),
                 "worst_over_constant": float(errors.max()) / float(reference.max()),  # type: ignore[arg-type]
                 "worst_query": frame["query"][int(errors.arg_max() or 0)],
+                "mean_squared_log_error": mean_square,
+                "noise_variance": noise_variance,
+                "skill": compute_skill(mean_square, reference_square, noise_variance),
                 "median_absolute_error_share": frame["absolute_error_share"].median(),
                 "n_covered": None if frame["covered"].null_count() else int(frame["covered"].sum()),
                 "mean_log_width": widths.mean(),
@@ -174,6 +201,19 @@ def _score_predictors(validation: pl.DataFrame, level: float, seed: int) -> pl.D
             }
         )
     return tables.SCORES.frame(rows)
+
+
+def compute_skill(mean_square: float, constant_mean_square: float, noise_variance: float | None) -> float | None:
+    """Share of what can be explained that is explained; null where that is unknown, or nothing can be explained.
+
+    Examples
+    --------
+    >>> compute_skill(0.05, 0.1, 0.0), compute_skill(0.02, 0.1, 0.02), compute_skill(0.1, 0.1, 0.2)
+    (0.5, 1.0, None)
+    """
+    if noise_variance is None or noise_variance >= constant_mean_square:
+        return None
+    return 1 - (mean_square - noise_variance) / (constant_mean_square - noise_variance)
 
 
 def _bootstrap_error_intervals(

@@ -33,15 +33,15 @@ def compare(
 ) -> None:
     """Match the operators of two runs of a query, and print the time that each one costs or saves.
 
-    First the whole with a verdict and the operators summed over all queries, then query by query.
-
-    It compares one run per side, so differences of a few percent are noise; use generate for factors with intervals.
+    First the whole with a verdict, what else differs between the logs, and the operators summed over all queries; then
+    query by query. It compares one run per side, so differences of a few percent are noise; use generate for factors
+    with intervals. Exit code 1 when the logs cannot be compared, because they read different data for example.
 
     Example: workbench speedup compare spark.zstd comet.zstd --query q3
     """
     from workbench.report.display import table
     from workbench.speedup.comparison.run_comparison import compare_logs, write_comparison
-    from workbench.speedup.tables import ALIGNED, OPERATOR_SUMS
+    from workbench.speedup.tables import ALIGNED, COMPARABILITY, OPERATOR_SUMS
 
     found = compare_logs(baseline, candidate or baseline, queries=query or [], sql_ids=sql_ids, number=run)
     if out is not None:
@@ -52,11 +52,16 @@ def compare(
 
     def print_alignments() -> None:
         print_text(found.answer)
+        if (differences := found.comparability.filter(found.comparability["severity"] != "ok")).height:
+            print_text(table(differences, COMPARABILITY, caption="What else differs").text)
         print_text(table(found.sums, OPERATOR_SUMS, caption="Operators over all queries", limit=limit).text)
         for name, one in found.alignments.items():
             ratio = one.baseline_s / one.candidate_s if one.candidate_s else 0.0
             print_text(f"{name}: baseline {one.baseline_s:,.3f} s, candidate {one.candidate_s:,.3f} s ({ratio:.2f}x)")
             print_text(table(one.aligned.select(columns), ALIGNED, caption=name, limit=limit).text)
 
-    document = {name: one.aligned.to_dicts() for name, one in found.alignments.items()}
-    finish_command(print_alignments, document, as_json=as_json, written=[out] if out else [])
+    document: dict[str, object] = {name: one.aligned.to_dicts() for name, one in found.alignments.items()}
+    document |= {"answer": found.answer, "reasons": list(found.reasons), "operator_sums": found.sums.to_dicts()}
+    document |= {"comparability": found.comparability.to_dicts()}
+    written = [out] if out else []
+    finish_command(print_alignments, document, as_json=as_json, is_valid=not found.reasons, written=written)

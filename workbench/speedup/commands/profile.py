@@ -45,7 +45,7 @@ def profile(
     """Show where one application spent its time: queries, stages, operators, skew, failures.
 
     Exit code 1 when the log is cut or damaged: the figures then cover the readable part. For a report with charts:
-    workbench run speedup -p event_log=LOG
+    workbench run profile -p event_log=LOG
 
     With --csv, --eventlogs and --local_folder it only writes the tables that the original seed scripts read, and
     prints their paths.

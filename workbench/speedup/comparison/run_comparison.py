@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -19,17 +19,28 @@ from workbench.speedup.attribution.operator_explanation import measure_single_lo
 from workbench.speedup.calibration.booked_times import Booking, NodeTimes
 from workbench.speedup.calibration.factors import WARM_RUN_NOISE, natural_sort_key
 from workbench.speedup.charts import chart_plan_alignment
+from workbench.speedup.comparison.comparability import check_comparability
 from workbench.speedup.comparison.plan_alignment import PlanAlignment, align_plans
-from workbench.speedup.tables import COMPARED, COMPARED_SIDES, OPERATOR_SUMS
+from workbench.speedup.tables import COMPARABILITY, COMPARED, COMPARED_SIDES, OPERATOR_SUMS
 
 MIN_RATIO_SHARE = 0.01
 
 
 @dataclass(frozen=True)
 class LogComparison:
-    """Alignment of each query, with the operators' sums over all of them and the ratio of the whole."""
+    """Alignment of each query, with the operators' sums over all of them and the ratio of the whole.
+
+    `comparability` has the differences between the two logs; no row where both sides are of one log.
+    """
 
     alignments: dict[str, PlanAlignment]
+    comparability: pl.DataFrame = field(default_factory=lambda: COMPARABILITY.frame([]))
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the sides cannot be compared; empty when they can."""
+        wrong = self.comparability.filter(pl.col("severity") == "invalid")
+        return tuple(f"{name}: {why}" for name, why in wrong.select("property", "why").iter_rows())
 
     @property
     def sums(self) -> pl.DataFrame:
@@ -67,8 +78,9 @@ class LogComparison:
         interval = "no interval: one query"
         if ratio.low is not None and ratio.high is not None:
             interval = f"{ratio.level:.0%} interval {ratio.low:.2f} to {ratio.high:.2f}, one run of each side"
+        said = "Not comparable" if self.reasons else verdict
         return (
-            f"{verdict}: the candidate runs {n} {'query' if n == 1 else 'queries'} {ratio.estimate:.2f}x as fast"
+            f"{said}: the candidate runs {n} {'query' if n == 1 else 'queries'} {ratio.estimate:.2f}x as fast"
             f" ({interval}); {sides[0]:,.3f} s against {sides[1]:,.3f} s in all."
         )
 
@@ -125,7 +137,11 @@ def compare_logs(
         {
             query: _align_runs(first, second, *_choose_runs(query, sides[0][query], sides[1][query], number))
             for query in queries or common
-        }
+        },
+        # One run of each side is compared, warm or not.
+        check_comparability([first.facts], [second.facts], named=True, first_runs=True).filter(
+            ~pl.col("property").is_in(["applications", "warm runs"]) | (pl.col("severity") == "invalid")
+        ),
     )
 
 
@@ -133,11 +149,11 @@ class _LogExecutions:
     """Executions of a log, and their booking."""
 
     def __init__(self, log: str) -> None:
-        facts = read_single_log(log)
-        self.executions = [one for one in read_executions(facts) if one.stages and one.nodes]
+        self.facts = read_single_log(log)
+        self.executions = [one for one in read_executions(self.facts) if one.stages and one.nodes]
         if not self.executions:
             raise InputError("the log holds no SQL execution that ran tasks and ended", where=log)
-        self.booking = Booking(measure_single_log(facts))
+        self.booking = Booking(measure_single_log(self.facts))
 
     def book_nodes(self, execution: Execution) -> NodeTimes | None:
         """Time by node; null for a failed execution, which is not booked."""
@@ -160,11 +176,12 @@ def write_comparison(found: LogComparison, out: Path, logs: Sequence[str]) -> No
         frames = [getattr(one, part).with_columns(query=pl.lit(name)) for name, one in found.alignments.items()]
         run.write_table(table, table.check(pl.concat(frames)))
     run.write_table(OPERATOR_SUMS, found.sums)
+    run.write_table(COMPARABILITY, found.comparability)
     for number, (name, one) in enumerate(found.alignments.items()):
         files.write_text(run.folder / "charts" / f"{number:03d}.vl.json", chart_plan_alignment(name, one).to_json())
     for log in dict.fromkeys(logs):
         run.add_input(log)
-    run.conclude("valid", (), found.answer)
+    run.conclude("invalid" if found.reasons else "valid", found.reasons, found.answer)
 
 
 def _group_by_query(executions: Sequence[Execution]) -> dict[str, list[Execution]]:

@@ -118,6 +118,13 @@ SCORES = Table(
         number_column("worst_absolute_log_error", "Largest over queries."),
         ratio_column("worst_over_constant", "Largest error over that of the constant predictor."),
         text_column("worst_query", "Query with the largest error."),
+        number_column("mean_squared_log_error", "Mean square over queries."),
+        number_column(
+            "noise_variance",
+            "Variance of a query's mean log ratio from session to session: nobody predicts it.",
+            nullable=True,
+        ),
+        number_column("skill", "Share of what can be explained that is explained; 0 for the constant.", nullable=True),
         share_column("median_absolute_error_share", "Median over queries of the error as a share of the actual time."),
         count_column("n_covered", "Queries whose interval held the actual time.", nullable=True),
         number_column("mean_log_width", "Mean width of the intervals, as a log ratio.", nullable=True),
