@@ -128,6 +128,32 @@ def test_qualify_ranks_and_says_why_not(speedup: Call, factors: Path, tmp_path: 
     assert comet["predicted_s"] is None
 
 
+def test_columns_of_a_factor_file_that_are_not_used_are_named(speedup: Call, tmp_path: Path) -> None:
+    path = tmp_path / "scores.csv"
+    path.write_text("CPUOperator,Notes,Score\nFilterExec,measured,2.5\nProjectExec,,2\n")
+    code, printed, errors = speedup("qualify", OTHER, "--speedup-factor-file", path)
+    assert code == 0
+    assert "columns that are not used: Notes" in errors
+    assert "--method seed is used" in errors
+    assert "estimated" in printed
+
+
+def test_sides_are_named_by_their_engines_and_a_folder_is_split_by_them(speedup: Call, tmp_path: Path) -> None:
+    for log in (PLAIN, FAST):
+        shutil.copy(log, tmp_path)
+    code, printed, _ = speedup("generate", tmp_path, "--output", tmp_path / "both.json", "--json")
+    assert (code, json.loads(printed)["answer"][:16]) == (0, "comet is 1.73x f"[:16])
+    model = factor_model.load_factor_model(tmp_path / "both.json")
+    assert (model.baseline, model.candidate) == ("spark", "comet")
+    code, _, errors = speedup("validate", LOGS.parent / "answers")
+    assert code == 2
+    (tmp_path / FAST.name).unlink()
+    code, _, errors = speedup("validate", tmp_path)
+    assert code == 2
+    assert "not the logs of plain Spark and one accelerated engine" in errors
+    assert "spark: spark-s1.zstd" in errors
+
+
 def test_qualify_prints_queries_reasons_and_costs_where_they_are_wanted(
     speedup: Call, factors: Path, tmp_path: Path
 ) -> None:

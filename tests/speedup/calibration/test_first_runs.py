@@ -79,7 +79,7 @@ def test_a_slower_candidate_is_called_slower_with_an_interval_below_one(logs: di
 def test_first_runs_can_be_refused_and_the_message_says_what_ran(logs: dict[str, list[str]]) -> None:
     found = pair.load_pair_from_logs(logs["plain"], logs["fast"], first_runs="skip")
     assert any("ran once" in reason for reason in found.reasons)
-    with pytest.raises(InputError, match=r"cpu: 12 queries: q0 ran 1x, 0 counted \(cold") as caught:
+    with pytest.raises(InputError, match=r"spark: 12 queries: q0 ran 1x, 0 counted \(cold") as caught:
         calibrate_with_origin(found, LEVEL)
     assert "--first-runs use" in str(caught.value)
 

@@ -12,6 +12,7 @@ from workbench.core import files
 from workbench.core.errors import InputError
 from workbench.core.schema import StrictModel, read_model_file
 from workbench.speedup.calibration.factors import Factors
+from workbench.speedup.calibration.plan_corrections import PlanCorrection
 from workbench.speedup.calibration.time_split import Floats
 from workbench.speedup.compat_rapids_tools import seed_factors
 from workbench.speedup.rapids_facts import list_known_operators
@@ -34,6 +35,24 @@ class Term(StrictModel):
     left_on_cpu_share: NotNegative | None = None
 
 
+class PlanFeature(StrictModel):
+    """A feature of plans that predictions are corrected by."""
+
+    name: str = Field(description="An operator, for the log of one plus its nodes; or a time or count of the log.")
+    mean: Finite
+    deviation: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    coefficient: Finite = Field(description="Log error per standard deviation.")
+
+    @classmethod
+    def list_from(cls, correction: PlanCorrection | None) -> list[PlanFeature]:
+        """The features of a correction; none without one."""
+        if correction is None:
+            return []
+        arrays = (correction.mean, correction.deviation, correction.coefficients)
+        rows = zip(correction.names, *(array.tolist() for array in arrays), strict=True)
+        return [cls(name=name, mean=mean, deviation=sd, coefficient=value) for name, mean, sd, value in rows]
+
+
 class FactorModel(StrictModel):
     """Factors of one pair of engines, with everything that a prediction needs, and their origin."""
 
@@ -53,6 +72,9 @@ class FactorModel(StrictModel):
     calibration: Finite = Field(description="Log of the correction that makes the mean log error zero.")
     log_sd: NotNegative | None = Field(
         description="Root mean square log error of left-out queries; null for one query."
+    )
+    correction: list[PlanFeature] = Field(
+        default=[], description="What left-out errors have in common with plans; empty where nothing was learned."
     )
     n_queries: int = Field(ge=1)
     queries: list[str]
@@ -95,6 +117,15 @@ class FactorModel(StrictModel):
             self.time_weight,
             self.calibration,
         )
+
+    def build_correction(self) -> PlanCorrection | None:
+        """The correction as arrays; null where nothing was learned."""
+        if not self.correction:
+            return None
+        mean, deviation, coefficients = np.array(
+            [[one.mean, one.deviation, one.coefficient] for one in self.correction]
+        ).T
+        return PlanCorrection(tuple(one.name for one in self.correction), mean, deviation, coefficients)
 
     def get_column_prices(self, columns: tuple[str, ...]) -> Floats:
         """Prices of these columns; unknown columns get the median price."""

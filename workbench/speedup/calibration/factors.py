@@ -12,6 +12,7 @@ import polars as pl
 from workbench import stats
 from workbench.core.errors import InputError
 from workbench.speedup.attribution.measured_times import COUNTS, Measured
+from workbench.speedup.calibration.plan_corrections import PlanCorrection, PlanFeatures, fit_plan_correction
 from workbench.speedup.calibration.time_split import (
     ACCELERATED,
     Floats,
@@ -77,6 +78,7 @@ class PairedTimes:
     `baseline` and `candidate` are [session, query, term] in wall seconds, NaN where a session lacks a query; `work`
     is [query, term], of the baseline's plans. `noise` stands in for the variance of a side of one session, and
     `jackknife_variance` is that of each term's log factor when queries are left out (`measure_jackknife_variance`).
+    `features` are those of the queries' plans on the baseline.
     """
 
     queries: tuple[str, ...]
@@ -86,6 +88,7 @@ class PairedTimes:
     work: Floats
     noise: RunNoise | None = None
     jackknife_variance: Floats | None = None
+    features: PlanFeatures | None = None
 
     def select_queries(self, chosen: Sequence[int]) -> PairedTimes:
         """The same for some of the queries."""
@@ -96,6 +99,7 @@ class PairedTimes:
             baseline=self.baseline[:, index],
             candidate=self.candidate[:, index],
             work=self.work[index],
+            features=None if self.features is None else self.features.select(index),
         )
 
     def drop_query(self, left_out: int) -> PairedTimes:
@@ -107,7 +111,8 @@ class PairedTimes:
 class Factors:
     """By term: log factors shrunk towards the engine-wide one, their uncertainty, and the candidate's price of work.
 
-    `log_price` is NaN where work has no information. `time_weight` is the weight of time in predictions.
+    `log_price` is NaN where work has no information. `time_weight` is the weight of time in predictions. `correction`
+    is learned from the errors of left-out queries (null: none), and `left_out_errors` are those that remain, by query.
     """
 
     terms: tuple[str, ...]
@@ -121,6 +126,13 @@ class Factors:
     spread: float
     time_weight: float
     calibration: float
+    correction: PlanCorrection | None = None
+    left_out_errors: Floats | None = None
+
+    @property
+    def log_sd(self) -> float | None:
+        """Root mean square log error of the left-out queries; null for one query."""
+        return None if self.left_out_errors is None else float(np.sqrt((self.left_out_errors**2).mean()))
 
     def predict_by_term(self, parts: Floats, work: Floats) -> Floats:
         """Wall seconds on the candidate by query and term, from time and work on the baseline.
@@ -135,9 +147,12 @@ class Factors:
         mixed = np.exp(w * np.log(np.where(both, by_time, 1)) + (1 - w) * np.log(np.where(both, by_work, 1)))
         return np.asarray(np.where(both, mixed, by_time) * np.exp(self.calibration))
 
-    def predict(self, parts: Floats, work: Floats) -> Floats:
-        """Wall seconds on the candidate by query."""
-        return np.asarray(self.predict_by_term(parts, work).sum(axis=1))
+    def predict(self, parts: Floats, work: Floats, features: PlanFeatures | None = None) -> Floats:
+        """Wall seconds on the candidate by query; corrected where the features of the plans are given."""
+        predicted = self.predict_by_term(parts, work).sum(axis=1)
+        if self.correction is None or features is None:
+            return np.asarray(predicted)
+        return np.asarray(predicted * np.exp(-self.correction.predict_errors(features)))
 
 
 def list_common_queries(measured: Measured, baseline: str, candidate: str) -> list[str]:
@@ -237,7 +252,18 @@ def arrange_paired_times(
         _build_time_cube(pieces.keys, parts, candidate, queries),
         np.nan_to_num(np.nanmean(_build_time_cube(pieces.keys, work, baseline, queries), axis=0)),
         noise,
+        features=_average_features(pieces, baseline, queries),
     )
+
+
+def _average_features(pieces: PieceArrays, label: str, queries: Sequence[str]) -> PlanFeatures | None:
+    """Features of each query's plan on a side, averaged over its sessions."""
+    if pieces.features is None:
+        return None
+    mine = pieces.keys.with_row_index("row").filter(pl.col("label") == label).group_by("query").agg("row")
+    rows = dict(mine.iter_rows())
+    values = np.array([pieces.features.values[rows[query]].mean(axis=0) for query in queries])
+    return PlanFeatures(pieces.features.names, values)
 
 
 def _build_time_cube(keys: pl.DataFrame, by_term: Floats, label: str, queries: Sequence[str]) -> Floats:
@@ -272,10 +298,18 @@ def fit_factors(both: PairedTimes, *, time_weight: float | None = None) -> Facto
     one session on a side the variance comes from `both.noise`; without that it is unknown (NaN), and v is the booking
     error alone.
 
-    Without `time_weight`, the weight is chosen by leaving out each query in turn.
+    Without `time_weight`, the weight is chosen by leaving out each query in turn. What these errors have in common with
+    the queries' plans becomes the correction.
     """
+    choices = TIME_WEIGHTS if len(both.queries) >= MIN_QUERIES_TO_CHOOSE else TIME_WEIGHTS[:1]
+    choices = choices if time_weight is None else (time_weight,)
     fitted = _fit_terms(both)
-    return _apply_time_weight(fitted, both, _choose_time_weight(both) if time_weight is None else time_weight)
+    if len(both.queries) < 2:
+        return _apply_time_weight(fitted, both, choices[0])
+    errors = _compute_errors_by_weight(both, choices)
+    best = int((errors**2).mean(axis=1).argmin())
+    correction, left = fit_plan_correction(both.features, errors[best])
+    return replace(_apply_time_weight(fitted, both, choices[best]), correction=correction, left_out_errors=left)
 
 
 def _apply_time_weight(fitted: Factors, both: PairedTimes, time_weight: float) -> Factors:
@@ -318,13 +352,8 @@ def _fit_terms(both: PairedTimes) -> Factors:
     )
 
 
-def compute_left_out_errors(both: PairedTimes, time_weight: float) -> Floats:
-    """Log of predicted over measured time of each query, predicted with factors from all the others."""
-    return np.asarray(_compute_errors_by_weight(both, (time_weight,))[0])
-
-
 def _compute_errors_by_weight(both: PairedTimes, time_weights: Sequence[float]) -> Floats:
-    """Left-out errors for several weights: [weight, query]."""
+    """Log of predicted over measured time of each query, with factors from all the others, for several weights."""
     parts, actual = average_parts(both.baseline), query_wall_times(both.candidate)
     errors = np.zeros((len(time_weights), len(both.queries)))
     for i in range(len(both.queries)):
@@ -334,14 +363,6 @@ def _compute_errors_by_weight(both: PairedTimes, time_weights: Sequence[float]) 
             predicted = _apply_time_weight(fitted, training, time_weight).predict(parts[[i]], both.work[[i]])[0]
             errors[row, i] = np.log(predicted / actual[i])
     return errors
-
-
-def _choose_time_weight(both: PairedTimes) -> float:
-    """The weight with the smallest mean square error over left-out queries."""
-    if len(both.queries) < MIN_QUERIES_TO_CHOOSE:
-        return TIME_WEIGHTS[0]
-    losses = (_compute_errors_by_weight(both, TIME_WEIGHTS) ** 2).mean(axis=1)
-    return TIME_WEIGHTS[int(losses.argmin())]
 
 
 def _weighted_sums(cube: Floats, weight: Floats) -> Floats:
@@ -427,7 +448,7 @@ def predict_left_out_queries(
     for i, both in enumerate(_refit_without_each(pieces, baseline, candidate, queries, groups)):
         training = both.drop_query(i)
         fitted = fit_factors(training)
-        inner = compute_left_out_errors(training, fitted.time_weight)
-        predicted = fitted.predict(average_parts(both.baseline)[[i]], both.work[[i]])[0]
-        rows.append((queries[i], float(predicted), float(np.sqrt((inner**2).mean())), fitted.time_weight))
+        left = both.select_queries([i])
+        predicted = fitted.predict(average_parts(left.baseline), left.work, left.features)[0]
+        rows.append((queries[i], float(predicted), fitted.log_sd, fitted.time_weight))
     return pl.DataFrame(rows, schema=["query", "predicted_s", "log_sd", "time_weight"], orient="row")

@@ -16,7 +16,7 @@ from workbench.core import host
 from workbench.core.errors import InputError
 from workbench.speedup import tables
 from workbench.speedup.attribution.measured_times import COUNTS, Measured
-from workbench.speedup.calibration.factor_model import FactorModel, Term
+from workbench.speedup.calibration.factor_model import FactorModel, PlanFeature, Term
 from workbench.speedup.calibration.factors import (
     FIRST_RUN_NOISE,
     Factors,
@@ -24,7 +24,6 @@ from workbench.speedup.calibration.factors import (
     RunNoise,
     arrange_paired_times,
     average_parts,
-    compute_left_out_errors,
     fit_factors,
     list_common_queries,
     map_columns_to_terms,
@@ -235,7 +234,6 @@ class _Calibration:
         prices = fit_unit_costs(self.pieces, self.queries)
         rows = {row["operator"]: row for row in table.iter_rows(named=True)}
         place = {term: i for i, term in enumerate(fitted.terms)}
-        errors = compute_left_out_errors(times, fitted.time_weight) if len(times.queries) > 1 else None
         mine = (self.pieces.keys["label"] == self.labels[0]).to_numpy()[self.pieces.owner]
         used = np.asarray((self.pieces.work[mine] > 0).any(axis=0))
         return FactorModel(
@@ -263,7 +261,8 @@ class _Calibration:
             spread=fitted.spread,
             time_weight=fitted.time_weight,
             calibration=fitted.calibration,
-            log_sd=None if errors is None else float(np.sqrt((errors**2).mean())),
+            log_sd=fitted.log_sd,
+            correction=PlanFeature.list_from(fitted.correction),
             n_queries=len(times.queries),
             queries=list(times.queries),
             n_baseline_sessions=len(times.baseline),

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import polars as pl
 
 from workbench.speedup.attribution.measured_times import COUNTS, Measured
+from workbench.speedup.calibration.plan_corrections import PlanFeatures, build_plan_features
 
 Floats = npt.NDArray[np.float64]
 ACCELERATED = "*"
@@ -33,7 +34,7 @@ class PieceArrays:
     """Pieces as arrays. Row i is a piece; `owner` its row in `keys` (label, session, query, wall_s).
 
     `work` splits shared times and is 1 where a time belongs to one operator; `amount` is the work itself, scaled to
-    the median pass like the times.
+    the median pass like the times. `features` are those of the plan of each row of `keys`.
     """
 
     keys: pl.DataFrame
@@ -43,6 +44,7 @@ class PieceArrays:
     work: Floats
     amount: Floats
     columns: tuple[str, ...]
+    features: PlanFeatures | None = None
 
     def select_queries(self, queries: Sequence[str]) -> npt.NDArray[np.bool_]:
         """Mask of the pieces of these queries."""
@@ -94,6 +96,7 @@ def build_piece_arrays(measured: Measured) -> PieceArrays:
         np.where((many & has_work)[:, None], amount, present),
         amount,
         columns,
+        build_plan_features(measured, keys),
     )
 
 

@@ -23,7 +23,7 @@ from workbench.speedup.commands import (
 def generate(
     output: Annotated[Path, typer.Option(help="File to write: a factor model (.json), or CPUOperator,Score (.csv).")],
     recording: Annotated[
-        Path | None, typer.Argument(help="Folder that `workbench speedup record` wrote; or give --cpu and --gpu.")
+        Path | None, typer.Argument(help="Folder that `workbench speedup record` wrote, or of the logs of two engines.")
     ] = None,
     cpu: Annotated[
         list[str] | None, typer.Option(help="Event log(s) or a folder of them, without accelerator; repeatable.")

@@ -19,6 +19,7 @@ from workbench.eventlog.secret_removal import remove_secrets
 from workbench.report.display import table
 from workbench.runs import run_folder
 from workbench.speedup import tables
+from workbench.speedup.attribution.operator_explanation import is_recording
 from workbench.speedup.calibration.cross_validation import CALIBRATED, cross_validate
 from workbench.speedup.calibration.factor_model import export_factor_csv
 from workbench.speedup.calibration.pair_calibration import calibrate_with_origin
@@ -61,8 +62,10 @@ def load_pair(
     """The pair that the options name: a recording, or logs of both sides."""
     if recording is not None and (baseline_logs or candidate_logs):
         raise ConfigError("a recording and logs", do="give the folder of a recording, or --cpu and --gpu, not both")
-    if recording is not None:
+    if recording is not None and (is_recording(str(recording)) or not recording.is_dir() or baseline or candidate):
         return pairs.load_recorded_pair(recording, baseline, candidate, first_runs=first_runs)
+    if recording is not None:
+        return pairs.load_pair_from_folder(recording, first_runs=first_runs)
     if not baseline_logs or not candidate_logs:
         raise ConfigError(
             "nothing to compare",
@@ -196,7 +199,13 @@ def load_seed_factors(factors: Path | None, platform: str | None) -> dict[str, f
     """Factors of a file or of a built-in table."""
     if (factors is None) == (platform is None):
         raise ConfigError("give either --factors or --platform", allowed=["--factors FILE", *list_platforms()])
-    return factor_files.read_factor_file(factors) if factors is not None else get_operator_scores(str(platform))
+    if factors is None:
+        return get_operator_scores(str(platform))
+    unused: list[str] = []
+    found = factor_files.read_factor_file(factors, unused=unused)
+    if unused:
+        print_text(f"{factors}: columns that are not used: {', '.join(unused)[:500]}", err=True)
+    return found
 
 
 def qualify_with_seed_method(logs: Sequence[str], factors: dict[str, float], folder: Path | None) -> None:

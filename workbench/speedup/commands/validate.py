@@ -13,7 +13,7 @@ from workbench.speedup.commands import Baseline, Candidate, FirstRuns, Level, Me
 
 def validate(
     recording: Annotated[
-        Path | None, typer.Argument(help="Folder that `workbench speedup record` wrote; or give logs of both sides.")
+        Path | None, typer.Argument(help="Folder that `workbench speedup record` wrote, or of the logs of two engines.")
     ] = None,
     cpu_log: Annotated[
         list[str] | None, typer.Option("--cpu_log", "--cpu-log", "--cpu", help="Event log(s) without accelerator.")

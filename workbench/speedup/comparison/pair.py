@@ -14,6 +14,7 @@ from workbench.core import files
 from workbench.core.errors import InputError
 from workbench.core.host import count_cores
 from workbench.eventlog import tables as log_tables
+from workbench.eventlog.engine_detection import SPARK
 from workbench.eventlog.reader import EventLogFacts, read_event_logs
 from workbench.eventlog.sources import list_all_logs, list_logs
 from workbench.speedup import recording
@@ -39,6 +40,7 @@ KEPT_TABLES = (
 )
 CACHED_TABLES = (*KEPT_TABLES, EXECUTIONS, PIECES)
 FirstRuns = Literal["auto", "use", "skip"]
+SessionLog = tuple[EventLogFacts, Measured]
 EXCLUSION_REASON = "its answer differs or it failed on a side"
 
 
@@ -106,7 +108,8 @@ def load_pair_from_logs(
 ) -> Pair:
     """Load two sides from event logs, one session per log; a folder stands for the logs in it.
 
-    Without `labels`, the candidate must be accelerated; with labels, any two sides can be compared.
+    Without `labels`, the sides are named by their engines, and the candidate must be accelerated; with labels, any two
+    sides can be compared.
 
     Parameters
     ----------
@@ -124,28 +127,57 @@ def load_pair_from_logs(
         A side has no logs; a log cannot be read, holds no query, or is on both sides; or, without labels, the candidate
         is not accelerated.
     """
-    named, labels = labels is not None, labels or ("cpu", "gpu")
-    if labels[0] == labels[1]:
+    if labels is not None and labels[0] == labels[1]:
         raise InputError(
             "both sides have the same name", found=labels[0], do="use two names: --baseline A --candidate B"
         )
-    baseline_logs, candidate_logs = _list_logs(baseline_logs), _list_logs(candidate_logs)
-    both = set(baseline_logs) & set(candidate_logs)
-    if both:
+    sides = (_list_logs(baseline_logs), _list_logs(candidate_logs))
+    if both := set(sides[0]) & set(sides[1]):
         raise InputError("a log is on both sides", found=sorted(both), do="give each side its own logs")
-    logs = {
-        label: [(f"{label}-s{i}", path) for i, path in enumerate(paths, 1)]
-        for label, paths in zip(labels, (baseline_logs, candidate_logs), strict=True)
-    }
-    found = _build_pair(labels, logs, set(), named=named, first_runs=first_runs)
-    if not named and found.engines[1] == "spark":
+    read = _read_sessions([*sides[0], *sides[1]])
+    names = labels or tuple(_name_side([read[path] for path in paths]) for paths in sides)
+    if labels is None and sides[1] and names[1] == SPARK:
         raise InputError(
             "the accelerated side is a plain Spark",
             where=candidate_logs[0],
             found="no accelerator in its settings",
             do="swap the logs; or name the sides if they are not CPU and GPU: --baseline NAME --candidate NAME",
         )
-    return found
+    if names[0] == names[1]:
+        names = (f"{names[0]}-baseline", f"{names[1]}-candidate")
+    logs = {
+        label: [(f"{label}-s{i}", path) for i, path in enumerate(paths, 1)]
+        for label, paths in zip(names, sides, strict=True)
+    }
+    return _build_pair((names[0], names[1]), logs, set(), named=labels is not None, first_runs=first_runs, read=read)
+
+
+def load_pair_from_folder(folder: str | Path, *, first_runs: FirstRuns = "auto") -> Pair:
+    """Load a folder of logs of two engines: plain Spark is the baseline, the other engine the candidate.
+
+    Raises
+    ------
+    InputError
+        The folder holds no logs, or not of plain Spark and one other engine; the message has the engine of each log.
+    """
+    by_engine: dict[str, list[str]] = {}
+    read = _read_sessions(_list_logs([str(folder)]))
+    for path, one in read.items():
+        by_engine.setdefault(_name_side([one]), []).append(path)
+    others = [name for name in by_engine if name != SPARK]
+    if SPARK not in by_engine or len(others) != 1:
+        raise InputError(
+            "not the logs of plain Spark and one accelerated engine",
+            where=folder,
+            found="; ".join(f"{name}: {', '.join(Path(path).name for path in by_engine[name])}" for name in by_engine),
+            do="give each side its own logs: --cpu LOG --gpu LOG; or the folder of a recording",
+        )
+    return load_pair_from_logs(by_engine[SPARK], by_engine[others[0]], first_runs=first_runs)
+
+
+def _name_side(sessions: Sequence[SessionLog]) -> str:
+    """Name of a side: its engine; the first one's where they differ, which the comparison reports."""
+    return str(sessions[0][0].applications["engine"][0]) if sessions else "none"
 
 
 def _list_logs(paths: Sequence[str]) -> list[str]:
@@ -160,11 +192,12 @@ def _build_pair(
     *,
     named: bool,
     first_runs: FirstRuns,
+    read: Mapping[str, SessionLog] | None = None,
 ) -> Pair:
     parts: list[Measured] = []
     facts: dict[str, list[EventLogFacts]] = {}
     sources: list[dict[str, Any]] = []
-    read = _read_sessions([path for label in labels for _, path in logs[label]])
+    read = read or _read_sessions([path for label in labels for _, path in logs[label]])
     for label in labels:
         if not logs[label]:
             raise InputError("a side has no event log", where=label, do="give at least one log for each side")
@@ -206,9 +239,6 @@ def _build_mismatch_row(measured: Measured, labels: tuple[str, str]) -> pl.DataF
     why = f"left out, because the sides read different tables or columns: {', '.join(left_out)}"
     row = {"property": "queries", "baseline": texts[labels[0]], "candidate": texts[labels[1]], "severity": "warning"}
     return COMPARABILITY.frame([row | {"why": why}] if left_out else [])
-
-
-SessionLog = tuple[EventLogFacts, Measured]
 
 
 def _read_sessions(paths: Sequence[str]) -> dict[str, SessionLog]:

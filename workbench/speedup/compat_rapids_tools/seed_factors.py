@@ -193,13 +193,15 @@ MIN_SCAN_FACTOR = 1.01
 MAX_BYTES = 16 << 20
 
 
-def read_factor_file(path: str | Path) -> dict[str, float]:
+def read_factor_file(path: str | Path, *, unused: list[str] | None = None) -> dict[str, float]:
     """Which factor has each operator?
 
     Parameters
     ----------
     path
-        CSV file with the header `CPUOperator,Score`.
+        CSV file with the columns `CPUOperator` and `Score`; others are not used.
+    unused
+        Gets the names of the columns that are not used.
 
     Returns
     -------
@@ -223,12 +225,17 @@ def read_factor_file(path: str | Path) -> dict[str, float]:
     """
     factors: dict[str, float] = {}
     wrong: list[str] = []
-    for number, row in enumerate(_read_rows(Path(path)), start=2):
-        problem = _find_row_problem(row, factors)
-        if problem:
+    header, *rows = _read_rows(Path(path))
+    if unused is not None:
+        unused += [name for name in header if name not in HEADER]
+    first, second = map(header.index, HEADER)
+    for number, row in enumerate(rows, start=2):
+        if len(row) != len(header):
+            wrong.append(f"line {number}: {len(row)} cells, not {len(header)}")
+        elif problem := _find_row_problem(row[first].strip(), row[second].strip(), factors):
             wrong.append(f"line {number}: {problem}")
         else:
-            factors[row[0].strip()] = float(row[1])
+            factors[row[first].strip()] = float(row[second])
     if wrong:
         rest = [f"and {len(wrong) - 10} more"] if len(wrong) > 10 else []
         raise InputError(
@@ -244,6 +251,7 @@ def read_factor_file(path: str | Path) -> dict[str, float]:
 
 
 def _read_rows(path: Path) -> list[list[str]]:
+    """The header, with the columns that are needed once each, and the rows."""
     if not path.is_file():
         raise InputError("no such factor file", where=path)
     if path.stat().st_size > MAX_BYTES:
@@ -252,21 +260,18 @@ def _read_rows(path: Path) -> list[list[str]]:
         rows = list(csv.reader(io.StringIO(path.read_text(encoding="utf-8-sig"), newline="")))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError("factor file cannot be read", where=path, found=str(error)[:200]) from error
-    header = tuple(cell.strip() for cell in rows[0]) if rows else ()
-    if header != HEADER:
+    header = [cell.strip() for cell in rows[0]] if rows else []
+    if any(header.count(name) != 1 for name in HEADER):
         raise InputError(
             "factor file has another header",
             where=path,
             found=",".join(header)[:200] or "an empty file",
             allowed=",".join(HEADER),
         )
-    return [row for row in rows[1:] if row]
+    return [header, *(row for row in rows[1:] if row)]
 
 
-def _find_row_problem(row: list[str], before: Mapping[str, float]) -> str | None:
-    if len(row) != 2:
-        return f"{len(row)} cells, not 2"
-    operator, text = row[0].strip(), row[1].strip()
+def _find_row_problem(operator: str, text: str, before: Mapping[str, float]) -> str | None:
     if operator not in list_known_operators():
         nearest = difflib.get_close_matches(operator, list_known_operators(), n=1)
         hint = f", nearest is {nearest[0]}" if nearest else ""

@@ -17,7 +17,13 @@ from workbench.core.tables import Table
 from workbench.eventlog.engine_detection import SPARK
 from workbench.speedup.attribution.measured_times import NOT_COUNTED, Measured
 from workbench.speedup.calibration.factor_model import FactorModel
-from workbench.speedup.calibration.prediction import compare_paces, predict_by_term, predict_queries
+from workbench.speedup.calibration.prediction import (
+    TRANSFER_COMMON_LOG_SD,
+    compare_paces,
+    is_of_recording,
+    predict_by_term,
+    predict_queries,
+)
 from workbench.speedup.tables import APPLICATIONS, OPERATORS_AT_STAKE
 
 # Ratio of measured to predicted shared times from which, either way, a prediction gets a caution.
@@ -135,7 +141,8 @@ def qualify_applications(
     -----
     Predicted time = time outside SQL + streaming + predicted queries, scaled by the overlap of queries. The interval
     treats errors of different queries as independent and errors of the runs of one query as equal, and adds the error
-    of the engine-wide factor, which all queries share.
+    that all queries share: of the engine-wide factor and, for queries of another suite than the recording's,
+    `TRANSFER_COMMON_LOG_SD`.
     """
     terms = terms or QualificationTerms()
     predictions = predict_queries(model, measured, overrides=overrides, level=terms.level)
@@ -259,14 +266,17 @@ def _sum_errors(
     total = float(by_query["predicted_s"].sum())
     below = float(((by_query["predicted_s"] - by_query["predicted_low_s"]) ** 2).sum()) ** 0.5
     above = float(((by_query["predicted_high_s"] - by_query["predicted_s"]) ** 2).sum()) ** 0.5
-    half = float(stdtrit(max(model.n_queries - 1, 1), (1 + terms.level) / 2)) * _common_log_standard_error(model)
+    half = float(stdtrit(max(model.n_queries - 1, 1), (1 + terms.level) / 2)) * _common_log_standard_error(
+        model, predictions["query"]
+    )
     return np.array([np.hypot(below, total * (1 - np.exp(-half))), np.hypot(above, total * (np.exp(half) - 1))])
 
 
-def _common_log_standard_error(model: FactorModel) -> float:
-    """Log standard error that all predictions share: of the correction and of the sessions."""
+def _common_log_standard_error(model: FactorModel, queries: pl.Series) -> float:
+    """Log standard error that all predictions of a log share: of the correction, of the sessions, of another suite."""
     own = (model.log_sd or model.spread) / np.sqrt(model.n_queries)
-    return float(np.hypot(own, model.overall_log_se or 0.0))
+    transfer = 0.0 if is_of_recording(model, queries) else TRANSFER_COMMON_LOG_SD
+    return float(np.sqrt(own**2 + (model.overall_log_se or 0.0) ** 2 + transfer**2))
 
 
 def _format_limit(fixed_share: float, share: Mapping[str, float], unsupported: list[str]) -> str | None:
