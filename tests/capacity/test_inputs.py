@@ -200,7 +200,7 @@ def test_a_missing_table_is_named_with_the_run_and_what_is_there(tmp_path: Path,
     assert run_id in text
     assert "is missing" in text
     assert "no tables at all" in text
-    assert f"workbench run {area}" in text
+    assert f"workbench run {'fleet' if area == 'speedup' else area}" in text
 
 
 @pytest.mark.parametrize(

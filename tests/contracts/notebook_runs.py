@@ -67,7 +67,7 @@ def run_notebooks() -> tuple[Path, Path]:
     folder = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     run([ROOT / "notebooks" / f"{name}.ipynb" for name in NOTEBOOKS], folder / "today")
-    changed = [name for name in NOTEBOOKS if not is_as_kept(name)]
+    changed = [name for name in NOTEBOOKS if (KEPT / f"{name}.ipynb").is_file() and not is_as_kept(name)]
     # Kept runs of those that are the same need no second start.
     shutil.copytree(folder / "today", folder / "kept")
     for name in changed:
@@ -121,7 +121,7 @@ def describe_table(area: str, path: Path, key: list[str]) -> tuple[dict[str, Any
     kept = [name for name in frame.columns if name not in {one for names in left_out.values() for one in names}]
     assert set(key) <= set(kept), f"{area}/{path.stem}: the key {key} cannot be left out"
     lines = [",".join(kept), *(",".join(map(_cell, row)) for row in frame.sort(key).select(kept).iter_rows())]
-    text = "\n".join(lines) + "\n"
+    text = ("\n".join(lines) + "\n").replace(f"{ROOT}/", "")
     found = {
         "rows": frame.height,
         "key": key,

@@ -142,7 +142,7 @@ def test_sides_are_named_by_their_engines_and_a_folder_is_split_by_them(speedup:
     for log in (PLAIN, FAST):
         shutil.copy(log, tmp_path)
     code, printed, _ = speedup("generate", tmp_path, "--output", tmp_path / "both.json", "--json")
-    assert (code, json.loads(printed)["answer"][:16]) == (0, "comet is 1.73x f"[:16])
+    assert (code, "comet is faster than spark" in json.loads(printed)["answer"]) == (0, True)
     model = factor_model.load_factor_model(tmp_path / "both.json")
     assert (model.baseline, model.candidate) == ("spark", "comet")
     code, _, errors = speedup("validate", LOGS.parent / "answers")
@@ -161,7 +161,8 @@ def test_qualify_prints_queries_reasons_and_costs_where_they_are_wanted(
     shutil.copy(OTHER, tmp_path / "three_queries")
     code, printed, _ = speedup("qualify", tmp_path, "--factors", factors)
     assert code == 1
-    assert str(tmp_path / "three_queries") in printed
+    assert f"Applications in {tmp_path}, most time saved first" in printed
+    assert "\nthree_queries " in printed
     assert "have a reason or a remark: --why prints them" in printed
     assert "Queries of each application" not in printed
     prices = ("--price-cpu", "4.05", "--price-accel", "2", "--currency", "EUR")
@@ -169,7 +170,7 @@ def test_qualify_prints_queries_reasons_and_costs_where_they_are_wanted(
     assert f"{tmp_path / 'broken'}: " in printed
     assert "saved cost (EUR)" in printed
     listed = printed.partition("Queries of each application")[2].partition("Operators at stake")[0]
-    assert listed.count(str(tmp_path / "three_queries")) == 3
+    assert listed.count("\nthree_queries ") == 3
 
 
 def test_qualify_with_an_unreadable_log_has_exit_code_1_and_names_it(

@@ -36,7 +36,7 @@ def test_every_execution_is_cut_into_what_was_planted(found: pair.Pair) -> None:
     )
     assert np.allclose(terms.filter(pl.col("term") == "idle")["wall_s"], planted_logs.IDLE_MS / 1e3)
     assert np.allclose(terms.filter(pl.col("term") == "task overhead")["wall_s"], planted_logs.OVERHEAD_MS / 1e3)
-    shared = found.measured.pieces.filter(pl.col("basis") == "remainder", pl.col("label") == "cpu")
+    shared = found.measured.pieces.filter(pl.col("basis") == "remainder", pl.col("label") == "spark")
     assert {tuple(sorted(names)) for names in shared["operators"]} == {("Exchange", "Filter", "HashAggregate")}
 
 

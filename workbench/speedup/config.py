@@ -40,8 +40,8 @@ class PairConfig(StrictModel):
     level: float = Field(default=0.9, gt=0.5, lt=1, description="Confidence level of the intervals.")
 
 
-class FleetConfig(StrictModel):
-    """Settings of the notebook that ranks applications with factors."""
+class _FleetSettings(StrictModel):
+    """Settings that the notebook of a fleet has always had."""
 
     logs: Annotated[list[str], EVENT_LOGS] = Field(min_length=1, description="Event logs, folders or URLs.")
     factors_file: Annotated[str, _FACTORS] = Field(
@@ -55,7 +55,6 @@ class FleetConfig(StrictModel):
     set_factors: list[str] = Field(default=[], description="What-if factors, Operator=1.5 each.")
     price_baseline_per_h: float | None = Field(default=None, ge=0, description="Price of the baseline per hour.")
     price_candidate_per_h: float | None = Field(default=None, ge=0, description="Price of the candidate per hour.")
-    currency: str = Field(default="", description="Name of the prices' currency, such as EUR.")
     top_operators: int = Field(
         default=12, ge=1, le=100, description="Rows of operator tables and bars of their charts."
     )
@@ -68,7 +67,13 @@ class FleetConfig(StrictModel):
         return self
 
 
-class NotebookConfig(FleetConfig, ProfileConfig, PairConfig):
+class FleetConfig(_FleetSettings):
+    """Settings of the notebook that ranks applications with factors."""
+
+    currency: str = Field(default="", description="Name of the prices' currency, such as EUR.")
+
+
+class NotebookConfig(_FleetSettings, ProfileConfig, PairConfig):
     """Settings of a notebook from before it was split: pair, fleet or profile, by `mode`."""
 
     mode: Literal["pair", "fleet", "profile"] = Field(

@@ -193,7 +193,7 @@ def build_study(config: PairConfig | FleetConfig | ProfileConfig, run: Run) -> S
     """
     mode = config.mode if isinstance(config, NotebookConfig) else None
     study: Study
-    if isinstance(config, FleetConfig) and mode in (None, "fleet"):
+    if isinstance(config, FleetConfig) or (isinstance(config, NotebookConfig) and mode == "fleet"):
         study = _study_fleet(config, run)
     elif isinstance(config, ProfileConfig) and mode in (None, "profile"):
         study = _study_profile(config, run)
@@ -205,7 +205,7 @@ def build_study(config: PairConfig | FleetConfig | ProfileConfig, run: Run) -> S
     return study
 
 
-def _calibrate_recording(config: PairConfig | FleetConfig, run: Run) -> tuple[Pair, CalibrationResult]:
+def _calibrate_recording(config: PairConfig | FleetConfig | NotebookConfig, run: Run) -> tuple[Pair, CalibrationResult]:
     """Factors of the recording; their model goes into the run folder, for `workbench speedup qualify`."""
     pair = load_recorded_pair(config.recording_folder, config.baseline or None, config.candidate or None)
     run.add_input(config.recording_folder)
@@ -231,13 +231,13 @@ def _study_pair(config: PairConfig, run: Run) -> PairStudy:
     return PairStudy(pair, calibrated, left_out, what_if)
 
 
-def _study_fleet(config: FleetConfig, run: Run) -> FleetStudy:
+def _study_fleet(config: FleetConfig | NotebookConfig, run: Run) -> FleetStudy:
     overrides = parse_factors(config.set_factors)
     terms = QualificationTerms(
         baseline_price_per_h=config.price_baseline_per_h,
         candidate_price_per_h=config.price_candidate_per_h,
         level=config.level,
-        currency=config.currency,
+        currency=config.currency if isinstance(config, FleetConfig) else "",
     )
     pair: Pair | None = None
     if config.factors_file:

@@ -260,9 +260,11 @@ def fingerprint_inputs(execution: Execution) -> str | None:
     branches, but columns are pruned before the engine is chosen. Where Spark has cut a table's path short, the digest
     has its columns only.
     """
-    if not execution.inputs:
+    scans = [node.arguments for node in execution.nodes.values() if node.operator.name.startswith("Scan")]
+    inputs = execution.inputs | {(scan_table_name(text), scan_columns(text)) for text in scans}
+    if not inputs:
         return None
-    text = "\n".join(f"{table} {columns}" for table, columns in sorted(execution.inputs))
+    text = "\n".join(f"{table} {columns}" for table, columns in sorted(inputs))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
