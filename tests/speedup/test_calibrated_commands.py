@@ -161,7 +161,7 @@ def test_qualify_prints_queries_reasons_and_costs_where_they_are_wanted(
     shutil.copy(OTHER, tmp_path / "three_queries")
     code, printed, _ = speedup("qualify", tmp_path, "--factors", factors)
     assert code == 1
-    assert f"Applications in {tmp_path}, most time saved first" in printed
+    assert f"Applications in {tmp_path}/, most time saved first" in printed
     assert "\nthree_queries " in printed
     assert "have a reason or a remark: --why prints them" in printed
     assert "Queries of each application" not in printed
@@ -195,7 +195,7 @@ def test_qualify_without_a_query_to_predict_ends_with_the_table_and_exit_code_1(
     code, printed, errors = speedup("qualify", log, "--factors", factors, "--json", "--no-cache", *filters)
     document = json.loads(printed)
     assert (code, errors) == (1, "")
-    assert document["answer"] == f"None of {0 if filters else 1} application(s) could be judged."
+    assert document["answer"] == f"None of {'0 applications' if filters else '1 application'} could be judged."
     assert [row["reason"] is None for row in document["applications"]] == [False] * (not filters)
     assert document["predictions"] == document["operators_at_stake"] == []
     code, printed, errors = speedup("qualify", log, "--factors", factors, *filters, "--out", tmp_path / "run")

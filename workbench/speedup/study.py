@@ -127,8 +127,8 @@ class FleetStudy(_JudgedByReasons):
         commands = [
             f"workbench run 08_profile -p event_log={shlex.quote(log)}" for log in self.qualified.applications["log"]
         ]
-        shown = self.qualified.applications.select("log", "app_id", "recommendation", "reason")
-        return shown.with_columns(profile=pl.Series(commands, dtype=pl.String))
+        shown = self.qualified.applications.select("log", "app_id", "reason")
+        return self.qualified.shorten_logs(shown).with_columns(profile=pl.Series(commands, dtype=pl.String))
 
     def key_numbers(self) -> list[KeyNumber]:
         return summary.list_fleet_key_numbers(self.qualified)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -176,12 +175,8 @@ def _print_ranking(result: Qualification, fleet: MeasuredFleet, *, why: bool, pe
 
     print_text(result.answer)
     print_text(f"{fleet.n_read} log(s) read, {fleet.n_cached} from the cache, {fleet.n_filtered} filtered out")
-    ranking, declared = result.build_ranking()
-    # A terminal's columns are narrow: the folder that all logs have in common is told once.
-    folder = os.path.commonprefix(ranking["log"].to_list()).rpartition("/")[0]  # noqa: RUF071 - of URLs, too
-    ranking = ranking.with_columns(pl.col("log").str.strip_prefix(f"{folder}/"))
-    caption = f"Applications{f' in {folder}' if folder else ''}, most time saved first"
-    print_text(table(ranking, declared, caption=caption, limit=50).text)
+    caption = f"Applications{f' in {result.folder}' if result.folder else ''}, most time saved first"
+    print_text(table(*result.build_ranking(), caption=caption, limit=50).text)
     remarks = result.applications.filter(pl.col("reason").is_not_null()).select("log", "reason")
     if why:
         print_text("\n".join(f"{log}: {reason}" for log, reason in remarks.iter_rows()))
@@ -189,8 +184,7 @@ def _print_ranking(result: Qualification, fleet: MeasuredFleet, *, why: bool, pe
         print_text(f"{remarks.height} of {result.applications.height} have a reason or a remark: --why prints them")
     if per_sql and result.predictions.height:
         columns = ["session", "query", "n_executions", "baseline_s", "predicted_s", "ratio", "ratio_low", "ratio_high"]
-        queries = result.predictions.select(*columns, "unsupported_share", "unknown_share")
-        queries = queries.with_columns(pl.col("session").str.strip_prefix(f"{folder}/"))
+        queries = result.shorten_logs(result.predictions.select(*columns, "unsupported_share", "unknown_share"))
         print_text(table(queries, PREDICTIONS, caption="Queries of each application", limit=queries.height).text)
     if result.operators_at_stake.height:
         print_text(table(result.operators_at_stake, OPERATORS_AT_STAKE, caption="Operators at stake", limit=10).text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -64,12 +65,21 @@ class Qualification:
     operators_at_stake: pl.DataFrame
     currency: str = ""
 
+    @property
+    def folder(self) -> str:
+        """What the paths of all logs begin with, with a slash at its end; empty without a common folder."""
+        return "".join(os.path.commonprefix(self.applications["log"].to_list()).rpartition("/")[:2])  # noqa: RUF071 - URLs, too
+
+    def shorten_logs(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """A table with the logs named within `folder`, which its caption says once."""
+        return frame.with_columns(cs.by_name("log", "session", require_all=False).str.strip_prefix(self.folder))
+
     def build_ranking(self) -> tuple[pl.DataFrame, Table]:
         """The applications for display, and their table: one line each, without reasons, costs to the cent."""
         columns = ["log", "app_name", "recommendation", "baseline_s", "predicted_s"]
         columns += ["ratio", "ratio_low", "ratio_high", "saved_s"]
         columns += ["saved_cost"] if self.applications["saved_cost"].drop_nulls().len() else []
-        shown = self.applications.select(*columns, "unsupported_share").with_columns(
+        shown = self.shorten_logs(self.applications.select(*columns, "unsupported_share")).with_columns(
             cs.by_name("saved_cost", require_all=False).round(2)
         )
         units = {"currency": self.currency or "currency"}
@@ -92,7 +102,7 @@ class Qualification:
         judged = self.judged
         n_accelerated = int((self.applications["recommendation"] == ACCELERATED).sum())
         if not judged.height:
-            return f"None of {self.applications.height} application(s) could be judged."
+            return f"None of {_count(self.applications.height)} could be judged."
         counts = {
             name: int((judged["recommendation"] == name).sum())
             for name in (RECOMMENDED, TRIAL, LITTLE, PREDICTED_SLOWER)
@@ -103,9 +113,13 @@ class Qualification:
         rest = f"; {n_accelerated} already accelerated" if n_accelerated else ""
         rest += f"; {left} could not be judged" if left else ""
         return (
-            f"{judged.height} application(s) of {base:,.1f} s are predicted to take {predicted:,.1f} s,"
-            f" {base / predicted:.2f}x as fast: {classes}{rest}."
+            f"{_count(judged.height)} of {base:,.1f} s {'is' if judged.height == 1 else 'are'} predicted to take"
+            f" {predicted:,.1f} s, {base / predicted:.2f}x as fast: {classes}{rest}."
         )
+
+
+def _count(n: int) -> str:
+    return f"{n} application{'' if n == 1 else 's'}"
 
 
 def qualify_applications(
