@@ -82,6 +82,24 @@ def another_step(one: Opened) -> None:
     wait_drawn_otherwise(one, before)
 
 
+def narrower_intervals(one: Opened) -> None:
+    """Another level, from the panel."""
+    before = one.page.evaluate(CHARTS)
+    one.set("level", "0.6")
+    one.run_below_panel()
+    one.charts_drawn()
+    wait_drawn_otherwise(one, before)
+
+
+def fewer_operators(one: Opened) -> None:
+    """Fewer bars, from the panel."""
+    before = one.page.evaluate(CHARTS)
+    one.set("top_operators", "3")
+    one.run_below_panel()
+    one.charts_drawn()
+    wait_drawn_otherwise(one, before)
+
+
 NOTEBOOKS = [
     pytest.param("00_start_here.ipynb", 1, another_log, id="00"),
     pytest.param("01_speedup.ipynb", 3, factor_and_back, id="01", marks=pytest.mark.exhaustive),
@@ -90,6 +108,8 @@ NOTEBOOKS = [
     pytest.param("04_indicators.ipynb", 4, slider, id="04", marks=pytest.mark.exhaustive),
     pytest.param("05_scaletest.ipynb", 4, another_step, id="05", marks=pytest.mark.exhaustive),
     pytest.param("06_capacity_plan.ipynb", 3, another_utilisation, id="06", marks=pytest.mark.exhaustive),
+    pytest.param("07_fleet.ipynb", 2, narrower_intervals, id="07", marks=pytest.mark.exhaustive),
+    pytest.param("08_profile.ipynb", 4, fewer_operators, id="08", marks=pytest.mark.exhaustive),
 ]
 
 

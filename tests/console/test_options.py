@@ -104,9 +104,9 @@ COLLECTED: list[OptionValues] = []
 
 @take_options_from(
     RecordConfig,
-    "out engines sides labels conf queries data scale sessions passes seed master driver_memory shuffle_partitions "
-    "comet_jar scrub session_timeout_s fresh",
-    {"engines": "engine", "sides": "side", "labels": "label"},
+    "out engines sides labels conf queries only data scale power_run sessions passes seed master driver_memory "
+    "shuffle_partitions comet_jar scrub session_timeout_s fresh",
+    {"engines": "engine", "sides": "side", "labels": "label", "queries": FieldOption(flags=("--queries", "--suite"))},
     units={"s": "S"},
     defaults="model",
 )

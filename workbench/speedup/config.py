@@ -18,7 +18,7 @@ _FACTORS = Pick("factor model", files=("*.json",))
 class ProfileConfig(StrictModel):
     """Settings of `workbench speedup profile`."""
 
-    event_log: str = Field(
+    event_log: Annotated[str, EVENT_LOG] = Field(
         min_length=1, description="Event log: a file, a rolling folder or a URL; the first application in it."
     )
     sql_ids: list[int] = Field(default=[], description="SQL executions to include; all when empty.")
