@@ -48,7 +48,7 @@ def test_noise_teaches_nothing() -> None:
 
 
 def test_errors_that_are_left_are_those_of_refits_without_the_query() -> None:
-    features, errors = made(3, n=MIN_QUERIES, effect=0.5)
+    features, errors = made(3, n=MIN_QUERIES + 20, effect=1.0)
     correction, left = fit_plan_correction(features, errors)
     assert correction is not None
     # The same penalty as of all queries: the closed form holds for one that is fixed.

@@ -22,7 +22,7 @@ TIMES = ("log wall time", "log stages", "log task time")
 RIDGES = (3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 MIN_QUERIES = 20
 # The mean gain over left-out queries that a correction must have, in standard errors of that mean.
-MIN_GAIN_ERRORS = 1.5
+MIN_GAIN_ERRORS = 3.0
 # A feature further from its mean counts as this many standard deviations: nothing is learned that far out.
 MAX_DEVIATION = 3.0
 
