@@ -108,7 +108,7 @@ def _options(
 @app.command(
     epilog="\b\nExamples:\n"
     "  workbench run 08_profile -p event_log=app.zstd --open\n"
-    "  workbench run speedup sizing -p speedup.top_operators=5 --jobs 2\n"
+    "  workbench run speedup sizing -p speedup.level=0.8 --jobs 2\n"
     "  workbench run 01_speedup --parameters"
 )
 def run(

@@ -108,6 +108,12 @@ def check_comparability(
     return COMPARABILITY.frame(sorted(rows, key=lambda row: order[row["severity"]]))
 
 
+def list_invalid_reasons(comparability: pl.DataFrame) -> tuple[str, ...]:
+    """Why two sides cannot be compared; empty when they can."""
+    wrong = comparability.filter(pl.col("severity") == "invalid")
+    return tuple(f"{name}: {why}" for name, why in wrong.select("property", "why").iter_rows())
+
+
 def _build_side(facts: Sequence[EventLogFacts]) -> _Side:
     return _Side(
         facts,

@@ -20,7 +20,7 @@ from workbench.eventlog.sources import list_all_logs, list_logs
 from workbench.speedup import recording
 from workbench.speedup.attribution.measured_times import Measured, concat_measured_logs, measure_log_times
 from workbench.speedup.calibration.factors import has_common_queries, list_mismatched_queries
-from workbench.speedup.comparison.comparability import SCAN_METRICS, check_comparability
+from workbench.speedup.comparison.comparability import SCAN_METRICS, check_comparability, list_invalid_reasons
 from workbench.speedup.fleet.fleet_logs import FactsCache, open_default_cache
 from workbench.speedup.fleet.fleet_reader import open_process_pool
 from workbench.speedup.tables import COMPARABILITY, EXECUTIONS, PIECES
@@ -60,8 +60,7 @@ class Pair:
     @property
     def reasons(self) -> tuple[str, ...]:
         """Why the pair is invalid; empty when it is valid."""
-        wrong = self.comparability.filter(pl.col("severity") == "invalid")
-        return tuple(f"{row['property']}: {row['why']}" for row in wrong.iter_rows(named=True))
+        return list_invalid_reasons(self.comparability)
 
     @property
     def warnings(self) -> tuple[str, ...]:

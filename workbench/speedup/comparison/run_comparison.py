@@ -19,7 +19,7 @@ from workbench.speedup.attribution.operator_explanation import measure_single_lo
 from workbench.speedup.calibration.booked_times import Booking, NodeTimes
 from workbench.speedup.calibration.factors import WARM_RUN_NOISE, natural_sort_key
 from workbench.speedup.charts import chart_plan_alignment
-from workbench.speedup.comparison.comparability import check_comparability
+from workbench.speedup.comparison.comparability import check_comparability, list_invalid_reasons
 from workbench.speedup.comparison.plan_alignment import PlanAlignment, align_plans
 from workbench.speedup.tables import COMPARABILITY, COMPARED, COMPARED_SIDES, OPERATOR_SUMS
 
@@ -39,8 +39,7 @@ class LogComparison:
     @property
     def reasons(self) -> tuple[str, ...]:
         """Why the sides cannot be compared; empty when they can."""
-        wrong = self.comparability.filter(pl.col("severity") == "invalid")
-        return tuple(f"{name}: {why}" for name, why in wrong.select("property", "why").iter_rows())
+        return list_invalid_reasons(self.comparability)
 
     @property
     def sums(self) -> pl.DataFrame:
