@@ -58,10 +58,10 @@ EXHAUSTIVE: dict[str, str] = {
     "browser/test_reports.py::test_pointing_at_a_mark_shows_its_row[1": (
         "charts of other kinds; two of eight beside it"
     ),
-    "browser/test_reports.py::test_pointing_at_a_mark_shows_its_row[2": ("the same"),
-    "browser/test_reports.py::test_pointing_at_a_mark_shows_its_row[5": ("the same"),
-    "browser/test_reports.py::test_pointing_at_a_mark_shows_its_row[6": ("the same"),
-    "browser/test_reports.py::test_pointing_at_a_mark_shows_its_row[7": ("the same"),
+    "browser/test_reports.py::test_pointing_at_a_mark_shows_its_row[2": "the same",
+    "browser/test_reports.py::test_pointing_at_a_mark_shows_its_row[5": "the same",
+    "browser/test_reports.py::test_pointing_at_a_mark_shows_its_row[6": "the same",
+    "browser/test_reports.py::test_pointing_at_a_mark_shows_its_row[7": "the same",
     "contracts/test_contracts.py::test_the_contract_holds[lore-documents": (
         "in a Spark; the commands run in lore/test_commands.py"
     ),

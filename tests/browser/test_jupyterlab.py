@@ -64,40 +64,17 @@ def slider(one: Opened) -> None:
     wait_drawn_otherwise(one, before)
 
 
-def another_utilisation(one: Opened) -> None:
-    """Spark GPUs that are half as full, from the panel: another plan."""
-    before = one.page.evaluate(CHARTS)
-    one.set("utilisation", "0.35")
-    one.run_below_panel()
-    one.charts_drawn()
-    wait_drawn_otherwise(one, before)
+def setting(name: str, value: str) -> Callable[[Opened], None]:
+    """A move: another value of a setting, from the panel, draws the charts otherwise."""
 
+    def move(one: Opened) -> None:
+        before = one.page.evaluate(CHARTS)
+        one.set(name, value)
+        one.run_below_panel()
+        one.charts_drawn()
+        wait_drawn_otherwise(one, before)
 
-def another_step(one: Opened) -> None:
-    """Another step of a workload, from the panel."""
-    before = one.page.evaluate(CHARTS)
-    one.set("step", "due to running")
-    one.run_below_panel()
-    one.charts_drawn()
-    wait_drawn_otherwise(one, before)
-
-
-def narrower_intervals(one: Opened) -> None:
-    """Another level, from the panel."""
-    before = one.page.evaluate(CHARTS)
-    one.set("level", "0.6")
-    one.run_below_panel()
-    one.charts_drawn()
-    wait_drawn_otherwise(one, before)
-
-
-def fewer_operators(one: Opened) -> None:
-    """Fewer bars, from the panel."""
-    before = one.page.evaluate(CHARTS)
-    one.set("top_operators", "3")
-    one.run_below_panel()
-    one.charts_drawn()
-    wait_drawn_otherwise(one, before)
+    return move
 
 
 NOTEBOOKS = [
@@ -106,10 +83,10 @@ NOTEBOOKS = [
     pytest.param("02_lore.ipynb", 3, another_operator, id="02", marks=[pytest.mark.spark, pytest.mark.exhaustive]),
     pytest.param("03_sizing.ipynb", 4, slider, id="03", marks=pytest.mark.exhaustive),
     pytest.param("04_indicators.ipynb", 4, slider, id="04", marks=pytest.mark.exhaustive),
-    pytest.param("05_scaletest.ipynb", 4, another_step, id="05", marks=pytest.mark.exhaustive),
-    pytest.param("06_capacity_plan.ipynb", 3, another_utilisation, id="06", marks=pytest.mark.exhaustive),
-    pytest.param("07_fleet.ipynb", 2, narrower_intervals, id="07", marks=pytest.mark.exhaustive),
-    pytest.param("08_profile.ipynb", 4, fewer_operators, id="08", marks=pytest.mark.exhaustive),
+    pytest.param("05_scaletest.ipynb", 4, setting("step", "due to running"), id="05", marks=pytest.mark.exhaustive),
+    pytest.param("06_capacity_plan.ipynb", 3, setting("utilisation", "0.35"), id="06", marks=pytest.mark.exhaustive),
+    pytest.param("07_fleet.ipynb", 2, setting("level", "0.6"), id="07", marks=pytest.mark.exhaustive),
+    pytest.param("08_profile.ipynb", 4, setting("top_operators", "3"), id="08", marks=pytest.mark.exhaustive),
 ]
 
 
