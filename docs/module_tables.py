@@ -1,6 +1,7 @@
-"""Write the module tables of docs/architecture.md from the docstrings of the package.
+"""Write the flows of the areas and the module tables of docs/architecture.md from the docstrings of the package.
 
-python -m docs.module_tables    one table a package; the first sentence of each module's docstring is its line
+python -m docs.module_tables    one table a package; the first sentence of each module's docstring is its line, and the
+                                paragraph "Flow: …" of an area's docstring is its data flow
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "workbench"
 PAGE = ROOT / "docs" / "architecture.md"
-BLOCK = re.compile(r"(<!-- modules: python -m docs\.module_tables -->\n)(.*?)(<!-- end of modules -->)", re.DOTALL)
+BLOCKS = {
+    name: re.compile(rf"(<!-- {name}: python -m docs\.module_tables -->\n)(.*?)(<!-- end of {name} -->)", re.DOTALL)
+    for name in ("flows", "modules")
+}
 
 
 def read_summary(path: Path) -> str:
@@ -46,11 +50,23 @@ def format_tables() -> str:
     return "\n" + "\n".join(format_package(folder) for folder in list_packages()) + "\n"
 
 
+def format_flows() -> str:
+    """The data flow of each area, which is a package with a command."""
+    rows = []
+    for path in sorted(PACKAGE.glob("*/command.py")):
+        doc = ast.get_docstring(ast.parse((path.parent / "__init__.py").read_text(encoding="utf-8"))) or ""
+        flows = [part.removeprefix("Flow: ") for part in doc.split("\n\n") if part.startswith("Flow: ")]
+        rows.append(f"| `workbench/{path.parent.name}/` | {' '.join(flows[0].split()) if flows else ''} |")
+    return "\n".join(["| area | flow |", "|---|---|", *rows, ""])
+
+
 def update_page(text: str) -> str:
     """The page with the tables of today."""
-    if not BLOCK.search(text):
-        raise SystemExit(f"{PAGE.name} has no markers for the module tables")
-    return BLOCK.sub(lambda found: found[1] + format_tables() + found[3], text)
+    for name, content in (("flows", format_flows()), ("modules", format_tables())):
+        if not BLOCKS[name].search(text):
+            raise SystemExit(f"{PAGE.name} has no markers for its {name}")
+        text = BLOCKS[name].sub(lambda found, content=content: found[1] + content + found[3], text)  # type: ignore[misc]
+    return text
 
 
 if __name__ == "__main__":

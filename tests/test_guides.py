@@ -349,10 +349,7 @@ def test_what_fails_says_what_the_page_says(
     assert found == messages(page)
 
 
-AREAS = ("eventlog", "speedup", "lore", "sizing", "indicators", "scaletest", "capacity")
-
-
-@pytest.mark.parametrize("area", [area for area in AREAS if (ROOT / "docs" / "guide" / f"{area}.md").is_file()])
+@pytest.mark.parametrize("area", [area for area in app.AREAS if (ROOT / "docs" / "guide" / f"{area}.md").is_file()])
 def test_pages_of_areas_have_one_order(area: str) -> None:
     text = (ROOT / "docs" / "guide" / f"{area}.md").read_text()
     assert "**The question:**" in text.split("\n## ")[0]

@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 # "most": what `make test` runs; "all": everything.
 TIER = os.environ.get("WORKBENCH_TESTS", "all")
-AREAS = ("eventlog", "speedup", "lore", "sizing", "indicators", "scaletest", "capacity")
+AREAS = tuple(sorted(path.parent.name for path in (ROOT / "workbench").glob("*/command.py")))
 FLOOR = "floor"
 # Tiers that stand for breadth or for other people's systems, wherever they are.
 EXHAUSTIVE_MARKERS = ("peer", "ml", "env", "slow")

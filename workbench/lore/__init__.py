@@ -1,5 +1,8 @@
 """Dump the inputs of a Spark operator, replay it alone, verify its output bit for bit.
 
+Flow: query → final plan with LORE ids → dump → bundle, replay or inspection → verification; nothing is loaded before
+the trust check
+
 >>> from workbench import lore
 >>> tree = lore.tag(df)                                    # doctest: +SKIP
 >>> lore.dump(df, "9[0]", "dumps/q", tree=tree)            # doctest: +SKIP

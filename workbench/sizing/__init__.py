@@ -1,5 +1,8 @@
 """How many GPUs do N users need, so that p95 stays at or below T?
 
+Flow: load (HTTP, function, virtual time, imported file) → `requests`, `steps` → points, quantiles → GPU estimates →
+verification, manifests
+
 >>> from workbench import sizing
 >>> levels = {c: {"llm_latency_p95": 0.5 + 0.1 * c, "workflow_runtime_p95": 3.5 + 0.6 * c} for c in (1, 2, 4, 8)}
 >>> done = sizing.calculate(levels=levels, target_workflow_runtime_s=10, target_users=100, test_gpu_count=8)

@@ -152,6 +152,9 @@ class RecordConfig(StrictModel):
         default=None, description="Jar of Comet; without it Spark's Ivy or mvn downloads it into your cache."
     )
     scrub: bool = Field(default=False, description="Remove paths, host and user of this machine from the logs.")
+    keep: Literal["logs", "facts"] = Field(
+        default="logs", description="logs, or the facts that a pair needs of them, about 20 times smaller."
+    )
     session_timeout_s: float = Field(default=7200.0, gt=0, description="A session that takes longer is killed.")
     fresh: bool = Field(default=False, description="Require an empty folder; never complete an earlier recording.")
 

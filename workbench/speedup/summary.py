@@ -38,7 +38,16 @@ def list_pair_key_numbers(calibrated: CalibrationResult, validation: CrossValida
         *numbers,
         ("error of left-out queries", score["mean_over_constant"], "×", "mean log error over the constant predictor's"),
         ("intervals that held", f"{score['n_covered']} of {n}", "", f"{overall.level:.0%} prediction intervals"),
+        *_list_noise_numbers(score["noise_variance"]),
     ]
+
+
+def _list_noise_numbers(noise_variance: float | None) -> list[KeyNumber]:
+    """How far a query's mean ratio moves from session to session; none where one session a side cannot show it."""
+    if noise_variance is None:
+        return []
+    note = f"standard deviation over sessions, v = {format_number(noise_variance)}"
+    return [("noise of a query's ratio", 100 * noise_variance**0.5, "%", note)]
 
 
 def _format_verdict_counts(frame: pl.DataFrame) -> str:

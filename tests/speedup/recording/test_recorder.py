@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.speedup.recording.recordings import FakeSessions, config
+from tests.speedup.recording.recordings import FACTS, FakeSessions, config
 from workbench.core.errors import ConfigError, RunFailedError
 from workbench.speedup.recording import load_recording, recorder, session_process
+from workbench.speedup.recording.query_session import LoadMeter
 
 pytest.importorskip("pyspark", reason="pyspark is not installed (pip install -r requirements.lock)")
 
@@ -216,6 +217,37 @@ def test_a_busy_machine_is_said(sessions: FakeSessions, tmp_path: Path, monkeypa
     outcome = record(tmp_path)
     assert outcome.reasons == []
     assert all("80% of its CPU" in one.warnings[0] for one in outcome.recording.sessions)
+
+
+@pytest.mark.parametrize(
+    ("load", "warned"),
+    [
+        (None, []),
+        ({"other_cpu_share": 0.02, "steal_share": 0.01}, []),
+        ({"other_cpu_share": 0.45, "steal_share": 0.01}, ["other programs used the CPU during the session: 45%"]),
+        ({"other_cpu_share": 0.02, "steal_share": 0.3}, ["other virtual machines used the CPU"]),
+    ],
+)
+def test_load_during_a_session_is_kept_and_warned_of(
+    sessions: FakeSessions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, load: Any, warned: list[str]
+) -> None:
+    monkeypatch.setitem(FACTS, "load", load)
+    recording = record(tmp_path).recording
+    for one in recording.sessions:
+        assert (one.other_cpu_share, one.steal_share) == tuple((load or dict.fromkeys("ab")).values())
+        assert len(one.warnings) == len(warned)
+        assert all(text in warning for text, warning in zip(warned, one.warnings, strict=True))
+
+
+def test_the_load_of_others_is_what_this_process_and_its_children_did_not_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Of 40 s of two cores 20 s were idle, 2 s stolen, and 10 s used by the session.
+    seen = iter([(100.0, 50.0, 1.0, 5.0), (140.0, 70.0, 3.0, 15.0)])
+    monkeypatch.setattr(LoadMeter, "_read_cpu_s", staticmethod(lambda: next(seen)))
+    assert LoadMeter().measure_others() == {"other_cpu_share": 0.2, "steal_share": 0.05}
+    monkeypatch.undo()
+    found = LoadMeter()
+    sum(number * number for number in range(2_000_000))
+    assert all(0 <= share <= 1 for share in found.measure_others().values())
 
 
 def test_rows_of_a_session_that_was_never_noted_do_not_count(sessions: FakeSessions, tmp_path: Path) -> None:

@@ -190,6 +190,13 @@ def read_sessions(source: str, sides: Sequence[str] = ()) -> tuple[list[LogSessi
         for label in labels
         for _, number, path in found.iterate_logs(label)
     ]
+    if not sessions:
+        raise InputError(
+            "the recording has no logs",
+            where=source,
+            found="facts of its sessions" if found.list_good_sessions() else "no good session",
+            do="give a log, or record without --keep facts",
+        )
     measured = concat_measured_logs(measure_log_times(facts, label, session) for label, session, facts in sessions)
     return sessions, measured.exclude_queries(found.list_bad_queries(), EXCLUSION_REASON)
 

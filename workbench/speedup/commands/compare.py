@@ -14,7 +14,7 @@ SHOWN_ROWS = 15
 
 
 def compare(
-    baseline: Annotated[str, typer.Argument(help="Event log of the baseline.")],
+    baseline: Annotated[str, typer.Argument(help="Event log of the baseline; or a recording: one of each side.")],
     candidate: Annotated[
         str | None, typer.Argument(help="Event log of the candidate; the same log by default.")
     ] = None,
@@ -40,12 +40,13 @@ def compare(
     Example: workbench speedup compare spark.zstd comet.zstd --query q3
     """
     from workbench.report.display import table
-    from workbench.speedup.comparison.run_comparison import compare_logs, write_comparison
+    from workbench.speedup.comparison.run_comparison import choose_logs, compare_logs, write_comparison
     from workbench.speedup.tables import ALIGNED, COMPARABILITY, OPERATOR_SUMS
 
-    found = compare_logs(baseline, candidate or baseline, queries=query or [], sql_ids=sql_ids, number=run)
+    logs = choose_logs(baseline, candidate)
+    found = compare_logs(*logs, queries=query or [], sql_ids=sql_ids, number=run)
     if out is not None:
-        write_comparison(found, out, [baseline, candidate or baseline])
+        write_comparison(found, out, logs)
     columns = ["operator", "change", "baseline_name", "candidate_name", "baseline_wall_s", "candidate_wall_s", "ratio"]
 
     limit = 10_000 if show_all else SHOWN_ROWS

@@ -104,8 +104,8 @@ def generate_calibrated_model(pair: Pair, output: Path, *, out: Path | None, lev
 
 
 def estimate_seed_ratios(pair: Pair, queries: Sequence[str]) -> dict[str, float] | None:
-    """The seed method's estimates of left-out queries; null unless it compares plain Spark with an accelerator."""
-    if pair.engines[0] != "spark" or pair.engines[1] == "spark":
+    """The seed method's estimates of left-out queries, from logs of plain Spark and an accelerator; otherwise null."""
+    if pair.engines[0] != "spark" or pair.engines[1] == "spark" or not all(pair.logs):
         return None
     return estimate_left_out_ratios(*pair.logs, queries, first_runs=pair.first_runs)
 

@@ -14,7 +14,7 @@ from workbench.console.terminal import print_text
 @take_options_from(
     "workbench.speedup.config:RecordConfig",
     "out engines sides labels conf queries only data scale power_run sessions passes seed master driver_memory "
-    "shuffle_partitions comet_jar scrub session_timeout_s fresh",
+    "shuffle_partitions comet_jar scrub keep session_timeout_s fresh",
     {"engines": "engine", "sides": "side", "labels": "label", "queries": FieldOption(flags=("--queries", "--suite"))},
     units={"s": "S"},
     defaults="model",
@@ -41,5 +41,9 @@ def record(
         print_text(recorder.format_plan(config))
         return
     outcome = recorder.record_suite(config, say=lambda text: print_text(text, err=True))
+    if config.keep == "facts":
+        from workbench.speedup.comparison.session_facts import replace_logs_by_facts
+
+        replace_logs_by_facts(outcome.recording)
     print_text(recorder.format_outcome(outcome))
     raise typer.Exit(choose_exit_code(is_valid=not outcome.reasons))

@@ -16,6 +16,8 @@ from workbench.speedup.attribution.session_settings import UNKNOWN, SessionSetti
 from workbench.speedup.tables import COMPARABILITY
 
 Severity = Literal["ok", "warning", "invalid"]
+# In the order in which they are shown.
+SEVERITIES: dict[Severity, int] = {"invalid": 0, "warning": 1, "ok": 2}
 # A larger relative difference in rows and files means different data.
 DATA_TOLERANCE = 0.01
 # Metrics of a scan that tell the size of its data.
@@ -104,8 +106,7 @@ def check_comparability(
         _compare_warm_runs(*sides, first_runs=first_runs),
         *(_compare_setting(name, value, why, *sides) for name, value, why in _SETTINGS),
     ]
-    order = {"invalid": 0, "warning": 1, "ok": 2}
-    return COMPARABILITY.frame(sorted(rows, key=lambda row: order[row["severity"]]))
+    return COMPARABILITY.frame(sorted(rows, key=lambda row: SEVERITIES[row["severity"]]))
 
 
 def list_invalid_reasons(comparability: pl.DataFrame) -> tuple[str, ...]:
@@ -291,6 +292,18 @@ def _measure_scanned_tables(
                 files = max(files or 0.0, float(value or 0))
             found[table] = (rows, files)
     return found
+
+
+def select_compared_rows(facts: EventLogFacts) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The rows of `plan_nodes` and `node_metrics` that a comparison reads, with the texts of scans alone."""
+    nodes = facts.plan_nodes.filter(pl.col("is_final"))
+    scans = pl.col("node_name").is_in([name for name in nodes["node_name"].unique() if _is_scan(name)])
+    slim = nodes.with_columns(
+        pl.when(scans).then("simple_string").alias("simple_string"),
+        pl.when(scans).then("accumulator_ids").otherwise(pl.lit([], pl.List(pl.Int64))).alias("accumulator_ids"),
+        metadata=pl.lit(None, pl.String),
+    )
+    return slim, facts.node_metrics.filter(pl.col("metric_name").is_in(SCAN_METRICS))
 
 
 def _metric_value_expr() -> pl.Expr:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,41 +11,27 @@ import polars as pl
 
 from workbench.core import files
 from workbench.core.errors import InputError
-from workbench.core.host import count_cores
-from workbench.eventlog import tables as log_tables
 from workbench.eventlog.engine_detection import SPARK
-from workbench.eventlog.reader import EventLogFacts, read_event_logs
-from workbench.eventlog.sources import list_all_logs, list_logs
+from workbench.eventlog.sources import list_all_logs
 from workbench.speedup import recording
-from workbench.speedup.attribution.measured_times import Measured, concat_measured_logs, measure_log_times
+from workbench.speedup.attribution.measured_times import Measured, concat_measured_logs
+from workbench.speedup.attribution.session_settings import UNKNOWN
 from workbench.speedup.calibration.factors import has_common_queries, list_mismatched_queries
-from workbench.speedup.comparison.comparability import SCAN_METRICS, check_comparability, list_invalid_reasons
-from workbench.speedup.fleet.fleet_logs import FactsCache, open_default_cache
-from workbench.speedup.fleet.fleet_reader import open_process_pool
-from workbench.speedup.tables import COMPARABILITY, EXECUTIONS, PIECES
+from workbench.speedup.comparison.comparability import SEVERITIES, check_comparability, list_invalid_reasons
+from workbench.speedup.comparison.session_facts import SessionFacts, load_session_facts, read_session_logs
+from workbench.speedup.recording.recording_journal import MAX_OTHER_LOAD
+from workbench.speedup.tables import COMPARABILITY
 
-# Below this number, starting processes takes longer than reading in one.
-MIN_LOGS_FOR_POOL = 4
-# What the comparison of the sides needs of a log, once its times are measured.
-KEPT_TABLES = (
-    log_tables.LOGS,
-    log_tables.APPLICATIONS,
-    log_tables.ENVIRONMENT,
-    log_tables.EXECUTORS,
-    log_tables.SQL_EXECUTIONS,
-    log_tables.PLAN_NODES,
-    log_tables.NODE_METRICS,
-    log_tables.JOBS,
-)
-CACHED_TABLES = (*KEPT_TABLES, EXECUTIONS, PIECES)
 FirstRuns = Literal["auto", "use", "skip"]
-SessionLog = tuple[EventLogFacts, Measured]
 EXCLUSION_REASON = "its answer differs or it failed on a side"
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Both sides measured, with the differences between their settings (`comparability`)."""
+    """Both sides measured, with the differences between their settings (`comparability`).
+
+    `logs` are those of each side; empty for a recording that keeps facts instead.
+    """
 
     baseline: str
     candidate: str
@@ -93,9 +78,33 @@ def load_recorded_pair(
             "a pair needs two sides", where=folder, found=labels, do="record both: --engine spark --engine comet"
         )
     sides = (found.find_side(baseline or labels[0]).label, found.find_side(candidate or labels[1]).label)
-    logs = {side: [(f"{side}-s{number}", str(path)) for _, number, path in found.iterate_logs(side)] for side in sides}
+    kept = load_session_facts(found)
+    read = read_session_logs([str(path) for side in sides for _, _, path in found.iterate_logs(side)])
+    sessions: dict[str, list[_Session]] = {side: [] for side in sides}
+    for one in found.list_good_sessions():
+        if one.label in sides:
+            path = str(found.folder / one.log) if one.log else None
+            origin = {"file": one.file_name, "sha256": one.log_sha256} if path is None else _read_log_origin(path)
+            facts = kept[one.label, one.session] if path is None else read[path]
+            sessions[one.label].append(_Session(f"{one.label}-s{one.session}", facts, origin, path))
     named = baseline is not None or candidate is not None
-    return _build_pair(sides, logs, found.list_bad_queries(), named=named, first_runs=first_runs)
+    return _build_pair(sides, sessions, found.list_bad_queries(), named=named, first_runs=first_runs, recorded=found)
+
+
+def _build_load_row(recorded: recording.Recording | None, labels: Sequence[str]) -> pl.DataFrame:
+    """A row of `COMPARABILITY` with the CPU that others used beside the sessions of each side."""
+    texts, highest = [], 0.0
+    for label in labels:
+        every = recorded.sessions if recorded is not None else []
+        sessions = [one for one in every if one.label == label and one.status == "ok"]
+        during = [one.other_cpu_share + (one.steal_share or 0.0) for one in sessions if one.other_cpu_share is not None]
+        before = [one.busy_share for one in sessions if one.busy_share is not None]
+        shares, when = (during, "") if during else (before, " just before")
+        highest = max([highest, *shares])
+        texts.append(f"{max(shares):.0%}{when}" if shares else UNKNOWN)
+    why = "CPU used by other programs, in the session with most: it slows down queries and adds noise"
+    row = {"property": "other load", "baseline": texts[0], "candidate": texts[1], "why": why}
+    return COMPARABILITY.frame([row | {"severity": "warning" if highest > MAX_OTHER_LOAD else "ok"}])
 
 
 def load_pair_from_logs(
@@ -133,7 +142,7 @@ def load_pair_from_logs(
     sides = (_list_logs(baseline_logs), _list_logs(candidate_logs))
     if both := set(sides[0]) & set(sides[1]):
         raise InputError("a log is on both sides", found=sorted(both), do="give each side its own logs")
-    read = _read_sessions([*sides[0], *sides[1]])
+    read = read_session_logs([*sides[0], *sides[1]])
     names = labels or tuple(_name_side([read[path] for path in paths]) for paths in sides)
     if labels is None and sides[1] and names[1] == SPARK:
         raise InputError(
@@ -144,11 +153,11 @@ def load_pair_from_logs(
         )
     if names[0] == names[1]:
         names = (f"{names[0]}-baseline", f"{names[1]}-candidate")
-    logs = {
-        label: [(f"{label}-s{i}", path) for i, path in enumerate(paths, 1)]
+    sessions = {
+        label: [_Session(f"{label}-s{i}", read[path], _read_log_origin(path), path) for i, path in enumerate(paths, 1)]
         for label, paths in zip(names, sides, strict=True)
     }
-    return _build_pair((names[0], names[1]), logs, set(), named=labels is not None, first_runs=first_runs, read=read)
+    return _build_pair((names[0], names[1]), sessions, set(), named=labels is not None, first_runs=first_runs)
 
 
 def load_pair_from_folder(folder: str | Path, *, first_runs: FirstRuns = "auto") -> Pair:
@@ -160,7 +169,7 @@ def load_pair_from_folder(folder: str | Path, *, first_runs: FirstRuns = "auto")
         The folder holds no logs, or not of plain Spark and one other engine; the message has the engine of each log.
     """
     by_engine: dict[str, list[str]] = {}
-    read = _read_sessions(_list_logs([str(folder)]))
+    read = read_session_logs(_list_logs([str(folder)]))
     for path, one in read.items():
         by_engine.setdefault(_name_side([one]), []).append(path)
     others = [name for name in by_engine if name != SPARK]
@@ -174,7 +183,7 @@ def load_pair_from_folder(folder: str | Path, *, first_runs: FirstRuns = "auto")
     return load_pair_from_logs(by_engine[SPARK], by_engine[others[0]], first_runs=first_runs)
 
 
-def _name_side(sessions: Sequence[SessionLog]) -> str:
+def _name_side(sessions: Sequence[SessionFacts]) -> str:
     """Name of a side: its engine; the first one's where they differ, which the comparison reports."""
     return str(sessions[0][0].applications["engine"][0]) if sessions else "none"
 
@@ -184,50 +193,64 @@ def _list_logs(paths: Sequence[str]) -> list[str]:
     return [source.path for source in list_all_logs(paths)]
 
 
+@dataclass(frozen=True)
+class _Session:
+    name: str
+    facts: SessionFacts
+    origin: Mapping[str, Any]
+    log: str | None
+
+
 def _build_pair(
     labels: tuple[str, str],
-    logs: Mapping[str, Sequence[tuple[str, str]]],
+    sessions: Mapping[str, Sequence[_Session]],
     excluded: set[str],
     *,
     named: bool,
     first_runs: FirstRuns,
-    read: Mapping[str, SessionLog] | None = None,
+    recorded: recording.Recording | None = None,
 ) -> Pair:
     parts: list[Measured] = []
-    facts: dict[str, list[EventLogFacts]] = {}
     sources: list[dict[str, Any]] = []
-    read = read or _read_sessions([path for label in labels for _, path in logs[label]])
     for label in labels:
-        if not logs[label]:
+        if not sessions[label]:
             raise InputError("a side has no event log", where=label, do="give at least one log for each side")
-        for session, path in logs[label]:
-            one, part = read[path]
+        for one in sessions[label]:
+            part = one.facts[1]
             if not part.executions.height:
+                where = one.log or one.name
                 raise InputError(
-                    "the log holds no SQL execution that ran tasks and ended", where=path, do="give a log of SQL work"
+                    "the log holds no SQL execution that ran tasks and ended", where=where, do="give a log of SQL work"
                 )
-            names = {"label": pl.lit(label), "session": pl.lit(session)}
+            names = {"label": pl.lit(label), "session": pl.lit(one.name)}
             parts.append(Measured(part.executions.with_columns(**names), part.pieces.with_columns(**names)))
-            facts.setdefault(label, []).append(one)
-            sources.append({"label": label, "session": session, **_log_origin(path)})
+            sources.append({"label": label, "session": one.name, **one.origin})
+    facts = {label: [one.facts[0] for one in sessions[label]] for label in labels}
     everything = concat_measured_logs(parts)
     measured = everything.exclude_queries(excluded, EXCLUSION_REASON)
     engines = tuple(str(facts[label][0].applications["engine"][0]) for label in labels)
     uses_first = first_runs == "use" or (first_runs == "auto" and not has_common_queries(measured, *labels))
     if uses_first:
         measured = everything.select_first_runs().exclude_queries(excluded, EXCLUSION_REASON)
-    found = check_comparability(facts[labels[0]], facts[labels[1]], named=named, first_runs=uses_first)
-    invalid = pl.col("severity") == "invalid"
+    found = [
+        check_comparability(facts[labels[0]], facts[labels[1]], named=named, first_runs=uses_first),
+        _build_mismatch_row(measured, labels),
+        _build_load_row(recorded, labels),
+    ]
     return Pair(
         labels[0],
         labels[1],
         measured,
-        pl.concat([found.filter(invalid), _build_mismatch_row(measured, labels), found.filter(~invalid)]),
+        pl.concat(found).sort(pl.col("severity").replace_strict(SEVERITIES), maintain_order=True),
         (engines[0], engines[1]),
         sources,
-        (tuple(path for _, path in logs[labels[0]]), tuple(path for _, path in logs[labels[1]])),
+        (_list_log_paths(sessions[labels[0]]), _list_log_paths(sessions[labels[1]])),
         uses_first,
     )
+
+
+def _list_log_paths(sessions: Sequence[_Session]) -> tuple[str, ...]:
+    return tuple(one.log for one in sessions if one.log is not None)
 
 
 def _build_mismatch_row(measured: Measured, labels: tuple[str, str]) -> pl.DataFrame:
@@ -240,52 +263,7 @@ def _build_mismatch_row(measured: Measured, labels: tuple[str, str]) -> pl.DataF
     return COMPARABILITY.frame([row | {"why": why}] if left_out else [])
 
 
-def _read_sessions(paths: Sequence[str]) -> dict[str, SessionLog]:
-    """Facts for the comparison of the sides and measured times, by path; from the cache, or read in parallel."""
-    cache = open_default_cache()
-    found = {path: known for path in paths if (known := _load_session(path, cache)) is not None}
-    rest = [path for path in dict.fromkeys(paths) if path not in found]
-    if len(rest) < MIN_LOGS_FOR_POOL or count_cores() < 2:
-        return found | {path: _read_session(path, cache) for path in rest}
-    with open_process_pool(min(count_cores(), len(rest))) as workers:
-        return found | dict(zip(rest, workers.map(_read_session, rest, [cache] * len(rest)), strict=True))
-
-
-def _read_session(path: str, cache: FactsCache) -> SessionLog:
-    facts = read_event_logs(path, jobs=1)
-    if facts.applications.height != 1:
-        raise InputError("a session needs exactly one log", where=path, do="give the path of each log, not its folder")
-    measured = measure_log_times(facts, "", "")
-    kept = {table: getattr(facts, table.name) for table in KEPT_TABLES}
-    kept[log_tables.NODE_METRICS] = facts.node_metrics.filter(pl.col("metric_name").is_in(SCAN_METRICS))
-    frames = {**kept, EXECUTIONS: measured.executions, PIECES: measured.pieces}
-    if (key := _build_cache_key(path, cache)) is not None:
-        cache.store_tables(key, frames)
-    return _unpack_session({table.name: frame for table, frame in frames.items()})
-
-
-def _load_session(path: str, cache: FactsCache) -> SessionLog | None:
-    key = _build_cache_key(path, cache)
-    known = None if key is None else cache.load_tables(key, CACHED_TABLES)
-    return None if known is None else _unpack_session(known)
-
-
-def _unpack_session(frames: Mapping[str, pl.DataFrame]) -> SessionLog:
-    empty = {table.name: table.frame([]) for table in log_tables.ALL_TABLES}
-    facts = EventLogFacts(**{name: frames.get(name, frame) for name, frame in empty.items()})
-    return facts, Measured(frames[EXECUTIONS.name], frames[PIECES.name])
-
-
-def _build_cache_key(path: str, cache: FactsCache) -> str | None:
-    """Key of a session, beside the log's own as an application of a fleet; null for a remote log, read only once."""
-    sources = list_logs(path)
-    if any(file.local is None for source in sources for file in source.files):
-        return None
-    keys = [cache.hash_source(source) for source in sources]
-    return hashlib.sha256(f"session of a pair {' '.join(keys)}".encode()).hexdigest()
-
-
-def _log_origin(path: str) -> dict[str, Any]:
+def _read_log_origin(path: str) -> dict[str, Any]:
     place = Path(path)
     if not place.is_file():
         return {"file": place.name}

@@ -15,12 +15,13 @@ from workbench.core import files
 from workbench.core.errors import ConfigError, InputError
 from workbench.runs import run_folder
 from workbench.speedup.attribution.executions import Execution, read_executions
-from workbench.speedup.attribution.operator_explanation import measure_single_log, read_single_log
+from workbench.speedup.attribution.operator_explanation import is_recording, measure_single_log, read_single_log
 from workbench.speedup.calibration.booked_times import Booking, NodeTimes
 from workbench.speedup.calibration.factors import WARM_RUN_NOISE, natural_sort_key
 from workbench.speedup.charts import chart_plan_alignment
 from workbench.speedup.comparison.comparability import check_comparability, list_invalid_reasons
 from workbench.speedup.comparison.plan_alignment import PlanAlignment, align_plans
+from workbench.speedup.recording import load_recording
 from workbench.speedup.tables import COMPARABILITY, COMPARED, COMPARED_SIDES, OPERATOR_SUMS
 
 MIN_RATIO_SHARE = 0.01
@@ -142,6 +143,25 @@ def compare_logs(
             ~pl.col("property").is_in(["applications", "warm runs"]) | (pl.col("severity") == "invalid")
         ),
     )
+
+
+def choose_logs(baseline: str, candidate: str | None) -> tuple[str, str]:
+    """The two logs to compare; of a recording, those of the first session of its first two sides.
+
+    Raises
+    ------
+    InputError
+        The recording does not hold logs of two sides.
+    """
+    if candidate is not None or not is_recording(baseline):
+        return baseline, candidate or baseline
+    first: dict[str, str] = {}
+    for label, _, path in load_recording(baseline).iterate_logs():
+        first.setdefault(label, str(path))
+    if len(first) < 2:
+        raise InputError("not two sides with logs", where=baseline, found=list(first), do="give two logs")
+    ours, theirs, *_ = first.values()
+    return ours, theirs
 
 
 class _LogExecutions:

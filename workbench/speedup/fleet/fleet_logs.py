@@ -156,7 +156,8 @@ CODE_PATTERNS = (
         f"speedup/attribution/{name}.py"
         for name in ("executions", "time_pieces", "measured_times", "application_time", "session_settings")
     ),
-    "speedup/comparison/pair.py",
+    "speedup/comparison/session_facts.py",
+    "speedup/comparison/comparability.py",
     "speedup/engines/*.py",
 )
 

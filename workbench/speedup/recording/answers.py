@@ -344,7 +344,7 @@ def build_answer_verdicts(recording: Recording, store: AnswerStore, executions: 
         failures = executions.filter((pl.col("query") == query) & (pl.col("status") == "failed"))
         cache: _Cache = {}
         for label in recording.labels:
-            if label not in {name for name, _, _ in recording.iterate_logs()}:
+            if not recording.list_good_sessions(label):
                 continue
             found = _find_failure(failures.filter(pl.col("label") == label))
             found += _compare_sessions(recording, store, label, query, references.get(query), cache)
@@ -367,7 +367,7 @@ def build_answer_verdicts(recording: Recording, store: AnswerStore, executions: 
 def _find_references(recording: Recording, store: AnswerStore) -> dict[str, tuple[str, str]]:
     """Session and digest of each query's reference: the first session of the first side that answered it."""
     found: dict[str, tuple[str, str]] = {}
-    for label, number, _ in recording.iterate_logs():
+    for label, number in ((one.label, one.session) for one in recording.list_good_sessions()):
         name = session_file_stem(label, number)
         for query, digest in store.read_session_index(name).items():
             found.setdefault(query, (name, digest))
@@ -389,7 +389,7 @@ def _compare_sessions(
     if reference is None:
         return []
     found = []
-    for _, number, _ in recording.iterate_logs(label):
+    for number in (one.session for one in recording.list_good_sessions(label)):
         name = session_file_stem(label, number)
         digest = store.read_session_index(name).get(query)
         if digest is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import json
 import os
@@ -72,7 +73,7 @@ def main(path: str) -> None:
     folder = Path(plan.folder)
     spark = open_spark(plan)
     views_s = create_views(spark, plan)
-    started_at = time.time()
+    started_at, load = time.time(), LoadMeter()
     with (folder / EXECUTIONS).open("w", encoding="utf-8") as executions:
         with (folder / ANSWERS).open("w", encoding="utf-8") as answers:
             run_query_pass(spark, plan, 1, executions, answers)
@@ -86,9 +87,42 @@ def main(path: str) -> None:
         "views_s": views_s,
         "queries_started_at": started_at,
         "queries_ended_at": time.time(),
+        # Executors of a cluster are programs of their own.
+        "load": load.measure_others() if plan.master.startswith("local") else None,
     }
     spark.stop()
     (folder / FACTS).write_text(json.dumps(facts), encoding="utf-8")
+
+
+class LoadMeter:
+    """CPU used by other programs than this process and its JVM, since the meter was made."""
+
+    def __init__(self) -> None:
+        self._start = self._read_cpu_s()
+
+    def measure_others(self) -> dict[str, float]:
+        """Shares of the machine's CPU: used by other programs, and taken by other virtual machines (steal)."""
+        total_s, busy_s, steal_s, own_s = (
+            now - before for now, before in zip(self._read_cpu_s(), self._start, strict=True)
+        )
+        others_s = max(0.0, busy_s - steal_s - own_s)
+        return {"other_cpu_share": round(others_s / total_s, 4), "steal_share": round(steal_s / total_s, 4)}
+
+    @staticmethod
+    def _read_cpu_s() -> tuple[float, float, float, float]:
+        """Seconds of the machine in all, in use, and stolen; and of this process with its children."""
+        import psutil
+
+        machine = psutil.cpu_times()
+        # Guests are part of user time.
+        total_s = sum(machine) - getattr(machine, "guest", 0.0) - getattr(machine, "guest_nice", 0.0)
+        idle_s = machine.idle + getattr(machine, "iowait", 0.0)
+        own_s = 0.0
+        for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                used = process.cpu_times()
+                own_s += used.user + used.system + used.children_user + used.children_system
+        return total_s, total_s - idle_s, getattr(machine, "steal", 0.0), own_s
 
 
 def exit_with_parent() -> None:

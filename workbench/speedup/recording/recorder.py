@@ -29,7 +29,7 @@ from workbench.speedup.recording import (
     session_process,
 )
 from workbench.speedup.recording.answers import AnswerStore
-from workbench.speedup.recording.recording_journal import GOOD_VERDICTS, Recording, Session
+from workbench.speedup.recording.recording_journal import GOOD_VERDICTS, MAX_OTHER_LOAD, Recording, Session
 from workbench.speedup.recording.session_process import ProgressClock, ProgressView, open_progress
 
 WORK_FOLDER = ".session"
@@ -226,6 +226,15 @@ def _list_load_warnings(load: float | None, busy: float) -> list[str]:
     ]
 
 
+def _list_other_load_warnings(session: Session) -> list[str]:
+    shares = {"other programs": session.other_cpu_share, "other virtual machines": session.steal_share}
+    return [
+        f"{who} used the CPU during the session: {share:.0%} of it (limit {MAX_OTHER_LOAD:.0%})"
+        for who, share in shares.items()
+        if share is not None and share > MAX_OTHER_LOAD
+    ]
+
+
 def _build_stand_ins(
     prepared: recording_plan.RecordingPlan, plan: query_session.SessionPlan, facts: dict[str, Any], scratch: str
 ) -> dict[str, str] | None:
@@ -264,6 +273,9 @@ def _store_session(
     done.log, done.log_sha256 = f"logs/{log.name}", files.hash_file(log)
     if ended.facts is not None:
         done.spark_version, done.java_version = ended.facts["spark_version"], ended.facts["java_version"]
+        load = ended.facts.get("load") or {}
+        done.other_cpu_share, done.steal_share = load.get("other_cpu_share"), load.get("steal_share")
+        done.warnings += _list_other_load_warnings(done)
 
 
 def format_power_times(executions: Sequence[dict[str, Any]], facts: dict[str, Any]) -> str:
@@ -330,11 +342,13 @@ def format_plan(config: RecordConfig) -> str:
 def format_outcome(outcome: RecordingOutcome) -> str:
     """The outcome as text: sessions, times of the sides, warnings, failures, and the path."""
     recording = outcome.recording
-    logs = list(recording.iterate_logs())
-    n_bytes = sum(path.stat().st_size for _, _, path in logs)
+    kept = [path for _, _, path in recording.iterate_logs()]
+    facts = list((recording.folder / recording_journal.FACTS_FOLDER).glob("*"))
+    sizes = {"logs": sum(path.stat().st_size for path in kept), "facts": sum(path.stat().st_size for path in facts)}
     lines = [
-        f"{_count(len(logs), 'session')} x {_count(recording.n_passes, 'pass')} of {len(recording.suite.queries)} "
-        f"queries, logs of {format_bytes(n_bytes)}"
+        f"{_count(len(recording.list_good_sessions()), 'session')} x {_count(recording.n_passes, 'pass')} of "
+        f"{len(recording.suite.queries)} queries, "
+        + " and ".join(f"{name} of {format_bytes(size)}" for name, size in sizes.items() if size)
     ]
     lines += [f"  {row['label']}: {_format_side(row)}" for row in _sum_by_side(outcome).iter_rows(named=True)]
     warnings = sorted({warning.split(":")[0] for one in recording.sessions for warning in one.warnings})

@@ -21,6 +21,10 @@ JOURNAL = "recording.json"
 MAX_JOURNAL_BYTES = 32 << 20
 # Verdicts on an answer that let the query's executions count.
 GOOD_VERDICTS = ("reference", "equal", "equal up to ties at the limit")
+# Shares of the CPU that others may use during a session; more slows down the queries.
+MAX_OTHER_LOAD = 0.1
+# Tables kept instead of the logs.
+FACTS_FOLDER = "facts"
 LABEL = r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,39}$"
 
 
@@ -72,7 +76,7 @@ class Session(_JournalPart):
     session: int = Field(ge=1, description="Number within the side.")
     status: Literal["ok", "failed"] = Field(description="ok: all passes ran and the log is complete.")
     log: Annotated[str, AfterValidator(_check_relative_path)] | None = Field(
-        description="Its event log, inside the folder."
+        description="Its event log, inside the folder; null for a failed session, and where facts are kept instead."
     )
     log_sha256: str | None = Field(default=None, description="Digest of the log's file.")
     n_passes: int = Field(ge=0, description="Complete passes.")
@@ -81,10 +85,19 @@ class Session(_JournalPart):
     duration_s: float = Field(ge=0, description="Run time of the process.")
     load_per_core: float | None = Field(default=None, description="Load average of the minute before the start.")
     busy_share: float | None = Field(default=None, description="Share of the CPU in use just before the start.")
+    other_cpu_share: float | None = Field(
+        default=None, description="Share of the machine's CPU used by other programs while the queries ran."
+    )
+    steal_share: float | None = Field(default=None, description="Share of it taken by other virtual machines.")
     spark_version: str | None = None
     java_version: str | None = None
     warnings: list[str] = Field(default=[], description="Possible disturbances, and traces of the machine in the log.")
     error: str | None = Field(default=None, description="Why it failed.")
+
+    @property
+    def file_name(self) -> str:
+        """Name of its log."""
+        return f"{self.label}-s{self.session}.zstd"
 
 
 class Recording(_JournalPart):
@@ -140,11 +153,16 @@ class Recording(_JournalPart):
             raise InputError("no such side in the recording", where=self.folder, found=label, allowed=self.labels)
         return found
 
-    def iterate_logs(self, label: str | None = None) -> Iterator[tuple[str, int, Path]]:
-        """Side, session number and event log of each good session, in the order of sides and numbers."""
+    def list_good_sessions(self, label: str | None = None) -> list[Session]:
+        """The good sessions, in the order of sides and numbers."""
         order = {name: place for place, name in enumerate(self.labels)}
-        for session in sorted(self.sessions, key=lambda one: (order[one.label], one.session)):
-            if session.status == "ok" and session.log and label in (None, session.label):
+        good = [one for one in self.sessions if one.status == "ok" and label in (None, one.label)]
+        return sorted(good, key=lambda one: (order[one.label], one.session))
+
+    def iterate_logs(self, label: str | None = None) -> Iterator[tuple[str, int, Path]]:
+        """Side, session number and event log of each good session whose log is kept, in the same order."""
+        for session in self.list_good_sessions(label):
+            if session.log:
                 yield session.label, session.session, self.folder / session.log
 
     def list_bad_queries(self) -> set[str]:
@@ -160,7 +178,7 @@ class Recording(_JournalPart):
         if not tables.RECORDED_EXECUTIONS.path(self.folder).exists():
             return tables.RECORDED_EXECUTIONS.frame([])
         # A crash may have left rows of a session that is not in the journal.
-        known = [{"label": label, "session": number} for label, number, _ in self.iterate_logs()]
+        known = [{"label": one.label, "session": one.session} for one in self.list_good_sessions()]
         sessions = pl.DataFrame(known, schema={"label": pl.String, "session": pl.Int64})
         return tables.RECORDED_EXECUTIONS.read(self.folder).join(sessions, on=["label", "session"], how="semi")
 
