@@ -104,10 +104,95 @@ EXHAUSTIVE: dict[str, str] = {
     "test_guides.py::test_the_commands_of_a_page_do_what_it_says[ten minutes-docs/guide/speedup.md-spark": (
         "a recording of TPC-H; one of TPC-DS in speedup/recording/test_benchmark_data.py"
     ),
-    "test_samples.py::test_the_recording_script": ("the samples made anew; recording in speedup/recording"),
+    "scaletest/test_on_cluster.py": "a client's limit on a cluster; planted ones in scaletest/analysis",
+    "contracts/test_contracts.py::test_the_contract_holds[dumps": (
+        "dumps made by both Sparks; recorded ones are read in lore/dump_reader"
+    ),
+    "browser/test_plan_trees.py": "plan trees; the page check of `make report` looks at every chart",
+    "browser/test_hostile.py::test_the_report_of_a_log": "a hostile log; hostile texts in every place beside it",
+    "eventlog/test_codecs.py::test_a_log_cut_anywhere_gives_the_facts_up_to_there[": "each codec; zstd of them",
+    "eventlog/test_fold.py::test_a_decompression_bomb_takes_bounded_memory[gzip": "zstd beside it",
+    "indicators/analysis/test_effects.py::test_copies_of_one_stack": "drawn sessions; planted effects beside it",
+    "indicators/kubernetes/test_cluster_session.py::test_an_interrupted": "an interrupt; a whole session beside it",
+    "indicators/recommendation/test_metric_mix_chances.py::test_the_arm_in_front": "drawn chances; exact ones there",
+    "indicators/shipped/test_answers.py::test_a_wrong_answer_does_not_pass[": "each indicator; sorting and products",
+    "indicators/shipped/test_answers.py::test_a_wrong_table_does_not_pass[": "each table; joins of them",
+    "indicators/shipped/test_scripts.py::test_a_run_gives_a_valid_document_whose_checks_pass[": (
+        "each script; products and joins of them"
+    ),
+    "indicators/store/test_archive_sync.py::test_a_killed_writer_leaves_a_database": "a kill; four writers beside it",
+    "indicators/store/test_archive_sync.py::test_four_writers_at_once_lose_nothing[sqlite": "PostgreSQL beside it",
+    "indicators/store/test_sql_queries.py::test_whatever_is_no_single_select_is_refused[postgresql": (
+        "SQLite beside it"
+    ),
+    "lore/jvm/test_inline_hooks.py::test_eclipses_compiler": "another compiler; the JDK's beside it",
+    "lore/replays/test_operator_replay.py::test_a_dump_on_another": "another file system; this one's beside it",
+    "lore/replays/test_operator_replay.py::test_a_session_that_goes_on": "inside a session; a process beside it",
+    "lore/replays/test_output_verification_fingerprint.py::test_any_rows": "drawn rows; rows of all types beside it",
+    "lore/replays/test_replay_variants_engines.py::TestComet": "Comet's replay; its runs in speedup/recording",
+    **{
+        f"lore/test_study.py::{name}": "the notebook's study in a Spark; nbval runs the notebook"
+        for name in (
+            "test_the_join_of",
+            "test_its_tables",
+            "test_a_dump_that_is",
+            "test_a_changed_dump",
+            "test_after_its",
+        )
+    },
+    "lore/trust/test_allow_lists.py::test_no_class_of_a_plan": "all classes of plans; gadgets beside it",
+    **{
+        f"scaletest/local_cluster/test_lifecycle.py::{name}": "its start, a kill and its end beside it"
+        for name in (
+            "test_an_interrupted_up_leaves_nothing[15",
+            "test_a_layout_of",
+            "test_a_kwokctl_of",
+            "test_a_restart_keeps",
+            "test_a_cluster_in_a_folder",
+        )
+    },
+    "scaletest/analysis/test_variants_comparing.py::test_runs_of_one_side": "drawn runs; planted ones beside it",
+    "scaletest/compat_runai/test_delta_chain.py::test_training": "training workloads; the whole chain in the same file",
+    "scaletest/observation/test_clock_skew.py::test_a_burst": "a burst; a clock ahead beside it",
+    "scaletest/observation/test_on_cluster.py::test_a_clock": "a cluster's clock; one over HTTP in test_clock_skew",
+    "scaletest/observation/test_sampler_process.py::test_a_signal": "signals; a kill in the same file",
+    "scaletest/observation/test_sampler_process.py::test_what_was_so": "later changes; a whole watch in the same file",
+    "scaletest/submission/test_throttled_on_a_cluster.py::test_a_server": "an overrun server; a client's limit there",
+    "scaletest/test_recorded.py::test_ten_runs_of_the_same": "all pairs of runs; the recorded answers beside it",
+    "scaletest/test_run/test_run_lifecycle.py::test_a_killed_test": (
+        "a whole test killed; its submission in submission/test_on_a_cluster.py, its sampler in observation"
+    ),
+    "sizing/estimation/test_capacity_fit.py::test_the_interval_holds": "drawn sweeps; known answers beside it",
+    "sizing/estimation/test_sizing_answer.py::test_four_counts": "four counts; a shared resource beside it",
+    "sizing/test_commands.py::test_no_verification_sends_a_prompt_that_was_sent_before[False": "with seeds beside it",
+    **{
+        f"sizing/test_study.py::{name}": "the notebook's study; nbval runs it on the simulated service"
+        for name in ("test_in_virtual_time", "test_several_gpu_counts", "test_steps_that_are_left_out")
+    },
+    "speedup/attribution/test_operator_explanation.py::test_of_a_recording": "all sessions; some queries beside it",
+    "speedup/calibration/test_first_runs.py::test_intervals_of_factors": "drawn pairs; known answers beside it",
+    "speedup/recording/test_session_spark.py::test_a_stopped_recorder_leaves_no_process_and_no_half_session[15": (
+        "SIGTERM; an interrupt and a kill beside it"
+    ),
+    "speedup/recording/test_session_spark.py::test_limits": "limits of plans; ties in recording/test_answers.py",
+    "speedup/recording/test_session_spark.py::test_one_side": "a failing query; a stand-in in test_recorder.py",
+    "test_samples.py::test_the_recording_script": "the samples made anew; recording in speedup/recording",
 }
 # Of these patterns the ones that are needed in `make test` all the same.
-KEPT = ("fuzz/test_found.py",)
+KEPT = (
+    "fuzz/test_found.py",
+    "eventlog/test_codecs.py::test_a_log_cut_anywhere_gives_the_facts_up_to_there[zstd",
+    *(
+        f"indicators/shipped/test_{name}"
+        for name in (
+            "answers.py::test_a_wrong_answer_does_not_pass[Sort",
+            "answers.py::test_a_wrong_answer_does_not_pass[Matmul---0",
+            "answers.py::test_a_wrong_table_does_not_pass[Join",
+            "scripts.py::test_a_run_gives_a_valid_document_whose_checks_pass[Matmul",
+            "scripts.py::test_a_run_gives_a_valid_document_whose_checks_pass[Join",
+        )
+    ),
+)
 
 
 def is_exhaustive(node_id: str, markers: set[str]) -> bool:

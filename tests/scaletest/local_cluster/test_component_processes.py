@@ -27,7 +27,8 @@ def folder(tmp_path: Path) -> Path:
 def _started(folder: Path, log: Path) -> psutil.Process:
     component_processes.start_component(folder, [str(folder / "bin" / "sleeper"), "600"], log)
     deadline = time.monotonic() + 60
-    while not (found := component_processes.find_processes(folder)):
+    # Until it has become its program, it has the name of what starts it.
+    while "sleeper" not in (found := component_processes.find_processes(folder)):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     return found["sleeper"][0]
