@@ -1,9 +1,15 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
+import polars as pl
 import pytest
 
+from tests.conftest import SAMPLES
+from workbench.eventlog import tables as log_tables
+from workbench.eventlog.reader import read_event_logs
 from workbench.speedup import engines
-from workbench.speedup.attribution.executions import Execution, Node, Stage, fingerprint_inputs
+from workbench.speedup.attribution.executions import Execution, Node, Stage, fingerprint_inputs, read_executions
 from workbench.speedup.attribution.time_pieces import (
     IDLE,
     OVERHEAD,
@@ -154,3 +160,28 @@ def test_a_path_that_spark_has_cut_leaves_the_columns_and_no_numbers_of_the_run(
         for folder, number in (("/x", 8), ("/y", 94))
     )
     assert fingerprint_inputs(first) == fingerprint_inputs(second)
+
+
+def test_a_plan_that_adaptive_execution_replaced_by_an_empty_one_is_the_one_that_ran() -> None:
+    facts = read_event_logs(SAMPLES / "eventlogs" / "tpch_sf0.1.zstd")
+    before = {one.sql_id: one for one in read_executions(facts)}
+    last = facts.plan_nodes.filter("is_final").group_by("log_id", "sql_id").agg(pl.col("plan_version").first())
+    columns = {"plan_version": pl.col("plan_version") + 1, "is_final": True, "node_id": 0, "depth": 0}
+    names = {"node_name": "LocalTableScan", "simple_string": "LocalTableScan <empty>", "metadata": None}
+    lists = {"parent_ids": [], "accumulator_ids": [-1]}
+    empty = last.with_columns(
+        **{name: value if isinstance(value, pl.Expr) else pl.lit(value) for name, value in (columns | names).items()},
+        **{name: pl.lit(value, pl.List(pl.Int64)) for name, value in lists.items()},
+        codegen_id=pl.lit(None, pl.Int64),
+    )
+    plans = pl.concat(
+        [
+            facts.plan_nodes.with_columns(is_final=pl.lit(False)),
+            log_tables.PLAN_NODES.check(empty.cast(log_tables.PLAN_NODES.schema())),
+        ]
+    )
+    after = {one.sql_id: one for one in read_executions(replace(facts, plan_nodes=plans))}
+    assert len(after) == len(before) > 0
+    for sql_id, one in before.items():
+        assert sorted(after[sql_id].nodes) == sorted(one.nodes)
+        assert by_operator(after[sql_id]) == pytest.approx(by_operator(one))

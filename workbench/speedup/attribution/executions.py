@@ -18,6 +18,8 @@ from workbench.speedup.engines.engine_table import Operator
 
 # Divisors to seconds of the metric types that are times.
 TIME_TYPES = {"timing": 1e3, "nsTiming": 1e9}
+# Share of the accumulators with task updates that a final plan holds, unless it replaced what has run.
+MIN_FINAL_SHARE = 0.5
 _PATH = re.compile(r"Location: [^\[]*\[([^\],]+)")
 
 
@@ -104,7 +106,7 @@ def read_executions(facts: EventLogFacts) -> Iterator[Execution]:
     """
     inner = _find_inner_executions(facts)
     started = {member for members in inner.values() for member in members}
-    nodes = _group_by_execution(facts.plan_nodes.filter(pl.col("is_final")))
+    nodes = _group_by_execution(_select_executed_plans(facts))
     inputs = _list_inputs(facts.plan_nodes)
     stages = _group_by_execution(
         facts.stages.filter(pl.col("sql_id").is_not_null()).join(
@@ -144,6 +146,36 @@ def read_executions(facts: EventLogFacts) -> Iterator[Execution]:
             tuple(sql_id for _, sql_id in members[1:]),
             frozenset().union(*(inputs.get(member, ()) for member in members)),
         )
+
+
+def _select_executed_plans(facts: EventLogFacts) -> pl.DataFrame:
+    """Rows of `plan_nodes` of the version of each plan that its stages ran: the final one, with few exceptions.
+
+    Where adaptive execution finds an input empty, it replaces operators that have already run by an empty relation.
+    Then the final version lacks most accumulators that tasks updated, and the last version with most of them counts.
+    """
+    key = ["log_id", "sql_id"]
+    updated = facts.node_metrics.filter(pl.col("n") > 0).select(*key, "accumulator_id").unique()
+    covered = (
+        facts.plan_nodes.select(*key, "plan_version", "is_final", "accumulator_ids")
+        .explode("accumulator_ids")
+        .unique([*key, "plan_version", "accumulator_ids"])
+        .join(updated, left_on=[*key, "accumulator_ids"], right_on=[*key, "accumulator_id"], how="semi")
+        .group_by(*key, "plan_version", "is_final")
+        .len()
+    )
+    most = covered.sort("len", "plan_version").group_by(key, maintain_order=True).last()
+    final = covered.filter("is_final").select(*key, n_final="len")
+    lacking = (
+        most.join(final, on=key, how="left")
+        .filter(pl.col("n_final").fill_null(0) < MIN_FINAL_SHARE * pl.col("len"))
+        .select(*key, executed="plan_version")
+    )
+    chosen = facts.plan_nodes.join(lacking, on=key, how="left")
+    is_executed = (
+        pl.when(pl.col("executed").is_null()).then("is_final").otherwise(pl.col("plan_version") == pl.col("executed"))
+    )
+    return chosen.filter(is_executed).drop("executed")
 
 
 def _list_inputs(plan_nodes: pl.DataFrame) -> dict[tuple[int, int], set[tuple[str, str]]]:

@@ -8,11 +8,18 @@ import aiohttp
 import orjson
 from yarl import URL
 
-from workbench.sizing.load.client_messages import MalformedAnswerError, Reply, clock, shorten_detail
+from workbench.sizing.load.client_messages import (
+    FailedAnswerError,
+    MalformedAnswerError,
+    Reply,
+    clock,
+    shorten_detail,
+)
 from workbench.sizing.load.service_targets.http_target import HttpTarget
 from workbench.sizing.load.service_targets.openai_target import read_bounded_body
 
 PLACEHOLDER = "{prompt}"
+ERROR_STATUSES = ("error", "failed", "failure", "fail")
 
 
 class Template:
@@ -56,6 +63,37 @@ def find_json_value(answer: Any, path: str) -> Any:
     return answer
 
 
+def find_reported_failure(answer: Any) -> str | None:
+    """Failure that the body of a successful status reports; null for an answer.
+
+    A non-empty `error` at the top; or a `detail` or `message` beside a code or status of 400 and more, or beside a
+    status that says error or failed. What it cannot see: an apology in words, or a failure under another name.
+
+    Examples
+    --------
+    >>> find_reported_failure({"error": {"message": "out of memory"}})
+    'out of memory'
+    >>> find_reported_failure({"status": "error", "detail": "no model"})
+    'no model'
+    >>> find_reported_failure({"error": None, "message": "hello", "code": 200}) is None
+    True
+    """
+    if not isinstance(answer, dict):
+        return None
+    if error := answer.get("error"):
+        return shorten_detail(error.get("message", error) if isinstance(error, dict) else error)
+    told = answer.get("detail") or answer.get("message")
+    if told and any(_is_error_code(answer.get(name)) for name in ("code", "status", "status_code", "statusCode")):
+        return shorten_detail(told)
+    return None
+
+
+def _is_error_code(value: Any) -> bool:
+    if isinstance(value, str):
+        return value.lower() in ERROR_STATUSES or (value.isascii() and value.isdigit() and 400 <= int(value[:4]) < 600)
+    return isinstance(value, int) and not isinstance(value, bool) and 400 <= value < 600
+
+
 class JsonTarget(HttpTarget):
     """Target whose requests follow a template.
 
@@ -68,7 +106,8 @@ class JsonTarget(HttpTarget):
     body
         JSON body with `{prompt}` in its strings; null for none.
     answer_at, input_tokens_at, output_tokens_at
-        Paths in the answer; an answer without a value at `answer_at` is malformed.
+        Paths in the answer; an answer without a value at `answer_at` is malformed, and so is an empty one. An answer
+        that reports a failure (`find_reported_failure`) has failed, whatever its status.
     """
 
     def __init__(
@@ -110,8 +149,12 @@ class JsonTarget(HttpTarget):
             answer = orjson.loads(text)
         except orjson.JSONDecodeError as error:
             raise MalformedAnswerError(f"answer does not parse: {shorten_detail(error)}") from error
-        if self._answer_at is not None and find_json_value(answer, self._answer_at) is None:
-            raise MalformedAnswerError(f"no value at {self._answer_at} in the answer")
+        if (failure := find_reported_failure(answer)) is not None:
+            raise FailedAnswerError(failure)
+        found = answer if self._answer_at is None else find_json_value(answer, self._answer_at)
+        if found is None or found in ("", [], {}):
+            where = "an empty answer" if self._answer_at is None else f"no value at {self._answer_at} in the answer"
+            raise MalformedAnswerError(where)
         counts = (_count_at_path(answer, path) for path in self._tokens_at)
         input_tokens, output_tokens = counts
         return Reply("ok", ended, status=response.status, input_tokens=input_tokens, output_tokens=output_tokens)

@@ -21,6 +21,7 @@ from workbench.sizing.load.client_messages import (
 from workbench.sizing.load.service_targets.http_target import HttpTarget, LineSplitter
 
 DATA_PREFIX = b"data:"
+ERROR_EVENT = b"event: error"
 DONE_MARK = b"[DONE]"
 
 
@@ -36,6 +37,7 @@ class _Delta(msgspec.Struct):
 
 class _Choice(msgspec.Struct):
     delta: _Delta | None = None
+    message: _Delta | None = None
     finish_reason: str | None = None
 
 
@@ -60,7 +62,9 @@ class ChatStream:
         self.first: float | None = None
         self.last: float | None = None
         self.n_events = 0
-        self.ended = False
+        self.is_done = False
+        self.has_finish_reason = False
+        self.is_error_event = False
         self.usage = _Usage()
 
     def add_line(self, line: bytes, now: float) -> None:
@@ -74,26 +78,41 @@ class ChatStream:
             The server reports a failure.
         """
         if not line.startswith(DATA_PREFIX):
+            self.is_error_event = self.is_error_event or line == ERROR_EVENT
             return
         text = line[len(DATA_PREFIX) :].strip()
+        if self.is_error_event:
+            raise FailedAnswerError(shorten_detail(text.decode(errors="replace")))
         if text == DONE_MARK:
-            self.ended = True
+            self.is_done = True
             return
         chunk = _parse_chunk(text)
         if chunk.error is not None:
             raise _build_failure(chunk.error)
         self.usage = chunk.usage or self.usage
         for choice in chunk.choices:
-            self.ended = self.ended or choice.finish_reason is not None
+            self.has_finish_reason = self.has_finish_reason or choice.finish_reason is not None
             if choice.delta is not None and choice.delta.holds_tokens():
                 self.first = now if self.first is None else self.first
                 self.last = now
                 self.n_events += 1
 
     def build_reply(self, ended: float, status: int, sent: float) -> Reply:
-        """Build the reply of the request."""
-        if not self.ended:
+        """Build the reply of the request.
+
+        Raises
+        ------
+        CutAnswerError
+            The stream ended in the middle.
+        MalformedAnswerError
+            It is complete, but holds no token or no finish reason: no answer that a user could read.
+        """
+        if not (self.is_done or self.has_finish_reason):
             raise CutAnswerError("the stream ended without [DONE] or a finish reason")
+        if not self.n_events:
+            raise MalformedAnswerError("the stream holds no token")
+        if not self.has_finish_reason:
+            raise MalformedAnswerError("the stream has no finish_reason: the server did not end the answer")
         # Under load, servers put several tokens into one event, so the server's count takes precedence.
         tokens = self.usage.completion_tokens if self.usage.completion_tokens is not None else self.n_events
         return Reply(
@@ -166,6 +185,8 @@ class OpenAiTarget(HttpTarget):
             raise _build_failure(chunk.error)
         if not chunk.choices:
             raise MalformedAnswerError("answer without choices")
+        if not any(choice.message is not None and choice.message.holds_tokens() for choice in chunk.choices):
+            raise MalformedAnswerError("answer without a token")
         usage = chunk.usage or _Usage()
         return Reply(
             "ok",
