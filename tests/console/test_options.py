@@ -24,10 +24,8 @@ from workbench.console.options import (
     take_options_from,
 )
 from workbench.core.errors import ConfigError
-from workbench.lore.bisection.input_bisection import BisectOptions
 from workbench.sizing.commands.estimate import Price, Rate, Users
 from workbench.sizing.config import SweepConfig
-from workbench.speedup.config import RecordConfig
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
@@ -100,52 +98,6 @@ def run(
 
 
 COLLECTED: list[OptionValues] = []
-
-
-@take_options_from(
-    RecordConfig,
-    "out engines sides labels conf queries only data scale power_run sessions passes seed master driver_memory "
-    "shuffle_partitions comet_jar scrub session_timeout_s fresh",
-    {"engines": "engine", "sides": "side", "labels": "label", "queries": FieldOption(flags=("--queries", "--suite"))},
-    units={"s": "S"},
-    defaults="model",
-)
-def record(
-    given: OptionValues,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be run; run nothing.")] = False,
-) -> None:
-    """Record."""
-
-
-BOUNDED = {"max_steps": FieldOption(min=1), "show": FieldOption(min=0, max=1000)}
-
-
-@take_options_from(
-    BisectOptions,
-    "folder partition confs confs_a confs_b engine out max_steps show trust master driver_memory as_json",
-    {"confs": "conf", "confs_a": "a", "confs_b": "b", "partition": FieldOption(min=0)} | BOUNDED,
-    defaults="model",
-)
-def bisect(given: OptionValues, folder: Annotated[str, typer.Argument()], as_json: Json = False) -> None:
-    """Bisect."""
-
-
-def test_sizing_run_made_from_its_model_has_the_same_command_line() -> None:
-    from workbench.sizing.commands.run import run as written_out
-
-    assert list_parameters(run) == list_parameters(written_out)
-
-
-def test_speedup_record_made_from_its_model_has_the_same_command_line() -> None:
-    from workbench.speedup.commands.record import record as written_out
-
-    assert list_parameters(record) == list_parameters(written_out)
-
-
-def test_lore_bisect_made_from_its_model_has_the_same_command_line() -> None:
-    from workbench.lore.commands.bisect import bisect as written_out
-
-    assert list_parameters(bisect) == list_parameters(written_out)
 
 
 def test_only_what_was_given_is_collected_by_field() -> None:

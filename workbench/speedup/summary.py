@@ -33,11 +33,10 @@ def list_pair_key_numbers(calibrated: CalibrationResult, validation: CrossValida
     if validation is None:
         return numbers
     score = validation.scores.row(by_predicate=pl.col("predictor") == "calibrated", named=True)
-    n = score["n_queries"]
+    held = f"{score['n_covered']} of {score['n_queries']} {overall.level:.0%} prediction intervals held"
     return [
         *numbers,
-        ("error of left-out queries", score["mean_over_constant"], "×", "mean log error over the constant predictor's"),
-        ("intervals that held", f"{score['n_covered']} of {n}", "", f"{overall.level:.0%} prediction intervals"),
+        ("error of left-out queries", score["mean_over_constant"], "×", f"of the constant predictor's; {held}"),
         *_list_noise_numbers(score["noise_variance"]),
     ]
 
