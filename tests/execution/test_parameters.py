@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.core.errors import ConfigError, InputError
-from workbench.execution import parameters
+from workbench.execution import discovery, parameters
 
 CELL = '''
 """What the user may set."""
@@ -356,3 +356,10 @@ def test_paths_in_a_list_are_made_absolute_too(tmp_path: Path) -> None:
     found = parameters.resolve_values(declared, {"event_logs": "a,/b"})
     found = parameters.make_paths_absolute(found, declared, base=tmp_path, notebook_folder=tmp_path / "n")
     assert found.given == {"event_logs": [str(tmp_path / "a"), "/b"]}
+
+
+def test_a_folder_of_notebooks_says_what_each_answers_and_needs() -> None:
+    rows = {row["notebook"]: row for row in discovery.list_questions().to_dicts()}
+    assert all(row["question"].endswith("?") and row["needs"] for row in rows.values()), rows
+    assert rows["08_profile"]["needs"] == "one event log"
+    assert "_template" not in rows

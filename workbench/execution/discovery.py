@@ -9,11 +9,14 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench.core.errors import ConfigError, InputError
 from workbench.core.paths import CHECKOUT
 from workbench.execution import parameters
+
+if TYPE_CHECKING:
+    import polars as pl
 
 NUMBERED_NOTEBOOK = re.compile(r"\d\d_.+\.ipynb")
 
@@ -110,6 +113,30 @@ def find_notebook_folder() -> Path:
         if any(place.glob("*.ipynb")):
             return place
     raise ConfigError("no notebooks found", where=places, do="change to the checkout, or give a notebook's path")
+
+
+def list_questions(folder: str | Path | None = None) -> pl.DataFrame:
+    """What each numbered notebook of a folder answers, and what it needs.
+
+    Parameters
+    ----------
+    folder
+        By default that of `find_notebook_folder`.
+
+    Returns
+    -------
+    polars.DataFrame
+        Columns `notebook` (stem), `question` (its heading) and `needs` (first sentence of its "In:"; null without one).
+    """
+    import polars as pl
+
+    paths = sorted(Path(find_notebook_folder() if folder is None else folder).glob("*.ipynb"))
+    rows = []
+    for path in filter(lambda path: NUMBERED_NOTEBOOK.fullmatch(path.name), paths):
+        first = next(iter(read_notebook(path).cells))
+        needs = re.search(r"^- \*\*In:\*\* (.+?)(?:[.:;] |\.?$)", first.source, re.MULTILINE)
+        rows.append((path.stem, find_heading(first), needs.group(1) if needs else None))
+    return pl.DataFrame(rows, schema={"notebook": pl.String, "question": pl.String, "needs": pl.String}, orient="row")
 
 
 def resolve_notebooks(names: Sequence[str]) -> list[Path]:
