@@ -15,6 +15,8 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[1]
+# A wheel carries notebooks and samples; a registry refuses much larger ones.
+MAX_WHEEL_BYTES = 20_000_000
 LOCK = ROOT / "requirements.lock"
 
 
@@ -128,13 +130,22 @@ for command in json.loads(Path(sys.argv[1]).read_text()):
     commands = ROOT / "tests" / "contracts" / "frozen" / "commands.json"
     said = run(python, "-c", code, commands, venv, env=outside, cwd=tmp_path)
     assert said.count("HELPED workbench") == len(json.loads(commands.read_text())) > 60
-    (tmp_path / "notebooks").mkdir()
-    (tmp_path / "data").symlink_to(ROOT / "data")
-    notebook = tmp_path / "notebooks" / "00_start_here.ipynb"
-    notebook.write_bytes((ROOT / "notebooks" / notebook.name).read_bytes())
-    run(venv / "bin" / "workbench", "run", notebook, "--out", tmp_path / "runs", env=outside, cwd=tmp_path)
-    (record,) = (tmp_path / "runs").rglob("run.json")
-    assert json.loads(record.read_text())["verdict"] == "valid"
+    assert wheel.stat().st_size < MAX_WHEEL_BYTES
+    # As a stranger does it: an empty folder, a project, its notebooks by name.
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    workbench = venv / "bin" / "workbench"
+    run(workbench, "init", "demo", env=outside, cwd=empty)
+    run(workbench, "run", "start_here", "sizing", env=outside, cwd=empty / "demo")
+    # And outside of a project, the packaged ones.
+    run(workbench, "run", "speedup", "--out", empty / "runs", env=outside, cwd=empty)
+    folders = (empty / "demo" / "data" / "runs", empty / "runs")
+    records = [json.loads(path.read_text()) for folder in folders for path in folder.rglob("run.json")]
+    assert sorted((one["area"], one["verdict"]) for one in records) == [
+        ("sizing", "valid"),
+        ("speedup", "valid"),
+        ("start_here", "valid"),
+    ]
 
 
 @pytest.fixture

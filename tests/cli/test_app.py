@@ -14,6 +14,7 @@ import pytest
 from workbench import __version__
 from workbench.cli import app, lab, run_output
 from workbench.core.errors import ConfigError, InvalidResultError, MissingToolError
+from workbench.core.paths import PROJECT_FILE
 from workbench.execution import runner
 from workbench.runs import run_folder
 
@@ -46,8 +47,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with a notebooks folder."""
+    """A project with a notebooks folder, and the working directory."""
     (tmp_path / "notebooks").mkdir()
+    (tmp_path / PROJECT_FILE).touch()
     for name in ("00_start_here", "01_adds", "_template", "scratch"):
         (tmp_path / "notebooks" / f"{name}.ipynb").write_bytes((FAKES / "01_adds.ipynb").read_bytes())
     monkeypatch.chdir(tmp_path)

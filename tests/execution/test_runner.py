@@ -22,6 +22,7 @@ import pytest
 from workbench.core import redaction
 from workbench.core.errors import ConfigError, InputError
 from workbench.core.locks import find_holder
+from workbench.core.paths import PROJECT_FILE
 from workbench.execution import discovery, runner
 from workbench.runs import run_folder, run_record
 
@@ -224,6 +225,9 @@ def test_the_command_that_runs_it_again_means_the_same_notebook(
         (tmp_path / place).mkdir()
         (tmp_path / place / "01_adds.ipynb").write_bytes((FAKES / "01_adds.ipynb").read_bytes())
     monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"give its path, notebooks/01_adds\.ipynb; or mark .*: workbench init \."):
+        discovery.resolve_notebooks(["adds"])
+    (tmp_path / PROJECT_FILE).touch()
     for name, said in (("adds", "01_adds"), ("notebooks/01_adds.ipynb", "01_adds"), ("my own/01_adds.ipynb", None)):
         (path,) = discovery.resolve_notebooks([name])
         (plan,) = discovery.plan_runs([path], {"left": 4})

@@ -26,6 +26,7 @@ Examples:
                                         one notebook, on your event log
   workbench gallery data/runs           an index page over the reports
   workbench lab                         the same notebooks, live
+  workbench init DIR                    a project of your own, with copies of the notebooks
   workbench doctor                      what this machine can run
 """
 
@@ -159,6 +160,28 @@ def run(
         show=show,
     )
     raise typer.Exit(code)
+
+
+@app.command(
+    epilog="\b\nExample:\n"
+    "  workbench init bench && cd bench\n"
+    "  workbench run start_here\n"
+    "  workbench run all -f parameters.yaml --jobs 2"
+)
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder; made when it does not exist.")],
+    no_samples: Annotated[
+        bool, typer.Option("--no-samples", help="Leave out data/samples, which the notebooks' defaults read.")
+    ] = False,
+) -> None:
+    """Lay out a project of your own: notebooks, parameters, Makefile, README.
+
+    Files that are there stay as they are, so that the same command completes a project after an update. In the
+    project and below it, `workbench run NAME` runs its notebooks; anywhere else, those of the installation.
+    """
+    from workbench.cli import project
+
+    typer.echo(project.format_layout(folder, project.lay_out_project(folder, with_samples=not no_samples)))
 
 
 @app.command()

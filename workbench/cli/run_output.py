@@ -63,6 +63,8 @@ def run_and_print(
 ) -> int:
     """Run notebooks with parameters of a command line and print the results; returns the exit code."""
     values = parameters.read_values_file(file) if file else {}
+    for folder in dict.fromkeys(path.parent for path in paths):
+        terminal.print_text(f"notebooks of {folder}", err=True)
     try:
         with create_run_progress() as progress:
             results = runner.run_notebooks(

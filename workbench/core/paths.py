@@ -1,4 +1,4 @@
-"""Default folders for runs and for the user's cache."""
+"""Where the shipped notebooks are, the user's project, and default folders for runs and for the cache."""
 
 from __future__ import annotations
 
@@ -10,12 +10,26 @@ from pathlib import Path
 OUT_VARIABLE = "WORKBENCH_OUT"
 # The folder that holds the package: the checkout, or site-packages.
 CHECKOUT = Path(__file__).resolve().parents[2]
+# The folder with the shipped `notebooks` and `data/samples`: a wheel carries copies in the package.
+_PACKAGED = CHECKOUT / "workbench" / "packaged"
+SHIPPED = _PACKAGED if _PACKAGED.is_dir() else CHECKOUT
+# Marks a folder whose notebooks are run by name; `workbench init` writes it.
+PROJECT_FILE = "workbench.toml"
+
+
+def find_project_folder() -> Path | None:
+    """The folder, here or above, that `workbench init` marked as a project; null outside of one."""
+    here = Path.cwd()
+    return next((folder for folder in (here, *here.parents) if (folder / PROJECT_FILE).is_file()), None)
 
 
 def default_out() -> Path:
-    """Folder for runs: $WORKBENCH_OUT, else `data/runs` in a writable checkout, else `runs` in the user's cache."""
+    """Folder for runs: $WORKBENCH_OUT, else `data/runs` in a writable project or checkout, else in the user's cache."""
     if given := os.environ.get(OUT_VARIABLE):
         return Path(given).absolute()
+    project = find_project_folder()
+    if project is not None and os.access(project, os.W_OK):
+        return project / "data" / "runs"
     checkout = CHECKOUT / "data" / "runs"
     nearest = next(folder for folder in (checkout, *checkout.parents) if folder.exists())
     in_checkout = (CHECKOUT / "pyproject.toml").is_file() and nearest.is_relative_to(CHECKOUT)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.core.errors import ConfigError, InputError
-from workbench.core.paths import CHECKOUT
+from workbench.core.paths import SHIPPED, find_project_folder
 from workbench.execution import parameters
 
 if TYPE_CHECKING:
@@ -101,18 +101,21 @@ def list_known_areas(more: Iterable[str] = ()) -> list[str]:
 
 
 def find_notebook_folder() -> Path:
-    """The folder of the notebooks: `notebooks` in the working directory, else in the checkout.
+    """The folder of the notebooks: that of the project around the working directory, else the shipped one.
+
+    A folder is a project when `workbench init` marked it, so that no notebook runs by name only because it lies there.
 
     Raises
     ------
     ConfigError
-        There is neither.
+        It holds no notebook.
     """
-    places = dict.fromkeys((Path.cwd() / "notebooks", CHECKOUT / "notebooks"))
-    for place in places:
-        if any(place.glob("*.ipynb")):
-            return place
-    raise ConfigError("no notebooks found", where=places, do="change to the checkout, or give a notebook's path")
+    folder = (find_project_folder() or SHIPPED) / "notebooks"
+    if any(folder.glob("*.ipynb")):
+        return folder
+    raise ConfigError(
+        "no notebooks found", where=folder, do="workbench init DIR lays them out; or give a notebook's path"
+    )
 
 
 def list_questions(folder: str | Path | None = None) -> pl.DataFrame:
@@ -180,6 +183,9 @@ def _resolve_name(name: str) -> Path:
     known = [path.stem for path in present if not path.stem.startswith("_")]
     close = difflib.get_close_matches(name, [*known, *map(area_from_path, present)], n=1)
     do = f"did you mean {close[0]}?" if close else "give one of these, a path, or all"
+    own = next((path for path in Path("notebooks").glob("*.ipynb") if name in (path.stem, area_from_path(path))), None)
+    if own is not None:
+        do = f"give its path, {own}; or mark this folder as a project: workbench init ."
     raise ConfigError("no such notebook", where=find_notebook_folder(), found=name, allowed=known, do=do)
 
 

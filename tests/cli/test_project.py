@@ -1,0 +1,104 @@
+"""`workbench init`: what it lays out, what it leaves alone, and whose notebooks run where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from workbench.cli import app, project
+from workbench.core import paths
+from workbench.core.paths import PROJECT_FILE, SHIPPED
+from workbench.execution import discovery, parameters
+
+NUMBERED = sorted(path.stem for path in (SHIPPED / "notebooks").glob("[0-9]*.ipynb"))
+
+
+def call(*arguments: str | Path) -> int:
+    with pytest.raises(SystemExit) as ended:
+        app.main([str(one) for one in arguments])
+    return int(ended.value.code or 0)
+
+
+@pytest.fixture
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(paths.OUT_VARIABLE, raising=False)
+    return tmp_path
+
+
+def test_a_project_has_what_its_notebooks_read(empty: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("init", "demo") == 0
+    assert "next: cd demo, then workbench run start_here" in capsys.readouterr().out
+    demo = empty / "demo"
+    assert sorted(path.stem for path in (demo / "notebooks").glob("[0-9]*.ipynb")) == NUMBERED
+    assert {path.name for path in demo.iterdir()} >= {
+        "Makefile",
+        "README.md",
+        "parameters.yaml",
+        ".gitignore",
+        PROJECT_FILE,
+    }
+    for plan in discovery.plan_runs(sorted((demo / "notebooks").glob("[0-9]*.ipynb"))):
+        for item in parameters.read_parameters(plan.notebook):
+            for value in item.default if isinstance(item.default, list) else [item.default]:
+                if isinstance(value, str) and value.startswith("../"):
+                    assert (demo / "notebooks" / value).exists(), (plan.area, value)
+
+
+def test_what_is_there_stays_and_what_lacks_comes(empty: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("init", "demo", "--no-samples") == 0
+    demo = empty / "demo"
+    (demo / "parameters.yaml").write_text("sizing: {seed: 3}\n")
+    (demo / "notebooks" / "01_speedup.ipynb").unlink()
+    assert not (demo / "data").exists()
+    assert call("init", "demo", "--no-samples") == 0
+    assert "demo: 1 files written" in capsys.readouterr().out.splitlines()[-2]
+    assert (demo / "parameters.yaml").read_text() == "sizing: {seed: 3}\n"
+
+
+def test_names_mean_the_projects_notebooks_in_it_and_below_and_the_shipped_ones_elsewhere(
+    empty: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call("init", "demo", "--no-samples")
+    own = empty / "demo" / "notebooks"
+    assert discovery.find_notebook_folder() == SHIPPED / "notebooks"
+    monkeypatch.chdir(own)
+    assert discovery.resolve_notebooks(["sizing"]) == [own / "03_sizing.ipynb"]
+    assert paths.default_out() == empty / "demo" / "data" / "runs"
+    monkeypatch.chdir(empty)
+    # Notebooks that merely lie there, as in a repository of somebody else, do not run by name.
+    (empty / "notebooks").symlink_to(own)
+    assert discovery.resolve_notebooks(["sizing"]) == [SHIPPED / "notebooks" / "03_sizing.ipynb"]
+
+
+def test_the_parameters_file_names_every_setting_and_works_uncommented(empty: Path) -> None:
+    text = project.format_parameters_file()
+    assert yaml.safe_load(text) is None
+    lines = [line.removeprefix("# ") for line in text.splitlines()[2:]]
+    values = yaml.safe_load("\n".join(lines))
+    assert sorted(values) == sorted(discovery.area_from_path(name) for name in NUMBERED)
+    plans = discovery.plan_runs([SHIPPED / "notebooks" / f"{name}.ipynb" for name in NUMBERED], values)
+    for plan in plans:
+        assert plan.resolved.config == values[plan.area]
+
+
+@pytest.mark.parametrize(
+    ("prepare", "said"),
+    [
+        (lambda here: (here / "demo").write_text("a file"), "cannot write the project"),
+        (
+            lambda here: (here / "demo").mkdir() or (here / "demo" / "notebooks").write_text(""),
+            "cannot write the project",
+        ),
+        (lambda here: (here / "demo").symlink_to(SHIPPED), "this folder is the checkout itself"),
+    ],
+)
+def test_where_it_cannot_be_laid_out_it_says_why(
+    empty: Path, capsys: pytest.CaptureFixture[str], prepare: Callable[[Path], object], said: str
+) -> None:
+    prepare(empty)
+    assert call("init", "demo") == 2
+    assert said in capsys.readouterr().err

@@ -1,0 +1,138 @@
+"""Layout of a project: copies of the shipped notebooks and samples, a parameters file, Makefile and README."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workbench import __version__
+from workbench.core.errors import ConfigError
+from workbench.core.paths import PROJECT_FILE, SHIPPED
+
+if TYPE_CHECKING:
+    from workbench.execution.parameters import Parameter
+
+MAKEFILE = """\
+# make report       run all notebooks with parameters.yaml; the last line is the path of the gallery page
+# make lab          the same notebooks, live
+report:
+\tworkbench run all -f parameters.yaml --jobs 2; status=$$?; workbench gallery; exit $$status
+
+lab:
+\tworkbench lab
+
+.PHONY: report lab
+"""
+README = """\
+# Workbench
+
+Questions about accelerated computing, answered with measured evidence: one notebook a question, in `notebooks`.
+
+```sh
+workbench run start_here
+make report
+make lab
+```
+
+- `parameters.yaml`: settings of each notebook. Uncomment a notebook's name and the settings to change.
+- `data/samples`: inputs of the defaults, recorded by the workbench's authors. `data/runs`: a folder for each run.
+- `workbench.toml` marks this folder: here and below it, `workbench run NAME` runs these notebooks.
+- `workbench init .` completes the folder after an update; it changes no file that is there.
+"""
+GITIGNORE = "data/runs/\ndata/samples/\n.ipynb_checkpoints/\n__pycache__/\n"
+
+
+def lay_out_project(folder: Path, *, with_samples: bool = True) -> Counter[str]:
+    """Write what a project lacks; whatever is there stays.
+
+    Returns
+    -------
+    Counter
+        Files `written` and files `kept`.
+
+    Raises
+    ------
+    ConfigError
+        The folder cannot be written, or is the checkout.
+    """
+    root = folder.absolute()
+    if root.resolve() == SHIPPED:
+        raise ConfigError("this folder is the checkout itself", where="init", found=root, do="choose another one")
+    counts: Counter[str] = Counter()
+    try:
+        for target, source in _list_files(root, with_samples=with_samples):
+            if target.exists() or target.is_symlink():
+                counts["kept"] += 1
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if isinstance(source, Path):
+                shutil.copyfile(source, target)
+            else:
+                target.write_text(source, encoding="utf-8")
+            counts["written"] += 1
+    except (FileExistsError, NotADirectoryError, PermissionError) as error:
+        do = "choose a folder that you can write to"
+        raise ConfigError("cannot write the project", where=error.filename, found=error.strerror, do=do) from error
+    return counts
+
+
+def _list_files(root: Path, *, with_samples: bool) -> Iterator[tuple[Path, Path | str]]:
+    """Each file of a project with what goes into it: a file to copy, or a text. The mark comes last."""
+    for path in sorted((SHIPPED / "notebooks").glob("*.ipynb")):
+        yield root / "notebooks" / path.name, path
+    if with_samples:
+        samples = SHIPPED / "data" / "samples"
+        for path in sorted(samples.rglob("*")):
+            if path.is_file() and not {"__pycache__", ".ipynb_checkpoints"} & set(path.parts):
+                yield root / "data" / "samples" / path.relative_to(samples), path
+    texts = {
+        "parameters.yaml": format_parameters_file(),
+        "Makefile": MAKEFILE,
+        "README.md": README,
+        ".gitignore": GITIGNORE,
+        PROJECT_FILE: f'# A project of the workbench, laid out by `workbench init`.\nversion = "{__version__}"\n',
+    }
+    for name, text in texts.items():
+        yield root / name, text
+
+
+def format_parameters_file() -> str:
+    """A parameters file with every setting of the shipped notebooks, each commented out at its default."""
+    from workbench.execution import discovery, parameters
+
+    lines = [
+        "# Settings of the notebooks: workbench run all -f parameters.yaml",
+        "# Uncomment a notebook's name and the settings to change. Paths are relative to the working directory.",
+    ]
+    for path in sorted((SHIPPED / "notebooks").glob("[0-9]*.ipynb")):
+        declared = parameters.read_parameters(discovery.read_notebook(path), path.name)
+        area = discovery.area_from_path(path)
+        lines += ["", f"# {area}:", *(f"#   {_format_setting(item)}" for item in declared)]
+    return "\n".join(lines) + "\n"
+
+
+def _format_setting(item: Parameter) -> str:
+    import yaml
+
+    value = yaml.safe_dump(item.default, default_flow_style=True, width=10_000).removesuffix("...\n").strip()
+    return f"{item.name}: {value}" + (f"  # {item.comment}" if item.comment else "")
+
+
+def format_layout(folder: Path, counts: Counter[str]) -> str:
+    """What `workbench init` says at its end.
+
+    Examples
+    --------
+    >>> print(format_layout(Path("bench"), Counter(written=3, kept=1)))
+    bench: 3 files written, 1 kept as they were
+    next: cd bench, then workbench run start_here; README.md says what is where
+    """
+    kept = f", {counts['kept']} kept as they were" if counts["kept"] else ""
+    there = "" if folder.resolve() == Path.cwd() else f"cd {folder}, then "
+    return (
+        f"{folder}: {counts['written']} files written{kept}\n"
+        f"next: {there}workbench run start_here; README.md says what is where"
+    )
