@@ -16,27 +16,31 @@ if TYPE_CHECKING:
 
 
 def format_answer(found: ReplayOutcome) -> str:
-    """The result in one sentence, two with a comparison: verification and time, then the ratio of B to A.
+    """The result in one sentence, two with a comparison: whether A and B agree and the ratio, then A itself.
 
     A refused dump has the refusal as its answer.
     """
     if found.replayed is None:
         return f"{found.operator} was not replayed: the dump was refused."
-    first = f"{_format_verification(found)}{_format_time(found)}."
-    second = _format_comparison(found)
-    return f"{first} {second}" if second else first
+    verified = f"{_format_verification(found)}{_format_time(found)}."
+    compared = _format_comparison(found)
+    return f"{compared} {verified}" if compared else verified
 
 
 def _format_verification(found: ReplayOutcome) -> str:
     seen: dict[str, Any] = found.replayed.verification if found.replayed is not None else {}
-    word = "PASS" if seen["passed"] else "FAIL"
+    word = seen.get("word") or ("PASS" if seen["passed"] else "FAIL")
     if seen["n_expected"] is None or seen["n_found"] is None:
         return f"{word}: {found.operator}, {seen['note'][0] if seen['note'] else 'the operator failed'}"
     n_found, n_expected = format_number(seen["n_found"]), format_number(seen["n_expected"])
     if not seen["passed"]:
+        if word == UNDECIDED:
+            return f"{word}: {found.operator} gives other rows in each run over the same inputs"
         expected = f"{seen['compared_with']} gave {n_expected}"
         return f"{word}: {found.operator} replayed alone gives {n_found} rows; {expected}"
     order = "row for row" if seen["row_for_row"] else "in another order"
+    if seen.get("tolerance") is not None:
+        order = f"floats within {seen['tolerance']:g}"
     return f"{word}: {found.operator} replayed alone gives the same {n_found} rows, {order}"
 
 
@@ -57,7 +61,9 @@ def _format_comparison(found: ReplayOutcome) -> str:
     if replayed.not_accelerated:
         return "B left it to Spark."
     if replayed.comparison is not None and not replayed.comparison["equal"]:
-        return "A and B gave different rows."
+        column = replayed.comparison.get("differing_column")
+        where = f", first in column {column}" if column else ""
+        return f"A and B gave different rows{where}."
     if (ratio := found.ratio) is None:
         if found.sides.height < 2:
             return ""
@@ -93,7 +99,8 @@ def build_key_numbers(found: ReplayOutcome) -> list[KeyNumber]:
     if found.replayed is not None:
         seen = found.replayed.verification
         against = f"against {seen['compared_with']}"
-        numbers.append(("verified", "PASS" if seen["passed"] else "FAIL", "", against))
+        word = seen.get("word") or ("PASS" if seen["passed"] else "FAIL")
+        numbers.append(("verified", word, "", against))
     for row in found.sides.rows(named=True)[:1]:
         which = f"side {row['side']}, " if found.sides.height > 1 else ""
         ends = _format_interval(_format_end(row["low_s"]), _format_end(row["high_s"]), found.level)

@@ -53,7 +53,7 @@ def scan(made: Any) -> None:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
     monkeypatch.setattr(replay_variants.time, "perf_counter", found)
-    monkeypatch.setattr(replay_variants, "_scan_inputs", scan)
+    monkeypatch.setattr(replay_variants, "scan_inputs", scan)
     return found
 
 

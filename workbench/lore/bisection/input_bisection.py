@@ -25,8 +25,14 @@ from workbench.lore.bisection.row_subsets import InputSubset
 from workbench.lore.dumps.dump_sidecar import SIDECAR_FILE, ZERO_COLUMN, ExpectedError, InputEntry, Output, Sidecar
 from workbench.lore.dumps.dump_store import DumpStore, write_frame, write_meta_files, write_output_rows
 from workbench.lore.dumps.operator_dump import collect_versions
-from workbench.lore.replays import operator_replay, output_verification
+from workbench.lore.replays import operator_replay, output_verification, row_differences, row_fingerprints
 from workbench.lore.replays.replay_variants import NotAcceleratedError, check_acceleration, variant_settings
+from workbench.lore.replays.setting_check import (
+    HADOOP_PREFIX,
+    ComparedSettings,
+    ComparedSide,
+    check_settings_are_read,
+)
 from workbench.lore.spark_bridge import replay_session
 from workbench.lore.spark_bridge.operator_isolation import (
     RebuiltOperator,
@@ -162,7 +168,7 @@ class ReducedDump:
             if is_one_to_one(sidecar.operator, [entry.n_partitions for entry in by_rows], n_partitions):
                 keep = sorted({number for entry in by_rows for number in entry.partitions})
             frame = self._output_frame(over, rdd, keep)
-            prints = output_verification.fingerprint_partitions(frame, keep)
+            prints = row_fingerprints.fingerprint_partitions(frame, keep)
         except Exception as error:  # noqa: BLE001 - a replay must fail with the same error
             found = describe_failure(error)
             expected = ExpectedError(**{name: getattr(found, name) for name in ExpectedError.model_fields})
@@ -179,7 +185,7 @@ class ReducedDump:
     def _output_frame(self, over: RebuiltOperator, rdd: Any, keep: list[int]) -> DataFrame:
         if len(keep) < int(rdd.getNumPartitions()):
             rdd = self.bridge.prune_partitions(rdd, keep)
-        return output_verification.number_columns(self.bridge.quiet_bridge(), rdd, over.attributes)
+        return row_fingerprints.number_columns(self.bridge.quiet_bridge(), rdd, over.attributes)
 
 
 MAX_STEPS = 2000
@@ -271,10 +277,10 @@ def bisect_dump(
 class _Bisection:
     def __init__(self, dump: operator_replay.OpenDump, options: BisectOptions) -> None:
         # Keys of file systems are set at the start, and may be secret.
-        self.confs = {
-            key: value for key, value in options.confs.items() if not key.startswith(operator_replay.HADOOP_PREFIX)
-        }
+        self.confs = {key: value for key, value in options.confs.items() if not key.startswith(HADOOP_PREFIX)}
         self.spark, self.sidecar, self.options = dump.spark, dump.sidecar, options
+        self.settings = ComparedSettings(options.confs, options.confs_a, options.confs_b, options.engine)
+        self.settings.check_keys(connect_bridge(self.spark))
         self.plan = (dump.local / "plan.meta").read_bytes()
         replay_session.apply_dump_settings(self.spark, self.sidecar, self.confs)
         self.base = self._new_session({}, "spark").quiet_bridge()
@@ -316,7 +322,15 @@ class _Bisection:
             check_acceleration(b.rebuild_over(whole), self.options.engine, self.sidecar.operator)
         except NotAcceleratedError as reason:
             return NotReproduced("different outputs of A and B", f"not accelerated: {reason}")
+        check_settings_are_read(
+            self.settings, self._build_side(a, whole), self._build_side(b, whole), dump=self.base, operator=a.name
+        )
         return build_difference_predicate(a, b, whole)
+
+    def _build_side(self, side: OperatorVariant, whole: Frames) -> ComparedSide:
+        return ComparedSide(
+            side.bridge, lambda: side.rebuild_over(whole), lambda: [frame.count() for frame in whole.values()]
+        )
 
     def _build_result(self, reproduced: bool, answer: str, looked_for: str, steps: int) -> BisectionResult:
         return BisectionResult(
@@ -386,8 +400,9 @@ def _format_answer(search: InputSearch, again: bool) -> str:
 def _run_and_compare_variants(
     a: OperatorVariant, b: OperatorVariant, frames: Frames
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    with output_verification.carry_frame(b.run_to_frame(frames), a.bridge.quiet_bridge()) as other:
-        return output_verification.find_first_differences(a.run_to_frame(frames), other)
+    with row_differences.carry_frame(b.run_to_frame(frames), a.bridge.quiet_bridge()) as other:
+        apart = row_differences.find_first_differences(a.run_to_frame(frames), other, names=a.column_names)
+        return apart.first, apart.second
 
 
 def _describe_subset(subset: InputSubset, max_rows: int) -> dict[str, Any]:

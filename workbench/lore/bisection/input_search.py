@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.lore.bisection.row_subsets import InputSubset, RowNumbers, ddmin
 from workbench.lore.dumps.dump_sidecar import PartitionPrint, Sidecar
-from workbench.lore.replays import output_verification
+from workbench.lore.replays import row_fingerprints
 from workbench.lore.spark_bridge import operator_isolation
 from workbench.lore.spark_bridge.operator_isolation import RebuiltOperator, assemble_operator
 from workbench.lore.spark_bridge.query_runs import OperatorFailure, describe_failure
-from workbench.lore.spark_bridge.spark_internals import Bridge
+from workbench.lore.spark_bridge.spark_internals import Bridge, connect_bridge
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -52,6 +52,8 @@ class OperatorVariant:
 
     def __init__(self, found: Bridge, sidecar: Sidecar, plan: bytes, engine: str) -> None:
         self.bridge, self.engine = found, engine
+        self.name = sidecar.operator
+        self.column_names = [column.name for column in sidecar.output.columns]
         self._counts = [entry.n_partitions for entry in sidecar.inputs]
         found.activate()
         self._operator = found.deserialize(plan)
@@ -61,20 +63,21 @@ class OperatorVariant:
         """The operator over these rows, rebuilt so that no broadcast or shuffle of an earlier step is reused."""
 
         def frame_rows(index: int) -> tuple[Any, int]:
-            return self.bridge.internal_rows(frames[index]), self._counts[index]
+            # In the session of the frame: reading must not depend on the settings of this side.
+            return connect_bridge(frames[index].sparkSession).internal_rows(frames[index]), self._counts[index]
 
         return assemble_operator(self._operator, frame_rows, self.bridge, engine=self.engine != "spark")
 
     def run_to_frame(self, frames: Frames) -> DataFrame:
         """Its output, with columns c0, c1 …"""
         over = self.rebuild_over(frames)
-        return output_verification.number_columns(self.bridge.quiet_bridge(), over.output_rdd(), over.attributes)
+        return row_fingerprints.number_columns(self.bridge.quiet_bridge(), over.output_rdd(), over.attributes)
 
     def run_to_outcome(self, frames: Frames) -> OperatorOutput:
         """Its output as a fingerprint, or its error."""
         try:
             return OperatorOutput(
-                output_verification.merge_prints(output_verification.fingerprint_partitions(self.run_to_frame(frames)))
+                row_fingerprints.merge_prints(row_fingerprints.fingerprint_partitions(self.run_to_frame(frames)))
             )
         except Exception as error:  # noqa: BLE001 - the error is the result
             return OperatorOutput(None, describe_failure(error))

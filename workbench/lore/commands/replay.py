@@ -69,14 +69,14 @@ def _print_result(found: ReplayResult) -> None:
     print_text(f"loreId {found.lore_id}, {found.operator}\n{found.answer}")
     for note in found.notes:
         print_text(f"note: {note}")
+    if found.verification["differing_column"]:
+        print_text(found.verification["differing_column"])
     for title, rows in (("missing", found.verification["missing"]), ("not expected", found.verification["extra"])):
         for row in rows:
             print_text(f"  {title}: {row[:400]}")
     if found.not_accelerated:
         print_text(f"not accelerated: {found.not_accelerated}")
     if found.comparison is not None:
-        same = "gave the same rows" if found.comparison["equal"] else "gave different rows"
-        print_text(f"A and B {same}: {found.comparison['n_a']} and {found.comparison['n_b']}")
         for side, rows in (("A", found.comparison["only_a"]), ("B", found.comparison["only_b"])):
             for row in rows:
                 print_text(f"  only in {side}: {row[:400]}")

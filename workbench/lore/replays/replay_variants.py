@@ -89,7 +89,7 @@ def measure_variants(
     for number in range(1, repeat + 1):
         for side in sides if number % 2 else reversed(sides):
             rebuilt = last[side.name] = side.make()
-            scan_s = time_call(lambda made=scanned[side.name]: _scan_inputs(made))  # type: ignore[misc]
+            scan_s = time_call(lambda made=scanned[side.name]: scan_inputs(made))  # type: ignore[misc]
             total_s = time_call(lambda made=rebuilt: made.output_rdd().count())  # type: ignore[misc]
             row = {"side": side.name, "repeat": number, "scan_s": scan_s, "total_s": total_s}
             timings.append(row | {"operator_s": total_s - scan_s})
@@ -118,7 +118,7 @@ def time_call(body: Callable[[], object]) -> float:
     return time.perf_counter() - begun
 
 
-def _scan_inputs(rebuilt: RebuiltOperator) -> None:
+def scan_inputs(rebuilt: RebuiltOperator) -> None:
     """Read all inputs as the operator gets them, and discard the rows."""
     bridge = rebuilt.bridge
     bridge.activate()

@@ -220,6 +220,8 @@ def assemble_operator(operator: Any, source: RowSource, bridge: Bridge, *, engin
 
     def build_leaf(index: int, output: Any) -> Any:
         rdd, n_partitions = source(index)
+        # The session that reads the rows may be another one.
+        bridge.activate()
         return bridge.build_scan(output, rdd, n_partitions, f"LoreReplay input-{index}")
 
     children = []
@@ -254,6 +256,7 @@ def rebuild_operator(
     *,
     keep: Mapping[int, DataFrame] | None = None,
     engine: bool = False,
+    reader: Bridge | None = None,
 ) -> RebuiltOperator:
     """Load a dump's operator and put it over the dump's files.
 
@@ -273,6 +276,9 @@ def rebuild_operator(
         Frames that replace inputs, by number.
     engine
         Apply the session's columnar rules, such as an accelerator's.
+    reader
+        Bridge of the session that reads the files, so that settings under test do not affect reading; by default that
+        of the operator.
     """
     operator = bridge.deserialize(plan)
     rebind_python_functions(operator, bridge)
@@ -282,7 +288,7 @@ def rebuild_operator(
         entry = sidecar.inputs[index]
         if index in frames:
             return bridge.internal_rows(frames[index]), entry.n_partitions
-        return read_input_rows(folder, entry, bridge), entry.n_partitions
+        return read_input_rows(folder, entry, reader or bridge), entry.n_partitions
 
     return assemble_operator(operator, input_rows, bridge, engine=engine)
 
