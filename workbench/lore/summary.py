@@ -50,8 +50,14 @@ def _format_time(found: ReplayOutcome) -> str:
         return ""
     row = found.sides.row(0, named=True)
     which = " on A" if found.sides.height > 1 else ""
-    interval = _format_interval(_format_end(row["low_s"]), _format_end(row["high_s"]), found.level)
-    return f", in {format_seconds(row['operator_s'])}{which} ({interval})"
+    for name, column, suffix in (("CPU time", "operator_cpu_s", "cpu_s"), ("elapsed time", "operator_s", "s")):
+        if row[column] is not None:
+            ends = _format_interval(_format_end(row[f"low_{suffix}"]), _format_end(row[f"high_{suffix}"]), found.level)
+            return f", in {format_seconds(row[column])} of {name}{which} ({ends})"
+    below = row["below_cpu_s"] if row["below_cpu_s"] is not None else row["below_s"]
+    if below is None:
+        return f"; its time is not resolved in {row['n']} runs"
+    return f"; its time is not resolved: below {format_number(1e3 * below)} ms"
 
 
 def _format_comparison(found: ReplayOutcome) -> str:
@@ -67,7 +73,7 @@ def _format_comparison(found: ReplayOutcome) -> str:
     if (ratio := found.ratio) is None:
         if found.sides.height < 2:
             return ""
-        return "No ratio of B to A: in at least one run, reading the inputs alone took longer than with the operator."
+        return "No ratio of B to A: the operator's time is not resolved in every run."
     b, estimate, ends = format_other_side(found), ratio["speed_ratio"], [ratio["low_ratio"], ratio["high_ratio"]]
     if ratio["verdict"] == SLOWER:
         estimate, ends = 1 / estimate, [None if end is None else 1 / end for end in reversed(ends)]
@@ -103,9 +109,10 @@ def build_key_numbers(found: ReplayOutcome) -> list[KeyNumber]:
         numbers.append(("verified", word, "", against))
     for row in found.sides.rows(named=True)[:1]:
         which = f"side {row['side']}, " if found.sides.height > 1 else ""
-        ends = _format_interval(_format_end(row["low_s"]), _format_end(row["high_s"]), found.level)
-        numbers.append(("operator", row["operator_s"], "s", f"{which}median of {row['n']}, {ends}"))
-        numbers.append(("reading its inputs", row["scan_s"], "s", "subtracted from the operator's time"))
+        for name, column, suffix in (("CPU", "operator_cpu_s", "cpu_s"), ("elapsed", "operator_s", "s")):
+            ends = _format_interval(_format_end(row[f"low_{suffix}"]), _format_end(row[f"high_{suffix}"]), found.level)
+            numbers.append((f"operator, {name}", row[column], "s", f"{which}median of {row['n']}, {ends}"))
+        numbers.append(("reading its inputs", row["scan_s"], "s", "elapsed; subtracted from the operator's time"))
     if (ratio := found.ratio) is not None:
         ends = _format_interval(_format_end(ratio["low_ratio"]), _format_end(ratio["high_ratio"]), found.level)
         numbers.append(("speed of B", ratio["speed_ratio"], "× A", f"{ends}, {ratio['verdict']}"))

@@ -17,8 +17,9 @@ _TOLERANCE = FieldOption(min=0, max=1)
 
 @take_options_from(
     _OPTIONS,
-    "folder partition repeat confs confs_a confs_b engine profile profile_to tolerance trust master driver_memory",
-    {**REPLAY_FLAGS, "repeat": FieldOption(min=0), "tolerance": _TOLERANCE},
+    "folder partition repeat tight budget_s confs confs_a confs_b engine profile profile_to tolerance trust master "
+    "driver_memory",
+    {**REPLAY_FLAGS, "repeat": FieldOption(min=0), "tight": FieldOption(min=0, max=1), "tolerance": _TOLERANCE},
     defaults="model",
 )
 def replay(given: OptionValues, folder: Folder, as_json: JsonFlag = False) -> None:
@@ -81,14 +82,16 @@ def _print_result(found: ReplayResult) -> None:
             for row in rows:
                 print_text(f"  only in {side}: {row[:400]}")
     if found.sides:
-        print_text(table(tables.SIDES.frame(found.sides), tables.SIDES, caption="Time of the operator").text)
+        frame = tables.SIDES.frame(found.sides)
+        shown = frame.select(column for column in frame.columns if frame[column].null_count() < frame.height)
+        print_text(table(shown, tables.SIDES, caption="Time of the operator").text)
     if found.ratio and found.ratio["estimate"] is not None:
         ends = (
             f"[{found.ratio['low']:.2f}, {found.ratio['high']:.2f}]"
             if found.ratio["low"] is not None
             else "no interval"
         )
-        print_text(f"A's time by B's: {found.ratio['estimate']:.2f} {ends}, {found.verdict}")
+        print_text(f"A's CPU time by B's: {found.ratio['estimate']:.2f} {ends}, {found.verdict}")
     if found.comparison is not None or found.not_accelerated:
         for side, plan in found.plans.items():
             print_text(f"\nplan of {side}:\n{plan.rstrip()}")

@@ -190,8 +190,8 @@ class OperatorDump:
     def _write_parts(self, plan: bytes, prepared: list[PreparedInput]) -> tuple[list[InputEntry], Output]:
         """Write the inputs and fingerprint the output."""
         writing = [partial(self._write_input, index, one) for index, one in enumerate(prepared)]
-        # Blocks of other executors arrive in any order. What differs from run to run is computed once: the output is that
-        # of the rows in the files.
+        # Blocks of other executors arrive in any order. What differs from run to run is computed once: the output is
+        # that of the rows in the files.
         if self.bridge.shares_jvm() and self.unrepeatable is None:
             *entries, output = run_in_threads(
                 [*writing, partial(self._fingerprint_output, *self._compute_output(plan, prepared))]

@@ -32,6 +32,7 @@ from workbench.lore.replays.replay_variants import (
     variant_settings,
 )
 from workbench.lore.replays.row_differences import RowDifferences
+from workbench.lore.replays.run_costs import CostMeter
 from workbench.lore.replays.setting_check import (
     HADOOP_PREFIX,
     ComparedSettings,
@@ -73,7 +74,18 @@ class VariantOptions(StrictModel):
 class ReplayOptions(VariantOptions):
     """Options of a replay."""
 
-    repeat: int = Field(default=5, ge=0, le=1000, description="Timed runs, after the verified one.")
+    repeat: int = Field(
+        default=10,
+        ge=0,
+        le=1000,
+        description="Timed runs, after the verified one; from 10 on more until they are tight.",
+    )
+    tight: float = Field(
+        default=replay_variants.TIGHT, gt=0, lt=1, description="Fraction of the time to which its interval narrows."
+    )
+    budget_s: float = Field(
+        default=replay_variants.BUDGET_S, gt=0, le=86_400, description="Seconds after which no further run is timed."
+    )
     tolerance: float | None = Field(
         default=None, ge=0, lt=1, description="Relative difference up to which floats are equal."
     )
@@ -265,7 +277,14 @@ class _Replay:
         if not self.options.repeat:
             return result
         with replay_variants.record_profile(self.spark, self.options.profile, self.options.profile_to) as written:
-            measured = measure_variants(sides, self.options.repeat, on_progress=self.on_progress)
+            measured = measure_variants(
+                sides,
+                self.options.repeat,
+                meter=CostMeter(self.reader, count_process=self.options.engine != "spark"),
+                tight=self.options.tight,
+                budget_s=self.options.budget_s,
+                on_progress=self.on_progress,
+            )
         return result.model_copy(update=_build_timing_documents(measured) | {"profile": written})
 
     def _compare_variants(

@@ -142,6 +142,10 @@ PARTITION_MIXING_OPERATORS = (
 )
 
 
+# Of Spark's types of metrics; an average is kept times ten.
+METRIC_UNITS = {"size": "bytes", "timing": "ms", "nsTiming": "ns", "average": "tenths"}
+
+
 @dataclass(frozen=True)
 class RebuiltOperator:
     """An operator over its inputs, ready to run.
@@ -166,16 +170,17 @@ class RebuiltOperator:
         self.bridge.activate()
         return self.plan.execute()
 
-    def read_metrics(self) -> dict[str, int]:
-        """Metrics of the plan's nodes: node.metric → value."""
-        found: dict[str, int] = {}
+    def read_metrics(self) -> dict[str, tuple[int, str]]:
+        """Metrics of the plan's nodes: node.metric → (value, unit); the unit of a number of things is empty."""
+        found: dict[str, tuple[int, str]] = {}
 
         def add_metrics(node: Any) -> None:
             entries = node.metrics().iterator()
             while entries.hasNext():
                 entry = entries.next()
                 if not entry._2().isZero():
-                    found[f"{node.nodeName().strip()}.{entry._1()}"] = int(entry._2().value())
+                    unit = METRIC_UNITS.get(str(entry._2().metricType()), "")
+                    found[f"{node.nodeName().strip()}.{entry._1()}"] = (int(entry._2().value()), unit)
             for child in self.bridge.to_list(node.children()):
                 add_metrics(child)
 

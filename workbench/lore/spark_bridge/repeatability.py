@@ -19,8 +19,8 @@ _USER_FUNCTIONS = re.compile(r"PythonUDF|ScalaUDF|ScalaAggregator|HiveSimpleUDF|
 def find_unrepeatable_part(plan: Any, bridge: Bridge) -> str | None:
     """The first part below or in a plan whose rows may differ when it is computed again; null when there is none.
 
-    Parts are expressions that Spark marks nondeterministic, functions of users (Spark trusts those that are not marked),
-    limits and samples, and leaves whose rows Spark does not compute.
+    Parts are expressions that Spark marks nondeterministic, functions of users (Spark trusts those that are not
+    marked), limits and samples, and leaves whose rows Spark does not compute.
     """
     plan = strip_hooks(plan)
     if simple_class_name(plan) == "ReusedExchangeExec":

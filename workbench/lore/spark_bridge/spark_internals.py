@@ -126,6 +126,18 @@ class Bridge:
 
     # Sessions
 
+    def find_jvm_process(self) -> Any:
+        """The driver's JVM as a psutil.Process, whose children are Python workers; null where it is not ours."""
+        import psutil
+
+        launched = getattr(self.context._gateway, "proc", None)
+        if launched is None:
+            return None
+        try:
+            return psutil.Process(launched.pid)
+        except psutil.Error:
+            return None
+
     def shares_jvm(self) -> bool:
         """Do tasks run in the JVM of the driver?"""
         master = str(self.context.master)
