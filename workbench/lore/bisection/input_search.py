@@ -7,7 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from workbench.core.errors import ConfigError
+from workbench.lore.bisection.output_checks import OutputCheck, name_columns
 from workbench.lore.bisection.row_subsets import InputSubset, RowNumbers, ddmin
+from workbench.lore.bisection.search_journal import SearchJournal
 from workbench.lore.dumps.dump_sidecar import PartitionPrint, Sidecar
 from workbench.lore.replays import row_fingerprints
 from workbench.lore.spark_bridge import operator_isolation
@@ -183,6 +186,34 @@ def build_difference_predicate(
     return SearchPredicate(looked_for, differs_alike)
 
 
+def build_check_predicate(
+    side: OperatorVariant, checks: Sequence[OutputCheck], frames: Frames
+) -> SearchPredicate | NotReproduced:
+    """Condition: the first of the checks that finds a fault in the output of the whole input finds it again."""
+
+    def finds_fault(check: OutputCheck, part: Frames) -> bool:
+        n_rows = part[0].count() if part else 0
+        frame = name_columns(side.run_to_frame(part), side.column_names)
+        return check.finds_fault(frame, n_rows)
+
+    for check in checks:
+        if finds_fault(check, frames):
+            return SearchPredicate(check.looked_for, lambda part, check=check: _holds_safely(finds_fault, check, part))  # type: ignore[misc]
+    wanted = " or ".join(check.looked_for for check in checks)
+    return NotReproduced(wanted, "the output of the whole input has nothing of it")
+
+
+def _holds_safely(finds_fault: Callable[[OutputCheck, Frames], bool], check: OutputCheck, part: Frames) -> bool:
+    """A part on which the operator fails does not show the fault; an error of the check itself is raised."""
+    try:
+        return finds_fault(check, part)
+    except ConfigError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the operator failed on this part
+        describe_failure(error)
+        return False
+
+
 OnProgress = Callable[[int, int], None]
 
 
@@ -203,11 +234,13 @@ class InputSearch:
         Maximum number of evaluations of the condition.
     on_progress
         Called with (rows left out, all rows).
+    journal
+        Answers of an interrupted search, and where those of this one are written.
 
     Attributes
     ----------
     steps
-        Number of evaluations.
+        Number of evaluations, with those of an interrupted search.
     stopped
         Whether `max_steps` ended the search.
     """
@@ -218,7 +251,9 @@ class InputSearch:
         holds: Callable[[Frames], bool],
         max_steps: int,
         on_progress: OnProgress | None = None,
+        journal: SearchJournal | None = None,
     ) -> None:
+        self.journal = journal
         self.subsets, self.max_steps, self.on_progress = subsets, max_steps, on_progress
         self.steps, self.stopped = 0, False
         self._holds = holds
@@ -274,8 +309,18 @@ class InputSearch:
             if self.steps >= self.max_steps:
                 raise _StepsExhausted
             self.steps += 1
-            self._asked[index, rows] = self._holds(self.remaining_frames(index, rows))
+            self._asked[index, rows] = self._find_answer(index, rows)
         return self._asked[index, rows]
+
+    def _find_answer(self, index: int, rows: RowNumbers) -> bool:
+        if self.journal is None:
+            return self._holds(self.remaining_frames(index, rows))
+        part = (index, tuple(rows.runs))
+        if (known := self.journal.find_answer(part)) is not None:
+            return known
+        holds = self._holds(self.remaining_frames(index, rows))
+        self.journal.add_answer(part, holds=holds)
+        return holds
 
     def _keep_rows(self, index: int, rows: RowNumbers, *, shrink: bool) -> RowNumbers:
         kept = self.subsets[index].keep_rows(rows, shrink=shrink)

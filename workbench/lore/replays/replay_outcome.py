@@ -85,6 +85,9 @@ def _build_arguments(options: dict[str, Any]) -> list[str]:
         if name in flags:
             for key, one in value.items():
                 found += [flags[name], f"{key}={one}"]
+        elif isinstance(value, list):
+            for one in value:
+                found += [f"--{name.replace('_', '-')}", str(one)]
         elif value is True:
             found.append(f"--{name}")
         elif value is not None and value is not False:
