@@ -141,3 +141,18 @@ def test_spark_is_left_as_it_was(spark: SparkSession, folders: dict[str, Path]) 
         spark.sql("SELECT k, count(*) FROM a GROUP BY k").collect()
         assert watch.list_read_keys() == ["spark.sql.shuffle.partitions"]
     assert entry.valueConverter().equals(before)
+
+
+def test_the_rows_of_a_dump_are_tables_with_the_names_of_the_query(
+    spark: SparkSession, folders: dict[str, Path]
+) -> None:
+    from workbench import lore
+
+    opened = lore.open(folders["join"])
+    assert list(opened.inputs) == ["input-0", "input-1"]
+    assert opened.inputs["input-0"].height == 300
+    assert set(opened.inputs["input-0"].columns) == {"k", "v"}
+    assert opened.output is not None
+    assert sorted(opened.output.rows()) == sorted(map(tuple, spark.sql(QUERIES["join"][0]).collect()))
+    with pytest.raises(ConfigError, match="no such input"):
+        opened.inputs["input-2"]
