@@ -156,3 +156,15 @@ def test_the_rows_of_a_dump_are_tables_with_the_names_of_the_query(
     assert sorted(opened.output.rows()) == sorted(map(tuple, spark.sql(QUERIES["join"][0]).collect()))
     with pytest.raises(ConfigError, match="no such input"):
         opened.inputs["input-2"]
+
+
+def test_a_misspelt_setting_of_a_query_is_refused_and_keys_of_others_are_not(spark: SparkSession) -> None:
+    from workbench.lore.spark_bridge.setting_reads import refuse_misspelt_keys
+    from workbench.lore.spark_bridge.spark_internals import connect_bridge
+
+    bridge = connect_bridge(spark)
+    others = ["spark.sql.catalog.mine.type", "spark.sql.iceberg.vectorization.enabled", "spark.my.key", "spark.sql.x"]
+    refuse_misspelt_keys(bridge, [*others, "spark.sql.shuffle.partitions", "spark.driver.memory"])
+    for key in ("spark.sql.shufle.partitions", "spark.sql.adaptive.enable", "spark.sql.sesion.timeZone"):
+        with pytest.raises(ConfigError, match="Spark has no such setting"):
+            refuse_misspelt_keys(bridge, [*others, key])

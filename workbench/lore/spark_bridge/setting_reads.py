@@ -27,6 +27,8 @@ OTHER_PREFIXES = {
 _MARKER = "\0"
 _CONVERTERS = ("valueConverter", "rawValueConverter")
 MAX_NEAREST = 3
+# Similarity from which an unknown key is a misspelt one.
+_MISSPELT = 0.88
 
 
 def list_known_keys(bridge: Bridge, *, engine: str = "spark") -> list[str]:
@@ -61,6 +63,24 @@ def check_known_keys(bridge: Bridge, keys: Iterable[str], *, where: str, engine:
             allowed=near or "keys of Spark's documentation, such as spark.sql.shuffle.partitions",
             do="correct the key" if near else "look the key up in Spark's documentation",
         )
+
+
+def refuse_misspelt_keys(bridge: Bridge, keys: Iterable[str], *, where: str = "--conf") -> None:
+    """Refuse keys of Spark SQL that are unknown and nearly a known one; Spark takes them without a word.
+
+    Keys of catalogs and of programs beside Spark are left alone.
+
+    Raises
+    ------
+    ConfigError
+        A misspelt key, with the nearest known ones.
+    """
+    known = list_known_keys(bridge)
+    for key in set(keys) - set(known):
+        if not key.startswith("spark.sql.") or key.startswith("spark.sql.catalog."):
+            continue
+        if near := difflib.get_close_matches(key, known, MAX_NEAREST, _MISSPELT):
+            raise ConfigError("Spark has no such setting", where=where, found=key, allowed=near, do="correct the key")
 
 
 def find_entry(bridge: Bridge, key: str) -> Any:
