@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from workbench.console.finish import JsonFlag, finish_command
 from workbench.console.options import FieldOption, OptionValues, take_options_from
@@ -82,6 +82,8 @@ def _print_result(found: ReplayResult) -> None:
             for row in rows:
                 print_text(f"  only in {side}: {row[:400]}")
     if found.sides:
+        for one in found.sides:
+            print_text(_format_time(one))
         frame = tables.SIDES.frame(found.sides)
         shown = frame.select(column for column in frame.columns if frame[column].null_count() < frame.height)
         print_text(table(shown, tables.SIDES, caption="Time of the operator").text)
@@ -100,3 +102,15 @@ def _print_result(found: ReplayResult) -> None:
         print_text(table(shown, tables.METRICS, caption="Spark's metrics of the last run", limit=30).text)
     if found.profile:
         print_text(f"profile: {found.profile}")
+
+
+def _format_time(side: dict[str, Any]) -> str:
+    """The CPU time of a side with its interval, the elapsed one where there is none, or what it is below."""
+    for word, name, suffix in (("CPU time", "operator_cpu_s", "cpu_s"), ("elapsed time", "operator_s", "s")):
+        value, low, high = side[name], side[f"low_{suffix}"], side[f"high_{suffix}"]
+        if value is not None:
+            ends = "no interval" if low is None else f"90 % interval {low:.3g} to {high:.3g}"
+            return f"{side['side']}: {value:.3g} s of {word} ({ends}; {side['n']} runs)"
+        if (below := side[f"below_{suffix}"]) is not None:
+            return f"{side['side']}: {word} not resolved: below {1e3 * below:.3g} ms ({side['n']} runs)"
+    return f"{side['side']}: time not resolved ({side['n']} runs)"

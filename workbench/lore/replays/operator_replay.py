@@ -75,7 +75,7 @@ class ReplayOptions(VariantOptions):
     """Options of a replay."""
 
     repeat: int = Field(
-        default=10,
+        default=11,
         ge=0,
         le=1000,
         description="Timed runs, after the verified one; from 10 on more until they are tight.",
