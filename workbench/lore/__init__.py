@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from workbench.lore.bisection.input_bisection import BisectionResult
     from workbench.lore.config import DumpSettings
+    from workbench.lore.dump_reader.dump_tables import DumpTables
     from workbench.lore.dumps.operator_dump import DumpResult
     from workbench.lore.dumps.query_dumps import SessionWatch
     from workbench.lore.replays.operator_replay import ReplayResult
@@ -125,6 +126,19 @@ def replay(folder: str | Path, **options: Any) -> ReplayResult:
     from workbench.lore.replays.replay_outcome import replay_in_process
 
     return replay_in_process(str(folder), **options)
+
+
+def open(folder: str | Path) -> DumpTables:  # noqa: A001 - lore.open reads as gzip.open does
+    """Open a dump on this machine as polars tables, without Spark: `.inputs["input-0"]`, `.output`.
+
+    Raises
+    ------
+    InputError
+        Not a dump, or damaged.
+    """
+    from workbench.lore.dump_reader.dump_tables import open_tables
+
+    return open_tables(Path(folder))
 
 
 def verify(folder: str | Path, **options: Any) -> ReplayResult:

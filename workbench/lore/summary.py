@@ -16,27 +16,31 @@ if TYPE_CHECKING:
 
 
 def format_answer(found: ReplayOutcome) -> str:
-    """The result in one sentence, two with a comparison: verification and time, then the ratio of B to A.
+    """The result in one sentence, two with a comparison: whether A and B agree and the ratio, then A itself.
 
     A refused dump has the refusal as its answer.
     """
     if found.replayed is None:
         return f"{found.operator} was not replayed: the dump was refused."
-    first = f"{_format_verification(found)}{_format_time(found)}."
-    second = _format_comparison(found)
-    return f"{first} {second}" if second else first
+    verified = f"{_format_verification(found)}{_format_time(found)}."
+    compared = _format_comparison(found)
+    return f"{compared} {verified}" if compared else verified
 
 
 def _format_verification(found: ReplayOutcome) -> str:
     seen: dict[str, Any] = found.replayed.verification if found.replayed is not None else {}
-    word = "PASS" if seen["passed"] else "FAIL"
+    word = seen.get("word") or ("PASS" if seen["passed"] else "FAIL")
     if seen["n_expected"] is None or seen["n_found"] is None:
         return f"{word}: {found.operator}, {seen['note'][0] if seen['note'] else 'the operator failed'}"
     n_found, n_expected = format_number(seen["n_found"]), format_number(seen["n_expected"])
     if not seen["passed"]:
+        if word == UNDECIDED:
+            return f"{word}: {found.operator} gives other rows in each run over the same inputs"
         expected = f"{seen['compared_with']} gave {n_expected}"
         return f"{word}: {found.operator} replayed alone gives {n_found} rows; {expected}"
     order = "row for row" if seen["row_for_row"] else "in another order"
+    if seen.get("tolerance") is not None:
+        order = f"floats within {seen['tolerance']:g}"
     return f"{word}: {found.operator} replayed alone gives the same {n_found} rows, {order}"
 
 
@@ -46,8 +50,14 @@ def _format_time(found: ReplayOutcome) -> str:
         return ""
     row = found.sides.row(0, named=True)
     which = " on A" if found.sides.height > 1 else ""
-    interval = _format_interval(_format_end(row["low_s"]), _format_end(row["high_s"]), found.level)
-    return f", in {format_seconds(row['operator_s'])}{which} ({interval})"
+    for name, column, suffix in (("CPU time", "operator_cpu_s", "cpu_s"), ("elapsed time", "operator_s", "s")):
+        if row[column] is not None:
+            ends = _format_interval(_format_end(row[f"low_{suffix}"]), _format_end(row[f"high_{suffix}"]), found.level)
+            return f", in {format_seconds(row[column])} of {name}{which} ({ends})"
+    below = row["below_cpu_s"] if row["below_cpu_s"] is not None else row["below_s"]
+    if below is None:
+        return f"; its time is not resolved in {row['n']} runs"
+    return f"; its time is not resolved: below {format_number(1e3 * below)} ms"
 
 
 def _format_comparison(found: ReplayOutcome) -> str:
@@ -57,11 +67,13 @@ def _format_comparison(found: ReplayOutcome) -> str:
     if replayed.not_accelerated:
         return "B left it to Spark."
     if replayed.comparison is not None and not replayed.comparison["equal"]:
-        return "A and B gave different rows."
+        column = replayed.comparison.get("differing_column")
+        where = f", first in column {column}" if column else ""
+        return f"A and B gave different rows{where}."
     if (ratio := found.ratio) is None:
         if found.sides.height < 2:
             return ""
-        return "No ratio of B to A: in at least one run, reading the inputs alone took longer than with the operator."
+        return "No ratio of B to A: the operator's time is not resolved in every run."
     b, estimate, ends = format_other_side(found), ratio["speed_ratio"], [ratio["low_ratio"], ratio["high_ratio"]]
     if ratio["verdict"] == SLOWER:
         estimate, ends = 1 / estimate, [None if end is None else 1 / end for end in reversed(ends)]
@@ -93,12 +105,14 @@ def build_key_numbers(found: ReplayOutcome) -> list[KeyNumber]:
     if found.replayed is not None:
         seen = found.replayed.verification
         against = f"against {seen['compared_with']}"
-        numbers.append(("verified", "PASS" if seen["passed"] else "FAIL", "", against))
+        word = seen.get("word") or ("PASS" if seen["passed"] else "FAIL")
+        numbers.append(("verified", word, "", against))
     for row in found.sides.rows(named=True)[:1]:
         which = f"side {row['side']}, " if found.sides.height > 1 else ""
-        ends = _format_interval(_format_end(row["low_s"]), _format_end(row["high_s"]), found.level)
-        numbers.append(("operator", row["operator_s"], "s", f"{which}median of {row['n']}, {ends}"))
-        numbers.append(("reading its inputs", row["scan_s"], "s", "subtracted from the operator's time"))
+        for name, column, suffix in (("CPU", "operator_cpu_s", "cpu_s"), ("elapsed", "operator_s", "s")):
+            ends = _format_interval(_format_end(row[f"low_{suffix}"]), _format_end(row[f"high_{suffix}"]), found.level)
+            numbers.append((f"operator, {name}", row[column], "s", f"{which}median of {row['n']}, {ends}"))
+        numbers.append(("reading its inputs", row["scan_s"], "s", "elapsed; subtracted from the operator's time"))
     if (ratio := found.ratio) is not None:
         ends = _format_interval(_format_end(ratio["low_ratio"]), _format_end(ratio["high_ratio"]), found.level)
         numbers.append(("speed of B", ratio["speed_ratio"], "× A", f"{ends}, {ratio['verdict']}"))

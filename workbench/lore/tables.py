@@ -20,11 +20,32 @@ SIDES = Table(
             nullable=True,
         ),
         Column("n", "int", "Repeats."),
-        Column("operator_s", "float", "Median of total minus scan.", unit="s", nullable=True),
+        Column(
+            "operator_s",
+            "float",
+            "Elapsed: median of total minus scan; null when not resolved.",
+            unit="s",
+            nullable=True,
+        ),
         Column("low_s", "float", "Lower end of its interval.", unit="s", nullable=True),
         Column("high_s", "float", "Upper end of its interval.", unit="s", nullable=True),
         Column("scan_s", "float", "Median time of reading the inputs alone.", unit="s", nullable=True),
         Column("total_s", "float", "Median time of operator and scan.", unit="s", nullable=True),
+        Column("below_s", "float", "Upper end of the elapsed time where it is not resolved.", unit="s", nullable=True),
+        Column(
+            "operator_cpu_s",
+            "float",
+            "CPU time of its tasks with Python workers (A/B of engines: of all processes), in task-seconds: median of "
+            "total minus scan; null when not resolved.",
+            unit="s",
+            nullable=True,
+        ),
+        Column("low_cpu_s", "float", "Lower end of its interval.", unit="s", nullable=True),
+        Column("high_cpu_s", "float", "Upper end of its interval.", unit="s", nullable=True),
+        Column("below_cpu_s", "float", "Upper end of the CPU time where it is not resolved.", unit="s", nullable=True),
+        Column("operator_run_s", "float", "Run time of its tasks, in task-seconds.", unit="s", nullable=True),
+        Column("peak_memory_bytes", "int", "Execution memory of a stage, largest run.", unit="bytes", nullable=True),
+        Column("spill_bytes", "int", "Spilled to disk, largest run.", unit="bytes", nullable=True),
     ),
 )
 
@@ -37,7 +58,15 @@ TIMINGS = Table(
         Column("repeat", "int", "Number of the run, from 1; the verified run is not timed."),
         Column("scan_s", "float", "Time of reading the inputs alone (with an engine: also converting them).", unit="s"),
         Column("total_s", "float", "Time of reading them and running the operator.", unit="s"),
-        Column("operator_s", "float", "total_s minus scan_s.", unit="s"),
+        Column("operator_s", "float", "total_s minus scan_s, as measured.", unit="s"),
+        Column("scan_cpu_s", "float", "CPU time of reading, task-seconds.", unit="s", nullable=True),
+        Column("total_cpu_s", "float", "CPU time of both, task-seconds.", unit="s", nullable=True),
+        Column("operator_cpu_s", "float", "total_cpu_s minus scan_cpu_s.", unit="s", nullable=True),
+        Column("scan_run_s", "float", "Run time of the tasks of reading.", unit="s", nullable=True),
+        Column("total_run_s", "float", "Run time of the tasks of both.", unit="s", nullable=True),
+        Column("operator_run_s", "float", "total_run_s minus scan_run_s.", unit="s", nullable=True),
+        Column("peak_memory_bytes", "int", "Execution memory of a stage.", unit="bytes", nullable=True),
+        Column("spill_bytes", "int", "Spilled to disk.", unit="bytes", nullable=True),
     ),
 )
 
@@ -47,8 +76,9 @@ METRICS = Table(
     ("side", "metric"),
     (
         Column("side", "str", "Name of the side."),
-        Column("metric", "str", "Node and metric in Spark's names; times in ms or ns as in Spark."),
+        Column("metric", "str", "Node and metric in Spark's names."),
         Column("value", "int", "Sum over tasks."),
+        Column("unit", "str", "ms, ns, bytes or tenths; empty for a number of things.", nullable=True),
     ),
 )
 

@@ -248,3 +248,13 @@ def test_a_dump_of_another_plan_than_the_tagged_one_is_refused(
     with pytest.raises(ConfigError, match="ids mean other operators"):
         lore.dump(other, "1[*]", tmp_path / "d", tree=seen["tree"])
     assert not (tmp_path / "d").exists()
+
+
+def test_rows_below_a_range_partitioning_are_counted_once(spark: SparkSession) -> None:
+    frame = spark.sql("SELECT k, v FROM (SELECT * FROM a WHERE k < 30) ORDER BY v")
+    tree = lore.tag(frame)
+    assert "rangepartitioning" in tree.render_text()
+    (filtered,) = [node for node in tree.nodes.values() if node.name == "Filter"]
+    assert filtered.rows == spark.sql("SELECT * FROM a WHERE k < 30").count()
+    assert filtered.runs == 2
+    assert "ran 2 times" in tree.render_text()

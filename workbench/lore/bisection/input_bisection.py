@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, Field
 
 from workbench.core.errors import ConfigError
+from workbench.lore.bisection import output_checks
 from workbench.lore.bisection.input_search import (
     Frames,
     InputSearch,
@@ -18,15 +21,25 @@ from workbench.lore.bisection.input_search import (
     OnProgress,
     OperatorVariant,
     SearchPredicate,
+    build_check_predicate,
     build_difference_predicate,
     build_error_predicate,
 )
+from workbench.lore.bisection.output_checks import OutputCheck
 from workbench.lore.bisection.row_subsets import InputSubset
+from workbench.lore.bisection.search_journal import SearchJournal
 from workbench.lore.dumps.dump_sidecar import SIDECAR_FILE, ZERO_COLUMN, ExpectedError, InputEntry, Output, Sidecar
 from workbench.lore.dumps.dump_store import DumpStore, write_frame, write_meta_files, write_output_rows
 from workbench.lore.dumps.operator_dump import collect_versions
-from workbench.lore.replays import operator_replay, output_verification
+from workbench.lore.replays import operator_replay, output_verification, row_differences, row_fingerprints
 from workbench.lore.replays.replay_variants import NotAcceleratedError, check_acceleration, variant_settings
+from workbench.lore.replays.row_differences import choose_display_names
+from workbench.lore.replays.setting_check import (
+    HADOOP_PREFIX,
+    ComparedSettings,
+    ComparedSide,
+    check_settings_are_read,
+)
 from workbench.lore.spark_bridge import replay_session
 from workbench.lore.spark_bridge.operator_isolation import (
     RebuiltOperator,
@@ -162,7 +175,7 @@ class ReducedDump:
             if is_one_to_one(sidecar.operator, [entry.n_partitions for entry in by_rows], n_partitions):
                 keep = sorted({number for entry in by_rows for number in entry.partitions})
             frame = self._output_frame(over, rdd, keep)
-            prints = output_verification.fingerprint_partitions(frame, keep)
+            prints = row_fingerprints.fingerprint_partitions(frame, keep)
         except Exception as error:  # noqa: BLE001 - a replay must fail with the same error
             found = describe_failure(error)
             expected = ExpectedError(**{name: getattr(found, name) for name in ExpectedError.model_fields})
@@ -179,7 +192,7 @@ class ReducedDump:
     def _output_frame(self, over: RebuiltOperator, rdd: Any, keep: list[int]) -> DataFrame:
         if len(keep) < int(rdd.getNumPartitions()):
             rdd = self.bridge.prune_partitions(rdd, keep)
-        return output_verification.number_columns(self.bridge.quiet_bridge(), rdd, over.attributes)
+        return row_fingerprints.number_columns(self.bridge.quiet_bridge(), rdd, over.attributes)
 
 
 MAX_STEPS = 2000
@@ -191,8 +204,42 @@ class BisectOptions(operator_replay.VariantOptions):
     """Options of a bisection."""
 
     out: str | None = Field(default=None, description="Empty folder for the reduced dump, written to loreId-N.")
+    check: str | None = Field(
+        default=None,
+        description="module:function or FILE.py:function of the output as a polars table: False or failing rows.",
+    )
+    sql_check: str | None = Field(default=None, description="SQL condition that only wrong rows of the output meet.")
+    no_nulls: list[str] = Field(default=[], description="Column of the output without nulls; repeat.")
+    unique: list[str] = Field(default=[], description="Column of a key without duplicates in the output; repeat.")
+    row_count: Literal["same", "at-most"] | None = Field(
+        default=None, description="Rows of the output compared with those of input-0."
+    )
+    journal: str | None = Field(default=None, description="File to note answers in; a search that was killed goes on.")
     max_steps: int = Field(default=MAX_STEPS, ge=1, le=1_000_000, description="Maximum number of trials.")
     show: int = Field(default=MAX_SHOWN_ROWS, ge=0, le=1000, description="Rows of each input to show.")
+
+    def list_checks(self) -> list[OutputCheck]:
+        """The checks of the output that are asked for.
+
+        Raises
+        ------
+        ConfigError
+            A check that cannot be loaded, or checks beside two sides.
+        """
+        found: list[OutputCheck] = []
+        if self.check:
+            found.append(output_checks.check_by_function(output_checks.load_user_check(self.check), self.check))
+        if self.sql_check:
+            found.append(output_checks.check_by_sql(self.sql_check))
+        if self.no_nulls:
+            found.append(output_checks.check_no_nulls(self.no_nulls))
+        if self.unique:
+            found.append(output_checks.check_unique(self.unique))
+        if self.row_count:
+            found.append(output_checks.check_row_count(self.row_count))
+        if found and self.is_comparison:
+            raise ConfigError("a check looks at one side", where="--check", do="leave out --a, --b and --engine")
+        return found
 
     def to_replay_options(self) -> operator_replay.ReplayOptions:
         """The shared options as those of a replay."""
@@ -271,10 +318,11 @@ def bisect_dump(
 class _Bisection:
     def __init__(self, dump: operator_replay.OpenDump, options: BisectOptions) -> None:
         # Keys of file systems are set at the start, and may be secret.
-        self.confs = {
-            key: value for key, value in options.confs.items() if not key.startswith(operator_replay.HADOOP_PREFIX)
-        }
+        self.confs = {key: value for key, value in options.confs.items() if not key.startswith(HADOOP_PREFIX)}
         self.spark, self.sidecar, self.options = dump.spark, dump.sidecar, options
+        self.checks = options.list_checks()
+        self.settings = ComparedSettings(options.confs, options.confs_a, options.confs_b, options.engine)
+        self.settings.check_keys(connect_bridge(self.spark))
         self.plan = (dump.local / "plan.meta").read_bytes()
         replay_session.apply_dump_settings(self.spark, self.sidecar, self.confs)
         self.base = self._new_session({}, "spark").quiet_bridge()
@@ -302,21 +350,61 @@ class _Bisection:
         predicate = self._build_predicate(a, b, whole)
         if isinstance(predicate, NotReproduced):
             return self._build_result(False, f"not reproduced: {predicate.reason}", predicate.looked_for, 0)
-        search = InputSearch(subsets, predicate.holds, options.max_steps, on_progress)
-        search.shrink_inputs()
+        with self._open_journal(predicate) as journal:
+            search = InputSearch(subsets, predicate.holds, options.max_steps, on_progress, journal)
+            search.shrink_inputs()
         found = self._describe_found(search, predicate, a, b)
+        if journal is not None and journal.n_resumed:
+            note = f"{journal.n_resumed} of {search.steps} answers are answers of the journal"
+            found = found.model_copy(update={"notes": [*found.notes, note]})
         return found if self.target is None or not found.reproduced else self._write_reduced_dump(found, subsets, a)
+
+    def _open_journal(self, predicate: SearchPredicate) -> contextlib.AbstractContextManager[SearchJournal | None]:
+        if self.options.journal is None:
+            return contextlib.nullcontext()
+        identity = {"dump": self.sidecar.hmac or self.sidecar.plan_hash, "looked_for": predicate.looked_for}
+        return SearchJournal(Path(self.options.journal), identity)
 
     def _build_predicate(
         self, a: OperatorVariant, b: OperatorVariant | None, whole: Frames
     ) -> SearchPredicate | NotReproduced:
+        if self.checks:
+            return self._build_check_predicate(a, whole)
         if b is None:
             return build_error_predicate(a, self.sidecar, whole)
         try:
             check_acceleration(b.rebuild_over(whole), self.options.engine, self.sidecar.operator)
         except NotAcceleratedError as reason:
             return NotReproduced("different outputs of A and B", f"not accelerated: {reason}")
+        check_settings_are_read(
+            self.settings, self._build_side(a, whole), self._build_side(b, whole), dump=self.base, operator=a.name
+        )
         return build_difference_predicate(a, b, whole)
+
+    def _build_check_predicate(self, a: OperatorVariant, whole: Frames) -> SearchPredicate | NotReproduced:
+        known = choose_display_names(a.column_names)
+        wanted = [*self.options.no_nulls, *self.options.unique]
+        if unknown := [name for name in wanted if name.lower() not in {one.lower() for one in known}]:
+            raise ConfigError(
+                "the output has no such column", where="--no-nulls, --unique", found=unknown, allowed=known[:50]
+            )
+        try:
+            return build_check_predicate(a, self.checks, whole)
+        except ConfigError:
+            raise
+        except Exception as error:
+            raise ConfigError(
+                "the check cannot be done on the output of the whole input",
+                where="--check, --sql-check",
+                found=str(describe_failure(error))[:500],
+                allowed=known[:50],
+                do="use the columns of the output; where the operator itself fails, search without a check",
+            ) from error
+
+    def _build_side(self, side: OperatorVariant, whole: Frames) -> ComparedSide:
+        return ComparedSide(
+            side.bridge, lambda: side.rebuild_over(whole), lambda: [frame.count() for frame in whole.values()]
+        )
 
     def _build_result(self, reproduced: bool, answer: str, looked_for: str, steps: int) -> BisectionResult:
         return BisectionResult(
@@ -386,8 +474,9 @@ def _format_answer(search: InputSearch, again: bool) -> str:
 def _run_and_compare_variants(
     a: OperatorVariant, b: OperatorVariant, frames: Frames
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    with output_verification.carry_frame(b.run_to_frame(frames), a.bridge.quiet_bridge()) as other:
-        return output_verification.find_first_differences(a.run_to_frame(frames), other)
+    with row_differences.carry_frame(b.run_to_frame(frames), a.bridge.quiet_bridge()) as other:
+        apart = row_differences.find_first_differences(a.run_to_frame(frames), other, names=a.column_names)
+        return apart.first, apart.second
 
 
 def _describe_subset(subset: InputSubset, max_rows: int) -> dict[str, Any]:

@@ -7,13 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from workbench.core.errors import ConfigError
+from workbench.lore.bisection.output_checks import OutputCheck, name_columns
 from workbench.lore.bisection.row_subsets import InputSubset, RowNumbers, ddmin
+from workbench.lore.bisection.search_journal import SearchJournal
 from workbench.lore.dumps.dump_sidecar import PartitionPrint, Sidecar
-from workbench.lore.replays import output_verification
+from workbench.lore.replays import row_fingerprints
 from workbench.lore.spark_bridge import operator_isolation
 from workbench.lore.spark_bridge.operator_isolation import RebuiltOperator, assemble_operator
 from workbench.lore.spark_bridge.query_runs import OperatorFailure, describe_failure
-from workbench.lore.spark_bridge.spark_internals import Bridge
+from workbench.lore.spark_bridge.spark_internals import Bridge, connect_bridge
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -52,6 +55,8 @@ class OperatorVariant:
 
     def __init__(self, found: Bridge, sidecar: Sidecar, plan: bytes, engine: str) -> None:
         self.bridge, self.engine = found, engine
+        self.name = sidecar.operator
+        self.column_names = [column.name for column in sidecar.output.columns]
         self._counts = [entry.n_partitions for entry in sidecar.inputs]
         found.activate()
         self._operator = found.deserialize(plan)
@@ -61,20 +66,21 @@ class OperatorVariant:
         """The operator over these rows, rebuilt so that no broadcast or shuffle of an earlier step is reused."""
 
         def frame_rows(index: int) -> tuple[Any, int]:
-            return self.bridge.internal_rows(frames[index]), self._counts[index]
+            # In the session of the frame: reading must not depend on the settings of this side.
+            return connect_bridge(frames[index].sparkSession).internal_rows(frames[index]), self._counts[index]
 
         return assemble_operator(self._operator, frame_rows, self.bridge, engine=self.engine != "spark")
 
     def run_to_frame(self, frames: Frames) -> DataFrame:
         """Its output, with columns c0, c1 …"""
         over = self.rebuild_over(frames)
-        return output_verification.number_columns(self.bridge.quiet_bridge(), over.output_rdd(), over.attributes)
+        return row_fingerprints.number_columns(self.bridge.quiet_bridge(), over.output_rdd(), over.attributes)
 
     def run_to_outcome(self, frames: Frames) -> OperatorOutput:
         """Its output as a fingerprint, or its error."""
         try:
             return OperatorOutput(
-                output_verification.merge_prints(output_verification.fingerprint_partitions(self.run_to_frame(frames)))
+                row_fingerprints.merge_prints(row_fingerprints.fingerprint_partitions(self.run_to_frame(frames)))
             )
         except Exception as error:  # noqa: BLE001 - the error is the result
             return OperatorOutput(None, describe_failure(error))
@@ -180,6 +186,34 @@ def build_difference_predicate(
     return SearchPredicate(looked_for, differs_alike)
 
 
+def build_check_predicate(
+    side: OperatorVariant, checks: Sequence[OutputCheck], frames: Frames
+) -> SearchPredicate | NotReproduced:
+    """Condition: the first of the checks that finds a fault in the output of the whole input finds it again."""
+
+    def finds_fault(check: OutputCheck, part: Frames) -> bool:
+        n_rows = part[0].count() if part else 0
+        frame = name_columns(side.run_to_frame(part), side.column_names)
+        return check.finds_fault(frame, n_rows)
+
+    for check in checks:
+        if finds_fault(check, frames):
+            return SearchPredicate(check.looked_for, lambda part, check=check: _holds_safely(finds_fault, check, part))  # type: ignore[misc]
+    wanted = " or ".join(check.looked_for for check in checks)
+    return NotReproduced(wanted, "the output of the whole input has nothing of it")
+
+
+def _holds_safely(finds_fault: Callable[[OutputCheck, Frames], bool], check: OutputCheck, part: Frames) -> bool:
+    """A part on which the operator fails does not show the fault; an error of the check itself is raised."""
+    try:
+        return finds_fault(check, part)
+    except ConfigError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the operator failed on this part
+        describe_failure(error)
+        return False
+
+
 OnProgress = Callable[[int, int], None]
 
 
@@ -200,11 +234,13 @@ class InputSearch:
         Maximum number of evaluations of the condition.
     on_progress
         Called with (rows left out, all rows).
+    journal
+        Answers of an interrupted search, and where those of this one are written.
 
     Attributes
     ----------
     steps
-        Number of evaluations.
+        Number of evaluations, with those of an interrupted search.
     stopped
         Whether `max_steps` ended the search.
     """
@@ -215,7 +251,9 @@ class InputSearch:
         holds: Callable[[Frames], bool],
         max_steps: int,
         on_progress: OnProgress | None = None,
+        journal: SearchJournal | None = None,
     ) -> None:
+        self.journal = journal
         self.subsets, self.max_steps, self.on_progress = subsets, max_steps, on_progress
         self.steps, self.stopped = 0, False
         self._holds = holds
@@ -271,8 +309,18 @@ class InputSearch:
             if self.steps >= self.max_steps:
                 raise _StepsExhausted
             self.steps += 1
-            self._asked[index, rows] = self._holds(self.remaining_frames(index, rows))
+            self._asked[index, rows] = self._find_answer(index, rows)
         return self._asked[index, rows]
+
+    def _find_answer(self, index: int, rows: RowNumbers) -> bool:
+        if self.journal is None:
+            return self._holds(self.remaining_frames(index, rows))
+        part = (index, tuple(rows.runs))
+        if (known := self.journal.find_answer(part)) is not None:
+            return known
+        holds = self._holds(self.remaining_frames(index, rows))
+        self.journal.add_answer(part, holds=holds)
+        return holds
 
     def _keep_rows(self, index: int, rows: RowNumbers, *, shrink: bool) -> RowNumbers:
         kept = self.subsets[index].keep_rows(rows, shrink=shrink)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from workbench.lore.dumps.dump_sidecar import InputEntry
 from workbench.lore.dumps.dump_store import DumpStore
-from workbench.lore.replays.output_verification import parse_expression
+from workbench.lore.replays.row_fingerprints import parse_expression
 from workbench.lore.spark_bridge.operator_isolation import build_stored_schema, read_input_rows
 from workbench.lore.spark_bridge.spark_internals import Bridge
 

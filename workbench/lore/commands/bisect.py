@@ -14,9 +14,15 @@ if TYPE_CHECKING:
 
 @take_options_from(
     "workbench.lore.bisection.input_bisection:BisectOptions",
-    "folder partition confs confs_a confs_b engine out max_steps show trust master driver_memory",
+    "folder check sql_check no_nulls unique row_count journal partition confs confs_a confs_b engine out max_steps "
+    "show trust master driver_memory",
     {
         **REPLAY_FLAGS,
+        "check": FieldOption(metavar="FUNCTION"),
+        "sql_check": FieldOption(metavar="SQL"),
+        "no_nulls": FieldOption(kind=list[str], metavar="COLUMN"),
+        "unique": FieldOption(kind=list[str], metavar="COLUMN"),
+        "journal": FieldOption(metavar="FILE"),
         "out": FieldOption(metavar="DIR"),
         "max_steps": FieldOption(min=1),
         "show": FieldOption(min=0, max=1000),
@@ -27,7 +33,9 @@ def bisect(given: OptionValues, folder: Folder, as_json: JsonFlag = False) -> No
     """Find the smallest input with which a dumped operator fails as it did, or two sides differ.
 
     Partitions, batches and rows are left out by halves, and what is left must give the same error (class and message)
-    or, with --a, --b or --engine, different rows on both sides. In the end no single row can be left out.
+    or, with --a, --b or --engine, different rows on both sides, or an output that a check of yours calls wrong. In the
+    end no single row can be left out. A check is a function of the output as a polars table that returns False or the
+    failing rows, a SQL condition of wrong rows, or a ready one: --no-nulls, --unique, --row-count.
 
     Exit code 0 when it was found, 1 when the failure or difference did not reproduce (with the reason), 2 when the
     dump was refused.

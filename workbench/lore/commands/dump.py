@@ -97,6 +97,8 @@ def dump(
     from workbench.lore import config
     from workbench.lore.spark_bridge import replay_session
     from workbench.lore.spark_bridge.query_sources import load_query, report_spark_errors
+    from workbench.lore.spark_bridge.setting_reads import refuse_misspelt_keys
+    from workbench.lore.spark_bridge.spark_internals import connect_bridge
 
     query = load_query(source, sql, view or [], data)
     confs = lore_options.parse_setting_flags(conf, "--conf")
@@ -111,6 +113,7 @@ def dump(
 
         started = enable_inline(started, say=lambda line: print_text(line, err=True))
     with replay_session.fresh_session(master=master, settings=started, filtered=False) as spark, report_spark_errors():
+        refuse_misspelt_keys(connect_bridge(spark), confs)
         result = lore.dump_with_settings(query.to_frame(spark), settings, tagged=expected, failed=failed)
     if as_json:
         print_json({"folders": result.folders, "refused": result.refused, "warnings": result.warnings})

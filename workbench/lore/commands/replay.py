@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from workbench.console.finish import JsonFlag, finish_command
 from workbench.console.options import FieldOption, OptionValues, take_options_from
@@ -17,8 +17,9 @@ _TOLERANCE = FieldOption(min=0, max=1)
 
 @take_options_from(
     _OPTIONS,
-    "folder partition repeat confs confs_a confs_b engine profile profile_to tolerance trust master driver_memory",
-    {**REPLAY_FLAGS, "repeat": FieldOption(min=0), "tolerance": _TOLERANCE},
+    "folder partition repeat tight budget_s confs confs_a confs_b engine profile profile_to tolerance trust master "
+    "driver_memory",
+    {**REPLAY_FLAGS, "repeat": FieldOption(min=0), "tight": FieldOption(min=0, max=1), "tolerance": _TOLERANCE},
     defaults="model",
 )
 def replay(given: OptionValues, folder: Folder, as_json: JsonFlag = False) -> None:
@@ -69,26 +70,30 @@ def _print_result(found: ReplayResult) -> None:
     print_text(f"loreId {found.lore_id}, {found.operator}\n{found.answer}")
     for note in found.notes:
         print_text(f"note: {note}")
+    if found.verification["differing_column"]:
+        print_text(found.verification["differing_column"])
     for title, rows in (("missing", found.verification["missing"]), ("not expected", found.verification["extra"])):
         for row in rows:
             print_text(f"  {title}: {row[:400]}")
     if found.not_accelerated:
         print_text(f"not accelerated: {found.not_accelerated}")
     if found.comparison is not None:
-        same = "gave the same rows" if found.comparison["equal"] else "gave different rows"
-        print_text(f"A and B {same}: {found.comparison['n_a']} and {found.comparison['n_b']}")
         for side, rows in (("A", found.comparison["only_a"]), ("B", found.comparison["only_b"])):
             for row in rows:
                 print_text(f"  only in {side}: {row[:400]}")
     if found.sides:
-        print_text(table(tables.SIDES.frame(found.sides), tables.SIDES, caption="Time of the operator").text)
+        for one in found.sides:
+            print_text(_format_time(one))
+        frame = tables.SIDES.frame(found.sides)
+        shown = frame.select(column for column in frame.columns if frame[column].null_count() < frame.height)
+        print_text(table(shown, tables.SIDES, caption="Time of the operator").text)
     if found.ratio and found.ratio["estimate"] is not None:
         ends = (
             f"[{found.ratio['low']:.2f}, {found.ratio['high']:.2f}]"
             if found.ratio["low"] is not None
             else "no interval"
         )
-        print_text(f"A's time by B's: {found.ratio['estimate']:.2f} {ends}, {found.verdict}")
+        print_text(f"A's CPU time by B's: {found.ratio['estimate']:.2f} {ends}, {found.verdict}")
     if found.comparison is not None or found.not_accelerated:
         for side, plan in found.plans.items():
             print_text(f"\nplan of {side}:\n{plan.rstrip()}")
@@ -97,3 +102,15 @@ def _print_result(found: ReplayResult) -> None:
         print_text(table(shown, tables.METRICS, caption="Spark's metrics of the last run", limit=30).text)
     if found.profile:
         print_text(f"profile: {found.profile}")
+
+
+def _format_time(side: dict[str, Any]) -> str:
+    """The CPU time of a side with its interval, the elapsed one where there is none, or what it is below."""
+    for word, name, suffix in (("CPU time", "operator_cpu_s", "cpu_s"), ("elapsed time", "operator_s", "s")):
+        value, low, high = side[name], side[f"low_{suffix}"], side[f"high_{suffix}"]
+        if value is not None:
+            ends = "no interval" if low is None else f"90 % interval {low:.3g} to {high:.3g}"
+            return f"{side['side']}: {value:.3g} s of {word} ({ends}; {side['n']} runs)"
+        if (below := side[f"below_{suffix}"]) is not None:
+            return f"{side['side']}: {word} not resolved: below {1e3 * below:.3g} ms ({side['n']} runs)"
+    return f"{side['side']}: time not resolved ({side['n']} runs)"

@@ -40,10 +40,13 @@ def tag(
     from workbench.lore.spark_bridge import replay_session
     from workbench.lore.spark_bridge.query_runs import build_plan_document, tag_plan, tree_table
     from workbench.lore.spark_bridge.query_sources import load_query, report_spark_errors
+    from workbench.lore.spark_bridge.setting_reads import refuse_misspelt_keys
+    from workbench.lore.spark_bridge.spark_internals import connect_bridge
 
     query = load_query(source, sql, view or [], data)
     settings = {"spark.driver.memory": driver_memory, **lore_options.parse_setting_flags(conf, "--conf")}
     with replay_session.fresh_session(master=master, settings=settings, filtered=False) as spark, report_spark_errors():
+        refuse_misspelt_keys(connect_bridge(spark), settings)
         tree = tag_plan(query.to_frame(spark), run=run)
         document, rows, text = build_plan_document(tree), tree_table(tree), tree.render_text()
     if out is not None:

@@ -31,7 +31,7 @@ from workbench.lore.dumps.dump_sidecar import (
     Versions,
 )
 from workbench.lore.dumps.dump_store import DumpStore, cap_size, write_frame, write_meta_files, write_output_rows
-from workbench.lore.replays import output_verification
+from workbench.lore.replays import row_fingerprints
 from workbench.lore.spark_bridge import operator_isolation
 from workbench.lore.spark_bridge.operator_inputs import (
     MASKED_NOTE,
@@ -47,6 +47,7 @@ from workbench.lore.spark_bridge.operator_inputs import (
 from workbench.lore.spark_bridge.operator_isolation import assemble_operator, is_one_to_one, read_input_rows
 from workbench.lore.spark_bridge.physical_plan import PlanNode, PlanTree
 from workbench.lore.spark_bridge.query_runs import describe_failure
+from workbench.lore.spark_bridge.repeatability import find_unrepeatable_part
 from workbench.lore.spark_bridge.spark_internals import Bridge, job_description, run_in_threads
 from workbench.lore.trust import allow_lists, trust_check
 
@@ -97,7 +98,7 @@ def dump_plan(tree: PlanTree, settings: DumpSettings) -> DumpResult:
                 dump = OperatorDump(tree, node, selection.partitions, store, settings, key)
                 with job_description(tree.bridge, f"lore dump, loreId {lore_id}"):
                     found.folders[lore_id] = dump.write_dump()
-                found.warnings += dump.masking.warnings
+                found.warnings += [*dump.masking.warnings, *dump.list_run_warnings()]
             except Exception as error:
                 if settings.strict:
                     raise
@@ -149,6 +150,7 @@ class OperatorDump:
         self.final = f"loreId-{node.lore_id}"
         self.scratch = f".{self.final}-{uuid.uuid4().hex[:12]}"
         self.parent = store
+        self.unrepeatable: str | None = None
         self.store = store.subfolder(self.scratch)
 
     def write_dump(self) -> str:
@@ -156,6 +158,8 @@ class OperatorDump:
         if self.parent.exists(self.final):
             raise ConfigError("this id is already dumped there", where=self.parent.url, found=self.final)
         sources = list_inputs(self.node, self.bridge)
+        found = (find_unrepeatable_part(one.source, self.bridge) for one in sources)
+        self.unrepeatable = next((part for part in found if part), None)
         self.masking.check_names(self.node, sources, self.bridge)
         self.store.make_folder()
         try:
@@ -173,10 +177,22 @@ class OperatorDump:
             raise
         return str(self.parent.hadoop_path(self.final).toString())
 
+    def list_run_warnings(self) -> list[str]:
+        """What the rows of this dump are not: those of the original run, where they differ from run to run."""
+        if self.unrepeatable is None:
+            return []
+        return [
+            f"loreId {self.node.lore_id}: {self.unrepeatable} below it may give other rows in each run. Inputs and "
+            "expected output of this dump belong together, but may not be those of the original run; --mode inline "
+            "takes these"
+        ]
+
     def _write_parts(self, plan: bytes, prepared: list[PreparedInput]) -> tuple[list[InputEntry], Output]:
         """Write the inputs and fingerprint the output."""
         writing = [partial(self._write_input, index, one) for index, one in enumerate(prepared)]
-        if self._has_stable_shuffle_order():
+        # Blocks of other executors arrive in any order. What differs from run to run is computed once: the output is
+        # that of the rows in the files.
+        if self.bridge.shares_jvm() and self.unrepeatable is None:
             *entries, output = run_in_threads(
                 [*writing, partial(self._fingerprint_output, *self._compute_output(plan, prepared))]
             )
@@ -224,7 +240,7 @@ class OperatorDump:
 
     def _select_columns(self, rdd: Any, every: list[Any], kept: list[Any]) -> Any:
         ids = [attribute.exprId().id() for attribute in every]
-        frame = output_verification.number_columns(self.quiet, rdd, every)
+        frame = row_fingerprints.number_columns(self.quiet, rdd, every)
         return self.quiet.internal_rows(frame.select(*(f"c{ids.index(attribute.exprId().id())}" for attribute in kept)))
 
     def _partitions_to_write(self, n_partitions: int) -> list[int]:
@@ -279,9 +295,9 @@ class OperatorDump:
             rdd = self.bridge.prune_partitions(rdd, keep)
         names = choose_stored_names(attributes, original=False)
         columns = self._build_columns(attributes, names)
-        frame = output_verification.number_columns(self.quiet, rdd, attributes)
+        frame = row_fingerprints.number_columns(self.quiet, rdd, attributes)
         try:
-            prints = output_verification.fingerprint_partitions(frame, keep)
+            prints = row_fingerprints.fingerprint_partitions(frame, keep)
         except Exception as error:  # noqa: BLE001 - a replay must fail with the same error
             failure = describe_failure(error)
             expected = ExpectedError(**{name: getattr(failure, name) for name in ExpectedError.model_fields})
@@ -309,11 +325,6 @@ class OperatorDump:
         operator_isolation.rebind_python_functions(operator, self.bridge)
         over = assemble_operator(operator, prepared_rows, self.bridge)
         return over.attributes, over.output_rdd(), None
-
-    def _has_stable_shuffle_order(self) -> bool:
-        """Does a shuffle give its rows in the same order twice? Blocks of other executors arrive in any order."""
-        master = str(self.bridge.context.master)
-        return master.startswith("local") and not master.startswith("local-cluster")
 
     def _compute_over_files(self, plan: bytes, entries: list[InputEntry]) -> tuple[list[Any], Any, list[int] | None]:
         """As `_compute_output`, over the rows that were written."""

@@ -19,7 +19,7 @@ from workbench.core.schema import StrictModel
 from workbench.lore.dumps import bundles
 from workbench.lore.dumps.dump_sidecar import Sidecar
 from workbench.lore.dumps.dump_store import DumpStore
-from workbench.lore.replays import output_verification, replay_variants
+from workbench.lore.replays import output_verification, replay_variants, row_differences, row_fingerprints
 from workbench.lore.replays.replay_variants import (
     SERIAL_FILTER,
     NotAcceleratedError,
@@ -28,7 +28,16 @@ from workbench.lore.replays.replay_variants import (
     check_acceleration,
     engine_settings,
     measure_variants,
+    scan_inputs,
     variant_settings,
+)
+from workbench.lore.replays.row_differences import RowDifferences
+from workbench.lore.replays.run_costs import CostMeter
+from workbench.lore.replays.setting_check import (
+    HADOOP_PREFIX,
+    ComparedSettings,
+    ComparedSide,
+    check_settings_are_read,
 )
 from workbench.lore.spark_bridge import replay_session
 from workbench.lore.spark_bridge.operator_isolation import RebuiltOperator, rebuild_operator
@@ -40,9 +49,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MAX_PLAN_CHARS = 20_000
-HADOOP_PREFIX = "spark.hadoop."
-# Both outputs are collected to the driver to compare them within a tolerance.
-MAX_CLOSE_ROWS = 200_000
 
 
 class VariantOptions(StrictModel):
@@ -68,7 +74,18 @@ class VariantOptions(StrictModel):
 class ReplayOptions(VariantOptions):
     """Options of a replay."""
 
-    repeat: int = Field(default=5, ge=0, le=1000, description="Timed runs, after the verified one.")
+    repeat: int = Field(
+        default=11,
+        ge=0,
+        le=1000,
+        description="Timed runs, after the verified one; from 10 on more until they are tight.",
+    )
+    tight: float = Field(
+        default=replay_variants.TIGHT, gt=0, lt=1, description="Fraction of the time to which its interval narrows."
+    )
+    budget_s: float = Field(
+        default=replay_variants.BUDGET_S, gt=0, le=86_400, description="Seconds after which no further run is timed."
+    )
     tolerance: float | None = Field(
         default=None, ge=0, lt=1, description="Relative difference up to which floats are equal."
     )
@@ -208,9 +225,14 @@ class _Replay:
         self.store = DumpStore(connect_bridge(dump.spark), dump.url)
         self.plan = (dump.local / "plan.meta").read_bytes()
         replay_session.apply_dump_settings(self.spark, self.sidecar)
+        # Files are read in a session of its own, so that settings of a side do not affect reading.
+        self.reader = connect_bridge(self.spark.newSession())
+        replay_session.apply_dump_settings(self.reader.spark, self.sidecar)
 
     def verify_and_measure(self) -> ReplayResult:
         """Verify, then measure one or two variants."""
+        settings = ComparedSettings(self.options.confs, self.options.confs_a, self.options.confs_b, self.options.engine)
+        settings.check_keys(self.reader)
         plain = self._build_variant("replay" if not self.options.is_comparison else "A", self.options.confs_a, "spark")
         first = plain.make()
         found = output_verification.verify_replay(self.store, self.sidecar, first, tolerance=self.options.tolerance)
@@ -221,14 +243,14 @@ class _Replay:
             operator_text=self.sidecar.operator_text,
             passed=found.passed,
             answer=found.answer,
-            verification=vars(found),
+            verification={**vars(found), "word": found.word},
             plans={plain.name: _format_plan(first)},
             notes=list(found.note),
         )
         if found.n_found is None:
             return result
         return (
-            self._compare_variants(plain, first, result)
+            self._compare_variants(plain, first, settings, result)
             if self.options.is_comparison
             else self._measure_variants([plain], result)
         )
@@ -247,7 +269,7 @@ class _Replay:
         store = DumpStore(found, self.store.url)
 
         def rebuild_variant() -> RebuiltOperator:
-            return rebuild_operator(store, self.sidecar, self.plan, found, engine=engine != "spark")
+            return rebuild_operator(store, self.sidecar, self.plan, found, engine=engine != "spark", reader=self.reader)
 
         return ReplayVariant(name, rebuild_variant, settings if engine == "spark" else {**settings, "engine": engine})
 
@@ -255,71 +277,110 @@ class _Replay:
         if not self.options.repeat:
             return result
         with replay_variants.record_profile(self.spark, self.options.profile, self.options.profile_to) as written:
-            measured = measure_variants(sides, self.options.repeat, on_progress=self.on_progress)
+            measured = measure_variants(
+                sides,
+                self.options.repeat,
+                meter=CostMeter(self.reader, count_process=self.options.engine != "spark"),
+                tight=self.options.tight,
+                budget_s=self.options.budget_s,
+                on_progress=self.on_progress,
+            )
         return result.model_copy(update=_build_timing_documents(measured) | {"profile": written})
 
-    def _compare_variants(self, plain: ReplayVariant, first: RebuiltOperator, result: ReplayResult) -> ReplayResult:
+    def _compare_variants(
+        self, plain: ReplayVariant, first: RebuiltOperator, settings: ComparedSettings, result: ReplayResult
+    ) -> ReplayResult:
         other = self._build_variant("B", self.options.confs_b, self.options.engine)
         second = other.make()
         result.plans["B"] = _format_plan(second)
         try:
             accelerated = check_acceleration(second, self.options.engine, self.sidecar.operator)
         except NotAcceleratedError as reason:
-            return result.model_copy(update={"passed": False, "not_accelerated": str(reason)})
+            answer = f"not compared: {self.options.engine} left the operator to Spark. {result.answer}"
+            return result.model_copy(update={"passed": False, "not_accelerated": str(reason), "answer": answer})
+        check_settings_are_read(
+            settings,
+            ComparedSide(first.bridge, plain.make, lambda: scan_inputs(first)),
+            ComparedSide(second.bridge, other.make, lambda: scan_inputs(second)),
+            dump=self.reader,
+            operator=self.sidecar.operator,
+        )
         try:
             comparison, notes = self._find_differences(first, second)
         except Exception as error:  # noqa: BLE001 - A succeeded, so a failure of B is the result
-            notes = [*result.notes, f"B failed: {describe_failure(error)}"]
-            return result.model_copy(update={"passed": False, "notes": notes})
+            failure = describe_failure(error)
+            notes = [*result.notes, f"B failed: {failure}"]
+            answer = f"A and B differ: B failed with {failure}. A: {result.answer}"
+            return result.model_copy(update={"passed": False, "notes": notes, "answer": answer})
         passed = result.passed and bool(comparison["equal"])
         result = result.model_copy(
             update={"comparison": comparison, "passed": passed, "notes": [*result.notes, *notes]}
         )
         sides = [plain, ReplayVariant(other.name, other.make, other.settings, accelerated)]
-        return self._measure_variants(sides, result)
+        measured = self._measure_variants(sides, result)
+        return measured.model_copy(update={"answer": _format_comparison(measured)})
 
     def _find_differences(self, first: RebuiltOperator, second: RebuiltOperator) -> tuple[dict[str, Any], list[str]]:
         """Compare the rows of both variants: the comparison and its notes."""
         frames = []
         for one in (first, second):
-            frames.append(
-                output_verification.number_columns(one.bridge.quiet_bridge(), one.output_rdd(), one.attributes)
-            )
-        prints = [
-            output_verification.merge_prints(output_verification.fingerprint_partitions(frame)) for frame in frames
-        ]
+            frames.append(row_fingerprints.number_columns(one.bridge.quiet_bridge(), one.output_rdd(), one.attributes))
+        prints = [row_fingerprints.merge_prints(row_fingerprints.fingerprint_partitions(frame)) for frame in frames]
         equal = prints[0] == prints[1]
-        only_a: tuple[str, ...] = ()
-        only_b: tuple[str, ...] = ()
+        apart, within = RowDifferences(), None
         notes: list[str] = []
         if not equal:
-            with output_verification.carry_frame(frames[1], first.bridge.quiet_bridge()) as other:
-                equal, notes = self._compare_within_tolerance(frames[0], other, max(one.n_rows for one in prints))
-                if not equal:
-                    only_a, only_b = output_verification.find_first_differences(frames[0], other)
+            with row_differences.carry_frame(frames[1], first.bridge.quiet_bridge()) as other:
+                within, notes = self._compare_within_tolerance(frames[0], other, max(one.n_rows for one in prints))
+                if within is None:
+                    names = [str(attribute.name()) for attribute in first.attributes]
+                    apart = row_differences.find_first_differences(frames[0], other, names=names)
         found = {
-            "equal": equal,
+            "equal": equal or within is not None,
             "n_a": prints[0].n_rows,
             "n_b": prints[1].n_rows,
-            "only_a": list(only_a),
-            "only_b": list(only_b),
+            "only_a": list(apart.first),
+            "only_b": list(apart.second),
+            "differing_column": apart.column,
+            "differing_values": list(apart.values),
+            "tolerance": within,
         }
         return found, notes
 
-    def _compare_within_tolerance(self, first: DataFrame, second: DataFrame, n_rows: int) -> tuple[bool, list[str]]:
-        """Are both outputs equal within the tolerance? With notes."""
-        tolerance = self.options.tolerance
+    def _compare_within_tolerance(
+        self, first: DataFrame, second: DataFrame, n_rows: int
+    ) -> tuple[float | None, list[str]]:
+        """The tolerance within which both outputs are equal, null when they differ; with notes."""
+        kinds = [kind.dataType.simpleString() for kind in first.schema.fields]
+        tolerance = row_differences.choose_tolerance(self.sidecar.operator, kinds, self.options.tolerance)
         if tolerance is None:
-            return False, []
-        if n_rows > MAX_CLOSE_ROWS:
-            return False, [f"more than {MAX_CLOSE_ROWS:,} rows: A and B were compared bit for bit"]
-        if not output_verification.are_frames_close(first, second, tolerance):
-            return False, []
-        return True, [f"A and B are not equal bit for bit, but within a relative tolerance of {tolerance:g}"]
+            return None, []
+        if n_rows > row_differences.MAX_CLOSE_ROWS:
+            return None, [f"more than {row_differences.MAX_CLOSE_ROWS:,} rows: A and B were compared bit for bit"]
+        if not row_differences.are_frames_close(first, second, tolerance):
+            return None, []
+        return tolerance, [f"A and B are not equal bit for bit, but within a relative tolerance of {tolerance:g}"]
 
 
 def _format_plan(rebuilt: RebuiltOperator) -> str:
     return str(rebuilt.plan.toString())[:MAX_PLAN_CHARS]
+
+
+def _format_comparison(found: ReplayResult) -> str:
+    """The comparison in a sentence, then the verification of A."""
+    compared = found.comparison
+    assert compared is not None
+    counts = f"{compared['n_a']} and {compared['n_b']}"
+    if not compared["equal"]:
+        first = f"A and B gave different rows: {counts}"
+        if compared["differing_column"]:
+            one, other = compared["differing_values"]
+            first += f"; the first column that differs is {compared['differing_column']}, {one} and {other}"
+    elif compared["tolerance"] is not None:
+        first = f"A and B gave the same rows within a relative tolerance of {compared['tolerance']:g}: {counts}"
+    else:
+        first = f"A and B gave the same rows: {counts}"
+    return f"{first}. A: {found.answer}"
 
 
 def _build_timing_documents(measured: ReplayTimings) -> dict[str, Any]:

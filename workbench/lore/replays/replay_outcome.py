@@ -23,6 +23,8 @@ from workbench.lore.dumps.bundles import open_bundle
 from workbench.lore.dumps.dump_folder import read_sidecar
 from workbench.lore.dumps.dump_sidecar import Sidecar
 from workbench.lore.replays.operator_replay import ReplayOptions, ReplayResult
+from workbench.lore.replays.operator_times import summarize_differences
+from workbench.lore.replays.replay_variants import summarize_side
 from workbench.lore.tables import DIFFERENCES, RATIOS, TIMES
 
 if TYPE_CHECKING:
@@ -83,6 +85,9 @@ def _build_arguments(options: dict[str, Any]) -> list[str]:
         if name in flags:
             for key, one in value.items():
                 found += [flags[name], f"{key}={one}"]
+        elif isinstance(value, list):
+            for one in value:
+                found += [f"--{name.replace('_', '-')}", str(one)]
         elif value is True:
             found.append(f"--{name}")
         elif value is not None and value is not False:
@@ -90,9 +95,19 @@ def _build_arguments(options: dict[str, Any]) -> list[str]:
     return found
 
 
-QUANTITY_COLUMNS = {"operator": "operator_s", "operator and scan": "total_s", "scan (control)": "scan_s"}
+QUANTITY_COLUMNS = {
+    "operator, CPU": "operator_cpu_s",
+    "operator": "operator_s",
+    "operator and scan": "total_s",
+    "scan (control)": "scan_s",
+}
 
-TIMED_COLUMNS = {"operator": "operator_s", "reading its inputs": "scan_s"}
+TIMED_COLUMNS = {
+    "operator": "operator_s",
+    "reading its inputs": "scan_s",
+    "operator, CPU": "operator_cpu_s",
+    "reading its inputs, CPU": "scan_cpu_s",
+}
 
 
 @dataclass(frozen=True)
@@ -132,9 +147,7 @@ class ReplayOutcome:
         """Table `sides`, with intervals of this level."""
         rows = [dict(row) for row in self.replayed.sides] if self.replayed is not None else []
         for row in rows:
-            runs = self.timings.filter(pl.col("side") == row["side"])["operator_s"].to_list()
-            interval = stats.quantile_interval(runs, 0.5, level=self.level)
-            row |= {"low_s": interval.low, "high_s": interval.high}
+            row |= summarize_side(self.timings.filter(pl.col("side") == row["side"]), level=self.level)
         return tables.SIDES.frame(rows)
 
     @property
@@ -143,9 +156,11 @@ class ReplayOutcome:
         rows = []
         for side in self.sides["side"]:
             for quantity, column in TIMED_COLUMNS.items():
-                runs = self.timings.filter(side=side)[column].to_list()
-                found = stats.quantile_interval(runs, 0.5, level=self.level)
-                ends = {"median_s": found.estimate, "low_s": found.low, "high_s": found.high, "n": found.n}
+                runs = self.timings.filter(side=side)[column].drop_nulls().to_list()
+                found = summarize_differences(runs, level=self.level)
+                if found["value"] is None:
+                    continue
+                ends = {"median_s": found["value"], "low_s": found["low"], "high_s": found["high"], "n": len(runs)}
                 rows.append({"side": side, "quantity": quantity, **ends})
         return TIMES.frame(rows)
 
@@ -161,14 +176,15 @@ class ReplayOutcome:
         rows = []
         for quantity, column in QUANTITY_COLUMNS.items() if len(names) == 2 else ():
             left, right = (self.timings.filter(side=name).sort("repeat")[column].to_list() for name in names)
-            if min(left + right) > 0:
+            if left and None not in left + right and min(left + right) > 0:
                 rows.append(_build_ratio_row(quantity, stats.paired_log_ratio(left, right, level=self.level)))
         return RATIOS.frame(rows)
 
     @property
     def ratio(self) -> dict[str, Any] | None:
-        """The operator's row of `ratios`."""
-        return next(iter(self.ratios.filter(quantity="operator").iter_rows(named=True)), None)
+        """The operator's row of `ratios`: of CPU times where they are known and above 0, else of elapsed times."""
+        rows = {row["quantity"]: row for row in self.ratios.iter_rows(named=True)}
+        return rows.get("operator, CPU") or rows.get("operator")
 
     @property
     def differences(self) -> pl.DataFrame:

@@ -12,6 +12,13 @@ from typing import TYPE_CHECKING, Any
 from workbench import stats
 from workbench.core.errors import MissingToolError
 from workbench.lore import tables
+from workbench.lore.replays.operator_times import (
+    CONFIDENCE_LEVEL,
+    build_timing_row,
+    is_enough,
+    summarize_differences,
+)
+from workbench.lore.replays.run_costs import CostMeter, list_metric_rows
 from workbench.lore.spark_bridge.operator_isolation import RebuiltOperator
 from workbench.lore.spark_bridge.spark_internals import Bridge, simple_class_name
 
@@ -19,7 +26,9 @@ if TYPE_CHECKING:
     import polars as pl
     from pyspark.sql import SparkSession
 
-CONFIDENCE_LEVEL = 0.9
+# Fraction of the operator's time to which its interval shall narrow, and seconds after which measuring ends.
+TIGHT = 0.1
+BUDGET_S = 60.0
 # Nodes of an engine that only convert rows to its batches.
 CONVERSION_NODES = ("CometSparkToColumnarExec", "CometSparkRowToColumnarExec")
 
@@ -69,38 +78,60 @@ class ReplayTimings:
 
 
 def measure_variants(
-    sides: Sequence[ReplayVariant], repeat: int, *, on_progress: Callable[[int, int], None] | None = None
+    sides: Sequence[ReplayVariant],
+    repeat: int,
+    *,
+    meter: CostMeter,
+    tight: float = TIGHT,
+    budget_s: float = BUDGET_S,
+    on_progress: Callable[[int, int], None] | None = None,
 ) -> ReplayTimings:
-    """Time each variant `repeat` times in turn, with alternating order.
+    """Time each variant in turn, with alternating order, until the times are tight or the budget ends.
 
     Parameters
     ----------
     sides
         One or two variants.
     repeat
-        Timed runs of each; the caller has run each once as a warm-up.
+        Least number of timed runs of each, exact below 10; the caller has run each once as a warm-up.
+    meter
+        Measures one run.
+    tight
+        Fraction of the time to which its interval shall narrow.
+    budget_s
+        Seconds after which no further turn begins.
     on_progress
-        Called with (finished runs, all runs).
+        Called with (finished runs, runs at least).
     """
     timings: list[dict[str, Any]] = []
     last: dict[str, RebuiltOperator] = {}
     # Scans use separate nodes, since metrics of shared ones would count both.
     scanned = {side.name: side.make() for side in sides}
-    for number in range(1, repeat + 1):
+    for side in sides if repeat else ():
+        scan_inputs(scanned[side.name])  # warms the reader
+    begun = time.perf_counter()
+    turns: dict[str, list[float]] = {side.name: [] for side in sides}
+    number = 0
+    while not is_enough(
+        list(turns.values()),
+        repeat=repeat,
+        tight=tight,
+        elapsed_s=time.perf_counter() - begun,
+        budget_s=budget_s,
+    ):
+        number += 1
         for side in sides if number % 2 else reversed(sides):
             rebuilt = last[side.name] = side.make()
-            scan_s = time_call(lambda made=scanned[side.name]: _scan_inputs(made))  # type: ignore[misc]
-            total_s = time_call(lambda made=rebuilt: made.output_rdd().count())  # type: ignore[misc]
-            row = {"side": side.name, "repeat": number, "scan_s": scan_s, "total_s": total_s}
-            timings.append(row | {"operator_s": total_s - scan_s})
+            with rebuilt.bridge.propagate_settings():
+                scan = meter.measure_run(lambda made=scanned[side.name]: scan_inputs(made))  # type: ignore[misc]
+                total = meter.measure_run(lambda made=rebuilt: made.output_rdd().count())  # type: ignore[misc]
+            row = build_timing_row(side.name, number, scan, total)
+            timings.append(row)
+            turns[side.name].append(row["operator_s"] if row["operator_cpu_s"] is None else row["operator_cpu_s"])
             if on_progress:
-                on_progress(len(timings), repeat * len(sides))
+                on_progress(len(timings), max(repeat * len(sides), len(timings)))
     frame = tables.TIMINGS.frame(timings)
-    metrics = [
-        {"side": name, "metric": metric, "value": value}
-        for name, made in last.items()
-        for metric, value in made.read_metrics().items()
-    ]
+    metrics = [row for name, made in last.items() for row in list_metric_rows(name, made.read_metrics())]
     ratio, verdict = _compare_times(frame, sides)
     return ReplayTimings(
         tables.SIDES.frame([_summarize_times(side, frame) for side in sides]),
@@ -111,14 +142,7 @@ def measure_variants(
     )
 
 
-def time_call(body: Callable[[], object]) -> float:
-    """Seconds that a call takes."""
-    begun = time.perf_counter()
-    body()
-    return time.perf_counter() - begun
-
-
-def _scan_inputs(rebuilt: RebuiltOperator) -> None:
+def scan_inputs(rebuilt: RebuiltOperator) -> None:
     """Read all inputs as the operator gets them, and discard the rows."""
     bridge = rebuilt.bridge
     bridge.activate()
@@ -154,27 +178,36 @@ def _summarize_times(side: ReplayVariant, timings: pl.DataFrame) -> dict[str, An
         "settings": ", ".join(f"{key}={value}" for key, value in sorted(side.settings.items())),
         "accelerated": side.accelerated,
         "n": own.height,
-        "operator_s": own["operator_s"].median(),
         "scan_s": own["scan_s"].median(),
         "total_s": own["total_s"].median(),
-        "low_s": None,
-        "high_s": None,
+        "operator_run_s": own["operator_run_s"].median(),
+        "peak_memory_bytes": own["peak_memory_bytes"].max(),
+        "spill_bytes": own["spill_bytes"].max(),
     }
-    if own.height:
-        interval = stats.quantile_interval(own["operator_s"].to_list(), 0.5, level=CONFIDENCE_LEVEL)
-        row |= {"low_s": interval.low, "high_s": interval.high}
-    return row
+    return row | summarize_side(own)
+
+
+def summarize_side(own: pl.DataFrame, *, level: float = CONFIDENCE_LEVEL) -> dict[str, Any]:
+    """Elapsed and CPU time of the operator from its rows of `tables.TIMINGS`, each with its interval."""
+    found: dict[str, Any] = {}
+    for column, suffix in (("operator_s", "s"), ("operator_cpu_s", "cpu_s")):
+        seen = summarize_differences(own[column].drop_nulls().to_list(), level=level)
+        found |= {column: seen["value"], f"low_{suffix}": seen["low"], f"high_{suffix}": seen["high"]}
+        found |= {f"below_{suffix}": seen["below"]}
+    return found
 
 
 def _compare_times(timings: pl.DataFrame, sides: Sequence[ReplayVariant]) -> tuple[stats.Interval | None, str | None]:
+    """Ratio of the CPU times, of the elapsed ones where there are none; null where a time is not above 0."""
     import polars as pl
 
     if len(sides) != 2 or not timings.height:
         return None, None
-    left, right = (timings.filter(pl.col("side") == side.name).sort("repeat")["operator_s"].to_list() for side in sides)
+    column = "operator_s" if timings["operator_cpu_s"].null_count() else "operator_cpu_s"
+    left, right = (timings.filter(pl.col("side") == side.name).sort("repeat")[column].to_list() for side in sides)
     if min(*left, *right) <= 0:
         return None, None
-    ratio = stats.paired_log_ratio(left, right)
+    ratio = stats.paired_log_ratio(left, right, level=CONFIDENCE_LEVEL)
     return ratio, stats.decide_verdicts([ratio])[0].verdict
 
 

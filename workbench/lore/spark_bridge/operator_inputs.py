@@ -24,17 +24,19 @@ REFUSED_OPERATORS = {
     "BroadcastExchangeExec": "it builds the table of a join; dump the join above it, which has the table as an input",
     "SubqueryExec": "it only carries a subquery's result; dump the operator that uses it",
     "SubqueryBroadcastExec": "it only carries a subquery's result; dump the operator that uses it",
-    "ReusedSubqueryExec": "it only points to another subquery",
+    "ReusedSubqueryExec": "it only points to another subquery; dump the operator that uses it",
     "SubqueryAdaptiveBroadcastExec": "it only carries a subquery's result; dump the operator that uses it",
-    "DataWritingCommandExec": "it writes data, and a replay would write it again",
-    "WriteFilesExec": "it writes data, and a replay would write it again",
-    "ExecutedCommandExec": "it is a command, and a replay would run it again",
-    "EventTimeWatermarkExec": "streaming queries have state that a replay lacks",
+    "DataWritingCommandExec": "it writes data, and a replay would write it again; dump the operator below",
+    "WriteFilesExec": "it writes data, and a replay would write it again; dump the operator below",
+    "ExecutedCommandExec": "it is a command, and a replay would run it again; dump an operator of the query in it",
+    "EventTimeWatermarkExec": "streaming queries have state that a replay lacks; run one batch with spark.read",
 }
 _WRITE_OPERATORS = re.compile(r"(Command|Write\w*|OverwriteBy\w+|AppendData|ReplaceData|CreateTable\w*|V1Writes?)Exec$")
 _STREAMING_OPERATORS = re.compile(r"(StateStore|Stateful|Streaming|MicroBatch|GroupState)")
 # JVM objects of typed operators.
 _OBJECT_TYPE = "ObjectType"
+# Functions of the file that a task reads: a replay reads the files of the dump.
+_FILE_FUNCTIONS = re.compile(r"\b(input_file_name|input_file_block_start|input_file_block_length)\(\)")
 _ILLEGAL_NAME = re.compile(r"[ ,;{}()\n\t=]")
 
 
@@ -68,11 +70,13 @@ def find_refusal(node: PlanNode, bridge: Bridge) -> str | None:
     if node.lore_id is None:
         return "it is a reference to a reused exchange; dump the original"
     if _STREAMING_OPERATORS.search(kind):
-        return "streaming queries have state that a replay lacks"
+        return "streaming queries have state that a replay lacks; run one batch with spark.read"
     if _WRITE_OPERATORS.search(kind):
-        return "it is a command or a write, and a replay would run it again"
+        return "it is a command or a write, and a replay would run it again; dump the operator below"
     if node.java.children().isEmpty():
-        return "it is a leaf: its only input is its source"
+        return "it is a leaf: its only input is its source; dump the operator above it, which has its rows as an input"
+    if match := _FILE_FUNCTIONS.search(str(node.java.expressions().toString())):
+        return f"{match[0]} is the file of the query's scan, and a replay reads other files; dump the operator above"
     below = [*bridge.to_list(node.java.children()), *bridge.to_list(node.java.subqueries())]
     going_in = [one for plan in below for one in bridge.to_list(plan.output())]
     attributes = [*((one, False) for one in bridge.to_list(node.java.output())), *((one, True) for one in going_in)]
@@ -85,11 +89,13 @@ def _find_type_refusal(attribute: Any, *, stored: bool) -> str | None:
         return "it passes JVM objects of a typed Dataset, which no file can hold; dump the operator above or below"
     kinds = list(_iter_types(json.loads(attribute.dataType().json())))
     if "interval" in kinds:
-        return f"column {attribute.name()} is a calendar interval, which Parquet cannot hold"
+        return f"column {attribute.name()} is a calendar interval, which Parquet cannot hold; cast it in the query"
     if "void" in kinds and stored:
         return f"column {attribute.name()} has no type but null (void), which Parquet cannot hold; cast it in the query"
     if stored and any(_has_duplicate_names(kind) for kind in kinds):
-        return f"column {attribute.name()} has fields of one name, which no reader of Parquet can tell apart"
+        return (
+            f"column {attribute.name()} has fields of one name, which no reader of Parquet can tell apart; rename one"
+        )
     return None
 
 
@@ -133,7 +139,7 @@ def list_inputs(node: PlanNode, bridge: Bridge) -> list[OperatorInput]:
 
 
 def _build_child_input(child: Any, bridge: Bridge) -> OperatorInput:
-    plan = _skip_wrappers(child)
+    plan = strip_hooks(child)
     original = plan.child() if simple_class_name(plan) == "ReusedExchangeExec" else plan
     if simple_class_name(original) == "BroadcastExchangeExec":
         return OperatorInput("broadcast", plan.output(), strip_wrappers(original.child(), bridge), original)
@@ -141,7 +147,8 @@ def _build_child_input(child: Any, bridge: Bridge) -> OperatorInput:
     return OperatorInput("columnar" if bridge.is_columnar(source) else "rows", source.output(), source)
 
 
-def _skip_wrappers(plan: Any) -> Any:
+def strip_hooks(plan: Any) -> Any:
+    """The operator inside codegen wrappers, query stages, AQE's root and our hooks."""
     while True:
         kind = simple_class_name(plan)
         if kind in CODEGEN_WRAPPERS or kind in HOOK_OPERATORS:

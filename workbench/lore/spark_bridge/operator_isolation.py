@@ -142,6 +142,10 @@ PARTITION_MIXING_OPERATORS = (
 )
 
 
+# Of Spark's types of metrics; an average is kept times ten.
+METRIC_UNITS = {"size": "bytes", "timing": "ms", "nsTiming": "ns", "average": "tenths"}
+
+
 @dataclass(frozen=True)
 class RebuiltOperator:
     """An operator over its inputs, ready to run.
@@ -166,16 +170,17 @@ class RebuiltOperator:
         self.bridge.activate()
         return self.plan.execute()
 
-    def read_metrics(self) -> dict[str, int]:
-        """Metrics of the plan's nodes: node.metric → value."""
-        found: dict[str, int] = {}
+    def read_metrics(self) -> dict[str, tuple[int, str]]:
+        """Metrics of the plan's nodes: node.metric → (value, unit); the unit of a number of things is empty."""
+        found: dict[str, tuple[int, str]] = {}
 
         def add_metrics(node: Any) -> None:
             entries = node.metrics().iterator()
             while entries.hasNext():
                 entry = entries.next()
                 if not entry._2().isZero():
-                    found[f"{node.nodeName().strip()}.{entry._1()}"] = int(entry._2().value())
+                    unit = METRIC_UNITS.get(str(entry._2().metricType()), "")
+                    found[f"{node.nodeName().strip()}.{entry._1()}"] = (int(entry._2().value()), unit)
             for child in self.bridge.to_list(node.children()):
                 add_metrics(child)
 
@@ -220,6 +225,8 @@ def assemble_operator(operator: Any, source: RowSource, bridge: Bridge, *, engin
 
     def build_leaf(index: int, output: Any) -> Any:
         rdd, n_partitions = source(index)
+        # The session that reads the rows may be another one.
+        bridge.activate()
         return bridge.build_scan(output, rdd, n_partitions, f"LoreReplay input-{index}")
 
     children = []
@@ -254,6 +261,7 @@ def rebuild_operator(
     *,
     keep: Mapping[int, DataFrame] | None = None,
     engine: bool = False,
+    reader: Bridge | None = None,
 ) -> RebuiltOperator:
     """Load a dump's operator and put it over the dump's files.
 
@@ -273,6 +281,9 @@ def rebuild_operator(
         Frames that replace inputs, by number.
     engine
         Apply the session's columnar rules, such as an accelerator's.
+    reader
+        Bridge of the session that reads the files, so that settings under test do not affect reading; by default that
+        of the operator.
     """
     operator = bridge.deserialize(plan)
     rebind_python_functions(operator, bridge)
@@ -282,7 +293,7 @@ def rebuild_operator(
         entry = sidecar.inputs[index]
         if index in frames:
             return bridge.internal_rows(frames[index]), entry.n_partitions
-        return read_input_rows(folder, entry, bridge), entry.n_partitions
+        return read_input_rows(folder, entry, reader or bridge), entry.n_partitions
 
     return assemble_operator(operator, input_rows, bridge, engine=engine)
 

@@ -54,6 +54,8 @@ class PlanNode:
         The code-generated stage that starts with it, and the time of all operators in it.
     codegen_id
         Number of the code-generated stage that it is fused into; null when it runs alone.
+    runs
+        How often it ran in the query, where that is more than once: its times are those of all runs, its rows of one.
     """
 
     lore_id: int | None
@@ -67,6 +69,7 @@ class PlanNode:
     span: Any = None
     span_ms: float | None = None
     codegen_id: int | None = None
+    runs: int = 1
 
     @property
     def name(self) -> str:
@@ -218,6 +221,8 @@ def unwrap_operator(plan: Any, *, max_steps: int = 1_000_000) -> Any:
 
 # Has the metric, but does not count when it is interpreted.
 _UNCOUNTED_OPERATORS = ("SampleExec",)
+# One row out for each row in, without a metric of their own.
+_ROW_PRESERVING_OPERATORS = ("ProjectExec", "SortExec", "WindowExec", "ColumnarToRowExec", "RowToColumnarExec")
 # Nodes of the inline jar.
 HOOK_OPERATORS = ("LoreDumpExec", "LoreFingerprintExec")
 
@@ -268,7 +273,41 @@ def fill_in_metrics(tree: PlanTree, *, ran: bool = False) -> PlanTree:
     for node, count in counted:
         if count or (ran and node.kind not in _UNCOUNTED_OPERATORS):
             node.rows = count
+    for node in tree.root.iter_nodes():
+        if node.kind == "ShuffleExchangeExec" and "rangepartitioning(" in node.text:
+            written = dict(_iter_metrics(node.java)).get("shuffleRecordsWritten")
+            if written is not None and not written.isZero():
+                correct_repeated_counts(node.children[0], int(written.value()))
     return tree
+
+
+def correct_repeated_counts(top: PlanNode, n_rows: int) -> None:
+    """Divide the rows of operators that ran several times in one query by the number of runs.
+
+    Range partitioning runs its child once to sample it and once to write it, and metrics count both. Where Spark
+    sampled some partitions once more, the number of rows is not known: null.
+
+    Parameters
+    ----------
+    top
+        The operator below the exchange; the operators below it down to the next exchange run as often.
+    n_rows
+        Rows that the exchange wrote, each once.
+    """
+    counted = top
+    while counted.rows is None and counted.kind in _ROW_PRESERVING_OPERATORS and counted.children:
+        counted = counted.children[0]
+    if counted.rows is None or counted.rows == n_rows:
+        return
+    runs = counted.rows // n_rows
+    is_whole = counted.rows % n_rows == 0
+    waiting = [top]
+    while waiting:
+        node = waiting.pop()
+        node.runs = runs if is_whole else max(runs, 2)
+        if node.rows is not None:
+            node.rows = node.rows // runs if is_whole and node.rows % runs == 0 else None
+        waiting += [child for child in node.children if "Exchange" not in child.kind]
 
 
 def _sum_times(metrics: dict[str, Any]) -> float | None:
@@ -298,4 +337,6 @@ def _format_measurements(node: PlanNode) -> str:
         parts.append(f"{node.time_ms:.0f} ms")
     if node.span_ms is not None:
         parts.append(f"{node.span_ms:.0f} ms with fused operators below")
+    if node.runs > 1 and parts:
+        parts.append(f"ran {node.runs} times: range partitioning samples it first")
     return f"  ({', '.join(parts)})" if parts else ""

@@ -126,6 +126,23 @@ class Bridge:
 
     # Sessions
 
+    def find_jvm_process(self) -> Any:
+        """The driver's JVM as a psutil.Process, whose children are Python workers; null where it is not ours."""
+        import psutil
+
+        launched = getattr(self.context._gateway, "proc", None)
+        if launched is None:
+            return None
+        try:
+            return psutil.Process(launched.pid)
+        except psutil.Error:
+            return None
+
+    def shares_jvm(self) -> bool:
+        """Do tasks run in the JVM of the driver?"""
+        master = str(self.context.master)
+        return master.startswith("local") and not master.startswith("local-cluster")
+
     def activate(self) -> None:
         """Make this session the active one of the thread; new nodes belong to it."""
         self.scala_object(self.session_object).setActiveSession(self.session)
@@ -191,6 +208,10 @@ class Bridge:
         """Apply the session's columnar rules (also of an accelerator) and insert row-to-batch transitions."""
         return self._preparation_rule("ApplyColumnarRulesAndInsertTransitions").apply(plan)
 
+    def prepare_rules(self) -> None:
+        """Get the planner's rules now: a query is analysed for it, which reads settings."""
+        self._preparation_rule("CollapseCodegenStages")
+
     def _preparation_rule(self, name: str) -> Any:
         if name not in self._rules:
             # Every query has the rules; `range` would need an encoder by reflection.
@@ -242,6 +263,26 @@ class Bridge:
                 raise call.error from None
             raise
 
+    @contextlib.contextmanager
+    def propagate_settings(self) -> Iterator[None]:
+        """Tasks of jobs inside the block see the settings of this session, as those of a query do.
+
+        Source: SQLExecution.withSQLConfPropagated. Without it, tasks of an RDD see Spark's defaults.
+        """
+        context = self.context._jsc.sc()
+        entries = self.session.sessionState().conf().getAllConfs().iterator()
+        before: dict[str, Any] = {}
+        while entries.hasNext():
+            entry = entries.next()
+            key = str(entry._1())
+            before[key] = context.getLocalProperty(key)
+            context.setLocalProperty(key, entry._2())
+        try:
+            yield
+        finally:
+            for key, value in before.items():
+                context.setLocalProperty(key, value)
+
     def prune_partitions(self, rdd: Any, partitions: Iterable[int]) -> Any:
         """Only the chosen partitions of an RDD, renumbered from 0; the others are never computed."""
         chosen = self.to_scala_seq(sorted(partitions)).toSet()
@@ -281,15 +322,25 @@ class Bridge:
 
     def set_field(self, target: Any, name: str, value: Any) -> None:
         """Set a private field of a Scala object, declared by its class or a superclass."""
+        field = self._declared_field(target, name)
+        if field is None:
+            raise ConfigError("this class of Spark has no such field", where=target.getClass().getName(), found=name)
+        field.set(target, value)
+
+    def find_field(self, target: Any, name: str) -> Any:
+        """The value of a private field of a Scala object; null when it has no such field."""
+        field = self._declared_field(target, name)
+        return None if field is None else field.get(target)
+
+    def _declared_field(self, target: Any, name: str) -> Any:
         declared = target.getClass()
         while declared is not None:
             for field in declared.getDeclaredFields():
                 if field.getName() == name:
                     field.setAccessible(True)
-                    field.set(target, value)
-                    return
+                    return field
             declared = declared.getSuperclass()
-        raise ConfigError("this class of Spark has no such field", where=target.getClass().getName(), found=name)
+        return None
 
 
 class Spark4(Bridge):

@@ -1,0 +1,237 @@
+"""Which rows differ between two outputs, by their columns' names, and whether floats differ in their last bits only."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from workbench.lore.replays.row_fingerprints import parse_expression, row_hash_sql
+from workbench.lore.spark_bridge.spark_internals import Bridge, connect_bridge
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+MAX_DIFFERENCES = 5
+# Rows that are neither separated by gaps nor close in order are compared pairwise, up to this many.
+MAX_PAIRED_ROWS = 500
+# Both outputs are collected to the driver to compare them within a tolerance.
+MAX_CLOSE_ROWS = 200_000
+# Relative difference up to which sums of floats are the same: their last bits depend on the order of the rows.
+SUM_TOLERANCE = 1e-9
+# Operators that add up rows, and types whose sums depend on the order.
+_SUMMING_OPERATORS = frozenset(
+    {
+        *("HashAggregate", "SortAggregate", "ObjectHashAggregate", "Window", "AggregateInPandas"),
+        *("ArrowAggregatePython", "WindowInPandas", "ArrowWindowPython"),
+    }
+)
+_FLOAT_TYPES = ("double", "float")
+FloatRow = tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class RowDifferences:
+    """First rows that only one of two outputs has.
+
+    Attributes
+    ----------
+    first, second
+        Rows as JSON with the names of the columns, those of a name that repeats with their position: `k`, `k (2)`.
+    column
+        The first column in which a row differs from the most similar one of the other output; null where only one
+        output has rows of its own.
+    values
+        Both values of this column in these rows, as JSON.
+    """
+
+    first: tuple[str, ...] = ()
+    second: tuple[str, ...] = ()
+    column: str | None = None
+    values: tuple[str, ...] = ()
+
+    @property
+    def sentence(self) -> str | None:
+        """The first differing column with its values; null without one."""
+        if self.column is None:
+            return None
+        return f"the first column that differs is {self.column}: {self.values[0]} and {self.values[1]}"
+
+
+def choose_display_names(names: Iterable[str]) -> list[str]:
+    """Names of columns, made unique by their position.
+
+    Examples
+    --------
+    >>> choose_display_names(["k", "v", "k"])
+    ['k', 'v', 'k (3)']
+    """
+    found: list[str] = []
+    for position, name in enumerate(names, 1):
+        found.append(f"{name} ({position})" if name in found else name)
+    return found
+
+
+def choose_tolerance(operator: str, types: Iterable[str], asked: float | None) -> float | None:
+    """The tolerance of a comparison: the one asked for, else that of sums where the operator may add up floats.
+
+    Parameters
+    ----------
+    operator
+        Its name without Spark's ending.
+    types
+        Catalog strings of the output's columns.
+    """
+    if asked is not None:
+        return asked
+    adds = operator in _SUMMING_OPERATORS and any(word in kind for kind in types for word in _FLOAT_TYPES)
+    return SUM_TOLERANCE if adds else None
+
+
+@contextlib.contextmanager
+def carry_frame(frame: DataFrame, into: Bridge) -> Iterator[DataFrame]:
+    """Rows of a frame, computed and cached under the settings of its session, as a frame of another session.
+
+    An RDD is computed under the settings of the session that reads it, so it must be cached first.
+    """
+    held = frame.persist()
+    try:
+        held.count()
+        yield into.to_frame(connect_bridge(frame.sparkSession).internal_rows(held), held._jdf.schema())
+    finally:
+        held.unpersist()
+
+
+def find_first_differences(
+    expected: DataFrame, found: DataFrame, *, names: Sequence[str] | None = None, max_rows: int = MAX_DIFFERENCES
+) -> RowDifferences:
+    """First rows that one of two frames (columns c0, c1 …) has more often than the other; `names` are those shown."""
+    types = [field.dataType.simpleString() for field in found.schema.fields]
+    hashing = row_hash_sql(types)
+    shown = choose_display_names(names if names is not None else found.columns)
+
+    def count_rows(frame: DataFrame, sign: int) -> Any:
+        named = ", ".join(
+            f"{column} AS `{name.replace('`', '``')}`" for column, name in zip(frame.columns, shown, strict=True)
+        )
+        text = f"to_json(struct({named}), map('ignoreNullFields', 'false'))" if frame.columns else "'{}'"
+        return frame.selectExpr(f"{hashing} AS h", f"{text} AS row", f"{sign} AS side")
+
+    rows = (
+        count_rows(expected, -1)
+        .unionByName(count_rows(found, 1))
+        .groupBy("h")
+        .agg(*(parse_expression(text) for text in ("sum(side) AS more", "first(row) AS row")))
+        .filter("more <> 0")
+        .orderBy("row")
+    )
+    missing = tuple(row["row"] for row in rows.filter("more < 0").limit(max_rows).collect())
+    extra = tuple(row["row"] for row in rows.filter("more > 0").limit(max_rows).collect())
+    return find_differing_column(missing, extra)
+
+
+def find_differing_column(first: Sequence[str], second: Sequence[str]) -> RowDifferences:
+    """The first column in which a row differs from the most similar one of the other output.
+
+    Examples
+    --------
+    >>> find_differing_column(['{"k":1,"v":2}'], ['{"k":9,"v":8}', '{"k":1,"v":3}']).sentence
+    'the first column that differs is v: 2 and 3'
+    """
+    best: tuple[int, str | None, tuple[str, ...]] = (-1, None, ())
+    for one in map(json.loads, first):
+        for other in map(json.loads, second):
+            apart = [name for name in one if one[name] != other.get(name)]
+            n_equal = len(one) - len(apart)
+            if apart and n_equal > best[0]:
+                values = (json.dumps(one[apart[0]]), json.dumps(other.get(apart[0])))
+                best = (n_equal, apart[0], values)
+    return RowDifferences(tuple(first), tuple(second), best[1], best[2])
+
+
+def are_frames_close(expected: DataFrame, found: DataFrame, tolerance: float) -> bool:
+    """Are two small frames equal up to the order of rows and close floats?"""
+    return are_rows_close(expected.collect(), found.collect(), tolerance)
+
+
+def are_rows_close(expected: Iterable[Any], found: Iterable[Any], tolerance: float) -> bool:
+    """Are these the same rows, up to their order and close floats?
+
+    Rows are grouped by their exact values, then split at gaps wider than the tolerance between their floats; the rest
+    is paired in order, or each row with the first close one. True is always correct. False may be wrong for rows with
+    several floats that form chains of close neighbours.
+    """
+    groups: dict[Any, tuple[list[FloatRow], list[FloatRow]]] = {}
+    for side, rows in enumerate((expected, found)):
+        for row in rows:
+            floats: list[float] = []
+            groups.setdefault(_take_out_floats(row, floats), ([], []))[side].append(tuple(floats))
+    parts = (part for left, right in groups.values() for part in _split_by_gaps(left, right, tolerance))
+    return all(_can_pair_rows(left, right, tolerance) for left, right in parts)
+
+
+def _take_out_floats(value: Any, floats: list[float]) -> Any:
+    """A hashable form of a value without its finite floats, which are appended to the list."""
+    if isinstance(value, float) and math.isfinite(value):
+        floats.append(value)
+        return None, "float"
+    if isinstance(value, list | tuple):
+        return tuple(_take_out_floats(item, floats) for item in value)
+    if isinstance(value, dict):
+        return tuple((str(key), _take_out_floats(value[key], floats)) for key in sorted(value, key=str))
+    return type(value).__name__, str(value)
+
+
+def _split_by_gaps(
+    left: list[FloatRow], right: list[FloatRow], tolerance: float
+) -> Iterator[tuple[list[FloatRow], list[FloatRow]]]:
+    """Split the rows of both sides into parts without close rows across parts."""
+    n_columns = len((left or right)[0])
+    # With the next column, and the number of consecutive columns without a gap.
+    waiting = [(left, right, 0, 0)]
+    while waiting:
+        left, right, column, whole = waiting.pop()
+        if whole == n_columns:
+            yield left, right
+            continue
+        parts = _split_by_column_gaps(left, right, column, tolerance)
+        whole = whole + 1 if len(parts) == 1 else 1
+        waiting += [(*part, (column + 1) % n_columns, whole) for part in parts]
+
+
+def _split_by_column_gaps(
+    left: list[FloatRow], right: list[FloatRow], column: int, tolerance: float
+) -> list[tuple[list[FloatRow], list[FloatRow]]]:
+    sided = [(row, side) for side, rows in enumerate((left, right)) for row in rows]
+    sided.sort(key=lambda one: one[0][column])
+    parts: list[tuple[list[FloatRow], list[FloatRow]]] = [([], [])]
+    before = sided[0][0]
+    for row, side in sided:
+        if not _are_floats_close((before[column],), (row[column],), tolerance):
+            parts.append(([], []))
+        parts[-1][side].append(row)
+        before = row
+    return parts
+
+
+def _can_pair_rows(left: list[FloatRow], right: list[FloatRow], tolerance: float) -> bool:
+    if len(left) != len(right):
+        return False
+    left, right = sorted(left), sorted(right)
+    if all(_are_floats_close(one, other, tolerance) for one, other in zip(left, right, strict=True)):
+        return True
+    if len(left) > MAX_PAIRED_ROWS:
+        return False
+    for row in left:
+        place = next((place for place, other in enumerate(right) if _are_floats_close(row, other, tolerance)), None)
+        if place is None:
+            return False
+        del right[place]
+    return True
+
+
+def _are_floats_close(one: FloatRow, other: FloatRow, tolerance: float) -> bool:
+    return all(math.isclose(a, b, rel_tol=tolerance, abs_tol=0.0) for a, b in zip(one, other, strict=True))
