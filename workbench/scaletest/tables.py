@@ -355,14 +355,16 @@ SUSTAINED = Table(
 
 LIMITS = Table(
     "limits",
-    "One row per step with a backlog: its rate, and the client at its limit, if any.",
+    "One row per stage at which pods waited: whether it held them back, its rate, and the client at its limit, if any.",
     ("step",),
     (
         _STEP,
         Column(
             "kind",
             "str",
-            "client limit: at a configured request rate; no room: pods waited for GPUs; bottleneck: neither.",
+            "client limit: at a configured request rate; no room: pods waited for nodes; bottleneck: neither; delay: "
+            "each waited equally long, at any rate; stopped: nothing passed any more, or all at once; unclear: one "
+            "burst.",
         ),
         Column("rate_per_s", "float", "Its plateau.", unit="1/s"),
         Column("low_per_s", "float", "Low end of it.", unit="1/s"),
@@ -372,6 +374,7 @@ LIMITS = Table(
         Column("end_s", "float", "End of the plateau.", unit="s"),
         Column("backlog", "float", "Median backlog during the plateau.", unit="objects"),
         Column("variation", "float", "Variation of the rate from second to second.", unit="share"),
+        Column("delay_s", "float", "Wait that does not depend on the load.", unit="s", nullable=True),
         Column("client", "str", "Client at its limit, by the audit log.", nullable=True),
         Column("requests_per_s", "float", "Requests of that client during the plateau.", unit="1/s", nullable=True),
         Column("requests_low_per_s", "float", "Low end of it.", unit="1/s", nullable=True),

@@ -144,7 +144,8 @@ class Analysis:
     def limits(self) -> pl.DataFrame:
         """Table LIMITS."""
         requests, components = self.read_raw_table(tables.REQUESTS), self.test.components
-        return find_bottlenecks(self.passages, requests, components, self.gpus, self.pods, in_turn=self.test.in_turn)
+        gaps, in_turn = self.read_raw_table(tables.GAPS), self.test.in_turn
+        return find_bottlenecks(self.passages, requests, components, self.gpus, self.pods, gaps=gaps, in_turn=in_turn)
 
     @cached_property
     def gpus(self) -> pl.DataFrame:
