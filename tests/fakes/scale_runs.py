@@ -47,6 +47,7 @@ class Plan:
     throttled_s: Any = None  # of each workload, how long it waited because of 429s
     unschedulable: tuple[int, ...] = ()  # pods that the scheduler once found no node for
     host_busy: float = 0.3
+    booked: tuple[float | None, float | None, float | None] = (None, None, None)  # client, side, others
     until_s: float = 0.0  # it was watched until here
     more: dict[str, Any] = field(default_factory=dict)
 
@@ -248,6 +249,7 @@ def _health(plan: Plan, end: float) -> dict[str, pl.DataFrame]:
                 "sampler_cpu_s": [0.1] * n,
                 "sampler_rss_bytes": [1 << 27] * n,
                 "host_busy": [plan.host_busy] * n,
+                **{name: [share] * n for name, share in zip(("client", "side", "others"), plan.booked, strict=True)},
             }
         ),
         "nodes": NODES.frame([{"name": f"sim-{one}"} | node for one in range(plan.nodes)]),

@@ -163,7 +163,7 @@ class Study:
     @property
     def limits(self) -> list[str]:
         """Bottlenecks of each variant's first run, in sentences."""
-        return [f"{name}: {line}" for name, run in self.first.items() for line in run.limits["sentence"].to_list()]
+        return [f"{name}: {line}" for name, run in self.first.items() for line in run.findings]
 
     def by_side(self, chosen: str) -> pl.DataFrame:
         """A table of each variant's first run (a property of `Analysis`), with the variant as first column."""

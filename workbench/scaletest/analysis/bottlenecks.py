@@ -25,7 +25,7 @@ from workbench.scaletest.observation.run_conditions import Component
 from workbench.scaletest.tables import LIMITS
 
 CLIENT_LIMIT, NO_ROOM, BOTTLENECK = "client limit", "no room", "bottleneck"
-DELAY, STOPPED, UNCLEAR = "delay", "stopped", "unclear"
+DELAY, QUEUE, STOPPED, UNCLEAR = "delay", "queue", "stopped", "unclear"
 # Kinds that say of a stage that it could not keep up.
 HELD_BACK = (CLIENT_LIMIT, NO_ROOM, BOTTLENECK)
 # Requests within this share of the configured rate are at the limit ...
@@ -49,7 +49,7 @@ _WHO = {
     STARTED: "the kubelets (simulated on simulated nodes)",
 }
 # From what a wait at the stage counts.
-_SINCE = {MADE: "its workload was accepted", SCHEDULED: "it was created", STARTED: "it was bound"}
+_SINCE = {MADE: "their workload was accepted", SCHEDULED: "they were created", STARTED: "they were bound"}
 # Components that write events with a second client (with its own limit) under the same name.
 _TWO_CLIENTS = frozenset({"kube-scheduler"})
 
@@ -94,7 +94,8 @@ def find_bottlenecks(
     at once. `unclear`: one burst that passed unevenly. `client limit` requires that the audit log shows the client that
     does the stage's work at a rate within 7 % of its configured limit, and in 9 of 10 seconds at most 15 % above it:
     all its requests, or all but events, which some components write with a second client. `no room` is a plateau that
-    was full at least half of its time, or most of whose pods the scheduler called unschedulable. Does not show the
+    was full at least half of its time, or most of whose pods the scheduler called unschedulable. `queue`: what came got
+    through, after waits that came and went. Does not show the
     limit that comes next.
     """
     where, blind = find_saturation(gpus, pods), _list_blind_times(gaps)
@@ -164,9 +165,9 @@ class _Stage:
 def _build_row(stage: _Stage, requests: pl.DataFrame, components: Sequence[Component]) -> dict[str, Any]:
     stretch, nature = stage.stretch, stage.finding.nature
     inside = requests.filter((pl.col("at_s") >= stretch.begin_s) & (pl.col("at_s") + 1 <= stretch.end_s))
-    crowded = nature != "delay" and max(stage.full, stage.unfit) >= FULL
+    crowded = nature not in ("delay", "queue") and max(stage.full, stage.unfit) >= FULL
     held = {} if crowded or nature != "holds back" else _find_client_limit(stage.step, stretch, inside, components)
-    kinds = {"holds back": CLIENT_LIMIT if held else BOTTLENECK, "delay": DELAY, "stopped": STOPPED}
+    kinds = {"holds back": CLIENT_LIMIT if held else BOTTLENECK, "delay": DELAY, "queue": QUEUE, "stopped": STOPPED}
     kind = NO_ROOM if crowded else kinds.get(nature, UNCLEAR)
     rate, low, high = stretch.rate
     row: dict[str, Any] = {
@@ -187,7 +188,13 @@ def _build_row(stage: _Stage, requests: pl.DataFrame, components: Sequence[Compo
         "requests_high_per_s": None,
         "configured_per_s": None,
     }
-    causes = {NO_ROOM: _describe_room, DELAY: _describe_delay, STOPPED: _describe_stop, UNCLEAR: _describe_burst}
+    causes = {
+        NO_ROOM: _describe_room,
+        DELAY: _describe_delay,
+        QUEUE: _describe_queue,
+        STOPPED: _describe_stop,
+        UNCLEAR: _describe_burst,
+    }
     if kind in causes:
         return row | {"sentence": causes[kind](stage)}
     cause = _describe_client_limit(held) if held else _describe_stage(stage, inside)
@@ -288,6 +295,14 @@ def _describe_delay(stage: _Stage) -> str:
     return f"{step} {spread}, the last as the first: a delay, which limits no rate."
 
 
+def _describe_queue(stage: _Stage) -> str:
+    low, high = format_seconds(stage.finding.low_s), format_seconds(stage.finding.high_s)
+    return (
+        f"{stage.step} as fast as they came, {low} to {high} after {_SINCE[stage.step]} (9 of 10): a queue that came "
+        "and went; a higher rate may be too much for this stage."
+    )
+
+
 def _describe_stop(stage: _Stage) -> str:
     waiting = int((~np.isfinite(stage.waits.left_s)).sum())
     if stage.finding.last_s is None:
@@ -309,6 +324,15 @@ def _describe_burst(stage: _Stage) -> str:
     )
 
 
+_CAUSES = {
+    NO_ROOM: _describe_room,
+    DELAY: _describe_delay,
+    QUEUE: _describe_queue,
+    STOPPED: _describe_stop,
+    UNCLEAR: _describe_burst,
+}
+
+
 def _describe_client_limit(held: dict[str, Any]) -> str:
     return (
         f"{held['client']} made {held['requests_per_s']:.3g} requests/s "
@@ -324,10 +348,10 @@ def _describe_stage(stage: _Stage, inside: pl.DataFrame) -> str:
         else "Without an audit log the cause may be a client limit."
     )
     some = f" Pods waited for room in {100 * stage.full:.0f} % of this time." if stage.full else ""
-    return f"{_WHO[stage.step]} was no faster. {clients}{some}"
+    return f"{_WHO[stage.step]} did no more. {clients}{some}"
 
 
 def _describe_base(stage: _Stage) -> str:
     """A delay that was there before anything queued, and is none of it."""
     base_s = stage.finding.base_s
-    return f" A delay of {format_seconds(base_s)} comes on top, at any rate." if base_s >= 1.0 else ""
+    return f" A delay of {format_seconds(base_s)} is in each wait, at any rate." if base_s >= 1.0 else ""

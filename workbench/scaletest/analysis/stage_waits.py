@@ -17,7 +17,7 @@ import numpy.typing as npt
 from workbench.scaletest.analysis.sustainable_rate import mean_interval
 from workbench.scaletest.analysis.throughput import Floats, StageWaits, count_passages
 
-Nature = Literal["holds back", "delay", "stopped", "unclear"]
+Nature = Literal["holds back", "delay", "queue", "stopped", "unclear"]
 # Work waits for a stage if at least so many objects, and so many seconds of its own work, are queued ...
 MIN_BACKLOG = 10
 MIN_BACKLOG_S = 1.0
@@ -32,6 +32,8 @@ MIN_Z = 4.0
 # Shorter delays are no finding.
 MIN_DELAY_S = 1.0
 MIN_DELAYED = 20
+# Waits that follow one another are alike in a queue, and some of them are next to nothing.
+MIN_LIKENESS, SHORT_FRACTION = 0.5, 0.25
 # All that came in one burst and left evenly, the first at once: served one after the other.
 UNEVEN = 0.15
 FIRST_FRACTION = 0.15
@@ -75,9 +77,7 @@ class WaitFinding:
     Attributes
     ----------
     base_s
-        The wait that does not depend on the load: the shortest median of a group.
-    peak_s
-        The longest median; infinite where most of a group never left.
+        The wait that does not depend on the load: what all but the shortest 1 % waited at least.
     median_s, low_s, high_s
         Median of all that left, and where the middle 90 % lie.
     n
@@ -88,7 +88,6 @@ class WaitFinding:
 
     nature: Nature
     base_s: float = 0.0
-    peak_s: float = 0.0
     median_s: float = 0.0
     low_s: float = 0.0
     high_s: float = 0.0
@@ -168,6 +167,7 @@ def judge_waits(waits: StageWaits, stretch: Stretch | None, end_s: float) -> Wai
     shortest before and the longest), by more than a second, and meanwhile less passed than came, by the 95 % t interval
     of the seconds. What came together says nothing by its order: it is held back if it left evenly, the first at once.
     `stopped`: nothing left any more, or all that waited left together. `delay`: the waits are the same throughout.
+    `queue`: they came and went like a queue's, and what came got through all the same: the stage is near its limit.
     `unclear`: one burst that left unevenly. Does not show why a delay is as long as it is.
     """
     came, wait = _sort_waits(waits)
@@ -178,19 +178,18 @@ def judge_waits(waits: StageWaits, stretch: Stretch | None, end_s: float) -> Wai
     figures = _describe_waits(done, last_s)
     if stretch is None:
         is_late = len(done) >= MIN_DELAYED and figures.median_s >= MIN_DELAY_S
-        return figures if is_late and not _grows(came, wait, None) else None
+        return _tell_queue(figures, wait) if is_late and not _grows(came, wait, None) else None
     inside = (came < stretch.end_s) & (left > stretch.begin_s)
     if _has_stopped(left[inside], last_s, stretch, end_s):
-        return _with_nature(figures, "stopped")
-    found = _grows(came, wait, stretch)
-    if found is not None:
-        return _with_nature(figures, "holds back", *found)
+        return replace(figures, nature="stopped")
+    if _grows(came, wait, stretch):
+        return replace(figures, nature="holds back")
     if _was_released(came[inside], left[inside]):
-        return _with_nature(figures, "stopped")
+        return replace(figures, nature="stopped")
     together = _judge_burst(came[inside], wait[inside])
     if together is not None:
-        return _with_nature(figures, together)
-    return figures if len(done) >= MIN_GROUP and figures.median_s >= MIN_DELAY_S else None
+        return replace(figures, nature=together)
+    return _tell_queue(figures, wait) if len(done) >= MIN_GROUP and figures.median_s >= MIN_DELAY_S else None
 
 
 def _sort_waits(waits: StageWaits) -> tuple[Floats, Floats]:
@@ -205,18 +204,23 @@ def _describe_waits(done: Floats, last_s: float | None) -> WaitFinding:
     if not len(done):
         return WaitFinding("delay", last_s=last_s)
     low, median, high = (float(one) for one in np.quantile(done, [0.05, 0.5, 0.95]))
-    return WaitFinding("delay", median, median, median, low, high, len(done), last_s)
+    return WaitFinding("delay", float(np.quantile(done, 0.01)), median, low, high, len(done), last_s)
 
 
-def _with_nature(found: WaitFinding, nature: Nature, base_s: float = 0.0, peak_s: float = 0.0) -> WaitFinding:
-    return replace(found, nature=nature, base_s=base_s or found.base_s, peak_s=peak_s or found.peak_s)
+def _tell_queue(found: WaitFinding, wait: Floats) -> WaitFinding:
+    """A delay whose waits resemble the one before and were next to nothing at times is a queue that came and went."""
+    done = wait[np.isfinite(wait)]
+    if found.low_s > SHORT_FRACTION * found.median_s or done.std() == 0:
+        return found
+    likeness = float(np.corrcoef(done[:-1], done[1:])[0, 1])
+    return replace(found, nature="queue") if likeness >= MIN_LIKENESS else found
 
 
-def _grows(came: Floats, wait: Floats, stretch: Stretch | None) -> tuple[float, float] | None:
-    """The shortest median wait of a group and the longest after it, where that is growth; null where it is none."""
+def _grows(came: Floats, wait: Floats, stretch: Stretch | None) -> bool:
+    """From the group with the shortest median wait to the one with the longest after it the waits grew."""
     groups = min(GROUPS, len(wait) // MIN_GROUP)
     if groups < 2:
-        return None
+        return False
     parts = np.array_split(np.arange(len(wait)), groups)
     medians = np.array([float(np.median(wait[part])) for part in parts])
     reach = [
@@ -228,12 +232,10 @@ def _grows(came: Floats, wait: Floats, stretch: Stretch | None) -> tuple[float, 
     base = int(np.argmin(medians[: peak + 1]))
     low, high = float(medians[base]), float(medians[peak])
     if base == peak or high < max(GROWTH * low, low + MIN_BACKLOG_S):
-        return None
+        return False
     if not _is_later(wait[parts[base]], wait[parts[peak]]):
-        return None
-    if not _passes_less(came, wait, float(came[parts[base][0]]), float(came[parts[peak][-1]])):
-        return None
-    return low, high
+        return False
+    return _passes_less(came, wait, float(came[parts[base][0]]), float(came[parts[peak][-1]]))
 
 
 def _is_later(low: Floats, high: Floats) -> bool:

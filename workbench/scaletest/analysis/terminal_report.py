@@ -32,7 +32,9 @@ _CLOCKS = {
 
 
 def print_run(found: Analysis) -> None:
-    """Print the answer, the steps at p50, p95 and p99, bottlenecks, warnings and reasons."""
+    """Print why the run is invalid, the answer, the steps at p50, p95 and p99, findings, warnings, the verdict."""
+    for line in found.reasons:
+        print_text(f"invalid: {line}")
     print_text(found.answer)
     lines = [
         _format_step(step, values)
@@ -44,10 +46,9 @@ def print_run(found: Analysis) -> None:
         print_text("\n".join(line for line, _, _ in lines))
         _print_legend({clock for _, clock, _ in lines}, missing=any(missing for _, _, missing in lines))
     print_text("")
-    for line in (*found.limits["sentence"].to_list(), *(f"warning: {line}" for line in found.warnings)):
+    for line in (*found.findings, *(f"warning: {line}" for line in found.warnings)):
         print_text(line)
-    for line in found.reasons:
-        print_text(f"invalid: {line}")
+    print_text(f"The run is {'invalid' if found.reasons else 'valid'}.")
 
 
 def _format_step(step: str, values: dict[float, dict[str, Any]]) -> tuple[str, str, bool]:
@@ -146,5 +147,9 @@ def format_run_json(found: Analysis) -> str:
         "sustainable_pods_per_s": {"low": rate.low_per_s, "high": rate.high_per_s, "reason": rate.reason},
         "quantiles": found.quantiles.to_dicts(),
         "limits": found.limits.to_dicts(),
+        "findings": found.findings,
+        "obstacles": found.obstacles.to_dicts(),
+        "api_calls": found.calls.head(20).to_dicts(),
+        "pod_startup": found.startup.to_dicts(),
     }
     return json.dumps(document)
