@@ -178,7 +178,7 @@ def list_arrival_steps(schedule: pl.DataFrame, found: StagePassages, steps: pl.D
 
 def _through_fraction(part: pl.DataFrame, waits: pl.DataFrame) -> float:
     done = part.join(waits.filter(pl.col("duration_s").is_not_null()), on="index", how="semi")
-    return float(done["pods"].sum() / max(1, part["pods"].sum()))
+    return int(done["pods"].sum()) / max(1, int(part["pods"].sum()))
 
 
 def _mean_lag(rows: pl.DataFrame) -> float:
