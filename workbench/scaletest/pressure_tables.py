@@ -1,4 +1,4 @@
-"""Tables on the API server and on nodes: latency of calls, starts of pods, readiness of nodes over time."""
+"""Tables on the API server, on nodes and on schedulers: calls, starts of pods, readiness over time, the league."""
 
 from __future__ import annotations
 
@@ -46,5 +46,33 @@ NODE_CHANGES = Table(
         Column("name", "str", "The node."),
         Column("ready", "bool", "It is ready; false for a deleted one."),
         Column("gpus", "int", "Allocatable GPUs.", unit="GPUs"),
+    ),
+)
+
+LEAGUE = Table(
+    "league",
+    "One row per scheduler: how it did on one plan, over all of its runs, against the first.",
+    ("side",),
+    (
+        Column("side", "str", "The scheduler."),
+        Column("runs", "int", "Its runs.", unit="runs"),
+        Column("invalid", "int", "Of these, invalid ones.", unit="runs"),
+        Column("gangs", "int", "Gangs of all runs.", unit="gangs"),
+        Column("complete", "int", "Gangs that were ever complete.", unit="gangs"),
+        Column("deadlocked", "int", "Gangs that held GPUs at the end beside another such gang.", unit="gangs"),
+        Column("held_gpu_s", "float", "GPU seconds held by gangs that were never complete.", unit="GPU s"),
+        Column(
+            "stranded_gpus", "float", "Stranded while pods waited, mean; median of runs.", unit="GPUs", nullable=True
+        ),
+        Column("evicted", "int", "Pods evicted (preemptions).", unit="pods"),
+        Column("p50_s", "float", "From due to scheduled, median of the runs' medians.", unit="s", nullable=True),
+        Column("p95_s", "float", "The same at p95.", unit="s", nullable=True),
+        Column("gang_p50_s", "float", "From a gang's first pod bound to its last.", unit="s", nullable=True),
+        Column("rate_per_s", "float", "Sustained rate, low end; median of the runs.", unit="pods/s", nullable=True),
+        Column("ratio", "float", "Median of the first over this one's: above 1, this one is faster.", nullable=True),
+        Column("low", "float", "Low end of its 95 % interval.", nullable=True),
+        Column("high", "float", "High end.", nullable=True),
+        Column("verdict", "str", "FASTER, SLOWER, SAME or UNDECIDED; null for the first.", nullable=True),
+        Column("reason", "str", "Why it is not decided.", nullable=True),
     ),
 )

@@ -165,7 +165,7 @@ class _Stage:
 def _build_row(stage: _Stage, requests: pl.DataFrame, components: Sequence[Component]) -> dict[str, Any]:
     stretch, nature = stage.stretch, stage.finding.nature
     inside = requests.filter((pl.col("at_s") >= stretch.begin_s) & (pl.col("at_s") + 1 <= stretch.end_s))
-    crowded = nature not in ("delay", "queue") and max(stage.full, stage.unfit) >= FULL
+    crowded = nature != "delay" and max(stage.full, stage.unfit) >= FULL
     held = {} if crowded or nature != "holds back" else _find_client_limit(stage.step, stretch, inside, components)
     kinds = {"holds back": CLIENT_LIMIT if held else BOTTLENECK, "delay": DELAY, "queue": QUEUE, "stopped": STOPPED}
     kind = NO_ROOM if crowded else kinds.get(nature, UNCLEAR)

@@ -25,9 +25,20 @@ from workbench.scaletest.analysis.sustainable_rate import (
     find_sustainable_rate,
 )
 from workbench.scaletest.analysis.throughput import SCHEDULED, StagePassages, build_passages, build_throughput_table
-from workbench.scaletest.analysis.time_breakdown import build_share_table, build_step_quantiles, build_step_table
+from workbench.scaletest.analysis.time_breakdown import (
+    build_share_table,
+    build_step_quantiles,
+    build_step_table,
+    count_impossible_steps,
+)
 from workbench.scaletest.analysis.unfinished import describe_obstacles, find_obstacles, find_unfinished
-from workbench.scaletest.analysis.validity import RunTables, build_validity_table, list_reasons, list_warnings
+from workbench.scaletest.analysis.validity import (
+    RunTables,
+    build_validity_table,
+    describe_saturation,
+    list_reasons,
+    list_warnings,
+)
 from workbench.scaletest.cluster_api.clock import NS_PER_S
 from workbench.scaletest.observation import run_conditions, run_records
 from workbench.scaletest.observation.run_conditions import RunConditions
@@ -194,7 +205,15 @@ class Analysis:
     @property
     def findings(self) -> list[str]:
         """What held work back or delayed it, what the API server did, and what the cluster says, in sentences."""
-        pressure = [] if self.imported else describe_pressure(self.submissions, self.read_raw_table(tables.REQUESTS))
+        pressure = (
+            []
+            if self.imported
+            else describe_pressure(
+                self.submissions,
+                self.read_raw_table(tables.REQUESTS),
+                saturated=describe_saturation(self.read_load()) is not None,
+            )
+        )
         return [*self.limits["sentence"].to_list(), *pressure, *describe_obstacles(self.obstacles)]
 
     @property
@@ -230,6 +249,7 @@ class Analysis:
                 imported=self.imported,
                 resumed_s=resumed_s,
                 unfinished=None if self.imported else self.unfinished,
+                impossible=count_impossible_steps(self.milestones, self.submissions) if self.imported else (0, 0),
             )
         )
 

@@ -54,7 +54,7 @@ def describe_throttled_clients(requests: pl.DataFrame) -> list[str]:
     return [f"{client} got 429 for {throttled:,} of {n:,} requests" for client, n, throttled in rows.iter_rows()]
 
 
-def describe_pressure(submissions: pl.DataFrame, requests: pl.DataFrame) -> list[str]:
+def describe_pressure(submissions: pl.DataFrame, requests: pl.DataFrame, *, saturated: bool = False) -> list[str]:
     """What the API server did to the load and to others: throttled, or took long to accept."""
     throttled = describe_throttling(submissions)
     told = [f"The API server {throttled}."] if throttled else []
@@ -63,10 +63,14 @@ def describe_pressure(submissions: pl.DataFrame, requests: pl.DataFrame) -> list
     took = (free["acked_s"] - free["sent_s"]).drop_nulls()
     if len(took) >= MIN_ACCEPTED and (median_s := float(took.median() or 0.0)) >= SLOW_S:  # type: ignore[arg-type]
         low, high = (float(took.quantile(share) or 0.0) for share in (0.05, 0.95))
+        where = (
+            "this machine was saturated meanwhile."
+            if saturated
+            else "look at admission webhooks, etcd and its queues; the submitter waits for none of it."
+        )
         told.append(
             f"The API server took {format_seconds(median_s)} to accept a workload at the median (9 of 10: "
-            f"{format_seconds(low)} to {format_seconds(high)}): look at admission webhooks, etcd and its queues; "
-            "the submitter waits for none of it."
+            f"{format_seconds(low)} to {format_seconds(high)}): {where}"
         )
     return told
 

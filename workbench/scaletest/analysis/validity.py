@@ -44,6 +44,7 @@ class RunTables:
     imported: bool = False
     resumed_s: tuple[float, ...] = ()  # seconds after the start at which the submission was resumed
     unfinished: pl.DataFrame | None = None
+    impossible: tuple[int, int] = (0, 0)  # steps that end before they begin, of so many
 
 
 def build_validity_table(run: RunTables) -> pl.DataFrame:
@@ -61,6 +62,7 @@ def build_validity_table(run: RunTables) -> pl.DataFrame:
     """
     rows = [
         *_check_silence(run),
+        *_check_order(run),
         *_check_coverage(run),
         *_check_submission(run),
         *_check_watches(run),
@@ -102,6 +104,15 @@ def _check_silence(run: RunTables) -> list[dict[str, Any]]:
     reason = "; ".join(silent["sentence"].to_list())
     named = "stages that passed nothing while work waited"
     return [_build_condition(named, silent.height, 0, "stages", reason, holds=not silent.height, grave=True)]
+
+
+def _check_order(run: RunTables) -> list[dict[str, Any]]:
+    """Of imported runs: times that cannot be."""
+    if not run.imported:
+        return []
+    lost, steps = run.impossible
+    reason = f"{lost:,} of {steps:,} steps end before they begin and are left out"
+    return [_build_condition("steps that end before they begin", lost, 0, "steps", reason, holds=not lost)]
 
 
 def _check_coverage(run: RunTables) -> list[dict[str, Any]]:
