@@ -61,9 +61,7 @@ LEAGUE = Table(
         Column("complete", "int", "Gangs that were ever complete.", unit="gangs"),
         Column("deadlocked", "int", "Gangs that held GPUs at the end beside another such gang.", unit="gangs"),
         Column("held_gpu_s", "float", "GPU seconds held by gangs that were never complete.", unit="GPU s"),
-        Column(
-            "stranded_gpus", "float", "Stranded while pods waited, mean; median of runs.", unit="GPUs", nullable=True
-        ),
+        Column("stranded_gpus", "float", "Mean while pods waited; median of the runs.", unit="GPUs", nullable=True),
         Column("evicted", "int", "Pods evicted (preemptions).", unit="pods"),
         Column("p50_s", "float", "From due to scheduled, median of the runs' medians.", unit="s", nullable=True),
         Column("p95_s", "float", "The same at p95.", unit="s", nullable=True),

@@ -39,8 +39,8 @@ def build_league_table(found: Variants) -> pl.DataFrame:
 
     Notes
     -----
-    A gang is deadlocked if it held GPUs at the end and was never complete, while another gang was in the same state: one
-    alone may wait for room. Does not show other plans, rates or clusters.
+    A gang is deadlocked if it held GPUs at the end and was never complete, while another gang was in the same state:
+    one alone may wait for room. Does not show other plans, rates or clusters.
     """
     rows = [_build_row(name, found.runs[name]) for name in found.names]
     verdicts = _compare_with_first(found)

@@ -16,7 +16,12 @@ from workbench.scaletest import tables
 from workbench.scaletest.analysis.bottlenecks import FULL, NO_ROOM, find_bottlenecks
 from workbench.scaletest.analysis.headline import build_headline
 from workbench.scaletest.analysis.milestones import build_milestones, build_pod_table
-from workbench.scaletest.analysis.saturation import build_gang_table, build_gpu_timeline, find_saturation
+from workbench.scaletest.analysis.saturation import (
+    build_gang_table,
+    build_gpu_timeline,
+    find_gpu_ceiling,
+    find_saturation,
+)
 from workbench.scaletest.analysis.server_pressure import build_call_table, build_startup_table, describe_pressure
 from workbench.scaletest.analysis.sustainable_rate import (
     CONFIDENCE_LEVEL,
@@ -225,6 +230,12 @@ class Analysis:
     def startup(self) -> pl.DataFrame:
         """Table STARTUP."""
         return build_startup_table(self.pods)
+
+    @property
+    def gpu_ceiling_per_s(self) -> float | None:
+        """What the GPUs themselves allow, in pods a second; null where nothing limits the rate so."""
+        ceiling = find_gpu_ceiling(self.schedule, self.gpus)
+        return None if ceiling is None else ceiling.pods_per_s
 
     @cached_property
     def gangs(self) -> pl.DataFrame:
