@@ -88,13 +88,16 @@ def test_gpus_for_half_of_the_load_are_what_bounds_it(gang_cluster: LocalCluster
 def test_a_scheduler_that_places_pod_by_pod_deadlocks_gangs_that_its_gang_scheduling_completes(
     gang_cluster: LocalCluster, space: str, tmp_path: Path
 ) -> None:
-    gangs = {"arrival": constant(2, 50), "workloads": [{"kind": "Gang", "pods": 8, "gpus": 1}]}
+    # Four that need 8 of the 12 GPUs each, all at once: one fits.
+    at_once = {"process": "burst", "size": 4, "every_s": 10, "bursts": 1}
+    gangs = {"arrival": at_once, "workloads": [{"kind": "Gang", "pods": 8, "gpus": 1}]}
     names = ("default-scheduler", "gang-scheduling")
     runs = {name: measured(gang_cluster, space, tmp_path, name, cleanup=True, **gangs) for name in names}
     assert [int(run.gangs["complete"].sum()) for run in runs.values()] == [0, 1]
     pair = combine_variants(*[[run.folder] for run in runs.values()], names=("default", "gang"))  # type: ignore[arg-type]
     league = {row["side"]: row for row in build_league_table(pair).to_dicts()}
-    assert (league["default"]["deadlocked"], league["gang"]["deadlocked"]) == (2, 0)
+    assert league["default"]["deadlocked"] >= 2
+    assert league["gang"]["deadlocked"] == 0
     assert league["gang"]["held_gpu_s"] == 0
 
 

@@ -86,7 +86,8 @@ def _compare_with_first(found: Variants) -> dict[str, dict[str, Any]]:
     first, *others = found.names
     nothing: dict[str, Any] = {"ratio": None, "low": None, "high": None, "verdict": None, "reason": _BASE}
     pairs = {name: _list_medians(found, name) for name in others}
-    whole = {name: values for name, values in pairs.items() if values and all(a and b for a, b in values)}
+    known = {name: [(a, b) for a, b in values if a and b] for name, values in pairs.items()}
+    whole = {name: values for name, values in known.items() if values and len(values) == len(pairs[name])}
     intervals = {
         name: stats.paired_log_ratio([a for a, _ in values], [b for _, b in values], level=CONFIDENCE_LEVEL)
         for name, values in whole.items()
@@ -95,11 +96,11 @@ def _compare_with_first(found: Variants) -> dict[str, dict[str, Any]]:
     verdicts = {first: nothing}
     for name in others:
         if name not in intervals:
-            reason = "no turn has a run of both" if not pairs[name] else _explain_lost(pairs[name], first, name)
-            verdicts[name] = nothing | {"verdict": UNDECIDED, "reason": reason}
+            lost = "no turn has a run of both" if not pairs[name] else _explain_lost(pairs[name], first, name)
+            verdicts[name] = nothing | {"verdict": UNDECIDED, "reason": lost}
             continue
         interval, decision = intervals[name], decisions[list(intervals).index(name)]
-        reason = None
+        reason: str | None = None
         if decision.verdict == UNDECIDED:
             many = explain_open_verdict(interval, EQUIVALENCE_MARGIN, len(intervals))
             reason = ONE_RUN_NOTE if interval.low is None else many
