@@ -89,7 +89,7 @@ def test_a_scheduler_that_places_pod_by_pod_deadlocks_gangs_that_its_gang_schedu
     gang_cluster: LocalCluster, space: str, tmp_path: Path
 ) -> None:
     # Four that need 8 of the 12 GPUs each, all at once: one fits.
-    at_once = {"process": "burst", "size": 4, "every_s": 10, "bursts": 1}
+    at_once = {"process": "burst", "size": 4, "every_s": 10, "n": 4}
     gangs = {"arrival": at_once, "workloads": [{"kind": "Gang", "pods": 8, "gpus": 1}]}
     names = ("default-scheduler", "gang-scheduling")
     runs = {name: measured(gang_cluster, space, tmp_path, name, cleanup=True, **gangs) for name in names}

@@ -14,9 +14,9 @@ from workbench.report.display import KeyNumber
 from workbench.scaletest import invariants, summary
 from workbench.scaletest.analysis import variants
 from workbench.scaletest.analysis.league import build_league_table, describe_league
+from workbench.scaletest.analysis.pressure_tables import LEAGUE
 from workbench.scaletest.analysis.run_analysis import Analysis
 from workbench.scaletest.config import NotebookConfig
-from workbench.scaletest.pressure_tables import LEAGUE
 from workbench.scaletest.tables import COMPARISON, GANGS, LIMITS, QUANTILES, RAMP, SUSTAINED, VALIDITY
 from workbench.stats.verdicts import DIFFERENT, FASTER, SAME
 

@@ -11,8 +11,8 @@ import pytest
 
 from tests.fakes.scale_runs import Passage, Plan, analysis, delayed, ramp_of, served
 from workbench.scaletest.analysis.bottlenecks import BOTTLENECK, CLIENT_LIMIT, DELAY, NO_ROOM, QUEUE, STOPPED
+from workbench.scaletest.analysis.pressure_tables import NODE_CHANGES
 from workbench.scaletest.observation.run_conditions import Component
-from workbench.scaletest.pressure_tables import NODE_CHANGES
 from workbench.scaletest.tables import REQUESTS, SUBMISSIONS, TRANSITIONS
 
 MADE, SCHEDULED, STARTED = "pods made", "pods scheduled", "pods started"

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from workbench import stats
+from workbench.scaletest.analysis.pressure_tables import LEAGUE
 from workbench.scaletest.analysis.run_analysis import Analysis
 from workbench.scaletest.analysis.variants import (
     CONFIDENCE_LEVEL,
@@ -20,7 +21,6 @@ from workbench.scaletest.analysis.variants import (
     Variants,
     explain_open_verdict,
 )
-from workbench.scaletest.pressure_tables import LEAGUE
 from workbench.stats.verdicts import UNDECIDED
 
 _BASE = "the others are held against it"

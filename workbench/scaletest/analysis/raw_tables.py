@@ -12,9 +12,9 @@ from typing import Any
 import polars as pl
 
 from workbench.core.errors import InputError
+from workbench.scaletest.analysis.pressure_tables import NODE_CHANGES
 from workbench.scaletest.cluster_api.clock import NS_PER_S
 from workbench.scaletest.observation import run_conditions, run_records
-from workbench.scaletest.pressure_tables import NODE_CHANGES
 from workbench.scaletest.tables import BEATS, GAPS, LOAD, NODES, SCHEDULE, SKEW, SUBMISSIONS, TRANSITIONS
 
 MAX_FILE_BYTES = 8 << 30

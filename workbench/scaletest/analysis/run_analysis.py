@@ -16,6 +16,7 @@ from workbench.scaletest import tables
 from workbench.scaletest.analysis.bottlenecks import FULL, NO_ROOM, find_bottlenecks
 from workbench.scaletest.analysis.headline import build_headline
 from workbench.scaletest.analysis.milestones import build_milestones, build_pod_table
+from workbench.scaletest.analysis.pressure_tables import CALLS, NODE_CHANGES, STARTUP
 from workbench.scaletest.analysis.saturation import (
     build_gang_table,
     build_gpu_timeline,
@@ -47,7 +48,6 @@ from workbench.scaletest.analysis.validity import (
 from workbench.scaletest.cluster_api.clock import NS_PER_S
 from workbench.scaletest.observation import run_conditions, run_records
 from workbench.scaletest.observation.run_conditions import RunConditions
-from workbench.scaletest.pressure_tables import CALLS, NODE_CHANGES, STARTUP
 from workbench.scaletest.tables import (
     FLOW,
     GANGS,

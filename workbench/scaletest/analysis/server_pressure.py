@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from workbench.core.formats import format_seconds
-from workbench.scaletest.pressure_tables import CALLS, STARTUP
+from workbench.scaletest.analysis.pressure_tables import CALLS, STARTUP
 
 # Fewer throttled requests are no finding.
 TOLD_FRACTION = 0.01
