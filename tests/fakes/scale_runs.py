@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,7 @@ from workbench.scaletest.observation import run_conditions
 from workbench.scaletest.tables import BEATS, GAPS, LOAD, NODES, REQUESTS, SCHEDULE, SKEW, SUBMISSIONS, TRANSITIONS
 
 RUN = "st-00000001"
+Passage = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,39 @@ class Plan:
     lifetime_s: float | None = None  # how long pods run; for ever without it
     away_s: tuple[float, float] | None = None  # no watch between these times: all is listed anew at the end
     components: tuple[run_conditions.Component, ...] = ()
+    kind: str = "Job"
+    # When pods that came at these times are through, infinite for never; instead of a queue at a rate.
+    make: Passage | None = None
+    bind: Passage | None = None
+    start: Passage | None = None
+    accept: Passage | None = None
+    throttled_s: Any = None  # of each workload, how long it waited because of 429s
+    unschedulable: tuple[int, ...] = ()  # pods that the scheduler once found no node for
+    host_busy: float = 0.3
+    booked: tuple[float | None, float | None, float | None] = (None, None, None)  # client, side, others
+    until_s: float = 0.0  # it was watched until here
     more: dict[str, Any] = field(default_factory=dict)
+
+
+def delayed(low_s: float, high_s: float | None = None) -> Passage:
+    """Each is through after a time of its own, however many come."""
+
+    def passage(came: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        return came + random.uniform(low_s, low_s if high_s is None else high_s, len(came))
+
+    return passage
+
+
+def served(per_s: float, delay_s: float = 0.0, jitter: float = 0.0) -> Passage:
+    """One after the other at a rate, each after a delay."""
+
+    def passage(came: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        order = np.argsort(came, kind="stable")
+        done = np.empty(len(came))
+        done[order] = queue(came[order] + delay_s, per_s, jitter, random)
+        return done
+
+    return passage
 
 
 def ramp_of(rates: list[float], each_s: float) -> tuple[np.ndarray, np.ndarray]:
@@ -69,10 +103,12 @@ def tables(plan: Plan) -> dict[str, pl.DataFrame]:
     n = len(due)
     names = [f"{RUN}-{index:07d}" for index in range(n)]
     sent = due + 0.0005
-    acked = sent + plan.latency_s
-    made = queue(np.repeat(acked, plan.pods), plan.made_per_s, plan.jitter, random)
-    bound = queue(made, plan.scheduled_per_s, plan.jitter, random)
-    running = bound + 0.01
+    acked = sent + plan.latency_s if plan.accept is None else plan.accept(sent, random)
+    make, bind = (served(rate, jitter=plan.jitter) for rate in (plan.made_per_s, plan.scheduled_per_s))
+    made = (plan.make or make)(np.repeat(acked, plan.pods), random)
+    bound = (plan.bind or bind)(made, random)
+    running = (plan.start or delayed(0.01))(bound, random)
+    throttled_s = np.zeros(n) if plan.throttled_s is None else np.asarray(plan.throttled_s, dtype=float)
     schedule = _schedule(plan, due, names)
     submissions = SUBMISSIONS.frame(
         {
@@ -84,28 +120,32 @@ def tables(plan: Plan) -> dict[str, pl.DataFrame]:
             "created_s": np.floor(acked + plan.skew_s).tolist(),
             "status": ["created"] * n,
             "http_status": [201] * n,
-            "attempts": [1] * n,
-            "throttled": [0] * n,
-            "throttled_s": [0.0] * n,
+            "attempts": (1 + np.ceil(throttled_s)).astype(int).tolist(),
+            "throttled": np.ceil(throttled_s).astype(int).tolist(),
+            "throttled_s": throttled_s.tolist(),
             "uid": [f"job-{index}" for index in range(n)],
             "reason": [None] * n,
         }
     )
     workload = np.repeat(np.arange(n), plan.pods)
-    seen = ~np.isin(workload, plan.unseen)
-    scheduled = seen & ~np.isin(workload, plan.lost)
+    seen = ~np.isin(workload, plan.unseen) & np.isfinite(made)
+    scheduled = seen & ~np.isin(workload, plan.lost) & np.isfinite(bound)
+    started = scheduled & np.isfinite(running)
+    unfit = seen & np.isin(np.arange(len(made)), plan.unschedulable)
     jobs = np.setdiff1d(np.arange(n), plan.unseen)
     parts = [
         _rows("job", "created", names, jobs, [f"job-{one}" for one in jobs], None, acked[jobs], plan.skew_s, 1.0),
         _pod_rows("created", names, workload, seen, made, plan.skew_s, 1.0),
         _pod_rows("scheduled", names, workload, scheduled, bound, plan.skew_s, 1e-6, nodes=plan.nodes),
-        _pod_rows("running", names, workload, scheduled, running, plan.skew_s, 1.0),
+        _pod_rows("running", names, workload, started, running, plan.skew_s, 1.0),
+        _pod_rows("unschedulable", names, workload, unfit, made, plan.skew_s, 1.0),
     ]
     if plan.lifetime_s is not None:
         ended = running + plan.lifetime_s
-        parts.append(_pod_rows("succeeded", names, workload, scheduled, ended, plan.skew_s, 1.0))
+        parts.append(_pod_rows("succeeded", names, workload, started, ended, plan.skew_s, 1.0))
     transitions = TRANSITIONS.check(_watched(pl.concat(parts), plan.away_s))
-    end = float(max(running.max(), due.max()))
+    end = max(float(times[np.isfinite(times)].max(initial=0.0)) for times in (due, acked, made, bound, running))
+    end = max(end, plan.until_s)
     return {"schedule": schedule, "submissions": submissions, "transitions": transitions, **_health(plan, end)}
 
 
@@ -123,7 +163,7 @@ def _schedule(plan: Plan, due: np.ndarray, names: list[str]) -> pl.DataFrame:
     steps = np.zeros(n, dtype=int) if plan.steps is None else np.asarray(plan.steps)
     constant: dict[str, Any] = {
         "entry": "job",
-        "kind": "Job",
+        "kind": plan.kind,
         "namespace": "workbench-scaletest",
         "rate_per_s": None,
         "pods": plan.pods,
@@ -132,7 +172,7 @@ def _schedule(plan: Plan, due: np.ndarray, names: list[str]) -> pl.DataFrame:
         "memory_bytes_per_pod": 1 << 20,
         "gang": plan.gang,
         "priority": None,
-        "lifetime_s": None,
+        "lifetime_s": plan.lifetime_s,
         "delete_after_s": None,
         "object_bytes": 900,
         "spec_sha256": "0" * 64,
@@ -204,7 +244,13 @@ def _health(plan: Plan, end: float) -> dict[str, pl.DataFrame]:
         "beats": BEATS.frame({"sent_s": seconds, "ack_s": [0.002] * n, "lag_s": [0.0005] * n}),
         "skew": SKEW.frame([{"at_s": 0.0, "low_s": plan.skew_s - half, "high_s": plan.skew_s + half, "probes": 200}]),
         "load": LOAD.frame(
-            {"at_s": seconds, "sampler_cpu_s": [0.1] * n, "sampler_rss_bytes": [1 << 27] * n, "host_busy": [0.3] * n}
+            {
+                "at_s": seconds,
+                "sampler_cpu_s": [0.1] * n,
+                "sampler_rss_bytes": [1 << 27] * n,
+                "host_busy": [plan.host_busy] * n,
+                **{name: [share] * n for name, share in zip(("client", "side", "others"), plan.booked, strict=True)},
+            }
         ),
         "nodes": NODES.frame([{"name": f"sim-{one}"} | node for one in range(plan.nodes)]),
         "requests": plan.more.get("requests", REQUESTS.frame([])),

@@ -198,13 +198,15 @@ def chart_flow(flow: pl.DataFrame) -> alt.LayerChart:
     return finish_chart(alt.layer(*lines, hover), "What came in, what got through?", told, frame, height=HEIGHT_PX)
 
 
-def chart_ramp(ramp: pl.DataFrame) -> alt.LayerChart:
+def chart_ramp(ramp: pl.DataFrame, ceiling_per_s: float | None = None) -> alt.LayerChart:
     """Which rate is sustained? Pods scheduled against pods offered, step by step.
 
     Parameters
     ----------
     ramp
         Table RAMP of one run.
+    ceiling_per_s
+        What the GPUs themselves allow, in pods a second; null for no such limit.
     """
     import altair as alt
 
@@ -227,7 +229,13 @@ def chart_ramp(ramp: pl.DataFrame) -> alt.LayerChart:
         base.mark_rule(strokeWidth=2).encode(y=alt.Y("low_per_s", type="quantitative"), y2=alt.Y2("high_per_s")),
         base.mark_point(size=90, filled=True, opacity=1).encode(y=y),
     ]
+    # Far above all that was offered it would squeeze the rest.
+    near = ceiling_per_s is not None and ceiling_per_s <= 2 * most
+    if near:
+        at = alt.Chart(pl.DataFrame({"completed_per_s": [ceiling_per_s]}))
+        layers.append(at.mark_rule(strokeDash=[1, 3], color=COLOURS["baseline"], strokeWidth=2).encode(y=y))
     told = join_sentences(
+        f"the GPUs allow {ceiling_per_s:.3g} pods/s (dotted)" if near else "",
         "on the dashed line all that is offered gets through",
         "95 % intervals over windows of each step",
         f"{unknown} step{'' if unknown == 1 else 's'} without a figure" if unknown else "",

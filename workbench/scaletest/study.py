@@ -13,6 +13,8 @@ from workbench.core.formats import format_number, format_seconds
 from workbench.report.display import KeyNumber
 from workbench.scaletest import invariants, summary
 from workbench.scaletest.analysis import variants
+from workbench.scaletest.analysis.league import build_league_table, describe_league
+from workbench.scaletest.analysis.pressure_tables import LEAGUE
 from workbench.scaletest.analysis.run_analysis import Analysis
 from workbench.scaletest.config import NotebookConfig
 from workbench.scaletest.tables import COMPARISON, GANGS, LIMITS, QUANTILES, RAMP, SUSTAINED, VALIDITY
@@ -75,6 +77,8 @@ class Study:
         if len(self.found.names) < 2:
             runs = self.found.runs[self.found.names[0]]
             return runs[0].answer + ("" if len(runs) == 1 else f" (First of {len(runs)} runs.)")
+        if len(self.found.names) > 2:
+            return describe_league(self.league)
         a, b = self.found.names[:2]
         caveat = self._describe_gangs(a, b) or self._describe_lost_tail() or self._describe_rates()
         return f"{self._describe_comparison(a, b)}.{f' {caveat}.' if caveat else ''}"
@@ -129,12 +133,18 @@ class Study:
         empty = [name for name in self.found.names[:2] if not any(run.steps.height for run in self.found.runs[name])]
         return f"no workload of {' and '.join(empty)} was accepted" if empty else "the runs have no step in common"
 
+    @cached_property
+    def league(self) -> pl.DataFrame:
+        """Table LEAGUE: all variants side by side."""
+        return build_league_table(self.found)
+
     @property
     def notes(self) -> tuple[str, ...]:
         """Where and how often it was measured, notes of the runs, and warnings with how many runs have them."""
         runs = ", ".join(f"{len(self.found.runs[name])} of {name}" for name in self.found.names)
         ignored = [
-            f"{name} was also measured; only the first two variants are compared." for name in self.found.names[2:]
+            f"{name} stands in the league table; step by step only the first two variants are compared."
+            for name in self.found.names[2:]
         ]
         notes = {note: None for _, run in self.found.everything for note in run.test.notes}
         warnings = [line for name in self.found.names for line in self._list_warnings(name)]
@@ -163,7 +173,7 @@ class Study:
     @property
     def limits(self) -> list[str]:
         """Bottlenecks of each variant's first run, in sentences."""
-        return [f"{name}: {line}" for name, run in self.first.items() for line in run.limits["sentence"].to_list()]
+        return [f"{name}: {line}" for name, run in self.first.items() for line in run.findings]
 
     def by_side(self, chosen: str) -> pl.DataFrame:
         """A table of each variant's first run (a property of `Analysis`), with the variant as first column."""
@@ -215,6 +225,7 @@ def build_study(config: NotebookConfig, run: Run) -> Study:
     study = Study(config, variants.read_variants(folder))
     run.add_input(folder, digest=False)
     run.write_table(COMPARISON, study.comparison)
+    run.write_table(LEAGUE, study.league)
     for table, name in _WRITTEN_TABLES:
         run.write_table(add_variant_column(table), study.by_side(name))
     return study

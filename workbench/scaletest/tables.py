@@ -137,6 +137,9 @@ LOAD = Table(
         Column("sampler_cpu_s", "float", "Processor time of the sampler since the row before.", unit="s"),
         Column("sampler_rss_bytes", "int", "Its resident memory.", unit="bytes"),
         Column("host_busy", "float", "Share of all cores in use.", unit="share", nullable=True),
+        Column("client", "float", "Share of all cores: submitter and sampler.", unit="share", nullable=True),
+        Column("side", "float", "Share of all cores: the local cluster's components.", unit="share", nullable=True),
+        Column("others", "float", "Share of all cores: everything else.", unit="share", nullable=True),
     ),
 )
 
@@ -329,6 +332,7 @@ RAMP = Table(
         Column("completed_per_s", "float", "Pods scheduled per second (slope).", unit="pods/s", nullable=True),
         Column("low_per_s", "float", "Low end of it.", unit="pods/s", nullable=True),
         Column("high_per_s", "float", "High end of it.", unit="pods/s", nullable=True),
+        Column("through_per_s", "float", "Of the pods due per second, those ever scheduled.", "pods/s", nullable=True),
         Column("backlog_slope_per_s", "float", "Growth of the backlog.", unit="pods/s", nullable=True),
         Column("backlog_low_per_s", "float", "Low end of it.", unit="pods/s", nullable=True),
         Column("backlog_high_per_s", "float", "High end of it.", unit="pods/s", nullable=True),
@@ -355,14 +359,16 @@ SUSTAINED = Table(
 
 LIMITS = Table(
     "limits",
-    "One row per step with a backlog: its rate, and the client at its limit, if any.",
+    "One row per stage at which pods waited: whether it held them back, its rate, and the client at its limit, if any.",
     ("step",),
     (
         _STEP,
         Column(
             "kind",
             "str",
-            "client limit: at a configured request rate; no room: pods waited for GPUs; bottleneck: neither.",
+            "client limit: at a configured request rate; no room: pods waited for nodes; bottleneck: neither; delay: "
+            "each waited equally long, at any rate; queue: it came and went; stopped: nothing passed any more, "
+            "or all at once; unclear: one burst.",
         ),
         Column("rate_per_s", "float", "Its plateau.", unit="1/s"),
         Column("low_per_s", "float", "Low end of it.", unit="1/s"),
@@ -372,12 +378,44 @@ LIMITS = Table(
         Column("end_s", "float", "End of the plateau.", unit="s"),
         Column("backlog", "float", "Median backlog during the plateau.", unit="objects"),
         Column("variation", "float", "Variation of the rate from second to second.", unit="share"),
+        Column("delay_s", "float", "Wait that does not depend on the load.", unit="s", nullable=True),
         Column("client", "str", "Client at its limit, by the audit log.", nullable=True),
         Column("requests_per_s", "float", "Requests of that client during the plateau.", unit="1/s", nullable=True),
         Column("requests_low_per_s", "float", "Low end of it.", unit="1/s", nullable=True),
         Column("requests_high_per_s", "float", "High end of it.", unit="1/s", nullable=True),
         Column("configured_per_s", "float", "Configured or default client limit.", "1/s", nullable=True),
         Column("sentence", "str", "Finding in words, with the evidence."),
+    ),
+)
+
+OBSTACLES = Table(
+    "obstacles",
+    "One row per reason that the cluster gave for not going on with something, counted.",
+    ("about", "reason"),
+    (
+        Column("about", "str", "pods, workloads or nodes."),
+        Column("reason", "str", "quota, admission denied, no node fits, image pull back-off, node not ready, …"),
+        Column("objects", "int", "How many were given it.", unit="objects"),
+        Column("waiting", "int", "Of these, how many never got on.", unit="objects"),
+        Column("first_s", "float", "First time, client's clock.", unit="s", nullable=True),
+        Column("last_s", "float", "Last object's first time.", unit="s", nullable=True),
+        Column("example", "str", "In the cluster's words."),
+    ),
+)
+
+UNFINISHED = Table(
+    "unfinished",
+    "One row per stage that pods had not passed at the end.",
+    ("step",),
+    (
+        _STEP,
+        Column("came", "int", "Pods that came to it.", unit="pods"),
+        Column("passed", "int", "Pods that passed.", unit="pods"),
+        Column("waiting", "int", "Pods that still waited at the end.", unit="pods"),
+        Column("last_s", "float", "When the last one passed.", unit="s", nullable=True),
+        Column("silent_s", "float", "For so long nothing had passed at the end.", unit="s"),
+        Column("silent", "bool", "Nothing passed, or nothing more without a reason: the run is invalid."),
+        Column("sentence", "str", "In words, with the cluster's reasons."),
     ),
 )
 
@@ -452,5 +490,3 @@ COMPARISON = Table(
         Column("reason", "str", "Reason of an undecided verdict.", nullable=True),
     ),
 )
-
-RESULT_TABLES = (PODS, MILESTONES, STEPS, QUANTILES, SHARES, FLOW, RAMP, SUSTAINED, LIMITS, GPUS, GANGS, VALIDITY)

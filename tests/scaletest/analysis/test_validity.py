@@ -17,7 +17,7 @@ from workbench.scaletest.observation.run_records import Begun, Stopped
 from workbench.scaletest.tables import GAPS, SKEW, SUBMISSIONS
 
 ORIGIN = 1_795_315_530 * NS_PER_S
-LATE = "workloads were sent when they were due (p99)"
+LATE = "lateness of sending (p99)"
 
 
 def condition(found: Analysis, name: str) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def with_gaps(folder: Path, *gaps: tuple[float, float, bool]) -> dict[str, Any]:
     same = {"resource": "pod", "reason": "end of stream", "recovered": 0}
     rows = [same | {"from_s": begin, "to_s": end, "relisted": relisted} for begin, end, relisted in gaps]
     GAPS.write(GAPS.frame(rows), folder / "tables")
-    return condition(found, "the watches were never away")
+    return condition(found, "times that a watch was away")
 
 
 def test_watches_that_end_by_themselves_and_are_opened_again_at_once_are_no_gap(tmp_path: Path) -> None:
@@ -52,10 +52,10 @@ def test_what_came_and_went_before_a_list_is_not_known_and_that_is_told(tmp_path
 
 def test_clocks_that_are_far_apart_are_told_with_their_distance(tmp_path: Path) -> None:
     found = analysis(Plan(np.arange(50) / 10, skew_s=-3.0), tmp_path)
-    row = condition(found, "the clocks are close to each other (distance, at least)")
+    row = condition(found, "clock offset (at least)")
     assert (row["found"], row["holds"], row["grave"]) == (pytest.approx(2.999), False, False)
     assert row["reason"] == "steps between two clocks are off by the clock offset, -3 s, known to ± 0.001 s"
-    assert condition(found, "the clocks' distance is known (half of its bounds)")["holds"]
+    assert condition(found, "uncertainty of the clock offset (half of its bounds)")["holds"]
     assert found.reasons == ()
 
 
@@ -64,20 +64,20 @@ def test_bounds_that_are_wide_claim_no_distance(tmp_path: Path) -> None:
     rows = [{"at_s": 0.0, "low_s": 0.003, "high_s": 0.983, "probes": 3}]
     rows.append({"at_s": 4.0, "low_s": 0.002, "high_s": 0.004, "probes": 200})
     SKEW.write(SKEW.frame(rows), tmp_path / "tables")
-    row = condition(found, "the clocks' distance is known (half of its bounds)")
+    row = condition(found, "uncertainty of the clock offset (half of its bounds)")
     assert (row["found"], row["holds"]) == (0.49, False)
     told = (
         "steps between two clocks are off by the clock offset, +0.003 s, known to ± 0.001 s, at times only to ± 0.49 s"
     )
     assert row["reason"] == told
-    assert condition(found, "the clocks are close to each other (distance, at least)")["holds"]
+    assert condition(found, "clock offset (at least)")["holds"]
 
 
 def test_clocks_that_were_apart_for_a_time_were_apart(tmp_path: Path) -> None:
     found = analysis(Plan(np.arange(50) / 10), tmp_path)
     rows = [{"at_s": at, "low_s": low, "high_s": low + 0.002, "probes": 200} for at, low in ((0.0, -0.001), (4.0, 0.3))]
     SKEW.write(SKEW.frame(rows), tmp_path / "tables")
-    row = condition(found, "the clocks are close to each other (distance, at least)")
+    row = condition(found, "clock offset (at least)")
     assert (row["found"], row["holds"]) == (0.3, False)
     assert "+0.301 s, known to ± 0.001 s" in row["reason"]
 
@@ -103,7 +103,7 @@ def test_what_was_due_while_no_submitter_ran_is_not_the_submitters_lateness(tmp_
     row = condition(found, LATE)
     assert row["found"] == pytest.approx(0.0005)
     assert row["holds"]
-    told = condition(found, "submission was never interrupted")
+    told = condition(found, "workloads due while submission was interrupted")
     assert (told["found"], told["holds"], told["grave"]) == (100, False, False)
     assert "100 workloads due before the resume" in told["reason"]
     assert found.reasons == ()
@@ -130,4 +130,4 @@ def test_what_was_sent_before_the_submitter_died_still_counts(tmp_path: Path) ->
 
 def test_a_run_that_was_not_resumed_has_no_interruption(tmp_path: Path) -> None:
     found = analysis(Plan(np.arange(50) / 10), tmp_path)
-    assert "submission was never interrupted" not in found.validity["condition"].to_list()
+    assert "workloads due while submission was interrupted" not in found.validity["condition"].to_list()

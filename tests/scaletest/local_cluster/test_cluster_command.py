@@ -50,6 +50,21 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return kept
 
 
+def test_gang_turns_on_kubernetes_own_gang_scheduling_also_beside_kai(asked: dict[str, Any]) -> None:
+    assert (
+        invoke("up", "--scheduler", "gang,kai", "--feature-gate", "TopologyAwareWorkloadScheduling=true").exit_code == 0
+    )
+    gates = ("GenericWorkload", "GangScheduling", "TopologyAwareWorkloadScheduling")
+    assert asked["scheduler"] == "kai"
+    assert asked["feature_gates"] == dict.fromkeys(gates, True)
+
+
+def test_a_gate_without_a_value_is_refused(asked: dict[str, Any]) -> None:
+    found = invoke("up", "--feature-gate", "GangScheduling")
+    assert isinstance(found.exception, ConfigError)
+    assert asked == {}
+
+
 def test_up_asks_for_200_nodes_with_8_gpus(asked: dict[str, Any]) -> None:
     result = invoke("up")
     assert result.exit_code == 0
@@ -60,6 +75,8 @@ def test_up_asks_for_200_nodes_with_8_gpus(asked: dict[str, Any]) -> None:
         "scheduler": "default",
         "client_limits": {},
         "api_arguments": {},
+        "feature_gates": {},
+        "scheduler_arguments": {},
         "programs": None,
         "provider": None,
         "folder": None,

@@ -1,9 +1,10 @@
-"""Bottlenecks: stages that ran at one rate while work waited for them, and the client limits behind them.
+"""Bottlenecks: stages that held work back, and the client limits behind them; delays and stops told from them.
 
 A component that limits its own requests looks like a slow cluster (every Kubernetes client does; the default of the
 controller-manager is 20 per second). Its sign is a client whose requests stay at the configured rate, second for
 second, while work waits; the audit log shows which client. Without an audit log only the rate and its variation are
-known. Pods that wait for GPUs say nothing about any component's speed.
+known. Pods that wait for GPUs say nothing about any component's speed, and pods that each wait equally long nothing
+about a rate.
 """
 
 from __future__ import annotations
@@ -15,47 +16,42 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from workbench.core.formats import format_seconds
 from workbench.scaletest.analysis.saturation import Saturation, find_saturation
+from workbench.scaletest.analysis.stage_waits import BlindTimes, Stretch, WaitFinding, find_stretch, judge_waits
 from workbench.scaletest.analysis.sustainable_rate import mean_interval
-from workbench.scaletest.analysis.throughput import Floats, StagePassages, count_passages
+from workbench.scaletest.analysis.throughput import MADE, SCHEDULED, STARTED, Floats, StagePassages, StageWaits
 from workbench.scaletest.observation.run_conditions import Component
 from workbench.scaletest.tables import LIMITS
 
 CLIENT_LIMIT, NO_ROOM, BOTTLENECK = "client limit", "no room", "bottleneck"
-SCHEDULED = "pods scheduled"
-# Work waits for a stage if at least so many objects, and so many seconds of its own work, are queued.
-MIN_BACKLOG = 10
-MIN_BACKLOG_S = 1.0
-MIN_PLATEAU_S = 8
+DELAY, QUEUE, STOPPED, UNCLEAR = "delay", "queue", "stopped", "unclear"
+# Kinds that say of a stage that it could not keep up.
+HELD_BACK = (CLIENT_LIMIT, NO_ROOM, BOTTLENECK)
 # Requests within this share of the configured rate are at the limit ...
 NEAR = 0.07
 # ... if at least so many of the seconds are not above it by more than this factor (a burst at the start is allowed).
 EVEN, ABOVE = 0.9, 1.15
-# A plateau that was full for at least this share of its time is caused by missing room.
+# A plateau that was full for at least this share of its time is caused by missing room; so is one in which the
+# scheduler said of at least this share of the waiting pods that no node fits.
 FULL = 0.5
+# Gaps of a watch that blur nothing.
+_SHORT_GAP_S = 0.1
 # Requests that do the work of a stage: verb, resource, subresource.
 _WORK = {
-    "pods made": (("create", "pods", ""),),
+    MADE: (("create", "pods", ""),),
     SCHEDULED: (("create", "pods", "binding"), ("create", "bindrequests", "")),
-    "pods started": (("patch", "pods", "status"), ("update", "pods", "status")),
+    STARTED: (("patch", "pods", "status"), ("update", "pods", "status")),
 }
 _WHO = {
-    "pods made": "the controller that creates the pods (the Job controller or an operator)",
+    MADE: "the controller that creates the pods (the Job controller or an operator)",
     SCHEDULED: "the scheduler",
-    "pods started": "the kubelets (simulated on simulated nodes)",
+    STARTED: "the kubelets (simulated on simulated nodes)",
 }
+# From what a wait at the stage counts.
+_SINCE = {MADE: "their workload was accepted", SCHEDULED: "they were created", STARTED: "they were bound"}
 # Components that write events with a second client (with its own limit) under the same name.
 _TWO_CLIENTS = frozenset({"kube-scheduler"})
-
-
-@dataclass(frozen=True)
-class _Plateau:
-    begin_s: float
-    end_s: float
-    rate: tuple[float, float, float]
-    backlog: float
-    variation: float
-    full: float  # share of it in which pods waited for room
 
 
 def find_bottlenecks(
@@ -65,9 +61,10 @@ def find_bottlenecks(
     gpus: pl.DataFrame | None = None,
     pods: pl.DataFrame | None = None,
     *,
+    gaps: pl.DataFrame | None = None,
     in_turn: bool = False,
 ) -> pl.DataFrame:
-    """Each stage that work waited for: its rate, and the client that was at its limit, if any.
+    """Each stage that work waited for: whether it held work back, at which rate, and the client that was at its limit.
 
     Parameters
     ----------
@@ -79,110 +76,133 @@ def find_bottlenecks(
         Components with their client limits, configured or default.
     gpus, pods
         Tables GPUS and PODS; without them there is always room.
+    gaps
+        Table GAPS; seconds in which the pods' watch was away are no evidence.
     in_turn
         Some pods are created only when others of their workload have ended; the stage `pods made` is left out then.
 
     Returns
     -------
     DataFrame
-        Table LIMITS, longest plateau first. A stage counts if at least ten objects, and one second's worth of its own
-        rate, waited for it for at least 8 s; rates are means over seconds with 95 % t intervals.
+        Table LIMITS; what held back first, longest first. Rates are means over seconds with 95 % t intervals.
 
     Notes
     -----
-    `client limit` requires that the audit log shows the client that does the stage's work at a rate within 7 % of its
-    configured limit, and in 9 of 10 seconds at most 15 % above it: all its requests, or all but events, which some
-    components write with a second client. `no room` is a plateau that was full at least half of its time, without 8 s
-    in a row in which no pod waited for room. Does not show the limit that comes next.
+    A stage is looked at if at least ten objects, and one second's worth of its own rate, waited for it for at least
+    8 s, or if each pod waited for a second and more. It held back if the waits grew and less passed than came
+    (`judge_waits`); else it is a `delay` with its value. `stopped`: nothing passed any more, or all that waited passed
+    at once. `unclear`: one burst that passed unevenly. `client limit` requires that the audit log shows the client that
+    does the stage's work at a rate within 7 % of its configured limit, and in 9 of 10 seconds at most 15 % above it:
+    all its requests, or all but events, which some components write with a second client. `no room` is a plateau that
+    was full at least half of its time, or most of whose pods the scheduler called unschedulable. `queue`: what came got
+    through, after waits that came and went. Does not show the
+    limit that comes next.
     """
-    stages = {
-        **({} if in_turn else {"pods made": (found.pods_due, found.created)}),
-        SCHEDULED: (found.created, found.scheduled),
-        "pods started": (found.scheduled, found.running),
-    }
-    where, always = find_saturation(gpus, pods), find_saturation(None)
+    where, blind = find_saturation(gpus, pods), _list_blind_times(gaps)
     rows = []
-    for step, (before, after) in stages.items():
-        plateau = _find_plateau(before, after, found.end_s, where if step == SCHEDULED else always)
-        if plateau is not None:
-            rows.append(_build_bottleneck_row(step, plateau, requests, components, where))
+    for step, waits in found.list_waits().items():
+        if (step == MADE and in_turn) or not len(waits.came_s):
+            continue
+        full = where.full_fractions(_list_edges(found.end_s)) if step == SCHEDULED else None
+        stretch = find_stretch(waits, found.end_s, blind, full)
+        finding = judge_waits(waits, stretch, found.end_s)
+        if finding is not None:
+            stage = _Stage(step, waits, stretch or _span_stretch(waits), finding, where, pods)
+            rows.append(_build_row(stage, requests, components))
     frame = LIMITS.frame(rows)
-    return frame.sort(pl.col("end_s") - pl.col("begin_s"), descending=True)
+    first = pl.col("kind").is_in([*HELD_BACK, STOPPED])
+    return frame.sort([first, pl.col("end_s") - pl.col("begin_s")], descending=True)
 
 
-def _find_plateau(before: Floats, after: Floats, end_s: float, where: Saturation) -> _Plateau | None:
-    """The longest run of whole seconds in which work waited at the stage; preferably one with room for pods."""
-    if not len(after) or end_s < MIN_PLATEAU_S:
-        return None
-    edges = np.arange(0.0, np.ceil(end_s) + 1.0)
-    passed = np.diff(count_passages(after, edges)).astype(float)
-    waiting = (count_passages(before, edges) - count_passages(after, edges)).astype(float)
-    busy = np.minimum(waiting[:-1], waiting[1:])
-    typical = float(np.median(passed[passed > 0])) if (passed > 0).any() else 0.0
-    held = busy >= max(MIN_BACKLOG, MIN_BACKLOG_S * typical)
-    begin, end = _find_longest_stretch(held & (where.full_fractions(edges) == 0))
-    if end - begin < MIN_PLATEAU_S:
-        begin, end = _find_longest_stretch(held)
-    if end - begin < MIN_PLATEAU_S:
-        return None
-    rates = passed[begin:end]
-    mean = float(rates.mean())
-    return _Plateau(
-        begin_s=float(edges[begin]),
-        end_s=float(edges[end]),
-        rate=mean_interval(rates),
-        backlog=float(np.median(busy[begin:end])),
-        variation=float(rates.std(ddof=1) / mean) if mean else 0.0,
-        full=where.full_fraction(float(edges[begin]), float(edges[end])),
-    )
+def _list_edges(end_s: float) -> Floats:
+    return np.arange(0.0, np.ceil(end_s) + 1.0)
 
 
-def _find_longest_stretch(held: Any) -> tuple[int, int]:
-    """Begin and end of the longest run of true values."""
-    padded = np.diff(np.concatenate([[0], held.astype(int), [0]]))
-    begins, ends = np.flatnonzero(padded == 1), np.flatnonzero(padded == -1)
-    if not len(begins):
-        return 0, 0
-    best = int(np.argmax(ends - begins))
-    return int(begins[best]), int(ends[best])
+def _list_blind_times(gaps: pl.DataFrame | None) -> BlindTimes:
+    if gaps is None or not gaps.height:
+        return BlindTimes()
+    lasted = pl.col("to_s") - pl.col("from_s")
+    own = gaps.filter((pl.col("resource") == "pod") & ((lasted > _SHORT_GAP_S) | pl.col("relisted")))
+    return BlindTimes(tuple(own.select("from_s", "to_s").iter_rows()))
 
 
-def _build_bottleneck_row(
-    step: str, plateau: _Plateau, requests: pl.DataFrame, components: Sequence[Component], where: Saturation
-) -> dict[str, Any]:
-    inside = requests.filter((pl.col("at_s") >= plateau.begin_s) & (pl.col("at_s") + 1 <= plateau.end_s))
-    full = plateau.full >= FULL
-    held = {} if full else _find_client_limit(step, plateau, inside, components)
-    rate, low, high = plateau.rate
+def _span_stretch(waits: StageWaits) -> Stretch:
+    """All the time in which pods came and left, of a stage where too few waited at a time to count seconds."""
+    left = waits.left_s[np.isfinite(waits.left_s)]
+    begin, end = float(waits.came_s.min()), float(left.max())
+    return Stretch(begin, end, np.full(2, len(left) / max(end - begin, 1e-9)), 0.0)
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """A stage with what was found of it."""
+
+    step: str
+    waits: StageWaits
+    stretch: Stretch
+    finding: WaitFinding
+    where: Saturation
+    pods: pl.DataFrame | None
+
+    @property
+    def full(self) -> float:
+        """Share of the stretch in which pods waited for room."""
+        if self.step != SCHEDULED:
+            return 0.0
+        return self.where.full_fraction(self.stretch.begin_s, self.stretch.end_s)
+
+    @property
+    def unfit(self) -> float:
+        """Share of the pods that waited in the stretch of which the scheduler said that no node fits."""
+        if self.step != SCHEDULED or self.pods is None or "unschedulable" not in self.pods.columns:
+            return 0.0
+        left = pl.col("scheduled_s").fill_null(np.inf)
+        inside = (pl.col("created_s") < self.stretch.end_s) & (left > self.stretch.begin_s)
+        waiting = self.pods.filter(inside & (left - pl.col("created_s") >= 0.5))
+        return float(waiting["unschedulable"].mean() or 0.0) if waiting.height else 0.0  # type: ignore[arg-type]
+
+
+def _build_row(stage: _Stage, requests: pl.DataFrame, components: Sequence[Component]) -> dict[str, Any]:
+    stretch, nature = stage.stretch, stage.finding.nature
+    inside = requests.filter((pl.col("at_s") >= stretch.begin_s) & (pl.col("at_s") + 1 <= stretch.end_s))
+    crowded = nature != "delay" and max(stage.full, stage.unfit) >= FULL
+    held = {} if crowded or nature != "holds back" else _find_client_limit(stage.step, stretch, inside, components)
+    kinds = {"holds back": CLIENT_LIMIT if held else BOTTLENECK, "delay": DELAY, "queue": QUEUE, "stopped": STOPPED}
+    kind = NO_ROOM if crowded else kinds.get(nature, UNCLEAR)
+    rate, low, high = stretch.rate
     row: dict[str, Any] = {
-        "step": step,
-        "kind": NO_ROOM if full else CLIENT_LIMIT if held else BOTTLENECK,
+        "step": stage.step,
+        "kind": kind,
         "rate_per_s": rate,
         "low_per_s": low,
         "high_per_s": high,
         "counted": "pods",
-        "begin_s": plateau.begin_s,
-        "end_s": plateau.end_s,
-        "backlog": plateau.backlog,
-        "variation": plateau.variation,
+        "begin_s": stretch.begin_s,
+        "end_s": stretch.end_s,
+        "backlog": stretch.backlog,
+        "variation": stretch.variation,
+        "delay_s": stage.finding.median_s if kind == DELAY else stage.finding.base_s,
         "client": None,
         "requests_per_s": None,
         "requests_low_per_s": None,
         "requests_high_per_s": None,
         "configured_per_s": None,
     }
-    cause = (
-        _describe_saturation(plateau, where)
-        if full
-        else _describe_client_limit(held)
-        if held
-        else _describe_stage(step, plateau, inside)
-    )
-    return row | held | {"sentence": f"{_describe_plateau(step, plateau)}: {cause}"}
+    causes = {
+        NO_ROOM: _describe_room,
+        DELAY: _describe_delay,
+        QUEUE: _describe_queue,
+        STOPPED: _describe_stop,
+        UNCLEAR: _describe_burst,
+    }
+    if kind in causes:
+        return row | {"sentence": causes[kind](stage)}
+    cause = _describe_client_limit(held) if held else _describe_stage(stage, inside)
+    return row | held | {"sentence": f"{_describe_plateau(stage)}: {cause}{_describe_base(stage)}"}
 
 
 def _find_client_limit(
-    step: str, plateau: _Plateau, inside: pl.DataFrame, components: Sequence[Component]
+    step: str, stretch: Stretch, inside: pl.DataFrame, components: Sequence[Component]
 ) -> dict[str, Any]:
     """The client that does the stage's work, if its requests are at its limit."""
     works = pl.any_horizontal(
@@ -196,7 +216,7 @@ def _find_client_limit(
         component = find_component(client, components)
         if component is None or not component.client_qps:
             continue
-        for rates in _request_rates(inside.filter(pl.col("client") == client), component, plateau):
+        for rates in _request_rates(inside.filter(pl.col("client") == client), component, stretch):
             mean, low, high = mean_interval(rates)
             if _stands_at_limit(rates, component.client_qps):
                 return {
@@ -209,9 +229,9 @@ def _find_client_limit(
     return {}
 
 
-def _request_rates(own: pl.DataFrame, component: Component, plateau: _Plateau) -> Iterator[Floats]:
+def _request_rates(own: pl.DataFrame, component: Component, stretch: Stretch) -> Iterator[Floats]:
     """Requests of a client per second, as its limit may count them: all, or all but events."""
-    seconds = max(1, int(plateau.end_s - plateau.begin_s) - 1)
+    seconds = max(1, int(stretch.end_s - stretch.begin_s) - 1)
     without = own.filter(pl.col("resource") != "events")
     for rows in (without,) if component.name in _TWO_CLIENTS else (own, without):
         by_second = rows.group_by("at_s").agg(pl.col("requests").sum())["requests"].to_numpy().astype(float)
@@ -245,21 +265,72 @@ def find_component(client: str, components: Sequence[Component]) -> Component | 
     return None
 
 
-def _describe_plateau(step: str, plateau: _Plateau) -> str:
-    rate, low, high = plateau.rate
-    for_s = plateau.end_s - plateau.begin_s
+def _describe_plateau(stage: _Stage) -> str:
+    rate, low, high = stage.stretch.rate
+    for_s = stage.stretch.end_s - stage.stretch.begin_s
     return (
-        f"{step} at {rate:.3g}/s [{max(0.0, low):.3g}, {high:.3g}] for {for_s:.0f} s, "
-        f"while {plateau.backlog:,.0f} waited (median)"
+        f"{stage.step} at {rate:.3g}/s [{max(0.0, low):.3g}, {high:.3g}] for {for_s:.0f} s, "
+        f"while {stage.stretch.backlog:,.0f} waited (median)"
     )
 
 
-def _describe_saturation(plateau: _Plateau, where: Saturation) -> str:
-    taken, there = where.median_gpus(plateau.begin_s, plateau.end_s)
+def _describe_room(stage: _Stage) -> str:
+    if stage.full < FULL:
+        return (
+            f"{_describe_plateau(stage)}: pods waited for room: the scheduler found no node for "
+            f"{100 * stage.unfit:.0f} % of them; this says nothing about its speed."
+        )
+    taken, there = stage.where.median_gpus(stage.stretch.begin_s, stage.stretch.end_s)
     return (
-        f"pods waited for room: {taken:,.6g} of {there:,.6g} GPUs were taken; "
+        f"{_describe_plateau(stage)}: pods waited for room: {taken:,.6g} of {there:,.6g} GPUs were taken; "
         "this says nothing about the scheduler's speed."
     )
+
+
+def _describe_delay(stage: _Stage) -> str:
+    found, step = stage.finding, stage.step
+    spread = f"{format_seconds(found.median_s)} after {_SINCE[step]}"
+    if found.high_s - found.low_s > 0.1 * found.median_s:
+        spread += f" at the median (9 of 10: {format_seconds(found.low_s)} to {format_seconds(found.high_s)})"
+    return f"{step} {spread}, the last as the first: a delay, which limits no rate."
+
+
+def _describe_queue(stage: _Stage) -> str:
+    low, high = format_seconds(stage.finding.low_s), format_seconds(stage.finding.high_s)
+    return (
+        f"{stage.step} as fast as they came, {low} to {high} after {_SINCE[stage.step]} (9 of 10): a queue that came "
+        "and went; a higher rate may be too much for this stage."
+    )
+
+
+def _describe_stop(stage: _Stage) -> str:
+    waiting = int((~np.isfinite(stage.waits.left_s)).sum())
+    if stage.finding.last_s is None:
+        return f"no {stage.step}: {waiting:,} waited to the end."
+    if waiting:
+        return f"{stage.step} until {stage.finding.last_s:.3g} s and no more: {waiting:,} waited to the end."
+    begin, end = stage.stretch.begin_s, stage.stretch.end_s
+    return (
+        f"{stage.step} all together: what came between {begin:.3g} and {end:.3g} s waited for one moment, not for its "
+        "turn; find out what happened then (nodes that came, a component that was away)."
+    )
+
+
+def _describe_burst(stage: _Stage) -> str:
+    low, high = format_seconds(stage.finding.low_s), format_seconds(stage.finding.high_s)
+    return (
+        f"{stage.step} {low} to {high} after {_SINCE[stage.step]}, in no order: "
+        "whether it is a delay or a limit cannot be told from one burst; use a constant rate."
+    )
+
+
+_CAUSES = {
+    NO_ROOM: _describe_room,
+    DELAY: _describe_delay,
+    QUEUE: _describe_queue,
+    STOPPED: _describe_stop,
+    UNCLEAR: _describe_burst,
+}
 
 
 def _describe_client_limit(held: dict[str, Any]) -> str:
@@ -270,11 +341,17 @@ def _describe_client_limit(held: dict[str, Any]) -> str:
     )
 
 
-def _describe_stage(step: str, plateau: _Plateau, inside: pl.DataFrame) -> str:
+def _describe_stage(stage: _Stage, inside: pl.DataFrame) -> str:
     clients = (
         "No client that does this work was at its known limit."
         if inside.height
         else "Without an audit log the cause may be a client limit."
     )
-    some = f" Pods waited for room in {100 * plateau.full:.0f} % of this time." if plateau.full else ""
-    return f"{_WHO[step]} was no faster. {clients}{some}"
+    some = f" Pods waited for room in {100 * stage.full:.0f} % of this time." if stage.full else ""
+    return f"{_WHO[stage.step]} did no more. {clients}{some}"
+
+
+def _describe_base(stage: _Stage) -> str:
+    """A delay that was there before anything queued, and is none of it."""
+    base_s = stage.finding.base_s
+    return f" A delay of {format_seconds(base_s)} is in each wait, at any rate." if base_s >= 1.0 else ""

@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 
 from workbench.core.errors import InputError
+from workbench.scaletest.analysis.pressure_tables import NODE_CHANGES
 from workbench.scaletest.cluster_api.clock import NS_PER_S
 from workbench.scaletest.observation import run_conditions, run_records
 from workbench.scaletest.tables import BEATS, GAPS, LOAD, NODES, SCHEDULE, SKEW, SUBMISSIONS, TRANSITIONS
@@ -73,6 +74,9 @@ _HEALTH = {
     "sampler_cpu_s": pl.Float64,
     "sampler_rss_bytes": pl.Int64,
     "host_busy": pl.Float64,
+    "client": pl.Float64,
+    "side": pl.Float64,
+    "others": pl.Float64,
 }
 
 
@@ -93,6 +97,7 @@ def write_raw_tables(folder: str | Path) -> None:
     observed = _read_lines(place / run_records.OBSERVED, _OBSERVED)
     TRANSITIONS.write(_build_transitions(observed, origin), tables)
     NODES.write(_build_nodes(observed), tables)
+    NODE_CHANGES.write(_build_node_changes(observed, origin), tables)
     health = _read_lines(place / run_records.HEALTH, _HEALTH)
     GAPS.write(_build_gaps(health, origin), tables)
     BEATS.write(_build_beats(health, origin), tables)
@@ -216,6 +221,18 @@ def _build_nodes(observed: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def _build_node_changes(observed: pl.DataFrame, origin: int) -> pl.DataFrame:
+    rows = observed.filter((pl.col("type") == "node") & pl.col("arrival_ns").is_not_null())
+    return NODE_CHANGES.check(
+        rows.select(
+            _seconds_since("arrival_ns", origin).alias("at_s"),
+            "name",
+            pl.col("ready").fill_null(value=False),
+            pl.col("gpus").fill_null(0),
+        )
+    )
+
+
 def _build_gaps(health: pl.DataFrame, origin: int) -> pl.DataFrame:
     rows = health.filter(pl.col("type") == "gap")
     return GAPS.check(
@@ -256,5 +273,13 @@ def _build_skew(health: pl.DataFrame, origin: int) -> pl.DataFrame:
 def _build_load(health: pl.DataFrame, origin: int) -> pl.DataFrame:
     rows = health.filter(pl.col("type") == "load")
     return LOAD.check(
-        rows.select(_seconds_since("at_ns", origin).alias("at_s"), "sampler_cpu_s", "sampler_rss_bytes", "host_busy")
+        rows.select(
+            _seconds_since("at_ns", origin).alias("at_s"),
+            "sampler_cpu_s",
+            "sampler_rss_bytes",
+            "host_busy",
+            "client",
+            "side",
+            "others",
+        )
     )

@@ -10,21 +10,41 @@ from pathlib import Path
 import polars as pl
 
 from workbench.core.formats import format_seconds
-from workbench.core.tables import Table
+from workbench.core.tables import Table, read_parquet
 from workbench.runs import run_folder
 from workbench.scaletest import tables
-from workbench.scaletest.analysis.bottlenecks import find_bottlenecks
+from workbench.scaletest.analysis.bottlenecks import FULL, NO_ROOM, find_bottlenecks
+from workbench.scaletest.analysis.headline import build_headline
 from workbench.scaletest.analysis.milestones import build_milestones, build_pod_table
-from workbench.scaletest.analysis.saturation import build_gang_table, build_gpu_timeline
+from workbench.scaletest.analysis.pressure_tables import CALLS, NODE_CHANGES, STARTUP
+from workbench.scaletest.analysis.saturation import (
+    build_gang_table,
+    build_gpu_timeline,
+    find_gpu_ceiling,
+    find_saturation,
+)
+from workbench.scaletest.analysis.server_pressure import build_call_table, build_startup_table, describe_pressure
 from workbench.scaletest.analysis.sustainable_rate import (
     CONFIDENCE_LEVEL,
     SustainableRate,
     build_ramp_table,
     find_sustainable_rate,
 )
-from workbench.scaletest.analysis.throughput import StagePassages, build_passages, build_throughput_table
-from workbench.scaletest.analysis.time_breakdown import build_share_table, build_step_quantiles, build_step_table
-from workbench.scaletest.analysis.validity import RunTables, build_validity_table, list_reasons, list_warnings
+from workbench.scaletest.analysis.throughput import SCHEDULED, StagePassages, build_passages, build_throughput_table
+from workbench.scaletest.analysis.time_breakdown import (
+    build_share_table,
+    build_step_quantiles,
+    build_step_table,
+    count_impossible_steps,
+)
+from workbench.scaletest.analysis.unfinished import describe_obstacles, find_obstacles, find_unfinished
+from workbench.scaletest.analysis.validity import (
+    RunTables,
+    build_validity_table,
+    describe_saturation,
+    list_reasons,
+    list_warnings,
+)
 from workbench.scaletest.cluster_api.clock import NS_PER_S
 from workbench.scaletest.observation import run_conditions, run_records
 from workbench.scaletest.observation.run_conditions import RunConditions
@@ -34,12 +54,14 @@ from workbench.scaletest.tables import (
     GPUS,
     LIMITS,
     MILESTONES,
+    OBSTACLES,
     PODS,
     QUANTILES,
     RAMP,
     SHARES,
     STEPS,
     SUSTAINED,
+    UNFINISHED,
     VALIDITY,
 )
 
@@ -62,7 +84,16 @@ class Analysis:
     def read_raw_table(self, table: Table) -> pl.DataFrame:
         """A raw table; empty if the run does not have it."""
         path = self.folder / "tables" / f"{table.name}.parquet"
-        return table.read(self.folder / "tables") if path.is_file() else table.frame([])
+        if not path.is_file():
+            return table.frame([])
+        frame, schema = read_parquet(path), table.schema()
+        # What a run of an earlier version did not record is not known.
+        new = [one.name for one in table.columns if one.nullable and one.name not in frame.columns]
+        return table.check(frame.with_columns(pl.lit(None, schema[name]).alias(name) for name in new), where=str(path))
+
+    def read_load(self) -> pl.DataFrame:
+        """Table LOAD."""
+        return self.read_raw_table(tables.LOAD)
 
     @cached_property
     def schedule(self) -> pl.DataFrame:
@@ -144,12 +175,67 @@ class Analysis:
     def limits(self) -> pl.DataFrame:
         """Table LIMITS."""
         requests, components = self.read_raw_table(tables.REQUESTS), self.test.components
-        return find_bottlenecks(self.passages, requests, components, self.gpus, self.pods, in_turn=self.test.in_turn)
+        gaps, in_turn = self.read_raw_table(tables.GAPS), self.test.in_turn
+        return find_bottlenecks(self.passages, requests, components, self.gpus, self.pods, gaps=gaps, in_turn=in_turn)
 
     @cached_property
     def gpus(self) -> pl.DataFrame:
         """Table GPUS."""
-        return build_gpu_timeline(self.schedule, self.pods, self.read_raw_table(tables.NODES), self.passages.end_s)
+        nodes, changes = self.read_raw_table(tables.NODES), self.read_raw_table(NODE_CHANGES)
+        return build_gpu_timeline(self.schedule, self.pods, nodes, self.passages.end_s, changes)
+
+    @cached_property
+    def obstacles(self) -> pl.DataFrame:
+        """Table OBSTACLES."""
+        return find_obstacles(self.transitions, self.submissions, self.pods)
+
+    @cached_property
+    def unfinished(self) -> pl.DataFrame:
+        """Table UNFINISHED."""
+        explained = {SCHEDULED} if self._waits_for_room() else set()
+        in_turn = self.test.in_turn
+        return find_unfinished(self.passages, self.obstacles, explained=frozenset(explained), in_turn=in_turn)
+
+    def _waits_for_room(self) -> bool:
+        """Pods that were never bound wait for GPUs, for a node that fits, or for the rest of their gang."""
+        open_pods = self.pods.filter(pl.col("scheduled_s").is_null() & pl.col("ended_s").is_null())
+        room = self.limits.filter((pl.col("step") == SCHEDULED) & (pl.col("kind") == NO_ROOM)).height > 0
+        last_s = self.passages.end_s
+        full = find_saturation(self.gpus, self.pods).full_fraction(max(0.0, last_s - 2), last_s) > 0
+        unfit = float(open_pods["unschedulable"].mean() or 0.0) if open_pods.height else 0.0  # type: ignore[arg-type]
+        gangs = self.schedule.filter(pl.col("gang") & (pl.col("pods") > 1))["index"]
+        in_gangs = float(open_pods["index"].is_in(gangs.implode()).mean() or 0.0) if open_pods.height else 0.0  # type: ignore[arg-type]
+        return room or full or max(unfit, in_gangs) >= FULL
+
+    @property
+    def findings(self) -> list[str]:
+        """What held work back or delayed it, what the API server did, and what the cluster says, in sentences."""
+        pressure = (
+            []
+            if self.imported
+            else describe_pressure(
+                self.submissions,
+                self.read_raw_table(tables.REQUESTS),
+                saturated=describe_saturation(self.read_load()) is not None,
+            )
+        )
+        return [*self.limits["sentence"].to_list(), *pressure, *describe_obstacles(self.obstacles)]
+
+    @property
+    def calls(self) -> pl.DataFrame:
+        """Table CALLS."""
+        return build_call_table(self.read_raw_table(tables.REQUESTS))
+
+    @property
+    def startup(self) -> pl.DataFrame:
+        """Table STARTUP."""
+        return build_startup_table(self.pods)
+
+    @property
+    def gpu_ceiling_per_s(self) -> float | None:
+        """What the GPUs themselves allow, in pods a second; null where nothing limits the rate so."""
+        ceiling = find_gpu_ceiling(self.schedule, self.gpus)
+        return None if ceiling is None else ceiling.pods_per_s
 
     @cached_property
     def gangs(self) -> pl.DataFrame:
@@ -173,6 +259,8 @@ class Analysis:
                 closed=self.test.closed,
                 imported=self.imported,
                 resumed_s=resumed_s,
+                unfinished=None if self.imported else self.unfinished,
+                impossible=count_impossible_steps(self.milestones, self.submissions) if self.imported else (0, 0),
             )
         )
 
@@ -188,14 +276,10 @@ class Analysis:
 
     @property
     def answer(self) -> str:
-        """The sustainable rate, and the waiting time of the slowest workloads."""
+        """The sustainable rate with its bound, and the waiting time of the slowest workloads."""
         if self.imported:
             return f"{self._describe_decisions()}; the files do not contain a rate."
-        gangs = ""
-        if self.gangs.height:
-            complete = int(self.gangs["complete"].sum())
-            gangs = f"; {complete} of {self.gangs.height} gangs were ever complete"
-        return f"{self.sustainable.text}. {self._describe_waiting()}{gangs}."
+        return build_headline(self)
 
     def _describe_decisions(self) -> str:
         """For imported runs, whose files have the time of the scheduler's decision but not its outcome."""
@@ -205,20 +289,6 @@ class Analysis:
         return (
             "95 % of the sampled workloads were decided (scheduled or unschedulable) within "
             f"{format_seconds(p95_s)} of submission"
-        )
-
-    def _describe_waiting(self) -> str:
-        """The highest known quantile from due to scheduled."""
-        for share, text in (
-            (0.95, "95 % of the workloads were scheduled"),
-            (0.5, "Half of the workloads were scheduled"),
-        ):
-            duration_s = self.quantile("due to scheduled", share)
-            if duration_s is not None:
-                lost = "" if share == 0.95 else ", and more than 5 % never were"
-                return f"{text} within {format_seconds(duration_s)} of being due{lost}"
-        return (
-            "More than half of the workloads were never scheduled" if self.steps.height else "No workload was scheduled"
         )
 
     def quantile(self, step: str, share: float, clock: str = "client") -> float | None:
@@ -238,6 +308,10 @@ RESULT_BUILDERS: tuple[tuple[Table, Callable[[Analysis], pl.DataFrame]], ...] = 
     (RAMP, lambda run: run.ramp),
     (SUSTAINED, lambda run: run.sustained),
     (LIMITS, lambda run: run.limits),
+    (OBSTACLES, lambda run: run.obstacles),
+    (UNFINISHED, lambda run: run.unfinished),
+    (CALLS, lambda run: run.calls),
+    (STARTUP, lambda run: run.startup),
     (GPUS, lambda run: run.gpus),
     (GANGS, lambda run: run.gangs),
     (VALIDITY, lambda run: run.validity),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -100,10 +101,47 @@ def _find_waiting_gpus(pods: pl.DataFrame | None, at: Floats) -> tuple[Floats, n
     return smallest, (smallest >= sizes[0]) if sizes else smallest > 0
 
 
+@dataclass(frozen=True)
+class GpuCeiling:
+    """The most pods a second that GPUs allow: their number over the GPU-seconds that a pod holds."""
+
+    gpus: float
+    gpu_s_per_pod: float
+
+    @property
+    def pods_per_s(self) -> float:
+        """The ceiling."""
+        return self.gpus / self.gpu_s_per_pod
+
+
+def find_gpu_ceiling(schedule: pl.DataFrame, gpus: pl.DataFrame) -> GpuCeiling | None:
+    """How many pods a second do the GPUs themselves allow, whatever the scheduler does?
+
+    Null where there are no GPUs, or where a pod with GPUs never ends: then they only hold a number of pods, at no rate.
+    Of all the plan's pods on the largest capacity that was seen; does not show what fragmentation costs.
+    """
+    if not gpus.height:
+        return None
+    own = schedule.filter(pl.col("gpus_per_pod") > 0)
+    lives = own.select(pl.min_horizontal("lifetime_s", "delete_after_s").alias("lives_s"), "pods", "gpus_per_pod")
+    if not own.height or lives["lives_s"].null_count():
+        return None
+    held = float(lives.select((pl.col("lives_s") * pl.col("gpus_per_pod") * pl.col("pods")).sum()).item())
+    pods = float(schedule["pods"].sum())
+    most = float(gpus["capacity"].max())  # type: ignore[arg-type]
+    return GpuCeiling(most, held / pods) if held > 0 and most > 0 else None
+
+
 MAX_MOMENTS = 600
 
 
-def build_gpu_timeline(schedule: pl.DataFrame, pods: pl.DataFrame, nodes: pl.DataFrame, end_s: float) -> pl.DataFrame:
+def build_gpu_timeline(
+    schedule: pl.DataFrame,
+    pods: pl.DataFrame,
+    nodes: pl.DataFrame,
+    end_s: float,
+    changes: pl.DataFrame | None = None,
+) -> pl.DataFrame:
     """GPUs by state on an even grid of at most 600 moments.
 
     Parameters
@@ -112,6 +150,8 @@ def build_gpu_timeline(schedule: pl.DataFrame, pods: pl.DataFrame, nodes: pl.Dat
         Tables SCHEDULE, PODS and NODES.
     end_s
         End of the run, seconds after its start.
+    changes
+        Table NODE_CHANGES; without it every node that was ever ready was so all the time.
 
     Returns
     -------
@@ -129,12 +169,11 @@ def build_gpu_timeline(schedule: pl.DataFrame, pods: pl.DataFrame, nodes: pl.Dat
         return GPUS.frame([])
     held = pods.filter((pl.col("gpus") > 0) & pl.col("created_s").is_not_null())
     at = np.linspace(0.0, max(end_s, 1e-3), min(MAX_MOMENTS, max(2, int(end_s * 10) + 1)))
-    allocated, stranded = _gpus_by_node(held, own, at, largest)
-    capacity = float(own["gpus"].sum())
+    capacity, allocated, stranded = _gpus_by_node(held, own, at, largest, changes)
     free = capacity - allocated
     columns = {
         "at_s": at,
-        "capacity": np.full(len(at), capacity),
+        "capacity": capacity,
         "allocated": allocated,
         "waiting": _gpus_between(held, at, "created_s", "scheduled_s", "ended_s"),
         "in_partial_gangs": _gpus_between(
@@ -151,8 +190,13 @@ def _max_gpus_per_pod(schedule: pl.DataFrame) -> float:
     return float(most) if isinstance(most, int | float) else 0.0
 
 
-def _gpus_by_node(held: pl.DataFrame, nodes: pl.DataFrame, at: Floats, largest: float) -> tuple[Floats, Floats]:
-    """GPUs allocated, and GPUs free where the largest pod finds too few, at each moment."""
+def _gpus_by_node(
+    held: pl.DataFrame, nodes: pl.DataFrame, at: Floats, largest: float, changes: pl.DataFrame | None
+) -> tuple[Floats, Floats, Floats]:
+    """GPUs there are, GPUs allocated, and GPUs free where the largest pod finds too few, at each moment.
+
+    What is bound to a node that is not ready holds no GPU that there is.
+    """
     places = {name: place for place, name in enumerate(nodes["name"])}
     bound = held.filter(pl.col("scheduled_s").is_not_null() & pl.col("node").is_in(list(places)))
     node = np.array([places[name] for name in bound["node"]], dtype=np.intp)
@@ -161,16 +205,37 @@ def _gpus_by_node(held: pl.DataFrame, nodes: pl.DataFrame, at: Floats, largest: 
     ends = bound["ended_s"].fill_null(np.inf).to_numpy().astype(float)
     times = np.concatenate([begins, ends])
     order = np.argsort(times, kind="stable")
-    changes, where = np.concatenate([gpus, -gpus])[order], np.concatenate([node, node])[order]
+    taken, where = np.concatenate([gpus, -gpus])[order], np.concatenate([node, node])[order]
     upto = np.searchsorted(times[order], at, side="right")
-    free = nodes["gpus"].to_numpy().astype(float).copy()
-    allocated, stranded, done = np.zeros(len(at)), np.zeros(len(at)), 0
-    for place, end in enumerate(upto):
-        np.subtract.at(free, where[done:end], changes[done:end])
+    size = nodes["gpus"].to_numpy().astype(float)
+    used, done = np.zeros(len(size)), 0
+    found = np.zeros((3, len(at)))
+    for place, (end, ready) in enumerate(zip(upto, _ready_masks(places, at, changes), strict=True)):
+        np.add.at(used, where[done:end], taken[done:end])
         done = end
-        allocated[place] = changes[:end].sum()
-        stranded[place] = free[(free > 1e-9) & (free < largest - 1e-9)].sum()
-    return allocated, stranded
+        free = (size - used)[ready]
+        found[:, place] = size[ready].sum(), used[ready].sum(), free[(free > _NONE) & (free < largest - _NONE)].sum()
+    return found[0], found[1], found[2]
+
+
+def _ready_masks(places: dict[str, int], at: Floats, changes: pl.DataFrame | None) -> Iterator[npt.NDArray[np.bool_]]:
+    """Which nodes are ready at each moment; one whose first change comes later was not there before it, if a list of
+    all nodes was seen before.
+    """
+    ready = np.ones(len(places), dtype=bool)
+    rows: list[tuple[float, str, bool]] = []
+    if changes is not None and changes.height:
+        rows = changes.filter(pl.col("name").is_in(list(places))).sort("at_s").select("at_s", "name", "ready").rows()
+        began = min(row[0] for row in rows) if rows else 0.0
+        for name, first in changes.group_by("name").agg(pl.col("at_s").min()).iter_rows():
+            if name in places and first > began + 1.0:
+                ready[places[name]] = False
+    done = 0
+    for moment in at:
+        while done < len(rows) and rows[done][0] <= moment:
+            ready[places[rows[done][1]]] = rows[done][2]
+            done += 1
+        yield ready
 
 
 def _gpus_between(rows: pl.DataFrame, at: Floats, begin: str, end: str, or_end: str) -> Floats:

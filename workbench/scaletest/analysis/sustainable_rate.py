@@ -41,6 +41,8 @@ class ArrivalStep:
         The smallest delay of this step and all before.
     lag_s
         From due to accepted, mean over its pods.
+    through
+        Share of its pods whose workload was scheduled as a whole, ever.
     """
 
     number: int
@@ -51,6 +53,7 @@ class ArrivalStep:
     delays_s: Floats
     quickest_s: float
     lag_s: float
+    through: float
 
     @property
     def length_s(self) -> float:
@@ -167,9 +170,15 @@ def list_arrival_steps(schedule: pl.DataFrame, found: StagePassages, steps: pl.D
                 delays_s=delays,
                 quickest_s=min(delays.min(initial=math.inf), made[-1].quickest_s if made else math.inf),
                 lag_s=_mean_lag(lagged.filter(pl.col("step") == number)),
+                through=_through_fraction(part, waits),
             )
         )
     return made
+
+
+def _through_fraction(part: pl.DataFrame, waits: pl.DataFrame) -> float:
+    done = part.join(waits.filter(pl.col("duration_s").is_not_null()), on="index", how="semi")
+    return int(done["pods"].sum()) / max(1, int(part["pods"].sum()))
 
 
 def _mean_lag(rows: pl.DataFrame) -> float:
@@ -178,9 +187,9 @@ def _mean_lag(rows: pl.DataFrame) -> float:
 
 
 def _find_step_end(due: Floats, following_s: float | None, before: ArrivalStep | None, found: StagePassages) -> float:
-    """The next step's begin; the last step ends as long after its last workload as those lie apart."""
+    """The next step's begin; the last step ends as long after its last arrivals as those lie apart."""
     begin, last = float(due[0]), float(due[-1])
-    end = last + (last - begin) / max(1, len(due) - 1) if following_s is None else following_s
+    end = last + (last - begin) / max(1, len(np.unique(due)) - 1) if following_s is None else following_s
     if end > begin:
         return end
     # All arrived together: as long as the step before, else until they were scheduled.
@@ -292,6 +301,7 @@ def _build_ramp_row(step: ArrivalStep, found: StagePassages, where: Saturation, 
         "accepted_per_s": float(accepted[1] - accepted[0]) / step.length_s,
         "backlog_end": int(accepted[1] - scheduled[1]),
         "p95_s": step.p95_s,
+        "through_per_s": step.through * step.offered_per_s,
         **(_build_open_row(_IN_TURN) if in_turn else _judge_step(step, found, where)),
     }
 
@@ -339,6 +349,7 @@ def _decide_verdict(
         count_before(times, windows.ends_s)
         for times in (step.due_s, found.pods_due - lag, found.pods_due, found.scheduled)
     )
+    accepted[0] = came[0]
     sent = accepted[1] - accepted[0] >= (1 - 2 * MARGIN) * (due[1] - due[0])
     if came[1] - came[0] < MIN_PODS:
         return UNDECIDED, f"fewer than {MIN_PODS} pods" if sent or due[1] - due[
@@ -385,23 +396,26 @@ def find_sustainable_rate(ramp: pl.DataFrame) -> SustainableRate:
 
     Notes
     -----
-    While a step is not sustained, pods are scheduled as fast as the cluster can: that plateau is the rate. Where it is
-    lower than what an earlier step sustained (a cluster that slows down under its backlog), the earlier one counts.
+    What was sustained is what the step offered, as far as it was scheduled: not the mean of windows, which vary with
+    the bursts of the plan. While a step is not sustained, pods are scheduled as fast as the cluster can: that plateau
+    is the rate. Where it is lower than what an earlier step sustained (a cluster that slows down under its backlog),
+    the earlier one counts.
     """
     failed = ramp.filter(pl.col("verdict") == NOT_SUSTAINED).sort("offered_per_s")
     bound = math.inf if not failed.height else failed["offered_per_s"][0]
     held = ramp.filter((pl.col("verdict") == SUSTAINED) & (pl.col("offered_per_s") < bound)).sort("offered_per_s")
     best = held.tail(1)
-    if not failed.height and (not held.height or best["low_per_s"][0] <= 0):
+    if not failed.height and (not held.height or best["through_per_s"][0] <= 0):
         return SustainableRate(None, None, _explain_open_steps(ramp) or _MORE)
     if not failed.height:
         beyond = _explain_open_steps(ramp.filter(pl.col("offered_per_s") > best["offered_per_s"][0]))
         reasons = ["no step that was fully submitted exceeded it", *([f"not decided {beyond}"] if beyond else [])]
-        return SustainableRate(float(best["low_per_s"][0]), None, "; ".join(reasons))
+        return SustainableRate(float(best["through_per_s"][0]), None, "; ".join(reasons))
     plateau = failed.head(1)
     low, high = _clip_at_zero(plateau["low_per_s"][0]), float(plateau["high_per_s"][0])
     if held.height:
-        low, high = max(low, _clip_at_zero(best["low_per_s"][0])), max(high, float(best["high_per_s"][0]))
+        sustained = float(best["through_per_s"][0])
+        low, high = max(low, sustained), max(high, sustained)
     return SustainableRate(low, high, f"{plateau['offered_per_s'][0]:.3g} pods/s were offered")
 
 

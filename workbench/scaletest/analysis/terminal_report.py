@@ -9,6 +9,7 @@ import polars as pl
 
 from workbench.console.terminal import print_text
 from workbench.core.formats import format_number, format_seconds
+from workbench.scaletest.analysis.league import build_league_table, describe_league
 from workbench.scaletest.analysis.run_analysis import Analysis
 from workbench.scaletest.analysis.variants import ONE_RUN_NOTE, Variants
 from workbench.stats.verdicts import DIFFERENT
@@ -32,7 +33,9 @@ _CLOCKS = {
 
 
 def print_run(found: Analysis) -> None:
-    """Print the answer, the steps at p50, p95 and p99, bottlenecks, warnings and reasons."""
+    """Print why the run is invalid, the answer, the steps at p50, p95 and p99, findings, warnings, the verdict."""
+    for line in found.reasons:
+        print_text(f"invalid: {line}")
     print_text(found.answer)
     lines = [
         _format_step(step, values)
@@ -44,10 +47,9 @@ def print_run(found: Analysis) -> None:
         print_text("\n".join(line for line, _, _ in lines))
         _print_legend({clock for _, clock, _ in lines}, missing=any(missing for _, _, missing in lines))
     print_text("")
-    for line in (*found.limits["sentence"].to_list(), *(f"warning: {line}" for line in found.warnings)):
+    for line in (*found.findings, *(f"warning: {line}" for line in found.warnings)):
         print_text(line)
-    for line in found.reasons:
-        print_text(f"invalid: {line}")
+    print_text(f"The run is {'invalid' if found.reasons else 'valid'}.")
 
 
 def _format_step(step: str, values: dict[float, dict[str, Any]]) -> tuple[str, str, bool]:
@@ -83,8 +85,8 @@ def print_comparison(found: Variants, comparison: pl.DataFrame, *, all_steps: bo
     runs = len(found.pairs)
     level = 100 * comparison["level"][0] if comparison.height else 95
     print_text(f"{b} against {a}: {runs} run(s) each, of one plan. Above 1, {b} is faster; intervals of {level:g} %.")
-    for name in found.names[2:]:
-        print_text(f"{name} was also measured; only the first two variants are compared.")
+    if len(found.names) > 2 or any(run.gangs.height for _, run in found.everything):
+        _print_league(build_league_table(found))
     never = (pl.col("a_never") > 0) | (pl.col("b_never") > 0)
     told = pl.col("verdict").is_in(DIFFERENT) | never
     shown = comparison if all_steps or runs == 1 else comparison.filter(told)
@@ -92,6 +94,25 @@ def print_comparison(found: Variants, comparison: pl.DataFrame, *, all_steps: bo
         print_text(f"\n  {'step':<18}{'':<5}{a[-19:]:>20}{b[-19:]:>20}{'ratio':>10}  {'interval':<23}verdict")
         print_text("\n".join(_format_comparison_row(row, told_why=runs > 1) for row in shown.iter_rows(named=True)))
     _print_remainder(found, comparison, comparison.height - shown.height)
+
+
+def _print_league(league: pl.DataFrame) -> None:
+    """All schedulers side by side; the rows below are of the first two."""
+    print_text(describe_league(league))
+    heads = ("gangs", "stuck", "held GPU s", "p50", "p95", "ratio", "verdict")
+    print_text(f"\n  {'':<20}{'':>2}" + "".join(f"{head:>12}" for head in heads))
+    for row in league.iter_rows(named=True):
+        numbers = (
+            f"{row['complete']}/{row['gangs']}",
+            f"{row['deadlocked']}",
+            format_number(row["held_gpu_s"]),
+            format_seconds(row["p50_s"]),
+            format_seconds(row["p95_s"]),
+            "" if row["ratio"] is None else format_number(row["ratio"]),
+            row["verdict"] or "",
+        )
+        why = f"  {row['reason']}" if row["reason"] else ""
+        print_text(f"  {row['side'][-20:]:<20}{'':>2}" + "".join(f"{text:>12}" for text in numbers) + why)
 
 
 def _format_comparison_row(row: dict[str, Any], *, told_why: bool) -> str:
@@ -128,6 +149,8 @@ def format_comparison_json(found: Variants, comparison: pl.DataFrame) -> str:
         "sides": list(found.names),
         "runs": {name: [str(one.folder) for one in found.runs[name]] for name in found.names},
         "comparison": comparison.to_dicts(),
+        "league": build_league_table(found).to_dicts(),
+        "answers": {name: [run.answer for run in found.runs[name]] for name in found.names},
         "reasons": list(found.reasons),
     }
     return json.dumps(document)
@@ -146,5 +169,9 @@ def format_run_json(found: Analysis) -> str:
         "sustainable_pods_per_s": {"low": rate.low_per_s, "high": rate.high_per_s, "reason": rate.reason},
         "quantiles": found.quantiles.to_dicts(),
         "limits": found.limits.to_dicts(),
+        "findings": found.findings,
+        "obstacles": found.obstacles.to_dicts(),
+        "api_calls": found.calls.head(20).to_dicts(),
+        "pod_startup": found.startup.to_dicts(),
     }
     return json.dumps(document)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,21 @@ from workbench.scaletest.tables import FLOW
 
 Floats = npt.NDArray[np.float64]
 MAX_POINTS = 800
+MADE, SCHEDULED, STARTED = "pods made", "pods scheduled", "pods started"
+# Objects of this kind are their own pods: nobody makes them but the client.
+_BARE = "Pod"
+
+
+@dataclass(frozen=True)
+class StageWaits:
+    """When each pod came to a stage and left it, in pairs, client's clock, seconds; infinite for never.
+
+    Pods of which one of the times is only an upper bound (the watch was away) are not among them, nor those that ended
+    before they got there.
+    """
+
+    came_s: Floats
+    left_s: Floats
 
 
 @dataclass(frozen=True)
@@ -26,6 +42,22 @@ class StagePassages:
     running: Floats
     ended: Floats
     end_s: float
+    waits: Mapping[str, StageWaits] = field(default_factory=dict)
+
+    def list_waits(self) -> dict[str, StageWaits]:
+        """Waits by stage; where pods are not known one by one, the n-th that came is the n-th that left."""
+        stages = {
+            MADE: (self.pods_due, self.created),
+            SCHEDULED: (self.created, self.scheduled),
+            STARTED: (self.scheduled, self.running),
+        }
+        return dict(self.waits) or {name: _pair_in_order(*ends) for name, ends in stages.items()}
+
+
+def _pair_in_order(before: Floats, after: Floats) -> StageWaits:
+    left = np.full(len(before), np.inf)
+    left[: len(after)] = np.sort(after)[: len(before)]
+    return StageWaits(np.sort(before), left)
 
 
 def build_passages(
@@ -52,7 +84,41 @@ def build_passages(
         running=_sort_times(first["running_s"]),
         ended=_sort_times(first["ended_s"]),
         end_s=max((float(one) for one in last if isinstance(one, int | float)), default=0.0),
+        waits={
+            MADE: _build_making_waits(counted, schedule, first),
+            SCHEDULED: _build_pod_waits(first, "created", "scheduled"),
+            STARTED: _build_pod_waits(first, "scheduled", "running"),
+        },
     )
+
+
+def _build_making_waits(counted: pl.DataFrame, schedule: pl.DataFrame, pods: pl.DataFrame) -> StageWaits:
+    """From the acceptance of each workload that has a controller to its pods; a pod that we made waits for nobody."""
+    kinds = schedule.filter(pl.col("kind") != _BARE).select("index")
+    places = counted.join(kinds, on="index", how="semi").select(
+        "index", "at_s", pl.int_ranges(1, pl.col("pods") + 1).alias("place")
+    )
+    made = (
+        pods.filter(pl.col("created_s").is_not_null())
+        .sort("index", "created_s")
+        .select("index", "created_s", "created_gap", place=pl.int_range(1, pl.len() + 1).over("index"))
+    )
+    rows = places.explode("place").join(made, on=["index", "place"], how="left")
+    known = rows.filter(~pl.col("created_gap").fill_null(value=False))
+    return StageWaits(_fill_times(known["at_s"]), _fill_times(known["created_s"]))
+
+
+def _build_pod_waits(pods: pl.DataFrame, begin: str, end: str) -> StageWaits:
+    """From one time of a pod to another."""
+    came, left = pl.col(f"{begin}_s"), pl.col(f"{end}_s")
+    blurred = pl.col(f"{begin}_gap").fill_null(value=False) | pl.col(f"{end}_gap").fill_null(value=False)
+    gone = left.is_null() & pl.col("ended_s").is_not_null()
+    rows = pods.filter(came.is_not_null() & ~blurred & ~gone)
+    return StageWaits(_fill_times(rows[f"{begin}_s"]), _fill_times(rows[f"{end}_s"]))
+
+
+def _fill_times(values: pl.Series) -> Floats:
+    return values.fill_null(np.inf).to_numpy().astype(float)
 
 
 def _sort_times(values: pl.Series) -> Floats:

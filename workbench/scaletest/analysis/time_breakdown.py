@@ -65,7 +65,8 @@ def build_step_table(milestones: pl.DataFrame, submissions: pl.DataFrame, *, imp
     milestones, submissions
         Tables MILESTONES and SUBMISSIONS.
     imported
-        Milestones that are not there are not known, instead of never reached.
+        Milestones that are not there are not known, instead of never reached; and steps that end before they begin, by
+        more than the clocks' resolution allows, are left out: `count_impossible_steps` tells how many.
 
     Returns
     -------
@@ -83,13 +84,29 @@ def build_step_table(milestones: pl.DataFrame, submissions: pl.DataFrame, *, imp
     parts = [part for step in asked for part in _step_durations(wide, step)]
     found = pl.concat(parts) if parts else pl.DataFrame(schema=STEPS.schema())
     if imported:
-        found = found.filter(pl.col("duration_s").is_not_null())
+        found = found.filter(pl.col("duration_s").is_not_null() & ~_IMPOSSIBLE)
     order = pl.Enum(STEP_NAMES)
     return STEPS.check(
         found.with_columns(pl.col("step").cast(order))
         .sort("index", "step", "clock")
         .with_columns(pl.col("step").cast(pl.String))
     )
+
+
+# By one clock nothing ends before it begins; between two, whole seconds may be off by one.
+_IMPOSSIBLE = pl.col("duration_s") < -pl.when(pl.col("clock") == "mixed").then("resolution_s").otherwise(0.0)
+
+
+def count_impossible_steps(milestones: pl.DataFrame, submissions: pl.DataFrame) -> tuple[int, int]:
+    """Steps of an imported run that end before they begin, and all that have both ends."""
+    wide = _milestones_wide(milestones).join(
+        submissions.select("index", pl.lit(value=True).alias("accepted"), "status"), on="index", how="left"
+    )
+    parts = [part for step in (*WORKLOAD_STEPS, IMPORTED_STEP) for part in _step_durations(wide, step)]
+    found = (
+        pl.concat(parts).filter(pl.col("duration_s").is_not_null()) if parts else pl.DataFrame(schema=STEPS.schema())
+    )
+    return found.filter(_IMPOSSIBLE).height, found.height
 
 
 def _milestones_wide(milestones: pl.DataFrame) -> pl.DataFrame:

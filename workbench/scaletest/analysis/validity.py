@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from workbench.scaletest.analysis.server_pressure import count_throttled, describe_throttling
 from workbench.scaletest.tables import VALIDITY
 
 MAX_LATENESS_S = 0.05
@@ -20,6 +21,9 @@ MAX_FAILED_FRACTION = 0.01
 # A second counts as saturated above the first; so many seconds may be.
 BUSY_FRACTION = 0.95
 MAX_BUSY_FRACTION = 0.05
+# Of a saturated machine's time: what client and sampler, and what strangers may have had.
+MAX_CLIENT_FRACTION, MAX_OTHERS_FRACTION = 0.5, 0.2
+MAX_THROTTLED_FRACTION = 0.01
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,8 @@ class RunTables:
     closed: bool = False
     imported: bool = False
     resumed_s: tuple[float, ...] = ()  # seconds after the start at which the submission was resumed
+    unfinished: pl.DataFrame | None = None
+    impossible: tuple[int, int] = (0, 0)  # steps that end before they begin, of so many
 
 
 def build_validity_table(run: RunTables) -> pl.DataFrame:
@@ -48,11 +54,15 @@ def build_validity_table(run: RunTables) -> pl.DataFrame:
     -------
     DataFrame
         Table VALIDITY. Grave, so that the run is invalid: accepted workloads that were never seen, workloads that were
-        never sent or failed, an aborted run, servers that disagree about the time. Warnings: the submitter or the
-        sampler was slow, a watch was away (arrivals are upper bounds then), the clock offset is large or not well
-        known, the submission was interrupted, this machine was saturated.
+        never sent or failed, an aborted run, servers that disagree about the time, a stage that passed nothing while
+        work waited, a saturated machine whose time client and sampler, or strangers, had beyond their allowance.
+        Warnings: the submitter or the sampler was slow, the server throttled, a watch was away (arrivals are upper
+        bounds then), the clock offset is large or not well known, the submission was interrupted, this machine was
+        saturated by the measured components themselves.
     """
     rows = [
+        *_check_silence(run),
+        *_check_order(run),
         *_check_coverage(run),
         *_check_submission(run),
         *_check_watches(run),
@@ -86,6 +96,25 @@ def _build_condition(
     return row | {"reason": None if holds else reason}
 
 
+def _check_silence(run: RunTables) -> list[dict[str, Any]]:
+    """Stages that passed nothing, or nothing more, while work waited."""
+    if run.imported or run.unfinished is None:
+        return []
+    silent = run.unfinished.filter(pl.col("silent"))
+    reason = "; ".join(silent["sentence"].to_list())
+    named = "stages that passed nothing while work waited"
+    return [_build_condition(named, silent.height, 0, "stages", reason, holds=not silent.height, grave=True)]
+
+
+def _check_order(run: RunTables) -> list[dict[str, Any]]:
+    """Of imported runs: times that cannot be."""
+    if not run.imported:
+        return []
+    lost, steps = run.impossible
+    reason = f"{lost:,} of {steps:,} steps end before they begin and are left out"
+    return [_build_condition("steps that end before they begin", lost, 0, "steps", reason, holds=not lost)]
+
+
 def _check_coverage(run: RunTables) -> list[dict[str, Any]]:
     accepted = run.submissions.filter(pl.col("status").is_in(["created", "known"]))
     seen = set(run.transitions.filter(pl.col("workload").is_not_null())["workload"].to_list())
@@ -95,7 +124,7 @@ def _check_coverage(run: RunTables) -> list[dict[str, Any]]:
     share = failed / max(1, run.submissions.height)
     return [
         _build_condition(
-            "every workload that was accepted was seen",
+            "accepted workloads that were never seen",
             unseen,
             0,
             "workloads",
@@ -104,7 +133,7 @@ def _check_coverage(run: RunTables) -> list[dict[str, Any]]:
             grave=True,
         ),
         _build_condition(
-            "every workload of the plan was sent",
+            "workloads of the plan that were not sent",
             unsent,
             0,
             "workloads",
@@ -113,7 +142,7 @@ def _check_coverage(run: RunTables) -> list[dict[str, Any]]:
             grave=True,
         ),
         _build_condition(
-            "hardly any workload was refused",
+            "workloads that were refused (share)",
             share,
             MAX_FAILED_FRACTION,
             "share",
@@ -122,7 +151,7 @@ def _check_coverage(run: RunTables) -> list[dict[str, Any]]:
             grave=True,
         ),
         _build_condition(
-            "nothing spoiled the run",
+            "events that spoiled the run",
             len(run.spoiled),
             0,
             "notes",
@@ -148,22 +177,24 @@ def _check_submission(run: RunTables) -> list[dict[str, Any]]:
     rate = span / took if took > 0 and span > 0 else 1.0
     waited = int(overdue.sum())
     without = f"; {waited} workloads due before the run was resumed are left out" if waited else ""
+    throttling = describe_throttling(run.submissions)
+    cause = f"the API server {throttling}" if throttling else "the request window or this machine was full"
     rows = [
+        _check_throttling(run.submissions),
         _build_condition(
-            "workloads were sent when they were due (p99)",
+            "lateness of sending (p99)",
             late,
             MAX_LATENESS_S,
             "s",
-            f"workloads were sent late (p99 {late or 0:.2g} s, limit {MAX_LATENESS_S:g} s): "
-            f"the request window or this machine was full{without}",
+            f"workloads were sent late (p99 {late or 0:.2g} s, limit {MAX_LATENESS_S:g} s): {cause}{without}",
             holds=late is None or late <= MAX_LATENESS_S,
         ),
         _build_condition(
-            "the rate that was asked for was reached (at least)",
+            "planned rate that was reached (at least)",
             min(rate, 1.0),
             MIN_RATE,
             "share",
-            f"only {100 * rate:.3g} % of the planned rate was reached (minimum {100 * MIN_RATE:g} %){without}",
+            f"only {100 * rate:.3g} % of the planned rate was reached (minimum {100 * MIN_RATE:g} %): {cause}{without}",
             holds=rate >= MIN_RATE,
         ),
     ]
@@ -172,7 +203,19 @@ def _check_submission(run: RunTables) -> list[dict[str, Any]]:
     reason = (
         f"submission was interrupted: the totals of {waited} workloads due before the resume include the interruption"
     )
-    return [*rows, _build_condition("submission was never interrupted", waited, 0, "workloads", reason, holds=False)]
+    return [
+        *rows,
+        _build_condition("workloads due while submission was interrupted", waited, 0, "workloads", reason, holds=False),
+    ]
+
+
+def _check_throttling(submissions: pl.DataFrame) -> dict[str, Any]:
+    throttled, requests, _ = count_throttled(submissions)
+    text = describe_throttling(submissions)
+    share = throttled / max(1, requests)
+    reason = f"the API server {text or 'throttled the client'}"
+    named = "requests that the API server throttled (429, share)"
+    return _build_condition(named, share, MAX_THROTTLED_FRACTION, "share", reason, holds=text is None)
 
 
 def _find_overdue_workloads(run: RunTables) -> pl.Series:
@@ -196,7 +239,7 @@ def _check_watches(run: RunTables) -> list[dict[str, Any]]:
     worst = lag.quantile(0.99) if len(lag) else None
     return [
         _build_condition(
-            "our own watch was quick (p99 of the heartbeat's lag)",
+            "lag of our own watch (p99 of the heartbeat)",
             worst,
             MAX_LAG_S,
             "s",
@@ -223,7 +266,7 @@ def _check_gaps(gaps: pl.DataFrame) -> dict[str, Any]:
     reason = f"a watch was away {counted.height} time(s), {whole:.1f} s in all: times found afterwards are upper bounds"
     if counted["relisted"].any():
         reason += "; objects that came and went meanwhile are unknown"
-    return _build_condition("the watches were never away", counted.height, 0, "gaps", reason, holds=not counted.height)
+    return _build_condition("times that a watch was away", counted.height, 0, "gaps", reason, holds=not counted.height)
 
 
 def _check_clocks(run: RunTables) -> list[dict[str, Any]]:
@@ -248,7 +291,7 @@ def _check_clocks(run: RunTables) -> list[dict[str, Any]]:
     off = f"steps between two clocks are off by the clock offset, {distance:+.3g} s, known to {known}"
     return [
         _build_condition(
-            "the servers agree about the time",
+            "agreement of the servers about the time (at least)",
             min(widths),
             0,
             "s",
@@ -257,7 +300,7 @@ def _check_clocks(run: RunTables) -> list[dict[str, Any]]:
             grave=True,
         ),
         _build_condition(
-            "the clocks' distance is known (half of its bounds)",
+            "uncertainty of the clock offset (half of its bounds)",
             max(widths),
             MAX_SKEW_HALF_S,
             "s",
@@ -265,7 +308,7 @@ def _check_clocks(run: RunTables) -> list[dict[str, Any]]:
             holds=max(widths) <= MAX_SKEW_HALF_S,
         ),
         _build_condition(
-            "the clocks are close to each other (distance, at least)",
+            "clock offset (at least)",
             apart,
             MAX_DISTANCE_S,
             "s",
@@ -292,19 +335,65 @@ def _clock_distance(skew: pl.DataFrame) -> tuple[float, float, float]:
     return distance_between(low, high), (low + high) / 2, (high - low) / 2
 
 
+@dataclass(frozen=True)
+class MachineUse:
+    """Whose this machine's time was in the seconds in which it was saturated; shares of all cores, null if unknown."""
+
+    saturated: float
+    client: float | None
+    side: float | None
+    others: float | None
+
+    @property
+    def text(self) -> str:
+        """In how many of the seconds, and whose it was."""
+        told = [("client and sampler", self.client), ("the measured components", self.side), ("strangers", self.others)]
+        booked = ", ".join(f"{name} {100 * share:.0f} %" for name, share in told if share is not None)
+        return f"this machine's CPU was saturated in {100 * self.saturated:.0f} % of the seconds" + (
+            f" ({booked})" if booked else ""
+        )
+
+
+def measure_machine_use(load: pl.DataFrame) -> MachineUse | None:
+    """From table LOAD; null where the machine was not looked at."""
+    known = load.filter(pl.col("host_busy").is_not_null())
+    if not known.height:
+        return None
+    full = known.filter(pl.col("host_busy") > BUSY_FRACTION)
+    shares = [full[name].mean() if full.height else None for name in ("client", "side", "others")]
+    booked = [float(one) if isinstance(one, int | float) else None for one in shares]
+    return MachineUse(full.height / known.height, *booked)
+
+
+def describe_saturation(load: pl.DataFrame) -> str | None:
+    """For the answer: null while the machine had room."""
+    use = measure_machine_use(load)
+    return use.text if use is not None and use.saturated > MAX_BUSY_FRACTION else None
+
+
 def _check_host(run: RunTables) -> list[dict[str, Any]]:
-    busy = run.load["host_busy"].drop_nulls()
-    if not len(busy):
+    use = measure_machine_use(run.load)
+    if use is None:
         return []
-    share = float((busy > BUSY_FRACTION).mean())  # type: ignore[arg-type]
-    return [
+    saturated = use.saturated > MAX_BUSY_FRACTION
+    text = f"{use.text}; times include that delay"
+    rows = [
         _build_condition(
-            "this machine had room (share of seconds at full load)",
-            share,
+            "seconds in which this machine was saturated (share)",
+            use.saturated,
             MAX_BUSY_FRACTION,
             "share",
-            f"this machine's CPU was saturated in {100 * share:.0f} % of the seconds "
-            f"(limit {100 * MAX_BUSY_FRACTION:g} %); times include that delay",
-            holds=share <= MAX_BUSY_FRACTION,
+            text,
+            holds=not saturated,
         )
     ]
+    for share, allowed, whose in (
+        (use.client, MAX_CLIENT_FRACTION, "client and sampler"),
+        (use.others, MAX_OTHERS_FRACTION, "strangers"),
+    ):
+        if share is not None:
+            reason = f"{whose} took {100 * share:.0f} % of this machine while it was saturated: {use.text}"
+            named = f"this machine's time that {whose} took while it was saturated (share)"
+            holds = not saturated or share <= allowed
+            rows.append(_build_condition(named, share, allowed, "share", reason, holds=holds, grave=True))
+    return rows

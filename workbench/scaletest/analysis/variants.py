@@ -84,7 +84,7 @@ def compare_variants(
     for row, interval, found in zip(rows, intervals, decided, strict=True):
         row |= {"verdict": found.verdict, "adjusted_p_value": found.adjusted_p_value}
         if found.verdict == UNDECIDED and row["reason"] is None:
-            row["reason"] = ONE_RUN_NOTE if len(a) == 1 else _explain_open_verdict(interval, margin, tested)
+            row["reason"] = ONE_RUN_NOTE if len(a) == 1 else explain_open_verdict(interval, margin, tested)
     return COMPARISON.frame(rows)
 
 
@@ -193,7 +193,7 @@ def _explain_lost_pairs(
     return "; ".join(told) or None
 
 
-def _explain_open_verdict(interval: stats.Interval, margin: float, tested: int) -> str:
+def explain_open_verdict(interval: stats.Interval, margin: float, tested: int) -> str:
     """Why a row with an interval is undecided, and roughly how many runs would decide it."""
     needed = stats.count_required_pairs(interval, margin, tested)
     text = f"about {needed} runs per variant would decide it" if needed else "too close, or the runs vary too much"

@@ -34,11 +34,13 @@ PODS, JOBS, NODES = ApiResource("", "v1", "pods"), ApiResource("batch", "v1", "j
 CLAIMS, CONFIG_MAPS = ApiResource("", "v1", "persistentvolumeclaims"), ApiResource("", "v1", "configmaps")
 PYTORCH_JOBS = ApiResource("kubeflow.org", "v1", "pytorchjobs")
 POD_GROUPS = ApiResource("scheduling.run.ai", "v2alpha2", "podgroups")
+NATIVE_POD_GROUPS = ApiResource("scheduling.k8s.io", "v1alpha2", "podgroups")
 EVENTS = ApiResource("events.k8s.io", "v1", "events")
 # Groups whose scheduler makes objects of its own: (group, plural, resource as in run_records.Seen).
 SCHEDULER_RESOURCES = (
     ("scheduling.run.ai", "podgroups", "podgroup"),
     ("scheduling.run.ai", "bindrequests", "bindrequest"),
+    ("scheduling.k8s.io", "podgroups", "podgroup"),
     ("scheduling.x-k8s.io", "podgroups", "podgroup"),
     ("scheduling.volcano.sh", "podgroups", "podgroup"),
     ("kueue.x-k8s.io", "workloads", "podgroup"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -64,7 +64,12 @@ def up(
     ] = None,
     gpus: Annotated[list[int] | None, typer.Option(metavar="N", help="GPUs of each node.", show_default="8")] = None,
     scheduler: Annotated[
-        str, typer.Option(help="default, or kai: KAI runs beside it; pods choose by their schedulerName.")
+        str,
+        typer.Option(
+            metavar="NAME[,NAME]",
+            help="default; kai: KAI runs beside it, pods choose by their schedulerName; gang: Kubernetes' own gang "
+            "scheduling is on.",
+        ),
     ] = "default",
     client_limit: Annotated[
         list[str] | None,
@@ -76,6 +81,14 @@ def up(
     ] = None,
     api_arg: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Another argument of the API server. Repeatable.")
+    ] = None,
+    feature_gate: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=true", help="Gate of API server, controllers and scheduler. Repeatable."),
+    ] = None,
+    scheduler_arg: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="Another argument of the default scheduler. Repeatable."),
     ] = None,
     binaries: Annotated[
         Path | None,
@@ -97,11 +110,15 @@ def up(
     from workbench.console.terminal import print_text
     from workbench.scaletest.local_cluster import cluster_lifecycle, cluster_record, cluster_status, program_providers
 
+    chosen = [_check_choice("--scheduler", one, Literal["default", "kai", "gang"]) for one in scheduler.split(",")]
+    gates = dict.fromkeys(cluster_record.NATIVE_GANGS, True) if "gang" in chosen else {}
     with cluster_status.raise_on_signals():
         cluster = cluster_lifecycle.start_cluster(
             name,
             pools=cluster_record.parse_pools(nodes or [200], gpus or [8] * len(nodes or [200])),
-            scheduler=_check_choice("--scheduler", scheduler, cluster_record.Scheduler),
+            scheduler="kai" if "kai" in chosen else "default",
+            feature_gates=gates | cluster_record.parse_feature_gates(feature_gate or []),
+            scheduler_arguments=cluster_record.parse_api_arguments(scheduler_arg or []),
             client_limits=cluster_record.parse_client_limits(client_limit or []),
             api_arguments=cluster_record.parse_api_arguments(api_arg or []),
             programs=binaries,

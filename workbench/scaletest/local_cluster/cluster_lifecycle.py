@@ -36,6 +36,7 @@ from workbench.scaletest.local_cluster.cluster_record import (
     check_cluster_name,
 )
 from workbench.scaletest.observation.run_conditions import Component
+from workbench.scaletest.scenario.scenario_file import GANG_SCHEDULING
 
 KUBECONFIG, MEASURE_KUBECONFIG = "kubeconfig", "measure.kubeconfig"
 _MARKER = ".workbench-cluster"
@@ -241,6 +242,8 @@ def start_cluster(
     scheduler: Scheduler = "default",
     client_limits: Mapping[str, ClientLimit] | None = None,
     api_arguments: Mapping[str, str] | None = None,
+    feature_gates: Mapping[str, bool] | None = None,
+    scheduler_arguments: Mapping[str, str] | None = None,
     programs: Path | None = None,
     provider: program_providers.Provider | None = None,
     folder: Path | None = None,
@@ -256,6 +259,8 @@ def start_cluster(
         Simulated nodes.
     scheduler
         `kai`: KAI runs beside the default scheduler, and pods choose by their schedulerName.
+    feature_gates, scheduler_arguments
+        Gates of API server, controller-manager and scheduler; other arguments of the default scheduler.
     client_limits
         Requests per second (and burst) of components; Kubernetes' defaults for the others.
     api_arguments
@@ -283,7 +288,14 @@ def start_cluster(
     check_cluster_name(name)
     limits = check_client_limits(client_limits or {}, scheduler)
     arguments = check_api_arguments(api_arguments or {})
-    settings = ClusterSettings(pools=tuple(pools), scheduler=scheduler, client_limits=limits, api_arguments=arguments)
+    settings = ClusterSettings(
+        pools=tuple(pools),
+        scheduler=scheduler,
+        client_limits=limits,
+        api_arguments=arguments,
+        feature_gates=dict(feature_gates or {}),
+        scheduler_arguments=check_api_arguments(scheduler_arguments or {}),
+    )
     with cluster_record.lock_cluster(name):
         if (known := _reuse_or_remove(name, settings, tell)) is not None:
             return known
@@ -449,9 +461,11 @@ def _build_local_cluster(known: ClusterRecord) -> LocalCluster:
         measure_kubeconfig=folder / MEASURE_KUBECONFIG,
         context=identities.admin_context(known.name),
         measure_context=identities.measure_context(known.name),
-        schedulers=("default-scheduler", kai_scheduler.SCHEDULER_NAME)
-        if known.settings.scheduler == "kai"
-        else ("default-scheduler",),
+        schedulers=(
+            "default-scheduler",
+            *((GANG_SCHEDULING,) if known.settings.native_gangs else ()),
+            *((kai_scheduler.SCHEDULER_NAME,) if known.settings.scheduler == "kai" else ()),
+        ),
         components=known.components,
         audit_log=control_plane.find_audit_log(folder, known.name) if known.audited else None,
         server=known.server,

@@ -58,6 +58,10 @@ DEFAULT_LIMITS = {
     "kai-podgroupcontroller": ClientLimit(qps=50, burst=300),
     "kai-queuecontroller": ClientLimit(qps=50, burst=300),
 }
+# Gates of Kubernetes 1.36's own gang scheduling, and the API that its PodGroups need.
+NATIVE_GANGS = ("GenericWorkload", "GangScheduling")
+NATIVE_GANGS_API = "scheduling.k8s.io/v1alpha2=true"
+_GATE = re.compile(r"[A-Z][A-Za-z0-9]{1,60}")
 _SHORT = {"controller-manager": "kube-controller-manager", "scheduler": "kube-scheduler"}
 
 
@@ -68,11 +72,41 @@ class ClusterSettings(FiniteModel):
     scheduler: Scheduler = "default"
     client_limits: dict[str, ClientLimit] = Field(default={})
     api_arguments: dict[str, str] = Field(default={})
+    feature_gates: dict[str, bool] = Field(default={})
+    scheduler_arguments: dict[str, str] = Field(default={})
+
+    @property
+    def native_gangs(self) -> bool:
+        """Kubernetes' own gang scheduling is on."""
+        return all(self.feature_gates.get(gate) for gate in NATIVE_GANGS)
 
     @property
     def nodes(self) -> int:
         """Number of nodes in all pools."""
         return sum(pool.nodes for pool in self.pools)
+
+
+def parse_feature_gates(texts: Iterable[str]) -> dict[str, bool]:
+    """Read the values of --feature-gate.
+
+    Raises
+    ------
+    ConfigError
+        One is not NAME=true or NAME=false.
+
+    Examples
+    --------
+    >>> parse_feature_gates(["GangScheduling=true"])
+    {'GangScheduling': True}
+    """
+    found = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        if not _GATE.fullmatch(name) or value not in ("true", "false"):
+            allowed = "NAME=true or NAME=false, such as GangScheduling=true"
+            raise ConfigError("not a feature gate", where="--feature-gate", found=text[:80], allowed=allowed)
+        found[name] = value == "true"
+    return found
 
 
 def check_cluster_name(name: str) -> str:

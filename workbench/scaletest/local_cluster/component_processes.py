@@ -67,6 +67,11 @@ _GONE = (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess)
 _POLL_S = 0.05
 
 
+def list_component_pids(folder: Path) -> tuple[int, ...]:
+    """Process ids of the cluster in this folder."""
+    return tuple(process.pid for own in find_processes(folder).values() for process in own)
+
+
 def find_processes(folder: Path) -> dict[str, list[psutil.Process]]:
     """Running processes of the cluster in this folder, by program name."""
     prefix = f"{folder}{os.sep}"

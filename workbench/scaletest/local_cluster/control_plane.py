@@ -17,7 +17,12 @@ from workbench.core.errors import InputError, RunFailedError
 from workbench.core.paths import cache_folder
 from workbench.scaletest.local_cluster import component_processes
 from workbench.scaletest.local_cluster import component_processes as free_ports
-from workbench.scaletest.local_cluster.cluster_record import DEFAULT_LIMITS, ClusterPart, ClusterSettings
+from workbench.scaletest.local_cluster.cluster_record import (
+    DEFAULT_LIMITS,
+    NATIVE_GANGS_API,
+    ClusterPart,
+    ClusterSettings,
+)
 from workbench.scaletest.local_cluster.program_providers import BUILD, Binaries
 from workbench.scaletest.observation.run_conditions import Component
 from workbench.scaletest.scenario.workload_objects import DELAY
@@ -137,10 +142,18 @@ def _build_kwokctl_config(
         "kubectlBinary": "kubectl",
     }
     audit = {"audit-log-maxsize": str(_AUDIT_MIB), "audit-log-maxbackup": str(_AUDIT_OLD)}
-    extra = {"kube-apiserver": {**audit, **settings.api_arguments}}
+    api = dict(settings.api_arguments)
+    if settings.native_gangs:
+        api["runtime-config"] = ",".join(filter(None, (api.get("runtime-config"), NATIVE_GANGS_API)))
+    extra = {"kube-apiserver": {**audit, **api}, "kube-scheduler": dict(settings.scheduler_arguments)}
     for component, limit in settings.client_limits.items():
         if component in COMPONENT_NAMES:
-            extra[component] = {"kube-api-qps": f"{limit.qps:g}", "kube-api-burst": str(limit.burst)}
+            limits = {"kube-api-qps": f"{limit.qps:g}", "kube-api-burst": str(limit.burst)}
+            extra[component] = extra.get(component, {}) | limits
+    if settings.feature_gates:
+        gates = ",".join(f"{name}={str(on).lower()}" for name, on in sorted(settings.feature_gates.items()))
+        for component in ("kube-apiserver", "kube-controller-manager", "kube-scheduler"):
+            extra[component] = extra.get(component, {}) | {"feature-gates": gates}
     return {
         "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
         "kind": "KwokctlConfiguration",

@@ -40,6 +40,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--by-namespace", action="store_true", help="watch without a label selector")
     parser.add_argument("--foreign-pods", action="store_true", help="count evicted and pending pods of other users")
     parser.add_argument("--audit-log", help="audit log of the API server, if readable")
+    parser.add_argument("--side-pid", type=int, action="append", default=[], help="process of a local cluster")
     return parser
 
 
@@ -77,6 +78,8 @@ async def _run_sampler(chosen: argparse.Namespace) -> None:
             by_namespace=chosen.by_namespace,
             foreign_pods=chosen.foreign_pods,
             audit_log=chosen.audit_log,
+            client_pids=(os.getppid(),),
+            side_pids=chosen.side_pid,
         )
 
 

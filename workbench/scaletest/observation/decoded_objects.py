@@ -47,6 +47,7 @@ class Condition(msgspec.Struct):
     type: str = ""
     status: str = ""
     reason: str | None = None
+    message: str | None = None
     lastTransitionTime: str | None = None  # noqa: N815
 
 
@@ -55,7 +56,13 @@ class _Started(msgspec.Struct):
     finishedAt: str | None = None  # noqa: N815
 
 
+class _Waiting(msgspec.Struct):
+    reason: str | None = None
+    message: str | None = None
+
+
 class _State(msgspec.Struct):
+    waiting: _Waiting | None = None
     running: _Started | None = None
     terminated: _Started | None = None
 

@@ -25,6 +25,8 @@ _WORD = re.compile(r"[^a-z0-9]+")
 _PREEMPTOR = re.compile(r"(?:preempted|reclaimed) by (?:pod |podgroup )?([\w./-]{1,253})", re.IGNORECASE)
 _POD_GROUP = re.compile(r"\bpg-[\w.-]{1,200}")
 MAX_REASON_CHARS = 200
+# Reasons of a container that waits for its turn.
+_STARTING = frozenset({"ContainerCreating", "PodInitializing"})
 
 
 class Transition(NamedTuple):
@@ -37,7 +39,7 @@ class Transition(NamedTuple):
 
 
 def pod_transitions(pod: Pod) -> Iterator[Transition]:
-    """created, scheduled or unschedulable, running, ready, evicted, succeeded, failed."""
+    """created, scheduled or unschedulable, blocked, running, ready, evicted, succeeded, failed."""
     yield Transition("created", pod.metadata.creationTimestamp)
     status = pod.status
     if status is None:
@@ -52,7 +54,16 @@ def pod_transitions(pod: Pod) -> Iterator[Transition]:
             yield Transition("evicted", one.lastTransitionTime, _shorten_text(one.reason))
     if status.reason in ("Evicted", "Preempting", "Preempted"):
         yield Transition("evicted", None, status.reason)
+    yield from _blocked_transitions(pod)
     yield from _phase_transitions(pod, node)
+
+
+def _blocked_transitions(pod: Pod) -> Iterator[Transition]:
+    """A container that waits for something else than its turn: an image, its configuration, after a crash."""
+    for one in (pod.status.containerStatuses if pod.status else None) or ():
+        waiting = one.state.waiting if one.state is not None else None
+        if waiting is not None and waiting.reason and waiting.reason not in _STARTING:
+            yield Transition("blocked", None, _shorten_text(waiting.reason))
 
 
 def _scheduling_transitions(one: Condition, node: str | None) -> Iterator[Transition]:
@@ -64,7 +75,7 @@ def _scheduling_transitions(one: Condition, node: str | None) -> Iterator[Transi
         yield Transition("scheduled", None, _shorten_text(one.reason), node)
     elif one.status == "False" and one.reason != "SchedulingGated":
         # Not final: the scheduler retries the pod.
-        yield Transition("unschedulable", one.lastTransitionTime, _shorten_text(one.reason))
+        yield Transition("unschedulable", one.lastTransitionTime, _shorten_text(one.message or one.reason))
     elif one.status == "False":
         yield Transition("gated", one.lastTransitionTime, one.reason)
 
@@ -133,6 +144,13 @@ TRANSITIONS_BY_REASON = {
     "Scheduled": "scheduled",
     "FailedScheduling": "failed-scheduling",
     "Unschedulable": "failed-scheduling",
+    "FailedCreate": "failed-create",
+    "Failed": "failed-start",
+    "BackOff": "failed-start",
+    "FailedCreatePodSandBox": "failed-start",
+    "FailedMount": "failed-start",
+    "FailedAttachVolume": "failed-start",
+    "NodeNotReady": "node-lost",
     "Evict": "evicted",
     "Evicted": "evicted",
     "Preempted": "evicted",

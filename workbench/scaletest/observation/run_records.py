@@ -141,7 +141,11 @@ class Load(msgspec.Struct, tag_field="type", tag="load", omit_defaults=True):
     at_ns: int
     sampler_cpu_s: float
     sampler_rss_bytes: int
-    host_busy: float | None = None  # share of all cores
+    # Shares of all cores: in use, and by whom; null where it is not known.
+    host_busy: float | None = None
+    client: float | None = None  # submitter and sampler
+    side: float | None = None  # components of a local cluster
+    others: float | None = None
 
 
 class NodeSeen(msgspec.Struct, tag_field="type", tag="node", omit_defaults=True):

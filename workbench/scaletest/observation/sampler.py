@@ -170,7 +170,7 @@ class RunSampler:
 
     async def write_periodically(self, tell: Callable[[SamplerState], None]) -> None:
         """Flush the files every half second; write gaps and load and report the state every second."""
-        meter, count = LoadMeter(), 0
+        meter, count = LoadMeter(self._options.client_pids, self._options.side_pids), 0
         while True:
             await asyncio.sleep(FLUSH_S)
             count += 1
@@ -252,6 +252,8 @@ async def run_sampler(
     by_namespace: bool = False,
     foreign_pods: bool = False,
     audit_log: str | Path | None = None,
+    client_pids: Sequence[int] = (),
+    side_pids: Sequence[int] = (),
 ) -> None:
     """Watch a run until `stop` is set, and write the observations to its folder.
 
@@ -263,7 +265,7 @@ async def run_sampler(
         Called once, when every watch is connected and the clock offset is known.
     tell
         Called every second with the state.
-    by_namespace, foreign_pods
+    by_namespace, foreign_pods, client_pids, side_pids
         See `SamplerOptions`.
     audit_log
         The API server's audit log, if readable; request counts go to tables/requests.parquet at the end.
@@ -279,7 +281,16 @@ async def run_sampler(
     if not namespaces:
         raise ConfigError("no namespace given", where="--namespace")
     log = None if audit_log is None else Path(audit_log)
-    options = SamplerOptions(run, tuple(dict.fromkeys(namespaces)), tuple(kinds), by_namespace, foreign_pods, log)
+    options = SamplerOptions(
+        run,
+        tuple(dict.fromkeys(namespaces)),
+        tuple(kinds),
+        by_namespace,
+        foreign_pods,
+        log,
+        client_pids=tuple(client_pids),
+        side_pids=tuple(side_pids),
+    )
     sampling = RunSampler(api, Path(folder), options)
     try:
         await sampling.prepare()

@@ -37,6 +37,7 @@ def start_sampler(
     by_namespace: bool = False,
     foreign_pods: bool = False,
     audit_log: str | Path | None = None,
+    side_pids: Sequence[int] = (),
 ) -> SamplerProcess:
     """Start a sampler; `wait_until_ready` waits for it.
 
@@ -48,6 +49,8 @@ def start_sampler(
         Watch pods, jobs and workloads of the namespaces without a label selector.
     foreign_pods
         Also count evictions and pending pods of other users, cluster-wide.
+    side_pids
+        Processes of a local cluster's components: whose this machine's time was.
     """
     options: list[str] = ["--folder", str(folder), "--run", run]
     for namespace in namespaces:
@@ -59,6 +62,7 @@ def start_sampler(
         options += [] if value is None else [name, str(value)]
     options += ["--by-namespace"] if by_namespace else []
     options += ["--foreign-pods"] if foreign_pods else []
+    options += [word for pid in side_pids for word in ("--side-pid", str(pid))]
     return SamplerProcess([sys.executable, "-m", MODULE, *options])
 
 

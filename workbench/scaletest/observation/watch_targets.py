@@ -222,6 +222,8 @@ class SamplerOptions:
         labels.
     foreign_pods
         Also count evictions and pending pods of other users, cluster-wide.
+    client_pids, side_pids
+        Processes of the submitter, and of the components of a local cluster: whose the machine's time was.
     """
 
     run: str
@@ -230,6 +232,8 @@ class SamplerOptions:
     by_namespace: bool = False
     foreign_pods: bool = False
     audit_log: Path | None = None
+    client_pids: tuple[int, ...] = ()
+    side_pids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,14 @@ from typing import Any
 
 from workbench.core.errors import ConfigError
 from workbench.scaletest.cluster_api import object_names
-from workbench.scaletest.cluster_api.api_discovery import CONFIG_MAPS, JOBS, POD_GROUPS, PODS, ApiResource
+from workbench.scaletest.cluster_api.api_discovery import (
+    CONFIG_MAPS,
+    JOBS,
+    NATIVE_POD_GROUPS,
+    POD_GROUPS,
+    PODS,
+    ApiResource,
+)
 from workbench.scaletest.cluster_api.connection import Answer, ApiError, Connection, Target, UnreachableError
 from workbench.scaletest.cluster_api.list_watch import ListPage, list_items
 from workbench.scaletest.safety import node_fence
@@ -172,7 +179,7 @@ class _Cleanup:
         self._selector = object_names.build_run_selector(run)
         self._spaces = namespaces
         # Owners first: dependents are garbage-collected. Controllers or other versions may have created the last four.
-        others = (JOBS, POD_GROUPS, PODS, CONFIG_MAPS)
+        others = (JOBS, POD_GROUPS, NATIVE_POD_GROUPS, PODS, CONFIG_MAPS)
         wanted = dict.fromkeys([*(kind for kind in kinds if kind not in others), *others])
         self._own = set(kinds) | {CONFIG_MAPS}
         self._places = [(space, kind) for space in namespaces for kind in wanted]

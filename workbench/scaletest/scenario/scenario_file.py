@@ -83,7 +83,9 @@ class AbortCriteria(FiniteModel):
 NAMESPACE = "workbench-scaletest"
 DEFAULT_SCHEDULER = "default-scheduler"
 KAI_SCHEDULER = "kai-scheduler"
-SHORT_SCHEDULERS = {"default": DEFAULT_SCHEDULER, "kai": KAI_SCHEDULER}
+# Kubernetes' own gang scheduling: the default scheduler with its gates on, and a PodGroup for each gang.
+GANG_SCHEDULING = "gang-scheduling"
+SHORT_SCHEDULERS = {"default": DEFAULT_SCHEDULER, "kai": KAI_SCHEDULER, "gang": GANG_SCHEDULING}
 LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _FORBIDDEN = re.compile(
     r"default|kube-.*|runai(-system|-backend|-reservation)?|gpu-operator|nvidia-.*|kai-.*|openshift.*|cert-manager|"
@@ -117,7 +119,8 @@ class Scenario(FiniteModel):
     Attributes
     ----------
     schedulers
-        schedulerName of the pods; `default` and `kai` are short for default-scheduler and kai-scheduler. With two, each
+        schedulerName of the pods; `default` and `kai` are short for default-scheduler and kai-scheduler; `gang` is the
+        default scheduler with Kubernetes' own PodGroups. With two, each
         is tested on the same plan.
     namespaces
         Where objects are made, in turns.

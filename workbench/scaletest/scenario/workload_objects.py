@@ -11,9 +11,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.scaletest.cluster_api import object_names
-from workbench.scaletest.cluster_api.api_discovery import JOBS, POD_GROUPS, PODS, PYTORCH_JOBS, ApiResource
+from workbench.scaletest.cluster_api.api_discovery import (
+    JOBS,
+    NATIVE_POD_GROUPS,
+    POD_GROUPS,
+    PODS,
+    PYTORCH_JOBS,
+    ApiResource,
+)
 from workbench.scaletest.scenario import manifest_rules
-from workbench.scaletest.scenario.scenario_file import KAI_SCHEDULER, Scenario
+from workbench.scaletest.scenario.scenario_file import (
+    DEFAULT_SCHEDULER,
+    GANG_SCHEDULING,
+    KAI_SCHEDULER,
+    Scenario,
+)
 from workbench.scaletest.scenario.workload_entries import WorkloadEntry
 
 
@@ -149,6 +161,16 @@ class PlanConditions:
         """The pods go to KAI."""
         return self.scheduler == KAI_SCHEDULER
 
+    @property
+    def native_gangs(self) -> bool:
+        """Gangs get a PodGroup of Kubernetes' own."""
+        return self.scheduler == GANG_SCHEDULING
+
+    @property
+    def scheduler_name(self) -> str:
+        """schedulerName of the pods."""
+        return DEFAULT_SCHEDULER if self.native_gangs else self.scheduler
+
 
 def build_resource_path(api_version: str, plural: str, namespace: str | None = None) -> str:
     """Path of a kind's collection.
@@ -227,7 +249,7 @@ def _build_pod_spec(entry: WorkloadEntry, conditions: PlanConditions, *, deadlin
 
 def _complete_pod_spec(spec: Json, entry: WorkloadEntry, conditions: PlanConditions) -> Json:
     """A pod's specification, given its scheduler, its class, no rights, and the fence around simulated nodes."""
-    spec["schedulerName"] = conditions.scheduler
+    spec["schedulerName"] = conditions.scheduler_name
     spec["automountServiceAccountToken"] = False
     # The entry alone says who gives way: what a template says itself is not looked at before the test.
     for field in ("priorityClassName", "priority", "preemptionPolicy"):
@@ -264,6 +286,8 @@ def _build_pod_objects(
 def _build_gang_objects(
     entry: WorkloadEntry, namespace: str, conditions: PlanConditions
 ) -> list[tuple[ApiResource, str, Json]]:
+    if conditions.native_gangs and entry.pod_group:
+        return _build_native_gang_objects(entry, namespace, conditions)
     has_pod_group = conditions.kai and entry.pod_group
     annotations = {POD_GROUP: text_gap("name")} if has_pod_group else {}
     suffixes = [f"-{number:04d}" for number in range(entry.pods)]
@@ -276,6 +300,23 @@ def _build_gang_objects(
     head = _build_metadata(entry, namespace, conditions)
     group = {"apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup", "metadata": head, "spec": spec}
     return [(POD_GROUPS, "", group), *pods]
+
+
+def _build_native_gang_objects(
+    entry: WorkloadEntry, namespace: str, conditions: PlanConditions
+) -> list[tuple[ApiResource, str, Json]]:
+    """A PodGroup that wants all of its pods at once, and pods that name it (Kubernetes 1.36, gate GangScheduling)."""
+    head = _build_metadata(entry, namespace, conditions)
+    spec: Json = {"schedulingPolicy": {"gang": {"minCount": entry.pods}}}
+    if entry.priority is not None:
+        spec["priorityClassName"] = entry.priority
+    group = {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "metadata": head, "spec": spec}
+    made: list[tuple[ApiResource, str, Json]] = [(NATIVE_POD_GROUPS, "", group)]
+    for number in range(entry.pods):
+        pod = _build_pod(entry, namespace, conditions, f"-{number:04d}")
+        pod["spec"]["schedulingGroup"] = {"podGroupName": text_gap("name")}
+        made.append((PODS, f"-{number:04d}", pod))
+    return made
 
 
 def _build_job_objects(
@@ -369,7 +410,7 @@ def _placeholder_values(entry: WorkloadEntry, namespace: str, conditions: PlanCo
         "workers": max(entry.pods - 1, 0),
         "queue": entry.queue,
         "priority": entry.priority or "",
-        "scheduler": conditions.scheduler,
+        "scheduler": conditions.scheduler_name,
         "lifetime_s": number_gap("lifetime_s") if lives else conditions.deadline_s,
         "deadline_s": conditions.deadline_s,
         "labels": _build_labels(entry, conditions),

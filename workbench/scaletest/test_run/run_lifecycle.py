@@ -13,6 +13,7 @@ from workbench.core.errors import ConfigError, RunFailedError
 from workbench.runs import run_folder
 from workbench.scaletest.cluster_api.clock import NS_PER_S, now_ns
 from workbench.scaletest.cluster_api.connection import ApiError, Connection, UnreachableError
+from workbench.scaletest.local_cluster.component_processes import list_component_pids
 from workbench.scaletest.observation import sampler_process
 from workbench.scaletest.observation.run_records import Note
 from workbench.scaletest.safety import run_cleanup, write_run_record
@@ -108,6 +109,7 @@ class RunLifecycle:
             by_namespace=self._by_namespace,
             foreign_pods=self.others,
             audit_log=None if own is None else own.audit_log,
+            side_pids=() if own is None else list_component_pids(own.folder),
         )
         try:
             await run_until_stop(self.asked, asyncio.to_thread(sampler.wait_until_ready))

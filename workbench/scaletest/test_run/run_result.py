@@ -82,7 +82,7 @@ def print_result(found: RunResult) -> None:
 
     print_text("\n".join([*_format_submission(found), ""]))
     print_run(analyse_run(found.folder))
-    print_text("\n".join([f"The run is {found.verdict}.", *_format_aftermath(found)]))
+    print_text("\n".join(_format_aftermath(found)))
 
 
 def _format_row(name: str, value: str) -> str:

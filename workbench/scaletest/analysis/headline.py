@@ -1,0 +1,106 @@
+"""The headline of a run: the rate, what it was bound by, how long workloads waited, and what changes the decision."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from workbench.core.formats import format_number, format_seconds
+from workbench.scaletest.analysis.bottlenecks import CLIENT_LIMIT, HELD_BACK, NO_ROOM, STOPPED
+from workbench.scaletest.analysis.saturation import find_gpu_ceiling
+from workbench.scaletest.analysis.server_pressure import describe_throttling
+from workbench.scaletest.analysis.sustainable_rate import SustainableRate
+from workbench.scaletest.analysis.throughput import MADE, SCHEDULED, STARTED
+from workbench.scaletest.analysis.unfinished import TOLD_FRACTION
+from workbench.scaletest.analysis.validity import describe_saturation
+
+if TYPE_CHECKING:
+    from workbench.scaletest.analysis.run_analysis import Analysis
+
+_WHO = {MADE: "the controller that makes the pods", SCHEDULED: "the scheduler", STARTED: "the kubelets"}
+_NEVER = {MADE: "never made", SCHEDULED: "never scheduled", STARTED: "never started"}
+
+
+def build_headline(run: Analysis) -> str:
+    """Two sentences: the rate with its bound, and the waiting with what qualifies it.
+
+    Where nothing passed a stage, or nothing more, that comes first and there is no rate.
+    """
+    silent = run.unfinished.filter(pl.col("silent"))["sentence"].to_list()
+    if silent:
+        return f"No rate: {silent[0]}. {_describe_waiting(run)}{_describe_caveats(run)}."
+    return f"{_describe_rate(run)}. {_describe_waiting(run)}{_describe_caveats(run)}."
+
+
+def _describe_rate(run: Analysis) -> str:
+    rate, bound = run.sustainable, find_bound(run)
+    ceiling = find_gpu_ceiling(run.schedule, run.gpus)
+    offered = run.ramp["offered_per_s"].max()
+    if rate.words is None and bound == "its GPUs" and ceiling is not None and isinstance(offered, float):
+        allowed = f"{ceiling.gpus:,.6g} GPUs and {ceiling.gpu_s_per_pod:.3g} GPU-seconds per pod"
+        return (
+            f"The GPUs allow {ceiling.pods_per_s:.3g} pods/s ({allowed}) of the {offered:.3g} offered; "
+            "the scheduler's own rate is not decided, because pods waited for room"
+        )
+    throttled = describe_throttling(run.submissions)
+    if rate.words is None and throttled and not run.limits["kind"].is_in(HELD_BACK).any():
+        return f"The sustainable rate is not decided: the API server {throttled}"
+    return f"{rate.text}{_describe_bound(rate, bound)}{_describe_slow_start(run)}"
+
+
+def _describe_bound(rate: SustainableRate, bound: str | None) -> str:
+    if bound is None:
+        return ""
+    return (
+        f", bound by {bound}" if rate.high_per_s is not None or rate.words is None else f"; meanwhile {bound} held back"
+    )
+
+
+def find_bound(run: Analysis) -> str | None:
+    """What held the scheduling of pods back, slowest first; null where nothing did."""
+    own = run.limits.filter(pl.col("kind").is_in(HELD_BACK) & pl.col("step").is_in([MADE, SCHEDULED]))
+    if not own.height:
+        return None
+    return _name_bound(run, own.sort("rate_per_s").row(0, named=True))
+
+
+def _name_bound(run: Analysis, row: dict[str, Any]) -> str:
+    if row["kind"] == CLIENT_LIMIT:
+        return f"the client limit of {row['client']} ({format_number(row['configured_per_s'])} requests/s)"
+    if row["kind"] == NO_ROOM:
+        return "its GPUs" if run.gpus.height else "the room on its nodes"
+    return f"{_WHO[row['step']]} ({row['rate_per_s']:.3g} pods/s)"
+
+
+def _describe_slow_start(run: Analysis) -> str:
+    """Scheduled is not started: a start that cannot follow belongs to the rate."""
+    rows = run.limits.filter((pl.col("step") == STARTED) & pl.col("kind").is_in(HELD_BACK))
+    return f"; pods start at {rows['rate_per_s'][0]:.3g}/s only" if rows.height else ""
+
+
+def _describe_waiting(run: Analysis) -> str:
+    """The highest known quantile from due to scheduled."""
+    for share, text in (
+        (0.95, "95 % of the workloads were scheduled"),
+        (0.5, "Half of the workloads were scheduled"),
+    ):
+        duration_s = run.quantile("due to scheduled", share)
+        if duration_s is not None:
+            lost = "" if share == 0.95 else ", and more than 5 % never were"
+            return f"{text} within {format_seconds(duration_s)} of being due{lost}"
+    return "More than half of the workloads were never scheduled" if run.steps.height else "No workload was scheduled"
+
+
+def _describe_caveats(run: Analysis) -> str:
+    told = []
+    for row in run.unfinished.filter(~pl.col("silent")).iter_rows(named=True):
+        if row["waiting"] >= TOLD_FRACTION * row["came"]:
+            told.append(f"{row['waiting']:,} of {row['came']:,} pods were {_NEVER[row['step']]}")
+    for row in run.limits.filter(pl.col("kind") == STOPPED).iter_rows(named=True):
+        if row["step"] not in run.unfinished["step"].to_list():
+            told.append(f"no {row['step']} for up to {row['end_s'] - row['begin_s']:.0f} s at a time")
+    if run.gangs.height:
+        told.append(f"{int(run.gangs['complete'].sum())} of {run.gangs.height} gangs were ever complete")
+    busy = describe_saturation(run.read_load())
+    return "".join(f"; {one}" for one in [*told, *([busy] if busy else [])])

@@ -1,0 +1,133 @@
+"""Pressure on the API server: whom it throttled, how long calls took, and whether clusters' usual objectives hold.
+
+Objectives are those of Kubernetes' own scalability tests: p99 of calls that change or read one object at most 1 s, of
+lists at most 30 s; p99 of a pod's start, from created to seen running, at most 5 s.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from workbench.core.formats import format_seconds
+from workbench.scaletest.analysis.pressure_tables import CALLS, STARTUP
+
+# Fewer throttled requests are no finding.
+TOLD_FRACTION = 0.01
+CALL_LIMIT_S, LIST_LIMIT_S, STARTUP_LIMIT_S = 1.0, 30.0, 5.0
+THROTTLED = 429
+# A median time to accept a workload from which on it is a finding, over so many.
+SLOW_S, MIN_ACCEPTED = 0.1, 10
+_PHASES = (
+    ("create to schedule", "created_s", "scheduled_s"),
+    ("schedule to run", "scheduled_s", "running_s"),
+    ("pod startup", "created_s", "running_s"),
+)
+
+
+def count_throttled(submissions: pl.DataFrame) -> tuple[int, int, float]:
+    """Requests of ours that were answered with 429, all requests, and seconds waited because of them."""
+    return (
+        int(submissions["throttled"].sum()),
+        int(submissions["attempts"].sum()),
+        float(submissions["throttled_s"].sum()),
+    )
+
+
+def describe_throttling(submissions: pl.DataFrame) -> str | None:
+    """'throttled the client: 59 of 209 requests, 61.9 s waited'; null for less than one request in a hundred."""
+    throttled, requests, waited_s = count_throttled(submissions)
+    if throttled < max(1.0, TOLD_FRACTION * requests):
+        return None
+    return f"throttled the client: {throttled:,} of {requests:,} requests, {format_seconds(waited_s)} waited"
+
+
+def describe_throttled_clients(requests: pl.DataFrame) -> list[str]:
+    """Clients of the audit log, other than the load's, that got answers of 429."""
+    by_client = requests.group_by("client").agg(
+        pl.col("requests").sum().alias("all"),
+        pl.col("requests").filter(pl.col("code") == THROTTLED).sum().alias("throttled"),
+    )
+    rows = by_client.filter(pl.col("throttled") >= (TOLD_FRACTION * pl.col("all")).clip(1.0)).sort("client")
+    return [f"{client} got 429 for {throttled:,} of {n:,} requests" for client, n, throttled in rows.iter_rows()]
+
+
+def describe_pressure(submissions: pl.DataFrame, requests: pl.DataFrame, *, saturated: bool = False) -> list[str]:
+    """What the API server did to the load and to others: throttled, or took long to accept."""
+    throttled = describe_throttling(submissions)
+    told = [f"The API server {throttled}."] if throttled else []
+    told += [f"{line}." for line in describe_throttled_clients(requests)]
+    free = submissions.filter((pl.col("throttled") == 0) & pl.col("acked_s").is_not_null())
+    took = (free["acked_s"] - free["sent_s"]).drop_nulls()
+    if len(took) >= MIN_ACCEPTED and (median_s := float(took.median() or 0.0)) >= SLOW_S:  # type: ignore[arg-type]
+        low, high = (float(took.quantile(share) or 0.0) for share in (0.05, 0.95))
+        where = (
+            "this machine was saturated meanwhile."
+            if saturated
+            else "look at admission webhooks, etcd and its queues; the submitter waits for none of it."
+        )
+        told.append(
+            f"The API server took {format_seconds(median_s)} to accept a workload at the median (9 of 10: "
+            f"{format_seconds(low)} to {format_seconds(high)}): {where}"
+        )
+    return told
+
+
+def build_call_table(requests: pl.DataFrame) -> pl.DataFrame:
+    """How long did API calls take, by verb and resource?
+
+    Parameters
+    ----------
+    requests
+        Table REQUESTS: counts and quantiles of each second.
+
+    Returns
+    -------
+    DataFrame
+        Table CALLS, slowest first; `p99_s` is the 99th percentile of the seconds' own p99, weighted by their requests:
+        an upper estimate, because the single durations are not kept.
+    """
+    rows = []
+    for (verb, resource, sub), own in requests.group_by(["verb", "resource", "subresource"], maintain_order=True):
+        limit_s = LIST_LIMIT_S if verb in ("list", "deletecollection") else CALL_LIMIT_S
+        weights = own["requests"].to_numpy().astype(float)
+        p50, p99 = (
+            _weighted_quantile(own[name].to_numpy().astype(float), weights, share)
+            for name, share in (("duration_p50_s", 0.5), ("duration_p99_s", 0.99))
+        )
+        failed = int(own.filter(pl.col("code") >= 400)["requests"].sum())
+        row: dict[str, Any] = {"verb": verb, "resource": resource, "subresource": sub, "requests": int(weights.sum())}
+        rows.append(row | {"failed": failed, "p50_s": p50, "p99_s": p99, "allowed_s": limit_s, "holds": p99 <= limit_s})
+    return CALLS.frame(sorted(rows, key=lambda row: -float(row["p99_s"])))
+
+
+def _weighted_quantile(values: Any, weights: Any, share: float) -> float:
+    order = np.argsort(values)
+    reached = np.cumsum(weights[order]) >= share * weights.sum()
+    return float(values[order][int(np.argmax(reached))])
+
+
+def build_startup_table(pods: pl.DataFrame) -> pl.DataFrame:
+    """How long did pods take to start, by phase, as clusterloader2 counts?
+
+    Returns
+    -------
+    DataFrame
+        Table STARTUP. All times are arrivals at our watch; a pod that never got there is infinitely slow, so a
+        quantile may be null.
+    """
+    rows = []
+    for phase, begin, end in _PHASES:
+        own = pods.filter(pl.col(begin).is_not_null())
+        if not own.height:
+            continue
+        took = (own[end] - own[begin]).fill_null(np.inf).to_numpy().astype(float)
+        found = [float(np.quantile(took, share, method="higher")) for share in (0.5, 0.9, 0.99)]
+        known = [value if np.isfinite(value) else None for value in found]
+        limit = STARTUP_LIMIT_S if phase == "pod startup" else None
+        holds = None if limit is None else found[2] <= limit
+        row = {"phase": phase, "n": own.height, "never": int(np.isinf(took).sum()), "allowed_s": limit, "holds": holds}
+        rows.append(row | dict(zip(("p50_s", "p90_s", "p99_s"), known, strict=True)))
+    return STARTUP.frame(rows)

@@ -1,0 +1,304 @@
+"""Waits at a stage: does it hold work back, is it only late by a constant time, or did it stop?
+
+By Little's law a delay looks like a queue: pods that start 3 s after they were bound, 50 a second, are 150 that wait.
+What tells them apart is how the wait changes: a delay is the same for the first and for the last, a stage that holds
+back lets each wait longer than the one before.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.scaletest.analysis.sustainable_rate import mean_interval
+from workbench.scaletest.analysis.throughput import Floats, StageWaits, count_passages
+
+Nature = Literal["holds back", "delay", "queue", "stopped", "unclear"]
+# Work waits for a stage if at least so many objects, and so many seconds of its own work, are queued ...
+MIN_BACKLOG = 10
+MIN_BACKLOG_S = 1.0
+# ... for so long.
+MIN_PLATEAU_S = 8
+# Waits are compared between so many groups that came one after the other, of at least so many each.
+GROUPS, MIN_GROUP = 12, 8
+# Longest waits are at least so many times the shortest, or nothing grew.
+GROWTH = 2.0
+# Two groups differ beyond chance: the pair is chosen among all, hence not 1.96.
+MIN_Z = 4.0
+# Shorter delays are no finding.
+MIN_DELAY_S = 1.0
+MIN_DELAYED = 20
+# Waits that follow one another are alike in a queue, and some of them are next to nothing.
+MIN_LIKENESS, SHORT_FRACTION = 0.5, 0.25
+# All that came in one burst and left evenly, the first at once: served one after the other.
+UNEVEN = 0.15
+FIRST_FRACTION = 0.15
+# What left within this share of the time in which it came was let go at once.
+RELEASED = 0.5
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Whole seconds in which work waited.
+
+    Attributes
+    ----------
+    rates
+        What passed in each of them that was seen.
+    backlog
+        Median of what waited.
+    """
+
+    begin_s: float
+    end_s: float
+    rates: Floats
+    backlog: float
+
+    @property
+    def rate(self) -> tuple[float, float, float]:
+        """Mean and its 95 % t interval."""
+        return mean_interval(self.rates)
+
+    @property
+    def variation(self) -> float:
+        """Variation from second to second."""
+        mean = float(self.rates.mean())
+        return float(self.rates.std(ddof=1) / mean) if mean and len(self.rates) > 1 else 0.0
+
+
+@dataclass(frozen=True)
+class WaitFinding:
+    """What the waits at a stage are.
+
+    Attributes
+    ----------
+    base_s
+        The wait that does not depend on the load: what all but the shortest 1 % waited at least.
+    median_s, low_s, high_s
+        Median of all that left, and where the middle 90 % lie.
+    n
+        Pods that left.
+    last_s
+        When the last one left; null for never.
+    """
+
+    nature: Nature
+    base_s: float = 0.0
+    median_s: float = 0.0
+    low_s: float = 0.0
+    high_s: float = 0.0
+    n: int = 0
+    last_s: float | None = None
+
+
+@dataclass(frozen=True)
+class BlindTimes:
+    """When no watch looked: what passed then arrived afterwards, all at once."""
+
+    spans: tuple[tuple[float, float], ...] = field(default=())
+
+    def cover(self, edges_s: Floats) -> npt.NDArray[np.bool_]:
+        """Which of the seconds between these edges touch such a time."""
+        found = np.zeros(len(edges_s) - 1, dtype=bool)
+        for begin, end in self.spans:
+            found |= (edges_s[1:] > begin) & (edges_s[:-1] <= end)
+        return found
+
+
+def find_stretch(
+    waits: StageWaits, end_s: float, blind: BlindTimes, full: npt.NDArray[np.float64] | None = None
+) -> Stretch | None:
+    """The longest run of whole seconds in which work waited at the stage; preferably one with room for pods.
+
+    Parameters
+    ----------
+    end_s
+        End of the run.
+    full
+        Share of each second in which pods waited for room; none for a stage that needs none.
+    """
+    if end_s < MIN_PLATEAU_S or not len(waits.left_s):
+        return None
+    edges = np.arange(0.0, math.ceil(end_s) + 1.0)
+    left = np.sort(waits.left_s[np.isfinite(waits.left_s)])
+    passed = np.diff(count_passages(left, edges)).astype(float)
+    waiting = (count_passages(np.sort(waits.came_s), edges) - count_passages(left, edges)).astype(float)
+    busy = np.minimum(waiting[:-1], waiting[1:])
+    typical = float(np.median(passed[passed > 0])) if (passed > 0).any() else 0.0
+    covered = blind.cover(edges)
+    held = (busy >= max(MIN_BACKLOG, MIN_BACKLOG_S * typical)) & ~covered
+    begin, end = find_longest_run(held & (full == 0)) if full is not None else find_longest_run(held)
+    if end - begin < MIN_PLATEAU_S:
+        begin, end = find_longest_run(held)
+    if end - begin < MIN_PLATEAU_S:
+        return None
+    return Stretch(float(edges[begin]), float(edges[end]), passed[begin:end], float(np.median(busy[begin:end])))
+
+
+def find_longest_run(held: npt.NDArray[np.bool_]) -> tuple[int, int]:
+    """Begin and end of the longest run of true values."""
+    padded = np.diff(np.concatenate([[0], held.astype(int), [0]]))
+    begins, ends = np.flatnonzero(padded == 1), np.flatnonzero(padded == -1)
+    if not len(begins):
+        return 0, 0
+    best = int(np.argmax(ends - begins))
+    return int(begins[best]), int(ends[best])
+
+
+def judge_waits(waits: StageWaits, stretch: Stretch | None, end_s: float) -> WaitFinding | None:
+    """What the waits at a stage are; null where there is nothing to say.
+
+    Parameters
+    ----------
+    waits
+        When each pod came and left; infinite for never.
+    stretch
+        The seconds in which work waited; null for none: then only a delay can be found.
+    end_s
+        End of the run.
+
+    Notes
+    -----
+    `holds back`: the groups' median waits grow at least twofold, beyond chance (Mann and Whitney's test between the
+    shortest before and the longest), by more than a second, and meanwhile less passed than came, by the 95 % t interval
+    of the seconds. What came together says nothing by its order: it is held back if it left evenly, the first at once.
+    `stopped`: nothing left any more, or all that waited left together. `delay`: the waits are the same throughout.
+    `queue`: they came and went like a queue's, and what came got through all the same: the stage is near its limit.
+    `unclear`: one burst that left unevenly. Does not show why a delay is as long as it is.
+    """
+    came, wait = _sort_waits(waits)
+    done = wait[np.isfinite(wait)]
+    left = came + wait
+    finite = left[np.isfinite(left)]
+    last_s = float(finite.max()) if len(finite) else None
+    figures = _describe_waits(done, last_s)
+    if stretch is None:
+        is_late = len(done) >= MIN_DELAYED and figures.median_s >= MIN_DELAY_S
+        return _tell_queue(figures, wait) if is_late and not _grows(came, wait, None) else None
+    inside = (came < stretch.end_s) & (left > stretch.begin_s)
+    if _has_stopped(left[inside], last_s, stretch, end_s):
+        return replace(figures, nature="stopped")
+    if _grows(came, wait, stretch):
+        return replace(figures, nature="holds back")
+    if _was_released(came[inside], left[inside]):
+        return replace(figures, nature="stopped")
+    together = _judge_burst(came[inside], wait[inside])
+    if together is not None:
+        return replace(figures, nature=together)
+    return _tell_queue(figures, wait) if len(done) >= MIN_GROUP and figures.median_s >= MIN_DELAY_S else None
+
+
+def _sort_waits(waits: StageWaits) -> tuple[Floats, Floats]:
+    """Arrivals in order, and waits; those that came at once in a random order, because theirs says nothing."""
+    ties = np.random.default_rng(0).random(len(waits.came_s))
+    order = np.lexsort((ties, waits.came_s))
+    came = waits.came_s[order]
+    return came, np.maximum(waits.left_s[order] - came, 0.0)
+
+
+def _describe_waits(done: Floats, last_s: float | None) -> WaitFinding:
+    if not len(done):
+        return WaitFinding("delay", last_s=last_s)
+    low, median, high = (float(one) for one in np.quantile(done, [0.05, 0.5, 0.95]))
+    return WaitFinding("delay", float(np.quantile(done, 0.01)), median, low, high, len(done), last_s)
+
+
+def _tell_queue(found: WaitFinding, wait: Floats) -> WaitFinding:
+    """A delay whose waits resemble the one before and were next to nothing at times is a queue that came and went."""
+    done = wait[np.isfinite(wait)]
+    if found.low_s > SHORT_FRACTION * found.median_s or done.std() == 0:
+        return found
+    likeness = float(np.corrcoef(done[:-1], done[1:])[0, 1])
+    return replace(found, nature="queue") if likeness >= MIN_LIKENESS else found
+
+
+def _grows(came: Floats, wait: Floats, stretch: Stretch | None) -> bool:
+    """From the group with the shortest median wait to the one with the longest after it the waits grew."""
+    groups = min(GROUPS, len(wait) // MIN_GROUP)
+    if groups < 2:
+        return False
+    parts = np.array_split(np.arange(len(wait)), groups)
+    medians = np.array([float(np.median(wait[part])) for part in parts])
+    reach = [
+        stretch is None or (came[part[0]] < stretch.end_s and came[part[-1]] + wait[part].max() > stretch.begin_s)
+        for part in parts
+    ]
+    candidates = np.where(reach, medians, -1.0)
+    peak = int(np.argmax(candidates))
+    base = int(np.argmin(medians[: peak + 1]))
+    low, high = float(medians[base]), float(medians[peak])
+    if base == peak or high < max(GROWTH * low, low + MIN_BACKLOG_S):
+        return False
+    if not _is_later(wait[parts[base]], wait[parts[peak]]):
+        return False
+    return _passes_less(came, wait, float(came[parts[base][0]]), float(came[parts[peak][-1]]))
+
+
+def _is_later(low: Floats, high: Floats) -> bool:
+    """The second group's waits are longer beyond chance (Mann and Whitney); of few, all of them have to be."""
+    less = np.searchsorted(np.sort(low), high, side="left").sum()
+    equal = np.searchsorted(np.sort(low), high, side="right").sum() - less
+    n, m = len(low), len(high)
+    error = math.sqrt(n * m * (n + m + 1) / 12)
+    return bool((less + equal / 2 - n * m / 2) / error >= min(MIN_Z, 0.98 * (n * m / 2) / error))
+
+
+def _passes_less(came: Floats, wait: Floats, begin_s: float, end_s: float) -> bool:
+    """Less left than came between two times, beyond the 95 % interval; a short time is judged by its counts."""
+    left = np.sort(came + wait)
+    seconds = int(end_s - begin_s)
+    if seconds < MIN_PLATEAU_S:
+        ends = np.array([begin_s, max(end_s, begin_s + 1e-9)])
+        arrived = int(np.searchsorted(came, end_s, side="right") - np.searchsorted(came, begin_s, side="left"))
+        gone = int(np.diff(count_passages(left, ends))[0])
+        return arrived - gone > 1.96 * math.sqrt(arrived + gone)
+    edges = begin_s + np.arange(seconds + 1.0)
+    more = np.diff(count_passages(came, edges)) - np.diff(count_passages(left, edges))
+    return mean_interval(more.astype(float))[1] > 0
+
+
+def _has_stopped(left: Floats, last_s: float | None, stretch: Stretch, end_s: float) -> bool:
+    """Nothing left any more for most of the stretch, to the end of the run, while work waited."""
+    waiting = int((~np.isfinite(left)).sum())
+    since = stretch.begin_s if last_s is None else max(last_s, stretch.begin_s)
+    silent = min(end_s, stretch.end_s) - since
+    return (
+        waiting >= MIN_BACKLOG
+        and stretch.end_s >= end_s - 1
+        and silent >= max(MIN_PLATEAU_S, 0.5 * (stretch.end_s - stretch.begin_s))
+    )
+
+
+def _was_released(came: Floats, left: Floats) -> bool:
+    """All that had come over a time left in less than half of it: something held all of it up, and then did not."""
+    known = np.isfinite(left)
+    if known.sum() < MIN_DELAYED:
+        return False
+    arrivals, departures = (np.quantile(values[known], [0.05, 0.95]) for values in (came, left))
+    spread_s = float(arrivals[1] - arrivals[0])
+    return spread_s >= MIN_PLATEAU_S / 2 and float(departures[1] - departures[0]) < RELEASED * spread_s
+
+
+def _judge_burst(came: Floats, wait: Floats) -> Nature | None:
+    """Of what came together: served one after the other, or unclear; null where it did not come together."""
+    known = np.isfinite(wait)
+    places, counts = np.unique(came[known], return_counts=True)
+    large = places[counts >= MIN_DELAYED]
+    share = float(np.isin(came[known], large).mean()) if known.any() else 0.0
+    if share < 0.5:
+        return None
+    pooled = np.concatenate([np.sort(own) / max(float(own.max()), 1e-9) for own in _split_bursts(came, wait, large)])
+    ordered = np.sort(pooled)
+    distance = float(np.abs(ordered - (np.arange(len(ordered)) + 0.5) / len(ordered)).max())
+    if distance <= UNEVEN and float(np.quantile(ordered, 0.05)) <= FIRST_FRACTION:
+        return "holds back"
+    steady = float(np.quantile(wait[known], 0.05)) >= 0.5 * float(np.quantile(wait[known], 0.95))
+    return None if steady else "unclear"
+
+
+def _split_bursts(came: Floats, wait: Floats, large: Floats) -> list[Floats]:
+    return [wait[(came == one) & np.isfinite(wait)] for one in large]
