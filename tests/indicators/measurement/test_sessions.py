@@ -142,7 +142,8 @@ def test_a_look_before_five_rounds_does_not_end_it(tmp_path: Path) -> None:
 
 
 def test_the_answer_counts_verdicts_without_the_control(tmp_path: Path) -> None:
-    assert sessions.format_answer(started(tmp_path)) == "Against one, by stack and metric: 1 SAME; 5 rounds."
+    answer = summary.format_answer(started(tmp_path))
+    assert answer == "two, Tiny: within 2 % of one in wall time, 1.000 [1.000, 1.000] times the baseline's speed, 5 rounds."
 
 
 def test_two_processes_do_not_measure_one_session(tmp_path: Path) -> None:

@@ -88,7 +88,9 @@ class RunCommand:
 class RunEnd:
     """How a run ended, and what it used.
 
-    `usage` has the 16 fields of this one process as `wait4` tells them. `duration_s` is from before the fork until it
+    `usage` has the 16 fields of this one process as `wait4` tells them; `cpu_s` is user and system time of all
+    processes of the run, also of those that outlived it. `waited_s` is how long its first thread was ready and waited
+    for a core (null where the kernel does not tell). `duration_s` is from before the fork until it
     was waited for. `left_behind` counts the processes that it had started and that had to be killed after it.
     `isolation` says in words what was in force.
     """
@@ -104,6 +106,8 @@ class RunEnd:
     started_at: str = ""
     ended_at: str = ""
     duration_s: float = 0.0
+    cpu_s: float | None = None
+    waited_s: float | None = None
     left_behind: int = 0
     isolation: Mapping[str, str] = field(default_factory=dict)
 

@@ -102,6 +102,18 @@ def read_state(folder: Path, session: Session) -> SessionState:
     return state
 
 
+def is_look(session: Session, rounds: int) -> bool:
+    """Whether the session may end after so many rounds if it is decided.
+
+    A sequence may end after any round from the first look on; above 40 rounds only some are looks, since each reads all
+    documents.
+    """
+    if session.method == "looks" or len(session.looks) == 1:
+        return rounds in session.looks
+    is_due = rounds <= 40 or rounds % (rounds // 40 + 1) == 0 or rounds in session.looks
+    return is_due and rounds >= min(session.looks)
+
+
 MAX_NOT_MADE = 3
 """After this many runs in a row that could not be made the session ends: the cause is the machine."""
 
@@ -204,7 +216,7 @@ class _SessionRunner:
             if stopped:
                 return session, "interrupted"
             # If later rounds exist, this look was taken before; repeating it would add an unplanned look.
-            look = number + 1 in session.looks and not any(later > number for later in self.state.list_rounds())
+            look = is_look(session, number + 1) and not any(later > number for later in self.state.list_rounds())
             if is_new:
                 count = self.judge.verdicts if look or (number + 1) % self.judge.every == 0 else None
                 verdicts = count(self.folder) if count else None
@@ -276,9 +288,10 @@ class _SessionRunner:
             cpu_s=int(session.run_timeout_s * session.run_threads) + 1,
             cpus=session.cpus,
         )
-        before = machine_facts.read_pressure()
+        before = machine_facts.read_pressure(cpus=session.cpus)
         ended = self.launcher.run_command(command)
-        return build_run_document(session, slot, variant.arm, prepared, ended, before, machine_facts.read_pressure())
+        after = machine_facts.read_pressure(cpus=session.cpus)
+        return build_run_document(session, slot, variant.arm, prepared, ended, before, after)
 
 
 def _write_run(folder: Path, inspection: str, number: int, result: Result) -> None:
