@@ -182,12 +182,12 @@ def _build_verdict_cells(
     verdict, why = own.verdict, None
     if verdict == SAME:
         why = undecided.find_obstacle(
-            control and control.interval, margin, diluted=_is_diluted(row, "cpu" if by_cpu else "wall")
+            None if control is None else control.interval, margin, diluted=_is_diluted(row, "cpu" if by_cpu else "wall")
         )
         verdict = UNDECIDED if why else verdict
     other_verdict = None if other is None else other.verdict
     if other_verdict == SAME and undecided.find_obstacle(
-        control and control.other, margin, diluted=_is_diluted(row, "wall" if by_cpu else "cpu")
+        None if control is None else control.other, margin, diluted=_is_diluted(row, "wall" if by_cpu else "cpu")
     ):
         other_verdict = UNDECIDED
     if other_verdict in DIFFERENT and control is not None and undecided.is_told_apart(control.other, margin):

@@ -62,7 +62,7 @@ def _list_unequal_reasons(others: pl.DataFrame) -> list[str]:
     import polars as pl
 
     unequal = others.filter(pl.col("unequal").list.len() > 0)
-    found = {}
+    found: dict[str, str] = {}
     for arm, conditions in unequal.select("arm", "unequal").iter_rows():
         found.setdefault(arm, f"{arm} runs under other conditions than the baseline: {'; '.join(conditions)}")
     return list(found.values())

@@ -39,13 +39,14 @@ def summarize_load(runs: pl.DataFrame, case: str, arms: tuple[str, ...]) -> dict
 
     own = runs.filter((pl.col("case") == case) & pl.col("arm").is_in(arms))
     timed = own.filter(pl.col("duration_s") > 0)
-    stolen_s, whole_s = timed["steal_s"].sum() if timed["steal_s"].count() else None, timed["duration_s"].sum()
+    stolen_s = float(timed["steal_s"].sum()) if timed["steal_s"].count() else None
+    whole_s = float(timed["duration_s"].sum())
     slowed = (pl.col("throttles").fill_null(0) > 0) | (pl.col("quota_s").fill_null(0) > 0)
     known = own.filter(pl.col("throttles").is_not_null() | pl.col("quota_s").is_not_null())
     return {
         "other_load": timed["other_load"].median(),
         "waited": timed.select((pl.col("waited_s") / pl.col("duration_s")).clip(0, 1).median()).item(),
-        "stolen": None if stolen_s is None or not whole_s else float(min(1.0, stolen_s / whole_s)),
+        "stolen": None if stolen_s is None or not whole_s else min(1.0, stolen_s / whole_s),
         "throttled": known.filter(slowed).height if known.height else None,
         "mhz_low": own["mhz"].min(),
         "mhz_high": own["mhz"].max(),

@@ -44,12 +44,13 @@ class RunLimits:
 
 @dataclass(frozen=True)
 class LauncherSetup:
-    """What a launcher is started with: limits, the interpreters that runs will need, where private folders go."""
+    """What a launcher is started with: limits, interpreters and folders that runs need, where private folders go."""
 
     limits: RunLimits
     pythons: tuple[str, ...]
     scratch: str
     cpus: tuple[int, ...] = ()
+    folders: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def parse_setup(text: bytes) -> LauncherSetup:
     """The setup that a line holds."""
     found = json.loads(text)
     found["limits"] = RunLimits(**found["limits"])
-    return LauncherSetup(**_convert_tuples(found, "pythons", "cpus"))
+    return LauncherSetup(**_convert_tuples(found, "pythons", "cpus", "folders"))
 
 
 def parse_command(text: bytes) -> RunCommand:
@@ -219,6 +220,8 @@ class Launcher:
         The interpreters that will be asked for: another user must be able to read them.
     cpus
         The cores for the launcher itself.
+    folders
+        Further folders that runs read, such as copies of byte code.
     scratch
         Folder for the private folders of runs; the system's for temporary files without it.
     """
@@ -230,8 +233,10 @@ class Launcher:
         *,
         cpus: tuple[int, ...] = (),
         scratch: str | Path | None = None,
+        folders: Iterable[str] = (),
     ) -> None:
-        self._setup = LauncherSetup(limits, tuple(pythons), str(scratch or tempfile.gettempdir()), cpus)
+        place = str(scratch or tempfile.gettempdir())
+        self._setup = LauncherSetup(limits, tuple(pythons), place, cpus, tuple(folders))
         self._process: subprocess.Popen[bytes] | None = None
         self.isolation: Mapping[str, str] = {}
 

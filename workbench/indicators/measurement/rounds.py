@@ -22,6 +22,7 @@ from workbench.indicators.measurement.launcher_client import (
     RunLimits,
     build_clean_environment,
 )
+from workbench.indicators.measurement.run_conditions import PREFIX
 from workbench.indicators.measurement.session_plan import (
     PreparedCase,
     Slot,
@@ -114,6 +115,8 @@ def is_look(session: Session, rounds: int) -> bool:
     return is_due and rounds >= min(session.looks)
 
 
+MAX_WARM_UP_S = 10.0
+"""Time limit of a run that only warms up."""
 MAX_NOT_MADE = 3
 """After this many runs in a row that could not be made the session ends: the cause is the machine."""
 
@@ -183,7 +186,7 @@ def measure_session(
     _, own = machine_facts.assign_cores(session.run_threads)
     with (
         _catch_interrupt() as interrupted,
-        Launcher(limits, [variant.python for variant in variants], cpus=own) as launcher,
+        Launcher(limits, [one.python for one in variants], cpus=own, folders=_list_folders(variants)) as launcher,
     ):
         session = _add_notes(session, _build_isolation_notes(launcher.isolation), watcher)
         runner = _SessionRunner(folder, by_name, prepared, launcher, state, watcher, judge, interrupted)
@@ -210,6 +213,8 @@ class _SessionRunner:
 
     def run_all_rounds(self, session: Session, slots: Sequence[Slot]) -> tuple[Session, str]:
         """Make the missing runs; return the session, and why it ended."""
+        if session.method == "sequence":
+            self._warm_up(session, slots)
         for number, of_round in _group_by_round(session, slots):
             is_new = not all(map(self.state.is_done, of_round))
             session, stopped = self._run_round(session, number, of_round)
@@ -279,19 +284,36 @@ class _SessionRunner:
 
     def _execute_slot(self, session: Session, slot: Slot) -> Result:
         variant, prepared = self.variants[slot.arm], self.prepared[slot.case]
-        command = RunCommand(
+        command = self._build_command(session, variant, prepared)
+        before = machine_facts.read_pressure(cpus=session.cpus)
+        ended = self.launcher.run_command(command)
+        after = machine_facts.read_pressure(cpus=session.cpus)
+        return build_run_document(session, slot, variant.arm, prepared, ended, before, after)
+
+    def _warm_up(self, session: Session, slots: Sequence[Slot]) -> None:
+        """Run each case once with each interpreter that has runs to come: files are then in memory for all of them.
+
+        Nothing is recorded. Without it, the first run of an arm reads its libraries from disk, and others do not.
+        """
+        pairs = dict.fromkeys((slot.case, slot.arm) for slot in slots if not self.state.is_done(slot))
+        # The control of existing environments is the baseline's own interpreter.
+        commands = {(case, self.variants[arm].python): (case, arm) for case, arm in pairs}
+        for case, arm in commands.values():
+            if self.interrupted.is_set():
+                return
+            command = self._build_command(session, self.variants[arm], self.prepared[case])
+            self.launcher.run_command(replace(command, timeout_s=min(command.timeout_s, MAX_WARM_UP_S)))
+
+    def _build_command(self, session: Session, variant: Variant, prepared: PreparedCase) -> RunCommand:
+        return RunCommand(
             python=variant.python,
             sources=prepared.sources,
-            environment=build_clean_environment(session.run_threads, prepared.environment),
+            environment=build_clean_environment(session.run_threads, {**prepared.environment, **variant.environment}),
             timeout_s=session.run_timeout_s,
             # Per process: more CPU time than its threads can use within the limit.
             cpu_s=int(session.run_timeout_s * session.run_threads) + 1,
             cpus=session.cpus,
         )
-        before = machine_facts.read_pressure(cpus=session.cpus)
-        ended = self.launcher.run_command(command)
-        after = machine_facts.read_pressure(cpus=session.cpus)
-        return build_run_document(session, slot, variant.arm, prepared, ended, before, after)
 
 
 def _write_run(folder: Path, inspection: str, number: int, result: Result) -> None:
@@ -335,6 +357,12 @@ def _check_same_environments(session: Session, variants: Mapping[str, Variant]) 
             allowed=session.hardware.key,
             do="start a new session here: machines are not compared with each other",
         )
+
+
+def _list_folders(variants: Sequence[Variant]) -> list[str]:
+    """Folders of byte code that runs read."""
+    found = [variant.environment[PREFIX] for variant in variants if PREFIX in variant.environment]
+    return list(dict.fromkeys(found))
 
 
 def _write_specifications(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from workbench.core import locks
@@ -18,6 +18,7 @@ from workbench.indicators.contract.indicator import Case
 from workbench.indicators.measurement import session_plan
 from workbench.indicators.measurement.launcher_client import RunLimits
 from workbench.indicators.measurement.rounds import Judge, measure_session
+from workbench.indicators.measurement.run_conditions import equalize_conditions
 from workbench.indicators.measurement.session_inputs import STACKS, SessionInputs, gather_inputs, reload_inputs
 from workbench.indicators.measurement.session_progress import SessionWatcher, SilentWatcher
 from workbench.indicators.store import archive
@@ -90,6 +91,7 @@ def start_session(
     """
     watcher = watcher or SilentWatcher()
     parts = gather_inputs(config, cases, watcher.report_preparation, fetch_script=fetch_script, offline=offline)
+    parts = _equalize_inputs(parts, watcher)
     # Plan once before the folder exists, so that an invalid plan leaves none behind.
     session_plan.build_session_plan("-", parts.config, parts.variants, parts.cases)
     run = run_folder.start_run(AREA, out, title=TITLE, config=parts.config.model_dump(mode="json"), command=command)
@@ -141,7 +143,17 @@ def resume_session(
         decided = is_session_decided(run.folder)
         session = extend_session(session, rounds=rounds, more=more, decided=decided)
     parts = reload_inputs(run.folder, session, config, cases, watcher.report_preparation, offline=offline)
+    parts = _equalize_inputs(parts, watcher)
     return _measure_with_lock(run, session, parts, watcher)
+
+
+def _equalize_inputs(parts: SessionInputs, watcher: SessionWatcher) -> SessionInputs:
+    """The inputs with the conditions of each variant's runs, and a note on each copy of byte code."""
+    notes: list[str] = []
+    variants = equalize_conditions(parts.variants, parts.environment, threads=parts.config.threads, note=notes.append)
+    for note in notes:
+        watcher.report_note(note)
+    return replace(parts, variants=variants, notes=[*parts.notes, *notes])
 
 
 def extend_session(
