@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.indicators.analysis import undecided
+from workbench.indicators.analysis import verdict_reasons
 from workbench.indicators.analysis.clocks import CLOCK_NAMES, WHOLE_RUN, Clock, select_clock
 from workbench.indicators.analysis.conditions import list_unequal_conditions
 from workbench.indicators.analysis.drift import detect_drift
@@ -181,23 +181,23 @@ def _build_verdict_cells(
     margin = row.metric.tolerance
     verdict, why = own.verdict, None
     if verdict == SAME:
-        why = undecided.find_obstacle(
+        why = verdict_reasons.find_obstacle(
             None if control is None else control.interval, margin, diluted=_is_diluted(row, "cpu" if by_cpu else "wall")
         )
         verdict = UNDECIDED if why else verdict
     other_verdict = None if other is None else other.verdict
-    if other_verdict == SAME and undecided.find_obstacle(
+    if other_verdict == SAME and verdict_reasons.find_obstacle(
         None if control is None else control.other, margin, diluted=_is_diluted(row, "wall" if by_cpu else "cpu")
     ):
         other_verdict = UNDECIDED
-    if other_verdict in DIFFERENT and control is not None and undecided.is_told_apart(control.other, margin):
+    if other_verdict in DIFFERENT and control is not None and verdict_reasons.is_told_apart(control.other, margin):
         other_verdict = UNDECIDED
     needed = None
     clock, second = ("cpu", "wall") if by_cpu else ("wall", "cpu")
     if verdict == UNDECIDED:
         limit = row.interval if why is None or control is None else control.interval
-        needed = undecided.count_rounds(limit, margin, 1 if why else family, row.interval)
-        why = undecided.explain(row.interval, margin, obstacle=why, load=load, rounds=needed)
+        needed = verdict_reasons.count_rounds(limit, margin, 1 if why else family, row.interval)
+        why = verdict_reasons.explain(row.interval, margin, obstacle=why, load=load, rounds=needed)
         why += _format_other_side(row, second, other_verdict)
     decider = clock if verdict in DECIDED else second if other_verdict in DECIDED else None
     decided_by = f"{decider}, {WHOLE_RUN}" if decider and _is_diluted(row, decider) else decider
@@ -219,9 +219,9 @@ def _format_other_side(row: _EffectRow, clock: str, verdict: str | None) -> str:
     name = f"{CLOCK_NAMES[clock]} of whole runs" if _is_diluted(row, clock) else CLOCK_NAMES[clock]
     if verdict in DECIDED:
         return f"; by {name}: {verdict} {format_ratio(row.other)}"
-    own, other = undecided.reach_percent(row.interval), undecided.reach_percent(row.other)
+    own, other = verdict_reasons.reach_percent(row.interval), verdict_reasons.reach_percent(row.other)
     if own is not None and other is not None and 2 * other < own:
-        return f"; {name} is known to ±{undecided.format_percent(other)} (--clock {clock})"
+        return f"; {name} is known to ±{verdict_reasons.format_percent(other)} (--clock {clock})"
     return ""
 
 

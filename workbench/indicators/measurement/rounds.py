@@ -15,6 +15,7 @@ from types import FrameType
 from workbench.core.errors import ConfigError, InputError, RunFailedError
 from workbench.indicators.contract.indicator import Case
 from workbench.indicators.measurement import machine_facts
+from workbench.indicators.measurement.interpreter_conditions import PREFIX
 from workbench.indicators.measurement.launcher_client import (
     DIED,
     Launcher,
@@ -22,7 +23,6 @@ from workbench.indicators.measurement.launcher_client import (
     RunLimits,
     build_clean_environment,
 )
-from workbench.indicators.measurement.run_conditions import PREFIX
 from workbench.indicators.measurement.session_plan import (
     PreparedCase,
     Slot,

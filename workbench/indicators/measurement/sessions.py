@@ -16,9 +16,9 @@ from workbench.indicators.analysis.observations import Observations, load_observ
 from workbench.indicators.config import MAX_ROUNDS, SessionConfig, session_config
 from workbench.indicators.contract.indicator import Case
 from workbench.indicators.measurement import session_plan
+from workbench.indicators.measurement.interpreter_conditions import equalize_conditions
 from workbench.indicators.measurement.launcher_client import RunLimits
 from workbench.indicators.measurement.rounds import Judge, measure_session
-from workbench.indicators.measurement.run_conditions import equalize_conditions
 from workbench.indicators.measurement.session_inputs import STACKS, SessionInputs, gather_inputs, reload_inputs
 from workbench.indicators.measurement.session_progress import SessionWatcher, SilentWatcher
 from workbench.indicators.store import archive

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.indicators.analysis.effects import Comparison
-from workbench.indicators.analysis.undecided import find_obstacle, format_percent
+from workbench.indicators.analysis.verdict_reasons import find_obstacle, format_percent
 from workbench.indicators.recommendation.evidence import MIX, Evidence, Justification, Kind, ratio_to_percent
 from workbench.indicators.recommendation.metric_mix import MODEL, Chances, Mix, compute_chances
 from workbench.indicators.recommendation.pipeline_units import Candidate, Context, RecommendationType

@@ -13,6 +13,7 @@ import pytest
 from tests.indicators.measurement.making import Tiny, session, two_sides
 from workbench.indicators.contract.indicator import Case
 from workbench.indicators.measurement import stack_variants
+from workbench.indicators.measurement.interpreter_conditions import PREFIX, equalize_conditions
 from workbench.indicators.measurement.launcher_client import (
     Launcher,
     RunCommand,
@@ -20,7 +21,6 @@ from workbench.indicators.measurement.launcher_client import (
     build_clean_environment,
 )
 from workbench.indicators.measurement.rounds import measure_session
-from workbench.indicators.measurement.run_conditions import PREFIX, equalize_conditions
 from workbench.indicators.measurement.stack_variants import Variant
 
 ASK = "import json, bulky\nprint(json.dumps([bulky.__cached__, bulky.VALUE]))\n"
