@@ -37,6 +37,8 @@ def session(
     design: str = "rounds",
     session_id: str = "20261121T000000Z-aaaaaa",
     compared_checks: Sequence[str] = (),
+    method: str = "looks",
+    clock: str = "wall",
 ) -> Session:
     """A plan of these arms (the first is the baseline) and cases, with the control."""
     stacks = [Arm(name=name, stack=name, stack_key=f"key-{name}", packages={"numpy": "2.0"}) for name in arms]
@@ -63,6 +65,8 @@ def session(
         cases=tuple(planned),
         looks=tuple(looks),
         alpha=alpha,
+        method=method,
+        clock=clock,
         threads=1,
         timeout_s=60.0,
         hardware=HARDWARE,
@@ -81,9 +85,13 @@ def result(
     status: str = "ok",
     checks: Mapping[str, object] | None = None,
     failed_checks: Sequence[str] = (),
+    cpu_ms: float | None = None,
+    run_cpu_s: float | None = None,
 ) -> Result:
     """One run's document; null as a value with a status says that it failed."""
     document = {"name": case, "@parameters": {}, "@result": {"elapsed_ms": value}, "@checks": dict(checks or {})}
+    if cpu_ms is not None:
+        document["@cpu"] = {"elapsed_ms": cpu_ms}
     return Result(
         stdout=document if status == "ok" else "",
         stderr="",
@@ -104,6 +112,7 @@ def result(
             reason=None if status == "ok" else status,
             failed_checks=tuple(failed_checks),
             duration_s=1.0,
+            cpu_s=run_cpu_s,
             threads=1,
             hardware_key=plan.hardware.key,
             isolation={"network": "isolated"},

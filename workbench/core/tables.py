@@ -25,7 +25,7 @@ class Column:
     """One column: the unit is part of the name; `unit` is its text for tables and axes ("ms", "bytes", "" for none).
 
     `ends` names the columns with the ends of this column's interval; needed only where the names do not say so
-    (`x, x_low, x_high`, or `low, high` directly after it).
+    (`x, x_low, x_high`, or `low, high` directly after it). `added`: older runs lack the column; it is null there.
     """
 
     name: str
@@ -33,6 +33,7 @@ class Column:
     meaning: str
     unit: str = ""
     nullable: bool = False
+    added: bool = False
     ends: tuple[str, str] | None = None
 
 
@@ -142,7 +143,7 @@ class Table:
         return self.path(folder)
 
     def read(self, folder: str | Path) -> pl.DataFrame:
-        """Read the table and check it.
+        """Read the table and check it; columns that were added since an older run are null.
 
         Raises
         ------
@@ -153,7 +154,13 @@ class Table:
         if not path.is_file():
             present = sorted(file.stem for file in Path(folder).glob("*.parquet"))
             raise InputError(f"table {self.name} is missing", where=folder, found=present or "no tables at all")
-        return self.check(read_parquet(path), where=str(path))
+        return self.check(self._add_missing_columns(read_parquet(path)), where=str(path))
+
+    def _add_missing_columns(self, frame: pl.DataFrame) -> pl.DataFrame:
+        import polars as pl
+
+        absent = {one.name for one in self.columns if one.added} - set(frame.columns)
+        return frame.with_columns(pl.lit(None, dtype=self.schema()[name]).alias(name) for name in sorted(absent))
 
 
 def escape_formulas(frame: pl.DataFrame) -> pl.DataFrame:

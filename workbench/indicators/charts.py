@@ -263,6 +263,7 @@ def chart_mix(
     *,
     margin: float,
     level: float,
+    sequence: bool = False,
     sliders: bool,
     left_out: int = 0,
 ) -> alt.LayerChart:
@@ -278,6 +279,8 @@ def chart_mix(
         The stack with ratio 1.
     margin, level
         Practical margin as a share, drawn as a band; confidence level of the intervals.
+    sequence
+        Whether intervals hold at every number of rounds.
     sliders
         Whether to add sliders to the page, which need no kernel.
     left_out
@@ -296,7 +299,9 @@ def chart_mix(
         )
     )
     names, stacks = list_categories(frame, "metric"), list_categories(frame, "stack")
-    base = _aggregate_mix(alt.Chart(frame), names, baseline, frame["round"].n_unique(), level)
+    base = _aggregate_mix(
+        alt.Chart(frame), names, baseline, _list_factors(frame["round"].n_unique(), level, sequence=sequence)
+    )
     subtitle = join_sentences(
         f"{100 * level:g} % intervals within rounds",
         f"band: the {100 * margin:.2g} % margin",
@@ -310,7 +315,7 @@ def chart_mix(
     return finish_chart(chart, "Which stack is best for this mix?", subtitle, frame, height=height)
 
 
-def _aggregate_mix(chart: Any, names: Sequence[str], baseline: str, rounds: int, level: float) -> Any:
+def _aggregate_mix(chart: Any, names: Sequence[str], baseline: str, factors: str) -> Any:
     """Compute ratio and interval of each stack over the mix in the page, from the sliders' parameters."""
     picked = " + ".join(
         f"(datum.metric == {_quote_text(name)} ? {parameter} : 0)"
@@ -329,9 +334,7 @@ def _aggregate_mix(chart: Any, names: Sequence[str], baseline: str, rounds: int,
         .transform_aggregate(
             mean="mean(score)", spread="stdev(score)", n="count()", wrong="max(wrong)", groupby=["stack"]
         )
-        .transform_calculate(
-            half=f"datum.n > 1 ? ({_t_factors_expression(rounds, level)})[datum.n] * datum.spread / sqrt(datum.n) : NaN"
-        )
+        .transform_calculate(half=f"datum.n > 1 ? ({factors})[datum.n] * datum.spread / sqrt(datum.n) : NaN")
         .transform_calculate(ratio="exp(datum.mean)")
         .transform_calculate(low="exp(datum.mean - datum.half)")
         .transform_calculate(high="exp(datum.mean + datum.half)")
@@ -408,11 +411,16 @@ def _tooltip_expression(baseline: str) -> str:
     return f"({figure}) + (datum.wrong ? ', wrong answers' : '')"
 
 
-def _t_factors_expression(rounds: int, level: float) -> str:
-    """Factors of the t interval by number of rounds, as a list expression."""
+def _list_factors(rounds: int, level: float, *, sequence: bool) -> str:
+    """Standard errors from the mean to the ends of the interval by number of rounds, as a list expression."""
     from scipy.special import stdtrit
 
-    factors = [0.0, 0.0, *(float(stdtrit(n - 1, (1 + level) / 2)) for n in range(2, rounds + 1))]
+    from workbench.stats import critical_value
+
+    def factor(n: int) -> float:
+        return float(critical_value(n, 1 - level) if sequence else stdtrit(n - 1, (1 + level) / 2))
+
+    factors = [0.0, 0.0, *map(factor, range(2, rounds + 1))]
     return "[" + ",".join(f"{factor:.6f}" if math.isfinite(factor) else "0" for factor in factors) + "]"
 
 

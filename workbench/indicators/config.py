@@ -34,9 +34,12 @@ class SessionConfig(FiniteModel):
     ignore: tuple[str, ...] = Field((), description="Ignore a field of the specification, such as base. Repeatable.")
     baseline: str | None = Field(None, description="The stack that the others are compared with.")
     rounds: tuple[int, ...] = Field(
-        (10, 20, 30), description="Rounds after which to look and stop early; the last ends it."
+        (10, 20, 30), description="First round that may end it, …, last round; one number: as many rounds."
     )
-    alpha: float = Field(0.05, gt=0, lt=0.5, description="Accepted rate of false claims, split over the looks.")
+    alpha: float = Field(0.05, gt=0, lt=0.5, description="Accepted rate of false claims, over all rounds together.")
+    clock: Literal["wall", "cpu"] = Field(
+        "wall", description="Time that decides: wall, or cpu (user and system; for a busy machine)."
+    )
     threads: int = Field(1, ge=1, le=1024, description="Threads that libraries may use.")
     timeout_s: float = Field(60.0, gt=0, le=86_400, description="Time limit of a run, in seconds.")
     memory_bytes: int | None = Field(None, ge=64 << 20, description="Memory limit of a run.")

@@ -98,7 +98,14 @@ class LiveMix:
         left_out = self.logs["metric"].n_unique() - logs["metric"].n_unique()
         baseline, margin = session.get_arm(session.baseline).stack, self.recommendation.margin
         return chart_mix(
-            logs, self.weights, baseline, margin=margin, level=session.level, sliders=sliders, left_out=left_out
+            logs,
+            self.weights,
+            baseline,
+            margin=margin,
+            level=session.level,
+            sequence=session.method == "sequence",
+            sliders=sliders,
+            left_out=left_out,
         )
 
     def show(self) -> None:
@@ -154,13 +161,17 @@ class Study:
 
     @property
     def verdict(self) -> Literal["valid", "invalid"]:
-        """Whether conclusions may be drawn from the session."""
-        return "valid" if self.comparison.valid else "invalid"
+        """Whether the session holds, and at least one comparison is decided."""
+        return "valid" if self.comparison.valid and self.recommendation.is_known else "invalid"
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why the session is invalid; empty for a valid one."""
-        return () if self.comparison.valid else tuple(self.comparison.judgement["reasons"][0])
+        """Why the session is invalid or nothing is decided; empty for a valid one."""
+        if self.verdict == "valid":
+            return ()
+        if not self.comparison.valid:
+            return tuple(self.comparison.judgement["reasons"][0])
+        return (f"nothing is known yet: {self.recommendation.answer.sentence}",)
 
     @property
     def notes(self) -> tuple[str, ...]:

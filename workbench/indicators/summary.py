@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,9 +12,11 @@ import polars as pl
 
 from workbench.console.tables import format_table
 from workbench.core.formats import NULL, format_number
+from workbench.indicators.analysis.clocks import CLOCK_NAMES, WHOLE_RUN
+from workbench.indicators.analysis.judgement import MIN_ROUNDS
 from workbench.indicators.recommendation.evidence import MIX, Justification, ratio_to_percent
 from workbench.report.display import KeyNumber, table
-from workbench.stats.verdicts import DIFFERENT, SAME
+from workbench.stats.verdicts import DIFFERENT, FASTER, SAME, SLOWER, UNDECIDED, VERDICTS
 
 if TYPE_CHECKING:
     from workbench.indicators.analysis.effects import Comparison
@@ -48,12 +51,16 @@ def list_key_numbers(comparison: Comparison, recommendation: Recommendation) -> 
 
 
 def _control_key_number(comparison: Comparison) -> KeyNumber:
-    """Largest difference between the two copies of the baseline: the scale for all other differences."""
-    own = comparison.effects.filter(comparison.effects["control"] & comparison.effects["ratio"].is_not_null())
-    if not own.height:
+    """Largest difference between the two copies of the baseline that their intervals allow: what can be resolved."""
+    control = comparison.effects.filter(comparison.effects["control"])
+    if not control.height:
         return ("control", None, "", "no control")
-    worst = max((max(ratio, 1 / ratio), metric) for ratio, metric in own.select("ratio", "metric").iter_rows())
-    return ("control off by at most", 100 * (worst[0] - 1), "%", f"{worst[1]}; the same stack twice")
+    if not (own := control.drop_nulls(["low", "high"])).height:
+        return ("control off by at most", None, "%", "too few rounds for an interval")
+    ends = own.select("low", "high", "ratio", "metric").iter_rows()
+    worst, ratio, metric = max((max(high, 1 / low), ratio, metric) for low, high, ratio, metric in ends)
+    measured = f"{ratio_to_percent(ratio):+.1f} % measured"
+    return ("control off by at most", 100 * (worst - 1), "%", f"{metric}: end of its interval, {measured}")
 
 
 def list_next_steps(comparison: Comparison, recommendation: Recommendation, folder: str, *, live: bool) -> list[str]:
@@ -76,9 +83,20 @@ def list_next_steps(comparison: Comparison, recommendation: Recommendation, fold
     weigh = "Weigh the metrics as your work does: `-p mix=Sort=0.7,Matmul=0.3`; without it, weights are equal."
     more = [] if recommendation.request.mix else [weigh]
     more += [] if live else [own]
-    if not comparison.valid:
-        return ["Choose nothing by this session; measure again on a quieter machine.", *([] if live else [own])]
+    if not comparison.sound:
+        return [_format_repetition(comparison), *([] if live else [own])]
     return [_format_decision(recommendation, folder), *more]
+
+
+def _format_repetition(comparison: Comparison) -> str:
+    """What to do with an invalid session."""
+    again = "`workbench indicators run --resume SESSION --more 10`"
+    if comparison.judgement["rounds"][0] < MIN_ROUNDS:
+        return f"Choose nothing by this session yet; it has too few rounds: {again}."
+    reasons = " ".join(comparison.judgement["reasons"][0].to_list())
+    if "the control differs" in reasons:
+        return "Choose nothing by this session; measure again on a quieter machine, or with `--clock cpu`."
+    return "Choose nothing by this session; its reasons say what to measure again."
 
 
 def _format_decision(recommendation: Recommendation, folder: str) -> str:
@@ -91,9 +109,18 @@ def _format_decision(recommendation: Recommendation, folder: str) -> str:
         "better": f"Install {answer.stack}; pinned, with hashes: {pinned}.",
         "best left": f"Install {answer.stack}, since the baseline is excluded; pinned, with hashes: {pinned}.",
         "by type": f"Install {answer.stack} if its type fits: it was not chosen for speed.",
-        "not decided": f"Keep {answer.stack}; to decide, measure more rounds (`--rounds`): `workbench indicators run`.",
+        "not decided": f"Keep {answer.stack}; to decide, measure more rounds: "
+        f"`workbench indicators run --resume {shlex.quote(folder)} --more {_count_more_rounds(recommendation)}`"
+        " (on the machine that measured it).",
     }
     return sentences.get(answer.kind, f"Keep {answer.stack}: no other stack is better by more than the margin.")
+
+
+def _count_more_rounds(recommendation: Recommendation) -> int:
+    """Rounds that the undecided stacks likely need beyond those that are done; 10 where that is unknown."""
+    needed = recommendation.table.drop_nulls("rounds_needed")
+    counts = [max(1, needed - done) for needed, done in needed.select("rounds_needed", "n").iter_rows()]
+    return min(max(counts, default=10), 200)
 
 
 def _format_request_options(request: RecommendationRequest) -> list[str]:
@@ -105,16 +132,50 @@ def _format_request_options(request: RecommendationRequest) -> list[str]:
     return [*mix, *kind, *needed, *seed]
 
 
-_HEADERS = ("metric", "stack", "times better", "interval", "rounds", "verdict", "")
+def format_answer(outcome: SessionOutcome) -> str:
+    """The session's answer: one comparison with its figure, or the counts of verdicts; then why the rest is open."""
+    table = outcome.compared.effects
+    others = table.filter(~table["control"])
+    rounds = outcome.compared.judgement["rounds"][0]
+    clock = CLOCK_NAMES[outcome.session.clock]
+    if not outcome.compared.sound:
+        return f"Nothing can be concluded: {outcome.compared.judgement['reasons'][0][0]}."
+    if others.height == 1:
+        return _format_single_answer(others.row(0, named=True), rounds)
+    counts = Counter(others["verdict"].to_list())
+    verdicts = ", ".join(f"{counts[name]} {name}" for name in VERDICTS if counts[name])
+    answer = f"Against {outcome.session.baseline}, by stack and metric in {clock}: {verdicts or 'no effects'}"
+    open_ = others.filter(others["verdict"] == UNDECIDED)
+    why = (
+        f" Undecided: {open_['arm'][0]}, {open_['metric'][0]}: {open_['undecided_because'][0]}." if open_.height else ""
+    )
+    return f"{answer}; {rounds} rounds.{why}"
+
+
+def _format_single_answer(row: dict[str, Any], rounds: int) -> str:
+    """One comparison in a sentence: what it is, by which clock, with its interval."""
+    what = f"{row['arm']}, {row['metric']}"
+    if row["verdict"] == UNDECIDED:
+        return f"Undecided against {row['baseline']}: {what}: {row['undecided_because']} ({rounds} rounds)."
+    figures = f"{row['ratio']:.3f} [{row['low']:.3f}, {row['high']:.3f}] times the baseline's speed"
+    words = {FASTER: "faster than", SLOWER: "slower than", SAME: f"within {100 * row['margin']:.2g} % of"}
+    clock = CLOCK_NAMES[row["clock"]]
+    return f"{what}: {words[row['verdict']]} {row['baseline']} in {clock}, {figures}, {rounds} rounds."
+
+
+_HEADERS = ("metric", "stack", "times better", "interval", "rounds", "verdict", "other clock", "load", "")
 
 
 def format_session(outcome: SessionOutcome) -> str:
     """A session as text: table of verdicts, validity with reasons, notes, folder."""
     session, judgement = outcome.session, outcome.compared.judgement.row(0, named=True)
-    table = map(_format_effect_row, outcome.compared.effects.iter_rows(named=True))
+    table = list(map(_format_effect_row, outcome.compared.effects.iter_rows(named=True)))
     level = outcome.compared.effects["level"].max() if outcome.compared.effects.height else None
     share = "" if level is None else f", intervals at {float(str(level)):.1%}"
+    share += ", at every number of rounds" if session.method == "sequence" and share else ""
     lines = [
+        format_answer(outcome),
+        "",
         f"baseline: {session.baseline}; {judgement['rounds']} round(s), {judgement['runs']} runs, "
         f"{judgement['failed']} without values; ended: {session.stop_reason}{share}; seed {session.seed}",
         "",
@@ -124,11 +185,36 @@ def format_session(outcome: SessionOutcome) -> str:
         *(f"  {reason}" for reason in judgement["reasons"]),
     ]
     lines += ["", "notes:", *(f"  {note}" for note in session.notes)] if session.notes else []
-    lines += ["", f"written: {outcome.folder}"]
-    if outcome.interrupted:
-        place = " --backend kubernetes" if session.backend == "kubernetes" else ""
-        lines.append(f"next: workbench indicators run --resume {shlex.quote(str(outcome.folder))}{place}")
+    lines += [f"cost: {_format_cost(outcome)}", "", f"written: {outcome.folder}"]
+    lines += [f"next: {command}" for command in list_next_commands(outcome)]
     return "\n".join(lines)
+
+
+def list_next_commands(outcome: SessionOutcome) -> list[str]:
+    """Commands that go on from here: resume what was interrupted, measure what is undecided, else recommend."""
+    session, folder = outcome.session, shlex.quote(str(outcome.folder))
+    place = " --backend kubernetes" if session.backend == "kubernetes" else ""
+    if outcome.interrupted:
+        return [f"workbench indicators run --resume {folder}{place}"]
+    effects = outcome.compared.effects.filter(~outcome.compared.effects["control"])
+    commands = []
+    open_ = effects.filter(effects["verdict"] == UNDECIDED)
+    if open_.height and session.backend == "process" and session.design == "rounds":
+        needed = [count for count in open_["rounds_needed"].to_list() if count is not None]
+        more = min(200, max(1, max(needed, default=session.rounds_done + 10) - session.rounds_done))
+        commands.append(f"workbench indicators run --resume {folder} --more {more}")
+    if outcome.compared.sound and effects.height:
+        by_cpu = set(open_["decided_by"].drop_nulls().to_list()) if open_.height else set()
+        clock = " --clock cpu" if session.clock == "wall" and any(one.startswith("cpu") for one in by_cpu) else ""
+        commands.append(f"workbench indicators recommend {folder}{clock}")
+    return commands
+
+
+def _format_cost(outcome: SessionOutcome) -> str:
+    """What the session took: runs, time in runs, CPU time."""
+    runs = outcome.compared.observed.runs
+    wall_s, cpu_s = float(runs["duration_s"].sum() or 0), float(runs["cpu_s"].sum() or 0)
+    return f"{runs.height} runs, {wall_s:.0f} s of runs, {cpu_s:.0f} s of CPU time"
 
 
 def build_session_document(outcome: SessionOutcome) -> dict[str, Any]:
@@ -140,6 +226,10 @@ def build_session_document(outcome: SessionOutcome) -> dict[str, Any]:
         "baseline": session.baseline,
         "seed": session.seed,
         "stop_reason": session.stop_reason,
+        "answer": format_answer(outcome),
+        "clock": session.clock,
+        "rounds_done": session.rounds_done,
+        "next": list_next_commands(outcome),
         "notes": list(session.notes),
         "judgement": outcome.compared.judgement.row(0, named=True),
         "effects": outcome.compared.effects.to_dicts(),
@@ -149,10 +239,35 @@ def build_session_document(outcome: SessionOutcome) -> dict[str, Any]:
 def _format_effect_row(row: dict[str, Any]) -> tuple[str, ...]:
     ratio = NULL if row["ratio"] is None else f"{row['ratio']:.3f}"
     interval = NULL if row["low"] is None else f"[{row['low']:.3f}, {row['high']:.3f}]"
-    remark = row["reason"] or ""
-    if row["rounds_needed"] is not None and not row["control"]:
-        remark = f"likely decided after {row['rounds_needed']} rounds" + (f"; {remark}" if remark else "")
-    return (row["metric"], row["arm"], ratio, interval, str(row["n"]), row["verdict"], remark[:120])
+    parts = [row["undecided_because"] if not row["control"] else None, row["reason"], *(row["unequal"] or ())]
+    remark = "; ".join(part for part in parts if part)
+    return (
+        row["metric"], row["arm"], ratio, interval, str(row["n"]), row["verdict"], _format_other_clock(row),
+        _format_load(row), remark[:160],
+    )  # fmt: skip
+
+
+def _format_other_clock(row: dict[str, Any]) -> str:
+    """Ratio and verdict by the other clock, marked where the CPU time is of whole runs."""
+    if row["other_ratio"] is None:
+        return NULL
+    name = "wall" if row["clock"] == "cpu" else "CPU, whole run" if row["cpu_part"] == WHOLE_RUN else "CPU"
+    return f"{name} {row['other_ratio']:.3f} {row['other_verdict']}"
+
+
+def _format_load(row: dict[str, Any]) -> str:
+    """Load of the machine during the runs: other processes, stolen time, throttled runs."""
+    parts = []
+    if row["other_load"] is not None:
+        parts.append(f"others {100 * row['other_load']:.0f} %")
+    if row["stolen"]:
+        parts.append(f"stolen {100 * row['stolen']:.1f} %")
+    if row["throttled"]:
+        parts.append(f"throttled {row['throttled']}")
+    if row["mhz_low"] and row["mhz_high"]:
+        low, high = f"{row['mhz_low']:.0f}", f"{row['mhz_high']:.0f}"
+        parts.append(f"{low} MHz" if low == high else f"{low}-{high} MHz")
+    return ", ".join(parts) or NULL
 
 
 MAX_SHOWN_ROWS = 30

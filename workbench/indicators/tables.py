@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from workbench.core.tables import Column, Table
+from workbench.core.tables import Column, Dtype, Table
 from workbench.indicators.contract.indicator import USAGE
 
 _USAGE_UNITS = {"ru_utime": "s", "ru_stime": "s", "ru_maxrss": "KiB"}
+
+
+def _added_column(name: str, dtype: Dtype, meaning: str, unit: str = "") -> Column:
+    """A column that tables of older runs lack; null there."""
+    return Column(name, dtype, meaning, unit, nullable=True, added=True)
+
+
 _RUN = (
     Column("session_id", "str", "The session."),
     Column("inspection_id", "str", "One arm and one case of it."),
@@ -45,6 +52,19 @@ RUNS = Table(
         Column("load_before", "float", "Load average of the last minute, before.", nullable=True),
         Column("load_after", "float", "The same, after.", nullable=True),
         Column("steal_s", "float", "Time the hypervisor took away during the run.", unit="s", nullable=True),
+        _added_column("cpu_s", "float", "User and system time of all processes of the run.", unit="s"),
+        _added_column("waited_s", "float", "Time it was ready and waited for a core.", unit="s"),
+        Column(
+            "other_load",
+            "float",
+            "Share of its cores' time that other processes used.",
+            "share",
+            nullable=True,
+            added=True,
+        ),
+        _added_column("mhz", "float", "Mean clock of its cores, before and after.", "MHz"),
+        _added_column("throttles", "int", "How often its cores were slowed down for heat meanwhile."),
+        _added_column("quota_s", "float", "Time that a CPU quota stopped its control group.", unit="s"),
         *(
             Column(name, "float", f"Resource usage of this process: {name}.", _USAGE_UNITS.get(name, ""), nullable=True)
             for name in USAGE
@@ -64,6 +84,9 @@ OBSERVATIONS = Table(
         Column("unit", "str", "Its unit."),
         Column("better", "str", "higher or lower."),
         Column("tolerance", "float", "Practical margin as a share: smaller differences do not matter."),
+        _added_column("clock", "str", "What `value` is measured by: wall or cpu."),
+        _added_column("other_value", "float", "The same by the other clock; null where unknown."),
+        _added_column("cpu_part", "str", "CPU time is of the measured part, or of the whole run."),
     ),
 )
 
@@ -106,6 +129,61 @@ EFFECTS = Table(
         Column("rounds_needed", "int", "UNDECIDED: rounds that would likely decide; null beyond 1,000.", nullable=True),
         Column("passed", "bool", "The arm's checks passed in every run of this case."),
         Column("reason", "str", "Why there is no ratio, or which checks failed.", nullable=True),
+        Column(
+            "undecided_because",
+            "str",
+            "UNDECIDED: why, and what would tell; null otherwise.",
+            nullable=True,
+            added=True,
+        ),
+        _added_column("clock", "str", "What ratio and verdict are by: wall or cpu."),
+        Column(
+            "decided_by",
+            "str",
+            "The clock that decided: wall, cpu, or cpu of the whole run.",
+            nullable=True,
+            added=True,
+        ),
+        _added_column("other_ratio", "float", "Ratio by the other clock."),
+        _added_column("other_low", "float", "Low end of its interval."),
+        _added_column("other_high", "float", "High end of its interval."),
+        _added_column("other_verdict", "str", "Verdict by the other clock; null without values."),
+        _added_column("cpu_part", "str", "CPU time is of the measured part, or of the whole run."),
+        _added_column("unequal", "list[str]", "Conditions that differ from the baseline's."),
+        Column(
+            "other_load",
+            "float",
+            "Median share of the cores that other processes used.",
+            "share",
+            nullable=True,
+            added=True,
+        ),
+        Column(
+            "waited",
+            "float",
+            "Median share of a run's time that it waited for a core.",
+            "share",
+            nullable=True,
+            added=True,
+        ),
+        Column(
+            "stolen",
+            "float",
+            "Share of the runs' time that the hypervisor took.",
+            unit="share",
+            nullable=True,
+            added=True,
+        ),
+        Column(
+            "throttled",
+            "int",
+            "Runs slowed down for heat or stopped by a quota.",
+            unit="runs",
+            nullable=True,
+            added=True,
+        ),
+        _added_column("mhz_low", "float", "Lowest clock of the cores in a run.", unit="MHz"),
+        _added_column("mhz_high", "float", "Highest clock of the cores in a run.", unit="MHz"),
     ),
 )
 
@@ -137,6 +215,9 @@ JUDGEMENTS = Table(
         Column("runs", "int", "Runs that were done."),
         Column("failed", "int", "Runs without values."),
         Column("hosts_changed", "bool", "A change of the machine was seen on the baseline."),
+        _added_column("compared", "int", "Comparisons of a stack by a metric, by the session's clock."),
+        _added_column("decided", "int", "Of these, decided ones."),
+        _added_column("sound", "bool", "The measurement holds; an invalid one may only be undecided."),
     ),
 )
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from workbench.stats.intervals import LEVEL, Interval, isotonic_inversion
 from workbench.stats.quantiles import MIN_CLUSTERS, cluster_bootstrap, quantile_interval, session_t
-from workbench.stats.ratios import log_error, log_interval, paired_log_ratio, welch_log_ratio
+from workbench.stats.ratios import log_interval, paired_log_ratio, welch_log_ratio
+from workbench.stats.sequences import SEQUENCE, critical_value, log_error, sequential_log_ratio, tail_probability
 from workbench.stats.verdicts import (
     MARGIN,
     MAX_PAIRS,
@@ -27,12 +28,14 @@ __all__ = [
     "MARGIN",
     "MAX_PAIRS",
     "MIN_CLUSTERS",
+    "SEQUENCE",
     "Decision",
     "Interval",
     "Verdict",
     "adjust_holm",
     "cluster_bootstrap",
     "count_required_pairs",
+    "critical_value",
     "decide_beyond",
     "decide_verdicts",
     "isotonic_inversion",
@@ -42,6 +45,8 @@ __all__ = [
     "paired_log_ratio",
     "quantile_interval",
     "ratio_verdict",
+    "sequential_log_ratio",
     "session_t",
+    "tail_probability",
     "welch_log_ratio",
 ]

@@ -128,23 +128,6 @@ def log_interval(log_estimate: float, error: float, degrees: float, *, n: int, l
     return _build_ratio_interval(log_estimate, half, n, level, method, p_value)
 
 
-def log_error(row: Interval) -> float | None:
-    """Standard error of the log ratio, from a t interval with n - 1 degrees of freedom; null without an interval.
-
-    The inverse of `paired_log_ratio`.
-
-    Examples
-    --------
-    >>> round(log_error(paired_log_ratio([1.05, 1.08, 1.02, 1.06], [1.0] * 4)), 4)
-    0.0119
-    """
-    if row.low is None or row.high is None or row.n < 2:
-        return None
-    from scipy.special import stdtrit
-
-    return float(np.log(row.high / row.low) / 2 / stdtrit(row.n - 1, (1 + row.level) / 2))
-
-
 def _build_ratio_interval(
     mean: float, half: float, n: int, level: float, method: str, p_value: float | None
 ) -> Interval:

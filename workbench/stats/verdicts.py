@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from workbench.core.errors import InputError
 from workbench.stats.intervals import Interval, format_items
-from workbench.stats.ratios import log_error
+from workbench.stats.sequences import SEQUENCE, critical_value, log_error, tail_probability
 
 MARGIN = 0.02
 MAX_PAIRS = 1000
@@ -109,12 +109,12 @@ def decide_verdicts(family: Sequence[Interval], *, margin: float = MARGIN) -> li
     return decisions
 
 
-def decide_beyond(family: Sequence[Interval], margins: Sequence[float]) -> list[Decision]:
+def decide_beyond(family: Sequence[Interval], margins: Sequence[float], *, size: int | None = None) -> list[Decision]:
     """Stricter verdicts than `decide_verdicts`: the whole interval must lie beyond the margin.
 
     - FASTER, SLOWER: the interval lies above 1 + m, or below 1 / (1 + m), also with the p value against that margin
       adjusted by Holm over the family.
-    - SAME: the whole interval lies within the margins.
+    - SAME: the whole interval lies within the margins. Not adjusted: one in many rows may be wrong.
     - UNDECIDED: everything else; more observations can decide it, unless the ratio is at the margin.
 
     For pairs without a known difference, such as stacks of libraries: a claim means a relevant difference, and
@@ -123,9 +123,12 @@ def decide_beyond(family: Sequence[Interval], margins: Sequence[float]) -> list[
     Parameters
     ----------
     family
-        Intervals of ratios of `paired_log_ratio`, all of one level.
+        Intervals of ratios of `paired_log_ratio` or `sequential_log_ratio`, all of one level.
     margins
         Practical margin of each, as a fraction.
+    size
+        Number of planned rows, where some have no interval yet; a family that is fixed at the start may be looked at
+        again and again.
 
     Raises
     ------
@@ -146,7 +149,7 @@ def decide_beyond(family: Sequence[Interval], margins: Sequence[float]) -> list[
         raise InputError("rows and margins are not pairs", found=f"{len(family)} and {len(margins)}")
     p_values = [p_beyond(row, margin) for row, margin in zip(family, margins, strict=True)]
     decisions: list[Decision] = []
-    for row, margin, adjusted in zip(family, margins, adjust_holm(p_values), strict=True):
+    for row, margin, adjusted in zip(family, margins, adjust_holm(p_values, size=size), strict=True):
         claim = UNDECIDED
         if row.estimate is not None and row.low is not None and row.high is not None:
             within = 1 / (1 + margin) <= row.low and row.high <= 1 + margin
@@ -172,38 +175,49 @@ def count_required_pairs(row: Interval, margin: float, family: int = 1) -> int |
     error = log_error(row)
     if row.estimate is None or error is None:
         return None
-    from scipy.special import stdtrit
-
     spread = error * np.sqrt(row.n)
     away = float(abs(np.log(row.estimate)) - np.log1p(margin))
     alpha = (1 - row.level) / (family if away > 0 else 1)
     counts = np.arange(2, MAX_PAIRS + 1)
-    enough = stdtrit(counts - 1, 1 - alpha / 2) * spread / np.sqrt(counts) <= abs(away)
+    enough = _critical_values(row, counts, alpha) * spread / np.sqrt(counts) <= abs(away)
     return max(int(counts[int(np.argmax(enough))]), row.n + 1) if enough.any() else None
 
 
 def p_beyond(row: Interval, margin: float) -> float | None:
     """Two-sided p value against the margin on the estimate's side of 1; null without an interval.
 
-    At most 1 - level exactly where the whole interval lies beyond the margin. For t intervals on logarithms, as of
-    `paired_log_ratio`.
+    At most 1 - level exactly where the whole interval lies beyond the margin. For intervals on logarithms as of
+    `paired_log_ratio` and `sequential_log_ratio`.
     """
     error = log_error(row)
     if row.estimate is None or error is None:
         return None
-    from scipy.special import stdtr
-
-    past = abs(np.log(row.estimate)) - np.log1p(margin)
+    past = float(abs(np.log(row.estimate)) - np.log1p(margin))
     if past <= 0:
         return 1.0
-    return float(2 * stdtr(row.n - 1, -past / error)) if error else 0.0
+    if not error:
+        return 0.0
+    if row.method == SEQUENCE:
+        return tail_probability(row.n, past / error)
+    from scipy.special import stdtr
+
+    return float(2 * stdtr(row.n - 1, -past / error))
 
 
-def adjust_holm(p_values: Sequence[float | None]) -> list[float | None]:
+def _critical_values(row: Interval, counts: Any, alpha: float) -> Any:
+    """Standard errors from the estimate to the ends of the row's kind of interval, by number of pairs."""
+    if row.method == SEQUENCE:
+        return critical_value(counts, alpha)
+    from scipy.special import stdtrit
+
+    return stdtrit(counts - 1, 1 - alpha / 2)
+
+
+def adjust_holm(p_values: Sequence[float | None], *, size: int | None = None) -> list[float | None]:
     """P values adjusted for multiple comparisons (family-wise error).
 
-    Missing values stay null and do not count. The adjusted value is the smallest family-wise error at which the row
-    would be claimed. Does not show the size of a difference.
+    Missing values stay null and do not count, unless the family has a planned `size`. The adjusted value is the
+    smallest family-wise error at which the row would be claimed. Does not show the size of a difference.
     Source: Holm, A simple sequentially rejective multiple test procedure (1979).
 
     Raises
@@ -222,8 +236,8 @@ def adjust_holm(p_values: Sequence[float | None]) -> list[float | None]:
             "p values outside [0, 1]", where=f"position(s) {format_items(wrong)}", found=format_items(wrong.values())
         )
     adjusted: list[float | None] = [None] * len(p_values)
-    largest = 0.0
+    members, largest = max(len(known), size or 0), 0.0
     for rank, position in enumerate(sorted(known, key=lambda position: known[position])):
-        largest = max(largest, min(1.0, known[position] * (len(known) - rank)))
+        largest = max(largest, min(1.0, known[position] * (members - rank)))
         adjusted[position] = largest
     return adjusted

@@ -120,7 +120,8 @@ def test_a_side_that_fails_twice_is_not_asked_again_and_the_others_go_on(tmp_pat
     # The side is told by an environment variable that only the test sets, so it is given through the launcher.
     run = Launcher.run_command
     sides = two_sides()
-    names = iter(one.arm for one in order_runs(plan) if one.arm != "two" or one.round < 2)
+    # First comes the run that only warms up.
+    names = iter(["one", *(one.arm for one in order_runs(plan) if one.arm != "two" or one.round < 2)])
 
     def told(self: Launcher, command: object) -> object:
         command.environment["WHO"] = next(names)  # type: ignore[attr-defined]
@@ -157,8 +158,9 @@ def test_it_stops_at_the_first_look_that_decides(tmp_path: Path) -> None:
         judge=Judge(decided, lambda _: {"SAME": 1}),
         watcher=told,
     )
-    assert (done.stop_reason, done.rounds_done, asked) == ("decided", 4, [2, 4])
-    assert [verdicts for *_, verdicts in told.rounds] == [None, {"SAME": 1}, None, {"SAME": 1}]
+    # A sequence may end after any round from the first look on.
+    assert (done.stop_reason, done.rounds_done, asked) == ("decided", 4, [2, 3, 4])
+    assert [verdicts for *_, verdicts in told.rounds] == [None, {"SAME": 1}, {"SAME": 1}, {"SAME": 1}]
 
 
 def test_what_is_there_is_not_run_again_and_a_round_with_torn_files_is_as_a_whole(tmp_path: Path) -> None:
@@ -198,7 +200,8 @@ def test_killed_while_a_round_is_made_again_it_is_not_taken_for_whole(
     usual, count = Launcher.run_command, itertools.count()
 
     def run(self: Launcher, command: object) -> object:
-        if next(count) == 1:
+        # The first run only warms up.
+        if next(count) == 2:
             raise KeyboardInterrupt
         return usual(self, command)  # type: ignore[arg-type]
 

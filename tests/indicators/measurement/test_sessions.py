@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.indicators.measurement.making import Tiny, scripted
+from tests.indicators.worlds import session
 from workbench.core.errors import ConfigError, RunFailedError
 from workbench.indicators import summary
 from workbench.indicators.config import session_config
@@ -90,7 +91,8 @@ def interrupted(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
 @pytest.mark.usefixtures("usual_ctrl_c")
 def test_an_interrupted_session_is_judged_as_far_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
-        interrupted(patched, 4)
+        # Before them, one run finds the conditions, and one warms up.
+        interrupted(patched, 6)
         found = started(tmp_path)
     assert found.interrupted
     assert run_folder.load_run(found.folder).status == "cancelled"
@@ -138,11 +140,35 @@ def test_a_full_disk_is_told_with_what_to_do(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_look_before_five_rounds_does_not_end_it(tmp_path: Path) -> None:
-    assert started(tmp_path, rounds=(2, 4, 6)).session.rounds_done == 6
+    assert started(tmp_path, rounds=(2, 4, 6)).session.rounds_done == 5
 
 
 def test_the_answer_counts_verdicts_without_the_control(tmp_path: Path) -> None:
-    assert sessions.format_answer(started(tmp_path)) == "Against one, by stack and metric: 1 SAME; 5 rounds."
+    answer = summary.format_answer(started(tmp_path))
+    figures = "1.000 [1.000, 1.000] times the baseline's speed, 5 rounds."
+    assert answer == f"two, Tiny: within 2 % of one in wall time, {figures}"
+
+
+def test_a_finished_session_goes_on_by_more_rounds_and_keeps_its_error_rate(tmp_path: Path) -> None:
+    found, cases = started(tmp_path), [Case.from_parameters(Tiny)]
+    more = resume_session(found.folder, cases=cases, more=2)
+    assert (more.session.rounds_done, more.session.method, more.session.level) == (7, "sequence", 0.95)
+    assert more.compared.effects["n"].to_list() == [7, 7]
+    assert resume_session(found.folder, cases=cases, rounds=8).session.rounds_done == 8
+    with pytest.raises(ConfigError, match="no number of rounds to go on to"):
+        resume_session(found.folder, cases=cases, rounds=8)
+
+
+def test_a_session_that_planned_its_looks_becomes_a_sequence_when_it_goes_on() -> None:
+    old = session(looks=(10, 20, 30)).model_copy(update={"rounds_done": 30})
+    assert old.level == pytest.approx(1 - 0.05 / 3)
+    new = sessions.extend_session(old, more=10)
+    assert (new.method, new.looks, new.level) == ("sequence", (31, 40), 0.95)
+    assert "extended to 40 rounds" in new.notes[-1]
+    assert sessions.extend_session(old, rounds=50, decided=True).looks == (50,)
+    for wrong in ({"rounds": 30}, {"more": 5000}, {"rounds": 40, "more": 3}):
+        with pytest.raises(ConfigError):
+            sessions.extend_session(old, **wrong)
 
 
 def test_two_processes_do_not_measure_one_session(tmp_path: Path) -> None:

@@ -1,110 +1,31 @@
-"""Effects of stacks against the baseline within rounds, drift of the baseline, and whether they are valid."""
+"""Effects of stacks against the baseline within rounds: ratios with intervals, and verdicts by two clocks."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from workbench.indicators.analysis import verdict_reasons
+from workbench.indicators.analysis.clocks import CLOCK_NAMES, WHOLE_RUN, Clock, select_clock
+from workbench.indicators.analysis.conditions import list_unequal_conditions
+from workbench.indicators.analysis.drift import detect_drift
+from workbench.indicators.analysis.judgement import MIN_ROUNDS as MIN_ROUNDS
+from workbench.indicators.analysis.judgement import build_judgement
+from workbench.indicators.analysis.machine_load import summarize_load
 from workbench.indicators.analysis.observations import Observations
 from workbench.indicators.store.archive import Arm, PlannedMetric, Session
-from workbench.indicators.tables import DRIFT, EFFECTS, JUDGEMENTS
-from workbench.stats import Interval, adjust_holm, count_required_pairs, decide_beyond, p_beyond, paired_log_ratio
-from workbench.stats.verdicts import DIFFERENT, UNDECIDED
+from workbench.indicators.tables import EFFECTS
+from workbench.stats import Interval, decide_beyond, p_beyond, paired_log_ratio, sequential_log_ratio
+from workbench.stats.verdicts import DECIDED, DIFFERENT, SAME, UNDECIDED, Decision
 
 if TYPE_CHECKING:
     import polars as pl
 
-DRAWS = 10_000
-ALPHA = 0.05
-SHORTEST = 2
-MIN_DRIFT_ROUNDS = 6
-Floats = npt.NDArray[np.float64]
-
-
-def detect_drift(observations: Observations) -> pl.DataFrame:
-    """Find the round at which the baseline's values changed, and by which factor.
-
-    The change is the cut with the largest difference of mean logs before and after, over its standard error. Its p
-    value comes from simulated steady noise, adjusted by Holm over the metrics.
-
-    Returns
-    -------
-    DataFrame
-        DRIFT: one row per metric; nulls for fewer than six rounds.
-
-    Notes
-    -----
-    A slow drift is found too, as a change somewhere in its middle. Ratios within rounds are not biased by it; absolute
-    values of the session mean little then. Noise is assumed to be normal on logarithms, since a permutation of ten
-    rounds cannot be significant among several metrics. With heavier tails (t with 3 degrees of freedom) a steady
-    machine is flagged somewhat more often; the tests have both rates. Source: the likelihood-ratio statistic of a
-    single change in the mean.
-    """
-    session, series = observations.session, _collect_baseline_values(observations)
-    names = [metric.name for case in session.cases for metric in case.metrics]
-    cuts = [_find_best_cut(series.get(name, {})) for name in names]
-    adjusted = adjust_holm([cut["p_value"] for cut in cuts])
-    rows = []
-    for name, cut, value in zip(names, cuts, adjusted, strict=True):
-        changed = value is not None and value <= ALPHA
-        identity = {"session_id": session.session_id, "metric": name}
-        rows.append({**identity, **cut, "adjusted_p_value": value, "changed": changed})
-    return DRIFT.frame(rows)
-
-
-def _collect_baseline_values(observations: Observations) -> dict[str, dict[int, float]]:
-    series: dict[str, dict[int, float]] = {}
-    for arm, metric, number, value in observations.values.select("arm", "metric", "round", "value").iter_rows():
-        if arm == observations.session.baseline and value > 0:
-            series.setdefault(metric, {})[number] = value
-    return series
-
-
-def _find_best_cut(values: dict[int, float]) -> dict[str, Any]:
-    rounds = sorted(values)
-    logs = np.log([values[number] for number in rounds])
-    if len(logs) < MIN_DRIFT_ROUNDS:
-        return {"n": len(logs), "change_at": None, "factor": None, "p_value": None}
-    own = _compute_cut_statistics(logs[None, :])[0]
-    place = int(np.argmax(own))
-    at = place + SHORTEST
-    as_large = int((_simulate_null_statistics(len(logs)) >= own[place]).sum())
-    return {
-        "n": len(logs),
-        "change_at": rounds[at],
-        "factor": float(np.exp(logs[at:].mean() - logs[:at].mean())),
-        "p_value": (1 + as_large) / (1 + DRAWS),
-    }
-
-
-@lru_cache(maxsize=64)
-def _simulate_null_statistics(n: int) -> Floats:
-    """Simulate the statistic for steady normal noise of n rounds, `DRAWS` times."""
-    return np.asarray(_compute_cut_statistics(np.random.default_rng(n).standard_normal((DRAWS, n))).max(axis=1))
-
-
-def _compute_cut_statistics(rows: Floats) -> Floats:
-    """For each row and cut, the difference of the means in standard errors (with a common variance)."""
-    n = rows.shape[1]
-    before = np.arange(SHORTEST, n - SHORTEST + 1)
-    sums = np.cumsum(rows, axis=1)
-    totals = sums[:, -1:]
-    low = sums[:, before - 1] / before
-    high = (totals - sums[:, before - 1]) / (n - before)
-    squares = (rows**2).sum(axis=1, keepdims=True)
-    within = squares - before * low**2 - (n - before) * high**2
-    errors = np.sqrt(np.maximum(within, 1e-18) / (n - 2) * (1 / before + 1 / (n - before)))
-    return np.asarray(np.abs(high - low) / errors)
-
-
-MIN_ROUNDS = 5
 Series = Mapping[tuple[str, str], Mapping[int, float]]
 
 
@@ -119,8 +40,13 @@ class Comparison:
 
     @property
     def valid(self) -> bool:
-        """Whether conclusions may be drawn from the session."""
+        """Whether the measurement holds and at least one comparison is decided."""
         return self.judgement["verdict"].to_list() == ["valid"]
+
+    @property
+    def sound(self) -> bool:
+        """Whether the measurement holds, decided or not."""
+        return self.valid or self.judgement["sound"].to_list() == [True]
 
     @property
     def wrong(self) -> set[tuple[str, str]]:
@@ -132,35 +58,51 @@ class Comparison:
 
 @dataclass(frozen=True)
 class _EffectRow:
-    """A metric of an arm, compared with the baseline."""
+    """A metric of an arm, compared with the baseline by both clocks; `other` is null without values of the other."""
 
     case: str
     metric: PlannedMetric
     arm: Arm
     interval: Interval
+    other: Interval | None
+    cpu_part: str | None
     logs: tuple[float, ...]
     failed: int
     problems: tuple[str, ...]
 
 
 def compare_session(observations: Observations) -> Comparison:
-    """Compute effects, drift and the judgement of a session."""
+    """Compute effects, drift and the judgement of a session, by its clock."""
+    observations = select_clock(observations, observations.session.clock)
     table, changes = estimate_effects(observations), detect_drift(observations)
     return Comparison(observations, table, changes, build_judgement(observations, table, changes))
+
+
+def compare_by_clock(comparison: Comparison, clock: Clock | None) -> Comparison:
+    """The same session, compared by another clock; as it is for null or its own."""
+    if clock is None or clock == comparison.observed.session.clock:
+        return comparison
+    return compare_session(select_clock(comparison.observed, clock))
 
 
 def estimate_effects(observations: Observations, *, rounds: int | None = None) -> pl.DataFrame:
     """Estimate how many times better than the baseline each stack is, by each metric.
 
-    The estimate is the mean log ratio over the rounds in which both have a value, with its t interval. FASTER and
-    SLOWER: the whole interval lies beyond the metric's margin, also after Holm's correction over all stacks and
-    metrics. SAME: it lies within the margin. Otherwise UNDECIDED, with the number of rounds that would likely decide.
-    The planned looks share `alpha`, so stopping at the first look that decides adds no false claims.
+    The estimate is the mean log ratio over the rounds in which both have a value. There are three outcomes:
+
+    - FASTER and SLOWER: the whole interval lies beyond the metric's margin, also after Holm's correction over all
+      planned stacks and metrics, by both clocks.
+    - SAME: it lies within the margin, and so does the control's: otherwise the session cannot resolve the margin.
+      Never by CPU time of whole runs, in which a difference of the measured part is diluted.
+    - UNDECIDED: everything else, with the reason, and the number of rounds that would likely decide.
+
+    Intervals of a `sequence` session hold at every number of rounds, so that it may stop when it is decided and go on
+    later. Those of older sessions hold at the looks they had planned, which share `alpha`.
 
     Parameters
     ----------
     observations
-        A session's tables.
+        A session's tables, by the clock that decides (`select_clock`).
     rounds
         Use only the first so many rounds.
 
@@ -173,23 +115,30 @@ def estimate_effects(observations: Observations, *, rounds: int | None = None) -
     Notes
     -----
     Does not apply to other machines, thread counts, sizes or versions of the indicator.
-    Source: the paired t interval on logarithms; Holm (1979); alpha split evenly over looks (Bonferroni).
+    Source: confidence sequences (`workbench.stats.sequences`), or the paired t interval on logarithms with alpha split
+    evenly over looks (Bonferroni); Holm (1979).
     """
     session = observations.session
-    level = session.level
-    rows = list(_iterate_effect_rows(observations, level, rounds))
+    rows = list(_iterate_effect_rows(observations, rounds))
+    control = {row.metric.name: row for row in rows if row.arm.copy_number}
+    loads: dict[tuple[str, str], dict[str, Any]] = {}
     table: list[dict[str, Any]] = []
     for of_control in (False, True):
         family = [row for row in rows if bool(row.arm.copy_number) == of_control]
-        decisions = decide_beyond([row.interval for row in family], [row.metric.tolerance for row in family])
-        for row, decision in zip(family, decisions, strict=True):
-            needed = (
-                count_required_pairs(row.interval, row.metric.tolerance, len(family))
-                if decision.verdict == UNDECIDED
-                else None
+        for row, (own, other) in zip(family, _decide_rows(family, session), strict=True):
+            beside = None if of_control else control.get(row.metric.name)
+            load = loads.setdefault(
+                (row.case, row.arm.name),
+                summarize_load(observations.runs, row.case, (session.baseline, row.arm.name)),
             )
-            verdict = {"verdict": decision.verdict, "adjusted_p_value": decision.adjusted_p_value}
-            table.append({**_build_effect_cells(session, row), **verdict, "rounds_needed": needed})
+            table.append(
+                {
+                    **_build_effect_cells(session, row),
+                    **_build_verdict_cells(session, row, beside, own, other, load, len(family)),
+                    "unequal": list_unequal_conditions(session, row.arm),
+                    **load,
+                }
+            )
     return EFFECTS.frame(table)
 
 
@@ -201,83 +150,97 @@ def is_decided(effect_table: pl.DataFrame) -> bool:
     return open_.height == 0
 
 
-def build_judgement(observations: Observations, effect_table: pl.DataFrame, drift_table: pl.DataFrame) -> pl.DataFrame:
-    """Judge whether conclusions may be drawn from this session.
-
-    It is invalid without a control, with a control that differs from the baseline or has fewer than five rounds
-    beside it, when measured in blocks or on several machines, and with several thread counts or versions of an
-    indicator. Warnings of a valid session are listed as reasons, too.
-    """
-    import polars as pl
-
-    session, runs = observations.session, observations.runs
-    reasons = _list_invalid_reasons(session, effect_table, runs)
-    verdict = "invalid" if reasons else "valid"
-    changed = drift_table.filter(pl.col("changed"))
-    for row in changed.iter_rows(named=True):
-        change = f"{row['factor']:.2f} times the value from round {row['change_at']} on"
-        reasons.append(f"the machine changed: {row['metric']} of the baseline has {change}")
-    failed = runs.filter(pl.col("status") != "ok")
-    for (arm, case, status), count in sorted(Counter(failed.select("arm", "case", "status").iter_rows()).items()):
-        reasons.append(f"{arm}, {case}: {count} run(s) without values: {status}")
-    if open_ := runs.filter(pl.col("network") != "isolated").height:
-        reasons.append(f"network not isolated in {open_} of {runs.height} run(s)")
-    done = int(runs["round"].n_unique())
-    row = {"rounds": done, "runs": runs.height, "failed": failed.height, "hosts_changed": changed.height > 0}
-    return JUDGEMENTS.frame([{"session_id": session.session_id, "verdict": verdict, "reasons": reasons, **row}])
-
-
-def _list_invalid_reasons(session: Session, table: pl.DataFrame, runs: pl.DataFrame) -> list[str]:
-    reasons = []
-    if session.design != "rounds":
-        reasons.append("measured in blocks, one stack after the other: drift looks like a difference of stacks")
-    if any(arm.copy_number for arm in session.arms):
-        reasons += _check_control(table)
+def _decide_rows(family: Sequence[_EffectRow], session: Session) -> list[tuple[Decision, Decision | None]]:
+    """Verdicts by both clocks. In a sequence both are one family of a size that is known from the start."""
+    margins = [row.metric.tolerance for row in family]
+    own = [row.interval for row in family]
+    timed = [place for place, row in enumerate(family) if row.other is not None]
+    others = [row.other for row in family if row.other is not None]
+    other_margins = [margins[place] for place in timed]
+    if session.method == "sequence":
+        size = len(family) * (2 if timed else 1)
+        both = decide_beyond([*own, *others], [*margins, *other_margins], size=size)
+        first, second = both[: len(family)], both[len(family) :]
     else:
-        reasons.append("no control: the measurement error of this session is unknown")
-    return reasons + _list_mixed_conditions(runs)
+        first, second = decide_beyond(own, margins), decide_beyond(others, other_margins)
+    by_place = dict(zip(timed, second, strict=True))
+    return [(decision, by_place.get(place)) for place, decision in enumerate(first)]
 
 
-def _check_control(table: pl.DataFrame) -> list[str]:
-    """Problems of the control, for metrics with at least one comparison."""
-    import polars as pl
+def _build_verdict_cells(
+    session: Session,
+    row: _EffectRow,
+    control: _EffectRow | None,
+    own: Decision,
+    other: Decision | None,
+    load: dict[str, Any],
+    family: int,
+) -> dict[str, Any]:
+    """Verdicts by both clocks with what withholds them, and why a row is undecided."""
+    by_cpu = session.clock == "cpu" and row.cpu_part is not None
+    margin = row.metric.tolerance
+    verdict, why = own.verdict, None
+    if verdict == SAME:
+        why = verdict_reasons.find_obstacle(
+            None if control is None else control.interval, margin, diluted=_is_diluted(row, "cpu" if by_cpu else "wall")
+        )
+        verdict = UNDECIDED if why else verdict
+    other_verdict = None if other is None else other.verdict
+    if other_verdict == SAME and verdict_reasons.find_obstacle(
+        None if control is None else control.other, margin, diluted=_is_diluted(row, "wall" if by_cpu else "cpu")
+    ):
+        other_verdict = UNDECIDED
+    if other_verdict in DIFFERENT and control is not None and verdict_reasons.is_told_apart(control.other, margin):
+        other_verdict = UNDECIDED
+    needed = None
+    clock, second = ("cpu", "wall") if by_cpu else ("wall", "cpu")
+    if verdict == UNDECIDED:
+        limit = row.interval if why is None or control is None else control.interval
+        needed = verdict_reasons.count_rounds(limit, margin, 1 if why else family, row.interval)
+        why = verdict_reasons.explain(row.interval, margin, obstacle=why, load=load, rounds=needed)
+        why += _format_other_side(row, second, other_verdict)
+    decider = clock if verdict in DECIDED else second if other_verdict in DECIDED else None
+    decided_by = f"{decider}, {WHOLE_RUN}" if decider and _is_diluted(row, decider) else decider
+    return {
+        "verdict": verdict,
+        "adjusted_p_value": own.adjusted_p_value,
+        "rounds_needed": needed,
+        "undecided_because": why,
+        "clock": clock,
+        "decided_by": decided_by,
+        "other_verdict": other_verdict,
+    }
 
-    reasons = []
-    others = table.filter(~pl.col("control"))
-    # A session of one stack claims nothing, but its control must hold like any other.
-    compared = set(others.filter(pl.col("n") > 0)["metric"]) if others.height else set(table["metric"])
-    for row in table.filter(pl.col("control")).iter_rows(named=True):
-        if row["verdict"] in DIFFERENT:
-            figures = f"{row['ratio']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
-            reasons.append(f"the control differs from the baseline that it duplicates: {row['metric']} {figures}")
-        elif row["metric"] in compared and (row["n"] < MIN_ROUNDS or row["low"] is None):
-            reasons.append(f"{row['metric']}: {row['n']} round(s) of the control, at least {MIN_ROUNDS} are needed")
-    if not compared:
-        reasons.append("no round has values of two stacks")
-    return reasons
+
+def _format_other_side(row: _EffectRow, clock: str, verdict: str | None) -> str:
+    """What the other clock says of an undecided row: its verdict, or that it knows the ratio much better."""
+    if row.other is None:
+        return ""
+    name = f"{CLOCK_NAMES[clock]} of whole runs" if _is_diluted(row, clock) else CLOCK_NAMES[clock]
+    if verdict in DECIDED:
+        return f"; by {name}: {verdict} {format_ratio(row.other)}"
+    own, other = verdict_reasons.reach_percent(row.interval), verdict_reasons.reach_percent(row.other)
+    if own is not None and other is not None and 2 * other < own:
+        return f"; {name} is known to ±{verdict_reasons.format_percent(other)} (--clock {clock})"
+    return ""
 
 
-def _list_mixed_conditions(runs: pl.DataFrame) -> list[str]:
-    """Conditions that changed within the session, so that its figures cannot be compared."""
-    import polars as pl
-
-    mixed = []
-    for column, what in (("hardware_key", "machines"), ("threads", "thread counts")):
-        if (found := runs[column].unique().sort().to_list())[1:]:
-            mixed.append(f"measured with several {what}: {', '.join(map(str, found))}")
-    versions = runs.group_by("case").agg(pl.col("indicator_version").unique().sort()).sort("case")
-    for case, found in versions.iter_rows():
-        if found[1:]:
-            mixed.append(f"{case} was measured with several versions of its indicator: {', '.join(found)}")
-    return mixed
+def _is_diluted(row: _EffectRow, clock: str) -> bool:
+    """Whether the values by this clock hold the start of Python and of the libraries, too."""
+    return clock == "cpu" and row.cpu_part == WHOLE_RUN
 
 
-def _iterate_effect_rows(observations: Observations, level: float, rounds: int | None) -> Any:
-    session, series, problems = (
-        observations.session,
-        _build_series(observations, rounds),
-        _list_check_problems(observations),
-    )
+def format_ratio(interval: Interval) -> str:
+    """A ratio with its interval, as text."""
+    if interval.estimate is None or interval.low is None or interval.high is None:
+        return "without an interval"
+    return f"{interval.estimate:.3f} [{interval.low:.3f}, {interval.high:.3f}]"
+
+
+def _iterate_effect_rows(observations: Observations, rounds: int | None) -> Iterator[_EffectRow]:
+    session, problems = observations.session, _list_check_problems(observations)
+    series, others = _build_series(observations, "value", rounds), _build_series(observations, "other_value", rounds)
+    parts = dict(observations.values.select("metric", "cpu_part").unique(keep="any").iter_rows())
     tried = Counter(
         (arm, case)
         for arm, case, number in observations.runs.select("arm", "case", "round").iter_rows()
@@ -285,34 +248,51 @@ def _iterate_effect_rows(observations: Observations, level: float, rounds: int |
     )
     for case in session.cases:
         for metric in case.metrics:
-            base = series.get((session.baseline, metric.name), {})
             for arm in session.arms:
                 if arm.name == session.baseline or arm.name in case.skipped:
                     continue
+                logs = _build_log_ratios(series, metric, session.baseline, arm.name)
                 own = series.get((arm.name, metric.name), {})
-                both = sorted(base.keys() & own.keys())
-                interval = _estimate_interval(metric, [base[n] for n in both], [own[n] for n in both], level)
-                sign = 1 if metric.better == "lower" else -1
-                logs = tuple(sign * (math.log(base[n]) - math.log(own[n])) for n in both)
-                failed = tried[arm.name, case.label] - len(own)
                 yield _EffectRow(
-                    case.label, metric, arm, interval, logs, failed, problems.get((arm.name, case.label), ())
+                    case.label,
+                    metric,
+                    arm,
+                    _estimate_interval(logs, session),
+                    _estimate_other(others, metric, session, arm),
+                    parts.get(metric.name),
+                    tuple(logs),
+                    tried[arm.name, case.label] - len(own),
+                    problems.get((arm.name, case.label), ()),
                 )
 
 
-def _build_series(observations: Observations, rounds: int | None) -> Series:
+def _build_series(observations: Observations, column: str, rounds: int | None) -> Series:
     """The value of each round by arm and metric; values of zero and below have no logarithm and are left out."""
     series: dict[tuple[str, str], dict[int, float]] = {}
-    for arm, metric, number, value in observations.values.select("arm", "metric", "round", "value").iter_rows():
-        if value > 0 and (rounds is None or number < rounds):
+    for arm, metric, number, value in observations.values.select("arm", "metric", "round", column).iter_rows():
+        if value is not None and value > 0 and (rounds is None or number < rounds):
             series.setdefault((arm, metric), {})[number] = value
     return series
 
 
-def _estimate_interval(metric: PlannedMetric, base: list[float], own: list[float], level: float) -> Interval:
-    if metric.better == "higher":
-        base, own = own, base
-    return paired_log_ratio(base, own, level=level)
+def _build_log_ratios(series: Series, metric: PlannedMetric, baseline: str, arm: str) -> list[float]:
+    """Log ratios of the rounds in which both arms have a value; above 0 the arm is better."""
+    base, own = series.get((baseline, metric.name), {}), series.get((arm, metric.name), {})
+    sign = 1 if metric.better == "lower" else -1
+    return [sign * (math.log(base[number]) - math.log(own[number])) for number in sorted(base.keys() & own.keys())]
+
+
+def _estimate_interval(logs: Sequence[float], session: Session) -> Interval:
+    estimate = sequential_log_ratio if session.method == "sequence" else paired_log_ratio
+    # Half on each side: no log of two values of a table is beyond what a number can hold then.
+    sides = [math.exp(log / 2) for log in logs], [math.exp(-log / 2) for log in logs]
+    return estimate(*sides, level=session.level)
+
+
+def _estimate_other(others: Series, metric: PlannedMetric, session: Session, arm: Arm) -> Interval | None:
+    if (session.baseline, metric.name) not in others or (arm.name, metric.name) not in others:
+        return None
+    return _estimate_interval(_build_log_ratios(others, metric, session.baseline, arm.name), session)
 
 
 def _list_check_problems(observations: Observations) -> dict[tuple[str, str], tuple[str, ...]]:
@@ -334,7 +314,7 @@ def _list_check_problems(observations: Observations) -> dict[tuple[str, str], tu
 
 
 def _build_effect_cells(session: Session, row: _EffectRow) -> dict[str, Any]:
-    interval = row.interval
+    interval, other = row.interval, row.other
     reason = "; ".join(row.problems)[:1000] or (interval.reason if interval.low is None else None)
     return {
         "session_id": session.session_id,
@@ -355,4 +335,8 @@ def _build_effect_cells(session: Session, row: _EffectRow) -> dict[str, Any]:
         "p_value": p_beyond(interval, row.metric.tolerance),
         "passed": not row.problems,
         "reason": reason,
+        "other_ratio": None if other is None else other.estimate,
+        "other_low": None if other is None else other.low,
+        "other_high": None if other is None else other.high,
+        "cpu_part": row.cpu_part,
     }

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.indicators.analysis.clocks import find_cpu_value
+from workbench.indicators.analysis.machine_load import build_load_cells
 from workbench.indicators.contract.indicator import USAGE
 from workbench.indicators.store.archive import PlannedCase, Result, Session, read_results, read_session
 from workbench.indicators.tables import CHECKS, OBSERVATIONS, RUNS
@@ -65,7 +67,6 @@ def _build_run_row(session: Session, result: Result) -> dict[str, Any]:
     document = result.stdout if isinstance(result.stdout, dict) else {}
     ok = measured.status == "ok"
     score = document.get("overall_score") if ok else None
-    steal = (measured.before.steal_s, measured.after.steal_s)
     return {
         "position": measured.position,
         "stack": arm.stack,
@@ -87,7 +88,9 @@ def _build_run_row(session: Session, result: Result) -> dict[str, Any]:
         "network": measured.isolation.get("network", "not isolated"),
         "load_before": measured.before.load_1m,
         "load_after": measured.after.load_1m,
-        "steal_s": None if None in steal else round((steal[1] or 0.0) - (steal[0] or 0.0), 3),
+        "cpu_s": result.run_cpu_s,
+        "waited_s": measured.waited_s,
+        **build_load_cells(measured, result.run_cpu_s),
         **{name: _finite_or_none(result.usage.get(name)) for name in USAGE},
     }
 
@@ -98,7 +101,9 @@ def _build_value_rows(case: PlannedCase, result: Result) -> list[dict[str, Any]]
         value = result.metric_value(metric.field)
         if value is not None:
             about = {"unit": metric.unit, "better": metric.better, "tolerance": metric.tolerance}
-            rows.append({"metric": metric.name, "value": value, **about})
+            cpu, part = find_cpu_value(metric, result)
+            other = {"clock": "wall", "other_value": cpu, "cpu_part": part}
+            rows.append({"metric": metric.name, "value": value, **about, **other})
     return rows
 
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 @take_options_from(
     "workbench.indicators.recommendation.recommendation_request:RecommendationRequest",
-    "folders mix type session require exclude vulnerabilities min_age_days margin max_failed_share predict propose "
-    "stacks unit database requirements pylock next_stacks out seed",
+    "folders mix type session require exclude vulnerabilities min_age_days margin clock max_failed_share predict "
+    "propose stacks unit database requirements pylock next_stacks out seed",
     {
         "mix": FieldOption(metavar="METRIC=WEIGHT,…"),
         "type": FieldOption("type_"),
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         "vulnerabilities": FieldOption(metavar="FILE"),
         "min_age_days": FieldOption(metavar="DAYS", show_default="30 if stable"),
         "margin": FieldOption(metavar="SHARE", show_default="the metrics' own"),
+        "clock": FieldOption(show_default="the session's"),
         "max_failed_share": FieldOption("max_failed", metavar="SHARE"),
         "propose": FieldOption("next_", metavar="K"),
     },
@@ -90,7 +91,7 @@ def recommend(
         lambda: summary.format_recommendation(result),
         lambda: {**summary.build_recommendation_document(result, folder), "written": list(map(str, written))},
         as_json=as_json,
-        is_valid=result.answer.stack is not None,
+        is_valid=result.is_known,
         written=written,
     )
 

@@ -23,7 +23,7 @@ def _keep_path(path: Path, flag: str) -> str:
 
 @take_options_from(
     "workbench.indicators.config:SessionConfig",
-    "indicators stacks stack python specification ignore fetch_script baseline rounds alpha threads timeout_s "
+    "indicators stacks stack python specification ignore fetch_script baseline rounds clock alpha threads timeout_s "
     "memory_bytes processes network seed max_download_bytes",
     {
         "indicators": FieldOption("indicator", metavar="NAME[:P=V,…]"),
@@ -67,10 +67,16 @@ def run(
         typer.Option(metavar="CONTEXT", help="The context once more; required unless its server is this machine."),
     ] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the session's own folder.")] = None,
-    resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Resume the session in this folder.")] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Resume the session in this folder; with --rounds N or --more N, extend it."),
+    ] = None,
+    more: Annotated[int | None, typer.Option(min=1, metavar="N", help="With --resume: so many further rounds.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Measure indicators on stacks; report which are faster than the baseline, slower, the same, or undecided.
+
+    SAME means that the whole interval lies within the margin; UNDECIDED says why, and how many rounds would tell.
 
     All stacks are installed first. In each round every stack then runs every indicator once, in random order, each
     in a fresh process: pinned to a core, without network, within limits of time and memory. The baseline runs twice,
@@ -80,17 +86,19 @@ def run(
     Each run is on disk before the next one starts. Ctrl-C lets the current run end; --resume continues, also after a
     kill.
 
-    Exit code 0 for a valid session, 1 for an invalid one (with reasons), 130 after Ctrl-C.
+    Exit code 0 for a valid session, 1 for an invalid one (with reasons; also where nothing at all is decided), 130
+    after Ctrl-C.
 
     Example: workbench indicators run --stack numpy==1.26.4 --stack numpy==2.2.6 --indicator sort --indicator matmul
     """
     from workbench.indicators import summary
 
     place = RunBackend(backend, tuple(cluster or ()), context, confirm_context)
+    extension = _take_extension(settings, resume, more)
     _refuse_conflicting_options(settings, place, out, resume, fetch_script=fetch_script)
     if backend == "manifests":
         _plan_cluster_session(settings, out, place, as_json)
-    outcome = _run_session(settings, out, resume, place, fetch_script=fetch_script, offline=offline)
+    outcome = _run_session(settings, out, resume, place, extension, fetch_script=fetch_script, offline=offline)
     finish_command(
         lambda: summary.format_session(outcome),
         lambda: summary.build_session_document(outcome),
@@ -98,6 +106,27 @@ def run(
         is_valid=outcome.compared.valid,
         is_cancelled=outcome.interrupted,
     )
+
+
+@dataclass(frozen=True)
+class Extension:
+    """Further rounds of a resumed session: so many in all, or so many more; null: none."""
+
+    rounds: int | None = None
+    more: int | None = None
+
+
+def _take_extension(settings: OptionValues, resume: Path | None, more: int | None) -> Extension:
+    from workbench.core.errors import ConfigError
+
+    if resume is None:
+        if more is not None:
+            raise ConfigError("--more extends a session", where="--more", do="add --resume DIR, its folder")
+        return Extension()
+    numbers = settings.get("rounds")
+    if numbers is not None and len(numbers) != 1:
+        raise ConfigError("not a number of rounds", where="--rounds", found=numbers, allowed="one number with --resume")
+    return Extension(numbers[0] if numbers else None, more)
 
 
 @dataclass(frozen=True)
@@ -120,7 +149,11 @@ def _refuse_conflicting_options(
         raise ConfigError("no such backend", where="--backend", found=place.backend[:40], allowed=allowed)
     if place.backend == "process" and place != RunBackend():
         raise ConfigError("for a cluster only", where="--cluster, --context", do="add --backend kubernetes")
-    fixed = [*map(settings.flags.get, settings), *(["--out"] if out else []), *(["--cluster"] if place.cluster else [])]
+    fixed = [
+        *(settings.flags[name] for name in settings if name != "rounds" or place.backend != "process"),
+        *(["--out"] if out else []),
+        *(["--cluster"] if place.cluster else []),
+    ]
     if resume is not None and fixed:
         raise ConfigError(
             "a resumed session keeps its settings", where="--resume", found=fixed, do="leave these options out"
@@ -183,6 +216,7 @@ def _run_session(
     out: Path | None,
     resume: Path | None,
     place: RunBackend,
+    extension: Extension,
     *,
     fetch_script: bool,
     offline: bool,
@@ -195,7 +229,9 @@ def _run_session(
         if place.backend == "kubernetes":
             return _measure_on_cluster(settings, out, resume, place, watcher)
         if resume is not None:
-            return sessions.resume_session(resume, watcher=watcher, offline=offline)
+            return sessions.resume_session(
+                resume, watcher=watcher, offline=offline, rounds=extension.rounds, more=extension.more
+            )
         return sessions.start_session(
             settings.build_model(SessionConfig),
             out=out,

@@ -34,7 +34,7 @@ Status = Literal[
 MAX_STDOUT_BYTES = 1 << 20
 MAX_DEPTH = 20
 MAX_SAMPLES = 10_000
-_PARTS = ("@parameters", "@result", "@checks", "@samples")
+_PARTS = ("@parameters", "@result", "@checks", "@samples", "@cpu")
 _KNOWN = ("name", "framework", "component", "version", "overall_score", *_PARTS)
 
 
@@ -59,6 +59,8 @@ class Document:
         By field name; null only where the field may be.
     samples
         Single observations behind a result, if the script told them.
+    cpu
+        CPU time of a result, in its unit, if the script measured it beside the wall time.
     overall_score, version
         As printed; null when absent.
     build_info
@@ -73,6 +75,7 @@ class Document:
     results: Mapping[str, Value]
     checks: Mapping[str, Value]
     samples: Mapping[str, list[float]]
+    cpu: Mapping[str, float]
     overall_score: float | None
     version: str | None
     build_info: Mapping[str, Any]
@@ -144,6 +147,7 @@ def validate_document(
         results=found["result"],
         checks=found["check"],
         samples=_read_samples(parts["@samples"], indicator),
+        cpu=_read_cpu(parts["@cpu"], indicator),
         overall_score=_read_score(document),
         version=_read_text(document, "version"),
         build_info={key: value for key, value in document.items() if _is_build_info(key)},
@@ -152,7 +156,7 @@ def validate_document(
 
 
 def _get_part(document: Mapping[str, Any], part: str) -> dict[str, Any]:
-    found = document.get(part, {} if part in ("@checks", "@samples") else None)
+    found = document.get(part, {} if part in ("@checks", "@samples", "@cpu") else None)
     if not isinstance(found, dict):
         told = "is missing" if found is None else f"is {type(found).__name__}, not an object"
         raise DocumentError("invalid document", f"{part} {told}")
@@ -226,6 +230,16 @@ def _read_samples(found: dict[str, Any], indicator: type[Indicator]) -> dict[str
     if total > MAX_SAMPLES:
         raise DocumentError("invalid document", f"@samples holds {total:,} numbers, at most {MAX_SAMPLES:,}")
     return {name: [float(value) for value in values] for name, values in found.items()}
+
+
+def _read_cpu(found: dict[str, Any], indicator: type[Indicator]) -> dict[str, float]:
+    results = indicator.fields_of("result")
+    for name, value in found.items():
+        if name not in results or isinstance(value, bool) or not isinstance(value, int | float):
+            raise DocumentError("invalid document", f"@cpu.{name[:60]}: a number, by the name of a result")
+        if not math.isfinite(value) or value < 0:
+            raise DocumentError("not finite", f"@cpu.{name[:60]} is {_shorten_value(value)}, not a time")
+    return {name: float(value) for name, value in found.items()}
 
 
 def _read_score(document: Mapping[str, Any]) -> float | None:

@@ -87,9 +87,10 @@ def _run_and_watch(
     _watch_process(watched, command, surroundings, requests, begin_s + command.timeout_s)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(watched.pid, signal.SIGKILL)
+    waited_s = _read_waited_s(watched.pid)
     status, usage = _wait_for_process(watched.pid)
     ended_at, duration_s = _format_now(), time.monotonic() - begin_s
-    left_behind = kill_leftovers(groups)
+    left_behind, others_cpu_s = kill_leftovers(groups)
     _drain_outputs(watched, command)
     if groups.count_refused_processes() > refused:
         isolation["processes"] += "; the limit was reached"
@@ -106,6 +107,8 @@ def _run_and_watch(
         started_at=started_at,
         ended_at=ended_at,
         duration_s=duration_s,
+        cpu_s=round(usage["ru_utime"] + usage["ru_stime"] + others_cpu_s, 6),
+        waited_s=waited_s,
         left_behind=left_behind,
         isolation=isolation,
     )
@@ -258,25 +261,34 @@ def _wait_for_process(pid: int) -> tuple[int, dict[str, float]]:
     return status, {name: getattr(used, name) for name in dir(used) if name.startswith("ru_")}
 
 
-def kill_leftovers(groups: resource_limits.ControlGroups) -> int:
-    """Kill all that runs have left behind, however well hidden; how many that were.
+def _read_waited_s(pid: int) -> float | None:
+    """Time in seconds that the first thread of a process waited for a core while it was ready to run."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        # Time on a core, time waited (both in ns), turns.
+        return round(int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9, 6)
+    return None
+
+
+def kill_leftovers(groups: resource_limits.ControlGroups) -> tuple[int, float]:
+    """Kill all that runs have left behind, however well hidden; how many that were, and the CPU time they had used.
 
     All descendants become children of this process as their parents die, also those in sessions of their own.
     """
-    killed, until_s = 0, time.monotonic() + _SWEEP_S
+    killed, cpu_s, until_s = 0, 0.0, time.monotonic() + _SWEEP_S
     while time.monotonic() < until_s:
         try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
+            pid, status, used = os.wait4(-1, os.WNOHANG)
         except ChildProcessError:
-            return killed
+            return killed, cpu_s
         if pid:
+            cpu_s += used.ru_utime + used.ru_stime
             killed += os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
             continue
         for found in groups.list_members() | _list_children():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(found, signal.SIGKILL)
         time.sleep(0.001)
-    return killed
+    return killed, cpu_s
 
 
 def _list_children() -> set[int]:

@@ -44,12 +44,13 @@ class RunLimits:
 
 @dataclass(frozen=True)
 class LauncherSetup:
-    """What a launcher is started with: limits, the interpreters that runs will need, where private folders go."""
+    """What a launcher is started with: limits, interpreters and folders that runs need, where private folders go."""
 
     limits: RunLimits
     pythons: tuple[str, ...]
     scratch: str
     cpus: tuple[int, ...] = ()
+    folders: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,9 @@ class RunCommand:
 class RunEnd:
     """How a run ended, and what it used.
 
-    `usage` has the 16 fields of this one process as `wait4` tells them. `duration_s` is from before the fork until it
+    `usage` has the 16 fields of this one process as `wait4` tells them; `cpu_s` is user and system time of all
+    processes of the run, also of those that outlived it. `waited_s` is how long its first thread was ready and waited
+    for a core (null where the kernel does not tell). `duration_s` is from before the fork until it
     was waited for. `left_behind` counts the processes that it had started and that had to be killed after it.
     `isolation` says in words what was in force.
     """
@@ -104,6 +107,8 @@ class RunEnd:
     started_at: str = ""
     ended_at: str = ""
     duration_s: float = 0.0
+    cpu_s: float | None = None
+    waited_s: float | None = None
     left_behind: int = 0
     isolation: Mapping[str, str] = field(default_factory=dict)
 
@@ -117,7 +122,7 @@ def parse_setup(text: bytes) -> LauncherSetup:
     """The setup that a line holds."""
     found = json.loads(text)
     found["limits"] = RunLimits(**found["limits"])
-    return LauncherSetup(**_convert_tuples(found, "pythons", "cpus"))
+    return LauncherSetup(**_convert_tuples(found, "pythons", "cpus", "folders"))
 
 
 def parse_command(text: bytes) -> RunCommand:
@@ -215,6 +220,8 @@ class Launcher:
         The interpreters that will be asked for: another user must be able to read them.
     cpus
         The cores for the launcher itself.
+    folders
+        Further folders that runs read, such as copies of byte code.
     scratch
         Folder for the private folders of runs; the system's for temporary files without it.
     """
@@ -226,8 +233,10 @@ class Launcher:
         *,
         cpus: tuple[int, ...] = (),
         scratch: str | Path | None = None,
+        folders: Iterable[str] = (),
     ) -> None:
-        self._setup = LauncherSetup(limits, tuple(pythons), str(scratch or tempfile.gettempdir()), cpus)
+        place = str(scratch or tempfile.gettempdir())
+        self._setup = LauncherSetup(limits, tuple(pythons), place, cpus, tuple(folders))
         self._process: subprocess.Popen[bytes] | None = None
         self.isolation: Mapping[str, str] = {}
 

@@ -76,9 +76,14 @@ def read_host_facts(root: Path = Path("/")) -> dict[str, Any]:
     return {**host.read_host_facts(), "settings": settings}
 
 
-def read_pressure(root: Path = Path("/proc")) -> Pressure:
-    """Read how busy the machine is now."""
+def read_pressure(root: Path = Path("/proc"), cpus: Iterable[int] = (), sys_root: Path = Path("/sys")) -> Pressure:
+    """Read how busy the machine is now; `cpus` are the cores of the runs, none for all."""
+    cores = tuple(cpus)
     return Pressure(
+        busy_s=_read_busy_s(root / "stat", cores),
+        mhz=_read_mhz(root, sys_root, cores),
+        throttles=_read_throttles(sys_root, cores),
+        quota_s=_read_quota_s(root, sys_root),
         load_1m=host.read_load_1m(),
         steal_s=_read_steal_s(root / "stat"),
         cpu_some_avg10=_read_some_avg10(root / "pressure" / "cpu"),
@@ -186,6 +191,49 @@ def _read_steal_s(path: Path) -> float | None:
     with contextlib.suppress(OSError, ValueError, IndexError):
         # cpu user nice system idle iowait irq softirq steal …, in ticks
         return int(path.read_text().split("\n", 1)[0].split()[8]) / os.sysconf("SC_CLK_TCK")
+    return None
+
+
+def _read_busy_s(path: Path, cores: tuple[int, ...]) -> float | None:
+    """Time that cores have run something since boot, together; without what the hypervisor took."""
+    names = {f"cpu{core}" for core in cores} or {"cpu"}
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        lines = [line.split() for line in path.read_text().splitlines() if line.split(" ", 1)[0] in names]
+        # user nice system idle iowait irq softirq steal …, in ticks
+        ticks = sum(int(line[place]) for line in lines for place in (1, 2, 3, 6, 7))
+        return ticks / os.sysconf("SC_CLK_TCK") if len(lines) == len(names) else None
+    return None
+
+
+def _read_mhz(root: Path, sys_root: Path, cores: tuple[int, ...]) -> float | None:
+    """Mean clock of cores now; from the kernel's own file, else from cpuinfo."""
+    folder = sys_root / "devices/system/cpu"
+    with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
+        found = [int((folder / f"cpu{core}/cpufreq/scaling_cur_freq").read_text()) / 1000 for core in cores]
+        return round(sum(found) / len(found), 1)
+    with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
+        lines = [line for line in (root / "cpuinfo").read_text().splitlines() if line.lower().startswith("cpu mhz")]
+        clocks = [float(line.rpartition(":")[2]) for line in lines]
+        own = [clocks[core] for core in cores if core < len(clocks)] or clocks
+        return round(sum(own) / len(own), 1)
+    return None
+
+
+def _read_throttles(sys_root: Path, cores: tuple[int, ...]) -> int | None:
+    """How often these cores were slowed down for heat since boot."""
+    folder = sys_root / "devices/system/cpu"
+    with contextlib.suppress(OSError, ValueError):
+        counts = [int((folder / f"cpu{core}/thermal_throttle/core_throttle_count").read_text()) for core in cores]
+        return sum(counts) if counts else None
+    return None
+
+
+def _read_quota_s(root: Path, sys_root: Path) -> float | None:
+    """How long a CPU quota has stopped this control group; null without control groups of version 2."""
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        own = next(line for line in (root / "self/cgroup").read_text().splitlines() if line.startswith("0::"))
+        text = (sys_root / "fs/cgroup" / own[3:].lstrip("/") / "cpu.stat").read_text()
+        return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("throttled_usec")) / 1e6
     return None
 
 

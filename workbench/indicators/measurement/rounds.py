@@ -15,6 +15,7 @@ from types import FrameType
 from workbench.core.errors import ConfigError, InputError, RunFailedError
 from workbench.indicators.contract.indicator import Case
 from workbench.indicators.measurement import machine_facts
+from workbench.indicators.measurement.interpreter_conditions import PREFIX
 from workbench.indicators.measurement.launcher_client import (
     DIED,
     Launcher,
@@ -102,6 +103,20 @@ def read_state(folder: Path, session: Session) -> SessionState:
     return state
 
 
+def is_look(session: Session, rounds: int) -> bool:
+    """Whether the session may end after so many rounds if it is decided.
+
+    A sequence may end after any round from the first look on; above 40 rounds only some are looks, since each reads all
+    documents.
+    """
+    if session.method == "looks" or len(session.looks) == 1:
+        return rounds in session.looks
+    is_due = rounds <= 40 or rounds % (rounds // 40 + 1) == 0 or rounds in session.looks
+    return is_due and rounds >= min(session.looks)
+
+
+MAX_WARM_UP_S = 10.0
+"""Time limit of a run that only warms up."""
 MAX_NOT_MADE = 3
 """After this many runs in a row that could not be made the session ends: the cause is the machine."""
 
@@ -171,7 +186,7 @@ def measure_session(
     _, own = machine_facts.assign_cores(session.run_threads)
     with (
         _catch_interrupt() as interrupted,
-        Launcher(limits, [variant.python for variant in variants], cpus=own) as launcher,
+        Launcher(limits, [one.python for one in variants], cpus=own, folders=_list_folders(variants)) as launcher,
     ):
         session = _add_notes(session, _build_isolation_notes(launcher.isolation), watcher)
         runner = _SessionRunner(folder, by_name, prepared, launcher, state, watcher, judge, interrupted)
@@ -198,13 +213,15 @@ class _SessionRunner:
 
     def run_all_rounds(self, session: Session, slots: Sequence[Slot]) -> tuple[Session, str]:
         """Make the missing runs; return the session, and why it ended."""
+        if session.method == "sequence":
+            self._warm_up(session, slots)
         for number, of_round in _group_by_round(session, slots):
             is_new = not all(map(self.state.is_done, of_round))
             session, stopped = self._run_round(session, number, of_round)
             if stopped:
                 return session, "interrupted"
             # If later rounds exist, this look was taken before; repeating it would add an unplanned look.
-            look = number + 1 in session.looks and not any(later > number for later in self.state.list_rounds())
+            look = is_look(session, number + 1) and not any(later > number for later in self.state.list_rounds())
             if is_new:
                 count = self.judge.verdicts if look or (number + 1) % self.judge.every == 0 else None
                 verdicts = count(self.folder) if count else None
@@ -267,18 +284,36 @@ class _SessionRunner:
 
     def _execute_slot(self, session: Session, slot: Slot) -> Result:
         variant, prepared = self.variants[slot.arm], self.prepared[slot.case]
-        command = RunCommand(
+        command = self._build_command(session, variant, prepared)
+        before = machine_facts.read_pressure(cpus=session.cpus)
+        ended = self.launcher.run_command(command)
+        after = machine_facts.read_pressure(cpus=session.cpus)
+        return build_run_document(session, slot, variant.arm, prepared, ended, before, after)
+
+    def _warm_up(self, session: Session, slots: Sequence[Slot]) -> None:
+        """Run each case once with each interpreter that has runs to come: files are then in memory for all of them.
+
+        Nothing is recorded. Without it, the first run of an arm reads its libraries from disk, and others do not.
+        """
+        pairs = dict.fromkeys((slot.case, slot.arm) for slot in slots if not self.state.is_done(slot))
+        # The control of existing environments is the baseline's own interpreter.
+        commands = {(case, self.variants[arm].python): (case, arm) for case, arm in pairs}
+        for case, arm in commands.values():
+            if self.interrupted.is_set():
+                return
+            command = self._build_command(session, self.variants[arm], self.prepared[case])
+            self.launcher.run_command(replace(command, timeout_s=min(command.timeout_s, MAX_WARM_UP_S)))
+
+    def _build_command(self, session: Session, variant: Variant, prepared: PreparedCase) -> RunCommand:
+        return RunCommand(
             python=variant.python,
             sources=prepared.sources,
-            environment=build_clean_environment(session.run_threads, prepared.environment),
+            environment=build_clean_environment(session.run_threads, {**prepared.environment, **variant.environment}),
             timeout_s=session.run_timeout_s,
             # Per process: more CPU time than its threads can use within the limit.
             cpu_s=int(session.run_timeout_s * session.run_threads) + 1,
             cpus=session.cpus,
         )
-        before = machine_facts.read_pressure()
-        ended = self.launcher.run_command(command)
-        return build_run_document(session, slot, variant.arm, prepared, ended, before, machine_facts.read_pressure())
 
 
 def _write_run(folder: Path, inspection: str, number: int, result: Result) -> None:
@@ -322,6 +357,12 @@ def _check_same_environments(session: Session, variants: Mapping[str, Variant]) 
             allowed=session.hardware.key,
             do="start a new session here: machines are not compared with each other",
         )
+
+
+def _list_folders(variants: Sequence[Variant]) -> list[str]:
+    """Folders of byte code that runs read."""
+    found = [variant.environment[PREFIX] for variant in variants if PREFIX in variant.environment]
+    return list(dict.fromkeys(found))
 
 
 def _write_specifications(

@@ -295,7 +295,7 @@ def _select_user(setup: LauncherSetup, isolation: dict[str, str]) -> int | None:
         return None
     refused = None
     try:
-        make_reachable([*list_root_folders([*setup.pythons, sys.executable])])
+        make_reachable([*list_root_folders([*setup.pythons, sys.executable]), *setup.folders])
     except OSError as error:
         refused = str(error)
     if refused := refused or find_unusable_python(uid, setup.pythons):

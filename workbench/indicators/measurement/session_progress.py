@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections import Counter
 from collections.abc import Mapping
 from types import TracebackType
@@ -52,10 +53,12 @@ class SilentWatcher:
 
 
 class RoundLines(terminal.StatusLines):
-    """Prints one line per round, with its failed runs."""
+    """Prints one line per round, with its failed runs and the time that is left at most."""
 
     def __init__(self) -> None:
         super().__init__()
+        self._begun_s: float | None = None
+        self._rounds = 0
         self._failed: Counter[str] = Counter()
         self._runs = 0
 
@@ -66,6 +69,7 @@ class RoundLines(terminal.StatusLines):
 
     def report_start(self, done: int, total: int) -> None:
         """Report how many runs are done already."""
+        self._begun_s = time.monotonic()
         self.say(f"{total} runs at most" + (f", {done} done already" if done else ""))
 
     def report_run(self, arm: str, case: str, status: str) -> None:
@@ -76,12 +80,20 @@ class RoundLines(terminal.StatusLines):
 
     def report_round(self, number: int, max_rounds: int, verdicts: Mapping[str, int] | None) -> None:
         """Report the end of a round, with the verdicts so far if they were counted."""
-        line = f"round {number} of at most {max_rounds}: {self._runs} runs"
+        line = f"round {number} of at most {max_rounds}: {self._runs} runs{self._format_time_left(number, max_rounds)}"
         if verdicts is not None:
             line += f"; {_format_verdicts(verdicts)}"
         self.say("; ".join([line, *(f"{what} ({count})" for what, count in self._failed.items())]))
         self._failed.clear()
         self._runs = 0
+
+    def _format_time_left(self, number: int, max_rounds: int) -> str:
+        """Time of the rounds that may follow, from those that this process has made; empty for the last round."""
+        self._rounds += 1
+        if self._begun_s is None or number >= max_rounds:
+            return ""
+        left_s = (time.monotonic() - self._begun_s) / self._rounds * (max_rounds - number)
+        return f", at most {left_s:.0f} s left" if left_s < 120 else f", at most {left_s / 60:.0f} min left"
 
     def report_note(self, text: str) -> None:
         """Report a note."""

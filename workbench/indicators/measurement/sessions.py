@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from workbench.core import locks
 from workbench.core.errors import ConfigError, WorkbenchError
 from workbench.indicators.analysis import effects
-from workbench.indicators.analysis.observations import load_observations
-from workbench.indicators.config import SessionConfig, session_config
+from workbench.indicators.analysis.clocks import select_clock
+from workbench.indicators.analysis.observations import Observations, load_observations
+from workbench.indicators.config import MAX_ROUNDS, SessionConfig, session_config
 from workbench.indicators.contract.indicator import Case
 from workbench.indicators.measurement import session_plan
+from workbench.indicators.measurement.interpreter_conditions import equalize_conditions
 from workbench.indicators.measurement.launcher_client import RunLimits
 from workbench.indicators.measurement.rounds import Judge, measure_session
 from workbench.indicators.measurement.session_inputs import STACKS, SessionInputs, gather_inputs, reload_inputs
@@ -23,7 +25,6 @@ from workbench.indicators.store import archive
 from workbench.indicators.store.archive import Session
 from workbench.indicators.tables import CHECKS, DRIFT, EFFECTS, JUDGEMENTS, OBSERVATIONS, RUNS
 from workbench.runs import run_folder
-from workbench.stats.verdicts import VERDICTS
 
 
 def lock_session(folder: Path) -> AbstractContextManager[None]:
@@ -90,6 +91,7 @@ def start_session(
     """
     watcher = watcher or SilentWatcher()
     parts = gather_inputs(config, cases, watcher.report_preparation, fetch_script=fetch_script, offline=offline)
+    parts = _equalize_inputs(parts, watcher)
     # Plan once before the folder exists, so that an invalid plan leaves none behind.
     session_plan.build_session_plan("-", parts.config, parts.variants, parts.cases)
     run = run_folder.start_run(AREA, out, title=TITLE, config=parts.config.model_dump(mode="json"), command=command)
@@ -108,8 +110,19 @@ def resume_session(
     cases: Sequence[Case] | None = None,
     watcher: SessionWatcher | None = None,
     offline: bool = False,
+    rounds: int | None = None,
+    more: int | None = None,
 ) -> SessionOutcome:
-    """Resume a session; one that has ended is only judged again.
+    """Resume a session; one that has ended is only judged again, unless it gets further rounds.
+
+    Parameters
+    ----------
+    folder
+        The session's folder.
+    cases, watcher, offline
+        As of `start_session`.
+    rounds, more
+        Extend it to so many rounds in all, or by so many; see `extend_session`.
 
     Raises
     ------
@@ -126,8 +139,53 @@ def resume_session(
     if session.backend != "process":
         raise ConfigError("not a session of this machine's runs", where=run.folder, found=session.backend)
     config = session_config(**run.record["config"])
+    if rounds is not None or more is not None:
+        decided = is_session_decided(run.folder)
+        session = extend_session(session, rounds=rounds, more=more, decided=decided)
     parts = reload_inputs(run.folder, session, config, cases, watcher.report_preparation, offline=offline)
+    parts = _equalize_inputs(parts, watcher)
     return _measure_with_lock(run, session, parts, watcher)
+
+
+def _equalize_inputs(parts: SessionInputs, watcher: SessionWatcher) -> SessionInputs:
+    """The inputs with the conditions of each variant's runs, and a note on each copy of byte code."""
+    notes: list[str] = []
+    variants = equalize_conditions(parts.variants, parts.environment, threads=parts.config.threads, note=notes.append)
+    for note in notes:
+        watcher.report_note(note)
+    return replace(parts, variants=variants, notes=[*parts.notes, *notes])
+
+
+def extend_session(
+    session: Session, *, rounds: int | None = None, more: int | None = None, decided: bool = False
+) -> Session:
+    """The plan with further rounds: up to `rounds` in all, or `more` than are done.
+
+    Its intervals hold at every number of rounds, so that the error rate stays what it was. An undecided session may end
+    as soon as it is decided; a decided one makes all the rounds.
+
+    Raises
+    ------
+    ConfigError
+        Both settings, no further round, too many, or a session in blocks.
+    """
+    if rounds is not None and more is not None:
+        raise ConfigError("--rounds and --more together", where="--resume", do="give one of them")
+    total = rounds if rounds is not None else session.rounds_done + (more or 0)
+    if not session.rounds_done < total <= MAX_ROUNDS:
+        raise ConfigError(
+            "no number of rounds to go on to",
+            where="--rounds" if more is None else "--more",
+            found=rounds if more is None else more,
+            allowed=f"more than the {session.rounds_done} that are done, at most {MAX_ROUNDS} in all",
+        )
+    if session.design == "blocks":
+        raise ConfigError("a session in blocks cannot be extended", where="--resume", do="start a new session")
+    looks = (total,) if decided or session.rounds_done + 1 == total else (session.rounds_done + 1, total)
+    notes = session.notes
+    if session.method == "looks":
+        notes = (*notes, f"extended to {total} rounds: its intervals hold at every number of rounds from now on")
+    return session.model_copy(update={"looks": looks, "method": "sequence", "notes": notes})
 
 
 def _measure_with_lock(
@@ -176,27 +234,26 @@ def write_outcome(run: run_folder.Run, outcome: SessionOutcome) -> None:
         (JUDGEMENTS, found.judgement),
     ):
         run.write_table(table, frame)
+    from workbench.indicators.summary import format_answer
+
     row = found.judgement.row(0, named=True)
     run.conclude(row["verdict"], row["reasons"], format_answer(outcome))
     run.end("cancelled" if outcome.interrupted else "succeeded")
 
 
-def format_answer(outcome: SessionOutcome) -> str:
-    """The session's answer in one sentence."""
-    counts = Counter(outcome.compared.effects.filter(~outcome.compared.effects["control"])["verdict"].to_list())
-    verdicts = ", ".join(f"{counts[name]} {name}" for name in VERDICTS if counts[name])
-    rounds = outcome.compared.judgement["rounds"][0]
-    return f"Against {outcome.session.baseline}, by stack and metric: {verdicts or 'no effects'}; {rounds} rounds."
-
-
 def is_session_decided(folder: Path) -> bool:
     """Whether more rounds cannot decide anything."""
-    found = load_observations(folder)
+    found = _load_by_clock(folder)
     # A session of fewer rounds is invalid, however clear its effects are.
     return found.runs["round"].n_unique() >= effects.MIN_ROUNDS and effects.is_decided(effects.estimate_effects(found))
 
 
+def _load_by_clock(folder: Path) -> Observations:
+    found = load_observations(folder)
+    return select_clock(found, found.session.clock)
+
+
 def count_verdicts(folder: Path) -> dict[str, int]:
     """Number of effects by verdict, without the control's."""
-    table = effects.estimate_effects(load_observations(folder))
+    table = effects.estimate_effects(_load_by_clock(folder))
     return dict(Counter(table.filter(~table["control"])["verdict"].to_list()))

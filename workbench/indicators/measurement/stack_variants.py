@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -29,11 +29,12 @@ _PROBE_TIMEOUT_S = 60
 
 @dataclass(frozen=True)
 class Variant:
-    """An arm with the interpreter of its runs, and the hashes of its lock by package."""
+    """An arm with the interpreter of its runs, the hashes of its lock by package, and variables of its runs alone."""
 
     arm: Arm
     python: str
     hashes: Mapping[str, tuple[str, ...]]
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def install_variants(

@@ -11,17 +11,18 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.indicators.analysis.effects import Comparison
+from workbench.indicators.analysis.verdict_reasons import find_obstacle, format_percent
 from workbench.indicators.recommendation.evidence import MIX, Evidence, Justification, Kind, ratio_to_percent
 from workbench.indicators.recommendation.metric_mix import MODEL, Chances, Mix, compute_chances
 from workbench.indicators.recommendation.pipeline_units import Candidate, Context, RecommendationType
-from workbench.indicators.recommendation.ratio_estimates import RatioEstimates
+from workbench.indicators.recommendation.ratio_estimates import PairedEstimates, RatioEstimates
 from workbench.indicators.recommendation.recommendation_request import RecommendationRequest
 from workbench.indicators.recommendation.scoring_steps import MEASURED_TYPES
 from workbench.indicators.recommendation.stack_filters import Predictable
 from workbench.indicators.recommendation.unit_pipeline import Accepted, Excluded
 from workbench.indicators.tables import EXCLUDED, JUSTIFICATIONS, PROPOSALS, RECOMMENDATIONS
-from workbench.stats import Interval, Verdict, count_required_pairs, decide_beyond
-from workbench.stats.verdicts import FASTER, SAME, UNDECIDED
+from workbench.stats import Decision, Interval, Verdict, count_required_pairs, decide_beyond
+from workbench.stats.verdicts import DECIDED, FASTER, SAME, UNDECIDED
 
 if TYPE_CHECKING:
     import polars as pl
@@ -34,13 +35,14 @@ AnswerKind = Literal["better", "no difference", "not decided", "keep", "best lef
 class MixVerdict:
     """Verdicts over the mix, without and with the scores of the other steps; rounds that would likely decide.
 
-    `interval` is the one behind `preferred`.
+    `interval` is the one behind `preferred`; `obstacle` says what forbids SAME, if anything does.
     """
 
     verdict: Verdict
     preferred: Verdict
     interval: Interval
     rounds_needed: int | None
+    obstacle: str | None = None
 
 
 @dataclass(frozen=True)
@@ -58,20 +60,28 @@ class Answer:
     undecided: tuple[str, ...] = ()
 
 
-def judge_mix(accepted: Sequence[Accepted], margin: float) -> dict[str, MixVerdict]:
-    """Verdicts of all stacks but the baseline, as one family, by the rule for single metrics."""
+def judge_mix(accepted: Sequence[Accepted], margin: float, control: Interval | None = None) -> dict[str, MixVerdict]:
+    """Verdicts of all stacks but the baseline, as one family, by the rule for single metrics.
+
+    `control` is the ratio of the baseline's two copies over the mix: where it reaches beyond the margin, no stack is
+    SAME.
+    """
     others = [one for one in accepted if not one.stack.baseline]
     base = next((one.extra for one in accepted if one.stack.baseline), 0.0)
     margins = [margin] * len(others)
     shifted = [shift_interval(one.stack.interval, one.extra - base) for one in others]
-    alone = decide_beyond([one.stack.interval for one in others], margins)
-    preferred = decide_beyond(shifted, margins)
+    obstacle = None if control is None else find_obstacle(control, margin, diluted=False)
+    alone = _withhold_same(decide_beyond([one.stack.interval for one in others], margins), obstacle)
+    preferred = _withhold_same(decide_beyond(shifted, margins), obstacle)
     return {
         one.stack.name: MixVerdict(
             first.verdict,
             second.verdict,
             interval,
-            _estimate_rounds(one, margin, len(others)) if first.verdict == UNDECIDED else None,
+            _estimate_rounds(one, margin, len(others), control if obstacle else None)
+            if first.verdict == UNDECIDED
+            else None,
+            obstacle,
         )
         for one, interval, first, second in zip(others, shifted, alone, preferred, strict=True)
     }
@@ -117,9 +127,20 @@ def shift_interval(interval: Interval, by: float) -> Interval:
     return replace(interval, estimate=interval.estimate * factor, low=low, high=high)
 
 
-def _estimate_rounds(one: Accepted, margin: float, family: int) -> int | None:
+def _withhold_same(decisions: Sequence[Decision], obstacle: str | None) -> list[Decision]:
+    return [replace(one, verdict=UNDECIDED) if obstacle and one.verdict == SAME else one for one in decisions]
+
+
+def _estimate_rounds(one: Accepted, margin: float, family: int, control: Interval | None) -> int | None:
+    """Rounds after which the stack, and the control where that is what is in the way, would likely be decided."""
+    interval = one.stack.interval
     # A model's interval also depends on the rounds of other stacks, so no number of rounds follows from it.
-    return None if one.stack.interval.method == MODEL else count_required_pairs(one.stack.interval, margin, family)
+    if interval.method == MODEL:
+        return None
+    is_within = decide_beyond([interval], [margin])[0].verdict == SAME
+    if control is not None and is_within:
+        return count_required_pairs(control, margin)
+    return count_required_pairs(interval, margin, family)
 
 
 def _answer_better(
@@ -160,11 +181,13 @@ def _format_undecided(unsure: Mapping[str, MixVerdict], margin: float, baseline:
     rounds = [one.rounds_needed for one in unsure.values()]
     known = [count for count in rounds if count is not None]
     reach = max((abs(ratio_to_percent(end)) for end in ends), default=None)
-    why = (
-        "there are no intervals"
-        if reach is None
-        else f"intervals reach ±{reach:.{1 if reach < 10 else 0}f} %, wider than the {100 * margin:.2g} % margin"
-    )
+    obstacle = next((one.obstacle for one in unsure.values() if one.obstacle), None)
+    if reach is None:
+        why = "there are no intervals"
+    elif reach > 100 * margin or obstacle is None:
+        why = f"intervals reach ±{format_percent(reach)}, wider than the {100 * margin:.2g} % margin"
+    else:
+        why = obstacle
     more = f"; about {max(known)} rounds would likely decide" if known and len(known) == len(rounds) else ""
     return f"Not decided for {_format_names(list(unsure))}: {why}; keep {baseline} for now{more}"
 
@@ -288,6 +311,13 @@ class Recommendation:
     said: tuple[Said, ...]
     unmeasured: int
 
+    @property
+    def is_known(self) -> bool:
+        """Whether there is an answer: a stack, and where the mix chooses it, at least one decided comparison."""
+        if self.answer.stack is None:
+            return False
+        return self.answer.kind != "not decided" or bool(set(self.table["verdict"]) & set(DECIDED))
+
 
 @dataclass(frozen=True)
 class Question:
@@ -313,7 +343,7 @@ def choose_recommendation(
     """Choose among the accepted stacks, and explain the choice and every exclusion."""
     context = question.context
     ranked = sorted(accepted, key=_score_sort_key)
-    verdicts = judge_mix(ranked, context.margin)
+    verdicts = judge_mix(ranked, context.margin, _estimate_control(question))
     answer = choose_answer(
         ranked, verdicts, question.figures, question.request.type, margin=context.margin, baseline=context.baseline
     )
@@ -327,6 +357,16 @@ def choose_recommendation(
         else []
     )
     return _build_recommendation(question, answer, list(rows), excluded, said, proposed)
+
+
+def _estimate_control(question: Question) -> Interval | None:
+    """Ratio of the baseline's two copies over the mix; null without a control, or for predicted figures."""
+    session = question.context.session
+    control = next((arm.name for arm in session.arms if arm.copy_number), None)
+    if control is None or not isinstance(question.figures, PairedEstimates):
+        return None
+    found = question.figures.estimate_ratio(control, session.baseline)
+    return found if found.estimate is not None else None
 
 
 def _score_sort_key(one: Accepted) -> tuple[float, float, str]:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.core.errors import ConfigError, InputError, InvalidResultError
-from workbench.stats import Interval, log_error, log_interval, paired_log_ratio
+from workbench.stats import Interval, log_error, log_interval, paired_log_ratio, sequential_log_ratio
 
 if TYPE_CHECKING:
     import polars as pl
@@ -200,15 +200,16 @@ class Chances:
     regret_pct: tuple[float, ...]
 
 
-def estimate_mix_ratio(scores: MixScores, arm: str, baseline: str, *, level: float) -> Interval:
+def estimate_mix_ratio(scores: MixScores, arm: str, baseline: str, *, level: float, sequence: bool = False) -> Interval:
     """Ratio of two arms over the mix, from the rounds in which both are complete.
 
-    The interval is the t interval of the mean log ratio; it has no ends with fewer than two such rounds, and no width
-    if all rounds have the same ratio.
+    The interval is the t interval of the mean log ratio, or holds at every number of rounds (`sequence`). It has no
+    ends with fewer than two such rounds (a few more for a sequence), and no width if all rounds have the same ratio.
     """
     difference = scores.arm_scores(arm) - scores.arm_scores(baseline)
     logs = difference[np.isfinite(difference)]
-    return paired_log_ratio(np.exp(logs), np.ones(len(logs)), level=level)
+    estimate = sequential_log_ratio if sequence else paired_log_ratio
+    return estimate(np.exp(logs), np.ones(len(logs)), level=level)
 
 
 def draw_posterior(

@@ -284,17 +284,20 @@ class PairedEstimates:
         The known arms.
     level
         Confidence of the intervals.
+    sequence
+        Whether intervals hold at every number of rounds.
     """
 
     scores: MixScores
     arms: frozenset[str]
     level: float
+    sequence: bool = False
 
     def estimate_ratio(self, stack: str, baseline: str) -> Interval:
         """By the t interval of the log ratios within rounds."""
         if not {stack, baseline} <= self.arms:
             return Interval(None, None, None, self.level, 0, "paired log ratio, t", reason="not measured")
-        return metric_mix.estimate_mix_ratio(self.scores, stack, baseline, level=self.level)
+        return metric_mix.estimate_mix_ratio(self.scores, stack, baseline, level=self.level, sequence=self.sequence)
 
     def draw_ratios(self, stacks: Sequence[str], baseline: str, *, seed: int) -> Floats:
         """By the multivariate t posterior of the rounds."""

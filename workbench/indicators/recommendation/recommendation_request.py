@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -39,6 +39,7 @@ class RecommendationRequest(FiniteModel):
     min_age_days: float | None = Field(None, ge=0, description="Minimum age of a stack's newest file, in days.")
     margin: float | None = Field(None, ge=0, lt=1, description="Practical margin: differences within it do not matter.")
     max_failed_share: float = Field(0.1, ge=0, le=1, description="Exclude stacks with a larger share of failed runs.")
+    clock: Literal["wall", "cpu"] | None = Field(None, description="Time that decides: wall or cpu (user and system).")
     predict: bool = Field(False, description="Also consider stacks never measured, from those that share versions.")
     propose: int = Field(0, ge=0, le=100, description="Propose K stacks to measure next, beside the baseline.")
     seed: int = Field(0, ge=0, description="Seed of all random numbers.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.core.errors import ConfigError
-from workbench.indicators.analysis.effects import Comparison
+from workbench.indicators.analysis.effects import Comparison, compare_by_clock
 from workbench.indicators.recommendation import unit_pipeline, vulnerabilities
 from workbench.indicators.recommendation.conclusion import (
     Question,
@@ -158,6 +158,7 @@ def recommend(
     Does not apply to other machines, thread counts, sizes or data, nor beyond the metrics of the mix. Chances are
     among the stacks that no constraint excluded.
     """
+    comparison = compare_by_clock(comparison, request.clock)
     known = vulnerabilities.read_vulnerabilities(request.vulnerabilities) if request.vulnerabilities else None
     question = _build_question(comparison, request, stacks, database)
     context = question.context
@@ -216,7 +217,8 @@ def _build_estimates(facts: Facts, scores: MixScores, everything: list[Candidate
     session = facts.comparison.observed.session
     level = session.level
     if not predict:
-        return PairedEstimates(scores, frozenset(one.arm for one in everything if one.arm is not None), level)
+        known = frozenset(arm.name for arm in session.arms)
+        return PairedEstimates(scores, known, level, sequence=session.method == "sequence")
     # Wrong answers may be fast: the times of such a stack say nothing about its versions.
     trusted = facts.trusted | {session.baseline}
     of_key = _map_distinct_places(everything)
@@ -249,7 +251,7 @@ def _collect_tables(comparison: Comparison, everything: list[Candidate]) -> dict
 def _list_unusable_reasons(comparison: Comparison) -> list[str]:
     """Why no stack can be recommended from this session."""
     session = comparison.observed.session
-    reasons = [] if comparison.valid else list(comparison.judgement["reasons"].to_list()[0])
+    reasons = [] if comparison.sound else list(comparison.judgement["reasons"].to_list()[0])
     if session.backend == "imported":
         reasons.append("imported: the order of its runs is unknown")
     return reasons

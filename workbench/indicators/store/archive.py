@@ -32,7 +32,9 @@ CONTROL = "control"
 class Arm(FiniteModel):
     """One arm of a session: a stack; the control is the baseline's stack once more.
 
-    `packages` maps names to versions; `lock_sha256` identifies the lock that was installed with hashes checked.
+    `conditions` are what else may make a run fast or slow (byte code, locale, hash seed, threads), as a run with this
+    interpreter found them; empty in older sessions. `packages` maps names to versions; `lock_sha256` identifies the
+    lock that was installed with hashes checked.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Arm(FiniteModel):
     packages: dict[str, str] = Field(default={})
     lock_sha256: str = ""
     notes: dict[str, str] = Field(default={})
+    conditions: dict[str, str] = Field(default={})
 
 
 class PlannedMetric(FiniteModel):
@@ -89,7 +92,9 @@ class Hardware(FiniteModel):
 class Session(FiniteModel):
     """Plan of a session: arms, cases, order and machine. Values of different sessions are never compared.
 
-    `seed` determines the order of each round. `looks` are the numbers of rounds after which the session may stop.
+    `seed` determines the order of each round. `method` says what intervals hold for: `looks`, the numbers of rounds
+    that were planned (older and imported sessions), or `sequence`, any number of rounds; then the session may stop
+    after any round from the first of the looks on, and be extended. `clock` is the time that decides: wall or CPU time.
     """
 
     format_version: int = FORMAT_VERSION
@@ -101,6 +106,8 @@ class Session(FiniteModel):
     cases: tuple[PlannedCase, ...]
     looks: tuple[int, ...]
     alpha: float
+    method: Literal["looks", "sequence"] = "looks"
+    clock: Literal["wall", "cpu"] = "wall"
     threads: int | None = None
     cpus: tuple[int, ...] = ()
     timeout_s: float | None = None
@@ -132,7 +139,9 @@ class Session(FiniteModel):
 
     @property
     def level(self) -> float:
-        """Confidence level of every interval: each look has an equal share of alpha."""
+        """Confidence level of every interval: of all looks together, or each planned look has its share of alpha."""
+        if self.method == "sequence":
+            return 1 - self.alpha
         return 1 - self.alpha / max(1, len(self.looks))
 
     def get_arm(self, name: str) -> Arm:
@@ -144,20 +153,27 @@ class Pressure(FiniteModel):
     """Load of the machine; unknown values are null.
 
     `steal_s` is the time stolen by the hypervisor since boot, `cpu_some_avg10` the percentage of the last 10 s in
-    which a task waited for a core.
+    which a task waited for a core. `busy_s` is the time since boot that the run's cores were busy, all together;
+    `mhz` their mean clock; `throttles` how often they were slowed down for heat, `quota_s` how long a CPU quota stopped
+    the workbench's control group.
     """
 
     load_1m: float | None = None
     steal_s: float | None = None
     cpu_some_avg10: float | None = None
     memory_some_avg10: float | None = None
+    busy_s: float | None = None
+    mhz: float | None = None
+    throttles: int | None = None
+    quota_s: float | None = None
 
 
 class RunDetails(FiniteModel):
     """Additions to Amun's result: identity, status and limits of the run.
 
     `status` is `ok` or the reason for missing values; `failed_checks` holds sentences. `isolation` describes the
-    isolation of network, memory, processes and user. `duration_s` includes process start and wait.
+    isolation of network, memory, processes and user. `duration_s` includes process start and wait; `cpu_s` is user and
+    system time of all its processes, `waited_s` how long it waited for a core (both null in older documents).
     """
 
     format_version: int = FORMAT_VERSION
@@ -173,6 +189,8 @@ class RunDetails(FiniteModel):
     failed_checks: tuple[str, ...] = ()
     signal: int | None = None
     duration_s: float | None = None
+    cpu_s: float | None = None
+    waited_s: float | None = None
     threads: int | None = None
     cpus: tuple[int, ...] = ()
     hardware_key: str = ""
@@ -203,6 +221,19 @@ class Result(FiniteModel):
         """Value of a result; null unless the run is `ok` and the value is a number."""
         found = self._find_field("@result", field)
         return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
+
+    def cpu_value(self, field: str) -> float | None:
+        """CPU time of a result, in its unit, as the script measured it; null where it did not."""
+        found = self._find_field("@cpu", field)
+        return float(found) if isinstance(found, int | float) and not isinstance(found, bool) and found > 0 else None
+
+    @property
+    def run_cpu_s(self) -> float | None:
+        """User and system time of the whole run, in seconds; of its first process alone in older documents."""
+        if self.workbench.cpu_s is not None:
+            return self.workbench.cpu_s
+        times = [self.usage.get(name) for name in ("ru_utime", "ru_stime")]
+        return None if None in times else float(sum(time for time in times if time is not None))
 
     def check_value(self, field: str) -> Value:
         """Value of a check; null unless the run is `ok`."""

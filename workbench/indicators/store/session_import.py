@@ -110,7 +110,7 @@ def _write_session(runs: list[ImportedRun], out: Path, baseline: str | None, not
     numbered = _number_runs(runs, labels)
     identity = [[run.arm.name, labels[run.thing.key], number, run.document] for run, number in numbered]
     # Includes the machine, so that equal values of two machines are two sessions.
-    told = [identity, [arm.model_dump() for arm in arms], runs[0].hardware.key]
+    told = [identity, [arm.model_dump(exclude={"conditions"}) for arm in arms], runs[0].hardware.key]
     text = json.dumps(told, sort_keys=True, default=str)
     session_id = "imported-" + hashlib.sha256(text.encode()).hexdigest()[:12]
     session = _build_session(session_id, runs, arms, labels, 1 + max(number for _, number in numbered), notes)

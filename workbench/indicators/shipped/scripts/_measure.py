@@ -45,6 +45,7 @@ class Run:
         self.results: dict[str, Any] = {}
         self.checks: dict[str, Any] = {}
         self.samples: dict[str, list[float]] = {}
+        self.cpu: dict[str, float] = {}
         self.build: dict[str, Any] = {}
         self.threads = _whole("PI_THREADS", os.environ.get("PI_THREADS", "0"), 0)
 
@@ -103,6 +104,8 @@ class Run:
     def time(self, work: Callable[[], Any]) -> float:
         """Call `work` again and again: warm-up first, then `reps` times on the clock; `elapsed_ms` is the median.
 
+        `@cpu` gets the mean CPU time of all threads of this process, which other load on the machine hardly changes.
+
         The collector of garbage is off meanwhile: it would run at moments that depend on what was done before.
         """
         warmup, reps = self.whole("warmup", 3), self.whole("reps", 20, 1)
@@ -114,13 +117,17 @@ class Run:
         found = []
         gc.collect()
         gc.disable()
+        # Around all repetitions: the clock of CPU time is too coarse for a short one on some systems.
+        begun = time.process_time_ns()
         try:
             for _ in range(reps):
                 start = clock()
                 work()
                 found.append(clock() - start)
         finally:
+            used = time.process_time_ns() - begun
             gc.enable()
+        self.cpu["elapsed_ms"] = used / 1e6 / reps
         self.samples["elapsed_ms"] = [value / 1e6 for value in found]
         self.results["elapsed_ms"] = elapsed = median(self.samples["elapsed_ms"])
         return elapsed
@@ -136,6 +143,7 @@ class Run:
             "@result": self.results,
             "@checks": self.checks,
             "@samples": self.samples,
+            "@cpu": self.cpu,
             self.framework + "_buildinfo": self.build,
         }
 

@@ -1,0 +1,230 @@
+"""Conditions of runs besides the stack: found with each interpreter, and made equal where that is possible."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from workbench.core.paths import cache_folder
+from workbench.indicators.measurement import machine_facts
+from workbench.indicators.measurement.launcher_client import (
+    THREAD_VARIABLES,
+    Launcher,
+    RunCommand,
+    RunLimits,
+    build_clean_environment,
+)
+from workbench.indicators.measurement.stack_variants import Variant
+
+PREFIX = "PYTHONPYCACHEPREFIX"
+COMPILED = "compiled"
+_COMPILE_TIMEOUT_S = 900
+_SKIPPED = ("test", "tests", "idlelib", "lib2to3", "turtledemo", "ensurepip", "site-packages", "__pycache__")
+# Runs with the interpreter and the environment of the runs; Python 3.8 and newer, the standard library alone.
+_PROBE = r"""
+import importlib.util, json, locale, os, sys, sysconfig
+skipped = set(SKIPPED)
+
+def folders():
+    paths = sysconfig.get_paths()
+    found = [paths["stdlib"], paths["purelib"], paths["platlib"]]
+    return [os.path.realpath(one) for one in dict.fromkeys(found) if os.path.isdir(one)]
+
+def is_compiled(path):
+    try:
+        with open(importlib.util.cache_from_source(path), "rb") as file:
+            head = file.read(16)
+        if head[:4] != importlib.util.MAGIC_NUMBER:
+            return False
+        if head[4] & 1:
+            return True
+        told = os.stat(path)
+        return (int.from_bytes(head[8:12], "little"), int.from_bytes(head[12:16], "little")) == (
+            int(told.st_mtime) & 0xFFFFFFFF, told.st_size & 0xFFFFFFFF)
+    except OSError:
+        return False
+
+total = 0
+missing = []
+for place, top in enumerate(folders()):
+    for folder, inner, names in os.walk(top):
+        inner[:] = [one for one in inner if one not in (skipped if folder == top and place == 0 else {"__pycache__"})]
+        for name in names:
+            if name.endswith(".py"):
+                total += 1
+                path = os.path.join(folder, name)
+                if not is_compiled(path):
+                    missing.append(path)
+try:
+    locale.setlocale(locale.LC_ALL, "")
+    words = ".".join(str(one) for one in locale.getlocale())
+except locale.Error as error:
+    words = str(error)
+print(json.dumps({
+    "folders": folders(), "total": total, "missing": missing, "locale": words,
+    "encoding": sys.getfilesystemencoding(), "variables": dict(os.environ),
+    "hash": [sys.flags.hash_randomization, os.environ.get("PYTHONHASHSEED")],
+    "optimize": sys.flags.optimize, "dev": bool(sys.flags.dev_mode), "debug": hasattr(sys, "gettotalrefcount"),
+    "gil": getattr(sys, "_is_gil_enabled", lambda: True)(),
+    "custom": [name for name in ("sitecustomize", "usercustomize") if name in sys.modules],
+    "cores": len(os.sched_getaffinity(0)),
+}))
+""".replace("SKIPPED", repr(_SKIPPED))
+
+
+def equalize_conditions(
+    variants: Sequence[Variant],
+    environment: Mapping[str, str],
+    *,
+    threads: int,
+    root: Path | None = None,
+    note: Callable[[str], None] = print,
+) -> list[Variant]:
+    """Find the conditions of each variant's runs, and compile the byte code that an interpreter lacks in a copy.
+
+    Python compiles a module without byte code anew in every run, since runs do not write any; an environment without it
+    would look slow, whatever its libraries do. The environment itself stays as it is: the copy is a folder in the
+    user's cache that runs get as PYTHONPYCACHEPREFIX.
+
+    Parameters
+    ----------
+    variants
+        The arms of a session.
+    environment
+        Variables of all runs beside those of the cases.
+    threads
+        Threads that libraries may use.
+    root
+        Folder for the copies; by default in the user's cache.
+    note
+        Receives a sentence for each copy of byte code.
+
+    Returns
+    -------
+    list of Variant
+        The same variants with `arm.conditions`, and with the variables that their runs need. An interpreter that
+        cannot be probed keeps no conditions.
+    """
+    cpus, _ = machine_facts.assign_cores(threads)
+    found: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[dict[str, str], dict[str, str]]] = {}
+    made = []
+    with Launcher(RunLimits(), [variant.python for variant in variants]) as launcher:
+
+        def probe(variables: Mapping[str, str], python: str, scanner: Launcher = launcher) -> dict[str, Any] | None:
+            clean = build_clean_environment(threads, {**environment, **variables})
+            ended = scanner.run_command(RunCommand(python, {"script.py": _PROBE}, clean, cpus=cpus, timeout_s=120))
+            try:
+                return dict(json.loads(ended.stdout)) if ended.outcome == "exited" else None
+            except ValueError:
+                return None
+
+        for variant in variants:
+            key = (variant.python, tuple(sorted(variant.environment.items())))
+            if key not in found:
+                told = probe(variant.environment, variant.python)
+                expected = build_clean_environment(threads, {**environment, **variant.environment})
+                found[key] = _settle_variant(variant, told, expected, root, note)
+            conditions, more = found[key]
+            arm = variant.arm.model_copy(update={"conditions": conditions})
+            made.append(dataclasses.replace(variant, arm=arm, environment={**variant.environment, **more}))
+    return made
+
+
+def _settle_variant(
+    variant: Variant,
+    told: dict[str, Any] | None,
+    expected: Mapping[str, str],
+    root: Path | None,
+    note: Callable[[str], None],
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Conditions of a variant, and the variables that its runs need for its byte code."""
+    if told is None:
+        return {}, {}
+    conditions = _describe_conditions(told, expected)
+    missing = list(told["missing"])
+    if not missing:
+        return conditions, {}
+    folder = (root or cache_folder() / "indicators" / "bytecode") / _hash_interpreter(variant)
+    left = _compile_copy(variant.python, told["folders"], missing, folder)
+    name = variant.arm.stack
+    if left is None:
+        note(f"{name}: {len(missing)} of {told['total']} modules without byte code, and no copy could be compiled")
+        return {**conditions, "byte code": f"missing for {len(missing)} of {told['total']} modules"}, {}
+    if left < len(missing):
+        note(f"{name}: {len(missing) - left} of {told['total']} modules without byte code: compiled in a copy")
+        return conditions, {PREFIX: str(folder)}
+    # What does not compile (templates, code for other versions) cannot be imported either.
+    return conditions, {}
+
+
+def _hash_interpreter(variant: Variant) -> str:
+    return hashlib.sha256(f"{variant.python}\0{variant.arm.python}".encode()).hexdigest()[:24]
+
+
+def _compile_copy(python: str, folders: Sequence[str], missing: Sequence[str], folder: Path) -> int | None:
+    """Copy the byte code that is there below a folder, and compile the rest; how many modules do not compile."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for top in folders:
+            _copy_byte_code(Path(top), folder)
+        listed = "\n".join(missing)
+        subprocess.run(  # noqa: S603
+            [python, "-S", "-s", "-m", "compileall", "-q", "-i", "-"],
+            input=listed,
+            text=True,
+            cwd=folder,
+            # The order of sets in byte code depends on the hash seed.
+            env={"PYTHONHASHSEED": "0", PREFIX: str(folder), "PATH": os.environ.get("PATH", "")},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_COMPILE_TIMEOUT_S,
+            check=False,
+        )
+        for path in (folder, *folder.rglob("*")):
+            path.chmod(path.stat().st_mode | (0o755 if path.is_dir() else 0o444))
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return sum(not any((folder / Path(one).parent.relative_to("/")).glob(f"{Path(one).stem}.*.pyc")) for one in missing)
+
+
+def _copy_byte_code(top: Path, folder: Path) -> None:
+    for cache in top.rglob("__pycache__"):
+        target = folder / cache.parent.relative_to("/")
+        target.mkdir(parents=True, exist_ok=True)
+        for path in cache.glob("*.pyc"):
+            if not (target / path.name).exists():
+                shutil.copyfile(path, target / path.name)
+
+
+def _describe_conditions(told: Mapping[str, Any], expected: Mapping[str, str]) -> dict[str, str]:
+    """Conditions in words; equal words stand for equal conditions."""
+    variables = dict(told["variables"])
+    threads = {name: variables.get(name, "not set") for name in THREAD_VARIABLES}
+    common = max(set(threads.values()), key=list(threads.values()).count)
+    odd = [f"{name}={value}" for name, value in threads.items() if value != common]
+    private = {"HOME", "TMPDIR", PREFIX, "LC_CTYPE", "PWD", "SHLVL", "_", *THREAD_VARIABLES}
+    own = {name for name in variables.keys() | expected.keys() if variables.get(name) != expected.get(name)} - private
+    flags = [
+        *(["debug build"] if told["debug"] else []),
+        *(["development mode"] if told["dev"] else []),
+        *([f"-O{told['optimize']}"] if told["optimize"] else []),
+        *([] if told["gil"] else ["without GIL"]),
+    ]
+    seed = told["hash"][1]
+    return {
+        "byte code": COMPILED,
+        "locale": f"{told['locale']}, {told['encoding']}",
+        "hash seed": "random" if told["hash"][0] and seed in (None, "random") else str(seed),
+        "threads": ", ".join([common, *odd]),
+        "cores": str(told["cores"]),
+        "interpreter": ", ".join(flags) or "release build",
+        "start-up code": ", ".join(told["custom"]) or "none",
+        "variables": ", ".join(f"{name}={variables.get(name, 'unset')}"[:60] for name in sorted(own)) or "as given",
+    }
