@@ -142,7 +142,7 @@ class Table:
         return self.path(folder)
 
     def read(self, folder: str | Path) -> pl.DataFrame:
-        """Read the table and check it.
+        """Read the table and check it; columns that older runs did not have yet are null, where they may be.
 
         Raises
         ------
@@ -153,7 +153,14 @@ class Table:
         if not path.is_file():
             present = sorted(file.stem for file in Path(folder).glob("*.parquet"))
             raise InputError(f"table {self.name} is missing", where=folder, found=present or "no tables at all")
-        return self.check(read_parquet(path), where=str(path))
+        frame = read_parquet(path)
+        schema = self.schema()
+        absent = [column.name for column in self.columns if column.nullable and column.name not in frame.columns]
+        if absent and set(self.key) <= set(frame.columns):
+            import polars as pl
+
+            frame = frame.with_columns(pl.lit(None, schema[name]).alias(name) for name in absent)
+        return self.check(frame, where=str(path))
 
 
 def escape_formulas(frame: pl.DataFrame) -> pl.DataFrame:

@@ -127,6 +127,9 @@ class SweepConfig(StrictModel):
     max_step_s: float = Field(120.0, gt=0, le=86_400, description="Longest step, in seconds, without its tail.")
     timeout_s: float = Field(300.0, gt=0, le=86_400, description="Time limit of a request, in seconds.")
     max_error_ratio: float = Field(0.01, ge=0, le=1, description="Fraction of failures above which a point is invalid.")
+    any_answer: bool = Field(
+        False, description="Allow answers that are much shorter, longer or more alike than at the lowest load."
+    )
     retries: int = Field(0, ge=0, le=10, description="How often a failed request is sent again.")
     processes: int = Field(1, ge=0, le=64, description="Client processes that share the load; 0: this one.")
 

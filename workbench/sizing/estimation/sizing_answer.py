@@ -164,7 +164,8 @@ class SizingAnswer:
             if row["gpus"] is None:
                 found.append(f"{row['target']}: {row['reason']}")
             elif row["recommended"] is None:
-                found.append(f"{row['target']}: its interval has no upper end{self._explain_open_end(row['target'])}")
+                told = f": {row['reason']}" if row["reason"] else self._explain_open_end(row["target"])
+                found.append(f"{row['target']}: its interval has no upper end{told}")
         if not self.points.filter(self.points["verdict"].is_in(USABLE_VERDICTS)).height:
             worst = self.points.row(0, named=True) if self.points.height else None
             found.append("no usable point" + (f": {worst['reason']}" if worst else ""))

@@ -78,7 +78,7 @@ def simulate_step(
     def check_stop_rule(finished: RequestColumns) -> str | None:
         return sweep_plan.find_stop_reason(finished, users or 0, rule)
 
-    watched = metrics.list_columns([metrics.DEFAULT_METRIC, rule.metric])
+    watched = rule.columns
     if users is None:
         why = drive.run_open_loop(load, check_stop_rule, max_requests=most, watched=watched)
     else:
@@ -205,10 +205,10 @@ def _add_constant_columns(columns: RequestColumns, number: int) -> RequestColumn
     return columns | {
         "step": [number] * n,
         "item": [number * STEP_ITEMS + place for place in columns["request"]],
-        "intended_s": columns["sent_s"],
         "outcome": ["ok"] * n,
         "status": [None] * n,
         "retries": [0] * n,
+        **{name: [None] * n for name in ("answer_bytes", "answer_hash", "retry_after_s")},
     }
 
 
@@ -227,6 +227,7 @@ def _mean_token_gap_s(flow: Workflow) -> float | None:
 
 
 _COLUMNS: dict[str, Callable[[Workflow], Any]] = {
+    "intended_s": lambda flow: flow.sent_s,
     "sent_s": lambda flow: flow.sent_s,
     "ended_s": lambda flow: flow.ended_s,
     "runtime_s": lambda flow: _duration_s(flow.sent_s, flow.ended_s),
