@@ -17,8 +17,8 @@ error reported by the workflow (an exception of a callable, an error event)."""
 USABLE_VERDICTS = ("valid", "few samples", "saturated")
 """Verdicts of the points that estimates use."""
 
-FAILING_VERDICTS = ("interrupted", "admission limit", "not sustained")
-"""Verdicts of loads that the service does not serve: no point of a latency curve, but an upper bound of the capacity."""
+FAILING_VERDICTS = ("interrupted", "admission limit", "not sustained", "other answers")
+"""Verdicts of loads that are not served: no point of a latency curve, but an upper bound of the capacity."""
 
 REQUESTS = Table(
     "requests",
@@ -121,8 +121,8 @@ POINTS = Table(
         Column(
             "verdict",
             "str",
-            "valid, few samples, interrupted, admission limit, not sustained, client-limited, server-limited, saturated, "
-            "other answers, cached, unsteady.",
+            "valid, few samples, interrupted, admission limit, not sustained, client-limited, server-limited, "
+            "saturated, other answers, cached, unsteady, drift.",
         ),
         Column("reason", "str", "The verdict in words; null when valid.", nullable=True),
     ),

@@ -10,9 +10,9 @@ from workbench.sizing.estimation import metrics
 from workbench.sizing.estimation.metrics import METRICS, Metric
 from workbench.sizing.estimation.sizing_answer import compute_answer
 from workbench.sizing.load import sweep_plan
-from workbench.sizing.load.sweep_plan import StopRule
 from workbench.sizing.load.client_messages import RequestRow
 from workbench.sizing.load.load_step import build_stop_rule_columns
+from workbench.sizing.load.sweep_plan import StopRule
 from workbench.sizing.simulation.cluster_model import Service
 from workbench.sizing.simulation.virtual_time import simulate_sweep
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 MAX_LENGTH_FACTOR = 3.0
 MIN_ANSWERS = 20
 N_STANDARD_ERRORS = 4.0
+N_ERRORS_OF_NEW_TEXT = 1.5
 MAX_LONG_EXCESS = 0.05
 MIN_COMPARED = 8
 CACHE_FACTOR = 0.8
@@ -87,7 +88,7 @@ def _compare_repeated(sent: pl.DataFrame, again: pl.Series) -> tuple[float | Non
 
 def find_other_answers(
     table: pl.DataFrame, profiles: dict[int, AnswerProfile], max_ratio: float
-) -> dict[int, tuple[str, str]]:
+) -> dict[int, tuple[str, str | None]]:
     """Steps whose answers are not those of the lowest load: much shorter or longer, or one text again and again.
 
     Parameters
@@ -99,7 +100,7 @@ def find_other_answers(
     max_ratio
         Fraction of answers that may be of another kind.
     """
-    found: dict[int, tuple[str, str]] = {}
+    found: dict[int, tuple[str, str | None]] = {}
     for gpus in table["gpus"].unique().to_list():
         rows = table.filter(table["gpus"] == gpus).sort("load", "step").select("step", "load", "verdict").rows()
         rows = [(step, load) for step, load, verdict in rows if verdict not in FAILING_VERDICTS]
@@ -108,12 +109,14 @@ def find_other_answers(
             continue
         lowest = profiles[known[0][0]]
         for step, _ in known[1:]:
-            text = _find_other_length(profiles[step], lowest, max_ratio) or _find_one_text(
-                profiles[step], lowest, max_ratio
-            )
-            if text:
+            if text := describe_other_answers(profiles[step], lowest, max_ratio):
                 found[step] = ("other answers", f"{text} at the lowest load of {known[0][1]:g}")
     return found
+
+
+def describe_other_answers(one: AnswerProfile, lowest: AnswerProfile, max_ratio: float) -> str | None:
+    """How answers differ from those of the lowest load; null when they do not, beyond `max_ratio` and chance."""
+    return _find_other_length(one, lowest, max_ratio) or _find_one_text(one, lowest, max_ratio)
 
 
 def _find_other_length(one: AnswerProfile, lowest: AnswerProfile, max_ratio: float) -> str | None:
@@ -133,11 +136,11 @@ def _find_other_length(one: AnswerProfile, lowest: AnswerProfile, max_ratio: flo
     return None
 
 
-def _exceeds(here: Any, before: Any, allowed: float) -> bool:
-    """Whether the fraction grew by more than is allowed, beyond four standard errors."""
+def _exceeds(here: Any, before: Any, allowed: float, n_errors: float = N_STANDARD_ERRORS) -> bool:
+    """Whether the fraction grew by more than is allowed, beyond so many standard errors."""
     share, old = float(np.mean(here)), float(np.mean(before))
     error = np.sqrt(share * (1 - share) / len(here) + old * (1 - old) / len(before))
-    return share - old - N_STANDARD_ERRORS * error > allowed
+    return bool(share - old - n_errors * error > allowed)
 
 
 def _find_one_text(one: AnswerProfile, lowest: AnswerProfile, max_ratio: float) -> str | None:
@@ -147,14 +150,15 @@ def _find_one_text(one: AnswerProfile, lowest: AnswerProfile, max_ratio: float) 
     text, count = one.texts.most_common(1)[0]
     old = lowest.texts[text]
     here, then = np.arange(n) < count, np.arange(before) < old
-    if not _exceeds(here, then, max_ratio):
+    # A text that never came at the lowest load needs less evidence than one that came more often.
+    if not _exceeds(here, then, max_ratio, N_STANDARD_ERRORS if old else N_ERRORS_OF_NEW_TEXT):
         return None
     return f"{count / n:.1%} of the answers are one text of {one.bytes_by_text[text]} bytes, {old / before:.1%}"
 
 
 def find_cached_steps(
     table: pl.DataFrame, profiles: dict[int, AnswerProfile], min_repeated: float
-) -> dict[int, tuple[str, str]]:
+) -> dict[int, tuple[str, str | None]]:
     """Steps with repeated prompts, where some step shows that those are answered faster than new ones."""
     shown = [one for one in profiles.values() if one.fresh_p50_s is not None and one.repeated_p50_s is not None]
     if not shown:

@@ -123,8 +123,8 @@ def _build_window(sent: pl.DataFrame, kept: pl.DataFrame) -> _Window | None:
     begin, end = float(str(kept["intended_s"].min())), float(str(kept["intended_s"].max()))
     if not end > begin:
         return None
-    names = ("intended_s", "sent_s", "ended_s")
-    return _Window(*(sent[name].to_numpy() for name in names), (sent["outcome"] == "ok").to_numpy(), begin, end)
+    due, begun, ended = (sent[name].to_numpy() for name in ("intended_s", "sent_s", "ended_s"))
+    return _Window(due, begun, ended, (sent["outcome"] == "ok").to_numpy(), begin, end)
 
 
 def _find_deficit(found: Backlog, width: float, latencies: Floats) -> str | None:
@@ -161,8 +161,8 @@ def _find_missing_surplus(window: _Window, latencies: Floats, arrivals: str) -> 
     if len(latencies) < MIN_FOR_SURPLUS and max(peaks[2:], default=0) <= max(peaks[:2]):
         return None  # few requests cannot show a surplus; at least the peak does not grow
     return (
-        f"no sign that the backlog clears: at most {', '.join(map(str, peaks))} requests were waiting in the quarters of the step, and it "
-        f"fell to its median {falls} times in {len(latencies)} requests"
+        f"no sign that the backlog clears: at most {', '.join(map(str, peaks))} requests were waiting in the quarters "
+        f"of the step, and it fell to its median {falls} times in {len(latencies)} requests"
     )
 
 

@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from workbench.sizing.estimation import metrics
 from workbench.sizing.estimation.capacity_fit import Capacity, Level, estimate_capacity
+from workbench.sizing.estimation.metrics import Floats
 from workbench.sizing.tables import FAILING_VERDICTS, USABLE_VERDICTS
 from workbench.stats import quantiles
 
@@ -99,7 +102,7 @@ def estimate_bounded_capacity(
         limit passed nowhere: `at_least`, `low` is the highest load within the limit, and there is no value.
     """
     if ceiling is None:
-        found = estimate_capacity(levels, q, limit_s, draws=draws, seed=seed)
+        found = _fit_levels(levels, q, limit_s, draws, seed)
         return _check_samples(_bound_from_below(found, levels, q, limit_s, is_open=is_open), levels, q)
     if ceiling.contradicted_by is not None:
         found = estimate_capacity([], q, limit_s)
@@ -107,8 +110,48 @@ def estimate_bounded_capacity(
         advice = "find their cause, or allow them with --max-error-ratio"
         return replace(found, n_levels=len(levels), reason=reason, advice=advice)
     served = [level for level in levels if level.load < ceiling.load]
-    found = estimate_capacity(served, q, limit_s, draws=draws, seed=seed)
+    found = _fit_levels(served, q, limit_s, draws, seed)
     return _check_samples(_bound_from_above(found, served, ceiling, q, limit_s), served, q)
+
+
+def _fit_levels(levels: Sequence[Level], q: float, limit_s: float, draws: int, seed: int) -> Capacity:
+    """`estimate_capacity`, which says nothing of one level alone, and mistakes two groups of latencies for the load."""
+    found = estimate_capacity(levels, q, limit_s, draws=draws, seed=seed)
+    if len(levels) == 1 and (value := quantiles.compute_quantile(levels[0].values, q)) > limit_s:
+        reason = f"{value:.4g} s at the lowest load of {levels[0].load:g} exceeds the limit of {limit_s:g} s"
+        return replace(found, reason=reason, advice="measure lower loads, or raise the limit")
+    if found.value is not None and found.low is not None and found.high is not None:
+        return found
+    groups = next((text for level in levels if (text := describe_groups(level.values, q, limit_s))), None)
+    if groups is None:
+        return found
+    advice = (
+        "measure more requests (--samples, --most-samples), or set a goal on another quantile; lower loads do not help"
+    )
+    return replace(found, value=None, low=None, high=None, reason=groups, advice=advice)
+
+
+MIN_GROUP_FACTOR = 2.0
+MAX_BETWEEN_FRACTION = 0.02
+
+
+def describe_groups(values: Floats, q: float, limit_s: float) -> str | None:
+    """Two groups of latencies, where the quantile may fall into either and the limit lies between; null without.
+
+    The groups are apart by a factor of two and more, and hardly a request lies between the ends of the interval.
+    """
+    one = quantiles.estimate_quantile(values, q)
+    if not (one.low <= limit_s < one.high < float("inf") and one.high > MIN_GROUP_FACTOR * one.low):
+        return None
+    known = values[np.isfinite(values)]
+    between = float(np.mean((known > 1.1 * one.low) & (known < one.high / 1.1)))
+    if between > MAX_BETWEEN_FRACTION:
+        return None
+    slow = float(np.mean(known >= one.high / 1.1))
+    return (
+        f"latencies fall into two groups, up to {one.low:.3g} s and from {one.high:.3g} s ({slow:.1%} of them); "
+        f"p{100 * q:g} may lie in either"
+    )
 
 
 def _max_load_within(levels: Sequence[Level], q: float, limit_s: float) -> float | None:

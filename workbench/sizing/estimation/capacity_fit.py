@@ -183,8 +183,8 @@ class Level:
 class Capacity:
     """Largest load within the limit, with its interval; null if the measured loads do not determine it.
 
-    With `at_least`, `low` is a load within the limit and the capacity may be anything above. `bound` says what bounds it
-    from above, where that is not the latency.
+    With `at_least`, `low` is a load within the limit and the capacity may be anything above. `bound` says what bounds
+    it from above, where that is not the latency.
     """
 
     value: float | None

@@ -158,6 +158,7 @@ def _explain_no_count(law: tuple[float, float, float], sampled: Floats, load: fl
 
 
 ROUNDING_TOLERANCE = 1e-9
+ADD_LEVELS = "add levels, such as "
 AT_LEAST = "at least"
 """Verdict of a target that no measured load misses."""
 LINEAR_VERDICT = "linear scaling assumed: measured on one GPU count"
@@ -255,6 +256,10 @@ def _explain_refusal(row: dict[str, Any], points: pl.DataFrame) -> str | None:
         return reason
     listed = ", ".join(f"{load:g}" for load in left["load"].unique(maintain_order=True).to_list()[:8])
     kinds = ", ".join(left["verdict"].unique(maintain_order=True).to_list())
+    if reason is not None and ADD_LEVELS in reason:
+        # Levels that were measured and left out are no advice.
+        plain, _, added = reason.partition(ADD_LEVELS)
+        reason = plain.rstrip("; ") if float(added.split(",")[0]) <= max(left["load"].to_list()) else reason
     return f"{reason}; left out: level(s) {listed} ({kinds}: {left['reason'][0]})"
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MIN_SAMPLES = 200
 MAX_CLIENT_DELAY_FRACTION = 0.05
-"""Largest client delay, as a fraction of the p95 or of the limit, the larger one; above it a point is client-limited."""
+"""Largest client delay, as a fraction of the p95 or the limit, whichever is larger; else a point is client-limited."""
 MAX_CLIENT_CPU = 0.95
 MIN_ADMITTED_FRACTION = 0.9
 MIN_SHED_FRACTION = 0.5
@@ -40,6 +40,7 @@ class PointLimits:
     min_samples: int = MIN_SAMPLES
     goals: tuple[Goal, ...] = ()
     any_answer: bool = False
+    trusts_server_clock: bool = True
 
     @classmethod
     def from_config(cls, config: SweepConfig) -> PointLimits:
@@ -64,7 +65,7 @@ def decide_verdict(
         return "client-limited", limited
     if overload is not None:
         return "not sustained", overload
-    high, asked = row["server_in_service_high"], row["in_flight"]
+    high, asked = row["server_in_service_high"] if limits.trusts_server_clock else None, row["in_flight"]
     if high is not None and high < asked and row["server_in_service"] < MIN_ADMITTED_FRACTION * asked:
         n = round(row["server_in_service"])
         return "server-limited", f"server admits about {n} of {asked:.0f} requests in flight: the rest queues"
@@ -109,7 +110,7 @@ def _find_client_limit(
     return None
 
 
-Verdicts = dict[int, tuple[str, str]]
+Verdicts = dict[int, tuple[str, str | None]]
 """New verdict and reason by step."""
 
 
@@ -132,6 +133,7 @@ def compare_points(
     from workbench.sizing.estimation import answer_profiles
 
     usable = (*USABLE_VERDICTS, "server-limited")
+    table = apply_verdicts(table, find_wrong_clock(table, limits), ("server-limited",))
     if not limits.any_answer:
         others = answer_profiles.find_other_answers(table, profiles, limits.max_error_ratio)
         table = apply_verdicts(table, others, usable)
@@ -139,6 +141,19 @@ def compare_points(
     table = apply_verdicts(table, cached, usable)
     table = apply_verdicts(table, find_unsteady_steps(table, quantiles), USABLE_VERDICTS)
     return apply_verdicts(table, find_saturated_steps(table, quantiles), ("valid",))
+
+
+def find_wrong_clock(table: pl.DataFrame, limits: PointLimits) -> Verdicts:
+    """Steps that only the server's clock calls server-limited, where it is wrong: with one user nothing can queue."""
+    alone = table.filter((table["load"] <= 1) & (table["load_unit"] == "users"))
+    if "server-limited" not in alone["verdict"].to_list():
+        return {}
+    limited = table.filter(table["verdict"] == "server-limited").select("step", "n_kept").rows()
+    few = {step: n for step, n in limited if n < limits.min_samples}
+    return {
+        step: ("few samples", f"{n} requests kept, {limits.min_samples} needed") if step in few else ("valid", None)
+        for step, n in limited
+    }
 
 
 def find_unsteady_steps(table: pl.DataFrame, quantiles: list[dict[str, Any]]) -> Verdicts:

@@ -181,9 +181,10 @@ def assess_steps(
     Notes
     -----
     The verdict is the first that applies: interrupted or admission limit (too many failures), client-limited (client
-    delays exceed 5 % of the p95 or of the limit, or a client process used a full core), not sustained (an open loop that
-    ended less than it was offered), server-limited (fewer requests in service than in flight), few samples, valid. What
-    only a comparison of steps shows replaces "valid" and its like: other answers, cached, unsteady, drift, saturated.
+    delays exceed 5 % of the p95 or of the limit, or a client process used a full core), not sustained (an open loop
+    that ended less than it was offered), server-limited (fewer requests in service than in flight), few samples, valid.
+    What only a comparison of steps shows replaces "valid" and its like: other answers, cached, unsteady, drift,
+    saturated.
     """
     limits = limits or PointLimits()
     groups = {key[0]: frame for key, frame in requests.partition_by("step", as_dict=True).items()}

@@ -102,6 +102,8 @@ def build_stop_rule(config: SweepConfig) -> StopRule:
 
 UNFINISHED_REASONS = ("interrupted", "limit")
 LEVEL_DRAWS = 200
+FAULTY_VERDICTS = ("client-limited", "cached")
+"""Verdicts of levels that more load does not mend."""
 
 
 class LevelSchedule:
@@ -146,7 +148,8 @@ class LevelSchedule:
             for found, goal in zip(levels, config.goals, strict=True)
         ]
         # Between a load that is served and one that is not, repeating either one sharpens nothing.
-        known = [one for one in known if one.bound is None]
+        top = max((level.load for found in levels for level in found), default=0.0)
+        known = [one for one in known if one.bound is None or (one.value is not None and one.value < top)]
         beyond = points.filter(points["verdict"] == "client-limited")["load"].min()
         load = next_repeat_load(known, [rung.load for rung in rungs], rule)
         return None if load is None or (beyond is not None and load >= float(str(beyond))) else load
@@ -174,4 +177,4 @@ def _build_rung(config: SweepConfig, point: dict[str, Any], values: dict[Any, di
             # No value means that the quantile falls among failures and exceeds every limit. A level must exceed the
             # limit clearly: with flat latencies, noise would otherwise end the climb at the first level.
             within.append(found["value_s"] is not None and found["low_s"] <= goal.limit_s)
-    return Rung(point["load"], tuple(within))
+    return Rung(point["load"], tuple(within), point["verdict"] in FAULTY_VERDICTS)
