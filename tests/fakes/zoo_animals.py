@@ -187,6 +187,7 @@ ANIMALS: dict[str, Animal] = {
     "exact capacity, long limit": Animal(
         "the same, with a limit that only time passes", Healthy, _rates(0.6, 0.8, 1.0), "p95<=20"
     ),
+    "exact capacity, constant": Animal("evenly spaced arrivals at exactly what it ends", Healthy, {"arrivals": "constant", "rates": [4.8, 6.4, 8.0]}),
     "only at capacity": Animal(
         "open loop at exactly what it ends, and nothing lower", Healthy, _rates(0.98, 1.0), "p95<=20"
     ),

@@ -136,7 +136,8 @@ def compare_points(
     table = apply_verdicts(table, find_wrong_clock(table, limits), ("server-limited",))
     if not limits.any_answer:
         others = answer_profiles.find_other_answers(table, profiles, limits.max_error_ratio)
-        table = apply_verdicts(table, others, usable)
+        # What was answered does not depend on how late the client was.
+        table = apply_verdicts(table, others, (*usable, "client-limited"))
     cached = answer_profiles.find_cached_steps(table, profiles, MIN_REPEATED_FRACTION)
     table = apply_verdicts(table, cached, usable)
     table = apply_verdicts(table, find_unsteady_steps(table, quantiles), USABLE_VERDICTS)
