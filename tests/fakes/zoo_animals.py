@@ -160,8 +160,8 @@ class TokenBucket(Healthy):
     """So many requests a second and GPU, and a burst before; what is over is refused at once."""
 
     rate_per_s: float = 4.0
-    burst: float = 1500.0
-    level: float = 1500.0
+    burst: float = 300.0
+    level: float = 300.0
     last_s: float = 0.0
 
     def decide(self, now_s: float, item: str) -> Fate:
@@ -187,7 +187,9 @@ ANIMALS: dict[str, Animal] = {
     "exact capacity, long limit": Animal(
         "the same, with a limit that only time passes", Healthy, _rates(0.6, 0.8, 1.0), "p95<=20"
     ),
-    "exact capacity, constant": Animal("evenly spaced arrivals at exactly what it ends", Healthy, {"arrivals": "constant", "rates": [4.8, 6.4, 8.0]}),
+    "exact capacity, constant": Animal(
+        "evenly spaced arrivals at exactly what it ends", Healthy, {"arrivals": "constant", "rates": [4.8, 6.4, 8.0]}
+    ),
     "only at capacity": Animal(
         "open loop at exactly what it ends, and nothing lower", Healthy, _rates(0.98, 1.0), "p95<=20"
     ),

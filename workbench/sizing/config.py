@@ -106,9 +106,10 @@ class SweepConfig(StrictModel):
     )
     goals: list[Goal] = Field([], description="Goals; adaptive levels close in on their limits.")
     ladder: Ladder = Field(default_factory=lambda: Ladder.model_validate({}), description="Choice of adaptive levels.")
-    arrivals: Literal["users", "poisson", "constant", "trace"] = Field(
-        "users", description="users (closed loop); or an open loop: poisson, constant, trace."
+    arrivals: Literal["users", "poisson", "gamma", "constant", "trace"] = Field(
+        "users", description="users (closed loop); or an open loop: poisson, gamma (bursts), constant, trace."
     )
+    arrivals_cv: float = Field(2.0, gt=0, le=20, description="Coefficient of variation of the gaps (gamma).")
     trace: Path | None = Field(None, description="File of arrival times, one number per line, in seconds.")
     think_time_s: float = Field(
         0.0, ge=0, le=86_400, description="Mean think time of a user between requests (exponential), in seconds."
@@ -210,7 +211,7 @@ class SweepConfig(StrictModel):
         if self.is_open and self.users is not None:
             raise ValueError(f"users are levels of a closed loop; with arrivals {self.arrivals} set rates")
         if not self.is_open and self.rates is not None:
-            raise ValueError("rates need arrivals: poisson, constant or trace")
+            raise ValueError("rates need arrivals: poisson, gamma, constant or trace")
         if self.is_open and self.think_time_s:
             raise ValueError("think_time_s is for users; arrivals of an open loop do not wait")
         if self.users is None and self.rates is None and not self.goals:

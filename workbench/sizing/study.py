@@ -166,7 +166,7 @@ class Study:
 
     def next_steps(self) -> list[str]:
         """What to decide, and the command to run next."""
-        return summary.list_next_steps(self.found)
+        return summary.list_next_steps(self.found, self.config)
 
     def tables(self) -> list[tuple[Table, pl.DataFrame]]:
         """Tables for the run folder."""

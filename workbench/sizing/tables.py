@@ -60,7 +60,7 @@ STEPS = Table(
         Column("users", "int", "Users that send requests one after the other; null for open loops.", nullable=True),
         Column("rate_per_s", "float", "Requested arrival rate; null for closed loops.", unit="1/s", nullable=True),
         Column("think_s", "float", "Mean think time of a user between requests.", unit="s"),
-        Column("arrivals", "str", "users, poisson, constant or trace."),
+        Column("arrivals", "str", "users, poisson, gamma, constant or trace."),
         Column("gpus", "int", "Number of GPUs of the service."),
         Column("clock", "str", "real or virtual."),
         Column("simulated", "bool", "The service was a simulator."),

@@ -23,7 +23,8 @@ MIN_LATENCY_GROWTH = 1.1
 MAX_CORRELATION_TIME = 4.0
 """Latencies that are correlated over no more requests than these do not depend on a backlog."""
 MIN_FOR_SURPLUS = 200
-MIN_INDEPENDENT = 20
+MAX_STEADY_RANGE = 0.05
+MIN_INDEPENDENT = 40
 """Independent latencies that the requests of an even stream are worth in a steady state."""
 NORMAL_95 = 1.645
 DISPERSION = {"constant": 0.0, "poisson": 1.0}
@@ -152,7 +153,7 @@ def _find_missing_surplus(window: _Window, latencies: Floats, arrivals: str) -> 
         return None
     if arrivals == "constant":
         # Between two arrivals of an even stream a backlog falls each time: only the latencies tell.
-        if len(latencies) >= MIN_INDEPENDENT * time:
+        if len(latencies) >= MIN_INDEPENDENT * time or np.ptp(latencies) <= MAX_STEADY_RANGE * middle:
             return None
         return f"latencies still moved together over {time:.0f} of {len(latencies)} requests: no steady state"
     times, levels, spans = _trace_backlog(window)

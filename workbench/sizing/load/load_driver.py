@@ -327,6 +327,8 @@ def arrival_times(load: StepLoad) -> Iterator[float]:
     """Intended times of an open loop over all processes, in s since the start of the step."""
     if load.arrivals == "poisson":
         return request_plan.poisson_arrivals(load.rate_per_s, f"{load.seed}/{load.step}/arrivals")
+    if load.arrivals == "gamma":
+        return request_plan.gamma_arrivals(load.rate_per_s, load.arrivals_cv, f"{load.seed}/{load.step}/arrivals")
     if load.arrivals == "constant":
         return request_plan.constant_arrivals(load.rate_per_s)
     return request_plan.scaled_trace_arrivals(load.trace_s, load.rate_per_s)

@@ -160,6 +160,7 @@ class SweepRun:
             ramp_s=0.0 if config.is_open else self._choose_ramp_s(users),
             rate_per_s=load if config.is_open else 0.0,
             arrivals=config.arrivals,
+            arrivals_cv=config.arrivals_cv,
             trace_s=self._trace,
             max_in_flight=config.max_in_flight,
             retries=config.retries,
