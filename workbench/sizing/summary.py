@@ -88,10 +88,10 @@ def _measure_own_step(found: SizingAnswer) -> str:
         for row in found.estimates.iter_rows(named=True)
     )
     about = "This service is simulated. Measure yours:"
+    load = f"{found.load:g}"
     if found.load_unit == "users":
-        return f'{about} `workbench sizing run --url URL --goal "{goals}" --target-users {found.load:g} --verify`.'
-    open_loop = f"--arrivals poisson --target-rate {found.load:g}"
-    return f'{about} `workbench sizing run --url URL --goal "{goals}" {open_loop} --verify`.'
+        return f'{about} `workbench sizing run --url URL --goal "{goals}" --target-users {load} --verify`.'
+    return f'{about} `workbench sizing run --url URL --goal "{goals}" --arrivals poisson --target-rate {load} --verify`.'
 
 
 def format_parameters(config: NotebookConfig) -> str:

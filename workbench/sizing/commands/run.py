@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 _SWEEP_FIELDS = """
 url protocol function target_confirm header_env gpus simulated model output_tokens extra_body method body answer_at
-input_tokens_at output_tokens_at goals users rates arrivals arrivals_cv trace think_time_s ramp_s least_samples most_samples
-tight max_step_s timeout_s max_error_ratio any_answer retries processes max_requests max_duration_s max_tokens max_cost
-price_request price_million_input price_million_output prompts prompt_key input_tokens input_cv unique_prefix seed
+input_tokens_at output_tokens_at goals users rates arrivals arrivals_cv trace think_time_s ramp_s least_samples
+most_samples tight max_step_s timeout_s max_error_ratio any_answer retries processes max_requests max_duration_s
+max_tokens max_cost price_request price_million_input price_million_output prompts prompt_key input_tokens input_cv
+unique_prefix seed
 """
 _GOAL_HELP = "Goal such as p95<=2 (seconds) or 'ttft p99<=300ms'; levels are chosen around its limit. Repeatable."
 _SWEEP_OPTIONS = {
