@@ -28,7 +28,10 @@ def main(seeds: int) -> None:
         numbers, wrong = sum(not one.exit_code for one in told), sum(one.is_wrong for one in told)
         n_numbers, n_wrong = n_numbers + numbers, n_wrong + wrong
         need = "no number" if told[0].need is None else str(told[0].need)
-        print(f"| {name}: {animal.about} | {need} | {describe_told(told[0])} | {numbers} of {seeds} | {wrong} |", flush=True)
+        print(
+            f"| {name}: {animal.about} | {need} | {describe_told(told[0])} | {numbers} of {seeds} | {wrong} |",
+            flush=True,
+        )
     print(f"\n{n_wrong} wrong of {n_numbers} numbers with exit code 0, {len(ANIMALS)} services, seeds 0 to {seeds - 1}")
 
 

@@ -91,7 +91,9 @@ def _measure_own_step(found: SizingAnswer) -> str:
     load = f"{found.load:g}"
     if found.load_unit == "users":
         return f'{about} `workbench sizing run --url URL --goal "{goals}" --target-users {load} --verify`.'
-    return f'{about} `workbench sizing run --url URL --goal "{goals}" --arrivals poisson --target-rate {load} --verify`.'
+    return (
+        f'{about} `workbench sizing run --url URL --goal "{goals}" --arrivals poisson --target-rate {load} --verify`.'
+    )
 
 
 def format_parameters(config: NotebookConfig) -> str:
