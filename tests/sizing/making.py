@@ -40,6 +40,9 @@ REQUEST: dict[str, Any] = {
     "server_runtime_s": None,
     "input_tokens": None,
     "output_tokens": None,
+    "answer_bytes": None,
+    "answer_hash": None,
+    "retry_after_s": None,
     "tail": False,
 }
 

@@ -25,6 +25,8 @@ from workbench.sizing.simulation.cluster_model import Service
 
 RUNS = 20
 REQUESTS = 3000
+OPEN_REQUESTS = 30_000
+"""Near its capacity an open loop needs long to show what it does."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class Scenario:
     limit_s: float
     truth: int | None
     levels: tuple[int, ...] | None = None  # given by the user; else the ladder chooses
+    is_open: bool = False  # `users` and levels are arrivals a second
 
     def at(self, gpus: int) -> Service:
         """The service on so many GPUs."""
@@ -46,9 +49,9 @@ class Scenario:
     def config(self, seed: int) -> SweepConfig:
         """The sweep."""
         levels = list(self.levels) if self.levels else None
-        return build_sweep_config(
-            protocol="function", simulated=True, users=levels, goals=[Goal(limit_s=self.limit_s)], seed=seed
-        )
+        load = {"arrivals": "poisson", "rates": levels} if self.is_open else {"users": levels}
+        goals = [Goal(limit_s=self.limit_s)]
+        return build_sweep_config(protocol="function", simulated=True, goals=goals, seed=seed, **load)
 
 
 FLAT = {"decode_base_s": 0.02, "decode_per_sequence_s": 0.00005}
@@ -67,9 +70,17 @@ SCENARIOS = {
     "L": Scenario(
         "a resource that all share", {"tool_s": 0.2, "calls": 3, "shared_s": 0.02, "slots": 32}, 2, 300, 4.0, None
     ),
+    "M": Scenario("open loop, levels chosen", {}, 2, 110, 2.3, 10, is_open=True),
+    "N": Scenario(
+        "open loop, levels to beyond the capacity", {}, 2, 110, 6.0, 10, (8, 12, 16, 18, 20, 22, 24, 28), True
+    ),
+    "O": Scenario("open loop, levels below the capacity only", {}, 2, 110, 2.3, 10, (2, 4, 8), True),
+    "P": Scenario("open loop, levels above the capacity only", {}, 2, 110, 6.0, 10, (26, 30), True),
 }
-JUDGED = "ABCDEGIJK"
+JUDGED = "ABCDEGIJKMN"
 """Scenarios that a sweep on one GPU count can answer."""
+REFUSED = "HOP"
+"""Scenarios whose levels do not reach the answer."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +115,14 @@ def verified(scenario: Scenario, gpus: int, seed: int) -> pl.DataFrame:
 def p95_s(scenario: Scenario, gpus: int, run: int) -> float:
     """The p95 of one long run, the first requests of all users and half as many more left out."""
     drive = virtual_time.VirtualDriver(scenario.at(gpus), seed=10_000 + run)
+    if scenario.is_open:
+        drive.run_open_loop(
+            scenario.users,
+            lambda ended: "enough" if len(ended["runtime_s"]) >= OPEN_REQUESTS else None,
+            max_requests=10**9,
+        )
+        late = drive.sent[REQUESTS // 2 : drive.kept]
+        return float(np.quantile([(flow.ended_s or 0) - flow.sent_s for flow in late], 0.95))
     wanted = REQUESTS + scenario.users + scenario.users // 2
     drive.run_closed_loop(
         scenario.users, lambda ended: "enough" if len(ended["runtime_s"]) >= wanted else None, max_requests=10**9

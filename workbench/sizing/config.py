@@ -106,9 +106,10 @@ class SweepConfig(StrictModel):
     )
     goals: list[Goal] = Field([], description="Goals; adaptive levels close in on their limits.")
     ladder: Ladder = Field(default_factory=lambda: Ladder.model_validate({}), description="Choice of adaptive levels.")
-    arrivals: Literal["users", "poisson", "constant", "trace"] = Field(
-        "users", description="users (closed loop); or an open loop: poisson, constant, trace."
+    arrivals: Literal["users", "poisson", "gamma", "constant", "trace"] = Field(
+        "users", description="users (closed loop); or an open loop: poisson, gamma (bursts), constant, trace."
     )
+    arrivals_cv: float = Field(2.0, gt=0, le=20, description="Coefficient of variation of the gaps (gamma).")
     trace: Path | None = Field(None, description="File of arrival times, one number per line, in seconds.")
     think_time_s: float = Field(
         0.0, ge=0, le=86_400, description="Mean think time of a user between requests (exponential), in seconds."
@@ -127,6 +128,9 @@ class SweepConfig(StrictModel):
     max_step_s: float = Field(120.0, gt=0, le=86_400, description="Longest step, in seconds, without its tail.")
     timeout_s: float = Field(300.0, gt=0, le=86_400, description="Time limit of a request, in seconds.")
     max_error_ratio: float = Field(0.01, ge=0, le=1, description="Fraction of failures above which a point is invalid.")
+    any_answer: bool = Field(
+        False, description="Allow answers that are much shorter, longer or more alike than at the lowest load."
+    )
     retries: int = Field(0, ge=0, le=10, description="How often a failed request is sent again.")
     processes: int = Field(1, ge=0, le=64, description="Client processes that share the load; 0: this one.")
 
@@ -207,7 +211,7 @@ class SweepConfig(StrictModel):
         if self.is_open and self.users is not None:
             raise ValueError(f"users are levels of a closed loop; with arrivals {self.arrivals} set rates")
         if not self.is_open and self.rates is not None:
-            raise ValueError("rates need arrivals: poisson, constant or trace")
+            raise ValueError("rates need arrivals: poisson, gamma, constant or trace")
         if self.is_open and self.think_time_s:
             raise ValueError("think_time_s is for users; arrivals of an open loop do not wait")
         if self.users is None and self.rates is None and not self.goals:

@@ -12,10 +12,12 @@ import polars as pl
 from workbench.report.display import KeyNumber
 from workbench.sizing import summary
 from workbench.sizing.config import Goal, NotebookConfig
+from workbench.sizing.estimation.backlog import sample_backlog
 from workbench.sizing.estimation.capacity_fit import Level
 from workbench.sizing.estimation.gpu_what_if import (
     WhatIf,
     estimate_capacities,
+    list_ceilings,
     list_levels_by_gpus,
     sample_fitted_curve,
 )
@@ -28,8 +30,9 @@ from workbench.sizing.estimation.method_comparison import (
 from workbench.sizing.estimation.sizing_answer import SizingAnswer, compute_answer
 from workbench.sizing.invariants import check_answer
 from workbench.sizing.load.measurement_sources import Measurements, open_measurements
-from workbench.sizing.load.sweep_report import notebook_watcher
+from workbench.sizing.load.sweep_report import list_point_notes, notebook_watcher
 from workbench.sizing.tables import (
+    BACKLOG,
     CAPACITIES,
     COMPARISON,
     CURVE,
@@ -97,8 +100,16 @@ class Study:
     @property
     def notes(self) -> tuple[str, ...]:
         """Source of the figures, steps that were left out, the true requirement."""
-        left_out = _note_unused_steps(self.found.points)
-        return (f"Measured: {self.measured.how}.", *self.measured.notes, *left_out, *_note_truth(self.truth))
+        points = self.found.points
+        left_out = _note_unused_steps(points)
+        at_levels = [f"{note}." for row in points.iter_rows(named=True) for note in list_point_notes(row)]
+        return (
+            f"Measured: {self.measured.how}.",
+            *self.measured.notes,
+            *left_out,
+            *at_levels,
+            *_note_truth(self.truth),
+        )
 
     @property
     def shown(self) -> dict[str, Any]:
@@ -142,7 +153,8 @@ class Study:
             return None
         ((gpus, levels),) = self.levels.items()
         unit, seed = self.found.load_unit, self.config.seed
-        return WhatIf(levels, gpus, self.goal, self.found.load, unit, self.capacities, seed)
+        ceiling = list_ceilings(self.found.points)[gpus]
+        return WhatIf(levels, gpus, self.goal, self.found.load, unit, self.capacities, seed, ceiling)
 
     @property
     def no_what_if(self) -> str:
@@ -166,12 +178,13 @@ class Study:
 
     def next_steps(self) -> list[str]:
         """What to decide, and the command to run next."""
-        return summary.list_next_steps(self.found)
+        return summary.list_next_steps(self.found, self.config)
 
     def tables(self) -> list[tuple[Table, pl.DataFrame]]:
         """Tables for the run folder."""
         found = self.found
         tables = [(REQUESTS, self.measured.requests), (STEPS, self.measured.steps), (POINTS, found.points)]
+        tables += [(BACKLOG, sample_backlog(self.measured.requests, self.measured.steps))]
         tables += [(QUANTILES, found.quantiles), (ESTIMATES, found.estimates), (GOODPUT, found.goodput)]
         tables += [(COMPARISON, self.comparison), (CAPACITIES, self.capacities), (CURVE, self.curve)]
         tables += [(SCALING, found.scaling)] if found.scaling.height else []
@@ -248,7 +261,13 @@ def _add_comparisons(config: NotebookConfig, measured: Measurements, found: Sizi
         measured,
         found,
         compare_methods(found, burst_gpus=burst, truth=truth),
-        estimate_capacities(levels, goal, seed=config.seed),
+        estimate_capacities(
+            levels,
+            goal,
+            seed=config.seed,
+            ceilings=list_ceilings(found.points),
+            is_open=found.load_unit != "users",
+        ),
         sample_fitted_curve(levels[row["test_gpus"]], goal, row["method"]),
         truth,
         levels,

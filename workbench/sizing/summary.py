@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -13,6 +15,7 @@ from workbench.sizing.deployment.replica_plan import estimate_in_flight_per_repl
 from workbench.sizing.estimation.metrics import format_quantile
 
 if TYPE_CHECKING:
+    from workbench.sizing.config import NotebookConfig
     from workbench.sizing.estimation.sizing_answer import SizingAnswer
 
 
@@ -73,19 +76,47 @@ def _format_interval(low: float | None, high: float | None) -> str:
     return "(no interval)" if low is None and high is None else f"[{format_number(low)}, {format_number(high)}]"
 
 
-_MEASURE_OWN_STEP = (
-    "This service is simulated. Measure yours, with your goal and load:"
-    ' `workbench sizing run --url URL --goal "p95<=2" --target-users 100 --verify`.'
-)
 _PLAN_STEP = (
     "Cost and nodes, beside Spark jobs: `workbench run capacity_plan -p sizing=RUN` (RUN: this report's folder)."
 )
 
 
-def list_next_steps(found: SizingAnswer) -> list[str]:
-    """How many GPUs to plan with, or what stands in the way; then the service itself, or the plan."""
+def _measure_own_step(found: SizingAnswer) -> str:
+    """The command for one's own service, with the goals and the load of this answer."""
+    goals = '" --goal "'.join(
+        f"{format_quantile(row['metric'], row['q'])}<={row['limit_s']:g}"
+        for row in found.estimates.iter_rows(named=True)
+    )
+    about = "This service is simulated. Measure yours:"
+    load = f"{found.load:g}"
+    if found.load_unit == "users":
+        return f'{about} `workbench sizing run --url URL --goal "{goals}" --target-users {load} --verify`.'
+    return (
+        f'{about} `workbench sizing run --url URL --goal "{goals}" --arrivals poisson --target-rate {load} --verify`.'
+    )
+
+
+def format_parameters(config: NotebookConfig) -> str:
+    """The load and all other parameters of a report that were set, as `-p` takes them, from the load on.
+
+    Examples
+    --------
+    >>> from workbench.sizing.config import NotebookConfig
+    >>> format_parameters(NotebookConfig(users=60, goals=["p95<=2"], live=True, url="http://127.0.0.1:1"))
+    '60 -p \'goals=["p95<=2"]\' -p live=true -p \'url="http://127.0.0.1:1"\''
+    """
+    given = config.model_dump(mode="json", exclude_defaults=True, exclude={"users"})
+    parts = (f"{name}={json.dumps(value)}" for name, value in given.items() if name != "settings")
+    return " -p ".join([f"{config.users:g}", *(shlex.quote(part) for part in parts)])
+
+
+def list_next_steps(found: SizingAnswer, config: NotebookConfig | None = None) -> list[str]:
+    """How many GPUs to plan with, or what stands in the way; then the service itself, or the plan.
+
+    `config` is that of the report, whose parameters the commands carry on.
+    """
     row, gpus = found.binding, found.recommended
-    after = _MEASURE_OWN_STEP if found.simulated else _PLAN_STEP
+    after = _measure_own_step(found) if found.simulated else _PLAN_STEP
     if gpus is None or row is None:
         return ["Plan with no number yet: mend what the reasons above name, then measure again.", after]
     verdicts = set() if found.verification is None else set(found.verification["verdict"].to_list())
@@ -94,10 +125,12 @@ def list_next_steps(found: SizingAnswer) -> list[str]:
             f"Do not plan with {_format_gpu_count(gpus)} yet: mend what the reasons above name, then measure again.",
             after,
         ]
-    return [_step_for_verdicts(found, row, gpus, verdicts), after]
+    return [_step_for_verdicts(found, row, gpus, verdicts, config), after]
 
 
-def _step_for_verdicts(found: SizingAnswer, row: dict[str, Any], gpus: int, verdicts: set[str]) -> str:
+def _step_for_verdicts(
+    found: SizingAnswer, row: dict[str, Any], gpus: int, verdicts: set[str], config: NotebookConfig | None
+) -> str:
     counted = _format_gpu_count(gpus)
     if "failed" in verdicts:
         targets = found.verification.filter(pl.col("verdict") == "failed") if found.verification is not None else None
@@ -107,7 +140,10 @@ def _step_for_verdicts(found: SizingAnswer, row: dict[str, Any], gpus: int, verd
         service = "a service like the simulated one" if found.simulated else "this service"
         return f"Plan with {counted} for {service}. To deploy it: `{_manifests_command(row, found.points, gpus)}`."
     if verdicts:
-        more = "`workbench run sizing -p 'settings=[\"most_samples=20000\"]'`"
+        carried = f"{found.load:g}" if config is None else format_parameters(config)
+        asked = [] if config is None else [one for one in config.settings if not one.startswith("most_samples")]
+        settings = json.dumps([*asked, "most_samples=20000"])
+        more = f"`workbench run sizing -p users={carried} -p 'settings={settings}'`"
         return f"Not decided whether {counted} are enough: measure more requests before you plan, {more}."
     return f"Verify {counted} before you plan with them: `workbench sizing verify SWEEP --gpus {gpus}`."
 

@@ -17,6 +17,9 @@ error reported by the workflow (an exception of a callable, an error event)."""
 USABLE_VERDICTS = ("valid", "few samples", "saturated")
 """Verdicts of the points that estimates use."""
 
+FAILING_VERDICTS = ("interrupted", "admission limit", "not sustained", "other answers")
+"""Verdicts of loads that are not served: no point of a latency curve, but an upper bound of the capacity."""
+
 REQUESTS = Table(
     "requests",
     "One row per request; retries are part of their request.",
@@ -38,6 +41,18 @@ REQUESTS = Table(
         Column("server_runtime_s", "float", "Runtime by the server's clock.", unit="s", nullable=True),
         Column("input_tokens", "int", "Tokens of the prompt.", nullable=True),
         Column("output_tokens", "int", "Tokens of the answer.", nullable=True),
+        Column("answer_bytes", "int", "Length of the answer's text.", unit="bytes", nullable=True, added=True),
+        Column(
+            "answer_hash", "int", "Checksum of the answer's text: equal for equal answers.", nullable=True, added=True
+        ),
+        Column(
+            "retry_after_s",
+            "float",
+            "When a refusal asks to be sent again (Retry-After).",
+            unit="s",
+            nullable=True,
+            added=True,
+        ),
         Column("tail", "bool", "Sent only to keep up the load while the last kept requests ran; never kept."),
     ),
 )
@@ -52,7 +67,7 @@ STEPS = Table(
         Column("users", "int", "Users that send requests one after the other; null for open loops.", nullable=True),
         Column("rate_per_s", "float", "Requested arrival rate; null for closed loops.", unit="1/s", nullable=True),
         Column("think_s", "float", "Mean think time of a user between requests.", unit="s"),
-        Column("arrivals", "str", "users, poisson, constant or trace."),
+        Column("arrivals", "str", "users, poisson, gamma, constant or trace."),
         Column("gpus", "int", "Number of GPUs of the service."),
         Column("clock", "str", "real or virtual."),
         Column("simulated", "bool", "The service was a simulator."),
@@ -62,7 +77,11 @@ STEPS = Table(
         Column("processes", "int", "Client processes that shared the load."),
         Column("loop_lag_p99_s", "float", "p99 lag of the client's event loop.", unit="s", nullable=True),
         Column("client_cpu_share", "float", "CPU use of the busiest client process, in cores.", nullable=True),
-        Column("stopped", "str", "Reason why the step ended: tight, samples, time, limit, interrupted."),
+        Column(
+            "stopped",
+            "str",
+            "Reason why the step ended: tight, widened (no longer tight), samples, overload, time, limit, interrupted.",
+        ),
     ),
 )
 
@@ -80,10 +99,25 @@ POINTS = Table(
         Column("n_kept", "int", "Requests that count, including failures."),
         Column("n_ok", "int", "Kept requests that succeeded."),
         *(Column(f"n_{kind}", "int", f"Kept requests with outcome {kind}.") for kind in OUTCOMES[1:]),
+        Column("n_shed", "int", "Kept requests refused with 429, or 503 and Retry-After.", nullable=True, added=True),
         Column("n_retries", "int", "Retries of kept requests."),
         Column("error_ratio", "float", "Fraction of kept requests that failed."),
         Column("in_flight", "float", "Mean requests in flight over the kept window, by the client."),
         Column("rate_per_s", "float", "Throughput in finished requests over the kept window.", unit="1/s"),
+        Column("offered_per_s", "float", "Open loops: requests that were due.", unit="1/s", nullable=True, added=True),
+        Column("begun_per_s", "float", "Open loops: requests that were sent.", unit="1/s", nullable=True, added=True),
+        Column("ended_per_s", "float", "Open loops: successes that ended.", unit="1/s", nullable=True, added=True),
+        Column("ended_low_per_s", "float", "Lower end of its 90 % interval.", unit="1/s", nullable=True, added=True),
+        Column("ended_high_per_s", "float", "Upper end.", unit="1/s", nullable=True, added=True),
+        Column(
+            "backlog_first",
+            "int",
+            "Open loops: requests due and not ended, at the first kept.",
+            nullable=True,
+            added=True,
+        ),
+        Column("backlog_last", "int", "The same, at the last kept.", nullable=True, added=True),
+        Column("backlog_peak", "int", "The same, at most.", nullable=True, added=True),
         Column("send_lag_p99_s", "float", "p99 of send time minus intended time.", unit="s"),
         Column("loop_lag_p99_s", "float", "p99 lag of the client's event loop.", unit="s", nullable=True),
         Column("client_cpu_share", "float", "CPU use of the busiest client process.", nullable=True),
@@ -93,9 +127,32 @@ POINTS = Table(
         Column("clock_gap_s", "float", "Median of client runtime minus server runtime.", unit="s", nullable=True),
         Column("tokens_per_s", "float", "Output tokens per second.", unit="1/s", nullable=True),
         Column("repeated_prompts", "float", "Fraction of kept requests whose prompt was sent before, in any step."),
+        Column("answer_p50", "float", "Median length of the answers.", nullable=True, added=True),
+        Column("answer_unit", "str", "Unit of that length: tokens or bytes.", nullable=True, added=True),
+        Column("ttft_known", "float", "Fraction of successes with a time to first token.", nullable=True, added=True),
         Column("block", "int", "Block length of the bootstrap over kept requests (1: independent)."),
-        Column("verdict", "str", "valid, few samples, interrupted, client-limited, server-limited, saturated."),
+        Column(
+            "verdict",
+            "str",
+            "valid, few samples, interrupted, admission limit, not sustained, client-limited, server-limited, "
+            "saturated, other answers, cached, unsteady, drift.",
+        ),
         Column("reason", "str", "The verdict in words; null when valid.", nullable=True),
+    ),
+)
+
+BACKLOG = Table(
+    "backlog",
+    "Requests over the time of each step, at forty moments: offered, begun, ended, waiting.",
+    ("step", "at_s"),
+    (
+        Column("step", "int", "Number of the step."),
+        Column("at_s", "float", "Time since the start of the step.", unit="s"),
+        Column("n_offered", "int", "Requests that were due until then."),
+        Column("n_begun", "int", "Requests that were sent until then."),
+        Column("n_ended", "int", "Requests that had ended by then, failed ones too."),
+        Column("in_flight", "int", "Requests sent and not ended."),
+        Column("waiting", "int", "Requests due and not ended: those in flight, and those that the client holds back."),
     ),
 )
 
@@ -143,8 +200,9 @@ ESTIMATES = Table(
         Column("slope_gpus", "float", "Answer of the slope-based calculator for the same points.", nullable=True),
         Column("n_levels", "int", "Number of levels in the fit."),
         Column("n_samples", "int", "Number of samples in the fit."),
-        Column("verdict", "str", "estimated, no estimate, or the assumption made."),
+        Column("verdict", "str", "no estimate, at least (capacity_low is a lower bound), or the assumption made."),
         Column("reason", "str", "Assumptions, missing data, and what to do.", nullable=True),
+        Column("bound", "str", "What bounds the capacity where it is not the latency.", nullable=True, added=True),
     ),
 )
 

@@ -81,12 +81,28 @@ def test_the_counts_are_those_of_the_plan() -> None:
         found[kind]["spec"] for kind in ("Deployment", "PodDisruptionBudget", "HorizontalPodAutoscaler")
     )
     container = deployment["template"]["spec"]["containers"][0]
-    assert deployment["replicas"] == 7
-    assert container["resources"]["limits"] == container["resources"]["requests"] == {"nvidia.com/gpu": "3"}
+    assert "replicas" not in deployment, "the autoscaler sets them"
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": "3"}
+    assert container["resources"]["requests"] == {"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": "3"}
     assert deployment["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 2}
     assert budget["maxUnavailable"] == 2
     assert (scaler["minReplicas"], scaler["maxReplicas"]) == (3, 7)
     assert scaler["metrics"][0]["pods"]["target"] == {"type": "AverageValue", "averageValue": "16"}
+
+
+def test_without_an_autoscaler_the_replicas_are_fixed() -> None:
+    found = by_kind(build_manifests(plan_replicas(14, gpus_per_replica=3), ServiceSpec(image="a")))
+    assert found["Deployment"]["spec"]["replicas"] == 6
+
+
+def test_secrets_and_caches_are_named_and_never_written() -> None:
+    spec = ServiceSpec(image="a", env_secret="model-env", pull_secret="registry", cache_claim="models")
+    pod = by_kind(build_manifests(plan_replicas(4), spec))["Deployment"]["spec"]["template"]["spec"]
+    container = pod["containers"][0]
+    assert container["envFrom"] == [{"secretRef": {"name": "model-env"}}]
+    assert pod["imagePullSecrets"] == [{"name": "registry"}]
+    assert {mount["mountPath"] for mount in container["volumeMounts"]} == {"/dev/shm", "/root/.cache/huggingface"}
+    assert pod["volumes"][1] == {"name": "cache", "persistentVolumeClaim": {"claimName": "models"}}
 
 
 def test_everything_selects_the_same_pods() -> None:

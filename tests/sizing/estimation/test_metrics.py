@@ -12,6 +12,7 @@ from workbench.sizing.estimation.sizing_answer import compute_answer
 from workbench.sizing.load import sweep_plan
 from workbench.sizing.load.client_messages import RequestRow
 from workbench.sizing.load.load_step import build_stop_rule_columns
+from workbench.sizing.load.sweep_plan import StopRule
 from workbench.sizing.simulation.cluster_model import Service
 from workbench.sizing.simulation.virtual_time import simulate_sweep
 
@@ -36,7 +37,7 @@ def test_a_derived_metric_names_its_columns(tpot: Metric) -> None:
 def test_a_derived_metric_is_read_from_requests_that_are_not_in_a_table_yet(tpot: Metric) -> None:
     row = RequestRow(0, 0.0, 0.0, 5.0, "ok", 200, 0, 1.0, None, None, None, 10, 5, tail=False)
     failed = RequestRow(1, 0.0, 0.0, 9.0, "timeout", None, 0, None, None, None, None, None, None, tail=False)
-    columns = build_stop_rule_columns([row, failed], "tpot")
+    columns = build_stop_rule_columns([row, failed], StopRule(metric="tpot"))
     assert metrics.metric_values(columns, tpot.name).tolist() == [[1.0], [float("inf")]]
 
 

@@ -54,7 +54,7 @@ _OPTIONS = {
     "num_passes": _flag("num_passes", metavar="N", default=None, show_default=False),
     "append": _flag("append_calc_outputs", "append_jobs"),
     "endpoint": _flag("endpoint", "remote_endpoint", metavar="URL", show_default=False),
-    "endpoint_timeout_s": _flag("endpoint_timeout", kind=int, metavar="S"),
+    "endpoint_timeout_s": _flag("endpoint_timeout", "remote_endpoint_timeout", kind=int, metavar="S"),
     "target_confirm": _flag("target_confirm", metavar="HOST"),
     "header_env": _flag("header_env", metavar="HEADER=VARIABLE", show_default=False),
     "server_clock": _flag("server_clock"),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _FIELDS = """
 sweep gpus image gpus_per_replica gpus_per_node spare survive_node in_flight least_replicas name namespace port health
-args gpu_resource node_selector metric start_s queue
+args gpu_resource node_selector metric start_s queue env_secret pull_secret cache_claim cache_path cpu memory
 """
 _OPTIONS = {
     "image": FieldOption(default=None),
@@ -101,5 +101,5 @@ def _build_notes(deployed: ServiceSpec, in_flight: float | None, spare: int) -> 
     if not spare:
         notes.append("No spare replica: at full load the target is missed while a node drains or a pod is replaced.")
     if deployed.queue:
-        notes.append("The quota is for Kueue v1beta1; these objects were not checked against its schemas.")
+        notes.append("The quota is for Kueue v1beta2; these objects were not checked against its schemas.")
     return notes

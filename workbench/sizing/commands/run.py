@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 _SWEEP_FIELDS = """
 url protocol function target_confirm header_env gpus simulated model output_tokens extra_body method body answer_at
-input_tokens_at output_tokens_at goals users rates arrivals trace think_time_s ramp_s least_samples most_samples tight
-max_step_s timeout_s max_error_ratio retries processes max_requests max_duration_s max_tokens max_cost price_request
-price_million_input price_million_output prompts prompt_key input_tokens input_cv unique_prefix seed
+input_tokens_at output_tokens_at goals users rates arrivals arrivals_cv trace think_time_s ramp_s least_samples
+most_samples tight max_step_s timeout_s max_error_ratio any_answer retries processes max_requests max_duration_s
+max_tokens max_cost price_request price_million_input price_million_output prompts prompt_key input_tokens input_cv
+unique_prefix seed
 """
 _GOAL_HELP = "Goal such as p95<=2 (seconds) or 'ttft p99<=300ms'; levels are chosen around its limit. Repeatable."
 _SWEEP_OPTIONS = {
@@ -30,7 +31,14 @@ _SWEEP_OPTIONS = {
     "rates": FieldOption(parse=parse_numbers, metavar="R,R,…"),
     "least_samples": FieldOption("samples"),
 }
-Verify = Annotated[bool, typer.Option("--verify", help="Verify the answer: drive the service at the predicted load.")]
+Verify = Annotated[
+    bool | None,
+    typer.Option(
+        "--verify/--no-verify",
+        help="Drive the service at the predicted load. Default: on this machine yes, elsewhere no.",
+        show_default=False,
+    ),
+]
 Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Create the sweep's folder below this one.")]
 Resume = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Resume the sweep in this folder; only limits may change.")
@@ -43,7 +51,7 @@ def run(
     target_users: Users = None,
     target_rate: Rate = None,
     gpu_price: Price = None,
-    verify: Verify = False,
+    verify: Verify = None,
     out: Out = None,
     resume: Resume = None,
     as_json: JsonFlag = False,
@@ -54,11 +62,12 @@ def run(
     precisely enough; its warm-up is dropped. Each step is written as it ends: Ctrl-C keeps the finished ones, and
     --resume continues. Retries, timeouts and failures are counted by kind.
 
-    With --target-users or --target-rate it also estimates the GPUs, with an interval; --verify then drives the service
-    at the predicted load.
+    With --target-users or --target-rate it also estimates the GPUs, with an interval, and drives the service at the
+    predicted load: without being asked on this machine, with --verify elsewhere. Drift, warm caches and routing show
+    only there; an answer without it says "not verified".
 
     Exit code 0 when all points are valid, 1 when some are not or a limit ended the sweep. With a target: 0 when there
-    is an answer (and it held, with --verify), else 1. 130 after Ctrl-C.
+    is an answer (and it held, where it was verified), else 1. 130 after Ctrl-C.
 
     Example: workbench sizing run --url http://127.0.0.1:8000 --goal "p95<=2" --target-users 150 --verify
     """
@@ -119,13 +128,14 @@ def _run_and_print(
     out: Path | None,
     resume: Path | None,
     price: float | None,
-    verify: bool,
+    verify: bool | None,
     as_json: bool,
 ) -> None:
     import json
     import shlex
     import sys
 
+    from workbench.core.host import is_loopback
     from workbench.sizing.estimation import sweep_store, verification
     from workbench.sizing.load.sweep_report import choose_terminal_watcher, format_sweep, sweep_json
     from workbench.sizing.load.sweep_runner import run_sweep
@@ -138,8 +148,10 @@ def _run_and_print(
         )
         ended = sweep.ended
         if target is not None and ended == "finished" and sweep.folder is not None:
+            on_this_machine = sweep.config.protocol == "function" or is_loopback(sweep.config.host)
+            verified = on_this_machine if verify is None else verify
             answer, ended = verification.answer_sweep(
-                sweep.folder, target, price=price, verified=verify, watcher=watcher
+                sweep.folder, target, price=price, verified=verified, watcher=watcher
             )
     folder = sweep.folder or Path()
 
@@ -148,8 +160,13 @@ def _run_and_print(
         return {**json.loads(sweep_json(sweep)), "answer": sized}
 
     def format_text() -> str:
-        sized = "" if answer is None else f"\n\n{sweep_store.format_sizing_answer(answer, folder)}"
-        return format_sweep(sweep) + sized
+        if answer is None:
+            return format_sweep(sweep)
+        lines = [format_sweep(sweep), "", sweep_store.format_sizing_answer(answer, folder)]
+        if answer.verification is None and answer.recommended is not None:
+            cost = verification.describe_verification_cost(sweep, answer)
+            lines.append(f"to verify it ({cost}): workbench sizing verify {folder}")
+        return "\n".join(lines)
 
     finish_command(
         format_text,

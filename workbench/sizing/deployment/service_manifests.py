@@ -1,6 +1,6 @@
 """Builds Kubernetes manifests of a sized service as YAML; applies nothing.
 
-`apps/v1`, `policy/v1` and `autoscaling/v2` are in every Kubernetes from 1.23 on; the quota is for Kueue's `v1beta1`.
+`apps/v1`, `policy/v1` and `autoscaling/v2` are in every Kubernetes from 1.23 on; the quota is for Kueue's `v1beta2`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ IMAGE_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,500}")
 RESOURCE_PATTERN = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 METRIC_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_:.-]{0,250}")
 LABEL_VALUE_PATTERN = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+QUANTITY_PATTERN = re.compile(r"[1-9][0-9]{0,8}(\.[0-9]{1,3})?(m|k|M|G|T|Ki|Mi|Gi|Ti)?")
 SCALING_HEADROOM = 0.8
 """Share of the requests in flight that a replica carries, at which another one is asked for."""
 
@@ -43,8 +44,21 @@ class ServiceSpec(StrictModel):
     start_s: int = Field(900, ge=10, le=86_400, description="Longest time to load the model, in seconds.")
     metric: str = Field("requests_in_flight", description="Pod metric that counts requests in flight.")
     queue: str | None = Field(None, description="Kueue queue; also prints its quota.")
+    env_secret: str | None = Field(None, description="Secret whose entries become environment variables.")
+    pull_secret: str | None = Field(None, description="Secret of the image registry.")
+    cache_claim: str | None = Field(None, description="PersistentVolumeClaim for the model's files.")
+    cache_path: str = Field("/root/.cache/huggingface", description="Where the cache is mounted.")
+    cpu: str = Field("4", description="CPU that a replica requests.")
+    memory: str = Field("16Gi", description="Memory that a replica requests.")
 
-    @field_validator("name", "namespace", "queue")
+    @field_validator("cpu", "memory")
+    @classmethod
+    def _check_quantity(cls, value: str) -> str:
+        if not QUANTITY_PATTERN.fullmatch(value):
+            raise ValueError("a quantity of Kubernetes, such as 4, 500m or 16Gi")
+        return value
+
+    @field_validator("name", "namespace", "queue", "env_secret", "pull_secret", "cache_claim")
     @classmethod
     def _check_label(cls, value: str | None) -> str | None:
         if value is not None and not LABEL_PATTERN.fullmatch(value):
@@ -72,7 +86,7 @@ class ServiceSpec(StrictModel):
             raise ValueError("the name of a metric")
         return value
 
-    @field_validator("health")
+    @field_validator("health", "cache_path")
     @classmethod
     def _check_health_path(cls, value: str) -> str:
         if not value.startswith("/") or len(value) > 500 or not value.isprintable():
@@ -112,7 +126,7 @@ def build_manifests(
         Objects in the order in which they can be applied.
     """
     found = [
-        _build_deployment(planned, deployed),
+        _build_deployment(planned, deployed, is_scaled=in_flight is not None),
         _build_service(deployed),
         _build_disruption_budget(planned, deployed),
     ]
@@ -129,14 +143,15 @@ def _build_metadata(deployed: ServiceSpec) -> KubernetesObject:
     return {"name": deployed.name, "namespace": deployed.namespace, "labels": _build_labels(deployed)}
 
 
-def _build_deployment(planned: ReplicaPlan, deployed: ServiceSpec) -> KubernetesObject:
+def _build_deployment(planned: ReplicaPlan, deployed: ServiceSpec, *, is_scaled: bool) -> KubernetesObject:
     queued = {"kueue.x-k8s.io/queue-name": deployed.queue} if deployed.queue else {}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": _build_metadata(deployed) | {"labels": _build_labels(deployed) | queued},
         "spec": {
-            "replicas": planned.replicas,
+            # Beside an autoscaler a fixed number would undo its work each time that this is applied.
+            **({} if is_scaled else {"replicas": planned.replicas}),
             "selector": {"matchLabels": _build_labels(deployed)},
             # New pods in the place of old ones: more than the nodes hold would wait for GPUs for ever.
             "strategy": {
@@ -164,9 +179,12 @@ def _build_pod_spec(planned: ReplicaPlan, deployed: ServiceSpec) -> KubernetesOb
     }
     if deployed.node_selector:
         pod["nodeSelector"] = dict(deployed.node_selector)
-    if planned.gpus_per_replica > 1:
-        # GPUs of one replica talk through shared memory, of which a container has 64 MiB by default.
-        pod["volumes"] = [{"name": "shared-memory", "emptyDir": {"medium": "Memory"}}]
+    if deployed.pull_secret:
+        pod["imagePullSecrets"] = [{"name": deployed.pull_secret}]
+    # Processes of a model server talk through shared memory, of which a container has 64 MiB by default.
+    pod["volumes"] = [{"name": "shared-memory", "emptyDir": {"medium": "Memory"}}]
+    if deployed.cache_claim:
+        pod["volumes"].append({"name": "cache", "persistentVolumeClaim": {"claimName": deployed.cache_claim}})
     return pod
 
 
@@ -177,7 +195,7 @@ def _build_container(planned: ReplicaPlan, deployed: ServiceSpec) -> KubernetesO
         "name": "server",
         "image": deployed.image,
         "ports": [{"name": "http", "containerPort": deployed.port}],
-        "resources": {"limits": gpus, "requests": dict(gpus)},
+        "resources": {"limits": gpus, "requests": {"cpu": deployed.cpu, "memory": deployed.memory, **gpus}},
         "startupProbe": {**asked, "failureThreshold": math.ceil(deployed.start_s / 10)},
         "readinessProbe": {**asked, "failureThreshold": 3},
         # Patient: a server under full load answers late, and to kill it then makes the load of the others worse.
@@ -186,8 +204,11 @@ def _build_container(planned: ReplicaPlan, deployed: ServiceSpec) -> KubernetesO
     }
     if deployed.args:
         container["args"] = list(deployed.args)
-    if planned.gpus_per_replica > 1:
-        container["volumeMounts"] = [{"name": "shared-memory", "mountPath": "/dev/shm"}]  # noqa: S108
+    if deployed.env_secret:
+        container["envFrom"] = [{"secretRef": {"name": deployed.env_secret}}]
+    container["volumeMounts"] = [{"name": "shared-memory", "mountPath": "/dev/shm"}]  # noqa: S108
+    if deployed.cache_claim:
+        container["volumeMounts"].append({"name": "cache", "mountPath": deployed.cache_path})
     return container
 
 
@@ -250,7 +271,7 @@ def _build_autoscaler(
 
 
 def _build_kueue_queues(planned: ReplicaPlan, deployed: ServiceSpec) -> list[KubernetesObject]:
-    api = "kueue.x-k8s.io/v1beta1"
+    api = "kueue.x-k8s.io/v1beta2"
     flavor, cluster = f"{deployed.name}-gpus", f"{deployed.name}-quota"
     resources = [{"name": deployed.gpu_resource, "nominalQuota": planned.used_gpus}]
     group = {"coveredResources": [deployed.gpu_resource], "flavors": [{"name": flavor, "resources": resources}]}

@@ -181,7 +181,11 @@ class Level:
 
 @dataclass(frozen=True)
 class Capacity:
-    """Largest load within the limit, with its interval; null if the measured loads do not determine it."""
+    """Largest load within the limit, with its interval; null if the measured loads do not determine it.
+
+    With `at_least`, `low` is a load within the limit and the capacity may be anything above. `bound` says what bounds
+    it from above, where that is not the latency.
+    """
 
     value: float | None
     low: float | None
@@ -191,6 +195,8 @@ class Capacity:
     n_samples: int
     reason: str | None = None
     advice: str | None = None
+    at_least: bool = False
+    bound: str | None = None
 
 
 def estimate_capacity(

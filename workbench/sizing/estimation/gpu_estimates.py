@@ -13,7 +13,8 @@ from workbench.core.errors import InputError
 from workbench.sizing.compat_nat import slope_fit
 from workbench.sizing.config import Goal
 from workbench.sizing.estimation import metrics
-from workbench.sizing.estimation.capacity_fit import Capacity, Level, estimate_capacity
+from workbench.sizing.estimation.capacity_bounds import estimate_bounded_capacity, find_ceiling
+from workbench.sizing.estimation.capacity_fit import Capacity, Level
 from workbench.sizing.estimation.metrics import Floats
 from workbench.sizing.estimation.step_points import select_kept_requests
 from workbench.sizing.tables import ESTIMATES, SCALING, USABLE_VERDICTS
@@ -157,6 +158,9 @@ def _explain_no_count(law: tuple[float, float, float], sampled: Floats, load: fl
 
 
 ROUNDING_TOLERANCE = 1e-9
+ADD_LEVELS = "add levels, such as "
+AT_LEAST = "at least"
+"""Verdict of a target that no measured load misses."""
 LINEAR_VERDICT = "linear scaling assumed: measured on one GPU count"
 
 
@@ -218,11 +222,15 @@ def estimate_gpus_and_scaling(
 
     counts = sorted(points["gpus"].unique().to_list()) or [1]
     rows, laws = [], [SCALING.frame([])]
+    is_open = "1/s" in points["load_unit"].to_list()
     for goal in goals:
         parts = {gpus: points.filter(pl.col("gpus") == gpus) for gpus in counts}
         levels = {gpus: select_usable_levels(requests, steps, part, goal) for gpus, part in parts.items()}
         found = {
-            gpus: estimate_capacity(part, goal.q, goal.limit_s, draws=draws, seed=seed) for gpus, part in levels.items()
+            gpus: estimate_bounded_capacity(
+                part, find_ceiling(parts[gpus]), goal.q, goal.limit_s, is_open=is_open, draws=draws, seed=seed
+            )
+            for gpus, part in levels.items()
         }
         last = counts[-1]
         row = _build_estimate_row(goal, levels[last], found[last], load)
@@ -243,10 +251,15 @@ def _explain_refusal(row: dict[str, Any], points: pl.DataFrame) -> str | None:
     """Reason of a missing estimate, with the levels that were left out."""
     left = points.filter(~points["verdict"].is_in(USABLE_VERDICTS)).sort("load")
     reason: str | None = row["reason"]
+    left = left.filter([text is None or text not in (reason or "") for text in left["reason"].to_list()])
     if row["capacity"] is not None or not left.height:
         return reason
     listed = ", ".join(f"{load:g}" for load in left["load"].unique(maintain_order=True).to_list()[:8])
     kinds = ", ".join(left["verdict"].unique(maintain_order=True).to_list())
+    if reason is not None and ADD_LEVELS in reason:
+        # Levels that were measured and left out are no advice.
+        plain, _, added = reason.partition(ADD_LEVELS)
+        reason = plain.rstrip("; ") if float(added.split(",")[0]) <= max(left["load"].to_list()) else reason
     return f"{reason}; left out: level(s) {listed} ({kinds}: {left['reason'][0]})"
 
 
@@ -303,8 +316,9 @@ def _build_estimate_row(goal: Goal, levels: list[Level], found: Capacity, load: 
         "slope_capacity": _slope_capacity(levels, goal),
         "n_levels": found.n_levels,
         "n_samples": found.n_samples,
-        "verdict": "no estimate" if found.value is None else LINEAR_VERDICT,
+        "verdict": AT_LEAST if found.at_least else "no estimate" if found.value is None else LINEAR_VERDICT,
         "reason": "; ".join(filter(None, (found.reason, found.advice))) or None,
+        "bound": found.bound,
     }
 
 
@@ -330,5 +344,6 @@ def _capacities_to_gpus(row: dict[str, Any]) -> dict[str, Any]:
     }
     whole = row["load"] * row["test_gpus"]
     counts = {name: whole / value if value else None for name, value in capacities.items()}
+    # Of a capacity that is only known to be at least so much, the count is an upper bound and no recommendation.
     high = counts["gpus_high"] if counts["gpus"] is not None else None
     return row | counts | {"recommended": None if high is None else math.ceil(high - ROUNDING_TOLERANCE)}

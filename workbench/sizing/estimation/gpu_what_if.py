@@ -15,7 +15,8 @@ from workbench.charts.theme import COLOURS, finish_chart
 from workbench.core.formats import format_number
 from workbench.live.result_widgets import WhatIfControls, slider_options
 from workbench.sizing.config import Goal
-from workbench.sizing.estimation.capacity_fit import CURVES, Capacity, Level, estimate_capacity
+from workbench.sizing.estimation.capacity_bounds import Ceiling, estimate_bounded_capacity, find_ceiling
+from workbench.sizing.estimation.capacity_fit import CURVES, Capacity, Level
 from workbench.sizing.estimation.gpu_estimates import select_usable_levels
 from workbench.sizing.estimation.metrics import format_quantile
 from workbench.sizing.tables import CAPACITIES, CURVE
@@ -43,7 +44,13 @@ def list_levels_by_gpus(
 
 
 def estimate_capacities(
-    levels: Mapping[int, Sequence[Level]], goal: Goal, *, draws: int = GRID_DRAWS, seed: int = 0
+    levels: Mapping[int, Sequence[Level]],
+    goal: Goal,
+    *,
+    draws: int = GRID_DRAWS,
+    seed: int = 0,
+    ceilings: Mapping[int, Ceiling | None] | None = None,
+    is_open: bool = False,
 ) -> pl.DataFrame:
     """Which load does each GPU count carry, within the limit and, for the largest count, within others around it?
 
@@ -57,15 +64,32 @@ def estimate_capacities(
     last = max(levels, default=0)
     for gpus, found in levels.items():
         for at_ms in limit_grid_ms(limit_ms) if gpus == last else [limit_ms]:
-            rows.append(_capacity_row(gpus, at_ms, _estimate_at_limit(found, goal, at_ms, draws, seed)))
+            ceiling = (ceilings or {}).get(gpus)
+            one = _estimate_at_limit(found, goal, at_ms, draws, seed, ceiling, is_open=is_open)
+            rows.append(_capacity_row(gpus, at_ms, one))
     return CAPACITIES.frame(rows)
 
 
-def _estimate_at_limit(levels: Sequence[Level], goal: Goal, limit_ms: int, draws: int, seed: int) -> Capacity:
+def list_ceilings(points: pl.DataFrame) -> dict[int, Ceiling | None]:
+    """The lowest load of each GPU count that was not served; null where all were."""
+    return {gpus: find_ceiling(points.filter(pl.col("gpus") == gpus)) for gpus in points["gpus"].unique().to_list()}
+
+
+def _estimate_at_limit(
+    levels: Sequence[Level],
+    goal: Goal,
+    limit_ms: int,
+    draws: int,
+    seed: int,
+    ceiling: Ceiling | None,
+    *,
+    is_open: bool,
+) -> Capacity:
     """The goal's own limit exactly as it was estimated: what stands in two places must be the same."""
     own = limit_ms == round(1000 * goal.limit_s)
     limit_s = goal.limit_s if own else limit_ms / 1000
-    return estimate_capacity(levels, goal.q, limit_s, draws=GOAL_DRAWS if own else draws, seed=seed)
+    n = GOAL_DRAWS if own else draws
+    return estimate_bounded_capacity(levels, ceiling, goal.q, limit_s, is_open=is_open, draws=n, seed=seed)
 
 
 def limit_grid_ms(limit_ms: int) -> list[int]:
@@ -120,6 +144,8 @@ class WhatIf:
         Table `CAPACITIES`: what the sliders of the page move on.
     seed
         Start of the random numbers.
+    ceiling
+        The lowest load that was not served; null when all were.
     """
 
     def __init__(
@@ -131,8 +157,10 @@ class WhatIf:
         load_unit: str,
         table: pl.DataFrame,
         seed: int = 0,
+        ceiling: Ceiling | None = None,
     ) -> None:
         self.levels, self.test_gpus, self.goal, self.seed = levels, test_gpus, goal, seed
+        self.ceiling = ceiling
         self.load_unit = load_unit
         self.table = _drop_wide_ends(table.filter(table["gpus"] == test_gpus))
         self.load = load
@@ -149,7 +177,13 @@ class WhatIf:
         """What the test GPUs carry within the limit."""
         if self.limit_ms not in self._known:
             self._known[self.limit_ms] = _estimate_at_limit(
-                self.levels, self.goal, self.limit_ms, GRID_DRAWS, self.seed
+                self.levels,
+                self.goal,
+                self.limit_ms,
+                GRID_DRAWS,
+                self.seed,
+                self.ceiling,
+                is_open=self.load_unit != "users",
             )
         return self._known[self.limit_ms]
 

@@ -67,6 +67,26 @@ METRICS = {
         Metric("llm", "each LLM call of a request", pl.col("llm_s"), LLM_PROTOCOLS),
         Metric("ttft", "time to first token", pl.col("ttft_s"), LLM_PROTOCOLS),
         Metric("itl", "mean time between output tokens", pl.col("itl_s"), LLM_PROTOCOLS, _HAS_SEVERAL_TOKENS),
+        Metric(
+            "tpot",
+            "time per output token after the first, from it to the end of the request",
+            pl.when(pl.col("output_tokens") > 1).then(
+                (pl.col("runtime_s") - pl.col("ttft_s")) / (pl.col("output_tokens") - 1)
+            ),
+            LLM_PROTOCOLS,
+            _HAS_SEVERAL_TOKENS,
+        ),
+        Metric(
+            "e2e",
+            "whole request from when it was sent",
+            pl.when(pl.col("runtime_s").is_not_null()).then(pl.col("ended_s") - pl.col("sent_s")),
+        ),
+        Metric(
+            "token",
+            "whole request per output token: one over the tokens a second of a user",
+            pl.when(pl.col("output_tokens") > 0).then(pl.col("runtime_s") / pl.col("output_tokens")),
+            LLM_PROTOCOLS,
+        ),
     )
 }
 DEFAULT_METRIC = "runtime"

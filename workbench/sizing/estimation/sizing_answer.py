@@ -13,7 +13,7 @@ from workbench.core.errors import ConfigError, InputError
 from workbench.core.formats import format_number
 from workbench.sizing.config import Goal
 from workbench.sizing.estimation import metrics
-from workbench.sizing.estimation.gpu_estimates import MAX_GPU_EXTRAPOLATION, estimate_gpus_and_scaling
+from workbench.sizing.estimation.gpu_estimates import AT_LEAST, MAX_GPU_EXTRAPOLATION, estimate_gpus_and_scaling
 from workbench.sizing.estimation.step_points import PointLimits, assess_steps, select_kept_requests
 from workbench.sizing.tables import GOODPUT, USABLE_VERDICTS
 
@@ -129,9 +129,20 @@ class SizingAnswer:
 
     @property
     def recommended(self) -> int | None:
-        """GPUs that meet every target: the largest upper end; null when a target has none."""
-        counts = self.estimates["recommended"]
-        return None if not len(counts) or counts.null_count() else int(str(counts.max()))
+        """GPUs that meet every target: the largest upper end; null when a target has none.
+
+        A target that no measured load misses does not stand in the way, where its lower bound is above what the others
+        allow.
+        """
+        rows = self.estimates.to_dicts()
+        counts = [row["recommended"] for row in rows if row["verdict"] != AT_LEAST]
+        if not counts or None in counts or any(self._is_open(row, max(counts)) for row in rows):
+            return None
+        return int(max(counts))
+
+    def _is_open(self, row: dict[str, Any], count: int) -> bool:
+        """Whether a lower bound leaves it open if so many GPUs meet its target."""
+        return row["verdict"] == AT_LEAST and (row["gpus_high"] is None or row["gpus_high"] > count + 1e-9)
 
     @property
     def cost_per_hour(self) -> float | None:
@@ -154,17 +165,31 @@ class SizingAnswer:
         bound = f", bound by {row['target']}" if self.estimates.height > 1 else ""
         serve = "GPU serves" if self.recommended == 1 else "GPUs serve"
         answer = f"{simulated}{self.recommended} {serve} {served} at {targets} ({interval}{bound})"
-        return f"{answer}; {row['verdict']}{self._verification_text()}"
+        loose = "".join(f"; {one['target']} does not bind: {_format_lower_bound(one)}" for one in self._loose_rows)
+        limit = f"; {row['bound'].partition(': ')[0]}" if row["bound"] else ""
+        return f"{answer}{limit}{loose}; {row['verdict']}{self._verification_text()}"
+
+    @property
+    def _loose_rows(self) -> list[dict[str, Any]]:
+        """Estimates whose target no measured load misses."""
+        return [row for row in self.estimates.iter_rows(named=True) if row["verdict"] == AT_LEAST]
 
     @property
     def reasons(self) -> list[str]:
         """Why the answer is not valid; empty when it is."""
         found = []
+        if self.recommended is None:
+            found += [f"{row['target']}: {_format_lower_bound(row)}; {row['reason']}" for row in self._loose_rows]
+        drifted = self.points.filter(self.points["verdict"] == "drift").sort("load")
+        found += [f"drift at {row['load']:g}: {row['reason']}" for row in drifted.head(1).iter_rows(named=True)]
         for row in self.estimates.iter_rows(named=True):
+            if row["verdict"] == AT_LEAST:
+                continue
             if row["gpus"] is None:
                 found.append(f"{row['target']}: {row['reason']}")
             elif row["recommended"] is None:
-                found.append(f"{row['target']}: its interval has no upper end{self._explain_open_end(row['target'])}")
+                told = f": {row['reason']}" if row["reason"] else self._explain_open_end(row["target"])
+                found.append(f"{row['target']}: its interval has no upper end{told}")
         if not self.points.filter(self.points["verdict"].is_in(USABLE_VERDICTS)).height:
             worst = self.points.row(0, named=True) if self.points.height else None
             found.append("no usable point" + (f": {worst['reason']}" if worst else ""))
@@ -186,6 +211,12 @@ class SizingAnswer:
             return "; not verified"
         verdicts = sorted(set(self.verification["verdict"].to_list()))
         return f"; verification {', '.join(verdicts)} ({self.verification['scope'][0]})"
+
+
+def _format_lower_bound(row: dict[str, Any]) -> str:
+    unit = "users" if row["load_unit"] == "users" else "requests a second"
+    gpus = "a GPU" if row["test_gpus"] == 1 else f"on {row['test_gpus']} GPUs"
+    return f"at least {row['capacity_low']:g} {unit} {gpus}"
 
 
 def compute_answer(
@@ -229,6 +260,7 @@ def compute_answer(
         raise ConfigError("the load to serve is not positive", found=load)
     if not steps.height:
         raise InputError("no steps", do="run a sweep first: workbench sizing run")
+    limits = replace(limits or PointLimits(), goals=tuple(goals))
     table, quantiles = assess_steps(
         requests, steps, limits=limits, qs=sorted({*metrics.REPORTED_QUANTILES, *(goal.q for goal in goals)})
     )

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.sizing.estimation import metrics
+from workbench.sizing.estimation import answer_profiles, metrics
+from workbench.sizing.estimation.answer_profiles import AnswerProfile
+from workbench.sizing.estimation.backlog import Backlog, measure_backlog
 from workbench.sizing.estimation.metrics import Floats
+from workbench.sizing.estimation.point_verdicts import PointLimits as PointLimits
+from workbench.sizing.estimation.point_verdicts import compare_points, decide_verdict
 from workbench.sizing.tables import OUTCOMES, POINTS, QUANTILES
 from workbench.stats import quantiles
 
 if TYPE_CHECKING:
     import polars as pl
-
-    from workbench.sizing.config import SweepConfig
 
 BATCH_SIZE = 5
 MAX_WARMUP_FRACTION = 0.25
@@ -147,26 +148,6 @@ def _mean_overlap(starts: Floats, ends: Floats, begin: float, end: float) -> flo
     return float(np.maximum(0.0, np.minimum(ends, end) - np.maximum(starts, begin)).sum() / (end - begin))
 
 
-MIN_SAMPLES = 200
-MAX_CLIENT_DELAY_FRACTION = 0.05
-"""Largest client delay, as a fraction of the p95; above it a point is client-limited."""
-MAX_CLIENT_CPU = 0.95
-MIN_ADMITTED_FRACTION = 0.9
-
-
-@dataclass(frozen=True)
-class PointLimits:
-    """Limits that a valid point must meet."""
-
-    max_error_ratio: float = 0.01
-    min_samples: int = MIN_SAMPLES
-
-    @classmethod
-    def from_config(cls, config: SweepConfig) -> PointLimits:
-        """Read the limits from the settings of a sweep."""
-        return cls(config.max_error_ratio, config.least_samples)
-
-
 def select_kept_requests(requests: pl.DataFrame, users: int | None) -> pl.DataFrame:
     """Kept requests of one step, without warm-up and tail, in the order they were sent."""
     main = requests.filter(~requests["tail"]).sort("request")
@@ -199,9 +180,11 @@ def assess_steps(
 
     Notes
     -----
-    The verdict is the first that applies: interrupted (too many failures), client-limited (client delays exceed 5 % of
-    the p95, or a client process used a full core), server-limited (fewer requests in service than in flight), few
-    samples, valid. Saturation is detected by comparing steps; it replaces "valid" and "few samples".
+    The verdict is the first that applies: interrupted or admission limit (too many failures), client-limited (client
+    delays exceed 5 % of the p95 or of the limit, or a client process used a full core), not sustained (an open loop
+    that ended less than it was offered), server-limited (fewer requests in service than in flight), few samples, valid.
+    What only a comparison of steps shows replaces "valid" and its like: other answers, cached, unsteady, drift,
+    saturated.
     """
     limits = limits or PointLimits()
     groups = {key[0]: frame for key, frame in requests.partition_by("step", as_dict=True).items()}
@@ -213,15 +196,16 @@ def assess_steps(
         found.append(assess_step(sent, step, limits, qs, earlier.get(gpus)))
         items = sent["item"].unique()
         earlier[gpus] = items if gpus not in earlier else earlier[gpus].append(items).unique()
-    return combine_assessments(found)
+    return combine_assessments(found, limits)
 
 
 @dataclass(frozen=True)
 class StepAssessment:
-    """One step: its row of `points`, before saturation is detected, and its rows of `quantiles`."""
+    """One step by itself: its row of `points`, its rows of `quantiles`, its answers."""
 
     point: dict[str, Any]
     quantiles: list[dict[str, Any]]
+    answers: AnswerProfile
 
 
 def assess_step(
@@ -230,18 +214,49 @@ def assess_step(
     """Assess one step from its requests and its row of `steps`; `earlier` holds the items sent by earlier steps."""
     counted = select_kept_requests(sent, step["users"])
     found = _build_quantile_rows(counted, step, sorted({*qs, metrics.DEFAULT_QUANTILE}))
+    again = _find_repeated_prompts(sent, earlier)
+    answers = answer_profiles.profile_answers(counted, sent, again)
+    repeated = counted["request"].is_in(sent.filter(again)["request"].implode()).mean() if counted.height else 0.0
+    extra = {
+        "repeated_prompts": float(str(repeated)),
+        "answer_p50": answers.median,
+        "answer_unit": answers.unit,
+        "ttft_known": _known_fraction(counted),
+    }
+    backlog = measure_backlog(sent, counted, step["arrivals"]) if step["loop"] == "open" else None
+    point = _build_point(sent, counted, step) | extra | _backlog_columns(backlog)
+    p95 = _runtime_quantiles(found, metrics.DEFAULT_QUANTILE).get(step["step"])
+    verdict, reason = decide_verdict(point, step, p95, limits, backlog)
     return StepAssessment(
-        _build_point(sent, counted, step, found, limits, earlier), [row for row in found if row["q"] in qs]
+        point | {"verdict": verdict, "reason": reason}, [row for row in found if row["q"] in qs], answers
     )
 
 
-def combine_assessments(steps: Sequence[StepAssessment]) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Build the tables of `assess_steps` from single steps, and detect saturation between them."""
+def combine_assessments(
+    steps: Sequence[StepAssessment], limits: PointLimits | None = None
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Build the tables of `assess_steps` from single steps, and compare the steps with one another."""
     import polars as pl
 
     found = [row for one in steps for row in one.quantiles]
     table = pl.DataFrame([one.point for one in steps], schema=POINTS.schema(), orient="row")
-    return POINTS.check(_mark_saturation(table, found)), QUANTILES.frame(found)
+    profiles = {one.point["step"]: one.answers for one in steps}
+    return POINTS.check(compare_points(table, found, profiles, limits or PointLimits())), QUANTILES.frame(found)
+
+
+def _backlog_columns(found: Backlog | None) -> dict[str, Any]:
+    names = ("offered_per_s", "begun_per_s", "ended_per_s", "ended_low_per_s", "ended_high_per_s")
+    counts = ("first", "last", "peak")
+    return {name: getattr(found, name, None) for name in names} | {
+        f"backlog_{name}": getattr(found, name, None) for name in counts
+    }
+
+
+def _known_fraction(counted: pl.DataFrame) -> float | None:
+    """Fraction of the successes with a time to first token; null without any."""
+    good = counted.filter(counted["outcome"] == "ok")
+    known = good["ttft_s"].count()
+    return known / good.height if known else None
 
 
 def step_load(step: dict[str, Any]) -> tuple[float, str]:
@@ -249,19 +264,13 @@ def step_load(step: dict[str, Any]) -> tuple[float, str]:
     return (float(step["users"]), "users") if step["loop"] == "closed" else (float(step["rate_per_s"]), "1/s")
 
 
-def _build_point(
-    sent: pl.DataFrame,
-    counted: pl.DataFrame,
-    step: dict[str, Any],
-    found: list[dict[str, Any]],
-    limits: PointLimits,
-    earlier: pl.Series | None,
-) -> dict[str, Any]:
+def _build_point(sent: pl.DataFrame, counted: pl.DataFrame, step: dict[str, Any]) -> dict[str, Any]:
     load, unit = step_load(step)
     outcomes = counted["outcome"].to_list()
     window = measure_flow(sent, counted)
     n, n_ok = counted.height, outcomes.count("ok")
-    row = {
+    shed = (counted["status"] == 429) | ((counted["status"] == 503) & counted["retry_after_s"].is_not_null())
+    return {
         "step": step["step"],
         "load": load,
         "load_unit": unit,
@@ -271,6 +280,7 @@ def _build_point(
         "n_kept": n,
         "n_ok": n_ok,
         **{f"n_{kind}": outcomes.count(kind) for kind in OUTCOMES[1:]},
+        "n_shed": int(shed.fill_null(False).sum()),
         "n_retries": int(counted["retries"].sum()),
         "error_ratio": (n - n_ok) / n if n else 0.0,
         **window,
@@ -278,12 +288,8 @@ def _build_point(
         "loop_lag_p99_s": step["loop_lag_p99_s"],
         "client_cpu_share": step["client_cpu_share"],
         "clock_gap_s": _median_or_none(counted["runtime_s"] - counted["server_runtime_s"]),
-        "repeated_prompts": _repeated_prompt_fraction(sent, counted, earlier),
         "block": _choose_block_length(counted),
     }
-    p95 = _runtime_quantiles(found, metrics.DEFAULT_QUANTILE).get(step["step"])
-    verdict, reason = _point_verdict(row, step, p95, limits)
-    return {**row, "verdict": verdict, "reason": reason}
 
 
 def _choose_block_length(counted: pl.DataFrame) -> int:
@@ -325,68 +331,11 @@ def _build_quantile_rows(counted: pl.DataFrame, step: dict[str, Any], qs: Sequen
     return rows
 
 
-def _point_verdict(
-    row: dict[str, Any], step: dict[str, Any], p95: float | None, limits: PointLimits
-) -> tuple[str, str | None]:
-    if row["error_ratio"] > limits.max_error_ratio:
-        kinds = ", ".join(f"{row[f'n_{kind}']} {kind}" for kind in OUTCOMES[1:] if row[f"n_{kind}"])
-        return "interrupted", f"{row['error_ratio']:.1%} of {row['n_kept']} failed: {kinds}"
-    limited = _find_client_limit(row, step, p95)
-    if limited:
-        return "client-limited", limited
-    high, asked = row["server_in_service_high"], row["in_flight"]
-    if high is not None and high < asked and row["server_in_service"] < MIN_ADMITTED_FRACTION * asked:
-        n = round(row["server_in_service"])
-        return "server-limited", f"server admits about {n} of {asked:.0f} requests in flight: the rest queues"
-    if row["n_kept"] < limits.min_samples:
-        return "few samples", f"{row['n_kept']} requests kept, {limits.min_samples} needed"
-    return "valid", None
-
-
-def _find_client_limit(row: dict[str, Any], step: dict[str, Any], p95: float | None) -> str | None:
-    """Reason why the client distorts the point; null if it does not."""
-    if p95:
-        for name, lag in (("event loop", row["loop_lag_p99_s"]), ("sending", row["send_lag_p99_s"])):
-            if lag is not None and lag > MAX_CLIENT_DELAY_FRACTION * p95:
-                return f"client {name} lag of {lag * 1e3:.1f} ms (p99) exceeds 5 % of the p95"
-    if (row["client_cpu_share"] or 0) > MAX_CLIENT_CPU:
-        return f"a client process used {row['client_cpu_share']:.0%} of a core: use more processes"
-    asked = row["load"]
-    held = row["in_flight"] if step["loop"] == "closed" and not step["think_s"] else None
-    if held is not None and row["n_kept"] and held < MIN_ADMITTED_FRACTION * asked:
-        return f"{held:.1f} of {asked:g} users were in flight"
-    return None
-
-
-def _mark_saturation(table: pl.DataFrame, found: list[dict[str, Any]]) -> pl.DataFrame:
-    """Detect saturation without the server's clock: flat throughput and rising latency over two or more levels."""
-    import polars as pl
-
-    p50 = _runtime_quantiles(found, 0.5)
-    flat: dict[int, float] = {}
-    rows = [row for row in table.sort("load").iter_rows(named=True) if row["verdict"] in ("valid", "few samples")]
-    for before, row in itertools.pairwise(rows):
-        slower = (p50.get(row["step"]) or 0) > 1.1 * (p50.get(before["step"]) or np.inf)
-        if slower and row["rate_per_s"] <= 1.05 * before["rate_per_s"] and row["load"] >= 1.2 * before["load"]:
-            flat |= {before["step"]: row["rate_per_s"], row["step"]: row["rate_per_s"]}
-    blind = table["server_in_service"].is_null()
-    marked = pl.Series(table["step"].is_in(list(flat))) & blind & table["verdict"].is_in(["valid"])
-    words = [
-        f"saturated at {flat[step]:.3g} requests/s (queueing or an admission limit)" if mark else reason
-        for step, mark, reason in zip(table["step"], marked, table["reason"], strict=True)
-    ]
-    return table.with_columns(
-        pl.when(marked).then(pl.lit("saturated")).otherwise(pl.col("verdict")).alias("verdict"),
-        pl.Series("reason", words, dtype=pl.String),
-    )
-
-
-def _repeated_prompt_fraction(sent: pl.DataFrame, counted: pl.DataFrame, earlier: pl.Series | None) -> float:
+def _find_repeated_prompts(sent: pl.DataFrame, earlier: pl.Series | None) -> pl.Series:
+    """Of each request of a step: was its prompt sent before, in this step or in an earlier one?"""
     first = sent.sort("request").unique("item", keep="first")["request"]
-    again = ~counted["request"].is_in(first.implode())
-    if earlier is not None:
-        again |= counted["item"].is_in(earlier.implode())
-    return float(again.sum() / counted.height) if counted.height else 0.0
+    again = ~sent["request"].is_in(first.implode())
+    return again if earlier is None else again | sent["item"].is_in(earlier.implode())
 
 
 def _median_or_none(values: pl.Series) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,11 +15,12 @@ import polars as pl
 from workbench.core.errors import ConfigError, InputError
 from workbench.runs import run_folder
 from workbench.sizing.config import Goal, SweepConfig
-from workbench.sizing.estimation import metrics, sweep_store
+from workbench.sizing.estimation import answer_profiles, metrics, step_points, sweep_store
+from workbench.sizing.estimation.answer_profiles import AnswerProfile
 from workbench.sizing.estimation.sizing_answer import SizingAnswer
 from workbench.sizing.estimation.step_points import PointLimits, assess_steps, select_kept_requests
 from workbench.sizing.load import sweep_journal, sweep_runner
-from workbench.sizing.tables import VERIFICATION
+from workbench.sizing.tables import FAILING_VERDICTS, VERIFICATION
 from workbench.stats import quantiles
 
 if TYPE_CHECKING:
@@ -50,6 +51,25 @@ def share_load(load: float, gpus: int, test_gpus: int, *, whole: bool) -> list[f
     return [float(around) for around in (math.floor(share), math.ceil(share)) if around]
 
 
+@dataclass(frozen=True)
+class Reference:
+    """What a verification takes from its sweep: answers at the lowest load, and whether the server's clock is right."""
+
+    answers: AnswerProfile | None = None
+    trusts_server_clock: bool = True
+
+
+def build_reference(requests: pl.DataFrame, steps: pl.DataFrame, limits: PointLimits) -> Reference:
+    """Answers at the lowest load of a sweep; empty without a step."""
+    if not steps.height:
+        return Reference()
+    lowest = steps.sort("users", "rate_per_s", "step").row(0, named=True)
+    sent = requests.filter(pl.col("step") == lowest["step"])
+    one = step_points.assess_step(sent, lowest, limits, [metrics.DEFAULT_QUANTILE])
+    wrong = lowest["users"] == 1 and one.point["verdict"] == "server-limited"
+    return Reference(one.answers, not wrong)
+
+
 def verify_goals(
     requests: pl.DataFrame,
     steps: pl.DataFrame,
@@ -59,6 +79,7 @@ def verify_goals(
     load: float,
     limits: PointLimits | None = None,
     cut: str | None = None,
+    reference: Reference | None = None,
 ) -> pl.DataFrame:
     """Compare each goal with the measurements at the predicted load.
 
@@ -75,6 +96,8 @@ def verify_goals(
         Limits of a valid point.
     cut
         Reason why the run ended early; null if it finished.
+    reference
+        What the sweep told of the service's answers and clock.
 
     Returns
     -------
@@ -90,7 +113,12 @@ def verify_goals(
     """
     if steps.height not in (1, 2):
         raise InputError("a verification needs one step, or two steps around its load", found=f"{steps.height} steps")
-    points = assess_steps(requests, steps, limits=limits)[0].sort("load").to_dicts()
+    known = reference or Reference()
+    limits = replace(limits or PointLimits(), goals=tuple(goals), trusts_server_clock=known.trusts_server_clock)
+    points = [
+        _compare_answers(point, requests, steps, known, limits)
+        for point in assess_steps(requests, steps, limits=limits)[0].sort("load").to_dicts()
+    ]
     first = points[0]
     driven = first["load"] if steps.height == 1 else load * first["gpus"] / predicted_gpus
     users = dict(steps.select("step", "users").iter_rows())
@@ -106,6 +134,20 @@ def verify_goals(
     return VERIFICATION.frame(rows)
 
 
+def _compare_answers(
+    point: dict[str, Any], requests: pl.DataFrame, steps: pl.DataFrame, known: Reference, limits: PointLimits
+) -> dict[str, Any]:
+    """The point, as one of other answers where they are not those of the sweep's lowest load."""
+    if known.answers is None or limits.any_answer or point["verdict"] in FAILING_VERDICTS:
+        return point
+    step = steps.filter(pl.col("step") == point["step"]).row(0, named=True)
+    one = step_points.assess_step(
+        requests.filter(pl.col("step") == point["step"]), step, limits, [metrics.DEFAULT_QUANTILE]
+    )
+    text = answer_profiles.describe_other_answers(one.answers, known.answers, limits.max_error_ratio)
+    return point if text is None else point | {"verdict": "other answers", "reason": f"{text} in the sweep"}
+
+
 def _verdict_rank(point: dict[str, Any]) -> int:
     """Rank of the verdict; 0 is the worst."""
     verdict = point["verdict"]
@@ -113,14 +155,27 @@ def _verdict_rank(point: dict[str, Any]) -> int:
 
 
 def verify_sweep(
-    found: SweepResult, goals: Sequence[Goal], *, predicted_gpus: int, load: float, limits: PointLimits
+    found: SweepResult,
+    goals: Sequence[Goal],
+    *,
+    predicted_gpus: int,
+    load: float,
+    limits: PointLimits,
+    reference: Reference | None = None,
 ) -> pl.DataFrame:
     """`verify_goals` for a sweep over the loads of `share_load` that may have ended early."""
     cut = None if found.ended == "finished" else f"the run ended early: {found.limit or found.ended}"
     if not found.steps.height:
         return VERIFICATION.frame([_build_undriven_row(goal, found, predicted_gpus, load, cut) for goal in goals])
     return verify_goals(
-        found.requests, found.steps, goals, predicted_gpus=predicted_gpus, load=load, limits=limits, cut=cut
+        found.requests,
+        found.steps,
+        goals,
+        predicted_gpus=predicted_gpus,
+        load=load,
+        limits=limits,
+        cut=cut,
+        reference=reference,
     )
 
 
@@ -154,7 +209,8 @@ def _build_shared_columns(
     }
 
 
-WORST_VERDICTS = ("interrupted", "server-limited", "client-limited")
+FAULTY_VERDICTS = ("cached", "unsteady", "drift", "server-limited", "client-limited")
+WORST_VERDICTS = (*FAILING_VERDICTS, *FAULTY_VERDICTS)
 
 
 def _interpolate_quantile(each: list[quantiles.Quantile], loads: list[float], driven: float) -> quantiles.Quantile:
@@ -182,10 +238,10 @@ def _build_goal_row(goal: Goal, found: quantiles.Quantile, point: dict[str, Any]
 
 
 def _goal_verdict(goal: Goal, found: quantiles.Quantile, point: dict[str, Any]) -> tuple[str, str | None]:
-    if point["verdict"] == "interrupted":
-        return "failed", point["reason"]
-    if point["verdict"] in ("client-limited", "server-limited"):
-        return "invalid", point["reason"]
+    if point["verdict"] in FAILING_VERDICTS:
+        return "failed", f"{point['verdict']}: {point['reason']}"
+    if point["verdict"] in FAULTY_VERDICTS:
+        return "invalid", f"{point['verdict']}: {point['reason']}"
     if not found.n or np.isnan(found.value):
         return "invalid", metrics.explain_missing(goal.metric)
     if found.high <= goal.limit_s:
@@ -259,7 +315,8 @@ def run_verification(
         out=folder / VERIFICATION_FOLDER, watcher=watcher, needs_listener=True, before=before, **settings
     )
     judged = PointLimits.from_config(config)
-    table = verify_sweep(found, goals, predicted_gpus=count, load=load, limits=judged)
+    reference = build_reference(kept.requests, kept.steps, judged)
+    table = verify_sweep(found, goals, predicted_gpus=count, load=load, limits=judged, reference=reference)
     sweep_store.store_verification(table, folder)
     return VerificationRun(table, found.ended)
 
@@ -281,6 +338,18 @@ def answer_sweep(
         return found, "finished"
     done = run_verification(folder, watcher=watcher)
     return found.with_verification(done.table), done.ended
+
+
+def describe_verification_cost(sweep: SweepResult, found: SizingAnswer) -> str:
+    """Requests and time of a verification at most, from what the sweep measured at the nearest load."""
+    config = sweep.config
+    count = found.recommended or 1
+    loads = share_load(found.load, count, config.gpus, whole=not config.is_open)
+    rate = float(np.interp(loads[0], *sweep.points.sort("load").select("load", "rate_per_s").get_columns()))
+    n = VERIFICATION_FACTOR * config.max_samples * len(loads)
+    longest_s = VERIFICATION_FACTOR * config.max_step_s * len(loads)
+    time_s = min(longest_s, n / rate) if rate > 0 else longest_s
+    return f"up to {n} requests, about {max(1, round(time_s / 60))} min"
 
 
 def format_verification(found: pl.DataFrame, folder: Path) -> str:
@@ -326,6 +395,8 @@ def build_verification_settings(config: SweepConfig, loads: list[float], n_earli
         "max_step_s": VERIFICATION_FACTOR * config.max_step_s,
         "tight": config.tight / 2,
         "seed": (config.seed + 1 + n_earlier) % 2**63,
+        # A file's prompts were all sent by the sweep; only another beginning shows what a cache has answered.
+        **({"unique_prefix": True} if config.prompts is not None else {}),
     }
 
 

@@ -37,6 +37,10 @@ class Reply(msgspec.Struct):
         Runtime by the server's clock; null if the server does not report it.
     detail
         Short error message of the server or the operating system.
+    answer
+        Text of the answer, or of what was taken for it; null if unknown.
+    retry_after_s
+        When the server asks to be sent the request again; 0 for a date.
     """
 
     outcome: str
@@ -49,6 +53,8 @@ class Reply(msgspec.Struct):
     input_tokens: int | None = None
     output_tokens: int | None = None
     detail: str | None = None
+    answer: bytes | None = None
+    retry_after_s: float | None = None
 
 
 class MalformedAnswerError(Exception):
@@ -115,7 +121,8 @@ class StepLoad(msgspec.Struct, frozen=True):
     think_s: float = 0.0
     ramp_s: float = 0.0
     rate_per_s: float = 0.0
-    arrivals: Literal["users", "poisson", "constant", "trace"] = "users"
+    arrivals: Literal["users", "poisson", "gamma", "constant", "trace"] = "users"
+    arrivals_cv: float = 1.0
     trace_s: list[float] = []
     max_in_flight: int = 4096
     retries: int = 0
@@ -163,12 +170,13 @@ class Rows(msgspec.Struct, tag=True):
 
 
 class Drained(msgspec.Struct, tag=True):
-    """The step is over for this process; reports event loop lag and CPU use."""
+    """The step is over for this process; reports event loop lag, CPU use, and the first answer, shortened."""
 
     lags_s: list[float]
     cpu_share: float
     failures: list[tuple[str, int]]
     simulated: bool = False
+    example: str | None = None
 
 
 class Broken(msgspec.Struct, tag=True):
@@ -195,6 +203,9 @@ class RequestRow(msgspec.Struct, array_like=True, gc=False):
     input_tokens: int | None
     output_tokens: int | None
     tail: bool
+    answer_bytes: int | None = None
+    answer_hash: int | None = None
+    retry_after_s: float | None = None
 
 
 Command = Open | Begin | Tail | Stop

@@ -105,7 +105,8 @@ class ClientWorker:
         self._report_rows()
         self._driver = None
         simulated = self._target is not None and self._target.simulated
-        self._report(client_messages.Drained(lags_s, cpu_share, list(driver.failures.items()), simulated))
+        failures = list(driver.failures.items())
+        self._report(client_messages.Drained(lags_s, cpu_share, failures, simulated, driver.example))
 
     async def _report_periodically(self, driver: LoadDriver) -> None:
         while self._driver is driver:

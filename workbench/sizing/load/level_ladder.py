@@ -26,12 +26,19 @@ class Ladder(BaseModel):
     whole: bool = Field(default=True, description="Loads are whole numbers (users); not for rates.")
 
 
+MAX_FAULTY_RUNGS = 2
+
+
 @dataclass(frozen=True)
 class Rung:
-    """A measured level: may the quantile of each goal be within its limit? Null where a goal's metric is unknown."""
+    """A measured level: may the quantile of each goal be within its limit? Null where a goal's metric is unknown.
+
+    `is_faulty`: what it measured is not the service at this load; two such levels above all others end the climb.
+    """
 
     load: float
     within: tuple[bool | None, ...]
+    is_faulty: bool = False
 
 
 def next_load(rungs: Sequence[Rung], rule: Ladder) -> float | None:
@@ -60,7 +67,8 @@ def next_load(rungs: Sequence[Rung], rule: Ladder) -> float | None:
     ordered = sorted(rungs, key=lambda rung: rung.load)
     done = {rung.load for rung in ordered}
     top = ordered[-1]
-    if any(within for within in top.within):
+    n_faulty = sum(rung.is_faulty for rung in ordered[-MAX_FAULTY_RUNGS:])
+    if any(within for within in top.within) and n_faulty < MAX_FAULTY_RUNGS:
         higher = _round_load(top.load * rule.growth, rule)
         higher = min(max(higher, top.load + 1) if rule.whole else higher, rule.largest)
         if higher > top.load:

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import random
 import time
+import zlib
 from collections import Counter
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ import numpy as np
 
 from workbench.core.errors import ConfigError
 from workbench.sizing.load import request_plan
-from workbench.sizing.load.client_messages import Begin, Reply, RequestRow, StepLoad, clock
+from workbench.sizing.load.client_messages import Begin, Reply, RequestRow, StepLoad, clock, shorten_detail
 from workbench.sizing.load.request_plan import Prompts
 
 SAMPLE_EVERY_S = 0.01
@@ -95,6 +96,7 @@ RETRY_STATUSES = frozenset({429, 500, 502, 503, 504})
 MIN_PAUSE_S = 0.02
 MAX_PAUSE_S = 1.0
 MAX_FAILURE_KINDS = 100
+MAX_EXAMPLE_BYTES = 800
 
 
 class Target(Protocol):
@@ -125,6 +127,8 @@ class LoadDriver:
         Whether the request allowance is used up.
     tail
         Whether requests sent from now on only keep up the load.
+    example
+        The first answer, shortened to one line; null before.
     """
 
     def __init__(self, target: Target, prompts: Prompts, order: Begin) -> None:
@@ -144,6 +148,7 @@ class LoadDriver:
         self.kept_open = 0
         self.exhausted = self._allowance is not None and self._allowance <= 0
         self.tail = False
+        self.example: str | None = None
 
     def start(self) -> None:
         """Start sending."""
@@ -295,10 +300,15 @@ class LoadDriver:
                 reply.input_tokens,
                 reply.output_tokens,
                 tail,
+                None if reply.answer is None else len(reply.answer),
+                None if reply.answer is None else zlib.crc32(reply.answer),
+                reply.retry_after_s,
             )
         )
         if reply.outcome != "ok":
             self._count_failure(reply)
+        elif self.example is None and reply.answer is not None:
+            self.example = shorten_detail(reply.answer[:MAX_EXAMPLE_BYTES].decode(errors="replace"))
 
     def _count_failure(self, reply: Reply) -> None:
         status = f" {reply.status}" if reply.status is not None else ""
@@ -317,6 +327,8 @@ def arrival_times(load: StepLoad) -> Iterator[float]:
     """Intended times of an open loop over all processes, in s since the start of the step."""
     if load.arrivals == "poisson":
         return request_plan.poisson_arrivals(load.rate_per_s, f"{load.seed}/{load.step}/arrivals")
+    if load.arrivals == "gamma":
+        return request_plan.gamma_arrivals(load.rate_per_s, load.arrivals_cv, f"{load.seed}/{load.step}/arrivals")
     if load.arrivals == "constant":
         return request_plan.constant_arrivals(load.rate_per_s)
     return request_plan.scaled_trace_arrivals(load.trace_s, load.rate_per_s)

@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from workbench.sizing.estimation import metrics
 from workbench.sizing.load import client_messages
 from workbench.sizing.load.client_messages import clock
 from workbench.sizing.load.client_pool import ClientPool
@@ -68,6 +67,7 @@ class StepResult:
     failures: Counter[str] = field(default_factory=Counter)
     broken_off: int = 0
     simulated: bool = False
+    example: str | None = None
 
 
 class LoadStep:
@@ -179,7 +179,7 @@ class LoadStep:
             return None
         # Less and less often, or the checks would cost more than the load itself.
         self._next_check = ended + max(CHECK_EVERY_REQUESTS, ended // 10)
-        columns = build_stop_rule_columns(self.held.requests, self._rules.stop.metric)
+        columns = build_stop_rule_columns(self.held.requests, self._rules.stop)
         users = self.held.load.users if self.held.load.loop == "closed" else 0
         # In a thread: requests in this event loop must not wait for the statistics.
         return await asyncio.to_thread(find_stop_reason, columns, users, self._rules.stop)
@@ -207,18 +207,23 @@ class LoadStep:
         for one in self._drained.values():
             held.failures.update(dict(one.failures))
             held.simulated = held.simulated or one.simulated
+            held.example = held.example or one.example
         last = max((row.ended_s for row in held.requests), default=0.0)
         held.duration_s = max(last, 0.0) or held.duration_s
         held.in_flight = 0
         held.requests.sort(key=lambda row: (row.intended_s, row.sent_s))
+        if held.stopped == "tight":
+            # The interval may have widened while the last requests ended.
+            columns = build_stop_rule_columns(held.requests, self._rules.stop)
+            users = held.load.users if held.load.loop == "closed" else 0
+            held.stopped = find_stop_reason(columns, users, self._rules.stop) or "widened"
         return held
 
 
-def build_stop_rule_columns(rows: list[client_messages.RequestRow], metric: str) -> dict[str, list[Any]]:
+def build_stop_rule_columns(rows: list[client_messages.RequestRow], stop: StopRule) -> dict[str, list[Any]]:
     """Columns that the stop rule reads, of the requests that ended, in the order they were sent."""
     kept = sorted((row for row in rows if not row.tail), key=lambda row: row.sent_s)
-    names = ("outcome", *metrics.list_columns([metrics.DEFAULT_METRIC, metric]))
-    return {name: [REQUEST_COLUMNS[name](row) for row in kept] for name in names}
+    return {name: [REQUEST_COLUMNS[name](row) for row in kept] for name in ("outcome", *stop.columns)}
 
 
 def request_runtime_s(row: client_messages.RequestRow) -> float | None:

@@ -204,7 +204,8 @@ def _measure_sweeps(
         changed = verification.build_verification_settings(last.config, loads)
         again, before = sweeps[len(found) - 1] | changed, usage_from_tables(last.requests, last.steps)
         driven = sweep_runner.run_sweep(workflow, watcher=watcher, needs_listener=True, before=before, **again)
-        return verify_sweep(driven, goals, predicted_gpus=gpus, load=config.users, limits=limits)
+        reference = verification.build_reference(last.requests, last.steps, limits)
+        return verify_sweep(driven, goals, predicted_gpus=gpus, load=config.users, limits=limits, reference=reference)
 
     requests, steps = concat_sweeps([(one.requests, one.steps) for one in found])
     unfinished = [] if last.ended == "finished" else [f"the sweep ended early: {last.limit or last.ended}"]

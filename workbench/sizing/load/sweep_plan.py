@@ -10,9 +10,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from workbench.sizing.config import SweepConfig
 from workbench.sizing.estimation import metrics, step_points
-from workbench.sizing.estimation.capacity_fit import estimate_capacity
+from workbench.sizing.estimation.backlog import Backlog, measure_backlog
+from workbench.sizing.estimation.capacity_bounds import estimate_bounded_capacity, find_ceiling
 from workbench.sizing.estimation.gpu_estimates import select_usable_levels
 from workbench.sizing.load.level_ladder import Rung, next_load, next_repeat_load
+from workbench.sizing.tables import FAILING_VERDICTS
 from workbench.stats import quantiles
 
 if TYPE_CHECKING:
@@ -29,22 +31,32 @@ class StopRule(BaseModel):
     tight: float = Field(default=0.05, gt=0, le=1, description="Relative half-width of the 90 % interval.")
     q: float = Field(default=metrics.DEFAULT_QUANTILE, gt=0, lt=1, description="Quantile that ends a step.")
     metric: str = Field(default=metrics.DEFAULT_METRIC, description="Metric that ends a step.")
+    arrivals: str = Field(default="users", description="Arrivals of the load; users for a closed loop.")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns of the table `requests` that are read, besides `outcome`."""
+        times = () if self.arrivals == "users" else ("intended_s", "sent_s", "ended_s")
+        return (*metrics.list_columns([metrics.DEFAULT_METRIC, self.metric]), *times)
 
 
 def find_stop_reason(finished: Mapping[str, Sequence[Any]], users: int, stop: StopRule) -> str | None:
-    """Reason why the step may end: 'tight' or 'samples'; null if it needs more requests.
+    """Reason why the step may end: 'tight', 'samples' or 'overload'; null if it needs more requests.
+
+    An open loop ends as tight only where it is sustained: near its capacity more requests tell.
 
     Parameters
     ----------
     finished
         Finished requests in the order they were sent, as columns of the table `requests`. Only `outcome` (absent: all
-        ok) and the columns of the metric are read.
+        ok) and `StopRule.columns` are read.
     users
         Number of users in a closed loop; 0 in an open loop.
     """
     values = metrics.metric_values(finished, stop.metric)
     runtimes = metrics.metric_values(finished, metrics.DEFAULT_METRIC)[:, 0]
-    kept = values[step_points.count_warmup_requests(runtimes, users) :]
+    warmup = step_points.count_warmup_requests(runtimes, users)
+    kept = values[warmup:]
     # Requests that are still running can extend the warm-up, up to its maximum fraction.
     if (1 - step_points.MAX_WARMUP_FRACTION) * (len(values) - users) < stop.min_samples:
         return None
@@ -52,17 +64,46 @@ def find_stop_reason(finished: Mapping[str, Sequence[Any]], users: int, stop: St
         return "samples"
     found = quantiles.estimate_quantile(kept, stop.q)
     half = (found.high - found.low) / 2
-    return "tight" if np.isfinite(half) and half <= stop.tight * found.value else None
+    is_tight = bool(np.isfinite(half) and half <= stop.tight * found.value)
+    if stop.arrivals == "users":
+        return "tight" if is_tight else None
+    backlog = _measure_finished(finished, warmup, stop.arrivals)
+    if backlog is None or backlog.overload is None:
+        return "tight" if is_tight else None
+    hopeless = (backlog.ended_high_per_s or np.inf) < CLEAR_OVERLOAD_FRACTION * backlog.offered_per_s
+    return "overload" if hopeless else None
+
+
+CLEAR_OVERLOAD_FRACTION = 0.8
+"""Where less than this fraction of what is offered ends, more requests only do harm."""
+
+
+def _measure_finished(finished: Mapping[str, Sequence[Any]], warmup: int, arrivals: str) -> Backlog | None:
+    """Backlog of the requests that have finished so far."""
+    import polars as pl
+
+    n = len(finished["ended_s"])
+    names = ("intended_s", "sent_s", "ended_s", "outcome")
+    frame = pl.DataFrame({name: finished.get(name, ["ok"] * n) for name in names})
+    return measure_backlog(frame, frame[warmup:], arrivals)
 
 
 def build_stop_rule(config: SweepConfig) -> StopRule:
     """Stop rule of a sweep, based on its first goal."""
     watched: dict[str, Any] = {"metric": config.goals[0].metric, "q": config.goals[0].q} if config.goals else {}
-    return StopRule(min_samples=config.least_samples, max_samples=config.max_samples, tight=config.tight, **watched)
+    return StopRule(
+        min_samples=config.least_samples,
+        max_samples=config.max_samples,
+        tight=config.tight,
+        arrivals=config.arrivals,
+        **watched,
+    )
 
 
 UNFINISHED_REASONS = ("interrupted", "limit")
 LEVEL_DRAWS = 200
+FAULTY_VERDICTS = ("client-limited", "cached")
+"""Verdicts of levels that more load does not mend."""
 
 
 class LevelSchedule:
@@ -101,10 +142,14 @@ class LevelSchedule:
             return load
         requests = requests.filter(requests["step"].is_in(steps["step"].implode()))
         levels = [select_usable_levels(requests, steps, points, goal) for goal in config.goals]
+        ceiling = find_ceiling(points)
         known = [
-            estimate_capacity(found, goal.q, goal.limit_s, draws=LEVEL_DRAWS)
+            estimate_bounded_capacity(found, ceiling, goal.q, goal.limit_s, is_open=config.is_open, draws=LEVEL_DRAWS)
             for found, goal in zip(levels, config.goals, strict=True)
         ]
+        # Between a load that is served and one that is not, repeating either one sharpens nothing.
+        top = max((level.load for found in levels for level in found), default=0.0)
+        known = [one for one in known if one.bound is None or (one.value is not None and one.value < top)]
         beyond = points.filter(points["verdict"] == "client-limited")["load"].min()
         load = next_repeat_load(known, [rung.load for rung in rungs], rule)
         return None if load is None or (beyond is not None and load >= float(str(beyond))) else load
@@ -117,14 +162,14 @@ class LevelSchedule:
             if row["step"] not in self._judged:
                 sent = requests.filter(requests["step"] == row["step"])
                 self._judged[row["step"]] = step_points.assess_step(sent, row, limits, wanted)
-        return step_points.combine_assessments([self._judged[row["step"]] for row in rows])
+        return step_points.combine_assessments([self._judged[row["step"]] for row in rows], limits)
 
 
 def _build_rung(config: SweepConfig, point: dict[str, Any], values: dict[Any, dict[str, Any]]) -> Rung:
     within: list[bool | None] = []
     for goal in config.goals:
         found = values.get((point["step"], goal.metric, goal.q))
-        if point["verdict"] == "interrupted":
+        if point["verdict"] in FAILING_VERDICTS:
             within.append(False)
         elif found is None:
             within.append(None)
@@ -132,4 +177,4 @@ def _build_rung(config: SweepConfig, point: dict[str, Any], values: dict[Any, di
             # No value means that the quantile falls among failures and exceeds every limit. A level must exceed the
             # limit clearly: with flat latencies, noise would otherwise end the climb at the first level.
             within.append(found["value_s"] is not None and found["low_s"] <= goal.limit_s)
-    return Rung(point["load"], tuple(within))
+    return Rung(point["load"], tuple(within), point["verdict"] in FAULTY_VERDICTS)

@@ -83,6 +83,8 @@ class SweepResult:
         Per step: number of failures by outcome, status and message.
     limit
         Limit that ended the sweep.
+    example
+        The first answer, shortened; null when there was none, or it is not known.
     """
 
     config: SweepConfig
@@ -94,6 +96,15 @@ class SweepResult:
     ended: str
     failures: dict[int, dict[str, int]]
     limit: str | None = None
+    example: str | None = None
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader should know of the points, at their level, and what was taken for an answer."""
+        found = [note for row in self.points.iter_rows(named=True) for note in list_point_notes(row)]
+        if self.example is not None and self.config.protocol == "http":
+            found.append(_describe_answer(self.config.answer_at, self.example))
+        return found
 
     @property
     def simulated(self) -> bool:
@@ -125,6 +136,32 @@ class SweepResult:
         return f"{simulated}{count} from {min(loads):g} to {max(loads):g} {self.config.load_means}"
 
 
+MIN_REPEATED_FRACTION = 0.1
+MIN_TTFT_FRACTION = 0.9
+
+
+def list_point_notes(row: dict[str, Any]) -> list[str]:
+    """Facts of a point that limit what its figures say: repeated prompts, and a time to first token of few."""
+    at = f"{row['load']:g}{'/s' if row['load_unit'] == '1/s' else ' users'}"
+    found = []
+    if row["repeated_prompts"] > MIN_REPEATED_FRACTION:
+        share = f"{row['repeated_prompts']:.0%}"
+        found.append(f"{at}: {share} of the prompts were sent before; a cache would answer those faster")
+    if row["ttft_known"] is not None and row["ttft_known"] < MIN_TTFT_FRACTION:
+        found.append(f"{at}: ttft is known for {row['ttft_known']:.0%} of the answers")
+    return found
+
+
+def _describe_answer(answer_at: str | None, example: str) -> str:
+    """What was taken for an answer, one of them, and the failures that this does not see."""
+    if answer_at is not None:
+        return f"an answer is the value at {answer_at}, such as: {example}"
+    return (
+        f"an answer is any JSON that is not empty and reports no error, such as: {example}; not seen: failures under "
+        "another name, apologies at every load; name the answer with --answer-at"
+    )
+
+
 MAX_PRINTED_FAILURES = 5
 
 
@@ -138,6 +175,7 @@ def format_sweep(sweep: SweepResult) -> str:
         lines += [f"step {step}: {count} x {what}" for what, count in listed[:MAX_PRINTED_FAILURES]]
         if len(listed) > MAX_PRINTED_FAILURES:
             lines.append(f"step {step}: and {len(listed) - MAX_PRINTED_FAILURES} more kinds, see sweep.json")
+    lines += [f"note: {note}" for note in sweep.notes]
     lines += [f"not good: {reason}" for reason in sweep.reasons]
     if sweep.folder is not None:
         lines.append(f"written: {sweep.folder}")
@@ -161,6 +199,7 @@ def sweep_json(sweep: SweepResult) -> str:
         "load_means": sweep.config.load_means,
         "simulated": sweep.simulated,
         "reasons": sweep.reasons,
+        "notes": sweep.notes,
         "points": sweep.points.to_dicts(),
         "quantiles": sweep.quantiles.to_dicts(),
         "failures": {str(step): kinds for step, kinds in sweep.failures.items()},

@@ -8,11 +8,12 @@ from typing import Any
 
 import orjson
 
-from workbench.core import files
+from workbench.core import files, redaction
 from workbench.core.errors import ConfigError, InputError
 from workbench.core.signals import run_in_thread
 from workbench.sizing.compat_nat import calc_file
 from workbench.sizing.config import SweepConfig, build_sweep_config, confirm_target
+from workbench.sizing.estimation.backlog import sample_backlog
 from workbench.sizing.estimation.step_points import PointLimits, assess_steps
 from workbench.sizing.load import client_messages
 from workbench.sizing.load.client_pool import ClientPool
@@ -38,7 +39,7 @@ from workbench.sizing.load.sweep_journal import (
 from workbench.sizing.load.sweep_limits import Prices, SweepLimits, SweepUsage
 from workbench.sizing.load.sweep_plan import LevelSchedule, build_stop_rule
 from workbench.sizing.load.sweep_report import SilentWatcher, SweepResult, SweepWatcher
-from workbench.sizing.tables import POINTS, QUANTILES
+from workbench.sizing.tables import BACKLOG, POINTS, QUANTILES
 
 # Ramp before the first runtime is known: softens the burst, and still has all requests in flight together.
 FIRST_RAMP_S = 0.05
@@ -56,6 +57,7 @@ class SweepRun:
         self._workflow = workflow
         self._trace = read_arrival_trace(config.trace) if config.trace is not None else []
         self._last_runtime_s: float | None = None
+        self._example: str | None = None
 
     async def run_to_end(
         self, stop_request: StopRequest, watcher: SweepWatcher, before: SweepUsage | None = None
@@ -98,11 +100,21 @@ class SweepRun:
         judged, quantiles = assess_steps(journal.requests, journal.steps, limits=PointLimits.from_config(config))
         failures = {note.step: note.failures for note in journal.record.notes if note.failures}
         sweep = SweepResult(
-            config, journal.requests, journal.steps, judged, quantiles, journal.folder, ended, failures, limit
+            config,
+            journal.requests,
+            journal.steps,
+            judged,
+            quantiles,
+            journal.folder,
+            ended,
+            failures,
+            limit,
+            None if self._example is None else str(redaction.redact_value(self._example, journal.secrets)),
         )
         if journal.run is not None:
             journal.run.write_table(POINTS, judged)
             journal.run.write_table(QUANTILES, quantiles)
+            journal.run.write_table(BACKLOG, sample_backlog(journal.requests, journal.steps))
             calc_file.write_sweep_calc_file(
                 journal.run.folder, calc_file.build_calc_output(sweep.requests, sweep.steps, judged)
             )
@@ -125,6 +137,7 @@ class SweepRun:
         held = await LoadStep(pool, load, rules, usage, stop_request, watcher.on_progress).run()
         runtimes = sorted(row.ended_s - row.sent_s for row in held.requests if row.outcome == "ok")
         self._last_runtime_s = runtimes[len(runtimes) // 2] if runtimes else self._last_runtime_s
+        self._example = self._example or held.example
         note = StepNote(
             step=load.step,
             failures=dict(held.failures.most_common()),
@@ -147,6 +160,7 @@ class SweepRun:
             ramp_s=0.0 if config.is_open else self._choose_ramp_s(users),
             rate_per_s=load if config.is_open else 0.0,
             arrivals=config.arrivals,
+            arrivals_cv=config.arrivals_cv,
             trace_s=self._trace,
             max_in_flight=config.max_in_flight,
             retries=config.retries,

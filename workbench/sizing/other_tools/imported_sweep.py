@@ -298,6 +298,9 @@ def _append_request(
         "server_runtime_s": None,
         "input_tokens": row.input_tokens,
         "output_tokens": row.output_tokens if ok else None,
+        "answer_bytes": None,
+        "answer_hash": None,
+        "retry_after_s": None,
     }
     for name, value in values.items():
         columns[name].append(value)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from workbench.sizing.config import SweepConfig
 from workbench.sizing.estimation import metrics
-from workbench.sizing.load import sweep_plan
+from workbench.sizing.load import request_plan, sweep_plan
 from workbench.sizing.load.request_plan import STEP_ITEMS
 from workbench.sizing.load.sweep_plan import LevelSchedule
 from workbench.sizing.simulation.cluster_model import Cluster, Marks, Service, Workflow
@@ -78,9 +78,11 @@ def simulate_step(
     def check_stop_rule(finished: RequestColumns) -> str | None:
         return sweep_plan.find_stop_reason(finished, users or 0, rule)
 
-    watched = metrics.list_columns([metrics.DEFAULT_METRIC, rule.metric])
+    watched = rule.columns
     if users is None:
-        why = drive.run_open_loop(load, check_stop_rule, max_requests=most, watched=watched)
+        why = drive.run_open_loop(
+            load, check_stop_rule, max_requests=most, watched=watched, due=_list_arrivals(config, load, number)
+        )
     else:
         why = drive.run_closed_loop(
             users, check_stop_rule, max_requests=most, think_s=config.think_time_s, watched=watched
@@ -105,6 +107,17 @@ def simulate_step(
         "stopped": why,
     }
     return REQUESTS.frame(_add_constant_columns(columns, number)), STEPS.frame([row])
+
+
+def _list_arrivals(config: SweepConfig, rate_per_s: float, number: int) -> Iterator[float] | None:
+    """Times of the arrivals; null for a Poisson process, which the cluster draws."""
+    if config.arrivals == "constant":
+        return request_plan.constant_arrivals(rate_per_s)
+    if config.arrivals == "gamma":
+        return request_plan.gamma_arrivals(rate_per_s, config.arrivals_cv, f"{config.seed}/{number}/arrivals")
+    if config.trace is not None:
+        return request_plan.scaled_trace_arrivals(request_plan.read_arrival_trace(config.trace), rate_per_s)
+    return None
 
 
 class VirtualDriver:
@@ -140,16 +153,25 @@ class VirtualDriver:
         return self._run_until_enough(enough, max_requests, tuple(watched))
 
     def run_open_loop(
-        self, rate_per_s: float, enough: StopCheck, *, max_requests: int, watched: Iterable[str] = ("runtime_s",)
+        self,
+        rate_per_s: float,
+        enough: StopCheck,
+        *,
+        max_requests: int,
+        watched: Iterable[str] = ("runtime_s",),
+        due: Iterator[float] | None = None,
     ) -> str:
-        """Poisson arrivals, however many are still running."""
+        """Arrivals at the times `due`, by default a Poisson process, however many are still running."""
         cluster = self.cluster
+
+        def next_s() -> float:
+            return cluster.now_s + cluster.random.expovariate(rate_per_s) if due is None else next(due)
 
         def start_arrival() -> None:
             self._send_request(lambda: None)
-            cluster.schedule_at(cluster.now_s + cluster.random.expovariate(rate_per_s), start_arrival)
+            cluster.schedule_at(next_s(), start_arrival)
 
-        cluster.schedule_at(cluster.random.expovariate(rate_per_s), start_arrival)
+        cluster.schedule_at(next_s(), start_arrival)
         return self._run_until_enough(enough, max_requests, tuple(watched))
 
     def request_columns(self, names: Iterable[str] | None = None) -> RequestColumns:
@@ -205,10 +227,10 @@ def _add_constant_columns(columns: RequestColumns, number: int) -> RequestColumn
     return columns | {
         "step": [number] * n,
         "item": [number * STEP_ITEMS + place for place in columns["request"]],
-        "intended_s": columns["sent_s"],
         "outcome": ["ok"] * n,
         "status": [None] * n,
         "retries": [0] * n,
+        **{name: [None] * n for name in ("answer_bytes", "answer_hash", "retry_after_s")},
     }
 
 
@@ -227,6 +249,7 @@ def _mean_token_gap_s(flow: Workflow) -> float | None:
 
 
 _COLUMNS: dict[str, Callable[[Workflow], Any]] = {
+    "intended_s": lambda flow: flow.sent_s,
     "sent_s": lambda flow: flow.sent_s,
     "ended_s": lambda flow: flow.ended_s,
     "runtime_s": lambda flow: _duration_s(flow.sent_s, flow.ended_s),

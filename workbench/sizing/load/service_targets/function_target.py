@@ -59,16 +59,21 @@ async def _read_token_stream(tokens: AsyncIterator[Any]) -> Reply:
     first: float | None = None
     last: float | None = None
     count = 0
-    async for _ in tokens:
+    texts: list[str] = []
+    async for token in tokens:
         last = clock()
         first = last if first is None else first
         count += 1
-    return Reply("ok", clock(), first_token=first, itl_s=mean_token_gap_s(first, last, count), output_tokens=count)
+        if isinstance(token, str):
+            texts.append(token)
+    gap_s = mean_token_gap_s(first, last, count)
+    answer = "".join(texts).encode() if len(texts) == count else None
+    return Reply("ok", clock(), first_token=first, itl_s=gap_s, output_tokens=count, answer=answer)
 
 
 def _reply_from_answer(answer: Any, ended: float) -> Reply:
     if not isinstance(answer, Mapping):
-        return Reply("ok", ended)
+        return Reply("ok", ended, answer=answer.encode(errors="replace") if isinstance(answer, str) else None)
     llm_s = answer.get("llm_s")
     calls = [float(one) for one in llm_s] if isinstance(llm_s, list | tuple) else None
     counts = (_token_count(answer.get(name)) for name in ("input_tokens", "output_tokens"))

@@ -79,6 +79,7 @@ class LineSplitter:
 
 MAX_REFUSAL_BYTES = 4096
 MAX_READ_REFUSAL_BYTES = 64 << 10
+MAX_RETRY_AFTER_S = 86_400.0
 SIMULATOR_SERVER_NAME = "workbench-simulator"
 
 
@@ -176,7 +177,16 @@ async def _read_refusal(response: aiohttp.ClientResponse) -> Reply:
     while len(text) < MAX_READ_REFUSAL_BYTES and (chunk := await response.content.read(MAX_REFUSAL_BYTES)):
         text += chunk
     detail = shorten_detail(text[:MAX_REFUSAL_BYTES].decode(errors="replace"))
-    return Reply("http_error", clock(), status=response.status, detail=detail)
+    retry_after_s = _parse_retry_after(response.headers.get("Retry-After"))
+    return Reply("http_error", clock(), status=response.status, detail=detail, retry_after_s=retry_after_s)
+
+
+def _parse_retry_after(value: str | None) -> float | None:
+    """Seconds of a Retry-After header; 0 for a date, null without one."""
+    if value is None:
+        return None
+    text = value.strip()
+    return min(float(text), MAX_RETRY_AFTER_S) if text.isascii() and text.isdigit() else 0.0
 
 
 def classify_error(error: BaseException) -> str:

@@ -157,7 +157,15 @@ class JsonTarget(HttpTarget):
             raise MalformedAnswerError(where)
         counts = (_count_at_path(answer, path) for path in self._tokens_at)
         input_tokens, output_tokens = counts
-        return Reply("ok", ended, status=response.status, input_tokens=input_tokens, output_tokens=output_tokens)
+        shown = text if self._answer_at is None else found.encode() if isinstance(found, str) else orjson.dumps(found)
+        return Reply(
+            "ok",
+            ended,
+            status=response.status,
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            answer=shown,
+        )
 
 
 def _count_at_path(answer: Any, path: str | None) -> int | None:

@@ -122,16 +122,16 @@ class NatTarget(HttpTarget):
         """Read the events and then the answer."""
         del sent
         lines, times = LineSplitter(self._max_bytes), ServerTimes()
-        answered = False
+        answers: list[bytes] = []
         tokens: list[float] = []
         content = response.content
         while not content.at_eof():
             for line in lines.add_chunk(await content.readany()):
                 if line:
-                    answered = _read_stream_line(line, times, tokens) or answered
-        answered = _read_stream_line(lines.take_rest(), times, tokens) or answered
+                    _read_stream_line(line, times, tokens, answers)
+        _read_stream_line(lines.take_rest(), times, tokens, answers)
         ended = clock()
-        if not answered:
+        if not answers:
             raise CutAnswerError("the stream ended without an answer")
         first, last = (tokens[0], tokens[-1]) if tokens else (None, None)
         return Reply(
@@ -144,30 +144,30 @@ class NatTarget(HttpTarget):
             server_runtime_s=times.runtime_s,
             input_tokens=times.input_tokens,
             output_tokens=times.output_tokens,
+            answer=b"".join(answers),
         )
 
 
-def _read_stream_line(line: bytes, times: ServerTimes, tokens: list[float]) -> bool:
-    """Process one line; true if it is part of the answer."""
+def _read_stream_line(line: bytes, times: ServerTimes, tokens: list[float], answers: list[bytes]) -> None:
+    """Process one line; what is part of the answer is added to `answers`."""
     if line.startswith(EVENT_PREFIX):
         event = parse_event_line(line)
         times.add_event(event)
         if event.event_type == "LLM_NEW_TOKEN":
             tokens.append(clock())
     elif line.startswith(ANSWER_PREFIX):
-        return _is_answer(line[len(ANSWER_PREFIX) :])
+        _check_answer(line[len(ANSWER_PREFIX) :])
+        answers.append(line[len(ANSWER_PREFIX) :])
     elif line.startswith(ERROR_PREFIX):
         raise FailedAnswerError(shorten_detail(line.decode(errors="replace")))
-    return False
 
 
-def _is_answer(text: bytes) -> bool:
+def _check_answer(text: bytes) -> None:
     if text.strip() == b"[DONE]":
-        return True
+        return
     try:
         answer = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         raise MalformedAnswerError(f"answer does not parse: {shorten_detail(error)}") from error
     if isinstance(answer, dict) and "value" not in answer and ("error" in answer or "code" in answer):
         raise FailedAnswerError(shorten_detail(answer.get("message") or answer.get("error") or answer))
-    return True

@@ -23,6 +23,8 @@ from workbench.sizing.load.service_targets.http_target import HttpTarget, LineSp
 DATA_PREFIX = b"data:"
 ERROR_EVENT = b"event: error"
 DONE_MARK = b"[DONE]"
+FAILED_REASONS = ("error", "abort", "aborted", "cancelled")
+"""Finish reasons with which servers end an answer that they did not complete."""
 
 
 class _Delta(msgspec.Struct):
@@ -33,6 +35,9 @@ class _Delta(msgspec.Struct):
 
     def holds_tokens(self) -> bool:
         return bool(self.content or self.reasoning_content or self.reasoning or self.tool_calls)
+
+    def text(self) -> str:
+        return self.content or self.reasoning_content or self.reasoning or ""
 
 
 class _Choice(msgspec.Struct):
@@ -66,6 +71,7 @@ class ChatStream:
         self.has_finish_reason = False
         self.is_error_event = False
         self.usage = _Usage()
+        self._texts: list[str] = []
 
     def add_line(self, line: bytes, now: float) -> None:
         """Process a line received at time `now`.
@@ -91,11 +97,14 @@ class ChatStream:
             raise _build_failure(chunk.error)
         self.usage = chunk.usage or self.usage
         for choice in chunk.choices:
+            if choice.finish_reason in FAILED_REASONS:
+                raise FailedAnswerError(f"finish_reason {choice.finish_reason}")
             self.has_finish_reason = self.has_finish_reason or choice.finish_reason is not None
             if choice.delta is not None and choice.delta.holds_tokens():
                 self.first = now if self.first is None else self.first
                 self.last = now
                 self.n_events += 1
+                self._texts.append(choice.delta.text())
 
     def build_reply(self, ended: float, status: int, sent: float) -> Reply:
         """Build the reply of the request.
@@ -124,6 +133,7 @@ class ChatStream:
             llm_s=[ended - sent],
             input_tokens=self.usage.prompt_tokens,
             output_tokens=tokens,
+            answer="".join(self._texts).encode(),
         )
 
 
@@ -187,7 +197,10 @@ class OpenAiTarget(HttpTarget):
             raise MalformedAnswerError("answer without choices")
         if not any(choice.message is not None and choice.message.holds_tokens() for choice in chunk.choices):
             raise MalformedAnswerError("answer without a token")
+        if failed := [one.finish_reason for one in chunk.choices if one.finish_reason in FAILED_REASONS]:
+            raise FailedAnswerError(f"finish_reason {failed[0]}")
         usage = chunk.usage or _Usage()
+        texts = [one.message.text() for one in chunk.choices if one.message is not None]
         return Reply(
             "ok",
             ended,
@@ -195,6 +208,7 @@ class OpenAiTarget(HttpTarget):
             llm_s=[ended - sent],
             input_tokens=usage.prompt_tokens,
             output_tokens=usage.completion_tokens,
+            answer="".join(texts).encode(),
         )
 
 

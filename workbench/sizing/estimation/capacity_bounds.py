@@ -1,0 +1,228 @@
+"""Bounds of a capacity that are no latency: loads that were not served, and loads that never reached the limit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from workbench.sizing.estimation import metrics
+from workbench.sizing.estimation.capacity_fit import Capacity, Level, estimate_capacity
+from workbench.sizing.estimation.metrics import Floats
+from workbench.sizing.tables import FAILING_VERDICTS, USABLE_VERDICTS
+from workbench.stats import quantiles
+
+if TYPE_CHECKING:
+    import polars as pl
+
+MAX_BRACKET_FACTOR = 1.5
+"""Largest factor between a load that was served and one that was not, between which an answer may lie."""
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """The lowest load that the service did not serve.
+
+    Attributes
+    ----------
+    load
+        That load.
+    max_rate_per_s
+        Open loops: upper end of what ended there at most; null where that is not known.
+    text
+        What happened, for people.
+    contradicted_by
+        A higher load that was served: the failures do not follow from the load. Null without one.
+    """
+
+    load: float
+    max_rate_per_s: float | None
+    text: str
+    contradicted_by: float | None = None
+
+    @property
+    def upper(self) -> float:
+        """What the capacity is below."""
+        return self.load if self.max_rate_per_s is None else min(self.load, self.max_rate_per_s)
+
+
+def find_ceiling(points: pl.DataFrame) -> Ceiling | None:
+    """The lowest load of one GPU count that was not served; null when all were."""
+    import polars as pl
+
+    failing = points.filter(pl.col("verdict").is_in(FAILING_VERDICTS)).sort("load")
+    if not failing.height:
+        return None
+    first = failing.row(0, named=True)
+    unit = "users" if first["load_unit"] == "users" else "requests/s"
+    served = points.filter(pl.col("verdict").is_in(USABLE_VERDICTS) & (pl.col("load") > first["load"]))["load"]
+    overloaded = failing.filter(pl.col("verdict") == "not sustained")
+    rate = overloaded["ended_high_per_s"].max() if overloaded.height else None
+    return Ceiling(
+        first["load"],
+        None if rate is None else float(str(rate)),
+        f"{first['verdict']} at {first['load']:g} {unit}: {first['reason']}",
+        # Noise may call a load sustained that lies just above one that is not: only failures contradict.
+        float(str(served.max())) if len(served) and first["verdict"] != "not sustained" else None,
+    )
+
+
+def estimate_bounded_capacity(
+    levels: Sequence[Level],
+    ceiling: Ceiling | None,
+    q: float,
+    limit_s: float,
+    *,
+    is_open: bool = False,
+    draws: int = 500,
+    seed: int = 0,
+) -> Capacity:
+    """`estimate_capacity`, held against loads that were not served and against loads beyond what was measured.
+
+    Parameters
+    ----------
+    levels
+        Usable levels of one GPU count.
+    ceiling
+        The lowest load that was not served; null when all were.
+    q, limit_s
+        Quantile inside (0, 1), and its limit in s.
+    is_open
+        Loads are arrival rates: beyond the highest measured one there is no estimate, since a queue bends upwards.
+    draws, seed
+        As in `estimate_capacity`.
+
+    Returns
+    -------
+    Capacity
+        Where the limit is passed below the ceiling: the estimate, nowhere above the ceiling. Where it is not: the
+        highest load that was served within the limit, with the ceiling as upper end. Without a ceiling, and with the
+        limit passed nowhere: `at_least`, `low` is the highest load within the limit, and there is no value.
+    """
+    if ceiling is None:
+        found = _fit_levels(levels, q, limit_s, draws, seed)
+        return _check_samples(_bound_from_below(found, levels, q, limit_s, is_open=is_open), levels, q)
+    if ceiling.contradicted_by is not None:
+        found = estimate_capacity([], q, limit_s)
+        reason = f"{ceiling.text}; but {ceiling.contradicted_by:g} was served: the failures do not follow from the load"
+        advice = "find their cause, or allow them with --max-error-ratio"
+        return replace(found, n_levels=len(levels), reason=reason, advice=advice)
+    served = [level for level in levels if level.load < ceiling.load]
+    found = _fit_levels(served, q, limit_s, draws, seed)
+    return _check_samples(_bound_from_above(found, served, ceiling, q, limit_s), served, q)
+
+
+def _fit_levels(levels: Sequence[Level], q: float, limit_s: float, draws: int, seed: int) -> Capacity:
+    """`estimate_capacity`, which says nothing of one level alone, and mistakes two groups of latencies for the load."""
+    found = estimate_capacity(levels, q, limit_s, draws=draws, seed=seed)
+    if len(levels) == 1 and (value := quantiles.compute_quantile(levels[0].values, q)) > limit_s:
+        reason = f"{value:.4g} s at the lowest load of {levels[0].load:g} exceeds the limit of {limit_s:g} s"
+        return replace(found, reason=reason, advice="measure lower loads, or raise the limit")
+    if found.value is not None and found.low is not None and found.high is not None:
+        return found
+    groups = next((text for level in levels if (text := describe_groups(level.values, q, limit_s))), None)
+    if groups is None:
+        return found
+    advice = (
+        "measure more requests (--samples, --most-samples), or set a goal on another quantile; lower loads do not help"
+    )
+    return replace(found, value=None, low=None, high=None, reason=groups, advice=advice)
+
+
+MIN_GROUP_FACTOR = 2.0
+MAX_BETWEEN_FRACTION = 0.02
+
+
+def describe_groups(values: Floats, q: float, limit_s: float) -> str | None:
+    """Two groups of latencies, where the quantile may fall into either and the limit lies between; null without.
+
+    The groups are apart by a factor of two and more, and hardly a request lies between the ends of the interval.
+    """
+    one = quantiles.estimate_quantile(values, q)
+    if not (one.low <= limit_s < one.high < float("inf") and one.high > MIN_GROUP_FACTOR * one.low):
+        return None
+    known = values[np.isfinite(values)]
+    between = float(np.mean((known > 1.1 * one.low) & (known < one.high / 1.1)))
+    if between > MAX_BETWEEN_FRACTION:
+        return None
+    slow = float(np.mean(known >= one.high / 1.1))
+    return (
+        f"latencies fall into two groups, up to {one.low:.3g} s and from {one.high:.3g} s ({slow:.1%} of them); "
+        f"p{100 * q:g} may lie in either"
+    )
+
+
+def _max_load_within(levels: Sequence[Level], q: float, limit_s: float) -> float | None:
+    """The highest load whose whole interval is within the limit; null without one."""
+    within = [level.load for level in levels if quantiles.estimate_quantile(level.values, q).high <= limit_s]
+    return max(within, default=None)
+
+
+def _bound_from_below(found: Capacity, levels: Sequence[Level], q: float, limit_s: float, *, is_open: bool) -> Capacity:
+    top = max((level.load for level in levels), default=None)
+    beyond = found.value is None or (is_open and top is not None and found.value > top)
+    if not beyond or top is None:
+        return found
+    floor = _max_load_within(levels, q, limit_s)
+    if floor is None or (found.value is None and found.advice is not None and "lower" in found.advice):
+        return found
+    value = quantiles.compute_quantile(max(levels, key=lambda level: level.load).values, q)
+    reason = found.reason or f"{value:.4g} s at the largest load of {top:g} is below the limit of {limit_s:g} s"
+    advice = found.advice or f"add levels, such as {', '.join(f'{top * factor:g}' for factor in (1.5, 2, 3))}"
+    if advice == "measure more levels":
+        advice = f"add levels, such as {', '.join(f'{top * factor:g}' for factor in (2, 4, 8))}"
+    return replace(found, value=None, low=floor, high=None, at_least=True, reason=reason, advice=advice)
+
+
+def _bound_from_above(found: Capacity, served: Sequence[Level], ceiling: Ceiling, q: float, limit_s: float) -> Capacity:
+    top = max((level.load for level in served), default=None)
+    if top is None:
+        advice = "measure lower loads" if ceiling.load > 1 else "find the cause of its failures"
+        return replace(found, value=None, low=None, high=None, reason=ceiling.text, advice=advice)
+    bends = found.value is not None and found.value <= top and found.high is not None and found.high <= top
+    if bends:
+        return found
+    floor = _max_load_within(served, q, limit_s)
+    crossed = found.value is not None and found.value <= top
+    if floor is None or (found.value is None and found.advice is not None and "lower" in found.advice):
+        return replace(found, reason="; ".join(filter(None, (found.reason, ceiling.text))))
+    upper = max(ceiling.upper, floor)
+    # A resample may pass the limit below the highest load served: its end stays.
+    low = floor if found.low is None or found.low > top else min(found.low, top)
+    value = min(found.value, upper) if crossed and found.value is not None else max(floor, min(top, upper))
+    if upper > MAX_BRACKET_FACTOR * low and upper - low > 1:
+        middle = ", ".join(f"{low + (upper - low) * part:.3g}" for part in (0.25, 0.5, 0.75))
+        reason = f"the capacity lies between {low:.4g} and {upper:.4g}; {ceiling.text}"
+        return replace(
+            found, value=None, low=None, high=None, reason=reason, advice=f"measure between, such as {middle}"
+        )
+    return replace(
+        found,
+        value=value,
+        low=min(low, value),
+        high=upper if not crossed or found.high is None else min(found.high, upper),
+        method=found.method or "bracket",
+        n_levels=len(served),
+        n_samples=sum(len(level.values) for level in served),
+        reason=None,
+        advice=None,
+        bound=ceiling.text,
+    )
+
+
+def _check_samples(found: Capacity, levels: Sequence[Level], q: float) -> Capacity:
+    """No lower end where the levels around it have too few requests for an interval of the quantile."""
+    if found.value is None or found.low is None:
+        return found
+    needed, value = metrics.min_samples_for(q), found.value
+    ordered = sorted(levels, key=lambda level: level.load)
+    below = [level for level in ordered if level.load <= value][-1:]
+    around = below + [level for level in ordered if level.load > value][:1]
+    n = sum(len(level.values) for level in around)
+    if n >= needed:
+        return found
+    loads = " and ".join(f"{level.load:g}" for level in around)
+    reason = f"{n} requests at {loads}, and an interval of this quantile needs {needed}"
+    return replace(found, low=None, reason=reason, advice=f"measure more requests: --samples {needed}")

@@ -1,0 +1,216 @@
+"""Verdict of each point: failures, shed load, overload, the client, other answers, caches, drift, saturation."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.sizing.estimation import metrics
+from workbench.sizing.tables import FAILING_VERDICTS, OUTCOMES, USABLE_VERDICTS
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from workbench.sizing.config import Goal, SweepConfig
+    from workbench.sizing.estimation.answer_profiles import AnswerProfile
+    from workbench.sizing.estimation.backlog import Backlog
+
+MIN_SAMPLES = 200
+MAX_CLIENT_DELAY_FRACTION = 0.05
+"""Largest client delay, as a fraction of the p95 or the limit, whichever is larger; else a point is client-limited."""
+MAX_CLIENT_CPU = 0.95
+MIN_ADMITTED_FRACTION = 0.9
+MIN_SHED_FRACTION = 0.5
+"""Fraction of the failures that ask to come back later, from which on the failures are an admission limit."""
+MIN_REPEATED_FRACTION = 0.1
+UNSTEADY_FACTOR = 1.1
+PER_REQUEST_METRICS = ("runtime", "e2e", "ttft", "llm")
+"""Metrics that a late client lengthens by its whole delay."""
+
+
+@dataclass(frozen=True)
+class PointLimits:
+    """Limits that a valid point must meet; `goals` are what its latencies are held against."""
+
+    max_error_ratio: float = 0.01
+    min_samples: int = MIN_SAMPLES
+    goals: tuple[Goal, ...] = ()
+    any_answer: bool = False
+    trusts_server_clock: bool = True
+
+    @classmethod
+    def from_config(cls, config: SweepConfig) -> PointLimits:
+        """Read the limits from the settings of a sweep."""
+        return cls(config.max_error_ratio, config.least_samples, tuple(config.goals), config.any_answer)
+
+    @property
+    def limit_s(self) -> float:
+        """The tightest goal on a time that a late client lengthens; 0 without one."""
+        return min((goal.limit_s for goal in self.goals if goal.metric in PER_REQUEST_METRICS), default=0.0)
+
+
+def decide_verdict(
+    row: dict[str, Any], step: dict[str, Any], p95: float | None, limits: PointLimits, backlog: Backlog | None
+) -> tuple[str, str | None]:
+    """Verdict of one step by itself, and its reason; the first that applies."""
+    if row["error_ratio"] > limits.max_error_ratio:
+        return _describe_failures(row)
+    overload = None if backlog is None else backlog.overload
+    limited = _find_client_limit(row, step, p95, limits.limit_s, overloaded=overload is not None)
+    if limited:
+        return "client-limited", limited
+    if overload is not None:
+        return "not sustained", overload
+    high, asked = row["server_in_service_high"] if limits.trusts_server_clock else None, row["in_flight"]
+    if high is not None and high < asked and row["server_in_service"] < MIN_ADMITTED_FRACTION * asked:
+        n = round(row["server_in_service"])
+        return "server-limited", f"server admits about {n} of {asked:.0f} requests in flight: the rest queues"
+    if row["n_kept"] < limits.min_samples:
+        return "few samples", f"{row['n_kept']} requests kept, {limits.min_samples} needed"
+    return "valid", None
+
+
+def _describe_failures(row: dict[str, Any]) -> tuple[str, str]:
+    n_failed = row["n_kept"] - row["n_ok"]
+    if row["n_shed"] >= MIN_SHED_FRACTION * n_failed:
+        served = f"{row['rate_per_s'] * (1 - row['error_ratio']):.3g} requests/s were served"
+        return (
+            "admission limit",
+            f"{row['n_shed'] / row['n_kept']:.1%} refused (429, or 503 with Retry-After); {served}",
+        )
+    kinds = ", ".join(f"{row[f'n_{kind}']} {kind}" for kind in OUTCOMES[1:] if row[f"n_{kind}"])
+    return "interrupted", f"{row['error_ratio']:.1%} of {row['n_kept']} failed: {kinds}"
+
+
+def _find_client_limit(
+    row: dict[str, Any], step: dict[str, Any], p95: float | None, limit_s: float, *, overloaded: bool
+) -> str | None:
+    """Reason why the client distorts the point; null if it does not.
+
+    A delay matters where it could move the latency across the limit: it is held against the larger of the two. In an
+    open loop that the service does not sustain, late sending is the limit of requests in flight and no fault of the
+    client.
+    """
+    if p95:
+        allowed_s = MAX_CLIENT_DELAY_FRACTION * max(p95, limit_s)
+        of = "p95" if p95 >= limit_s else f"limit of {limit_s:g} s"
+        for name, lag in (("event loop", row["loop_lag_p99_s"]), ("sending", row["send_lag_p99_s"])):
+            if lag is not None and lag > allowed_s and not (overloaded and name == "sending"):
+                return f"client {name} lag of {lag * 1e3:.1f} ms (p99) exceeds 5 % of the {of}"
+    if (row["client_cpu_share"] or 0) > MAX_CLIENT_CPU:
+        return f"a client process used {row['client_cpu_share']:.0%} of a core: use more processes"
+    asked = row["load"]
+    held = row["in_flight"] if step["loop"] == "closed" and not step["think_s"] else None
+    if held is not None and row["n_kept"] and held < MIN_ADMITTED_FRACTION * asked:
+        return f"{held:.1f} of {asked:g} users were in flight"
+    return None
+
+
+Verdicts = dict[int, tuple[str, str | None]]
+"""New verdict and reason by step."""
+
+
+def apply_verdicts(table: pl.DataFrame, found: Verdicts, replaced: Sequence[str]) -> pl.DataFrame:
+    """The points with the verdicts that follow from comparing steps, where theirs is one of `replaced`."""
+    import polars as pl
+
+    old = zip(table["step"], table["verdict"], table["reason"], strict=True)
+    new = [found[step] if step in found and verdict in replaced else (verdict, reason) for step, verdict, reason in old]
+    return table.with_columns(
+        pl.Series("verdict", [verdict for verdict, _ in new], dtype=pl.String),
+        pl.Series("reason", [reason for _, reason in new], dtype=pl.String),
+    )
+
+
+def compare_points(
+    table: pl.DataFrame, quantiles: list[dict[str, Any]], profiles: dict[int, AnswerProfile], limits: PointLimits
+) -> pl.DataFrame:
+    """The points with what only a comparison of steps shows: other answers, caches, drift, saturation."""
+    from workbench.sizing.estimation import answer_profiles
+
+    usable = (*USABLE_VERDICTS, "server-limited")
+    table = apply_verdicts(table, find_wrong_clock(table, limits), ("server-limited",))
+    if not limits.any_answer:
+        others = answer_profiles.find_other_answers(table, profiles, limits.max_error_ratio)
+        # What was answered does not depend on how late the client was.
+        table = apply_verdicts(table, others, (*usable, "client-limited"))
+    cached = answer_profiles.find_cached_steps(table, profiles, MIN_REPEATED_FRACTION)
+    table = apply_verdicts(table, cached, usable)
+    table = apply_verdicts(table, find_unsteady_steps(table, quantiles), USABLE_VERDICTS)
+    return apply_verdicts(table, find_saturated_steps(table, quantiles), ("valid",))
+
+
+def find_wrong_clock(table: pl.DataFrame, limits: PointLimits) -> Verdicts:
+    """Steps that only the server's clock calls server-limited, where it is wrong: with one user nothing can queue."""
+    alone = table.filter((table["load"] <= 1) & (table["load_unit"] == "users"))
+    if "server-limited" not in alone["verdict"].to_list():
+        return {}
+    limited = table.filter(table["verdict"] == "server-limited").select("step", "n_kept").rows()
+    few = {step: n for step, n in limited if n < limits.min_samples}
+    return {
+        step: ("few samples", f"{n} requests kept, {limits.min_samples} needed") if step in few else ("valid", None)
+        for step, n in limited
+    }
+
+
+def find_unsteady_steps(table: pl.DataFrame, quantiles: list[dict[str, Any]]) -> Verdicts:
+    """Steps that contradict a later one: more load, and yet clearly faster.
+
+    An earlier step that was slower than a later one at no less load met a service that was still warming up. An earlier
+    one that was faster at no less load shows a service that has become slower: drift. Medians, whose intervals must
+    leave 10 % between them.
+    """
+    middle = {row["step"]: row for row in quantiles if row["metric"] == metrics.DEFAULT_METRIC and row["q"] == 0.5}
+    found: Verdicts = {}
+    for gpus in table["gpus"].unique().to_list():
+        rows = [row for row in table.sort("step").iter_rows(named=True) if row["gpus"] == gpus]
+        rows = [row for row in rows if row["verdict"] in USABLE_VERDICTS and _is_known(middle.get(row["step"]))]
+        for early, late in itertools.combinations(rows, 2):
+            before, after = middle[early["step"]], middle[late["step"]]
+            if early["load"] <= late["load"] and before["low_s"] > UNSTEADY_FACTOR * after["high_s"]:
+                text = f"slower than a later step at {late['load']:g}: the service was still warming up"
+                found.setdefault(early["step"], ("unsteady", _compare_medians(before, after, text)))
+            elif early["load"] >= late["load"] and after["low_s"] > UNSTEADY_FACTOR * before["high_s"]:
+                text = f"faster than a later step at {late['load']:g}: the service became slower during the sweep"
+                found[early["step"]] = ("drift", _compare_medians(before, after, text))
+    return found
+
+
+def _is_known(row: dict[str, Any] | None) -> bool:
+    return row is not None and row["low_s"] is not None and row["high_s"] is not None
+
+
+def _compare_medians(before: dict[str, Any], after: dict[str, Any], text: str) -> str:
+    return f"median {before['value_s']:.3g} s, then {after['value_s']:.3g} s; {text}"
+
+
+def find_saturated_steps(table: pl.DataFrame, quantiles: list[dict[str, Any]]) -> Verdicts:
+    """Closed loops: throughput stays while latency grows; that step, the one before, and every higher load."""
+    p50 = {
+        row["step"]: row["value_s"] for row in quantiles if row["metric"] == metrics.DEFAULT_METRIC and row["q"] == 0.5
+    }
+    found: Verdicts = {}
+    for gpus in table["gpus"].unique().to_list():
+        part = table.filter((table["gpus"] == gpus) & (table["load_unit"] == "users")).sort("load")
+        rows = [row for row in part.iter_rows(named=True) if row["verdict"] in ("valid", "few samples")]
+        first: tuple[float, float] | None = None
+        for before, row in itertools.pairwise(rows):
+            slower = (p50.get(row["step"]) or 0) > 1.1 * (p50.get(before["step"]) or np.inf)
+            flat = row["rate_per_s"] <= 1.05 * before["rate_per_s"] and row["load"] >= 1.2 * before["load"]
+            if slower and flat and first is None and row["server_in_service"] is None:
+                first = before["load"], row["rate_per_s"]
+        if first is not None:
+            text = f"saturated at {first[1]:.3g} requests/s (queueing or an admission limit)"
+            found |= {row["step"]: ("saturated", text) for row in rows if row["load"] >= first[0]}
+    return found
+
+
+def list_failing_loads(table: pl.DataFrame) -> list[float]:
+    """Loads that the service did not serve, the lowest first."""
+    import polars as pl
+
+    return sorted(table.filter(pl.col("verdict").is_in(FAILING_VERDICTS))["load"].to_list())
