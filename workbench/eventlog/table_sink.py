@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from workbench.core.files import replace_atomically
 from workbench.core.tables import Table
 from workbench.eventlog import tables
 from workbench.eventlog.log_redaction import Redactor
-from workbench.eventlog.stage_statistics import SampleSummary
+from workbench.eventlog.stage_statistics import Summary
 
 if TYPE_CHECKING:
     import polars as pl
@@ -34,7 +35,7 @@ class TableSink:
         for name, values in self.columns[table].items():
             values.append(row[name])
 
-    def add_columns(self, table: str, columns: Mapping[str, list[Any]]) -> None:
+    def add_columns(self, table: str, columns: Mapping[str, Sequence[Any]]) -> None:
         """Add several rows, given as columns."""
         for name, values in self.columns[table].items():
             values.extend(columns[name])
@@ -74,7 +75,7 @@ class ParquetSink(TableSink):
         super().add_row(table, row)
         self._spill_full_part(table)
 
-    def add_columns(self, table: str, columns: Mapping[str, list[Any]]) -> None:
+    def add_columns(self, table: str, columns: Mapping[str, Sequence[Any]]) -> None:
         super().add_columns(table, columns)
         self._spill_full_part(table)
 
@@ -143,9 +144,10 @@ class RowWriter:
         self.add_row(tables.FAILURES.name, kind=kind, **full)
 
 
-def statistics_columns(summary: SampleSummary) -> dict[str, list[Any]]:
-    """Columns of a summary, by the names of the tables."""
-    return {name: getattr(summary, name) for name in STATISTICS}
+def statistics_columns(summaries: Sequence[Summary]) -> dict[str, Sequence[Any]]:
+    """Columns of summaries, by the names of the tables."""
+    columns: Iterable[Sequence[Any]] = zip(*summaries, strict=True) if summaries else repeat(())
+    return dict(zip(STATISTICS, columns, strict=False))
 
 
 def clamp_to_64_bits(value: int | None) -> int | None:
