@@ -22,6 +22,7 @@ from workbench.eventlog.listener_events import (
     STAGE_SUBMITTED,
     TASK_END,
     CompletedStage,
+    Plan,
     SqlStart,
     SqlUpdate,
     StageInfo,
@@ -34,7 +35,6 @@ from workbench.eventlog.stage_statistics import (
     StageFacts,
     StageKey,
     StageTasks,
-    get_id,
     summarize_stages,
 )
 
@@ -126,6 +126,7 @@ class _ChunkFolder:
         self.starts: dict[bytes, int] = {}
         self.closed: set[StageKey] = set()
         self.finished: list[StageTasks] = []
+        self.metrics: dict[int, set[int]] = {}  # by SQL execution: those that a plan described
 
     def fold_lines(self) -> ChunkFacts:
         facts, starts, other = self.facts, self.starts, self.add_event
@@ -179,7 +180,7 @@ class _ChunkFolder:
             tasks = self.open_stage(key)
         self.facts.decoded += 1
         if updates := task.info.updates:
-            ids = tuple(map(get_id, updates))
+            ids = tuple([update.id for update in updates])
             if ids not in tasks.updates and not tasks.names.keys() >= set(ids):
                 self.learn_accumulators(tasks, line)
             tasks.add_updates(ids, updates)
@@ -262,13 +263,17 @@ class _ChunkFolder:
             event = decoder.decode(line)
             if isinstance(event, SqlStart | SqlUpdate) and event.plan is not None:
                 # The graph is built here in parallel, and packed, since plans are slow to pickle as objects.
-                event.packed, event.plan = pack_plan(build_columns(build_graph(event.plan))), None
+                event.packed, event.plan = self.pack_plan(event.sql_id, event.plan), None
             self.facts.events.append(event)
         elif not line.rstrip().endswith(b"}"):
             raise ValueError("the line ends in the middle of an event")
         else:
             return
         self.facts.decoded += 1
+
+    def pack_plan(self, sql_id: int, plan: Plan) -> bytes:
+        """The columns of a plan, with the metrics that no earlier version in this chunk has."""
+        return pack_plan(build_columns(build_graph(plan), self.metrics.setdefault(sql_id, set())))
 
     def submit_stage(self, info: StageInfo) -> None:
         tasks = self.open_stage((info.stage_id, info.attempt_id))
@@ -282,8 +287,13 @@ class _ChunkFolder:
             tasks.planned_tasks = info.tasks
         scopes = tuple(sorted({name for rdd in info.rdds if (name := parse_scope_name(rdd.scope))}))
         tasks.values_at_end = {
-            found.id: value for found in info.values if (value := parse_integer(found.value)) is not None
+            found.id: value
+            for found in info.values
+            if (value := found.value if type(found.value) is int else parse_integer(found.value)) is not None
         }
+        values = tasks.values_at_end.values()
+        if values and (min(values) < -(2**63) or max(values) >= 2**63):
+            tasks.values_at_end = {i: value for i, value in tasks.values_at_end.items() if -(2**63) <= value < 2**63}
         info.rdds, info.values = [], []
         self.facts.events.append(StageCompleted(info, scopes))
         self.close_stage_if_over(tasks)

@@ -32,7 +32,7 @@ class PlanNode(msgspec.Struct, gc=False, array_like=True):
 
 
 class PlanColumns(msgspec.Struct, gc=False, array_like=True):
-    """A graph by columns, with each description of a metric once: quick to send to another process."""
+    """A graph by columns; `metrics` has name and type of the accumulators that no earlier version described."""
 
     names: list[str]
     texts: list[str]
@@ -41,21 +41,22 @@ class PlanColumns(msgspec.Struct, gc=False, array_like=True):
     parent_ids: list[list[int]]
     accumulator_ids: list[list[int]]
     metadata: list[dict[str, object] | None]
-    # Of each metric, node by node; `metric_kinds` are places in `kinds`: name and type.
-    metric_nodes: list[int]
-    metric_ids: list[int]
-    metric_kinds: list[int]
-    kinds: list[tuple[str, str]]
+    metrics: dict[int, tuple[str, str]]
 
 
 pack_plan = msgspec.msgpack.Encoder().encode
 unpack_plan = msgspec.msgpack.Decoder(PlanColumns).decode
 
 
-def build_columns(nodes: list[PlanNode]) -> PlanColumns:
-    """The nodes of a graph as columns."""
-    kinds: dict[tuple[str, str], int] = {}
-    metrics = [(node.node_id, metric) for node in nodes for metric in node.metrics]
+def build_columns(nodes: list[PlanNode], described: set[int]) -> PlanColumns:
+    """The nodes of a graph as columns; adds their accumulators to those that are described."""
+    metrics = {
+        metric.accumulator_id: (metric.name, metric.type)
+        for node in nodes
+        for metric in node.metrics
+        if metric.accumulator_id not in described
+    }
+    described.update(metrics)
     return PlanColumns(
         [node.name for node in nodes],
         [node.text for node in nodes],
@@ -64,10 +65,7 @@ def build_columns(nodes: list[PlanNode]) -> PlanColumns:
         [node.parent_ids for node in nodes],
         [[metric.accumulator_id for metric in node.metrics] for node in nodes],
         [node.metadata or None for node in nodes],
-        [node_id for node_id, _ in metrics],
-        [metric.accumulator_id for _, metric in metrics],
-        [kinds.setdefault((metric.name, metric.type), len(kinds)) for _, metric in metrics],
-        list(kinds),
+        metrics,
     )
 
 

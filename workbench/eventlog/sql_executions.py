@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from workbench.eventlog import tables
 from workbench.eventlog.engine_detection import find_node_engine
 from workbench.eventlog.fold import parse_integer
-from workbench.eventlog.listener_events import DriverUpdates, Metric, SqlEnd, SqlMetrics, SqlStart, SqlUpdate
+from workbench.eventlog.listener_events import DriverUpdates, SqlEnd, SqlMetrics, SqlStart, SqlUpdate
 from workbench.eventlog.plan_graph import PlanColumns, unpack_plan
 from workbench.eventlog.secret_removal import remove_secrets
 from workbench.eventlog.stage_statistics import INTERNAL, NO_VALUES, StageFacts, Summary, summarize_samples
@@ -31,7 +32,8 @@ class SqlState:
     start: SqlStart | None = None
     end: SqlEnd | None = None
     plans: list[PlanColumns] = field(default_factory=list)
-    loose: list[tuple[int, Metric]] = field(default_factory=list)
+    loose: list[tuple[int, int]] = field(default_factory=list)  # plan version and accumulator
+    metrics: dict[int, tuple[str, str]] = field(default_factory=dict)  # name and type, by accumulator
     driver: dict[int, int] = field(default_factory=dict)
     open_stages: int = 0
     failed_job: str | None = None  # message of its first failed job
@@ -106,7 +108,9 @@ class SqlAssembler:
 
     def _add_plan(self, sql: SqlState, packed: bytes) -> None:
         if packed:
-            sql.plans.append(unpack_plan(packed))
+            plan = unpack_plan(packed)
+            sql.metrics |= plan.metrics
+            sql.plans.append(plan)
 
     def _take_update(self, event: SqlUpdate) -> None:
         if (sql := self._find_state(event.sql_id)) is not None:
@@ -114,7 +118,9 @@ class SqlAssembler:
 
     def _take_metrics(self, event: SqlMetrics) -> None:
         if (sql := self._find_state(event.sql_id)) is not None:
-            sql.loose += [(max(0, len(sql.plans) - 1), metric) for metric in event.metrics]
+            for metric in event.metrics:
+                sql.loose.append((max(0, len(sql.plans) - 1), metric.accumulator_id))
+                sql.metrics.setdefault(metric.accumulator_id, (metric.name, metric.type))
 
     def _take_driver_updates(self, event: DriverUpdates) -> None:
         if (sql := self._find_state(event.sql_id)) is not None:
@@ -188,7 +194,8 @@ class SqlAssembler:
         rows = _find_last_metrics(sql)
         if not rows:
             return
-        versions, node_ids, names, ids, kinds = zip(*rows, strict=True)
+        versions, node_ids, names, ids = zip(*rows, strict=True)
+        kinds = [sql.metrics[accumulator_id] for accumulator_id in ids]
         redactor, count = self.rows.redactor, len(rows)
         found = [sql.values.get(accumulator_id, ()) for accumulator_id in ids]
         self.rows.sink.add_columns(
@@ -204,16 +211,16 @@ class SqlAssembler:
                 "metric_type": [remove_secrets(kind[1]) for kind in kinds],
                 **statistics_columns(_summarize_over_stages(found)),
                 "driver_value": [clamp_to_64_bits(value) for value in map(sql.driver.get, ids)],
-                "stage_ids": [sorted({facts.tasks.key[0] for facts, _ in values}) for values in found],
+                "stage_ids": [_list_stage_ids(values) for values in found],
             },
         )
 
 
-MetricRow = tuple[int, int | None, str | None, int, tuple[str, str]]
+MetricRow = tuple[int, int | None, str | None, int]
 
 
 def _find_last_metrics(sql: SqlState) -> list[MetricRow]:
-    """(plan version, node id, node name, accumulator, name and type) of each metric, from the last version that has it.
+    """(plan version, node id, node name, accumulator) of each metric, from the last plan version that has it.
 
     Metrics of an adaptive subplan have no node, unless a node has them, too.
     """
@@ -221,34 +228,37 @@ def _find_last_metrics(sql: SqlState) -> list[MetricRow]:
     newer: set[int] = set()
     for version in range(len(sql.plans) - 1, -1, -1):
         plan = sql.plans[version]
-        own = set(plan.metric_ids)
-        if new := own - newer:
-            # A node that has a metric twice has it once.
-            found = {
-                (accumulator_id, node_id): kind
-                for node_id, accumulator_id, kind in zip(
-                    plan.metric_nodes, plan.metric_ids, plan.metric_kinds, strict=True
-                )
-                if accumulator_id in new
-            }
-            names, kinds = plan.names, plan.kinds
+        new = set(chain.from_iterable(plan.accumulator_ids)) - newer
+        if new:
             rows += [
-                (version, node_id, names[node_id], accumulator_id, kinds[kind])
-                for (accumulator_id, node_id), kind in found.items()
+                (version, node_id, plan.names[node_id], accumulator_id)
+                for node_id, ids in enumerate(plan.accumulator_ids)
+                for accumulator_id in dict.fromkeys(ids)
+                if accumulator_id in new
             ]
             newer |= new
-    for version, metric in sql.loose:
-        if metric.accumulator_id not in newer:
-            newer.add(metric.accumulator_id)
-            rows.append((version, None, None, metric.accumulator_id, (metric.name, metric.type)))
+    for version, accumulator_id in sql.loose:
+        if accumulator_id not in newer:
+            newer.add(accumulator_id)
+            rows.append((version, None, None, accumulator_id))
     return rows
+
+
+def _list_stage_ids(values: Sequence[StageSample]) -> list[int]:
+    if len(values) < 2:
+        return [values[0][0].tasks.key[0]] if values else []
+    return sorted({facts.tasks.key[0] for facts, _ in values})
 
 
 def _summarize_over_stages(found: Sequence[Sequence[StageSample]]) -> list[Summary]:
     """Statistics of metrics over the samples of all stages: that of the stage where there is one."""
     summaries = [values[0][0].summaries[values[0][1]] if values else NO_VALUES for values in found]
     several = [place for place, values in enumerate(found) if len(values) > 1]
-    joined = [np.concatenate([facts.sample(at) for facts, at in found[place]]) for place in several]
-    for place, summary in zip(several, summarize_samples(joined), strict=True):
+    if not several:
+        return summaries
+    parts = [[facts.sample(at) for facts, at in found[place]] for place in several]
+    values = np.concatenate([part for parts_of_one in parts for part in parts_of_one]).astype(np.int64, copy=False)
+    sizes = np.array([sum(map(len, parts_of_one)) for parts_of_one in parts])
+    for place, summary in zip(several, summarize_samples(values, sizes), strict=True):
         summaries[place] = summary
     return summaries

@@ -11,8 +11,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
-from typing import TypeAlias
+from itertools import repeat
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -56,10 +56,9 @@ TOTALS = (
 MAX_FAILURES_PER_STAGE = 20
 INTERNAL = "internal.metrics."
 INT64_MAX = 2**63 - 1
-# Tasks of a stage differ in which accumulators they update; beyond so many kinds of tasks, updates are kept by accumulator.
+# Tasks differ in which accumulators they update; beyond so many kinds in a stage, updates are kept by accumulator.
 MAX_TASK_KINDS = 256
-NARROW_TYPES = (np.int8, np.int16, np.int32, np.int64)
-get_id, get_update = attrgetter("id"), attrgetter("update")
+NARROW_TYPES: tuple[type[np.signedinteger[Any]], ...] = (np.int8, np.int16, np.int32, np.int64)
 
 
 @dataclass(slots=True)
@@ -120,11 +119,9 @@ class StageTasks:
             if len(self.updates) >= MAX_TASK_KINDS:
                 self._split_updates()
             values = self.updates.setdefault(ids, array("q"))
-        n_before = len(values)
         try:
-            values.extend(map(get_update, updates))
+            values.fromlist([update.update for update in updates])  # type: ignore[misc]
         except (TypeError, OverflowError):  # no update given, or beyond 64 bits
-            del values[n_before:]
             self._add_single_updates(updates)
 
     def _add_single_updates(self, updates: list[Update]) -> None:
@@ -141,14 +138,20 @@ class StageTasks:
             for place, accumulator_id in enumerate(ids):
                 self.updates.setdefault((accumulator_id,), array("q")).extend(values[place :: len(ids)])
 
-    def list_samples(self) -> tuple[list[int], list[Ints]]:
-        """All accumulators, sorted, and the updates of each."""
-        samples: dict[int, list[Ints]] = {accumulator_id: [] for accumulator_id in (*self.names, *self.not_integer)}
-        for ids, values in self.updates.items():
-            for accumulator_id, column in zip(ids, np.asarray(values).reshape(-1, len(ids)).T, strict=True):
-                samples[accumulator_id].append(column)
-        found = sorted(samples.items())
-        return [pair[0] for pair in found], [_join_parts(pair[1]) for pair in found]
+    def collect_samples(self) -> tuple[list[int], Ints, Ints]:
+        """All accumulators, sorted, the updates of one after the other, and how many each has."""
+        known = sorted(self.names.keys() | self.not_integer.keys())
+        parts = [(ids, np.asarray(values).reshape(-1, len(ids)).T) for ids, values in self.updates.items()]
+        if len(parts) == 1 and list(parts[0][0]) == known:
+            columns = parts[0][1]
+            return known, columns.ravel(), np.full(len(known), columns.shape[1])
+        if not parts:
+            return known, np.empty(0, np.int64), np.zeros(len(known), np.int64)
+        values = np.concatenate([columns.ravel() for _, columns in parts])
+        owners = np.concatenate([np.repeat(ids, columns.shape[1]) for ids, columns in parts])
+        order = np.argsort(owners, kind="stable")
+        ends = np.searchsorted(owners[order], known, side="right")
+        return known, values[order], np.diff(ends, prepend=0)
 
     def _add_metrics(self, metrics: TaskMetrics) -> None:
         # Unrolled, and guarded where most tasks have zeros: this runs once per task (400,000 times per GB).
@@ -239,12 +242,6 @@ def _drop_none(*values: int | None) -> list[int]:
     return [value for value in values if value is not None]
 
 
-def _join_parts(parts: list[Ints]) -> Ints:
-    if len(parts) == 1:
-        return parts[0]
-    return np.concatenate(parts) if parts else np.empty(0, np.int64)
-
-
 @dataclass(frozen=True)
 class CompactSamples:
     """Samples of integers, each in the narrowest type that holds its values."""
@@ -281,24 +278,25 @@ class StageFacts:
 
 def summarize_stages(stages: Sequence[StageTasks]) -> list[StageFacts]:
     """Compute exact statistics of stages, and release their raw values."""
-    ids, samples = [], []
-    for tasks in stages:
-        stage_ids, stage_samples = tasks.list_samples()
-        ids.append(stage_ids)
-        samples += stage_samples
-    durations = summarize_samples([np.asarray(tasks.durations_ms) for tasks in stages])
-    summaries = summarize_samples(samples)
+    if not stages:
+        return []
+    collected = [tasks.collect_samples() for tasks in stages]
+    values, sizes = (np.concatenate([found[part] for found in collected]) for part in (1, 2))
+    names = [name for tasks, (ids, _, _) in zip(stages, collected, strict=True) for name in map(tasks.names.get, ids)]
+    is_internal = np.array([name is not None and name.startswith(INTERNAL) for name in names], bool)
     # Only SQL plans need the values again.
-    names = [tasks.names.get(i, "") for tasks, found in zip(stages, ids, strict=True) for i in found]
-    compact = compact_samples(
-        [sample[:0] if name.startswith(INTERNAL) else sample for name, sample in zip(names, samples, strict=True)]
+    compact = compact_samples(values[~np.repeat(is_internal, sizes)], np.where(is_internal, 0, sizes))
+    summaries = summarize_samples(values, sizes)
+    durations = summarize_samples(
+        np.concatenate([np.asarray(tasks.durations_ms) for tasks in stages]),
+        np.array([len(tasks.durations_ms) for tasks in stages]),
     )
     facts, first = [], 0
-    for tasks, duration, found in zip(stages, durations, ids, strict=True):
-        end = first + len(found)
-        not_integer = [tasks.not_integer.get(i, 0) for i in found]
-        at_end = [tasks.values_at_end.get(i) for i in found]
-        own = (found, names[first:end], not_integer, at_end, summaries[first:end])
+    for tasks, duration, (ids, _, _) in zip(stages, durations, collected, strict=True):
+        end = first + len(ids)
+        not_integer = list(map(tasks.not_integer.get, ids, repeat(0)))
+        at_end = list(map(tasks.values_at_end.get, ids))
+        own = (ids, [name or "" for name in names[first:end]], not_integer, at_end, summaries[first:end])
         facts.append(StageFacts(tasks, duration, *own, compact, first))
         tasks.updates, tasks.names, tasks.not_integer, tasks.values_at_end = {}, {}, {}, {}
         tasks.dropped, tasks.durations_ms = tasks.ended, array("q")
@@ -306,42 +304,37 @@ def summarize_stages(stages: Sequence[StageTasks]) -> list[StageFacts]:
     return facts
 
 
-def compact_samples(samples: Sequence[Ints]) -> CompactSamples:
-    """Copies of samples in the narrowest types."""
-    sizes = [len(sample) for sample in samples]
-    kinds = np.zeros(len(samples), np.int8)
+def compact_samples(values: Ints, sizes: Ints) -> CompactSamples:
+    """Copies of samples, given one after the other, in the narrowest types."""
+    kinds = np.zeros(len(sizes), np.int8)
     full = np.flatnonzero(sizes)
     if len(full):
-        values = np.concatenate(samples)
-        starts = np.concatenate([[0], np.cumsum([sizes[place] for place in full])[:-1]])
-        low, high = np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
+        firsts = np.cumsum(sizes[full]) - sizes[full]
+        low, high = np.minimum.reduceat(values, firsts), np.maximum.reduceat(values, firsts)
         for narrow in NARROW_TYPES[:-1]:
             limits = np.iinfo(narrow)
             kinds[full] += (low < limits.min) | (high > limits.max)
     stored: list[Ints] = []
-    starts_by_sample = np.zeros(len(samples), np.int64)
+    starts = np.zeros(len(sizes), np.int64)
     for kind, narrow in enumerate(NARROW_TYPES):
-        places = np.flatnonzero(kinds == kind)
-        parts = [samples[place] for place in places]
-        stored.append(np.concatenate(parts).astype(narrow) if parts else np.empty(0, narrow))
-        starts_by_sample[places[1:]] = np.cumsum([len(part) for part in parts[:-1]])
-    return CompactSamples(sizes, kinds.tolist(), starts_by_sample.tolist(), stored)
+        is_kind = kinds == kind
+        stored.append(values[np.repeat(is_kind, sizes)].astype(narrow))
+        starts[is_kind] = np.cumsum(sizes[is_kind]) - sizes[is_kind]
+    return CompactSamples(sizes.tolist(), kinds.tolist(), starts.tolist(), stored)
 
 
-def summarize_samples(samples: Sequence[Ints]) -> list[Summary]:
+def summarize_samples(values: Ints, sizes: Ints) -> list[Summary]:
     """n, min, median, 95th percentile, max and total of each sample; an empty one has n 0 and total 0, null elsewhere.
 
-    Samples of the same size are processed together. Median and percentile are numpy's (linear between order
-    statistics); a total beyond 64 bits is null.
+    Samples stand one after the other in `values`; those of the same size are processed together. Median and percentile
+    are numpy's (linear between order statistics); a total beyond 64 bits is null.
     """
-    summaries = [NO_VALUES] * len(samples)
-    by_size: dict[int, list[int]] = {}
-    for place, sample in enumerate(samples):
-        if size := len(sample):
-            by_size.setdefault(size, []).append(place)
-    for size, places in by_size.items():
-        matrix = np.concatenate([samples[place] for place in places]).astype(np.int64, copy=False).reshape(-1, size)
-        for place, summary in zip(places, _summarize_rows(matrix), strict=True):
+    summaries = [NO_VALUES] * len(sizes)
+    starts = np.cumsum(sizes) - sizes
+    for size in sorted({*sizes.tolist()} - {0}):
+        places = np.flatnonzero(sizes == size)
+        rows = _summarize_rows(values[starts[places][:, np.newaxis] + np.arange(size)])
+        for place, summary in zip(places.tolist(), rows, strict=True):
             summaries[place] = summary
     return summaries
 
