@@ -67,7 +67,7 @@ def predict_queries(
     Notes
     -----
     The interval is that of a new query, run on the candidate as often as here: t on the root mean square log error of
-    left-out queries, widened by the noise of the runs on both sides, by the spread of factors for the share of time in
+    left-out queries, widened by the noise of the runs on both sides and of the recording's sessions, by the spread of factors for the share of time in
     operators without a factor, and by `TRANSFER_LOG_SD` for the queries of a log that are not those of the recording.
     The noise is that of the shipped recording, or that of the log's own repeated runs where it is larger. An operator
     without a factor gets the engine-wide factor, or 1 if the candidate left it on the CPU or its engine does not
@@ -243,7 +243,21 @@ def _prediction_half_widths(
     by_session = pieces.keys.select("session", "query").group_by("session").agg("query")
     is_own = {session: is_of_recording(model, pl.Series(queries)) for session, queries in by_session.iter_rows()}
     transfer = np.array([0.0 if is_own[session] else TRANSFER_LOG_SD for session in pieces.keys["session"]])
-    return np.asarray(t * np.sqrt(log_sd**2 + noise + (share * model.spread) ** 2 + transfer**2))
+    own = t * np.sqrt(log_sd**2 + noise + (share * model.spread) ** 2 + transfer**2)
+    return np.asarray(np.hypot(own, session_half_width(model, level)))
+
+
+def session_half_width(model: FactorModel, level: float) -> float:
+    """Half width, on the log scale, of the error of all factors together, from the recording's sessions.
+
+    Left-out errors do not have it: all queries share it. Its degrees of freedom are those of the sessions, so two noisy
+    sessions a side give wide intervals; with one session it comes from the noise of the shipped recording.
+    """
+    from scipy.special import stdtrit
+
+    n_sessions = (model.n_baseline_sessions, model.n_candidate_sessions)
+    degrees = sum(n_sessions) - 2 if min(n_sessions) > 1 else max(model.n_queries - 1, 1)
+    return float(stdtrit(degrees, (1 + level) / 2)) * (model.overall_log_se or 0.0)
 
 
 def _build_prediction_row(

@@ -25,6 +25,7 @@ from workbench.speedup.calibration.prediction import (
     is_of_recording,
     predict_by_term,
     predict_queries,
+    session_half_width,
 )
 from workbench.speedup.tables import APPLICATIONS, OPERATORS_AT_STAKE
 
@@ -284,18 +285,18 @@ def _sum_errors(
     half = float(stdtrit(max(model.n_queries - 1, 1), (1 + terms.level) / 2)) * _common_log_standard_error(
         model, predictions["query"]
     )
+    half = float(np.hypot(half, session_half_width(model, terms.level)))
     return np.array([np.hypot(below, total * (1 - np.exp(-half))), np.hypot(above, total * (np.exp(half) - 1))])
 
 
 def _common_log_standard_error(model: FactorModel, queries: pl.Series) -> float:
     """Log standard error that all predictions of a log share: of the correction, of sessions, of another suite.
 
-    Sessions are those of the recording, that of the log, and one on the candidate.
+    Sessions are that of the log and one on the candidate; those of the recording are in `session_half_width`.
     """
     own = (model.log_sd or model.spread) / np.sqrt(model.n_queries)
     transfer = 0.0 if is_of_recording(model, queries) else TRANSFER_COMMON_LOG_SD
-    sessions = (model.overall_log_se or 0.0) ** 2 + 2 * FIRST_RUN_NOISE.session_log_sd**2
-    return float(np.sqrt(own**2 + sessions + transfer**2))
+    return float(np.sqrt(own**2 + 2 * FIRST_RUN_NOISE.session_log_sd**2 + transfer**2))
 
 
 def _format_limit(fixed_share: float, share: Mapping[str, float], unsupported: list[str]) -> str | None:
