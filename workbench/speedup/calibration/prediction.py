@@ -67,8 +67,9 @@ def predict_queries(
     Notes
     -----
     The interval is that of a new query, run on the candidate as often as here: t on the root mean square log error of
-    left-out queries, widened by the noise of the runs on both sides and of the recording's sessions, by the spread of factors for the share of time in
-    operators without a factor, and by `TRANSFER_LOG_SD` for the queries of a log that are not those of the recording.
+    left-out queries, widened by the noise of the runs on both sides, by that of the recording's sessions, by the spread
+    of factors for the share of time in operators without a factor, and by `TRANSFER_LOG_SD` for the queries of a log
+    that are not those of the recording.
     The noise is that of the shipped recording, or that of the log's own repeated runs where it is larger. An operator
     without a factor gets the engine-wide factor, or 1 if the candidate left it on the CPU or its engine does not
     support it. The interval does not include the effect of other data, other hardware or a busier cluster.
