@@ -441,10 +441,10 @@ def test_no_text_makes_a_pattern_run_away(name: str) -> None:
         for method in (redactor.redact_text, redactor.redact_message, redactor.redact_plan, redactor.redact_label):
             assert method(text) is not None
         assert redactor.redact_property("spark.x", text) is not None
-        assert redactor.find_column_words([_node(text)]) is not None
+        assert redactor.find_column_words([_plan(text)]) is not None
 
 
-def _node(text: str) -> Any:
-    from workbench.eventlog.plan_graph import PlanNode
+def _plan(text: str) -> Any:
+    from workbench.eventlog.plan_graph import PlanNode, build_columns
 
-    return PlanNode(0, "Filter", text, 0, None, [], [], {"a": text})
+    return build_columns([PlanNode(0, "Filter", text, 0, None, [], [], {"a": text})], set())

@@ -13,7 +13,7 @@ import pytest
 from tests.fakes import eventlogs as made
 from tests.fakes.eventlogs import plan
 from workbench.eventlog.listener_events import Plan
-from workbench.eventlog.plan_graph import MAX_NODES, PlanNode, build_graph, pack_nodes, unpack_nodes
+from workbench.eventlog.plan_graph import MAX_NODES, PlanNode, build_columns, build_graph, pack_plan, unpack_plan
 from workbench.eventlog.reader import read_event_logs
 
 
@@ -141,7 +141,17 @@ def test_a_plan_too_deep_to_decode_costs_its_own_line_only(tmp_path: Path) -> No
 
 def test_packed_plans_come_back_whole() -> None:
     tree = plan("Filter", children=[plan("Scan", metrics={7: "rows"}, metadata={"Format": "Parquet"})])
-    assert unpack_nodes(pack_nodes(nodes(tree))) == nodes(tree)
+    columns = build_columns(nodes(tree), set())
+    assert unpack_plan(pack_plan(columns)) == columns
+    assert (columns.names, columns.depths, columns.parent_ids) == (["Filter", "Scan"], [0, 1], [[], [0]])
+    assert (columns.accumulator_ids, columns.metadata) == ([[], [7]], [None, {"Format": "Parquet"}])
+
+
+def test_a_metric_is_described_by_the_first_version_of_its_plan() -> None:
+    first, second = plan("Scan", metrics={7: "rows"}), plan("Scan", metrics={7: "rows", 8: "files"})
+    described: set[int] = set()
+    found = [build_columns(nodes(tree), described).metrics for tree in (first, second)]
+    assert [list(metrics) for metrics in found] == [[7], [8]]
 
 
 # --- Spark's own numbering --------------------------------------------------------------------------------------

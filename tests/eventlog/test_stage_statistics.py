@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from array import array
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.eventlog.listener_events import TaskEnd, TaskInfo
+from workbench.eventlog.listener_events import TaskEnd, TaskInfo, Update
 from workbench.eventlog.stage_statistics import (
     MAX_FAILURES_PER_STAGE,
+    Ints,
     StageTasks,
-    compact_values,
+    Summary,
+    compact_samples,
     summarize_samples,
-    summarize_stage,
+    summarize_stages,
 )
 
 LOW, HIGH = -(2**63), 2**63 - 1
 
 
-def of(*values: int) -> tuple[object, ...]:
-    summary = summarize_samples([np.array(values, dtype=np.int64)])
-    return tuple(getattr(summary, name)[0] for name in ("n", "min", "median", "p95", "max", "total"))
+def joined(samples: list[list[int]]) -> tuple[Ints, Ints]:
+    """Samples as they are given: one after the other, and their sizes."""
+    values = [value for sample in samples for value in sample]
+    return np.array(values, dtype=np.int64), np.array([len(sample) for sample in samples], dtype=np.int64)
+
+
+def of(*values: int) -> Summary:
+    return summarize_samples(*joined([list(values)]))[0]
 
 
 @pytest.mark.parametrize(
@@ -50,40 +55,66 @@ def test_a_total_that_64_bits_cannot_hold_is_null() -> None:
 
 
 def test_several_samples_keep_their_order_whatever_their_sizes() -> None:
-    samples = [np.array(values, dtype=np.int64) for values in ([3, 1], [], [9], [2, 8], [5, 5, 5])]
-    summary = summarize_samples(samples)
-    assert summary.n == [2, 0, 1, 2, 3]
-    assert summary.max == [3, None, 9, 8, 5]
-    assert summary.total == [4, 0, 9, 10, 15]
-    assert summarize_samples([]).n == []
+    summaries = summarize_samples(*joined([[3, 1], [], [9], [2, 8], [5, 5, 5]]))
+    assert [found[0] for found in summaries] == [2, 0, 1, 2, 3]
+    assert [found[4] for found in summaries] == [3, None, 9, 8, 5]
+    assert [found[5] for found in summaries] == [4, 0, 9, 10, 15]
+    assert summarize_samples(*joined([])) == []
 
 
 @settings(max_examples=200, deadline=None, derandomize=True, database=None)
 @given(st.lists(st.lists(st.integers(LOW, HIGH), max_size=12), max_size=6))
 def test_statistics_equal_numpys_and_totals_are_exact(samples: list[list[int]]) -> None:
-    summary = summarize_samples([np.array(sample, dtype=np.int64) for sample in samples])
-    for position, sample in enumerate(samples):
+    summaries = summarize_samples(*joined(samples))
+    for (_, low, median, p95, high, found_total), sample in zip(summaries, samples, strict=True):
         total = sum(sample)
-        assert summary.total[position] == (total if abs(total) <= HIGH else None)
+        assert found_total == (total if abs(total) <= HIGH else None)
         if not sample:
             continue
-        assert (summary.min[position], summary.max[position]) == (min(sample), max(sample))
-        assert summary.median[position] == np.median(np.array(sample, dtype=np.float64))
+        assert (low, high) == (min(sample), max(sample))
+        assert median == np.median(np.array(sample, dtype=np.float64))
         expected = np.percentile(np.array(sample, dtype=np.float64), 95)
         # Rounding is that of the larger end, where a gap spans all 64 bits.
-        assert summary.p95[position] == pytest.approx(expected, rel=1e-12, abs=1e-12 * max(map(abs, sample)))
+        assert p95 == pytest.approx(expected, rel=1e-12, abs=1e-12 * max(map(abs, sample)))
 
 
 @settings(max_examples=100, deadline=None, derandomize=True, database=None)
-@given(st.lists(st.integers(LOW, HIGH), max_size=20))
-def test_compact_values_are_the_same_values(values: list[int]) -> None:
-    assert compact_values(array("q", values)).tolist() == values
+@given(st.lists(st.lists(st.integers(LOW, HIGH), max_size=5), max_size=6))
+def test_compact_values_are_the_same_values(samples: list[list[int]]) -> None:
+    compact = compact_samples(*joined(samples))
+    assert [compact.sample(place).tolist() for place in range(len(samples))] == samples
 
 
-@pytest.mark.parametrize("copies", [1, 9])
-def test_compact_values_take_no_more_room_than_they_need(copies: int) -> None:
-    kinds = {(-128, 127): "b", (128,): "h", (-(2**15), 2**15 - 1): "h", (2**15,): "i", (2**31,): "q", (): "q"}
-    assert {values: compact_values(array("q", values * copies)).typecode for values in kinds} == kinds
+def test_compact_values_take_no_more_room_than_they_need() -> None:
+    samples = [[-128, 127], [128], [], [-(2**15), 2**15 - 1], [2**15], [2**31]]
+    compact = compact_samples(*joined(samples))
+    assert [compact.sample(place).itemsize for place in range(len(samples))] == [1, 2, 1, 2, 4, 8]
+
+
+def updates(**values: int | None) -> list[Update]:
+    return [Update(int(name[1:]), value) for name, value in values.items()]
+
+
+@pytest.mark.parametrize("max_task_kinds", [1, 2, 256])
+def test_updates_of_all_kinds_of_tasks_come_back_by_accumulator(
+    max_task_kinds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.eventlog.stage_statistics.MAX_TASK_KINDS", max_task_kinds)
+    tasks = StageTasks((0, 0), names={number: str(number) for number in range(1, 6)})
+    given = [updates(a1=5, a2=6), updates(a2=7), updates(a1=8, a2=9), updates(a3=1, a1=2), updates(a2=None, a4=2**63)]
+    for own in given:
+        tasks.add_updates(tuple(update.id for update in own), own)
+    facts = summarize_stages([StageTasks((1, 0)), tasks])[1]
+    found = {i: sorted(facts.sample(place).tolist()) for place, i in enumerate(facts.accumulator_ids)}
+    assert found == {1: [2, 5, 8], 2: [6, 7, 9], 3: [1], 4: [], 5: []}
+    assert [summary[5] for summary in facts.summaries] == [15, 22, 1, 0, 0]
+    assert facts.not_integer == [0, 0, 0, 1, 0]
+
+
+def test_an_accumulator_that_a_task_updates_twice_has_both_updates() -> None:
+    tasks = StageTasks((0, 0), names={1: "x"})
+    tasks.add_updates((1, 1), [Update(1, 3), Update(1, 4)])
+    assert summarize_stages([tasks])[0].summaries == [(2, 3, 3.5, 3.95, 4, 7)]
 
 
 def task(launch_ms: int = 100, finish_ms: int = 150, **info: bool) -> TaskEnd:
@@ -97,8 +128,8 @@ def test_outcomes_and_durations_of_tasks_are_counted_apart() -> None:
     assert (tasks.ended, tasks.succeeded, tasks.failed, tasks.killed, tasks.speculative) == (3, 1, 1, 1, 1)
     assert tasks.failed_duration_ms == 100
     assert tasks.with_metrics == 0
-    facts = summarize_stage(tasks)
-    assert (facts.duration.min, facts.duration.median, facts.duration.total) == ([30], [50.0], [150])
+    facts = summarize_stages([tasks])[0]
+    assert facts.duration == (3, 30, 50.0, pytest.approx(68), 70, 150)
     assert tasks.ended == 3, "counts outlive the raw values"
 
 

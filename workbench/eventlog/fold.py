@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import re
-from array import array
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import IO, Any
@@ -19,21 +18,24 @@ from workbench.eventlog.listener_events import (
     DECODERS,
     FAILED_TASK_END,
     NAMED_TASK_END,
-    STAGE_EVENT,
+    STAGE_COMPLETED,
+    STAGE_SUBMITTED,
     TASK_END,
+    CompletedStage,
+    Plan,
     SqlStart,
     SqlUpdate,
     StageInfo,
     TaskEnd,
 )
-from workbench.eventlog.plan_graph import build_graph, pack_nodes
+from workbench.eventlog.plan_graph import build_columns, build_graph, pack_plan
 from workbench.eventlog.secret_removal import format_bad_line
 from workbench.eventlog.stage_statistics import (
     MAX_FAILURES_PER_STAGE,
     StageFacts,
     StageKey,
     StageTasks,
-    summarize_stage,
+    summarize_stages,
 )
 
 TASK_END_HEAD = b'{"Event":"SparkListenerTaskEnd"'
@@ -123,6 +125,8 @@ class _ChunkFolder:
         self.open = self.facts.open
         self.starts: dict[bytes, int] = {}
         self.closed: set[StageKey] = set()
+        self.finished: list[StageTasks] = []
+        self.metrics: dict[int, set[int]] = {}  # by SQL execution: those that a plan described
 
     def fold_lines(self) -> ChunkFacts:
         facts, starts, other = self.facts, self.starts, self.add_event
@@ -154,6 +158,7 @@ class _ChunkFolder:
             offset += len(line)
         file.close()
         self.count_starts()
+        facts.closed = summarize_stages(self.finished)
         facts.lines, facts.bytes = number, offset - first
         return facts
 
@@ -174,19 +179,11 @@ class _ChunkFolder:
                 return
             tasks = self.open_stage(key)
         self.facts.decoded += 1
-        values = tasks.values
-        for update in task.info.updates:
-            value = update.update
-            try:
-                values[update.id].append(value)  # type: ignore[arg-type]
-            except KeyError:
+        if updates := task.info.updates:
+            ids = tuple([update.id for update in updates])
+            if ids not in tasks.updates and not tasks.names.keys() >= set(ids):
                 self.learn_accumulators(tasks, line)
-                if value is not None:
-                    values[update.id].append(value)
-            except OverflowError:
-                tasks.not_integer[update.id] = tasks.not_integer.get(update.id, 0) + 1
-            except TypeError:  # no update given
-                pass
+            tasks.add_updates(ids, updates)
         tasks.add_task(task)
         if task.info.failed or task.info.killed:
             self.add_failure(tasks, line)
@@ -199,7 +196,6 @@ class _ChunkFolder:
             if abs(update.id) > MAX_ID:
                 raise ValueError("a number too large for an accumulator")
             tasks.names.setdefault(update.id, update.name or "")
-            tasks.values.setdefault(update.id, array("q"))
 
     def add_failure(self, tasks: StageTasks, line: bytes) -> None:
         if len(tasks.failures) >= MAX_FAILURES_PER_STAGE:
@@ -257,9 +253,9 @@ class _ChunkFolder:
                 return
         name = head[10 : head.index(b'"', 10)]
         if name == b"SparkListenerStageSubmitted":
-            self.submit_stage(STAGE_EVENT.decode(line).info)
+            self.submit_stage(STAGE_SUBMITTED.decode(line).info)
         elif name == b"SparkListenerStageCompleted":
-            self.complete_stage(STAGE_EVENT.decode(line).info)
+            self.complete_stage(STAGE_COMPLETED.decode(line).info)
         elif name == b"SparkListenerTaskEnd":
             self.add_task(TASK_END.decode(line), line)
             return
@@ -267,7 +263,7 @@ class _ChunkFolder:
             event = decoder.decode(line)
             if isinstance(event, SqlStart | SqlUpdate) and event.plan is not None:
                 # The graph is built here in parallel, and packed, since plans are slow to pickle as objects.
-                event.nodes, event.plan = pack_nodes(build_graph(event.plan)), None
+                event.packed, event.plan = self.pack_plan(event.sql_id, event.plan), None
             self.facts.events.append(event)
         elif not line.rstrip().endswith(b"}"):
             raise ValueError("the line ends in the middle of an event")
@@ -275,21 +271,29 @@ class _ChunkFolder:
             return
         self.facts.decoded += 1
 
+    def pack_plan(self, sql_id: int, plan: Plan) -> bytes:
+        """The columns of a plan, with the metrics that no earlier version in this chunk has."""
+        return pack_plan(build_columns(build_graph(plan), self.metrics.setdefault(sql_id, set())))
+
     def submit_stage(self, info: StageInfo) -> None:
         tasks = self.open_stage((info.stage_id, info.attempt_id))
         tasks.submitted, tasks.planned_tasks = True, info.tasks
-        info.rdds, info.values = [], []
         self.facts.events.append(StageSubmitted(info))
 
-    def complete_stage(self, info: StageInfo) -> None:
+    def complete_stage(self, info: CompletedStage) -> None:
         tasks = self.open_stage((info.stage_id, info.attempt_id))
         tasks.completed, tasks.stage_failed = True, info.failure is not None
         if tasks.planned_tasks is None:
             tasks.planned_tasks = info.tasks
         scopes = tuple(sorted({name for rdd in info.rdds if (name := parse_scope_name(rdd.scope))}))
         tasks.values_at_end = {
-            found.id: value for found in info.values if (value := parse_integer(found.value)) is not None
+            found.id: value
+            for found in info.values
+            if (value := found.value if type(found.value) is int else parse_integer(found.value)) is not None
         }
+        values = tasks.values_at_end.values()
+        if values and (min(values) < -(2**63) or max(values) >= 2**63):
+            tasks.values_at_end = {i: value for i, value in tasks.values_at_end.items() if -(2**63) <= value < 2**63}
         info.rdds, info.values = [], []
         self.facts.events.append(StageCompleted(info, scopes))
         self.close_stage_if_over(tasks)
@@ -300,7 +304,7 @@ class _ChunkFolder:
             self.count_starts()
             if tasks.finished and tasks.ended == tasks.started:
                 self.closed.add(tasks.key)
-                self.facts.closed.append(summarize_stage(self.open.pop(tasks.key)))
+                self.finished.append(self.open.pop(tasks.key))
 
     def count_starts(self) -> None:
         for head, count in self.starts.items():

@@ -205,8 +205,6 @@ class StageInfo(
         "submitted_ms": "Submission Time",
         "completed_ms": "Completion Time",
         "failure": "Failure Reason",
-        "rdds": "RDD Info",
-        "values": "Accumulables",
     },
 ):
     stage_id: BoundedInt
@@ -217,12 +215,34 @@ class StageInfo(
     submitted_ms: BoundedInt | None = None
     completed_ms: BoundedInt | None = None
     failure: str | None = None
+
+
+class CompletedStage(StageInfo, rename={"rdds": "RDD Info", "values": "Accumulables"}):
     rdds: list[Rdd] = []
     values: list[StageValue] = []
 
 
-class StageEvent(Struct, rename={"info": "Stage Info"}):
+class StageSubmittedEvent(Struct, rename={"info": "Stage Info"}):
     info: StageInfo
+
+
+class StageCompletedEvent(Struct, rename={"info": "Stage Info"}):
+    info: CompletedStage
+
+
+class JobProperties(
+    Struct,
+    rename={
+        "sql_id": "spark.sql.execution.id",
+        "group": "spark.jobGroup.id",
+        "description": "spark.job.description",
+    },
+):
+    """The properties that matter of the hundreds that every job repeats."""
+
+    sql_id: Any = None
+    group: Any = None
+    description: Any = None
 
 
 class JobStart(
@@ -232,7 +252,7 @@ class JobStart(
     job_id: BoundedInt
     time_ms: BoundedInt | None = None
     stage_ids: list[BoundedInt] = []
-    properties: dict[str, Any] | None = None
+    properties: JobProperties | None = None
 
 
 class JobEnd(Struct, rename={"job_id": "Job ID", "time_ms": "Completion Time", "result": "Job Result"}):
@@ -262,14 +282,14 @@ class SqlStart(
     Struct,
     rename={"sql_id": "executionId", "root_id": "rootExecutionId", "plan": "sparkPlanInfo", "time_ms": "time"},
 ):
-    """Start of an execution; folding replaces `plan` by its packed graph in `nodes`, which logs do not have."""
+    """Start of an execution; folding replaces `plan` by its columns in `packed`, which logs do not have."""
 
     sql_id: BoundedInt
     root_id: BoundedInt | None = None
     description: str = ""
     plan: Plan | None = None
     time_ms: BoundedInt | None = None
-    nodes: bytes = b""
+    packed: bytes = b""
 
 
 class SqlEnd(Struct, rename={"sql_id": "executionId", "error": "errorMessage", "time_ms": "time"}):
@@ -281,7 +301,7 @@ class SqlEnd(Struct, rename={"sql_id": "executionId", "error": "errorMessage", "
 class SqlUpdate(Struct, rename={"sql_id": "executionId", "plan": "sparkPlanInfo"}):
     sql_id: BoundedInt
     plan: Plan | None = None
-    nodes: bytes = b""
+    packed: bytes = b""
 
 
 class SqlMetrics(Struct, rename={"sql_id": "executionId", "metrics": "sqlPlanMetrics"}):
@@ -363,4 +383,5 @@ TASK_END = msgspec.json.Decoder(TaskEnd, strict=False)
 ANY_TASK_END = msgspec.json.Decoder(AnyTaskEnd, strict=False)
 NAMED_TASK_END = msgspec.json.Decoder(NamedTaskEnd, strict=False)
 FAILED_TASK_END = msgspec.json.Decoder(FailedTaskEnd, strict=False)
-STAGE_EVENT = msgspec.json.Decoder(StageEvent, strict=False)
+STAGE_SUBMITTED = msgspec.json.Decoder(StageSubmittedEvent, strict=False)
+STAGE_COMPLETED = msgspec.json.Decoder(StageCompletedEvent, strict=False)

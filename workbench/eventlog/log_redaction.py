@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Iterable
 from functools import lru_cache
 
-from workbench.eventlog.plan_graph import PlanNode
+from workbench.eventlog.plan_graph import PlanColumns
 from workbench.eventlog.secret_removal import REDACTED, cut_text, remove_property_secrets, remove_secrets
 
 # Keywords, operators, functions and types of plans and SQL texts.
@@ -339,8 +339,8 @@ class Redactor:
             known = PROPERTY.fullmatch(inner) or inner.lower() in PROPERTY_WORDS
         return found[0] if found["kept"] or known else self.hash_value(found[0])
 
-    def find_column_words(self, nodes: Iterable[PlanNode]) -> frozenset[str]:
-        """Columns and tables of a plan, and "#id" of columns that are named after a literal.
+    def find_column_words(self, plans: Iterable[PlanColumns]) -> frozenset[str]:
+        """Columns and tables of the versions of a plan, and "#id" of columns that are named after a literal.
 
         Spark names the column of `SELECT 'Rome'` Rome; its definition "Rome AS Rome#7" shows that it is a literal.
         """
@@ -349,13 +349,14 @@ class Redactor:
         names: set[tuple[str, str]] = set()
         literals: set[str] = set()
         words: set[str] = set()
-        for node in nodes:
-            texts = [cut_text(node.text, 4000), *(cut_text(str(value), 4000) for value in node.metadata.values())]
-            for text in texts:
+        for plan in plans:
+            values = [str(value) for metadata in plan.metadata if metadata for value in metadata.values()]
+            for text in {cut_text(text, 4000) for text in (*plan.texts, *values)}:
                 literals |= {number for _, number in LITERAL_ALIAS.findall(text)}
                 names |= set(COLUMN.findall(text))
                 words |= set(SCHEMA_NAME.findall(text))
-            words |= set(re.findall(r"[^\W\d][\w.]*", HASH.sub("", self.redact_label(node.name) or "")))
+            for name in set(plan.names):
+                words |= set(re.findall(r"[^\W\d][\w.]*", HASH.sub("", self.redact_label(name) or "")))
         return frozenset(
             words | {name for name, number in names if number not in literals} | {f"#{i}" for i in literals}
         )

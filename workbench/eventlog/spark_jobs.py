@@ -8,9 +8,9 @@ from typing import Any
 
 from workbench.eventlog import tables
 from workbench.eventlog.fold import StageCompleted, StageSubmitted, parse_integer
-from workbench.eventlog.listener_events import JobEnd, JobStart, StageInfo
+from workbench.eventlog.listener_events import JobEnd, JobProperties, JobStart, StageInfo
 from workbench.eventlog.sql_executions import SqlAssembler
-from workbench.eventlog.stage_statistics import TOTALS, StageFacts, StageKey, StageTasks, summarize_stage
+from workbench.eventlog.stage_statistics import TOTALS, StageFacts, StageKey, StageTasks, summarize_stages
 from workbench.eventlog.table_sink import RowWriter, clamp_to_64_bits, statistics_columns, string_or_none
 
 
@@ -52,7 +52,11 @@ class JobAssembler:
         else:
             self.tasks[key] = tasks
         if self.tasks[key].finished:
-            self.close_stage(summarize_stage(self.tasks.pop(key)))
+            self._close_stages([key])
+
+    def _close_stages(self, keys: list[StageKey]) -> None:
+        for facts in summarize_stages([self.tasks.pop(key) for key in keys]):
+            self.close_stage(facts)
 
     def write_closed_jobs(self) -> None:
         """Write the jobs that ended."""
@@ -65,8 +69,7 @@ class JobAssembler:
 
     def write_remaining(self) -> None:
         """Write everything that is left."""
-        for key in sorted(self.tasks):
-            self.close_stage(summarize_stage(self.tasks.pop(key)))
+        self._close_stages(sorted(self.tasks))
         for key in sorted(self.stages):
             self._write_stage(key, self.stages.pop(key))
         for job_id in sorted(self.jobs):
@@ -75,8 +78,8 @@ class JobAssembler:
     def _take_job_start(self, event: JobStart) -> None:
         if event.job_id in self.written_jobs:
             return  # duplicate line: the first one counts
-        properties = event.properties or {}
-        sql_id = parse_integer(properties.get("spark.sql.execution.id"))
+        properties = event.properties or JobProperties()
+        sql_id = parse_integer(properties.sql_id)
         for stage_id in event.stage_ids:
             self.stage_jobs.setdefault(stage_id, []).append(event.job_id)
             if sql_id is not None:
@@ -85,8 +88,8 @@ class JobAssembler:
             "sql_id": sql_id,
             "submission_time_ms": self.rows.note_time(event.time_ms),
             "stage_ids": event.stage_ids,
-            "job_group": self.rows.redactor.redact_job_group(string_or_none(properties.get("spark.jobGroup.id"))),
-            "description": self.rows.redactor.redact_text(string_or_none(properties.get("spark.job.description"))),
+            "job_group": self.rows.redactor.redact_job_group(string_or_none(properties.group)),
+            "description": self.rows.redactor.redact_text(string_or_none(properties.description)),
         }
 
     def _find_job(self, job_id: int) -> dict[str, Any]:
@@ -177,7 +180,8 @@ class JobAssembler:
             )
 
     def _write_tasks(self, key: StageKey, facts: StageFacts) -> None:
-        tasks, duration = facts.tasks, facts.duration
+        tasks = facts.tasks
+        _, shortest, median, p95, longest, total = facts.duration
         self.rows.note_time(clamp_to_64_bits(tasks.last_finish_ms))
         ids = {"stage_id": key[0], "stage_attempt_id": key[1]}
         self.rows.add_row(
@@ -191,11 +195,11 @@ class JobAssembler:
             n_with_metrics=tasks.with_metrics,
             first_launch_time_ms=clamp_to_64_bits(tasks.first_launch_ms),
             last_finish_time_ms=clamp_to_64_bits(tasks.last_finish_ms),
-            task_duration_min_ms=duration.min[0],
-            task_duration_median_ms=duration.median[0],
-            task_duration_p95_ms=duration.p95[0],
-            task_duration_max_ms=duration.max[0],
-            task_duration_total_ms=duration.total[0] if tasks.ended else None,
+            task_duration_min_ms=shortest,
+            task_duration_median_ms=median,
+            task_duration_p95_ms=p95,
+            task_duration_max_ms=longest,
+            task_duration_total_ms=total if tasks.ended else None,
             failed_task_duration_total_ms=clamp_to_64_bits(tasks.failed_duration_ms),
             peak_execution_memory_max_bytes=clamp_to_64_bits(tasks.peak_memory_bytes),
             result_size_max_bytes=clamp_to_64_bits(tasks.largest_result_bytes),
@@ -210,7 +214,7 @@ class JobAssembler:
                 "stage_attempt_id": [key[1]] * count,
                 "accumulator_id": facts.accumulator_ids,
                 "name": [self.rows.redactor.redact_label(name) for name in facts.names],
-                **statistics_columns(facts.accumulators),
+                **statistics_columns(facts.summaries),
                 "n_not_integer": facts.not_integer,
                 "value_at_stage_end": facts.values_at_end,
             },

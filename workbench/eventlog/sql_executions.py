@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from array import array
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -14,13 +14,14 @@ import numpy as np
 from workbench.eventlog import tables
 from workbench.eventlog.engine_detection import find_node_engine
 from workbench.eventlog.fold import parse_integer
-from workbench.eventlog.listener_events import DriverUpdates, Metric, SqlEnd, SqlMetrics, SqlStart, SqlUpdate
-from workbench.eventlog.plan_graph import PlanNode, unpack_nodes
+from workbench.eventlog.listener_events import DriverUpdates, SqlEnd, SqlMetrics, SqlStart, SqlUpdate
+from workbench.eventlog.plan_graph import PlanColumns, unpack_plan
 from workbench.eventlog.secret_removal import remove_secrets
-from workbench.eventlog.stage_statistics import Sample, StageFacts, summarize_samples
+from workbench.eventlog.stage_statistics import INTERNAL, NO_VALUES, StageFacts, Summary, summarize_samples
 from workbench.eventlog.table_sink import RowWriter, clamp_to_64_bits, statistics_columns
 
-NO_VALUES: array[int] = array("q")
+# A stage, and the place of an accumulator in it.
+StageSample = tuple[StageFacts, int]
 
 
 @dataclass
@@ -30,13 +31,14 @@ class SqlState:
     sql_id: int
     start: SqlStart | None = None
     end: SqlEnd | None = None
-    plans: list[list[PlanNode]] = field(default_factory=list)
-    loose: list[tuple[int, Metric]] = field(default_factory=list)
+    plans: list[PlanColumns] = field(default_factory=list)
+    loose: list[tuple[int, int]] = field(default_factory=list)  # plan version and accumulator
+    metrics: dict[int, tuple[str, str]] = field(default_factory=dict)  # name and type, by accumulator
     driver: dict[int, int] = field(default_factory=dict)
     open_stages: int = 0
     failed_job: str | None = None  # message of its first failed job
-    # By accumulator: (stage id, compact values) of every stage of this execution.
-    values: dict[int, list[tuple[int, array[int]]]] = field(default_factory=dict)
+    # By accumulator: its samples in the stages of this execution.
+    values: dict[int, list[StageSample]] = field(default_factory=dict)
     ended_in_chunk: int | None = None
 
 
@@ -68,8 +70,9 @@ class SqlAssembler:
             return
         sql = self.sql[sql_id]
         sql.open_stages -= was_opened
-        for accumulator_id, values in facts.sql_values.items():
-            sql.values.setdefault(accumulator_id, []).append((facts.tasks.key[0], values))
+        for place, (accumulator_id, name) in enumerate(zip(facts.accumulator_ids, facts.names, strict=True)):
+            if not name.startswith(INTERNAL):
+                sql.values.setdefault(accumulator_id, []).append((facts, place))
 
     def fail_job(self, sql_id: int | None, message: str) -> None:
         """A job failed: before Spark 3.4 the only sign that its execution failed."""
@@ -101,19 +104,23 @@ class SqlAssembler:
         if (sql := self._find_state(event.sql_id)) is not None:
             sql.start = event
             self.rows.note_time(event.time_ms)
-            self._add_plan(sql, event.nodes)
+            self._add_plan(sql, event.packed)
 
-    def _add_plan(self, sql: SqlState, nodes: bytes) -> None:
-        if nodes:
-            sql.plans.append(unpack_nodes(nodes))
+    def _add_plan(self, sql: SqlState, packed: bytes) -> None:
+        if packed:
+            plan = unpack_plan(packed)
+            sql.metrics |= plan.metrics
+            sql.plans.append(plan)
 
     def _take_update(self, event: SqlUpdate) -> None:
         if (sql := self._find_state(event.sql_id)) is not None:
-            self._add_plan(sql, event.nodes)
+            self._add_plan(sql, event.packed)
 
     def _take_metrics(self, event: SqlMetrics) -> None:
         if (sql := self._find_state(event.sql_id)) is not None:
-            sql.loose += [(max(0, len(sql.plans) - 1), metric) for metric in event.metrics]
+            for metric in event.metrics:
+                sql.loose.append((max(0, len(sql.plans) - 1), metric.accumulator_id))
+                sql.metrics.setdefault(metric.accumulator_id, (metric.name, metric.type))
 
     def _take_driver_updates(self, event: DriverUpdates) -> None:
         if (sql := self._find_state(event.sql_id)) is not None:
@@ -153,11 +160,11 @@ class SqlAssembler:
 
     def _write_plans(self, sql: SqlState) -> None:
         redactor = self.rows.redactor
-        columns = redactor.find_column_words(node for nodes in sql.plans for node in nodes)
-        final = sql.plans[-1] if sql.plans else []
-        self.n_nodes_by_engine.update(filter(None, (find_node_engine(node.name) for node in final)))
-        for version, nodes in enumerate(sql.plans):
-            count = len(nodes)
+        columns = redactor.find_column_words(sql.plans)
+        if sql.plans:
+            self.n_nodes_by_engine.update(filter(None, map(find_node_engine, sql.plans[-1].names)))
+        for version, plan in enumerate(sql.plans):
+            count = len(plan.names)
             self.rows.sink.add_columns(
                 tables.PLAN_NODES.name,
                 {
@@ -165,67 +172,93 @@ class SqlAssembler:
                     "sql_id": [sql.sql_id] * count,
                     "plan_version": [version] * count,
                     "is_final": [version == len(sql.plans) - 1] * count,
-                    "node_id": [node.node_id for node in nodes],
-                    "parent_ids": [node.parent_ids for node in nodes],
-                    "codegen_id": [node.codegen_id for node in nodes],
-                    "depth": [node.depth for node in nodes],
-                    "node_name": [redactor.redact_label(node.name) for node in nodes],
-                    "simple_string": [redactor.redact_plan(node.text, columns) for node in nodes],
-                    "accumulator_ids": [[metric.accumulator_id for metric in node.metrics] for node in nodes],
-                    "metadata": [self._format_metadata(node, columns) for node in nodes],
+                    "node_id": range(count),
+                    "parent_ids": plan.parent_ids,
+                    "codegen_id": plan.codegen_ids,
+                    "depth": plan.depths,
+                    "node_name": list(map(redactor.redact_label, plan.names)),
+                    "simple_string": [redactor.redact_plan(text, columns) for text in plan.texts],
+                    "accumulator_ids": plan.accumulator_ids,
+                    "metadata": [found and self._format_metadata(found, columns) for found in plan.metadata],
                 },
             )
 
-    def _format_metadata(self, node: PlanNode, columns: frozenset[str]) -> str | None:
-        if not node.metadata:
-            return None
+    def _format_metadata(self, metadata: dict[str, object], columns: frozenset[str]) -> str:
         clean = {
             remove_secrets(name): self.rows.redactor.redact_plan(str(value), columns)
-            for name, value in node.metadata.items()
+            for name, value in metadata.items()
         }
         return json.dumps(clean)
 
     def _write_node_metrics(self, sql: SqlState) -> None:
         rows = _find_last_metrics(sql)
-        found = [sql.values.get(row[3].accumulator_id, []) for row in rows]
-        count = len(rows)
+        if not rows:
+            return
+        versions, node_ids, names, ids = zip(*rows, strict=True)
+        kinds = [sql.metrics[accumulator_id] for accumulator_id in ids]
+        redactor, count = self.rows.redactor, len(rows)
+        found = [sql.values.get(accumulator_id, ()) for accumulator_id in ids]
         self.rows.sink.add_columns(
             tables.NODE_METRICS.name,
             {
                 "log_id": [self.rows.log_id] * count,
                 "sql_id": [sql.sql_id] * count,
-                "plan_version": [row[0] for row in rows],
-                "node_id": [row[1] for row in rows],
-                "node_name": [self.rows.redactor.redact_label(row[2]) for row in rows],
-                "accumulator_id": [row[3].accumulator_id for row in rows],
-                "metric_name": [self.rows.redactor.redact_label(row[3].name) for row in rows],
-                "metric_type": [remove_secrets(row[3].type) for row in rows],
-                **statistics_columns(summarize_samples([_join_values(values) for values in found])),
-                "driver_value": [clamp_to_64_bits(sql.driver.get(row[3].accumulator_id)) for row in rows],
-                "stage_ids": [sorted({stage_id for stage_id, _ in values}) if values else [] for values in found],
+                "plan_version": versions,
+                "node_id": node_ids,
+                "node_name": list(map(redactor.redact_label, names)),
+                "accumulator_id": ids,
+                "metric_name": [redactor.redact_label(kind[0]) for kind in kinds],
+                "metric_type": [remove_secrets(kind[1]) for kind in kinds],
+                **statistics_columns(_summarize_over_stages(found)),
+                "driver_value": [clamp_to_64_bits(value) for value in map(sql.driver.get, ids)],
+                "stage_ids": [_list_stage_ids(values) for values in found],
             },
         )
 
 
-def _find_last_metrics(sql: SqlState) -> list[tuple[int, int | None, str | None, Metric]]:
-    """(plan version, node id, node name, metric) of each accumulator, from the last plan version that has it.
+MetricRow = tuple[int, int | None, str | None, int]
+
+
+def _find_last_metrics(sql: SqlState) -> list[MetricRow]:
+    """(plan version, node id, node name, accumulator) of each metric, from the last plan version that has it.
 
     Metrics of an adaptive subplan have no node, unless a node has them, too.
     """
-    newest: dict[int, list[tuple[int, int | None, str | None, Metric]]] = {}
-    for version, nodes in enumerate(sql.plans):
-        for node in nodes:
-            for metric in node.metrics:
-                rows = newest.setdefault(metric.accumulator_id, [])
-                if rows and (rows[0][0] < version or rows[-1][1] == node.node_id):
-                    rows.clear()
-                rows.append((version, node.node_id, node.name, metric))
-    for version, metric in sql.loose:
-        newest.setdefault(metric.accumulator_id, [(version, None, None, metric)])
-    return [row for rows in newest.values() for row in rows]
+    rows: list[MetricRow] = []
+    newer: set[int] = set()
+    for version in range(len(sql.plans) - 1, -1, -1):
+        plan = sql.plans[version]
+        new = set(chain.from_iterable(plan.accumulator_ids)) - newer
+        if new:
+            rows += [
+                (version, node_id, plan.names[node_id], accumulator_id)
+                for node_id, ids in enumerate(plan.accumulator_ids)
+                for accumulator_id in dict.fromkeys(ids)
+                if accumulator_id in new
+            ]
+            newer |= new
+    for version, accumulator_id in sql.loose:
+        if accumulator_id not in newer:
+            newer.add(accumulator_id)
+            rows.append((version, None, None, accumulator_id))
+    return rows
 
 
-def _join_values(values: list[tuple[int, array[int]]]) -> Sample:
-    if not values:
-        return NO_VALUES
-    return values[0][1] if len(values) == 1 else np.concatenate([np.asarray(part) for _, part in values])
+def _list_stage_ids(values: Sequence[StageSample]) -> list[int]:
+    if len(values) < 2:
+        return [values[0][0].tasks.key[0]] if values else []
+    return sorted({facts.tasks.key[0] for facts, _ in values})
+
+
+def _summarize_over_stages(found: Sequence[Sequence[StageSample]]) -> list[Summary]:
+    """Statistics of metrics over the samples of all stages: that of the stage where there is one."""
+    summaries = [values[0][0].summaries[values[0][1]] if values else NO_VALUES for values in found]
+    several = [place for place, values in enumerate(found) if len(values) > 1]
+    if not several:
+        return summaries
+    parts = [[facts.sample(at) for facts, at in found[place]] for place in several]
+    values = np.concatenate([part for parts_of_one in parts for part in parts_of_one]).astype(np.int64, copy=False)
+    sizes = np.array([sum(map(len, parts_of_one)) for parts_of_one in parts])
+    for place, summary in zip(several, summarize_samples(values, sizes), strict=True):
+        summaries[place] = summary
+    return summaries

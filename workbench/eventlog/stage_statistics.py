@@ -2,7 +2,8 @@
 
 Memory is bounded by the concurrently open stages, not by the log: a closed stage keeps one row, one row per
 accumulator, and for accumulators of SQL plans a compact copy of their values until the execution ends (several stages
-may work on one plan node, and quantiles of parts cannot be combined).
+may work on one plan node, and quantiles of parts cannot be combined). Stages are summarized together, by numpy: a call
+for each of their 40 accumulators would take longer than reading the log.
 """
 
 from __future__ import annotations
@@ -10,16 +11,19 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from itertools import repeat
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from workbench.eventlog.listener_events import TaskEnd, TaskMetrics
+from workbench.eventlog.listener_events import TaskEnd, TaskMetrics, Update
 
 Ints = npt.NDArray[np.integer]
-Sample: TypeAlias = "Ints | array[int]"
 StageKey = tuple[int, int]
+# n, min, median, 95th percentile, max and total of a sample of integers.
+Summary: TypeAlias = tuple[int, "int | None", "float | None", "float | None", "int | None", "int | None"]
+NO_VALUES: Summary = (0, None, None, None, None, 0)
 
 # Sums over the tasks of a stage attempt, in the order of `StageTasks._add_metrics`; units as in the event log.
 TOTALS = (
@@ -52,8 +56,9 @@ TOTALS = (
 MAX_FAILURES_PER_STAGE = 20
 INTERNAL = "internal.metrics."
 INT64_MAX = 2**63 - 1
-# Up to this many values Python is faster than numpy, which takes a microsecond or more per call.
-SMALL_SAMPLE = 4
+# Tasks differ in which accumulators they update; beyond so many kinds in a stage, updates are kept by accumulator.
+MAX_TASK_KINDS = 256
+NARROW_TYPES: tuple[type[np.signedinteger[Any]], ...] = (np.int8, np.int16, np.int32, np.int64)
 
 
 @dataclass(slots=True)
@@ -78,7 +83,8 @@ class StageTasks:
     largest_result_bytes: int = 0
     durations_ms: array[int] = field(default_factory=lambda: array("q"))
     totals: list[int] = field(default_factory=lambda: [0] * len(TOTALS))
-    values: dict[int, array[int]] = field(default_factory=dict)
+    # By the accumulators that a task updates: the updates, task after task.
+    updates: dict[tuple[int, ...], array[int]] = field(default_factory=dict)
     not_integer: dict[int, int] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
     values_at_end: dict[int, int] = field(default_factory=dict)
@@ -105,6 +111,47 @@ class StageTasks:
             self.totals[23] += info.finish_ms - info.getting_result_ms
         if task.metrics is not None:
             self._add_metrics(task.metrics)
+
+    def add_updates(self, ids: tuple[int, ...], updates: list[Update]) -> None:
+        """Add the updates of one task to these accumulators, whose names are known."""
+        values = self.updates.get(ids)
+        if values is None:
+            if len(self.updates) >= MAX_TASK_KINDS:
+                self._split_updates()
+            values = self.updates.setdefault(ids, array("q"))
+        try:
+            values.fromlist([update.update for update in updates])  # type: ignore[misc]
+        except (TypeError, OverflowError):  # no update given, or beyond 64 bits
+            self._add_single_updates(updates)
+
+    def _add_single_updates(self, updates: list[Update]) -> None:
+        for update in updates:
+            try:
+                if update.update is not None:
+                    self.updates.setdefault((update.id,), array("q")).append(update.update)
+            except OverflowError:
+                self.not_integer[update.id] = self.not_integer.get(update.id, 0) + 1
+
+    def _split_updates(self) -> None:
+        together, self.updates = self.updates, {}
+        for ids, values in together.items():
+            for place, accumulator_id in enumerate(ids):
+                self.updates.setdefault((accumulator_id,), array("q")).extend(values[place :: len(ids)])
+
+    def collect_samples(self) -> tuple[list[int], Ints, Ints]:
+        """All accumulators, sorted, the updates of one after the other, and how many each has."""
+        known = sorted(self.names.keys() | self.not_integer.keys())
+        parts = [(ids, np.asarray(values).reshape(-1, len(ids)).T) for ids, values in self.updates.items()]
+        if len(parts) == 1 and list(parts[0][0]) == known:
+            columns = parts[0][1]
+            return known, columns.ravel(), np.full(len(known), columns.shape[1])
+        if not parts:
+            return known, np.empty(0, np.int64), np.zeros(len(known), np.int64)
+        values = np.concatenate([columns.ravel() for _, columns in parts])
+        owners = np.concatenate([np.repeat(ids, columns.shape[1]) for ids, columns in parts])
+        order = np.argsort(owners, kind="stable")
+        ends = np.searchsorted(owners[order], known, side="right")
+        return known, values[order], np.diff(ends, prepend=0)
 
     def _add_metrics(self, metrics: TaskMetrics) -> None:
         # Unrolled, and guarded where most tasks have zeros: this runs once per task (400,000 times per GB).
@@ -163,8 +210,8 @@ class StageTasks:
         self.largest_result_bytes = max(self.largest_result_bytes, later.largest_result_bytes)
         self.durations_ms.extend(later.durations_ms)
         self.totals = [mine + its for mine, its in zip(self.totals, later.totals, strict=True)]
-        for accumulator_id, values in later.values.items():
-            self.values.setdefault(accumulator_id, array("q")).extend(values)
+        for ids, values in later.updates.items():
+            self.updates.setdefault(ids, array("q")).extend(values)
         for accumulator_id, count in later.not_integer.items():
             self.not_integer[accumulator_id] = self.not_integer.get(accumulator_id, 0) + count
         self.names = later.names | self.names
@@ -196,135 +243,108 @@ def _drop_none(*values: int | None) -> list[int]:
 
 
 @dataclass(frozen=True)
-class SampleSummary:
-    """Exact statistics of each of k integer samples, as parallel lists."""
+class CompactSamples:
+    """Samples of integers, each in the narrowest type that holds its values."""
 
-    n: list[int]
-    min: list[int | None]
-    median: list[float | None]
-    p95: list[float | None]
-    max: list[int | None]
-    total: list[int | None]
+    sizes: list[int]
+    kinds: list[int]
+    starts: list[int]  # within the values of the sample's kind
+    values: list[Ints]  # by kind
+
+    def sample(self, place: int) -> Ints:
+        """The values of one sample."""
+        start = self.starts[place]
+        return self.values[self.kinds[place]][start : start + self.sizes[place]]
 
 
 @dataclass(frozen=True)
 class StageFacts:
-    """A closed stage attempt: counts and totals, statistics of accumulators, compact values of SQL metrics."""
+    """A closed stage attempt: counts and totals, statistics of accumulators, compact values."""
 
     tasks: StageTasks  # emptied of raw values
-    duration: SampleSummary  # of one sample: the tasks' durations
+    duration: Summary
     accumulator_ids: list[int]
     names: list[str]
     not_integer: list[int]
     values_at_end: list[int | None]
-    accumulators: SampleSummary
-    sql_values: dict[int, array[int]]
+    summaries: list[Summary]  # of the accumulators
+    samples: CompactSamples  # of all stages that were summarized together
+    first_sample: int  # of this stage, within `samples`
+
+    def sample(self, place: int) -> Ints:
+        """The updates of the accumulator at this place."""
+        return self.samples.sample(self.first_sample + place)
 
 
-def summarize_stage(tasks: StageTasks) -> StageFacts:
-    """Compute exact statistics of a stage, and release its raw values."""
-    for accumulator_id in tasks.not_integer:
-        tasks.values.setdefault(accumulator_id, array("q"))
-    ids = sorted(tasks.values)
-    samples = [tasks.values[i] for i in ids]
-    names = [tasks.names.get(i, "") for i in ids]
-    sql_values = {
-        i: compact_values(values)
-        for i, name, values in zip(ids, names, samples, strict=True)
-        if not name.startswith(INTERNAL)
-    }
-    facts = StageFacts(
-        tasks,
-        summarize_samples([tasks.durations_ms]),
-        ids,
-        names,
-        [tasks.not_integer.get(i, 0) for i in ids],
-        [tasks.values_at_end.get(i) for i in ids],
-        summarize_samples(samples),
-        sql_values,
+def summarize_stages(stages: Sequence[StageTasks]) -> list[StageFacts]:
+    """Compute exact statistics of stages, and release their raw values."""
+    if not stages:
+        return []
+    collected = [tasks.collect_samples() for tasks in stages]
+    values, sizes = (np.concatenate([found[part] for found in collected]) for part in (1, 2))
+    names = [name for tasks, (ids, _, _) in zip(stages, collected, strict=True) for name in map(tasks.names.get, ids)]
+    is_internal = np.array([name is not None and name.startswith(INTERNAL) for name in names], bool)
+    # Only SQL plans need the values again.
+    compact = compact_samples(values[~np.repeat(is_internal, sizes)], np.where(is_internal, 0, sizes))
+    summaries = summarize_samples(values, sizes)
+    durations = summarize_samples(
+        np.concatenate([np.asarray(tasks.durations_ms) for tasks in stages]),
+        np.array([len(tasks.durations_ms) for tasks in stages]),
     )
-    tasks.values, tasks.names, tasks.not_integer, tasks.values_at_end = {}, {}, {}, {}
-    tasks.dropped, tasks.durations_ms = tasks.ended, array("q")
+    facts, first = [], 0
+    for tasks, duration, (ids, _, _) in zip(stages, durations, collected, strict=True):
+        end = first + len(ids)
+        not_integer = list(map(tasks.not_integer.get, ids, repeat(0)))
+        at_end = list(map(tasks.values_at_end.get, ids))
+        own = (ids, [name or "" for name in names[first:end]], not_integer, at_end, summaries[first:end])
+        facts.append(StageFacts(tasks, duration, *own, compact, first))
+        tasks.updates, tasks.names, tasks.not_integer, tasks.values_at_end = {}, {}, {}, {}
+        tasks.dropped, tasks.durations_ms = tasks.ended, array("q")
+        first = end
     return facts
 
 
-def compact_values(values: array[int]) -> array[int]:
-    """A copy in the narrowest integer type."""
-    if len(values) <= SMALL_SAMPLE:
-        return array(_narrowest_typecode(min(values), max(values)) if values else "q", values)
-    matrix = np.asarray(values)
-    kind = _narrowest_typecode(int(matrix.min()), int(matrix.max()))
-    narrow = array(kind)
-    narrow.frombytes(matrix.astype(kind).tobytes())
-    return narrow
+def compact_samples(values: Ints, sizes: Ints) -> CompactSamples:
+    """Copies of samples, given one after the other, in the narrowest types."""
+    kinds = np.zeros(len(sizes), np.int8)
+    full = np.flatnonzero(sizes)
+    if len(full):
+        firsts = np.cumsum(sizes[full]) - sizes[full]
+        low, high = np.minimum.reduceat(values, firsts), np.maximum.reduceat(values, firsts)
+        for narrow in NARROW_TYPES[:-1]:
+            limits = np.iinfo(narrow)
+            kinds[full] += (low < limits.min) | (high > limits.max)
+    stored: list[Ints] = []
+    starts = np.zeros(len(sizes), np.int64)
+    for kind, narrow in enumerate(NARROW_TYPES):
+        is_kind = kinds == kind
+        stored.append(values[np.repeat(is_kind, sizes)].astype(narrow))
+        starts[is_kind] = np.cumsum(sizes[is_kind]) - sizes[is_kind]
+    return CompactSamples(sizes.tolist(), kinds.tolist(), starts.tolist(), stored)
 
 
-def _narrowest_typecode(low: int, high: int) -> Literal["b", "h", "i", "q"]:
-    if low >= -0x80 and high < 0x80:
-        return "b"
-    if low >= -0x8000 and high < 0x8000:
-        return "h"
-    return "i" if low >= -0x80000000 and high < 0x80000000 else "q"
-
-
-def summarize_samples(samples: Sequence[Sample]) -> SampleSummary:
+def summarize_samples(values: Ints, sizes: Ints) -> list[Summary]:
     """n, min, median, 95th percentile, max and total of each sample; an empty one has n 0 and total 0, null elsewhere.
 
-    Samples of the same size are processed together: a stage has about 40 accumulators, and separate numpy calls would
-    take longer than reading the log. Median and percentile are numpy's (linear between order statistics).
+    Samples stand one after the other in `values`; those of the same size are processed together. Median and percentile
+    are numpy's (linear between order statistics); a total beyond 64 bits is null.
     """
-    count = len(samples)
-    n = [0] * count
-    columns: list[list[Any]] = [*([None] * count for _ in range(4)), [0] * count]
-    by_size: dict[int, list[int]] = {}
-    for position, sample in enumerate(samples):
-        if size := len(sample):
-            n[position] = size
-            by_size.setdefault(size, []).append(position)
-    for size, positions in by_size.items():
-        alike = [samples[position] for position in positions]
-        found = _summarize_small_samples(alike, size) if size <= SMALL_SAMPLE else _summarize_large_samples(alike)
-        for column, values in zip(columns, found, strict=True):
-            for position, value in zip(positions, values, strict=True):
-                column[position] = value
-    return SampleSummary(n, *columns)
+    summaries = [NO_VALUES] * len(sizes)
+    starts = np.cumsum(sizes) - sizes
+    for size in sorted({*sizes.tolist()} - {0}):
+        places = np.flatnonzero(sizes == size)
+        rows = _summarize_rows(values[starts[places][:, np.newaxis] + np.arange(size)])
+        for place, summary in zip(places.tolist(), rows, strict=True):
+            summaries[place] = summary
+    return summaries
 
 
-def _summarize_small_samples(samples: list[Sample], size: int) -> list[list[Any]]:
-    """The columns after n for samples of one small size, equal to `_summarize_large_samples`."""
-    if size == 1:
-        values = [sample.tolist()[0] for sample in samples]
-        reals = list(map(float, values))
-        return [values, reals, reals, values, values]
-    rows = [sorted(sample.tolist()) for sample in samples]
-    return [
-        [row[0] for row in rows],
-        [_small_sample_quantile(row, 0.5) for row in rows],
-        [_small_sample_quantile(row, 0.95) for row in rows],
-        [row[-1] for row in rows],
-        [_none_beyond_64_bits(sum(row)) for row in rows],
-    ]
-
-
-def _small_sample_quantile(row: list[int], q: float) -> float:
-    place = (len(row) - 1) * q
-    below = int(place)
-    share, low, high = place - below, float(row[below]), float(row[min(below + 1, len(row) - 1)])
-    if q == 0.5:
-        return low if share == 0 else (low + high) / 2
-    gap = high - low
-    return high - gap * (1 - share) if share >= 0.5 else low + gap * share
-
-
-def _none_beyond_64_bits(total: int) -> int | None:
-    return total if abs(total) <= INT64_MAX else None
-
-
-def _summarize_large_samples(samples: list[Sample]) -> list[list[Any]]:
-    """The columns after n for samples of one size."""
-    matrix = np.sort(np.stack(samples), axis=1)
+def _summarize_rows(matrix: Ints) -> list[Summary]:
+    matrix.sort(axis=1)
+    n_rows, size = matrix.shape
     low, high = matrix[:, 0].tolist(), matrix[:, -1].tolist()
-    return [low, _row_quantiles(matrix, 0.5), _row_quantiles(matrix, 0.95), high, _sum_rows_exactly(matrix)]
+    medians, percentiles = _row_quantiles(matrix, 0.5), _row_quantiles(matrix, 0.95)
+    return list(zip([size] * n_rows, low, medians, percentiles, high, _sum_rows_exactly(matrix), strict=True))
 
 
 def _row_quantiles(matrix: Ints, q: float) -> list[float]:
@@ -345,7 +365,9 @@ def _row_quantiles(matrix: Ints, q: float) -> list[float]:
 
 def _sum_rows_exactly(matrix: Ints) -> list[int | None]:
     """Exact row sums; null beyond 64 bits."""
-    if max(abs(int(matrix[:, 0].min())), abs(int(matrix[:, -1].max()))) * matrix.shape[1] <= INT64_MAX:
-        sums: list[int | None] = matrix.sum(axis=1).tolist()
-        return sums
-    return [_none_beyond_64_bits(sum(row)) for row in matrix.tolist()]
+    sums: list[int | None] = matrix.sum(axis=1).tolist()
+    largest = np.maximum(-matrix[:, 0].astype(np.float64), matrix[:, -1].astype(np.float64)) * matrix.shape[1]
+    for place in np.flatnonzero(largest >= 2.0**62):
+        total = sum(matrix[place].tolist())
+        sums[place] = total if abs(total) <= INT64_MAX else None
+    return sums

@@ -8,6 +8,7 @@ import polars as pl
 
 from workbench.core.formats import format_number
 from workbench.report.display import KeyNumber
+from workbench.speedup.calibration.cross_validation import measure_noise_variance
 from workbench.speedup.calibration.prediction import NO_OPERATORS
 from workbench.speedup.fleet.qualification import PREDICTED_SLOWER, RECOMMENDED, TRIAL
 from workbench.stats.verdicts import FASTER, SAME, SLOWER, UNDECIDED, VERDICTS
@@ -30,14 +31,15 @@ def list_pair_key_numbers(calibrated: CalibrationResult, validation: CrossValida
         ("queries", calibrated.pairs.height, "", _format_verdict_counts(calibrated.pairs)),
         ("operators", calibrated.factors.height, "", _format_verdict_counts(calibrated.factors)),
     ]
+    noise = _list_noise_numbers(measure_noise_variance(calibrated))
     if validation is None:
-        return numbers
+        return [*numbers, *noise]
     score = validation.scores.row(by_predicate=pl.col("predictor") == "calibrated", named=True)
     held = f"{score['n_covered']} of {score['n_queries']} {overall.level:.0%} prediction intervals held"
     return [
         *numbers,
         ("error of left-out queries", score["mean_over_constant"], "×", f"of the constant predictor's; {held}"),
-        *_list_noise_numbers(score["noise_variance"]),
+        *noise,
     ]
 
 

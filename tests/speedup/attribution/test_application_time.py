@@ -83,6 +83,47 @@ def test_figures_that_contradict_the_duration_are_named(
     assert said in read(log, *events, end_ms=end_ms, cores=cores).contradictions
 
 
+def shifted(events: list[dict[str, Any]], by_ms: int, *, of: str = "") -> list[dict[str, Any]]:
+    """The events with their time stamps moved, all of them or those of one kind."""
+    names = {"Timestamp", "time", "Submission Time", "Completion Time", "Launch Time", "Finish Time"}
+
+    def move(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {k: v + by_ms if k in names and isinstance(v, int) else move(v) for k, v in value.items()}
+        return [move(item) for item in value] if isinstance(value, list) else value
+
+    return [move(event) if event["Event"].endswith(of) else event for event in events]
+
+
+def test_a_start_before_spark_existed_contradicts_the_work(log: Path) -> None:
+    now_ms = 1_790_000_000_000
+    found = read(log, *shifted(work(3000), now_ms), end_ms=now_ms + 9000)
+    assert any("before Spark existed" in reason for reason in found.contradictions)
+
+
+def test_metrics_of_tasks_contradict_times_that_were_cut_to_seconds(log: Path) -> None:
+    metrics = {"Executor Run Time": 3000}
+    tasks = [made.task_end(0, 0, i, launch_ms=2000, finish_ms=2003, metrics=metrics) for i in range(4)]
+    found = read(log, *(work(3)[:3]), *tasks, *(work(3)[4:]), end_ms=9000)
+    assert "tasks ran for 12.0 s by their metrics, for 0.0 s by their times" in found.contradictions
+
+
+@pytest.mark.parametrize("since", range(1, 7))
+def test_a_clock_that_jumps_within_a_query_contradicts_its_tasks(log: Path, since: int) -> None:
+    """Wherever it jumps, a query of a day whose tasks worked for a second is none."""
+    day_ms, events = 86_400_000, work(1000)
+    events[3]["Task Metrics"]["Executor Run Time"] = 1000
+    found = read(log, *events[:since], *shifted(events[since:], day_ms), end_ms=9000 + day_ms)
+    assert found.contradictions
+
+
+def test_a_query_of_a_day_whose_tasks_work_contradicts_nothing(log: Path) -> None:
+    day_ms, events = 86_400_000, work(1000)
+    events[3] = made.task_end(launch_ms=2000, finish_ms=2000 + day_ms, metrics={"Executor Run Time": day_ms})
+    found = read(log, *events[:4], *shifted(events[4:], day_ms), end_ms=9000 + day_ms)
+    assert found.contradictions == ()
+
+
 def test_a_profile_of_contradicting_times_is_invalid_and_has_no_duration(log: Path) -> None:
     read(log, *work(60_000), end_ms=9000)
     profile = build_profile(read_event_logs(log, jobs=1))

@@ -133,7 +133,7 @@ def _cut_stage_time(execution: Execution, regions: list[PlanRegion], stage_id: i
     if members:
         return [*cut, (None, members, REMAINDER, rest)]
     if known:
-        grown = rest / (known * scale)
+        grown = rest / (known * scale) if run_s else 0.0
         return [(term, nodes, basis, seconds * (1 + grown)) for term, nodes, basis, seconds in cut]
     return [(UNKNOWN, (), REMAINDER, rest)]
 

@@ -13,7 +13,7 @@ from workbench import stats
 from workbench.speedup import engines
 from workbench.speedup.attribution.measured_times import COUNTS, Measured
 from workbench.speedup.calibration.factor_model import FactorModel
-from workbench.speedup.calibration.factors import Factors, map_columns_to_terms
+from workbench.speedup.calibration.factors import FIRST_RUN_NOISE, WARM_RUN_NOISE, Factors, map_columns_to_terms
 from workbench.speedup.calibration.time_split import Floats, PieceArrays, build_piece_arrays, split_times, sum_work
 from workbench.speedup.tables import PREDICTIONS, STEPS
 
@@ -28,6 +28,8 @@ MIN_SHARED_TIME = 0.1
 # (log standard deviations). TPC-H to TPC-DS and back at scale 1, 2026-11-23: 0.21 and 0.16; totals 0.10 and 0.02.
 TRANSFER_LOG_SD = 0.18
 TRANSFER_COMMON_LOG_SD = 0.08
+# Repeated runs (beyond the first of each query) that a log needs before its own noise counts.
+MIN_NOISE_DEGREES = 5
 # Kinds of time that no engine runs as an operator.
 NO_OPERATORS = frozenset({"idle", "task overhead", "unattributed"})
 
@@ -64,11 +66,13 @@ def predict_queries(
 
     Notes
     -----
-    The interval is that of a new query: t on the root mean square log error of left-out queries, widened by the spread
+    The interval is that of a new query, run on the candidate as often as here: t on the root mean square log error of
+    left-out queries, widened by the noise of the runs on both sides, by that of the recording's sessions, by the spread
     of factors for the share of time in operators without a factor, and by `TRANSFER_LOG_SD` for the queries of a log
-    that are not those of the recording. An operator without a factor gets the engine-wide
-    factor, or 1 if the candidate left it on the CPU or its engine does not support it. The interval does not include
-    the effect of other data, other hardware or a busier cluster.
+    that are not those of the recording.
+    The noise is that of the shipped recording, or that of the log's own repeated runs where it is larger. An operator
+    without a factor gets the engine-wide factor, or 1 if the candidate left it on the CPU or its engine does not
+    support it. The interval does not include the effect of other data, other hardware or a busier cluster.
     """
     ready, pieces = _prepare_pieces(measured)
     if not pieces.keys.height:
@@ -77,7 +81,8 @@ def predict_queries(
     runs = _count_query_runs(ready, pieces)
     predicted = fitted.predict(parts, work) * _correct_times(model, pieces)
     unsupported = _find_unsupported_operators(model, fitted)
-    half = _prediction_half_widths(model, pieces, parts, unknown, level)
+    noise = pieces.keys.join(measure_run_noise(ready), on=["session", "query"], how="left", maintain_order="left")
+    half = _prediction_half_widths(model, pieces, parts, unknown, 2 * noise["variance"].to_numpy(), level)
     rows = [
         _build_prediction_row(
             pieces, i, runs[i], parts[i], float(predicted[i]), float(half[i]), fitted, unsupported, unknown
@@ -197,13 +202,36 @@ def _find_unsupported_operators(model: FactorModel, fitted: Factors) -> frozense
     return frozenset(found - NO_OPERATORS)
 
 
+def measure_run_noise(measured: Measured) -> pl.DataFrame:
+    """Variance of the log time of each query in a log, were it run again: `session, query, variance`.
+
+    A run has the noise of the shipped recording, that of first runs or of later ones; where a log repeats queries and
+    its later runs vary more, as on a busy machine, it has theirs. Runs of a query are independent.
+    """
+    counted = measured.executions.filter(COUNTS)
+    later = (
+        counted.filter(~pl.col("cold")).group_by("session", "query").agg(s2=pl.col("wall_s").log().var(), n=pl.len())
+    )
+    own = (
+        later.filter(pl.col("n") > 1)
+        .group_by("session")
+        .agg(own=(pl.col("s2") * (pl.col("n") - 1)).sum() / (pl.col("n") - 1).sum(), degrees=(pl.col("n") - 1).sum())
+    )
+    known = own.filter(pl.col("degrees") >= MIN_NOISE_DEGREES).select("session", "own")
+    first, repeated = (noise.query_log_sd**2 for noise in (FIRST_RUN_NOISE, WARM_RUN_NOISE))
+    run = pl.max_horizontal(pl.when("cold").then(first).otherwise(repeated), pl.col("own").fill_null(0.0))
+    share = pl.col("wall_s") / pl.col("wall_s").sum().over("session", "query")
+    table = counted.join(known, on="session", how="left").with_columns(variance=run * share**2)
+    return table.group_by("session", "query").agg(pl.col("variance").sum())
+
+
 def is_of_recording(model: FactorModel, queries: pl.Series) -> bool:
     """Whether all of these queries are, by name, among those that the factors were made from."""
     return set(queries) <= set(model.queries)
 
 
 def _prediction_half_widths(
-    model: FactorModel, pieces: PieceArrays, parts: Floats, unknown: frozenset[str], level: float
+    model: FactorModel, pieces: PieceArrays, parts: Floats, unknown: frozenset[str], noise: Floats, level: float
 ) -> Floats:
     from scipy.special import stdtrit
 
@@ -216,7 +244,21 @@ def _prediction_half_widths(
     by_session = pieces.keys.select("session", "query").group_by("session").agg("query")
     is_own = {session: is_of_recording(model, pl.Series(queries)) for session, queries in by_session.iter_rows()}
     transfer = np.array([0.0 if is_own[session] else TRANSFER_LOG_SD for session in pieces.keys["session"]])
-    return np.asarray(t * np.sqrt(log_sd**2 + (share * model.spread) ** 2 + transfer**2))
+    own = t * np.sqrt(log_sd**2 + noise + (share * model.spread) ** 2 + transfer**2)
+    return np.asarray(np.hypot(own, session_half_width(model, level)))
+
+
+def session_half_width(model: FactorModel, level: float) -> float:
+    """Half width, on the log scale, of the error of all factors together, from the recording's sessions.
+
+    Left-out errors do not have it: all queries share it. Its degrees of freedom are those of the sessions, so two noisy
+    sessions a side give wide intervals; with one session it comes from the noise of the shipped recording.
+    """
+    from scipy.special import stdtrit
+
+    n_sessions = (model.n_baseline_sessions, model.n_candidate_sessions)
+    degrees = sum(n_sessions) - 2 if min(n_sessions) > 1 else max(model.n_queries - 1, 1)
+    return float(stdtrit(degrees, (1 + level) / 2)) * (model.overall_log_se or 0.0)
 
 
 def _build_prediction_row(

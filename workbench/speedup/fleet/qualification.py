@@ -18,12 +18,14 @@ from workbench.core.tables import Table
 from workbench.eventlog.engine_detection import SPARK
 from workbench.speedup.attribution.measured_times import NOT_COUNTED, Measured
 from workbench.speedup.calibration.factor_model import FactorModel
+from workbench.speedup.calibration.factors import FIRST_RUN_NOISE
 from workbench.speedup.calibration.prediction import (
     TRANSFER_COMMON_LOG_SD,
     compare_paces,
     is_of_recording,
     predict_by_term,
     predict_queries,
+    session_half_width,
 )
 from workbench.speedup.tables import APPLICATIONS, OPERATORS_AT_STAKE
 
@@ -155,8 +157,8 @@ def qualify_applications(
     -----
     Predicted time = time outside SQL + streaming + predicted queries, scaled by the overlap of queries. The interval
     treats errors of different queries as independent and errors of the runs of one query as equal, and adds the error
-    that all queries share: of the engine-wide factor and, for queries of another suite than the recording's,
-    `TRANSFER_COMMON_LOG_SD`.
+    that all queries share: of the engine-wide factor, of sessions and, for queries of another suite than the
+    recording's, `TRANSFER_COMMON_LOG_SD`.
     """
     terms = terms or QualificationTerms()
     predictions = predict_queries(model, measured, overrides=overrides, level=terms.level)
@@ -283,14 +285,18 @@ def _sum_errors(
     half = float(stdtrit(max(model.n_queries - 1, 1), (1 + terms.level) / 2)) * _common_log_standard_error(
         model, predictions["query"]
     )
+    half = float(np.hypot(half, session_half_width(model, terms.level)))
     return np.array([np.hypot(below, total * (1 - np.exp(-half))), np.hypot(above, total * (np.exp(half) - 1))])
 
 
 def _common_log_standard_error(model: FactorModel, queries: pl.Series) -> float:
-    """Log standard error that all predictions of a log share: of the correction, of the sessions, of another suite."""
+    """Log standard error that all predictions of a log share: of the correction, of sessions, of another suite.
+
+    Sessions are that of the log and one on the candidate; those of the recording are in `session_half_width`.
+    """
     own = (model.log_sd or model.spread) / np.sqrt(model.n_queries)
     transfer = 0.0 if is_of_recording(model, queries) else TRANSFER_COMMON_LOG_SD
-    return float(np.sqrt(own**2 + (model.overall_log_se or 0.0) ** 2 + transfer**2))
+    return float(np.sqrt(own**2 + 2 * FIRST_RUN_NOISE.session_log_sd**2 + transfer**2))
 
 
 def _format_limit(fixed_share: float, share: Mapping[str, float], unsupported: list[str]) -> str | None:
