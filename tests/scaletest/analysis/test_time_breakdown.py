@@ -10,6 +10,8 @@ import pytest
 
 from tests.fakes.scale_runs import Plan, analysis
 from workbench.scaletest.analysis.run_analysis import Analysis
+from workbench.scaletest.analysis.time_breakdown import build_step_table, count_impossible_steps
+from workbench.scaletest.tables import MILESTONES
 
 
 def steps(found: Analysis, step: str, clock: str = "client") -> pl.DataFrame:
@@ -60,3 +62,19 @@ def test_a_run_that_was_blind_all_the_time_has_no_step_between_arrivals(tmp_path
         "due to scheduled",
         "due to running",
     }
+
+
+def test_imported_steps_that_end_before_they_begin_are_left_out_and_counted(tmp_path: Path) -> None:
+    # By one clock of whole seconds: the first pod of the first workload is older than the workload.
+    times = {0: {"created": 10.0, "first pod": 5.0}, 1: {"created": 10.0, "first pod": 12.0}}
+    same = {"client_s": None, "resolution_s": 1.0, "gap": False}
+    rows = [
+        {"index": index, "milestone": name, "server_s": at} | same
+        for index, own in times.items()
+        for name, at in own.items()
+    ]
+    milestones = MILESTONES.frame(rows)
+    submissions = analysis(Plan(np.arange(2) / 10), tmp_path).submissions
+    found = build_step_table(milestones, submissions, imported=True).filter(pl.col("step") == "first pod")
+    assert found.select("index", "duration_s").rows() == [(1, 2.0)]
+    assert count_impossible_steps(milestones, submissions) == (1, 2)
