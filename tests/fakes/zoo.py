@@ -120,7 +120,8 @@ def run_step(
     sends = _open_sends(service, config, load, number) if config.is_open else None
     waiting = [(service.now_s + service.random.random() * service.mean_s, user) for user in range(users)]
     heapq.heapify(waiting)
-    begin, kept, why, rows = service.now_s, None, None, []
+    begin, kept, why = service.now_s, None, None
+    rows: list[dict[str, Any]] = []
     order = random.Random(f"{config.seed}/{number}")
     while True:
         now = next(sends) if sends is not None else waiting[0][0]

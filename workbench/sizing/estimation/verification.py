@@ -345,7 +345,8 @@ def describe_verification_cost(sweep: SweepResult, found: SizingAnswer) -> str:
     config = sweep.config
     count = found.recommended or 1
     loads = share_load(found.load, count, config.gpus, whole=not config.is_open)
-    rate = float(np.interp(loads[0], *sweep.points.sort("load").select("load", "rate_per_s").get_columns()))
+    points = sweep.points.sort("load")
+    rate = float(np.interp(loads[0], points["load"].to_numpy(), points["rate_per_s"].to_numpy()))
     n = VERIFICATION_FACTOR * config.max_samples * len(loads)
     longest_s = VERIFICATION_FACTOR * config.max_step_s * len(loads)
     time_s = min(longest_s, n / rate) if rate > 0 else longest_s
