@@ -138,9 +138,8 @@ def test_cpu_time_of_whole_runs_never_shows_that_a_part_of_them_is_the_same() ->
 
 
 def test_both_clocks_are_one_family_so_that_neither_is_a_second_chance() -> None:
-    both, alone = other(compare_session(world(0.04, cpu=0.5))), other(compare_session(world(0.04)))
+    both = other(compare_session(world(0.04, cpu=0.5)))
     assert both["adjusted_p_value"] == pytest.approx(2 * float(both["p_value"]))  # type: ignore[arg-type]
-    assert alone["adjusted_p_value"] == pytest.approx(alone["p_value"])
 
 
 def test_a_control_that_is_told_apart_makes_the_session_unsound() -> None:

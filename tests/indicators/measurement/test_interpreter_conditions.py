@@ -81,11 +81,11 @@ def test_byte_code_that_cannot_be_compiled_is_said_at_every_verdict(folder: Path
     ],
 )
 def test_an_arm_with_another_hash_seed_or_other_threads_is_found(
-    variables: dict[str, str], condition: str, value: str
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, variables: dict[str, str], condition: str, value: str
 ) -> None:
-    one, two, *_ = two_sides()
-    other = dataclasses.replace(two, environment=variables)
-    plain, changed = equalize_conditions([one, other], {}, threads=1)
+    one, control = variants_of(folder)
+    other, copies = dataclasses.replace(control, environment=variables), tmp_path_factory.getbasetemp() / "copies"
+    plain, changed = equalize_conditions([one, other], {}, threads=1, root=copies, note=lambda _: None)
     assert changed.arm.conditions[condition] == value
     unequal = {name for name in plain.arm.conditions if plain.arm.conditions[name] != changed.arm.conditions[name]}
     assert unequal == {condition}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import glob
 import hashlib
 import json
 import os
@@ -25,6 +27,7 @@ from workbench.indicators.measurement.stack_variants import Variant
 
 PREFIX = "PYTHONPYCACHEPREFIX"
 COMPILED = "compiled"
+MARKER = "modules-that-do-not-compile"
 _COMPILE_TIMEOUT_S = 900
 _SKIPPED = ("test", "tests", "idlelib", "lib2to3", "turtledemo", "ensurepip", "site-packages", "__pycache__")
 # Runs with the interpreter and the environment of the runs; Python 3.8 and newer, the standard library alone.
@@ -115,7 +118,11 @@ def equalize_conditions(
     cpus, _ = machine_facts.assign_cores(threads)
     found: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[dict[str, str], dict[str, str]]] = {}
     made = []
-    with Launcher(RunLimits(), [variant.python for variant in variants]) as launcher:
+    copies = root or cache_folder() / "indicators" / "bytecode"
+    with contextlib.suppress(OSError):
+        copies.mkdir(parents=True, exist_ok=True)
+    read = [str(copies)] if copies.is_dir() else []
+    with Launcher(RunLimits(), [variant.python for variant in variants], folders=read) as launcher:
 
         def probe(variables: Mapping[str, str], python: str, scanner: Launcher = launcher) -> dict[str, Any] | None:
             clean = build_clean_environment(threads, {**environment, **variables})
@@ -130,7 +137,10 @@ def equalize_conditions(
             if key not in found:
                 told = probe(variant.environment, variant.python)
                 expected = build_clean_environment(threads, {**environment, **variant.environment})
-                found[key] = _settle_variant(variant, told, expected, root, note)
+                folder = copies / _hash_interpreter(variant)
+                there = told and told["missing"] and (folder / MARKER).is_file()
+                held = probe({**variant.environment, PREFIX: str(folder)}, variant.python) if there else None
+                found[key] = _settle_variant(variant, told, expected, folder, note, held)
             conditions, more = found[key]
             arm = variant.arm.model_copy(update={"conditions": conditions})
             made.append(dataclasses.replace(variant, arm=arm, environment={**variant.environment, **more}))
@@ -141,8 +151,9 @@ def _settle_variant(
     variant: Variant,
     told: dict[str, Any] | None,
     expected: Mapping[str, str],
-    root: Path | None,
+    folder: Path,
     note: Callable[[str], None],
+    held: dict[str, Any] | None,
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Conditions of a variant, and the variables that its runs need for its byte code."""
     if told is None:
@@ -151,8 +162,9 @@ def _settle_variant(
     missing = list(told["missing"])
     if not missing:
         return conditions, {}
-    folder = (root or cache_folder() / "indicators" / "bytecode") / _hash_interpreter(variant)
-    left = _compile_copy(variant.python, told["folders"], missing, folder)
+    left = _count_left(folder, held)
+    if left is None:
+        left = _compile_copy(variant.python, told["folders"], missing, folder)
     name = variant.arm.stack
     if left is None:
         note(f"{name}: {len(missing)} of {told['total']} modules without byte code, and no copy could be compiled")
@@ -162,6 +174,16 @@ def _settle_variant(
         return conditions, {PREFIX: str(folder)}
     # What does not compile (templates, code for other versions) cannot be imported either.
     return conditions, {}
+
+
+def _count_left(folder: Path, held: dict[str, Any] | None) -> int | None:
+    """Modules that do not compile, of a copy that is still whole; null where it must be made (again)."""
+    if held is None:
+        return None
+    with contextlib.suppress(OSError, ValueError):
+        left = int((folder / MARKER).read_text(encoding="utf-8"))
+        return left if len(held["missing"]) <= left else None
+    return None
 
 
 def _hash_interpreter(variant: Variant) -> str:
@@ -189,9 +211,15 @@ def _compile_copy(python: str, folders: Sequence[str], missing: Sequence[str], f
         )
         for path in (folder, *folder.rglob("*")):
             path.chmod(path.stat().st_mode | (0o755 if path.is_dir() else 0o444))
+        left = sum(not _has_byte_code(folder, Path(one)) for one in missing)
+        (folder / MARKER).write_text(str(left), encoding="utf-8")
     except (OSError, subprocess.SubprocessError):
         return None
-    return sum(not any((folder / Path(one).parent.relative_to("/")).glob(f"{Path(one).stem}.*.pyc")) for one in missing)
+    return left
+
+
+def _has_byte_code(folder: Path, module: Path) -> bool:
+    return any((folder / module.parent.relative_to("/")).glob(f"{glob.escape(module.stem)}.*.pyc"))
 
 
 def _copy_byte_code(top: Path, folder: Path) -> None:
@@ -199,8 +227,10 @@ def _copy_byte_code(top: Path, folder: Path) -> None:
         target = folder / cache.parent.relative_to("/")
         target.mkdir(parents=True, exist_ok=True)
         for path in cache.glob("*.pyc"):
-            if not (target / path.name).exists():
-                shutil.copyfile(path, target / path.name)
+            own = target / path.name
+            # Older than what is there: a module that has changed since.
+            if not own.exists() or own.stat().st_mtime < path.stat().st_mtime:
+                shutil.copyfile(path, own)
 
 
 def _describe_conditions(told: Mapping[str, Any], expected: Mapping[str, str]) -> dict[str, str]:
