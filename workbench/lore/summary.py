@@ -109,7 +109,11 @@ def build_key_numbers(found: ReplayOutcome) -> list[KeyNumber]:
         numbers.append(("verified", word, "", against))
     for row in found.sides.rows(named=True)[:1]:
         which = f"side {row['side']}, " if found.sides.height > 1 else ""
-        for name, column, suffix in (("CPU", "operator_cpu_s", "cpu_s"), ("elapsed", "operator_s", "s")):
+        # A headline has room for six: with a ratio beside them, the time that the answer uses.
+        quantities = [("CPU", "operator_cpu_s", "cpu_s"), ("elapsed", "operator_s", "s")]
+        if found.sides.height > 1:
+            quantities = [next((one for one in quantities if row[one[1]] is not None), quantities[0])]
+        for name, column, suffix in quantities:
             ends = _format_interval(_format_end(row[f"low_{suffix}"]), _format_end(row[f"high_{suffix}"]), found.level)
             numbers.append((f"operator, {name}", row[column], "s", f"{which}median of {row['n']}, {ends}"))
         numbers.append(("reading its inputs", row["scan_s"], "s", "elapsed; subtracted from the operator's time"))

@@ -122,6 +122,13 @@ def test_one_setting_that_is_read_does_not_hide_another_one(spark: SparkSession,
     assert "wholeStage" not in str(raised.value)
 
 
+def test_what_reading_the_files_reads_too_is_compared(spark: SparkSession, folders: dict[str, Path]) -> None:
+    confs = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+    check_planted(spark, folders["join"], {}, confs)
+    with pytest.raises(ConfigError, match=r"parquet\.enableVectorizedReader"):
+        check_planted(spark, folders["join"], {}, {"spark.sql.parquet.enableVectorizedReader": "false"})
+
+
 def test_the_same_settings_on_both_sides_are_a_control(spark: SparkSession, folders: dict[str, Path]) -> None:
     confs = {"spark.sql.codegen.wholeStage": "false"}
     check_planted(spark, folders["join"], confs, confs)
@@ -153,7 +160,9 @@ def test_the_rows_of_a_dump_are_tables_with_the_names_of_the_query(
     assert opened.inputs["input-0"].height == 300
     assert set(opened.inputs["input-0"].columns) == {"k", "v"}
     assert opened.output is not None
-    assert sorted(opened.output.rows()) == sorted(map(tuple, spark.sql(QUERIES["join"][0]).collect()))
+    assert opened.output.columns == ["k", "v", "k (3)", "name"]
+    rows = opened.output.select("name", "v").rows()
+    assert sorted(rows) == sorted(map(tuple, spark.sql(QUERIES["join"][0]).collect()))
     with pytest.raises(ConfigError, match="no such input"):
         opened.inputs["input-2"]
 
