@@ -124,27 +124,34 @@ def equalize_conditions(
     read = [str(copies)] if copies.is_dir() else []
     with Launcher(RunLimits(), [variant.python for variant in variants], folders=read) as launcher:
 
-        def probe(variables: Mapping[str, str], python: str, scanner: Launcher = launcher) -> dict[str, Any] | None:
-            clean = build_clean_environment(threads, {**environment, **variables})
-            ended = scanner.run_command(RunCommand(python, {"script.py": _PROBE}, clean, cpus=cpus, timeout_s=120))
-            try:
-                return dict(json.loads(ended.stdout)) if ended.outcome == "exited" else None
-            except ValueError:
-                return None
+        def probe(variant: Variant, more: Mapping[str, str], scanner: Launcher = launcher) -> dict[str, Any] | None:
+            variables = {**environment, **variant.environment, **more}
+            return _probe_interpreter(scanner, variant.python, build_clean_environment(threads, variables), cpus)
 
         for variant in variants:
             key = (variant.python, tuple(sorted(variant.environment.items())))
             if key not in found:
-                told = probe(variant.environment, variant.python)
+                told = probe(variant, {})
                 expected = build_clean_environment(threads, {**environment, **variant.environment})
                 folder = copies / _hash_interpreter(variant)
                 there = told and told["missing"] and (folder / MARKER).is_file()
-                held = probe({**variant.environment, PREFIX: str(folder)}, variant.python) if there else None
+                held = probe(variant, {PREFIX: str(folder)}) if there else None
                 found[key] = _settle_variant(variant, told, expected, folder, note, held)
             conditions, more = found[key]
             arm = variant.arm.model_copy(update={"conditions": conditions})
             made.append(dataclasses.replace(variant, arm=arm, environment={**variant.environment, **more}))
     return made
+
+
+def _probe_interpreter(
+    launcher: Launcher, python: str, variables: Mapping[str, str], cpus: tuple[int, ...] | None
+) -> dict[str, Any] | None:
+    """What the probe says of an interpreter; null where it cannot run."""
+    ended = launcher.run_command(RunCommand(python, {"script.py": _PROBE}, variables, cpus=cpus, timeout_s=120))
+    try:
+        return dict(json.loads(ended.stdout)) if ended.outcome == "exited" else None
+    except ValueError:
+        return None
 
 
 def _settle_variant(

@@ -130,16 +130,16 @@ def measure_variants(
             turns[side.name].append(row["operator_s"] if row["operator_cpu_s"] is None else row["operator_cpu_s"])
             if on_progress:
                 on_progress(len(timings), max(repeat * len(sides), len(timings)))
-    frame = tables.TIMINGS.frame(timings)
     metrics = [row for name, made in last.items() for row in list_metric_rows(name, made.read_metrics())]
-    ratio, verdict = _compare_times(frame, sides)
-    return ReplayTimings(
-        tables.SIDES.frame([_summarize_times(side, frame) for side in sides]),
-        frame,
-        tables.METRICS.frame(metrics),
-        ratio,
-        verdict,
-    )
+    return _build_timings(sides, timings, metrics)
+
+
+def _build_timings(
+    sides: Sequence[ReplayVariant], timings: list[dict[str, Any]], metrics: list[dict[str, Any]]
+) -> ReplayTimings:
+    frame = tables.TIMINGS.frame(timings)
+    summaries = tables.SIDES.frame([_summarize_times(side, frame) for side in sides])
+    return ReplayTimings(summaries, frame, tables.METRICS.frame(metrics), *_compare_times(frame, sides))
 
 
 def scan_inputs(rebuilt: RebuiltOperator) -> None:

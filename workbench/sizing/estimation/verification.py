@@ -113,12 +113,7 @@ def verify_goals(
     """
     if steps.height not in (1, 2):
         raise InputError("a verification needs one step, or two steps around its load", found=f"{steps.height} steps")
-    known = reference or Reference()
-    limits = replace(limits or PointLimits(), goals=tuple(goals), trusts_server_clock=known.trusts_server_clock)
-    points = [
-        _compare_answers(point, requests, steps, known, limits)
-        for point in assess_steps(requests, steps, limits=limits)[0].sort("load").to_dicts()
-    ]
+    points = _assess_points(requests, steps, replace(limits or PointLimits(), goals=tuple(goals)), reference)
     first = points[0]
     driven = first["load"] if steps.height == 1 else load * first["gpus"] / predicted_gpus
     users = dict(steps.select("step", "users").iter_rows())
@@ -132,6 +127,16 @@ def verify_goals(
         row = _build_goal_row(goal, _interpolate_quantile(measured, [point["load"] for point in points], driven), worst)
         rows.append(shared | row | ({} if cut is None else {"verdict": "invalid", "reason": cut}))
     return VERIFICATION.frame(rows)
+
+
+def _assess_points(
+    requests: pl.DataFrame, steps: pl.DataFrame, limits: PointLimits, reference: Reference | None
+) -> list[dict[str, Any]]:
+    """The verification's steps as points, by load, with answers compared to those of the sweep."""
+    known = reference or Reference()
+    limits = replace(limits, trusts_server_clock=known.trusts_server_clock)
+    points, _ = assess_steps(requests, steps, limits=limits)
+    return [_compare_answers(point, requests, steps, known, limits) for point in points.sort("load").to_dicts()]
 
 
 def _compare_answers(
