@@ -248,7 +248,7 @@ def test_damaged_events_of_the_toolkit_are_taken_or_an_error_of_the_answer(conte
     times, tokens = nat_target.ServerTimes(), list[float]()
     try:
         for line in fed(content, []):
-            nat_target._read_stream_line(line, times, tokens)
+            nat_target._read_stream_line(line, times, tokens, [])
     except BAD_ANSWERS:
         pass
     assert times.runtime_s is None or times.runtime_s > 0

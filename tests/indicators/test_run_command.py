@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -91,7 +92,7 @@ def test_two_environments_that_are_there(command: Command, two: list[str], indic
     folder = folder_of(tmp_path)
     assert "baseline: one; 5 round(s), 15 runs, 0 without values; ended: decided" in out
     assert f"written: {folder}" in out
-    assert "round 5 of at most 6: 3 runs; 0 FASTER, 0 SLOWER, 1 SAME, 0 UNDECIDED" in err
+    assert re.search(r"round 5 of at most 6: 3 runs, at most \d+ s left; 0 FASTER, 0 SLOWER, 1 SAME, 0 UNDECIDED", err)
     run = run_folder.load_run(folder)
     assert (run.status, run.verdict, run.run_id) == ("succeeded", "valid", read_session(folder).session_id)
     assert run.answer == "Against one, by stack and metric: 1 SAME; 5 rounds."
@@ -117,7 +118,7 @@ def test_stacks_that_are_solved_on_the_spot(command: Command, indicator: str, tm
     assert code == 0, out + err
     row = next(line for line in out.splitlines() if line.startswith("Fixed") and "one 1.0" in line)
     assert float(row.split()[3]) == pytest.approx(2.0, rel=0.01)
-    assert row.split()[-1] == "FASTER"
+    assert "FASTER" in row.split()
     folder = folder_of(tmp_path / "out")
     session = read_session(folder)
     assert [arm.name for arm in session.arms] == ["one 2.0", "one 1.0", "control"]
@@ -162,7 +163,8 @@ print(json.dumps({"name": "PiHelloWorld", "component": "one", "@parameters": {"H
     code, out, err = command("--specification", folder, "--out", tmp_path / "out")
     assert code == 0, out + err
     (row,) = [line.split() for line in out.splitlines() if " second " in line]
-    assert row[2:3] + row[-1:] == ["0.500", "SLOWER"]
+    assert row[2] == "0.500"
+    assert "SLOWER" in row
     (folder / "third.json").write_text((folder / "second.json").read_text())
     code, _, err = command("--specification", folder, "--out", tmp_path / "out")
     assert (code, "two stacks of one name" in err) == (2, True)

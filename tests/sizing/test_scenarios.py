@@ -46,7 +46,7 @@ def test_over_all_scenarios_the_upper_end_covers_and_is_not_far_above(answers: d
 
 def test_a_target_far_outside_the_levels_is_refused_with_the_levels_to_add() -> None:
     one = found(SCENARIOS["H"], 0)
-    assert (one.gpus, one.recommended, one.verdict) == (None, None, "no estimate")
+    assert (one.gpus, one.recommended, one.verdict) == (None, None, "at least")
     assert one.reason is not None
     assert "add levels, such as 20, 40, 80" in one.reason
 

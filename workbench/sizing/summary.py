@@ -102,8 +102,8 @@ def format_parameters(config: NotebookConfig) -> str:
     Examples
     --------
     >>> from workbench.sizing.config import NotebookConfig
-    >>> format_parameters(NotebookConfig(users=60, goals=["p95<=2"], live=True, url="http://127.0.0.1:1"))
-    '60 -p \'goals=["p95<=2"]\' -p live=true -p \'url="http://127.0.0.1:1"\''
+    >>> print(format_parameters(NotebookConfig(users=60, goals=["p95<=2"], live=True)))
+    60 -p 'goals=["p95<=2"]' -p live=true
     """
     given = config.model_dump(mode="json", exclude_defaults=True, exclude={"users"})
     parts = (f"{name}={json.dumps(value)}" for name, value in given.items() if name != "settings")

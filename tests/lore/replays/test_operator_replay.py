@@ -98,7 +98,9 @@ def test_times_and_metrics_are_the_tables_of_these_names(timed: tuple[Done, Path
     assert (timings["total_s"] - timings["scan_s"]).to_list() == pytest.approx(timings["operator_s"].to_list())
     side = tables.SIDES.check(tables.SIDES.frame(found.sides)).to_dicts()[0]
     assert (side["side"], side["n"]) == ("replay", 3)
-    assert side["operator_s"] == pytest.approx(timings["operator_s"].median())
+    # Null where the interval of the elapsed time reaches 0; a busy machine may make it so.
+    assert side["operator_s"] is None or side["operator_s"] == pytest.approx(timings["operator_s"].median())
+    assert side["operator_cpu_s"] is None or side["operator_cpu_s"] > 0
     metrics = {row["metric"]: row["value"] for row in found.metrics}
     # Of one run, not of all.
     assert metrics["SortMergeJoin.numOutputRows"] == 230

@@ -14,7 +14,7 @@ import pytest
 from tests.lore.local_spark import MARKS, dumped, local, lore_id, verified
 from workbench import lore
 from workbench.core.errors import ConfigError
-from workbench.lore.dumps.operator_dump import OperatorDump
+from workbench.lore.dumps import operator_dump
 from workbench.lore.spark_bridge.operator_inputs import MASKED_NOTE
 from workbench.lore.spark_bridge.physical_plan import PlanTree
 from workbench.lore.trust import trust_check
@@ -120,7 +120,8 @@ def test_two_dumps_hash_under_two_keys(spark: SparkSession, hashed: Path, tmp_pa
 def test_the_key_is_in_no_plan_that_spark_logs(
     spark: SparkSession, event_log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads_alike: bool
 ) -> None:
-    monkeypatch.setattr(OperatorDump, "_has_stable_shuffle_order", lambda _: reads_alike)
+    part = None if reads_alike else "a part of another kind"
+    monkeypatch.setattr(operator_dump, "find_unrepeatable_part", lambda *_: part)
     made: list[str] = []
     token_hex = secrets.token_hex
     monkeypatch.setattr(secrets, "token_hex", lambda count: made.append(token_hex(count)) or made[-1])

@@ -101,7 +101,8 @@ def test_secrets_and_caches_are_named_and_never_written() -> None:
     container = pod["containers"][0]
     assert container["envFrom"] == [{"secretRef": {"name": "model-env"}}]
     assert pod["imagePullSecrets"] == [{"name": "registry"}]
-    assert {mount["mountPath"] for mount in container["volumeMounts"]} == {"/dev/shm", "/root/.cache/huggingface"}
+    assert {mount["mountPath"] for mount in container["volumeMounts"]} == {"/dev/shm", "/cache/huggingface"}
+    assert container["env"] == [{"name": "HF_HOME", "value": "/cache/huggingface"}]
     assert pod["volumes"][1] == {"name": "cache", "persistentVolumeClaim": {"claimName": "models"}}
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from tests.fakes.hostile import Hostile, Plan, hostile
 from workbench.core.errors import ConfigError, RunFailedError
+from workbench.sizing.estimation.metrics import METRICS
 from workbench.sizing.load import client_messages
 from workbench.sizing.load.load_step import StepResult
 from workbench.sizing.load.sweep_report import SilentWatcher, SweepResult
@@ -301,16 +302,16 @@ def test_a_limit_on_tokens_ends_a_sweep_of_a_service_that_tells_none(limits: dic
 
 
 def test_levels_close_in_on_the_goal() -> None:
-    # Four at a time for 20 ms each: with c users the runtime is c / 4 x 20 ms, and 0.15 s are 30 users.
-    with hostile(delay_s=0.02, admit=4) as server:
+    # Four at a time for 50 ms each: with c users the runtime is c / 4 x 50 ms, and 0.375 s are 30 users.
+    with hostile(delay_s=0.05, admit=4) as server:
         target = {"url": server.url + "/json", "protocol": "http", "body": {"q": "{prompt}"}}
         settings = FEW | {"least_samples": 40, "most_samples": 40, "ladder": {"sharpness": 100.0}}
-        found = run_sweep(goals=[{"limit_s": 0.15}], **target, **settings)
+        found = run_sweep(goals=[{"limit_s": 0.375}], **target, **settings)
     loads = found.steps["users"].to_list()
     assert loads[:3] == [1, 2, 4]
     runtimes = found.quantiles.filter((pl.col("metric") == "runtime") & (pl.col("q") == 0.95)).sort("load")
-    within = runtimes.filter(pl.col("value_s") <= 0.15)["load"].max()
-    beyond = runtimes.filter(pl.col("value_s") > 0.15)["load"].min()
+    within = runtimes.filter(pl.col("value_s") <= 0.375)["load"].max()
+    beyond = runtimes.filter(pl.col("value_s") > 0.375)["load"].min()
     assert within is not None
     assert beyond is not None
     assert within < beyond <= 2 * within  # type: ignore[operator]
@@ -422,7 +423,7 @@ def test_openai_streams_give_ttft_and_itl() -> None:
     with hostile(delay_s=0.02, tokens=4, token_s=0.01) as server:
         found = run_sweep(url=server.url, protocol="openai", model="m", users=[4], **FEW)
     metrics = set(found.quantiles["metric"])
-    assert metrics == {"runtime", "llm", "ttft", "itl"}
+    assert metrics == set(METRICS)
     row = found.requests.row(0, named=True)
     assert 0.02 <= row["ttft_s"] <= row["runtime_s"]
     assert row["runtime_s"] >= 0.05

@@ -19,6 +19,7 @@ from tests.conftest import SAMPLES
 from workbench.cli.app import main
 from workbench.core.errors import ConfigError, InputError
 from workbench.runs import run_folder
+from workbench.sizing.estimation.metrics import METRICS
 from workbench.sizing.estimation.step_points import assess_steps
 from workbench.sizing.other_tools import imported_sweep, sweep_import
 from workbench.sizing.other_tools.imported_sweep import (
@@ -463,7 +464,7 @@ def test_the_command_makes_a_sweep_folder(tmp_path: Path, capsys: pytest.Capture
         "steps": 1,
         "points": 1,
     }
-    assert set(run.read_table(QUANTILES)["metric"]) == {"runtime", "llm", "ttft", "itl"}
+    assert set(run.read_table(QUANTILES)["metric"]) == set(METRICS)
     assert run.read_table(STEPS)["simulated"].all()
 
 

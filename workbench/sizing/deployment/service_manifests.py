@@ -47,7 +47,7 @@ class ServiceSpec(StrictModel):
     env_secret: str | None = Field(None, description="Secret whose entries become environment variables.")
     pull_secret: str | None = Field(None, description="Secret of the image registry.")
     cache_claim: str | None = Field(None, description="PersistentVolumeClaim for the model's files.")
-    cache_path: str = Field("/root/.cache/huggingface", description="Where the cache is mounted.")
+    cache_path: str = Field("/cache/huggingface", description="Where the cache is mounted; HF_HOME of the server.")
     cpu: str = Field("4", description="CPU that a replica requests.")
     memory: str = Field("16Gi", description="Memory that a replica requests.")
 
@@ -209,6 +209,8 @@ def _build_container(planned: ReplicaPlan, deployed: ServiceSpec) -> KubernetesO
     container["volumeMounts"] = [{"name": "shared-memory", "mountPath": "/dev/shm"}]  # noqa: S108
     if deployed.cache_claim:
         container["volumeMounts"].append({"name": "cache", "mountPath": deployed.cache_path})
+        # Wherever the image's user has its home.
+        container["env"] = [{"name": "HF_HOME", "value": deployed.cache_path}]
     return container
 
 

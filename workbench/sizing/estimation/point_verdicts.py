@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 MIN_SAMPLES = 200
 MAX_CLIENT_DELAY_FRACTION = 0.05
 """Largest client delay, as a fraction of the p95 or the limit, whichever is larger; else a point is client-limited."""
+MAX_DISTANCE_FRACTION = 0.25
+"""A longer client delay is allowed below this fraction of the distance from the p95 up to the limit."""
 MAX_CLIENT_CPU = 0.95
 MIN_ADMITTED_FRACTION = 0.9
 MIN_SHED_FRACTION = 0.5
@@ -91,16 +93,18 @@ def _find_client_limit(
 ) -> str | None:
     """Reason why the client distorts the point; null if it does not.
 
-    A delay matters where it could move the latency across the limit: it is held against the larger of the two. In an
-    open loop that the service does not sustain, late sending is the limit of requests in flight and no fault of the
-    client.
+    A delay matters where it could move the latency across the limit: it is held against the larger of the two, and
+    against their distance. In an open loop that the service does not sustain, late sending is the limit of requests in
+    flight and no fault of the client.
     """
     if p95:
-        allowed_s = MAX_CLIENT_DELAY_FRACTION * max(p95, limit_s)
+        distance_s = limit_s - p95 if limit_s else 0.0
+        allowed_s = max(MAX_CLIENT_DELAY_FRACTION * max(p95, limit_s), MAX_DISTANCE_FRACTION * distance_s)
         of = "p95" if p95 >= limit_s else f"limit of {limit_s:g} s"
         for name, lag in (("event loop", row["loop_lag_p99_s"]), ("sending", row["send_lag_p99_s"])):
             if lag is not None and lag > allowed_s and not (overloaded and name == "sending"):
-                return f"client {name} lag of {lag * 1e3:.1f} ms (p99) exceeds 5 % of the {of}"
+                allowed = f"{allowed_s * 1e3:.1f} ms, what the {of} allows"
+                return f"client {name} lag of {lag * 1e3:.1f} ms (p99) exceeds {allowed}"
     if (row["client_cpu_share"] or 0) > MAX_CLIENT_CPU:
         return f"a client process used {row['client_cpu_share']:.0%} of a core: use more processes"
     asked = row["load"]
