@@ -101,6 +101,9 @@ EXHAUSTIVE: dict[str, str] = {
     "speedup/recording/test_session_spark.py::test_two_engines": (
         "own queries; TPC-DS in recording/test_benchmark_data.py"
     ),
+    "test_guides.py::test_the_commands_of_a_page_do_what_it_says[ten minutes-docs/guide/scaletest.md-cluster": (
+        "a guide's commands on a cluster; those of the README, and a whole test in scaletest/test_run"
+    ),
     "test_guides.py::test_the_commands_of_a_page_do_what_it_says[ten minutes-docs/guide/speedup.md-spark": (
         "a recording of TPC-H; one of TPC-DS in speedup/recording/test_benchmark_data.py"
     ),
@@ -140,6 +143,12 @@ EXHAUSTIVE: dict[str, str] = {
             "test_after_its",
         )
     },
+    "lore/bisection/test_output_checks.py::test_one_wrong_row": "in a Spark; searches in lore/test_failing_quick.py",
+    "lore/test_commands.py::TestInSpark::test_without_strictness_it_is_an_error_when_nothing_at_all_was_dumped[as_json1": (
+        "as JSON; as text beside it"
+    ),
+    "lore/test_commands.py::TestInSpark::test_a_query_that_fails_is_told_with_what_to_do[command1": "by another command",
+    "indicators/analysis/test_effects.py::test_the_same_copies_measured_as_blocks": "blocks; rounds beside them",
     "lore/trust/test_allow_lists.py::test_no_class_of_a_plan": "all classes of plans; gadgets beside it",
     **{
         f"scaletest/local_cluster/test_lifecycle.py::{name}": "its start, a kill and its end beside it"

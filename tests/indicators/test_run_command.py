@@ -95,7 +95,7 @@ def test_two_environments_that_are_there(command: Command, two: list[str], indic
     assert re.search(r"round 5 of at most 6: 3 runs, at most \d+ s left; 0 FASTER, 0 SLOWER, 1 SAME, 0 UNDECIDED", err)
     run = run_folder.load_run(folder)
     assert (run.status, run.verdict, run.run_id) == ("succeeded", "valid", read_session(folder).session_id)
-    assert run.answer == "Against one, by stack and metric: 1 SAME; 5 rounds."
+    assert run.answer.startswith("two, Fixed: within 2 % of one in wall time, 1.000 ")
     assert run.read_table(RUNS).height == 15
     assert run.read_table(EFFECTS)["verdict"].to_list() == ["SAME", "SAME"]
     assert run.read_table(JUDGEMENTS)["verdict"].to_list() == ["valid"]

@@ -183,7 +183,8 @@ class TestSearchForADifference:
         assert (found["reproduced"], found["minimal"]) == (True, True), found
         assert _rows(found) == [[{"s": "2020-1-5", "id": failures.BAD}]]
         assert found["sides"] == {"A": "1 rows", "B": "1 rows"}
-        assert (found["only_a"], found["only_b"]) == (["{}"], ['{"c0":"2020-01-05T00:00:00.000Z"}'])
+        assert [list(json.loads(row).values()) for row in found["only_b"]] == [["2020-01-05T00:00:00.000Z"]]
+        assert [list(json.loads(row).values()) for row in found["only_a"]] in ([[]], [[None]])
 
     def test_the_smaller_dump_expects_what_side_a_gives(self, made: dict[str, Any]) -> None:
         folder = _small(made, "dates")
