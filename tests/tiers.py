@@ -144,10 +144,13 @@ EXHAUSTIVE: dict[str, str] = {
         )
     },
     "lore/bisection/test_output_checks.py::test_one_wrong_row": "in a Spark; searches in lore/test_failing_quick.py",
-    "lore/test_commands.py::TestInSpark::test_without_strictness_it_is_an_error_when_nothing_at_all_was_dumped[as_json1": (
-        "as JSON; as text beside it"
-    ),
-    "lore/test_commands.py::TestInSpark::test_a_query_that_fails_is_told_with_what_to_do[command1": "by another command",
+    **{
+        f"lore/test_commands.py::TestInSpark::{name}": "another command or form of output; the first beside it"
+        for name in (
+            "test_without_strictness_it_is_an_error_when_nothing_at_all_was_dumped[as_json1",
+            "test_a_query_that_fails_is_told_with_what_to_do[command1",
+        )
+    },
     "indicators/analysis/test_effects.py::test_the_same_copies_measured_as_blocks": "blocks; rounds beside them",
     "lore/trust/test_allow_lists.py::test_no_class_of_a_plan": "all classes of plans; gadgets beside it",
     **{

@@ -28,7 +28,7 @@ def test_the_guides_python_does_what_the_guide_says(
     left = spark.range(1000).selectExpr("id", "id % 7 AS k")
     names = {"spark": spark, "df": left.hint("merge").join(spark.range(100), "id").groupBy("k").count()}
     codes = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
-    assert len(codes) == 2
+    assert len(codes) == 3
     for code in codes:
         exec(compile(code, str(GUIDE), "exec"), names)
     printed = capsys.readouterr().out
