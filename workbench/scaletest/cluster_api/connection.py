@@ -58,6 +58,9 @@ class LineSplitter:
 
 MAX_ANSWER_BYTES = 256 << 20
 CONNECT_TIMEOUT_S = 10.0
+# A server that is too busy answers 429 before it does anything, so the same request may be sent again; as often as
+# client-go does.
+THROTTLED, MAX_TRIES, MAX_PAUSE_S = 429, 10, 5.0
 _BLOCK = 4 << 20
 
 
@@ -71,6 +74,21 @@ class ApiError(RunFailedError):
     def __init__(self, what: str, *, status: int, reason: str = "", where: object = None, found: object = None) -> None:
         super().__init__(what, where=where, found=found)
         self.status, self.reason = status, reason
+
+
+def parse_retry_after(text: str | None) -> float | None:
+    """Seconds of a Retry-After header; None without one. Dates, which Kubernetes never sends, are ignored.
+
+    Examples
+    --------
+    >>> [parse_retry_after(text) for text in ("1", "2.5", "Wed, 21 Oct 2026 07:28:00 GMT", "-1")]
+    [1.0, 2.5, None, None]
+    """
+    try:
+        found = float(text or "")
+    except ValueError:
+        return None
+    return found if 0 <= found < float("inf") else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +181,7 @@ class Connection:
             ) from None
 
     async def json(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
-        """A request with JSON body and answer; any status but 2xx is an error.
+        """A request with JSON body and answer; any status but 2xx is an error, 429 only after ten tries.
 
         Raises
         ------
@@ -175,7 +193,11 @@ class Connection:
         import orjson
 
         encoded = None if body is None else orjson.dumps(body)
-        answer = await self.request(method, path, body=encoded, **options)
+        for number in range(MAX_TRIES):
+            answer = await self.request(method, path, body=encoded, **options)
+            if answer.status != THROTTLED or number == MAX_TRIES - 1:
+                break
+            await asyncio.sleep(min(parse_retry_after(answer.headers.get("Retry-After")) or 1.0, MAX_PAUSE_S))
         found = answer.json()
         if answer.status >= 300:
             told = found if isinstance(found, dict) else {}

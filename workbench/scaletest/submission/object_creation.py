@@ -12,7 +12,13 @@ import msgspec
 from workbench.core import redaction
 from workbench.scaletest.cluster_api import object_names
 from workbench.scaletest.cluster_api.clock import NS_PER_S, now_ns
-from workbench.scaletest.cluster_api.connection import Answer, ApiError, Connection, UnreachableError
+from workbench.scaletest.cluster_api.connection import (
+    Answer,
+    ApiError,
+    Connection,
+    UnreachableError,
+    parse_retry_after,
+)
 from workbench.scaletest.cluster_api.list_watch import ListPage, list_items
 from workbench.scaletest.scenario.workload_objects import ObjectRequest
 
@@ -146,21 +152,6 @@ def draw_backoff_s(attempt: int, draw: random.Random) -> float:
     """
     longest = min(MAX_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(attempt - 1, 30))
     return longest * (0.5 + draw.random() / 2)
-
-
-def parse_retry_after(text: str | None) -> float | None:
-    """Seconds of a Retry-After header; None without one. Dates, which Kubernetes never sends, are ignored.
-
-    Examples
-    --------
-    >>> [parse_retry_after(text) for text in ("1", "2.5", "Wed, 21 Oct 2026 07:28:00 GMT", "-1")]
-    [1.0, 2.5, None, None]
-    """
-    try:
-        found = float(text or "")
-    except ValueError:
-        return None
-    return found if 0 <= found < float("inf") else None
 
 
 def shorten_text(text: str) -> str:
