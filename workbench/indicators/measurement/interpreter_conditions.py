@@ -144,7 +144,7 @@ def equalize_conditions(
 
 
 def _probe_interpreter(
-    launcher: Launcher, python: str, variables: Mapping[str, str], cpus: tuple[int, ...] | None
+    launcher: Launcher, python: str, variables: Mapping[str, str], cpus: tuple[int, ...]
 ) -> dict[str, Any] | None:
     """What the probe says of an interpreter; null where it cannot run."""
     ended = launcher.run_command(RunCommand(python, {"script.py": _PROBE}, variables, cpus=cpus, timeout_s=120))
