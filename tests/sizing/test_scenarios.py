@@ -26,7 +26,9 @@ def test_the_estimate_is_the_need(answers: dict[str, list[Found]], name: str) ->
     counts = [math.ceil(one.gpus) for one in answers[name] if one.gpus is not None]
     assert len(counts) == len(SEEDS)
     middle = statistics.median(counts)
-    assert abs(middle - truth) <= max(1, 0.1 * truth)
+    # An open loop within about a tenth of the capacity is often called not sustained: its answer errs to more GPUs.
+    allowed = 0.25 if SCENARIOS[name].is_open else 0.1
+    assert truth - max(1, 0.1 * truth) <= middle <= truth + max(1, allowed * truth)
 
 
 @pytest.mark.slow
