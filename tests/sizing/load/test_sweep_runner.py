@@ -306,7 +306,13 @@ def test_levels_close_in_on_the_goal() -> None:
     with hostile(delay_s=0.05, admit=4) as server:
         target = {"url": server.url + "/json", "protocol": "http", "body": {"q": "{prompt}"}}
         settings = FEW | {"least_samples": 40, "most_samples": 40, "ladder": {"sharpness": 100.0}}
-        found = run_sweep(goals=[{"limit_s": 0.375}], **target, **settings)
+        # Where other work makes the client late, the sweep says so and stops; then it is measured again.
+        for _ in range(3):
+            found = run_sweep(goals=[{"limit_s": 0.375}], **target, **settings)
+            if "client-limited" not in set(found.points["verdict"]):
+                break
+        else:
+            pytest.skip("this machine was too busy for a client in three sweeps")
     loads = found.steps["users"].to_list()
     assert loads[:3] == [1, 2, 4]
     runtimes = found.quantiles.filter((pl.col("metric") == "runtime") & (pl.col("q") == 0.95)).sort("load")
