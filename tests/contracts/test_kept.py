@@ -111,6 +111,16 @@ def test_kept_runs_are_in_the_catalogue() -> None:
     assert found == [{"area": area, "state": "succeeded", "verdict": "valid"} for area in RUNS]
 
 
+# Tables of the kept runs that would have other values today, and why; their columns are the same.
+CHANGED_VALUES = {
+    "scaletest/sustained": "the low end of a rate rests on whole steps",
+    "speedup/comparability": "the noise of the sessions is a row",
+    "speedup/steps": "intervals hold the noise of the runs",
+    "sizing/quantiles": "there are more metrics",
+    "scaletest/validity": "conditions are worded as what went wrong",
+}
+
+
 def test_kept_runs_have_the_tables_that_are_frozen() -> None:
     frozen = documents.ROOT / "tests" / "contracts" / "frozen" / "runs"
     for area in RUNS:
@@ -119,9 +129,11 @@ def test_kept_runs_have_the_tables_that_are_frozen() -> None:
             now = described[path.stem]
             kept = notebook_runs.describe_table(area, path, now["key"])[0]
             added = set(now["columns"]) - set(kept["columns"])
-            # A table may have grown since; then its digest is another one.
+            # A table may have grown since; then its rows may be others, too, and its digest is.
             now = now | {"columns": [one for one in now["columns"] if one not in added]}
-            assert kept == (now | {"sha256": kept["sha256"]} if added else now), f"{area}/{path.stem}"
+            differs = added or f"{area}/{path.stem}" in CHANGED_VALUES
+            grown = {name: kept[name] for name in ("sha256", "rows")} if differs else {}
+            assert kept == now | grown, f"{area}/{path.stem}"
 
 
 def test_a_kept_factor_model_predicts() -> None:
