@@ -1,6 +1,7 @@
 # Two commands do everything, each with its own set-up:
 #   make report [OUT=DIR] [JOBS=N]   run all notebooks; the last line is the path of the gallery page
 #   make test                        pass the tests: each promise once, on all tiers that this machine can run
+#   make docs [OUT=DIR] [RUNS=DIR]   build the documents as a site, offline; the last line is the path of its first page
 # Further: make test-all, make test-area AREA=sizing, make test-quick, make lint, make lock, make help.
 # WORKBENCH_VENV=DIR moves the environment out of the checkout; nothing else is written there
 # when OUT is given, or the checkout cannot be written.
@@ -16,23 +17,26 @@ SETUP = venv=$$(sh .ci/set-up) && test -n "$$venv" && PATH="$$venv/bin:$$PATH" &
     && export PYTHONPYCACHEPREFIX="$$venv/cache/python" \
               RUFF_CACHE_DIR="$$venv/cache/ruff" MYPY_CACHE_DIR="$$venv/cache/mypy" \
               HYPOTHESIS_STORAGE_DIRECTORY="$$venv/cache/hypothesis"
-# Files in the order of their times (tests/conftest.py), one worker a file. A third worker on two cores gains nothing:
-# whatever waits less computes longer.
-PYTEST = python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
+# Files in the order of their times (tests/conftest.py), one worker a file. Three workers on two cores: two of them left
+# the cores idle for two fifths of the time, while servers, kernels and JVMs were waited for.
+PYTEST = python -m pytest -p no:nbval -n 3 --dist loadscope --no-loadscope-reorder
 MARKERS = spark spark4 comet browser notebook postgres ml cluster env peer
 QUICK = $(patsubst %,not % and,$(MARKERS)) not slow
 LINT = ruff check . && ruff format --check . && mypy
 NBVAL = scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT INT TERM \
-    && WORKBENCH_OUT="$$scratch" python -m pytest -n 2 --dist loadfile \
+    && WORKBENCH_OUT="$$scratch" python -m pytest -n 3 --dist loadfile \
        --nbval-lax --nbval-current-env --nbval-kernel-startup-timeout 120 notebooks
 # Where pytest writes junit files, for tests/times.txt; nowhere unless it is given.
 JUNIT ?=
+# Where runs lie whose reports the site of the documents shows.
+RUNS ?=
+export RUNS
 
-.PHONY: help report test test-all test-area test-quick lint lock setup
+.PHONY: help report docs test test-all test-area test-quick lint lock setup
 .DEFAULT_GOAL := help
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,6p'
+	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,7p'
 
 setup:
 	@sh .ci/set-up
@@ -42,6 +46,9 @@ report:
 	workbench run all --jobs "$$JOBS" $${OUT:+--out "$$OUT"} || status=$$?; \
 	workbench gallery $${OUT:+"$$OUT"} || exit $$?; \
 	exit $$status
+
+docs:
+	@$(SETUP) && python -m docs.site.build "$${OUT:-$$venv/site}" $${RUNS:+--runs "$$RUNS"}
 
 # Each promise once: breadth is left to test-all (tests/tiers.py). The committed notebooks run once as somebody sees them
 # who opens them live (nbval); their runs go to a folder that is thrown away.
@@ -67,6 +74,7 @@ lint:
 lock:
 	@$(SETUP) && scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT INT TERM \
 	&& cp pyproject.toml README.md LICENSE NOTICE "$$scratch" && mkdir "$$scratch/workbench" \
+	&& cp workbench/__init__.py "$$scratch/workbench" \
 	&& (cd "$$scratch" && uv export --quiet --all-extras --no-emit-project --no-annotate --no-header \
 	        --format requirements-txt -o requirements.lock) \
 	&& cp "$$scratch/requirements.lock" requirements.lock && echo requirements.lock

@@ -37,7 +37,12 @@ _SPDX = {
     "GNU General Public License v2 (GPLv2)": "GPL-2.0-only",
 }  # fmt: skip
 # Packages for other systems, which are never installed where this is written: what their pages on PyPI say.
-_ELSEWHERE = {"appnope": "BSD-2-Clause", "colorama": "BSD-3-Clause", "pywinpty": "MIT"}
+_ELSEWHERE = {
+    "appnope": "BSD-2-Clause",
+    "colorama": "BSD-3-Clause",
+    "httpx2-jsfetch": "BSD-3-Clause",
+    "pywinpty": "MIT",
+}
 # A licence by words that only its own text has; the first that fits.
 _TEXTS = (
     ("Apache-2.0", "Apache License"),
@@ -57,7 +62,7 @@ Component = dict[str, Any]
 
 def components(before: dict[str, str]) -> list[Component]:
     """All of them, by kind and name; `before` is the licence by purl that the files gave earlier."""
-    found = [*_packages(), *_jars(), *(one for name in ("kube", "kai") for one in _modules(name, before))]
+    found = [*_packages(), *_jars(), *(one for name in ("kube", "kai", "kueue") for one in _modules(name, before))]
     return sorted({one["purl"]: one for one in found}.values(), key=lambda one: one["purl"])
 
 

@@ -8,6 +8,7 @@ missing tool can never pass as a green run.
 from __future__ import annotations
 
 import functools
+import gc
 import importlib.util
 import os
 import shutil
@@ -102,6 +103,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def _needs_cluster(file: str) -> bool:
     path = ROOT / file
     return path.suffix == ".py" and "pytest.mark.cluster" in path.read_text(encoding="utf-8")
+
+
+def pytest_collection_finish() -> None:
+    # Ten thousand tests with their modules stay to the end: no collection need look at them again.
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

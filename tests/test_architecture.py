@@ -6,6 +6,7 @@ import ast
 import json
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ GERUNDS = {"sizing", "recording", "_reading", "_ordering"}
 SHARED_NAMES = {"analysis", "tables", "jvm"}
 # Of our own method these know an exact reproduction: to start it, to compare with it, or to read and write its files.
 KNOW_A_REPRODUCTION = {
+    "workbench.indicators.measurement.script_cases",
     "workbench.sizing",
     "workbench.sizing.estimation.gpu_estimates",
     "workbench.sizing.estimation.method_comparison",
@@ -65,30 +67,39 @@ def area_of(path: Path) -> str | None:
     return parts[0] if len(parts) > 1 and parts[0] in AREAS else None
 
 
-def list_imports(path: Path, *, with_types: bool) -> set[str]:
-    """The workbench's modules that a file imports, lazily or not."""
-    found: set[str] = set()
+def list_imports(path: Path) -> tuple[set[str], set[str]]:
+    """The modules of the workbench that a file imports, lazily or not; and those it imports not for types alone."""
     package = list(path.relative_to(ROOT).with_suffix("").parts[:-1])
-    left: list[ast.AST] = [TREES[path]]
+    found: tuple[set[str], set[str]] = (set(), set())
+    left: list[tuple[ast.AST, bool]] = [(ast.parse(path.read_text()), False)]
     while left:
-        node = left.pop()
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else []
-            module = ".".join([*base, *([node.module] if node.module else [])])
-            names = {f"{module}.{alias.name}": module for alias in node.names}
-            found |= {name if name in NAMES else home for name, home in names.items()}
-        elif with_types or not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)):
-            left += ast.iter_child_nodes(node)
-    return found & NAMES
+        node, for_types = left.pop()
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = set(list_names(node, package))
+            found[0].update(names)
+            found[1].update(() if for_types else names)
+        elif isinstance(node, ast.stmt | ast.ExceptHandler | ast.match_case | ast.Module):
+            for_types |= isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+            left += [(child, for_types) for child in ast.iter_child_nodes(node)]
+    return found[0] & NAMES, found[1] & NAMES
 
 
-TREES = {path: ast.parse(path.read_text()) for path in MODULES}
+def list_names(node: ast.Import | ast.ImportFrom, package: list[str]) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+        return
+    base = package[: len(package) - node.level + 1] if node.level else []
+    module = ".".join([*base, *([node.module] if node.module else [])])
+    for alias in node.names:
+        name = f"{module}.{alias.name}"
+        yield name if name in NAMES else module
+
+
 NAMES = {module_name(path) for path in MODULES}
-IMPORTS = {path: list_imports(path, with_types=True) for path in MODULES}
+IMPORTED = {path: list_imports(path) for path in MODULES}
+IMPORTS = {path: found for path, (found, _) in IMPORTED.items()}
 # Without what is imported for types alone.
-GRAPH = {module_name(path): list_imports(path, with_types=False) - {module_name(path)} for path in MODULES}
+GRAPH = {module_name(path): found - {module_name(path)} for path, (_, found) in IMPORTED.items()}
 OF_AREAS = [path for path in MODULES if area_of(path)]
 OF_NO_AREA = [path for path in MODULES if not area_of(path)]
 
@@ -119,7 +130,7 @@ def test_only_the_command_line_names_an_areas_module() -> None:
     named = tuple(f"workbench.{area}" for area in AREAS)
     for path in OF_NO_AREA:
         if path.parent.name != "cli":
-            texts = {node.value for node in ast.walk(TREES[path]) if isinstance(node, ast.Constant)}
+            texts = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
             found = [text for text in texts if isinstance(text, str) and text.split(":")[0].startswith(named)]
             assert not found, name_of(path)
 
@@ -131,7 +142,7 @@ def test_the_command_line_knows_every_area() -> None:
 
 
 def test_a_module_says_what_it_is_for() -> None:
-    assert [name_of(path) for path, tree in TREES.items() if not ast.get_docstring(tree)] == []
+    assert [name_of(path) for path in MODULES if not ast.get_docstring(ast.parse(path.read_text()))] == []
 
 
 def test_core_imports_nothing_but_itself() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import itertools
 import json
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import altair as alt
 import numpy as np
 import polars as pl
 import pytest
+from PIL import Image, ImageChops
 from polars.testing import assert_frame_equal
 
 from tests.browser import samples
@@ -24,7 +26,7 @@ from workbench.charts.data import (
     downsample_ecdf,
     merge_intervals,
 )
-from workbench.charts.description import describe_spec, list_datasets
+from workbench.charts.description import describe_spec, extract_title, list_datasets
 from workbench.charts.renderer import CHART_MIME
 from workbench.core.errors import InputError
 
@@ -179,6 +181,29 @@ def test_no_rows_and_one_row_are_drawn(
     spec = piece(table().head(count), **options).to_dict()
     assert renderer.render_png(spec)[:4] == b"\x89PNG"
     assert f"{count} row" in spec["description"] or options is ECDF
+
+
+@pytest.mark.parametrize("background", ["white", "transparent"])
+def test_a_picture_looks_the_same_in_fewer_bytes(background: str) -> None:
+    import vl_convert
+
+    bars = alt.Chart(pl.DataFrame({"x": [1, 2, 3], "c": ["a", "b", "c"]})).mark_bar().encode(x="x:Q", color="c:N")
+    spec = bars.properties(background=background).to_dict()
+    before = bytes(vl_convert.vegalite_to_png(spec, vl_version=renderer.find_vegalite_version(), scale=1.5))
+    after = renderer.shrink_png(before)
+    first, second = (Image.open(io.BytesIO(picture)).convert("RGBA") for picture in (before, after))
+    assert first.size == second.size
+    assert max(high for _, high in ImageChops.difference(first, second).getextrema()) <= 16
+    assert (second.getpixel((0, 0))[3] == 0) == (background == "transparent")
+    assert len(after) < 0.8 * len(before)
+
+
+def test_a_long_subtitle_stands_in_several_lines() -> None:
+    told = ", ".join(f"{number} runs of a scheduler" for number in range(20))
+    wrapped = renderer.wrap_subtitle({"title": {"text": "Q?", "subtitle": told}})["title"]["subtitle"]
+    assert max(map(len, wrapped)) <= renderer.SUBTITLE_CHARS
+    assert " ".join(wrapped) == told
+    assert extract_title({"title": {"text": "Q?", "subtitle": wrapped}}) == ("Q?", told)
 
 
 @each_piece

@@ -28,7 +28,11 @@ PAGES = [
     for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "data/samples/eventlogs/README.md")
 ]
 PAGES += [ROOT / "tests" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-INSTRUCTIONS = [path for path in PAGES if path.name in ("README.md", "CONTRIBUTING.md") or path.parent.name == "guide"]
+INSTRUCTIONS = [
+    path
+    for path in PAGES
+    if path.name in ("README.md", "CONTRIBUTING.md") or path.parent.name in ("guide", "tutorials")
+]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -142,7 +146,7 @@ def test_any_other_command_names_targets_files_and_tools_that_there_are(page: st
 
 def python_blocks() -> list[tuple[str, str]]:
     # Those of the LORE guide need a Spark, those on units a session: tests/lore/test_guide.py and
-    # tests/indicators/recommending run them.
+    # tests/indicators/test_recommend_command.py run them.
     pages = [path for path in PAGES if path.name not in ("lore.md", "indicators-units.md")]
     return [(name_of(path), text) for path in pages for text in blocks(path, "python")]
 

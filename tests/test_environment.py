@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -100,19 +101,50 @@ def test_condas_pip_lines_and_the_second_command_make_a_working_environment(tmp_
     assert "yes  base" in run(venv / "bin" / "workbench", "doctor", cwd=tmp_path)
 
 
+UV = Path(sys.executable).with_name("uv")
+# What users install; `dev` is for the checkout.
+RUNTIME_EXTRAS = ("spark", "postgres", "s3")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    run(UV, "build", "--quiet", "--wheel", "--out-dir", folder, ROOT)
+    (made,) = folder.glob("*.whl")
+    return made
+
+
+def make_environment(folder: Path, *requirements: str | Path) -> Path:
+    """A fresh environment with these requirements; its Python."""
+    run(UV, "venv", "--quiet", "--python", sys.executable, folder)
+    run(UV, "pip", "install", "--quiet", "--python", folder / "bin" / "python", *requirements)
+    return folder / "bin" / "python"
+
+
+def outside_of_the_checkout() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "WORKBENCH_OUT")}
+
+
+def list_verdicts(folder: Path) -> list[tuple[str, str]]:
+    """Area and verdict of each run below a folder; samples are no runs of this test."""
+    records = [json.loads(path.read_text()) for path in folder.rglob("run.json") if "samples" not in path.parts]
+    return sorted((one["area"], one["verdict"]) for one in records)
+
+
+def read_members(wheel: Path) -> dict[str, int]:
+    """Name and checksum of each file in a wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        return {one.filename: one.CRC for one in archive.infolist()}
+
+
 @pytest.mark.env
 @pytest.mark.notebook
 @pytest.mark.timeout(1200)
-def test_an_installed_wheel_helps_with_every_command_and_runs_a_notebook(tmp_path: Path) -> None:
-    uv = Path(sys.executable).with_name("uv")
-    run(uv, "build", "--quiet", "--wheel", "--out-dir", tmp_path, ROOT)
-    (wheel,) = tmp_path.glob("*.whl")
+def test_an_installed_wheel_helps_with_every_command_and_runs_a_notebook(tmp_path: Path, wheel: Path) -> None:
     venv = tmp_path / "venv"
-    python = venv / "bin" / "python"
-    run(uv, "venv", "--quiet", "--python", sys.executable, venv)
-    run(uv, "pip", "install", "--quiet", "--python", python, "--require-hashes", "-r", LOCK)
-    run(uv, "pip", "install", "--quiet", "--python", python, "--no-deps", wheel)
-    outside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    python = make_environment(venv, "--require-hashes", "-r", LOCK)
+    run(UV, "pip", "install", "--quiet", "--python", python, "--no-deps", wheel)
+    outside = outside_of_the_checkout()
     code = """
 import json, sys
 from pathlib import Path
@@ -130,7 +162,6 @@ for command in json.loads(Path(sys.argv[1]).read_text()):
     commands = ROOT / "tests" / "contracts" / "frozen" / "commands.json"
     said = run(python, "-c", code, commands, venv, env=outside, cwd=tmp_path)
     assert said.count("HELPED workbench") == len(json.loads(commands.read_text())) > 60
-    assert wheel.stat().st_size < MAX_WHEEL_BYTES
     # As a stranger does it: an empty folder, a project, its notebooks by name.
     empty = tmp_path / "empty"
     empty.mkdir()
@@ -139,13 +170,64 @@ for command in json.loads(Path(sys.argv[1]).read_text()):
     run(workbench, "run", "start_here", "sizing", env=outside, cwd=empty / "demo")
     # And outside of a project, the packaged ones.
     run(workbench, "run", "speedup", "--out", empty / "runs", env=outside, cwd=empty)
-    folders = (empty / "demo" / "data" / "runs", empty / "runs")
-    records = [json.loads(path.read_text()) for folder in folders for path in folder.rglob("run.json")]
-    assert sorted((one["area"], one["verdict"]) for one in records) == [
-        ("sizing", "valid"),
-        ("speedup", "valid"),
-        ("start_here", "valid"),
-    ]
+    assert list_verdicts(empty) == [("sizing", "valid"), ("speedup", "valid"), ("start_here", "valid")]
+
+
+@pytest.mark.env
+@pytest.mark.notebook
+@pytest.mark.timeout(1200)
+def test_pip_installs_the_wheel_with_spark_and_a_stranger_dumps_and_replays(tmp_path: Path, wheel: Path) -> None:
+    """With pip as it comes with Python, and the newest versions that the bounds allow."""
+    run(sys.executable, "-m", "venv", tmp_path / "venv")
+    tools = tmp_path / "venv" / "bin"
+    run(tools / "python", "-m", "pip", "install", "--quiet", "--no-compile", f"{wheel}[spark]")
+    run(tools / "python", "-m", "pip", "check")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    outside = outside_of_the_checkout()
+    run(tools / "workbench", "init", "demo", env=outside, cwd=empty)
+    run(tools / "workbench", "run", "start_here", "sizing", "lore", env=outside, cwd=empty / "demo")
+    assert list_verdicts(empty) == [("lore", "valid"), ("sizing", "valid"), ("start_here", "valid")]
+
+
+@pytest.mark.env
+@pytest.mark.notebook
+@pytest.mark.timeout(1200)
+def test_uvx_runs_the_wheel_from_an_empty_folder(tmp_path: Path, wheel: Path) -> None:
+    uvx = (UV, "tool", "run", "--quiet", "--python", sys.executable, "--from", wheel, "workbench")
+    outside = outside_of_the_checkout()
+    assert run(*uvx, "--version", env=outside, cwd=tmp_path).startswith("workbench ")
+    run(*uvx, "init", "demo", env=outside, cwd=tmp_path)
+    run(*uvx, "run", "start_here", "sizing", env=outside, cwd=tmp_path / "demo")
+    assert list_verdicts(tmp_path) == [("sizing", "valid"), ("start_here", "valid")]
+
+
+@pytest.mark.env
+@pytest.mark.notebook
+@pytest.mark.timeout(1800)
+def test_with_the_lowest_allowed_versions_every_notebook_gives_its_answer(tmp_path: Path, wheel: Path) -> None:
+    extras = [one for extra in RUNTIME_EXTRAS for one in ("--extra", extra)]
+    lowest = ("--resolution", "lowest-direct", "-r", ROOT / "pyproject.toml")
+    python = make_environment(tmp_path / "venv", *lowest, *extras)
+    run(UV, "pip", "install", "--quiet", "--python", python, "--no-deps", wheel)
+    run(UV, "pip", "check", "--python", python)
+    outside = outside_of_the_checkout()
+    run(python.with_name("workbench"), "run", "all", "--out", tmp_path / "runs", env=outside, cwd=tmp_path)
+    verdicts = list_verdicts(tmp_path)
+    assert len(verdicts) == len(list((ROOT / "notebooks").glob("[0-9]*.ipynb")))
+    assert {verdict for _, verdict in verdicts} == {"valid"}
+
+
+@pytest.mark.env
+def test_the_sdist_makes_the_same_wheel_and_a_registry_would_take_both(tmp_path: Path, wheel: Path) -> None:
+    """`uv build` makes the sdist, and the wheel from it; `wheel` is made from the checkout."""
+    run(UV, "build", "--quiet", "--out-dir", tmp_path, ROOT)
+    (again,), (sdist,) = tmp_path.glob("*.whl"), tmp_path.glob("*.tar.gz")
+    assert read_members(again) == read_members(wheel)
+    assert max(wheel.stat().st_size, sdist.stat().st_size) < MAX_WHEEL_BYTES
+    assert run(UV, "tool", "run", "--quiet", "twine", "check", "--strict", again, sdist).count("PASSED") == 2
+    # Its settings are in pyproject.toml.
+    assert run(UV, "tool", "run", "--quiet", "check-wheel-contents", again).strip().endswith(": OK")
 
 
 @pytest.fixture

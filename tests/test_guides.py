@@ -1,4 +1,4 @@
-"""Every command of README.md and of the guides is run: a page's commands in their order, in one scratch folder.
+"""Every command of README.md, guides and tutorials is run: a page's commands in their order, in one scratch folder.
 
 What a command needs decides its tier. Sizes are made smaller by the same command line (`SMALLER`), or by the files that
 it names; what cannot be run here is listed with its reason (`NOT_RUN`), and counted.
@@ -24,6 +24,7 @@ import pytest
 
 from tests.bench import bench_sizing_calc
 from tests.conftest import ROOT
+from tests.fakes import s3_server
 from tests.scaletest.conftest import programs
 from tests.sizing import natenv
 from tests.test_documents import BLOCK, SPAN, name_of
@@ -33,7 +34,10 @@ from workbench.execution import discovery
 from workbench.speedup.recording import tpch_queries
 from workbench.speedup.recording.query_suite import Suite
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *(path for name in ("guide", "tutorials") for path in sorted((ROOT / "docs" / name).glob("*.md"))),
+]
 LIMIT_S = 600  # against hanging
 QUICK = "quick"
 RUN = re.compile(r"data/runs/(\w+)/RUN\b")
@@ -44,7 +48,8 @@ TIERS = (
     (r"workbench lab", "notebook"),
     (r"workbench run lore|workbench lore|workbench speedup record", "spark"),
     (r"workbench run indicators -p session|workbench indicators .*data/runs/indicators/RUN", "env"),
-    (r"workbench indicators (run|stacks|show|sync|export|collect)", "env"),
+    (r"workbench indicators new \S+ --sql", "env"),  # its own page measures what it writes
+    (r"workbench indicators (run|bisect|stacks|show|sync|export|collect|history)", "env"),
     (r"workbench (run|gallery)", "notebook"),
     (r"workbench speedup (?!profile)(?!.*--method seed)", "notebook"),
     (r"workbench sizing calc --config_file", "peer"),
@@ -56,6 +61,7 @@ SMALLER = {
     "workbench sizing run": "--users 4,8,16 --max-step 2",
     "workbench sizing verify": "--max-step 2",
     "workbench indicators run": "--rounds 2",
+    "workbench indicators bisect": "--rounds 2",
     "workbench speedup record --engine": "--queries few.sql",
 }
 SHORTER = {
@@ -69,8 +75,9 @@ SHORTER = {
 }
 # Whether what was measured is valid depends on the machine: the pages say that the code is 1 then.
 JUDGED = ("workbench sizing run", "workbench sizing estimate", "workbench sizing verify", "workbench indicators run",
-          "workbench scaletest run", "workbench indicators recommend data/runs", "workbench run indicators -p session",
-          "workbench run sizing -p sweep", "workbench doctor")  # fmt: skip
+          "workbench indicators bisect", "workbench indicators history", "workbench scaletest run",
+          "workbench indicators recommend data/runs", "workbench run indicators -p session",
+          "workbench run history -p source=data/runs", "workbench run sizing -p sweep", "workbench doctor")  # fmt: skip
 ELSEWHERE = "a cluster that is not this machine's: tests/scaletest runs these on a local one"
 SCENARIO = "data/samples/scaletest/scenarios/first-test.yaml"
 NOT_RUN = {
@@ -98,7 +105,7 @@ class Command:
     @property
     def is_first(self) -> bool:
         """Is it one of those that a newcomer is asked to type: the README's, or a guide's ten minutes?"""
-        if self.page.name == "README.md":
+        if self.page == ROOT / "README.md":
             return True
         _, _, rest = self.page.read_text().partition("## Ten minutes\n")
         return self.text in joined(rest.partition("\n## ")[0])
@@ -147,6 +154,7 @@ class Walk:
     serving: list[subprocess.Popen[bytes]] = field(default_factory=list)
     added: dict[str, str] = field(default_factory=dict)
     ends: list[str] = field(default_factory=list)
+    servers: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     def line(self, text: str) -> str:
         """The command as it is run: smaller, the newest run for RUN, a free port for the page's."""
@@ -189,6 +197,7 @@ class Walk:
             process.wait(LIMIT_S)
         for text in self.ends:
             self.run(Command(self.folder, text))
+        self.servers.close()
 
 
 @pytest.fixture
@@ -267,9 +276,27 @@ def toolkit(walk: Walk) -> None:
     python, plugins = natenv.require(), natenv.plugin(walk.folder)
     questions = walk.folder / "questions.json"
     questions.write_text('[{"id": 1, "question": "a", "answer": "b"}]')
-    natenv.workflow(walk.folder, questions=questions, slots=1, call_s=0.05)
+    # Calls of 0.3 s: the first run also loads modules, and that must not hide how the runtime grows with the load.
+    natenv.workflow(walk.folder, questions=questions, slots=1, call_s=0.3)
     walk.environment |= natenv.environment(plugins)
     walk.added[SLOPE] = f"--nat_python {python}"
+
+
+def sessions_of_the_page(walk: Walk) -> None:
+    """A database with a recorded session; it is too few for a history, which the report says."""
+    database, sample = walk.folder / "data/runs/indicators.db", ROOT / "data/samples/indicators/numpy"
+    with pytest.raises(SystemExit, match="0"):
+        app.main(["indicators", "sync", str(sample), "--database", str(database)])
+
+
+def bucket_of_the_page(walk: Walk) -> None:
+    """An S3 server with the page's bucket."""
+    import fsspec
+
+    address = walk.servers.enter_context(s3_server.serve(s3_server.Faults()))
+    walk.environment |= s3_server.client_environment(address) | {"XDG_CACHE_HOME": str(walk.folder / "cache")}
+    given = {"key": s3_server.KEY, "secret": s3_server.SECRET, "endpoint_url": address, "skip_instance_cache": True}
+    fsspec.filesystem("s3", **given).mkdir(s3_server.BUCKET)
 
 
 GUIDE = ROOT / "docs" / "guide"
@@ -278,9 +305,11 @@ PREPARED: dict[tuple[str, str], Callable[[Walk], None]] = {
     ("lore.md", "spark"): job_of_the_page,
     ("speedup.md", "spark"): few_queries,
     ("indicators-units.md", QUICK): unit_of_the_page,
+    ("indicators.md", "notebook"): sessions_of_the_page,
     ("scaletest.md", "cluster"): small_scenario,
     ("README.md", "cluster"): cluster_of_the_readme,
     ("sizing-slope.md", QUICK): recorded_job,
+    ("deploy.md", "notebook"): bucket_of_the_page,
     ("sizing-slope.md", "peer"): toolkit,
 }
 

@@ -82,7 +82,7 @@ def test_the_page_tells_figures_ratio_bar_machine_and_what_is_not_there() -> Non
     assert "Measured 2026-11-22: processor P, 2 cores." in page
     assert "**Ended with exit code 3**: it broke" in page
     assert "- **tool 2.0**: no Java." in page
-    assert "Not measured yet: `--only lore`." in page
+    assert "Not measured yet: `--only lore`, `--only lore-times`, `--only lore-cost`." in page
 
 
 def test_a_bar_on_a_ratio_is_to_its_own_side() -> None:

@@ -27,6 +27,8 @@ EXHAUSTIVE_MARKERS = ("peer", "ml", "env", "slow")
 
 EXHAUSTIVE: dict[str, str] = {
     "lore/test_matrix.py": "all queries of the matrix on both lines of Spark; six of them in lore/test_matrix_quick.py",
+    "lore/test_kinds.py": "forty queries of other kinds on both lines; four of them in lore/test_matrix_quick.py",
+    "lore/replays/test_planted_settings.py": "twenty settings by the command; lore/replays/test_setting_check.py",
     "lore/test_failing_and_bisect.py": "every kind of failure and of search; one in lore/test_failing_quick.py",
     "lore/test_local_cluster.py": "a master of several processes; local[2] everywhere else",
     "lore/test_guide.py": "all code of the guide; its ten minutes in test_guides.py",
@@ -176,7 +178,6 @@ EXHAUSTIVE: dict[str, str] = {
     ),
     "sizing/estimation/test_capacity_fit.py::test_the_interval_holds": "drawn sweeps; known answers beside it",
     "sizing/estimation/test_sizing_answer.py::test_four_counts": "four counts; a shared resource beside it",
-    "sizing/test_commands.py::test_no_verification_sends_a_prompt_that_was_sent_before[False": "with seeds beside it",
     **{
         f"sizing/test_study.py::{name}": "the notebook's study; nbval runs it on the simulated service"
         for name in ("test_in_virtual_time", "test_several_gpu_counts", "test_steps_that_are_left_out")
@@ -188,6 +189,26 @@ EXHAUSTIVE: dict[str, str] = {
     ),
     "speedup/recording/test_session_spark.py::test_limits": "limits of plans; ties in recording/test_answers.py",
     "speedup/recording/test_session_spark.py::test_one_side": "a failing query; a stand-in in test_recorder.py",
+    "indicators/measurement/test_rounds.py::test_killed_again": "many kills; an interrupt and torn files beside it",
+    "browser/test_jupyterlab_keys.py": "more of JupyterLab; a notebook in it in test_jupyterlab.py",
+    "indicators/measurement/test_sessions.py::test_a_class_of_a_notebook": "by a class; by files beside it",
+    "indicators/measurement/test_sessions.py::test_two_processes": "two at once; core/test_locks.py",
+    "scaletest/observation/test_sampler_process.py::test_after_a_kill": "a kill; its parent's death beside it",
+    "indicators/measurement/test_sessions.py::test_such_a": "taken up with other classes; the session's own beside it",
+    "indicators/test_run_command.py::test_several_spec": "several specifications; one beside it",
+    "indicators/test_run_command.py::test_a_file_of_stacks": "stacks of a file; on the spot beside it",
+    "lore/dumps/test_operator_dump.py::test_a_dump_that_is_killed": "kills: test_faults_kills.py, core/test_files.py",
+    "lore/replays/test_operator_replay.py::test_a_bundle": "by the command; replays/test_replay_variants.py",
+    "lore/test_commands.py::TestInSpark::test_without_strictness": "nothing dumped; dumps/test_operator_dump.py",
+    "scaletest/local_cluster/test_lifecycle.py::test_after_everything": "all killed; a killed start beside it",
+    "scaletest/test_run/test_run_lifecycle.py::test_an_abort": "aborted whole; submission/test_abort_criteria.py",
+    "sizing/load/test_server_metrics.py::test_what_binds_is_named_in_three_constructed_cases[kv": "the queue there",
+    "sizing/load/test_server_metrics.py::test_what_binds_is_named_in_three_constructed_cases[nei": "as above",
+    "sizing/load/test_sweep_runner.py::test_levels_close": (
+        "with a real service; load/test_level_ladder.py, and to the answer in test_commands.py"
+    ),
+    "sizing/test_commands.py::test_a_verification_concludes": "by the command; estimation/test_verification.py",
+    "sizing/test_commands.py::test_no_verification_sends_a_prompt_that_was_sent_before[False": "with seeds beside it",
     "test_samples.py::test_the_recording_script": "the samples made anew; recording in speedup/recording",
 }
 # Of these patterns the ones that are needed in `make test` all the same.

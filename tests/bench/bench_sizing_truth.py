@@ -70,7 +70,9 @@ def run(job: tuple[str, int]) -> dict[str, Any]:
     row = estimate_gpus(requests, steps, table, config.goals, scenario.users, seed=seed).row(0, named=True)
     wanted = ("gpus", "gpus_low", "gpus_high", "recommended", "slope_gpus", "method", "verdict")
     found = {"scenario": name, "seed": seed, **{key: row[key] for key in wanted}}
-    found["peer_gpus"] = peers_gpus(scenario, sorted(set(steps["users"].to_list())), seed)
+    # The calculator has no open loops.
+    loads = sorted(set(steps["users"].drop_nulls().to_list()))
+    found["peer_gpus"] = None if scenario.is_open else peers_gpus(scenario, loads, seed)
     found |= {"n_steps": steps.height, "n_requests": requests.height, "fewest": int(str(table["n_kept"].min()))}
     if name in "FL" and row["recommended"] is not None:
         checked = virtual_time.simulate_verification(scenario.at(1), config, scenario.users, row["recommended"])

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from workbench.console.tables import format_table
 from workbench.stats import Interval, paired_log_ratio
 
 Measure = Callable[[], Mapping[str, float]]
@@ -40,8 +41,11 @@ class Bar:
 
     def text(self) -> str:
         """As it is told in a table."""
+        times = " times" if self.of == "ratio" else ""
+        if self.at_least is not None and self.at_most is not None:
+            return f"{self.at_least:g} to {self.at_most:g}{times}"
         sign, value = (">=", self.at_least) if self.at_least is not None else ("<=", self.at_most)
-        return f"{sign} {value:g}{' times' if self.of == 'ratio' else ''}"
+        return f"{sign} {value:g}{times}"
 
 
 @dataclass(frozen=True)
@@ -140,12 +144,23 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def parser(doc: str | None, *, trials: int = 5) -> argparse.ArgumentParser:
-    """The options that every benchmark has."""
+def plain_parser(doc: str | None) -> argparse.ArgumentParser:
+    """Of a benchmark with rows of its own kind: `--json` alone."""
     made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--json", type=Path, help="keep the rows here")
+    return made
+
+
+def print_rows(rows: Sequence[Mapping[str, object]]) -> None:
+    """Rows of one kind as a table."""
+    print(*format_table([list(row.values()) for row in rows], list(rows[0])), sep="\n")
+
+
+def parser(doc: str | None, *, trials: int = 5) -> argparse.ArgumentParser:
+    """The options that every benchmark of sides has."""
+    made = plain_parser(doc)
     made.add_argument("--trials", type=int, default=trials, help="alternating trials of each side")
     made.add_argument("--quick", action="store_true", help="smallest sizes: to try the benchmark, not to quote it")
-    made.add_argument("--json", type=Path, help="keep the rows here")
     return made
 
 

@@ -20,6 +20,9 @@ sys.path.insert(0, str(ROOT))
 from tests.browser import pages  # noqa: E402 - the script is called by its path
 from workbench.runs import run_folder  # noqa: E402
 
+# A report is mailed.
+MAX_PAGE_BYTES = 2_500_000
+
 
 def main(folder: Path) -> int:
     """Check all reports below the folder and the gallery; print what was seen."""
@@ -33,7 +36,9 @@ def main(folder: Path) -> int:
             run = found[name]
             assert run.status == "succeeded", f"{name}: {run.status}"
             assert run.verdict == "valid", f"{name}: {run.verdict}"
-            print(f"{name}: {examine(browser, run.report)}")
+            size = run.report.stat().st_size
+            assert size <= MAX_PAGE_BYTES, f"{name}: {size:,} bytes, at most {MAX_PAGE_BYTES:,} are allowed"
+            print(f"{name}: {examine(browser, run.report)}, {size / 1e6:.2f} MB")
         with pages.watched(browser) as seen:
             seen.page.goto((folder / "index.html").resolve().as_uri())
             thumbnails = seen.page.locator("img").count()
@@ -54,7 +59,7 @@ def examine(browser: Browser, path: Path) -> str:
         keep(seen.page, f"{name}-dark")
         pages.toggle_mode(seen.page)
         specs = pages.specs(seen.page)
-        brushed = [index for index, spec in enumerate(specs) if "vconcat" in spec]
+        brushed = [index for index, spec in enumerate(specs) if "vconcat" in spec and has_brush(spec)]
         slid = [index for index in range(len(specs)) if seen.page.locator(f"#chart-{index} input[type=range]").count()]
         for index in brushed:
             brush(seen.page, index, marks[index])
@@ -66,6 +71,11 @@ def examine(browser: Browser, path: Path) -> str:
     total = sum(sum(of_chart.values()) for of_chart in marks)
     acted = f"{len(brushed)} brushed, {len(slid)} sliders moved"
     return f"{len(marks)} charts, {total:,} marks, {acted}, no request, no error"
+
+
+def has_brush(spec: dict[str, Any]) -> bool:
+    """Whether a reader can drag over the chart; views below each other may also do without."""
+    return any("interval" in str(one.get("select")) for one in spec.get("params", []))
 
 
 def brush(page: Page, index: int, marks: dict[str, int]) -> None:

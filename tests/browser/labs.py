@@ -137,8 +137,12 @@ class Opened:
         return self.page.locator(".wb-panel")
 
     def set(self, name: str, text: str) -> None:
-        """Type into a field of the panel's form and leave it."""
+        """Type into a field of the panel's form and leave it; its group is opened where it is folded."""
         place = self.panel.get_by_label(name, exact=True)
+        # Handles of the buttons themselves: a locator by the sign would count again once the first has changed its own.
+        folded = self.panel.locator(".wb-fold", has_text="▸").element_handles() if not place.is_visible() else ()
+        for fold in folded:
+            fold.click()
         place.fill(text)
         place.press("Tab")
 
@@ -152,9 +156,9 @@ class Opened:
 
 
 @contextlib.contextmanager
-def opened(browser: Browser, lab: Lab, name: str, *, scheme: str = "light") -> Iterator[Opened]:
+def opened(browser: Browser, lab: Lab, name: str, *, scheme: str = "light", width_px: int = 1400) -> Iterator[Opened]:
     """A notebook in a page whose network is cut; its kernel is gone afterwards."""
-    context = browser.new_context(viewport={"width": 1400, "height": 1100}, color_scheme=scheme)
+    context = browser.new_context(viewport={"width": width_px, "height": 1100}, color_scheme=scheme)
     page = context.new_page()
     page.set_default_timeout(WAIT_MS)
     one = Opened(page, lab)

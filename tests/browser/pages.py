@@ -171,6 +171,8 @@ def _count(view: dict[str, Any], rows: list[dict[str, Any]], values: dict[str, A
 
 
 def _passes(test: Any, row: dict[str, Any], values: dict[str, Any]) -> bool:
+    if isinstance(test, dict) and set(test) == {"field", "equal"}:
+        return bool(row[test["field"]] == test["equal"])
     assert isinstance(test, str), f"cannot tell what {test} leaves"
     if test.startswith("!isDefined("):  # an empty brush lets everything through
         return True

@@ -135,7 +135,7 @@ def test_a_gallery_of_hostile_runs_runs_nothing(
         opened(seen, gallery.write_gallery(tmp_path))
         assert_unharmed(seen, [IMAGE])
         seen.page.screenshot(path=shots / "gallery-hostile.png", full_page=True)
-        seen.page.click(".card h2 a")
+        seen.page.click(".card h3 a")
         pages.wait_drawn(seen.page)
         assert seen.page.evaluate("window.__pwned") is None
 

@@ -87,6 +87,7 @@ NOTEBOOKS = [
     pytest.param("06_capacity_plan.ipynb", 3, setting("utilisation", "0.35"), id="06", marks=pytest.mark.exhaustive),
     pytest.param("07_fleet.ipynb", 2, setting("level", "0.6"), id="07", marks=pytest.mark.exhaustive),
     pytest.param("08_profile.ipynb", 4, setting("top_operators", "3"), id="08", marks=pytest.mark.exhaustive),
+    pytest.param("09_history.ipynb", 1, setting("since", "2026-11-25T08:39"), id="09", marks=pytest.mark.exhaustive),
 ]
 
 

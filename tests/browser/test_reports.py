@@ -236,7 +236,7 @@ def test_the_gallery_opens_offline_and_leads_to_its_reports(browser: Any, report
         page.screenshot(path=shots / "gallery-dark.png", full_page=True)
         page.set_viewport_size({"width": 360, "height": 800})
         pages.assert_no_overflow(page)
-        page.click(".card h2 a")
+        page.click(".card h3 a")
         pages.wait_drawn(page)
         assert "faster" in page.locator("h1").inner_text()
         seen.assert_quiet()

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from tests.capacity.making import application, config, only, sizing_run, speedup_run
@@ -52,6 +53,19 @@ def test_the_tornado_has_two_ends_for_each_input(found: Study) -> None:
     rows = max(list_datasets(made), key=len)
     assert len(rows) == 2 * found.tornado.height
     assert {row["end"] for row in rows} == set(charts.ENDS)
+
+
+def test_idle_gpus_are_drawn_with_both_numbers_of_nodes(found: Study) -> None:
+    rows = max(list_datasets(spec(charts.chart_idle_cost(found.hours))), key=len)
+    at_nine = [row["cost"] for row in rows if row["hour"] == 9]
+    assert sum(at_nine) == pytest.approx(found.hours.row(9, named=True)["idle_cost_fixed"])
+    assert len(rows) == 48
+
+
+def test_what_chance_could_have_made_is_not_drawn_as_worth_measuring(found: Study) -> None:
+    unresolved = found.information.with_columns(resolved=pl.col("input") != found.information["input"][0])
+    drawn = max(list_datasets(spec(charts.chart_information(unresolved))), key=len)
+    assert found.information["input"][0] not in {row["input"] for row in drawn}
 
 
 def test_nodes_by_hour_carry_their_interval(found: Study) -> None:

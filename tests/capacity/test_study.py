@@ -274,6 +274,62 @@ def test_the_tornado_moves_one_input_at_a_time_and_stands_sorted(tmp_path: Path)
     assert swings == sorted(swings, reverse=True)
 
 
+def test_idle_gpus_are_those_of_the_nodes_that_nothing_holds(tmp_path: Path) -> None:
+    """By hand: 2 nodes of 8 GPUs at 9:00, of which 7 jobs an hour of half an hour hold 7 GPUs and 3 replicas 6."""
+    hours = by_hand(tmp_path, price_per_node_h=16.0).hours
+    nine, ten = hours.row(9, named=True), hours.row(10, named=True)
+    assert (nine["idle_gpus"], nine["idle_cost"], nine["idle_cost_fixed"]) == pytest.approx((3.0, 6.0, 6.0))
+    assert (ten["idle_gpus"], ten["idle_cost"], ten["idle_cost_fixed"]) == pytest.approx((0.0, 0.0, 32.0))
+    free = by_hand(tmp_path / "free", price_per_node_h=None).hours
+    assert free["idle_cost"].null_count() == 24
+    assert free["idle_gpus"].null_count() == 0
+
+
+def test_a_capacity_that_is_a_lower_bound_makes_gpus_that_are_at_most(tmp_path: Path) -> None:
+    bounded = sizing_run(tmp_path / "low", capacity=None, capacity_low=40.0, verdict="at least", binding=False)
+    found = by_hand(tmp_path, sizing=bounded)
+    assert found.answer.startswith("The peak hour needs at most 16 GPUs on 2 nodes")
+    assert any(note.startswith("At most: ") for note in found.notes)
+    assert any("a lower bound" in use for use in found.uses)
+    without = sizing_run(tmp_path / "none", capacity=None, capacity_low=40.0, verdict="no estimate")
+    with pytest.raises(InputError, match="without a capacity"):
+        by_hand(tmp_path / "refused", sizing=without)
+
+
+def test_a_ratio_that_was_not_decided_is_drawn_and_said(tmp_path: Path) -> None:
+    jobs = [f"{JOBS[0]} stack_share=0.5"]
+    undecided = stack_run(tmp_path / "undecided", ratio=1.1, low=0.8, high=1.5, verdict="UNDECIDED")
+    found = by_hand(tmp_path, indicators=undecided, jobs=jobs)
+    assert any(note.startswith("Not decided: new") for note in found.notes)
+    assert found.information.height == 1
+    decided = by_hand(tmp_path / "b", indicators=stack_run(tmp_path / "c", verdict="FASTER"), jobs=jobs)
+    assert not any("Not decided" in note for note in decided.notes)
+    assert not any("Not decided" in note for note in by_hand(tmp_path / "d", indicators=undecided).notes)
+
+
+def test_another_scheduler_of_the_same_test_is_named_where_it_keeps_up(tmp_path: Path) -> None:
+    table = tables.INPUT_SUSTAINED_RATES
+    row = {"high_per_s": None, "level": 0.95, "simulated_nodes": True, "reason": "made"}
+    rates = pl.DataFrame([row | {"side": "slow", "low_per_s": 0.09}, row | {"side": "fast", "low_per_s": 7.0}])
+    place = scale_run(tmp_path / "two")
+    rates.with_columns(high_per_s=pl.lit(None, pl.Float64)).write_parquet(place / "tables" / f"{table.name}.parquet")
+    found = by_hand(tmp_path, scaletest=place)
+    assert "fast sustained 7 pods/s in the same test" in found.constraints.filter("binding")["relief"][0]
+    assert by_hand(tmp_path / "fast", scaletest=place, scaletest_side="fast").kept_up == peak.SUSTAINED
+
+
+def test_the_next_measurement_is_the_one_that_is_worth_most(tmp_path: Path) -> None:
+    row = application(predicted_low_s=900.0, predicted_high_s=3600.0)
+    sizing = sizing_run(tmp_path, capacity_low=39.0, capacity_high=41.0, record={})
+    steps = pl.DataFrame({"step": [0], "simulated": [False]})
+    steps.write_parquet(sizing / "tables" / "steps.parquet")
+    given = only(speedup=speedup_run(tmp_path, row), sizing=sizing) | BY_HAND | {"draws": 4000, "gpus_per_node": 2}
+    found = build_plan(config(**given))
+    assert found.information["input"][0] == "duration of etl"
+    assert "`workbench run fleet -p logs=LOGS`" in found.next_steps()[-1]
+    assert "Measure duration of etl next" in found.next_steps()[-1]
+
+
 def test_the_what_if_at_100_percent_is_the_plan_and_half_the_jobs_are_half(tmp_path: Path) -> None:
     found = by_hand(tmp_path)
     table = found.what_if.filter(hour=9)

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from tests.fakes.nvml_library import ManagementLibrary
 from workbench.cli import doctor
-from workbench.core import host
+from workbench.core import host, nvml
 from workbench.core.errors import ConfigError
 from workbench.core.paths import OUT_VARIABLE
 
@@ -171,3 +172,12 @@ def test_what_only_an_area_can_look_at_is_asked_of_it() -> None:
     checks = doctor.check_machine(["cluster"], more=[lambda: [lacking]])
     assert doctor.list_missing(checks, "cluster") == [lacking]
     assert {check.needed_for for check in checks} == {"base", "cluster"}
+
+
+def test_a_gpu_is_described_and_none_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvml, "_load_library", ManagementLibrary)
+    told = "Made GPU, driver 580.1, 80.0 GiB, 2 % of it taken, busy 87 % of the time, held back by: power limit"
+    assert (check("GPU").found, check("GPU").level) == (told, "good")
+    monkeypatch.setattr(nvml, "_load_library", lambda: ManagementLibrary(init=9))
+    assert check("GPU").found.startswith("none (NVIDIA's management library does not start (error 9)); only ")
+    assert check("GPU").level == "good"

@@ -117,7 +117,7 @@ CHANGED_VALUES = {
     "speedup/comparability": "the noise of the sessions is a row",
     "speedup/steps": "intervals hold the noise of the runs",
     "sizing/quantiles": "there are more metrics",
-    "scaletest/validity": "conditions are worded as what went wrong",
+    "scaletest": "its notebook reads four schedulers by default, not two",
 }
 
 
@@ -131,7 +131,7 @@ def test_kept_runs_have_the_tables_that_are_frozen() -> None:
             added = set(now["columns"]) - set(kept["columns"])
             # A table may have grown since; then its rows may be others, too, and its digest is.
             now = now | {"columns": [one for one in now["columns"] if one not in added]}
-            differs = added or f"{area}/{path.stem}" in CHANGED_VALUES
+            differs = added or {area, f"{area}/{path.stem}"} & CHANGED_VALUES.keys()
             grown = {name: kept[name] for name in ("sha256", "rows")} if differs else {}
             assert kept == now | grown, f"{area}/{path.stem}"
 

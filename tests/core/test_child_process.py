@@ -12,9 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from workbench.core.child_process import ChildProcess, run_command
+from workbench.core.child_process import ChildProcess, kill_process_tree, run_command
 from workbench.core.errors import MissingToolError, RunFailedError
-from workbench.core.process_tree import kill_process_tree
 
 LIMIT_S = 60.0
 # Starts another, in the same session, that nothing but a kill ends; both tell their numbers.

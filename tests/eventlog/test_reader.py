@@ -42,13 +42,24 @@ METRICS = {
 }
 
 
+@pytest.fixture(scope="module", params=ALL)
+def path(request: pytest.FixtureRequest) -> Path:
+    """Each log: a fixture of the module, so that the tests of one log follow each other and it is computed once."""
+    return Path(request.param)
+
+
+@pytest.fixture(scope="module")
+def reference(path: Path) -> Reference:
+    return Reference(content(path))
+
+
 def test_there_are_logs_to_compare() -> None:
     assert len(OWN) >= 10
 
 
-@pytest.mark.parametrize("path", ALL)
-def test_every_accumulator_of_every_stage_equals_the_reference(path: Path, facts_of: Read) -> None:
-    reference = Reference(content(path))
+def test_every_accumulator_of_every_stage_equals_the_reference(
+    path: Path, reference: Reference, facts_of: Read
+) -> None:
     rows = {
         (row["stage_id"], row["stage_attempt_id"], row["accumulator_id"]): row
         for row in facts_of(path).accumulators.iter_rows(named=True)
@@ -63,9 +74,10 @@ def test_every_accumulator_of_every_stage_equals_the_reference(path: Path, facts
         assert row["name"] == reference.names[key[2]]
 
 
-@pytest.mark.parametrize("path", ALL)
-def test_the_sets_of_applications_executions_jobs_and_stages_are_equal(path: Path, facts_of: Read) -> None:
-    reference, facts = Reference(content(path)), facts_of(path)
+def test_the_sets_of_applications_executions_jobs_and_stages_are_equal(
+    path: Path, reference: Reference, facts_of: Read
+) -> None:
+    facts = facts_of(path)
     assert facts.applications["app_id"].to_list() == reference.app_ids
     assert set(facts.sql_executions["sql_id"]) == reference.sql_ids
     assert set(facts.jobs["job_id"]) == reference.jobs
@@ -73,9 +85,9 @@ def test_the_sets_of_applications_executions_jobs_and_stages_are_equal(path: Pat
     assert facts.applications["status"].to_list() == ["complete" if reference.ended else "incomplete"]
 
 
-@pytest.mark.parametrize("path", ALL)
-def test_task_metrics_durations_and_outcomes_equal_the_reference(path: Path, facts_of: Read) -> None:
-    reference = Reference(content(path))
+def test_task_metrics_durations_and_outcomes_equal_the_reference(
+    path: Path, reference: Reference, facts_of: Read
+) -> None:
     rows = {(row["stage_id"], row["stage_attempt_id"]): row for row in facts_of(path).stage_tasks.iter_rows(named=True)}
     assert {key for key, row in rows.items() if row["n_tasks"]} == set(reference.durations)
     for key, durations in reference.durations.items():

@@ -337,6 +337,11 @@ def test_a_missing_parameters_file_is_refused(tmp_path: Path) -> None:
         ("label", "logs", "logs"),
         ("label", "a/b", "a/b"),
         ("event_log", "", ""),
+        ("source", "points.db", "{base}/points.db"),
+        ("source", "not-there.db", "{base}/not-there.db"),
+        ("source", "postgresql://host/name", "postgresql://host/name"),
+        ("model", "points.db", "points.db"),
+        ("label", "a" * 5000, "a" * 5000),
     ],
 )
 def test_relative_paths_start_where_the_user_stands(tmp_path: Path, name: str, given_text: str, expected: str) -> None:
@@ -345,7 +350,11 @@ def test_relative_paths_start_where_the_user_stands(tmp_path: Path, name: str, g
     (base / "logs" / "app.zstd").touch()
     folder.mkdir()
     (folder / "beside.zstd").touch()
-    declared = parameters.parse_parameters('event_log: str = "x"\nlabel: str = "y"')
+    (base / "points.db").touch()
+    (tmp_path / "sample.db").touch()
+    declared = parameters.parse_parameters(
+        'event_log: str = "x"\nlabel: str = "y"\nsource: str = "../sample.db"\nmodel: str = "owner/model"'
+    )
     found = parameters.resolve_values(declared, {name: given_text})
     found = parameters.make_paths_absolute(found, declared, base=base, notebook_folder=folder)
     assert found.given[name] == found.config[name] == expected.format(base=base)

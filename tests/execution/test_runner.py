@@ -28,6 +28,7 @@ from workbench.runs import run_folder, run_record
 
 FAKES = Path(__file__).parents[1] / "fakes" / "notebooks"
 CANARY = "canary-9f3b1c77-and-more"
+LIMIT_S = 90
 pytestmark = pytest.mark.notebook
 
 
@@ -195,10 +196,19 @@ def test_a_notebook_in_a_folder_with_braces_and_spaces_runs_there(tmp_path: Path
     assert sorted(path.name for path in folder.iterdir()) == ["07_prints.ipynb"]
 
 
-def test_notebooks_run_side_by_side_without_mixing_their_runs(tmp_path: Path, plain_page: None) -> None:
+def test_notebooks_run_side_by_side_the_longest_first_without_mixing_their_runs(
+    tmp_path: Path, plain_page: None
+) -> None:
     names = ["01_adds", "no_parameters_cell", "cell_fails", "02_invalid_result"]
-    results = runner.run_notebooks([FAKES / f"{name}.ipynb" for name in names], out=tmp_path, jobs=2)
+    paths = [tmp_path / f"{name}.ipynb" for name in names]
+    for path, takes in zip(paths, [None, "long", 30, 20], strict=True):
+        content = json.loads((FAKES / path.name).read_text())
+        content["metadata"]["workbench"] = {"takes_s": takes}
+        path.write_text(json.dumps(content))
+    results = runner.run_notebooks(paths, out=tmp_path / "runs", jobs=2)
     assert [result.notebook.stem for result in results] == names
+    started = [result.run.record["started_at"] for result in results]
+    assert max(started[2:]) < min(started[:2])
     assert [result.exit_code for result in results] == [0, 0, 3, 1]
     assert results[0].run.record["tables"][0].items() >= {"name": "sums", "rows": 1}.items()
     assert results[3].run.record["tables"] == []
@@ -323,11 +333,22 @@ def until(condition: Callable[[], Any], process: subprocess.Popen[str]) -> Any:
         threading.Event().wait(0.05)
 
 
+def end_of(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """Its output once it has ended; where it does not end, its stacks as the failure."""
+    try:
+        return process.communicate(timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGABRT)
+        pytest.fail(f"it goes on after {LIMIT_S} s: {process.communicate(timeout=LIMIT_S)[1]}")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stopped_run_leaves_no_process_and_says_so(tmp_path: Path, number: signal.Signals) -> None:
     note, out = tmp_path / "pids.txt", tmp_path / "out"
     command = [
         sys.executable,
+        "-X",
+        "faulthandler",
         "-m",
         "workbench",
         "run",
@@ -341,7 +362,7 @@ def test_a_stopped_run_leaves_no_process_and_says_so(tmp_path: Path, number: sig
     pids = [int(pid) for pid in until(lambda: note.is_file() and note.read_text(), process).split()]
     assert all(psutil.pid_exists(pid) for pid in pids)
     process.send_signal(number)
-    stdout, stderr = process.communicate()
+    stdout, stderr = end_of(process)
     (run,) = run_folder.list_run_folders(out)
     assert (process.returncode, run.status, run.record["failure"]) == (130, "cancelled", None)
     assert json.loads(stdout)["runs"][0]["status"] == "cancelled"
@@ -355,12 +376,13 @@ def test_a_stopped_run_leaves_no_process_and_says_so(tmp_path: Path, number: sig
 def test_runs_that_wait_for_their_turn_do_not_begin_after_a_stop(tmp_path: Path) -> None:
     note, out = tmp_path / "pids.txt", tmp_path / "out"
     names = ["spawns_and_sleeps", "no_parameters_cell"]
-    command = [sys.executable, "-m", "workbench", "run", *(str(FAKES / f"{name}.ipynb") for name in names)]
+    command = [sys.executable, "-X", "faulthandler", "-m", "workbench", "run"]
+    command += [str(FAKES / f"{name}.ipynb") for name in names]
     command += ["-p", f"note_file={note}", "--out", str(out)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     until(note.is_file, process)
     process.send_signal(signal.SIGINT)
-    process.communicate()
+    end_of(process)
     assert [run.area for run in run_folder.list_run_folders(out)] == ["spawns_and_sleeps"]
 
 

@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 from aiohttp import web
 
@@ -94,13 +94,19 @@ class Service:
 @contextlib.contextmanager
 def misbehaving(fault: str, admits: int) -> Iterator[str]:
     """The URL of a running service."""
+    with serve_in_thread(Service(fault, admits).handle) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def serve_in_thread(handle: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> Iterator[str]:
+    """The URL of a server on loopback whose every path has this handler."""
     loop, ready, found = asyncio.new_event_loop(), threading.Event(), []
-    service = Service(fault, admits)
 
     async def start() -> web.AppRunner:
         app = web.Application()
-        app.router.add_route("*", "/{tail:.*}", service.handle)
-        runner = web.AppRunner(app)
+        app.router.add_route("*", "/{tail:.*}", handle)
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
@@ -108,10 +114,17 @@ def misbehaving(fault: str, admits: int) -> Iterator[str]:
         ready.set()
         return runner
 
+    async def end_tasks() -> None:
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+
     def serve() -> None:
         runner = loop.run_until_complete(start())
         loop.run_forever()
         loop.run_until_complete(runner.cleanup())
+        loop.run_until_complete(end_tasks())
         loop.close()
 
     thread = threading.Thread(target=serve, daemon=True)

@@ -11,7 +11,18 @@ import polars as pl
 
 from workbench.scaletest.analysis.run_analysis import Analysis
 from workbench.scaletest.observation import run_conditions
-from workbench.scaletest.tables import BEATS, GAPS, LOAD, NODES, REQUESTS, SCHEDULE, SKEW, SUBMISSIONS, TRANSITIONS
+from workbench.scaletest.tables import (
+    BEATS,
+    GAPS,
+    LOAD,
+    NODES,
+    PRESSURE,
+    REQUESTS,
+    SCHEDULE,
+    SKEW,
+    SUBMISSIONS,
+    TRANSITIONS,
+)
 
 RUN = "st-00000001"
 Passage = Callable[[np.ndarray, np.random.Generator], np.ndarray]
@@ -42,6 +53,9 @@ class Plan:
     # When pods that came at these times are through, infinite for never; instead of a queue at a rate.
     make: Passage | None = None
     bind: Passage | None = None
+    # A queue that lets workloads go, and by what it is seen: suspended jobs, gated pods, or Kueue's objects of either.
+    release: Passage | None = None
+    held_by: str = "suspended"
     start: Passage | None = None
     accept: Passage | None = None
     throttled_s: Any = None  # of each workload, how long it waited because of 429s
@@ -105,8 +119,10 @@ def tables(plan: Plan) -> dict[str, pl.DataFrame]:
     sent = due + 0.0005
     acked = sent + plan.latency_s if plan.accept is None else plan.accept(sent, random)
     make, bind = (served(rate, jitter=plan.jitter) for rate in (plan.made_per_s, plan.scheduled_per_s))
-    made = (plan.make or make)(np.repeat(acked, plan.pods), random)
-    bound = (plan.bind or bind)(made, random)
+    freed = acked if plan.release is None else plan.release(acked, random)
+    gated = plan.release is not None and plan.kind == "Pod"
+    made = (plan.make or make)(np.repeat(acked if gated else freed, plan.pods), random)
+    bound = (plan.bind or bind)(np.maximum(made, np.repeat(freed, plan.pods)), random)
     running = (plan.start or delayed(0.01))(bound, random)
     throttled_s = np.zeros(n) if plan.throttled_s is None else np.asarray(plan.throttled_s, dtype=float)
     schedule = _schedule(plan, due, names)
@@ -140,6 +156,7 @@ def tables(plan: Plan) -> dict[str, pl.DataFrame]:
         _pod_rows("running", names, workload, started, running, plan.skew_s, 1.0),
         _pod_rows("unschedulable", names, workload, unfit, made, plan.skew_s, 1.0),
     ]
+    parts += _held_rows(plan, names, acked, freed)
     if plan.lifetime_s is not None:
         ended = running + plan.lifetime_s
         parts.append(_pod_rows("succeeded", names, workload, started, ended, plan.skew_s, 1.0))
@@ -147,6 +164,26 @@ def tables(plan: Plan) -> dict[str, pl.DataFrame]:
     end = max(float(times[np.isfinite(times)].max(initial=0.0)) for times in (due, acked, made, bound, running))
     end = max(end, plan.until_s)
     return {"schedule": schedule, "submissions": submissions, "transitions": transitions, **_health(plan, end)}
+
+
+def _held_rows(plan: Plan, names: list[str], acked: np.ndarray, freed: np.ndarray) -> list[pl.DataFrame]:
+    """Suspension or gates at first; then the end of it, on the object that says so."""
+    if plan.release is None:
+        return []
+    all_of, done = np.arange(len(acked)), np.flatnonzero(np.isfinite(freed))
+    kind = "pod" if plan.kind == "Pod" else "job"
+    uids = [f"{kind}-{one}" for one in all_of]
+    first = "gated" if kind == "pod" else "suspended"
+    owners = [f"job-{one}" for one in all_of] if kind == "pod" else None
+    rows = [_rows(kind, first, names, all_of, uids, owners, acked, plan.skew_s, 1.0)]
+    if plan.held_by == "kueue":
+        own = [uids[one] for one in done]
+        groups = [f"queued-{one}" for one in done]
+        told = _rows("podgroup", "admitted", names, done, groups, own, freed[done], plan.skew_s, 1.0)
+        rows.append(told.with_columns(workload=pl.lit(None, dtype=pl.String)))
+    elif kind == "job":
+        rows.append(_rows("job", "resumed", names, done, [uids[one] for one in done], None, freed[done], 0.0, 1.0))
+    return rows
 
 
 def _watched(transitions: pl.DataFrame, away_s: tuple[float, float] | None) -> pl.DataFrame:
@@ -172,6 +209,7 @@ def _schedule(plan: Plan, due: np.ndarray, names: list[str]) -> pl.DataFrame:
         "memory_bytes_per_pod": 1 << 20,
         "gang": plan.gang,
         "priority": None,
+        "queue": None,
         "lifetime_s": plan.lifetime_s,
         "delete_after_s": None,
         "object_bytes": 900,
@@ -254,6 +292,7 @@ def _health(plan: Plan, end: float) -> dict[str, pl.DataFrame]:
         ),
         "nodes": NODES.frame([{"name": f"sim-{one}"} | node for one in range(plan.nodes)]),
         "requests": plan.more.get("requests", REQUESTS.frame([])),
+        "pressure": plan.more.get("pressure", PRESSURE.frame([])),
     }
 
 

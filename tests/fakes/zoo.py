@@ -186,6 +186,8 @@ def _build_row(
         "answer_bytes": 4 * fate.tokens if ok else None,
         "answer_hash": (fate.text if fate.text is not None else item) if ok else None,
         "retry_after_s": fate.retry_after_s,
+        "turn": None,
+        "worker": None,
         "tail": False,
     }
 

@@ -23,7 +23,7 @@ from workbench.indicators.kubernetes import cluster_client
 from workbench.indicators.recommendation import metric_mix, recommendation_request, vulnerabilities
 from workbench.indicators.stacks import package_index, stack_request, stack_sets
 from workbench.indicators.stacks.uv_tool import _read_uv_document
-from workbench.indicators.store import archive, pyperf_suites
+from workbench.indicators.store import archive, asv_results, pyperf_suites
 
 SESSION = SAMPLES / "indicators" / "numpy"
 INSPECTION = sorted((SESSION / "inspections").iterdir())[0]
@@ -132,6 +132,31 @@ def test_a_damaged_suite_of_pyperf_becomes_a_session_or_is_refused(data: st.Data
         (place / "suite.json").write_bytes(data.draw(json_documents([suite], most=2)))
         out = place / "out"
         harmless(lambda: pyperf_suites.import_suites([place / "suite.json"], out), writes=out)
+
+
+ASV = {
+    "commit_hash": "c0ffee",
+    "env_name": "virtualenv-py3.12",
+    "date": 1_793_534_400_000,
+    "params": {"machine": "m", "cpu": "Model X", "num_cpu": "2"},
+    "python": "3.12",
+    "requirements": {"numpy": "2.2"},
+    "env_vars": {"MODE": "on"},
+    "result_columns": ["result", "params", "version", "started_at", "duration", "samples"],
+    "results": {"a.time_x": [[0.5, None], [["1", "2"]], "1", 1_793_534_400_000, 1.5, [[0.25, 0.75], None]]},
+    "version": 2,
+}
+
+
+@fuzz(60, data=st.data())
+def test_damaged_results_of_asv_become_sessions_or_are_refused(data: st.DataObject) -> None:
+    with scratch() as place:
+        path = place / "results" / "m" / "a.json"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(data.draw(json_documents([ASV], most=2)))
+        (place / "results" / "benchmarks.json").write_bytes(b'{"a.time_x": {"unit": "seconds", "version": "1"}}')
+        out = place / "out"
+        harmless(lambda: asv_results.import_results([place / "results"], out), writes=out)
 
 
 STACKS = {

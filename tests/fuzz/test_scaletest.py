@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import polars as pl
 import pytest
 import yaml
 from hypothesis import strategies as st
@@ -23,13 +24,39 @@ from workbench.scaletest.cluster_api import kubeconfig
 from workbench.scaletest.compat_runai import runai_files as upstream
 from workbench.scaletest.observation import audit_log, decoded_objects, run_conditions, run_records
 from workbench.scaletest.observation.run_records import Acked, Beat, Begun, Failed, Gap, Intent, Load, Skew, Stopped
-from workbench.scaletest.scenario import manifest_rules, safe_yaml, scenario_file, workload_entries, workload_plan
+from workbench.scaletest.scenario import (
+    job_traces,
+    manifest_rules,
+    safe_yaml,
+    scenario_file,
+    trace_scenario,
+    workload_entries,
+    workload_plan,
+)
 from workbench.scaletest.submission import submission_journal
 from workbench.scaletest.tables import SCHEDULE
 
 SCENARIOS = sorted((SAMPLES / "scaletest" / "scenarios").glob("*.yaml"))
 TEXTS = [path.read_bytes() for path in SCENARIOS]
 DOCUMENTS = [yaml.safe_load(text) for text in TEXTS]
+TRACES = [
+    b"submit_s,run_s,gpus_per_pod,pods\n0,600,1,1\n60,30,8,2\n90,1200,0.5,1\n",
+    b"name,num_gpu,gpu_milli,creation_time,deletion_time,scheduled_time\na,1,500,0,900,10\nb,8,1000,50,4000,60\n",
+    json.dumps(
+        [
+            {
+                "submitted_time": "2017-10-07 01:11:39",
+                "attempts": [
+                    {
+                        "start_time": "2017-10-07 01:12:09",
+                        "end_time": "2017-10-07 02:13:23",
+                        "detail": [{"ip": "m47", "gpus": ["gpu0", "gpu1"]}],
+                    }
+                ],
+            }
+        ]
+    ).encode(),
+]
 NS = 1_000_000_000
 ORIGIN = 1_795_315_530 * NS
 RUN = "st-00000001"
@@ -56,6 +83,19 @@ def test_a_changed_scenario_is_refused_or_planned_within_its_limits(document: An
     made = harmless(lambda: workload_plan.draw_plan(found, RUN))
     if made is not None:
         assert made.schedule.height <= found.limits.objects
+
+
+@fuzz(150, content=damaged(TRACES))
+def test_a_damaged_trace_is_refused_or_becomes_a_scenario_that_can_be_planned(content: bytes) -> None:
+    with scratch() as place:
+        (place / "trace").write_bytes(content)
+        found = harmless(lambda: job_traces.read_job_trace(place / "trace"))
+        if found is None or not found.jobs.height:
+            return
+        assert found.jobs.filter(~pl.col("run_s").is_finite() | (pl.col("pods") < 1)).is_empty()
+        made = harmless(lambda: trace_scenario.write_trace_scenario(found, place / "replay"), writes=place)
+        if made is not None:
+            assert made.n_jobs == min(500, found.jobs.height)
 
 
 @fuzz(60, content=damaged([b"apiVersion: v1\nkind: Pod\nspec: {containers: [{image: a}]}\n", *YAMLS]))

@@ -13,13 +13,14 @@ import openpyxl
 import pytest
 from hypothesis import strategies as st
 
-from tests.conftest import SAMPLES
+from tests.conftest import ROOT, SAMPLES
 from tests.fakes import hostile
 from tests.fuzz.fuzzing import fuzz, harmless, scratch
 from tests.fuzz.mutations import HOSTILE_TEXTS, damaged, json_documents, json_lines
 from workbench.sizing import config as sizing_config
 from workbench.sizing.compat_nat import calc_file, dataset_files, eval_dataset
-from workbench.sizing.load import request_plan, sweep_journal
+from workbench.sizing.deployment import manifest_check
+from workbench.sizing.load import request_plan, request_trace, server_metrics, sweep_journal
 from workbench.sizing.load.client_messages import CutAnswerError, FailedAnswerError, MalformedAnswerError
 from workbench.sizing.load.service_targets import json_target, nat_target, openai_target
 from workbench.sizing.load.service_targets.http_target import LineSplitter
@@ -31,6 +32,20 @@ OLDER = {
     "gpu_estimates": {"gpu_estimate_by_wf_runtime": 3.5},
     "per_concurrency_data": {
         "1": {"sizing_metrics": next(iter(CALC["calc_data"].values()))["sizing_metrics"], "out_of_range_runs": {}}
+    },
+}
+CRD = {
+    "kind": "CustomResourceDefinition",
+    "spec": {
+        "group": "kueue.x-k8s.io",
+        "names": {"kind": "LocalQueue"},
+        "versions": [
+            {
+                "name": "v1beta2",
+                "served": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object"}}}},
+            }
+        ],
     },
 }
 BAD_ANSWERS = (MalformedAnswerError, CutAnswerError, FailedAnswerError)
@@ -297,3 +312,37 @@ def test_a_damaged_journal_of_a_sweep_is_refused_or_goes_on(data: st.DataObject,
 def test_settings_as_texts_are_values_or_refused(texts: list[str]) -> None:
     harmless(lambda: sizing_config.parse_assignments(texts, where="service"))
     harmless(lambda: sizing_config.parse_assignments(["a=" + "[" * 100_000], where="service"))
+
+
+METRICS_PAGE = (ROOT / "tests" / "sizing" / "load" / "recorded" / "vllm.txt").read_bytes()
+AZURE_TRACE = (
+    b"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:50,396,109\n"
+)
+TRACE_ROW = {"timestamp": 27482, "input_length": 955, "output_length": 52, "hash_ids": [46, 47]}
+
+
+@fuzz(150, page=damaged([METRICS_PAGE]))
+def test_a_damaged_metrics_page_gives_finite_numbers_or_is_refused(page: bytes) -> None:
+    found = harmless(lambda: server_metrics.parse_server_metrics(page.decode(errors="replace")))
+    values = [] if found is None else [value for value in found.values() if value is not None]
+    assert all(math.isfinite(value) and value >= 0 for value in values)
+
+
+@fuzz(120, content=st.one_of(damaged([AZURE_TRACE]), json_lines([TRACE_ROW, TRACE_ROW | {"timestamp": 30000}])))
+def test_a_damaged_trace_is_read_or_refused(content: bytes) -> None:
+    with scratch() as place:
+        (place / "trace").write_bytes(content)
+        found = harmless(lambda: request_trace.read_request_trace(place / "trace"))
+        if found is not None:
+            assert found.rate_per_s > 0
+            assert len(found.input_tokens) in (0, len(found.times_s))
+
+
+@fuzz(80, content=json_documents([{"kind": "List", "items": [CRD]}, CRD]))
+def test_a_damaged_crd_is_used_or_refused(content: bytes) -> None:
+    queue = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": "q"}, "spec": {}}
+    with scratch() as place:
+        (place / "crd.yaml").write_bytes(content)
+        schemas = harmless(lambda: manifest_check.read_crd_schemas([place / "crd.yaml"]))
+        if schemas is not None:
+            harmless(lambda: manifest_check.check_manifests([queue], None, schemas))

@@ -59,6 +59,12 @@ def test_the_forest_has_a_panel_for_each_metric_and_a_row_for_each_arm(judged: C
     assert {"FASTER", "SLOWER"} <= set(found)
 
 
+def test_a_session_in_which_nothing_can_be_compared_is_drawn_as_nothing(judged: Comparison) -> None:
+    nothing = judged.effects.with_columns(ratio=pl.lit(None, dtype=pl.Float64))
+    for empty in (nothing, nothing.head(0)):
+        assert "no metric has values of two stacks" in " ".join(texts(chart_forests(empty)))
+
+
 def test_the_heat_map_prints_each_ratio_and_puts_what_is_open_in_brackets(judged: Comparison) -> None:
     found = texts(chart_heatmap(judged.effects))
     rows = judged.effects.filter(~judged.effects["control"])

@@ -229,3 +229,66 @@ print(json.dumps({{"name": "Threads", "@parameters": {{}}, "@result": results}})
         others: int = result(unit="")
 
     assert try_indicator(Threads).results == {"ones": len(THREAD_VARIABLES), "others": 0}
+
+
+QUERY = """
+CREATE TABLE t AS SELECT range AS i FROM range(1000);
+SELECT i % 7 AS k, sum(i / 3.0) AS s FROM t GROUP BY k; -- last
+"""
+
+
+def test_a_query_becomes_an_indicator_whose_answer_is_checked(tmp_path: Path) -> None:
+    (tmp_path / "mine.sql").write_text(QUERY)
+    made = write_skeleton("MyQuery", tmp_path, sql=tmp_path / "mine.sql")
+    assert [path.name for path in made.paths][3:] == ["pi_my_query.sql"]
+    indicator = load_indicator(made.reference)
+    found = try_indicator(indicator, {"reps": 2})
+    assert found.checks["rows"] == 7
+    assert set(indicator.sources()) == {"script.py", "query.sql"}
+    (tmp_path / "pi_my_query.sql").write_text(QUERY.replace("/ 3.0", "/ 2.0"))
+    assert try_indicator(load_indicator(made.reference), {"reps": 1}).checks["digest"] != found.checks["digest"]
+    with pytest.raises(InputError, match="none is overwritten"):
+        write_skeleton("MyQuery", tmp_path, sql=tmp_path / "mine.sql")
+
+
+def test_the_written_test_of_a_query_passes(tmp_path: Path) -> None:
+    (tmp_path / "mine.sql").write_text(QUERY)
+    made = write_skeleton("MyQuery", tmp_path, sql=tmp_path / "mine.sql")
+    call = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(made.paths[2])]
+    done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, timeout=HANG_S, check=False)
+    assert (done.returncode, "1 passed" in done.stdout) == (0, True), done.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("SELEKT 1", "cannot parse"),
+        ("-- nothing\n", "no statement"),
+        (None, "cannot be read"),
+        (b"\xff\xfe", "no text"),
+        ("SELECT 1;" + " " * (1 << 20), "too large"),
+    ],
+)
+def test_a_file_without_a_query_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | bytes | None, told: str
+) -> None:
+    path = tmp_path / "mine.sql"
+    if text is not None:
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    code, _, error = said(["MyQuery", "--sql", str(path), "--out", str(tmp_path / "out")], capsys)
+    assert (code, told in error) == (2, True), error
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.exhaustive
+def test_the_query_of_the_tutorial_comes_to_a_decided_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    query = Path(__file__).parents[2] / "data" / "samples" / "indicators" / "query.sql"
+    made = write_skeleton("Revenue", tmp_path, sql=query)
+    stacks = ["--stack", "duckdb==1.0.0", "--stack", "duckdb==1.5.5", "--clock", "cpu", "--seed", "1"]
+    with pytest.raises(SystemExit):
+        main(["indicators", "run", "--indicator", made.reference, *stacks, "--out", str(tmp_path / "runs"), "--json"])
+    rows = json.loads(capsys.readouterr().out)["effects"]
+    # 1.5 times slower on 2026-11-25; whatever it is elsewhere, it is no small difference.
+    assert [row["verdict"] for row in rows if not row["control"]] in (["SLOWER"], ["FASTER"])

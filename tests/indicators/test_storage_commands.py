@@ -209,7 +209,7 @@ def test_an_import_without_one_value_is_no_success(tmp_path: Path) -> None:
 
 def test_import_refuses_what_it_does_not_know(tmp_path: Path) -> None:
     assert refused("import", "nowhere").exit_code == 2
-    assert refused("import", "nowhere", "--format", "asv").what == "no such format"
+    assert refused("import", "nowhere", "--format", "csv").what == "no such format"
     assert refused("import", "nowhere", "--indicator", "nix").exit_code == 2
 
 

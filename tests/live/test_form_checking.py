@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from workbench import live
 from workbench.core.errors import ConfigError
-from workbench.live.form import WHOLE_MODEL, check_values
+from workbench.live.form import ADDED, WHOLE_MODEL, check_values
 
 
 class Settings(BaseModel):
@@ -54,6 +54,17 @@ def test_a_parameter_that_the_notebook_lacks_is_named() -> None:
     with pytest.raises(ConfigError, match="lacks parameters") as told:
         live.configure_notebook("x", Settings, {"rows": 0})
     assert "counts, name" in str(told.value)
+
+
+def test_a_parameter_that_came_later_has_its_default_in_a_notebook_that_was_kept() -> None:
+    class Later(Settings):
+        added: int = Field(default=7, json_schema_extra=ADDED)
+
+    given = {"rows": 1, "counts": [1], "name": "x"}
+    assert live.configure_notebook("x", Later, given).added == 7
+    assert live.configure_notebook("x", Later, {**given, "added": 3}).added == 3
+    with pytest.raises(ConfigError, match="lacks parameters"):
+        live.configure_notebook("x", Later, {name: given[name] for name in list(given)[1:]})
 
 
 def test_headless_no_widget_is_imported() -> None:

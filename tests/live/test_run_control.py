@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import threading
 import time
@@ -104,6 +105,17 @@ def test_a_run_that_never_began_shows_what_was_said(tmp_path: Path) -> None:
     assert bar.wait(HANG_S)
     assert "has no such parameter" in bar.sentence.value
     assert "<img" not in bar.sentence.value
+    assert not bar.run.disabled
+
+
+def test_a_run_that_is_cancelled_before_it_began_says_so_and_nothing_of_a_fault(tmp_path: Path) -> None:
+    notebook = Path(shutil.copy(ADDS, tmp_path))
+    bar = RunBar(notebook, ["adds"], tmp_path / "out", lambda _: None)
+    bar.start_run({})
+    bar.stop_run()
+    assert bar.wait(HANG_S)
+    assert re.search("Cancelled (before it began|after)", bar.sentence.value)
+    assert "wb-problem" not in bar.sentence.value
     assert not bar.run.disabled
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests import jvm
-from tests.lore import matrix_data, queries
+from tests.lore import matrix_data, queries, queries_of_kinds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,6 +67,7 @@ def main() -> None:
     parser.add_argument("--adaptive", choices=["on", "off"], default="on")
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--kinds", action="store_true", help="the queries of queries_of_kinds instead")
     parser.add_argument("--only", nargs="*", default=[])
     options = parser.parse_args()
     jvm.remember_names()
@@ -74,14 +75,15 @@ def main() -> None:
     with _session(options) as spark:
         ready = time.monotonic()
         line = tuple(int(part) for part in spark.version.split(".")[:2])
-        chosen = [
-            one
-            for one in queries.of_line((line[0], line[1]), quick=options.quick)
-            if one.name in options.only or not options.only
-        ]
+        listed = [] if options.kinds else queries.of_line((line[0], line[1]), quick=options.quick)
+        if options.kinds or options.quick:
+            listed += queries_of_kinds.of_line((line[0], line[1]), quick=options.quick)
+        chosen = [one for one in listed if one.name in options.only or not options.only]
         matrix_data.make_views(spark, options.data)
         record = (
-            _dump_all(spark, chosen, options.out) if options.work == "dump" else _replay_all(spark, chosen, options.out)
+            _dump_all(spark, chosen, options.out)
+            if options.work == "dump"
+            else _replay_all(spark, chosen, options.out, trees=not options.kinds)
         )
         record |= {"spark": spark.version, "start_s": ready - begun, "work_s": time.monotonic() - ready}
         record["cpu_s"] = _cpu_s(spark)
@@ -96,6 +98,8 @@ def _session(options: argparse.Namespace) -> Iterator[SparkSession]:
     # Thousands of small jobs: what the second compiler of the JVM gains, it never earns back.
     java = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
     canary = os.environ.get(CANARY_VARIABLE)
+    if options.kinds:
+        settings |= {queries.BATCHES: "true", "spark.sql.constraintPropagation.enabled": "true"}
     if options.work == "dump" and canary:
         settings |= {key: f"{canary}-{key}" for key in CANARY_CONFS}
         java.append(f"-Duser.home={os.environ['HOME']}")
@@ -209,16 +213,18 @@ def _digest(bridge: Any, rdd: Any, attributes: list[Any]) -> str:
     return f"{len(lines)} rows, {digest}"
 
 
-def _replay_all(spark: SparkSession, chosen: list[queries.Query], out: Path) -> dict[str, Any]:
+def _replay_all(spark: SparkSession, chosen: list[queries.Query], out: Path, *, trees: bool) -> dict[str, Any]:
     record: dict[str, Any] = {"operators": [], "trees": {}, "answers": {}}
     for one in chosen:
         begun = time.monotonic()
-        with _confs(spark, one):
-            tree = _tree(spark, one)[1]
-            record["trees"][one.name] = tree.plan_shape()
+        root = None
+        if trees:
+            with _confs(spark, one):
+                tree = _tree(spark, one)[1]
+                record["trees"][one.name], root = tree.plan_shape(), tree.root.lore_id
         folders = sorted((out / one.name).glob("loreId-*"), key=lambda path: int(path.name.split("-")[1]))
         for folder in folders:
-            is_root = folder.name == f"loreId-{tree.root.lore_id}"
+            is_root = folder.name == f"loreId-{root}" if trees else folder == folders[-1]
             record["operators"].append(_replayed(spark, one, folder, record["answers"], is_root=is_root))
         print(f"{one.name}: {len(folders)} dumps, {time.monotonic() - begun:.1f} s", flush=True)
     return record

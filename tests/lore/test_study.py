@@ -55,8 +55,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Study]:
     patch.delenv("WORKBENCH_RUN_DIR", raising=False)
     found = build_study(config(), run_folder.start_run("lore", tmp_path_factory.mktemp("runs")))
     yield found
-    if found.query is not None:
-        found.query.close()
+    found.close()
     patch.undo()
 
 
@@ -118,8 +117,7 @@ def test_a_query_that_fails_is_replayed_where_it_fails(live: Study, tmp_path: Pa
     assert found.plan is None
     assert (found.verdict, "the same error" in found.answer) == ("valid", True)
     assert "DIVIDE_BY_ZERO" in found.notes[0]
-    assert found.query is not None
-    found.query.close()
+    found.close()
 
 
 def test_after_its_session_has_ended_nothing_more_can_be_dumped(live: Study, tmp_path: Path) -> None:

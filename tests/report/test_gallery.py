@@ -50,8 +50,15 @@ def test_older_runs_of_a_notebook_are_folded_below_the_newest(tmp_path: Path) ->
     new = made(tmp_path, "Q?", started_at="2026-02-01T10:00:00Z", verdict="valid", answer="new answer")
     made(tmp_path, "Other?", area="sizing", started_at="2026-03-01T10:00:00Z")
     html = gallery.write_gallery(tmp_path).read_text()
-    assert html.count('<li class="card">') == 2
-    assert html.index("Other?") < html.index("new answer") < html.index("1 older run") < html.index("old answer")
+    assert html.count('<li class="card" ') == 2
+    assert [html.count(f"<h2>{area}</h2>") for area in ("sizing", "speedup")] == [1, 1]
+    assert (
+        html.index("Other?")
+        < html.index("<h2>speedup</h2>")
+        < html.index("new answer")
+        < html.index("1 older run")
+        < html.index("old answer")
+    )
     assert html.index(new.name) < html.index(old.name)
 
 
@@ -75,7 +82,7 @@ def test_a_broken_run_is_listed_with_its_reason_and_hides_no_other(tmp_path: Pat
     html = gallery.write_gallery(tmp_path).read_text()
     assert "Runs that could not be read" in html
     assert "speedup/broken" in html
-    assert '<li class="card">' in html
+    assert '<li class="card" ' in html
 
 
 def test_a_run_without_notebook_or_report_has_no_link(tmp_path: Path) -> None:

@@ -108,6 +108,19 @@ def test_the_question_the_answer_and_the_first_chart_come_first(tmp_path: Path) 
     assert rest.index("Some words.") < rest.index("Later") < rest.index("Provenance")
 
 
+@pytest.mark.parametrize(("beside", "kept"), [("", False), ("What follows from it.", True)])
+def test_a_heading_whose_answer_stands_at_the_top_does_not_stand_alone(beside: str, kept: bool, tmp_path: Path) -> None:
+    cells = [
+        v4.new_markdown_cell("# How fast is it?"),
+        v4.new_markdown_cell(f"## The answer\n\n{beside}".strip()),
+        v4.new_code_cell("a", outputs=[samples.shown(said())]),
+        v4.new_markdown_cell("## Later"),
+    ]
+    html = body_of(page_of(tmp_path, cells, verdict="valid"))
+    assert ("The answer" in html.split("</section>", 1)[1]) == kept
+    assert "Later" in html
+
+
 def test_an_invalid_run_says_why(tmp_path: Path) -> None:
     cells = [v4.new_markdown_cell("# Why?")]
     html = page_of(tmp_path, cells, verdict="invalid", reasons=["3 of 5 runs failed", "too <few>"], answer="Unclear.")
@@ -225,8 +238,8 @@ def test_ten_charts_share_one_bundle_and_stay_small(tmp_path: Path) -> None:
     )
     assert html.count('class="chart"') == 10
     assert len(html.encode()) - data < 3_000_000
-    assert sum(1 for tag, _ in Tags(html).found if tag == "script") == 1 + 1 + 10 + 1 + 1, (
-        "modes, specs, bundle, two of ours"
+    assert sum(1 for tag, _ in Tags(html).found if tag == "script") == 1 + 1 + 10 + 1 + 2, (
+        "modes, specs, bundle, three of ours"
     )
 
 
@@ -322,6 +335,13 @@ def test_tables_show_units_alignment_nulls_and_how_many_rows_there_are() -> None
     assert "2 of 3 rows" in shown["text/plain"]
     with pytest.raises(InputError):
         report.table(frame, limit=0)
+
+
+def test_a_folded_table_is_opened_by_its_caption() -> None:
+    shown = report.table(pl.DataFrame({"a": [1]}), caption="A & b", folded=True)
+    assert shown.html.startswith('<details class="rows"><summary>A &amp; b</summary>')
+    assert "<td" in shown.html
+    assert "details" not in report.table(pl.DataFrame({"a": [1]}), caption="A & b").html
 
 
 def test_wide_and_empty_tables_are_tables_too() -> None:

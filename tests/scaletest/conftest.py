@@ -7,10 +7,12 @@ is swept at the next start. Nothing is built here: without programs the tests ar
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import secrets
 import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,7 @@ from workbench.scaletest.cluster_api.connection import Connection, load_target
 from workbench.scaletest.local_cluster import cluster_lifecycle, owner_guard, program_providers
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 from workbench.scaletest.local_cluster.cluster_record import ClientLimit, NodePool
+from workbench.scaletest.simulated_runai import runai_objects
 
 PREFIX = "test-"
 # Ten times Kubernetes' own, so that tests wait for nothing that they do not test.
@@ -63,14 +66,21 @@ def _swept() -> list[str]:
     return owner_guard.stop_orphans(PREFIX)
 
 
-def _session(what: str, **options: object) -> Iterator[LocalCluster]:
+@contextlib.contextmanager
+def start_guarded_cluster(what: str, **options: Any) -> Iterator[LocalCluster]:
+    """A cluster of its own that is stopped afterwards, and with this process if that is killed."""
     name = unique(what)
     watcher = owner_guard.start_guard(name)
     try:
-        yield cluster_lifecycle.start_cluster(name, owner=owner_guard.current_owner(), timeout_s=300, **options)  # type: ignore[arg-type]
+        yield cluster_lifecycle.start_cluster(name, owner=owner_guard.current_owner(), timeout_s=300, **options)
     finally:
         cluster_lifecycle.stop_cluster(name)
         owner_guard.release_guard(watcher)
+
+
+async def _install_runai_kinds(on: LocalCluster) -> None:
+    async with Connection(load_target(on.kubeconfig, on.context)) as api:
+        await runai_objects.install_kinds(api)
 
 
 # Of the package, not of the session: a control plane that nobody asks anything still takes a tenth of a core.
@@ -78,14 +88,19 @@ def _session(what: str, **options: object) -> Iterator[LocalCluster]:
 def local_cluster(_swept: list[str]) -> Iterator[LocalCluster]:
     """50 simulated nodes with 8 GPUs each, the stock scheduler, client limits raised."""
     programs()
-    yield from _session("plain", pools=[NodePool(nodes=50, gpus=8)], client_limits=QUICK)
+    with start_guarded_cluster("plain", pools=[NodePool(nodes=50, gpus=8)], client_limits=QUICK) as cluster:
+        # The garbage collector looks for new kinds every 30 s: made here, no test of Run:ai's waits for it.
+        asyncio.run(_install_runai_kinds(cluster))
+        yield cluster
 
 
 @pytest.fixture(scope="package")
 def kai_cluster(_swept: list[str]) -> Iterator[LocalCluster]:
     """3 nodes with 4 GPUs each, KAI beside the stock scheduler."""
     programs(kai=True)
-    yield from _session("kai", pools=[NodePool(nodes=3, gpus=4)], scheduler="kai", client_limits=QUICK)
+    pools = [NodePool(nodes=3, gpus=4)]
+    with start_guarded_cluster("kai", pools=pools, scheduler="kai", client_limits=QUICK) as cluster:
+        yield cluster
 
 
 def fresh_namespace(on: LocalCluster) -> Iterator[str]:

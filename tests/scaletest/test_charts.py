@@ -15,6 +15,7 @@ from workbench.scaletest import charts
 from workbench.scaletest.analysis.run_analysis import Analysis
 from workbench.scaletest.analysis.time_breakdown import STEP_NAMES
 from workbench.scaletest.analysis.variants import compare_variants
+from workbench.scaletest.tables import LEAGUE, PRESSURE
 from workbench.scaletest.test_run import live_dashboard
 
 DRAWN = {
@@ -58,10 +59,46 @@ def test_the_parts_of_a_bar_add_up_to_all(busy: Analysis) -> None:
         assert own[-1]["end"] == pytest.approx(1)
 
 
+def test_bars_of_several_runs_have_one_colour_for_a_segment_that_only_some_have(busy: Analysis) -> None:
+    fewer = busy.shares.filter(pl.col("segment") != busy.shares["segment"][0])
+    spec = charts.chart_shares({"a": fewer, "b": busy.shares}).to_dict()
+    domain = spec["layer"][0]["encoding"]["color"]["scale"]["domain"]
+    assert sorted(domain) == sorted(busy.shares["segment"])
+    assert {row["workloads"] for row in rows(spec)} == {
+        f"{name}, {part}" for name in "ab" for part in ("all", "slowest 5 %")
+    }
+
+
 def test_the_gpus_of_a_moment_add_up_to_the_capacity(busy: Analysis) -> None:
     found = pl.DataFrame(rows(charts.chart_gpus(busy.gpus).to_dict()))
     tops = found.group_by("at_s").agg(pl.col("top").max())["top"]
     assert tops.min() == tops.max() == pytest.approx(2400)
+
+
+def test_the_pressure_on_the_control_plane_is_drawn_with_what_took_most(tmp_path: Path) -> None:
+    subjects = {f"hook-{number}": 0.01 * number for number in range(1, 9)} | {"quick": 0.0001}
+    looked = [
+        {"at_s": at, "over_s": 5.0, "component": "kube-apiserver", "measure": "admission webhook", "subject": subject}
+        | {"n": 10, "mean_s": mean_s, "p99_s": None, "level": None}
+        for at in (5.0, 10.0)
+        for subject, mean_s in subjects.items()
+    ]
+    levels = [{**looked[0], "measure": "work queue", "n": None, "mean_s": None, "level": 3.0}]
+    spec = json.loads(charts.chart_pressure(PRESSURE.frame([*looked, *levels])).to_json())
+    drawn = {row["whose"] for row in rows(spec)}
+    assert drawn == {f"kube-apiserver: admission webhook hook-{number}" for number in range(3, 9)}
+    assert "3 more that took less are not drawn" in spec["title"]["subtitle"]
+    charts.chart_pressure(PRESSURE.frame([])).to_dict()
+
+
+def test_points_that_are_left_out_of_step_lines_change_no_line(busy: Analysis) -> None:
+    flow = busy.flow
+    drawn = pl.DataFrame(rows(json.loads(charts.chart_flow(flow).to_json())))
+    assert drawn.height < flow.height * drawn["stage"].n_unique()
+    for column, stage in (("acked", "workloads accepted"), ("pods_scheduled", "pods scheduled")):
+        points = drawn.filter(drawn["stage"] == stage).sort("at_s").with_columns(pl.col("at_s") + 1e-9)
+        whole = flow.select(pl.col("at_s").round(3) + 1e-6, column).join_asof(points, on="at_s")
+        assert whole[column].to_list() == whole["count"].to_list()
 
 
 def test_steps_keep_their_order_whatever_their_intervals(tmp_path: Path) -> None:
@@ -155,6 +192,36 @@ def test_a_comparison_is_drawn_with_its_verdicts(busy: Analysis) -> None:
     spec = charts.chart_comparison(found, "default", "kai").to_dict()
     assert spec["title"]["text"] == "In which steps is kai faster than default?"
     assert {row["ratio"] for row in rows(spec)} == {1.0}
+
+
+def league_rows(**changes: Any) -> pl.DataFrame:
+    """Three schedulers: the first deadlocks two gangs and never reaches p95."""
+    base: dict[str, Any] = {one.name: None for one in LEAGUE.columns} | {
+        "runs": 2, "invalid": 0, "gangs": 10, "held_gpu_s": 0.0, "evicted": 0, "p50_s": 0.1, "p95_s": 0.4
+    }  # fmt: skip
+    rows = [
+        {"side": "stock", "complete": 7, "deadlocked": 2, "p95_s": None},
+        {"side": "gang", "complete": 10, "deadlocked": 0},
+        {"side": "queue", "complete": 8, "deadlocked": 0},
+    ]
+    return LEAGUE.frame([base | row | changes for row in rows])
+
+
+def test_the_gangs_of_a_league_add_up_and_a_wait_without_an_end_is_named_and_not_drawn() -> None:
+    spec = charts.chart_league(league_rows()).to_dict()
+    gangs, waits = ([layer["data"]["name"] for layer in view["layer"]] for view in spec["vconcat"])
+    bars = spec["datasets"][gangs[0]]
+    assert {(row["side"], row["outcome"], row["count"]) for row in bars} == {
+        ("stock", "complete", 7), ("stock", "deadlocked", 2), ("stock", "not complete", 1),
+        ("gang", "complete", 10), ("queue", "complete", 8), ("queue", "not complete", 2),
+    }  # fmt: skip
+    assert [len(spec["datasets"][name]) for name in waits] == [3, 2]
+    assert "in a run of stock fewer than 95 % were scheduled" in spec["title"]["subtitle"]
+
+
+def test_a_league_without_gangs_is_drawn_by_its_waits() -> None:
+    spec = charts.chart_league(league_rows(gangs=0, complete=0, deadlocked=0)).to_dict()
+    assert len(spec["vconcat"]) == 1
 
 
 def test_each_side_has_its_name_in_the_title(busy: Analysis) -> None:

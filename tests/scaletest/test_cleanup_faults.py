@@ -16,7 +16,7 @@ from workbench.scaletest.cluster_api import object_names
 from workbench.scaletest.cluster_api.connection import ApiError, Connection, Target
 from workbench.scaletest.commands import cleanup as command
 from workbench.scaletest.safety import run_cleanup
-from workbench.scaletest.safety.cleanup_record import RECORD_LABEL, build_record_name
+from workbench.scaletest.safety.cleanup_record import RECORD_LABEL, build_record_name, list_run_records
 from workbench.scaletest.safety.run_cleanup import CleanupResult
 from workbench.scaletest.scenario.rbac_rules import PODS
 
@@ -186,6 +186,21 @@ def test_the_record_of_another_run_that_is_none_is_in_nobodys_way() -> None:
     found = served(scripted, lambda api: run_cleanup.delete_recorded_run(api, RUN, ("other", SPACE)))
     assert (found.namespaces, found.gone, found.complete) == ((SPACE, "gone"), ("gone",), True)
     assert scripted.pods == []
+
+
+def test_a_forged_record_hides_no_other_from_the_list() -> None:
+    scripted = Scripted(3)
+    forged = {"metadata": {"name": "workbench-run-st-00000000", "namespace": SPACE}, "data": {}}
+    scripted.answers[f"/api/v1/namespaces/{SPACE}/configmaps?records"] = (
+        200,
+        {"items": [forged, record(RUN, "kube-system"), record("st-00000001", SPACE)]},
+    )
+    refused: list[InputError] = []
+    found = served(scripted, lambda api: list_run_records(api, (SPACE,), refused.append))
+    assert [one.run for one in found] == ["st-00000001"]
+    assert [("st-00000000" in str(one), RUN in str(one)) for one in refused] == [(True, False), (False, True)]
+    with pytest.raises(InputError, match="not a record of a run"):
+        served(scripted, lambda api: list_run_records(api, (SPACE,)))
 
 
 def test_a_record_under_the_name_of_another_run_is_refused() -> None:

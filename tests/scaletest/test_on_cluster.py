@@ -13,11 +13,10 @@ import polars as pl
 import pytest
 import yaml
 
-from tests.scaletest.conftest import fresh_namespace, programs, unique
+from tests.scaletest.conftest import fresh_namespace, programs, start_guarded_cluster
 from workbench.scaletest import test_run
 from workbench.scaletest.analysis.bottlenecks import CLIENT_LIMIT
 from workbench.scaletest.analysis.run_analysis import Analysis, analyse_run
-from workbench.scaletest.local_cluster import cluster_lifecycle, owner_guard
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 from workbench.scaletest.local_cluster.cluster_record import DEFAULT_LIMITS, NodePool
 from workbench.scaletest.scenario import scenario_file
@@ -32,15 +31,8 @@ COVERED = "accepted workloads that were never seen"
 def default_cluster() -> Iterator[LocalCluster]:
     """20 nodes with 8 GPUs each, as many as there are pods; every client limit is Kubernetes' own."""
     programs()
-    name = unique("default")
-    watcher = owner_guard.start_guard(name)
-    try:
-        yield cluster_lifecycle.start_cluster(
-            name, owner=owner_guard.current_owner(), pools=[NodePool(nodes=20, gpus=8)], timeout_s=300
-        )
-    finally:
-        cluster_lifecycle.stop_cluster(name)
-        owner_guard.release_guard(watcher)
+    with start_guarded_cluster("default", pools=[NodePool(nodes=20, gpus=8)]) as cluster:
+        yield cluster
 
 
 @pytest.fixture

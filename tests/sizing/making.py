@@ -22,6 +22,7 @@ STEP: dict[str, Any] = {
     "duration_s": 1.0,
     "timeout_s": 30.0,
     "processes": 1,
+    "clock_error_s": None,
     "loop_lag_p99_s": 0.0001,
     "client_cpu_share": 0.1,
     "stopped": "tight",
@@ -43,6 +44,8 @@ REQUEST: dict[str, Any] = {
     "answer_bytes": None,
     "answer_hash": None,
     "retry_after_s": None,
+    "turn": None,
+    "worker": None,
     "tail": False,
 }
 

@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import socket
 import subprocess
-import sys
-import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -22,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.core.paths import cache_folder
+from tests.fakes.cached_environment import install_environment
 
 VERSION = "1.9.0"
 # Its documented extra [profiler] lacks langchain-core and aiohttp; `nat serve` does not start without async_endpoints.
@@ -32,7 +29,6 @@ PACKAGES = (
     "langchain-core",
     "aiohttp",  # for --endpoint
 )
-INSTALL_TIMEOUT_S = 900
 START_TIMEOUT_S = 180
 
 PLUGIN = '''
@@ -121,33 +117,7 @@ def installed() -> Path:
     RuntimeError
         It cannot be installed; the message says why.
     """
-    folder = cache_folder() / "peer" / f"nvidia-nat-{VERSION}"
-    if not folder.is_dir():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:
-            _make(Path(scratch) / "env")
-            try:
-                (Path(scratch) / "env").rename(folder)
-            except OSError:
-                if not folder.is_dir():  # unless another test run was faster
-                    raise
-    return folder / "bin" / "python"
-
-
-def _make(folder: Path) -> None:
-    uv = shutil.which("uv") or str(Path(sys.executable).with_name("uv"))
-    # Relocatable, because it is renamed into its place: scripts must find their Python beside them.
-    _called([uv, "venv", "--quiet", "--relocatable", "--python", sys.executable, str(folder)])
-    _called([uv, "pip", "install", "--quiet", "--python", str(folder / "bin" / "python"), *PACKAGES])
-
-
-def _called(command: list[str]) -> None:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=INSTALL_TIMEOUT_S)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise RuntimeError(str(error)[:200]) from error
-    if done.returncode:
-        raise RuntimeError(done.stderr.strip()[-300:])
+    return install_environment(f"peer/nvidia-nat-{VERSION}", PACKAGES)
 
 
 def plugin(folder: Path) -> Path:

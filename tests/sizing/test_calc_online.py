@@ -292,13 +292,14 @@ def events(runtime_s: float) -> bytes:
 
 
 def test_a_served_workflow_is_timed_by_this_clock_and_its_llm_calls_by_the_servers(tmp_path: Path) -> None:
-    with served(lambda question: (200, events(0.0625))) as (url, asked):
+    # More by the server's events than an answer takes on the busiest machine: nothing waits before it begins.
+    with served(lambda question: (200, events(8.0))) as (url, asked):
         done = run_calculation(options(tmp_path, ["a", "b", "c", "d"], endpoint=url))
     assert len(asked) == 12
     levels = document(done)["calc_data"]
-    assert {level["sizing_metrics"]["llm_latency_p95"] for level in levels.values()} == {0.0625}
+    assert {level["sizing_metrics"]["llm_latency_p95"] for level in levels.values()} == {8.0}
     assert all(0 < level["sizing_metrics"]["workflow_runtime_p95"] < 0.0625 * 100 for level in levels.values())
-    assert all(level["sizing_metrics"]["workflow_runtime_p95"] != 0.0625 for level in levels.values())
+    assert all(level["sizing_metrics"]["workflow_runtime_p95"] != 8.0 for level in levels.values())
     assert done.facts["clock"] == "client"
     assert not any("waits before the server starts" in notice for notice in done.notices)
 

@@ -18,12 +18,15 @@ from workbench.sizing.charts import (
     chart_goodput,
     chart_ladder,
     chart_scaling,
+    list_backlog_charts,
 )
 from workbench.sizing.config import Goal, build_sweep_config
+from workbench.sizing.estimation.backlog import sample_backlog
 from workbench.sizing.estimation.gpu_estimates import GpuCapacity, fit_scaling_laws, select_usable_levels
 from workbench.sizing.estimation.gpu_what_if import WhatIf, estimate_capacities, sample_fitted_curve
 from workbench.sizing.estimation.method_comparison import TrueRequirement, compare_methods
 from workbench.sizing.estimation.sizing_answer import SizingAnswer, compute_answer
+from workbench.sizing.estimation.step_points import assess_steps
 from workbench.sizing.simulation import virtual_time
 from workbench.sizing.simulation.cluster_model import Service
 from workbench.sizing.tables import CAPACITIES
@@ -193,3 +196,27 @@ def test_the_laws_are_drawn_to_twice_the_largest_count() -> None:
     rows, text = drawn(chart_scaling(table, CAPACITIES.frame(counts), "p95", 30, 500))
     assert sum("limit_ms" in one for one in rows) == 2
     assert "to be served: 30" in text
+
+
+def test_the_backlog_of_a_step_that_is_not_sustained_is_drawn_and_of_no_other() -> None:
+    def open_loop(service_s: float, step: int) -> pl.DataFrame:
+        """One server, first come first served, at ten evenly spaced arrivals a second."""
+        free, rows = 0.0, []
+        for place in range(400):
+            due = place / 10
+            free = max(free, due) + service_s
+            rows.append({"intended_s": due, "sent_s": due, "ended_s": free, "runtime_s": free - due})
+        return requests(rows, step)
+
+    sent = pl.concat([open_loop(0.05, 0), open_loop(0.15, 1)])
+    arrivals = {"loop": "open", "users": None, "rate_per_s": 10.0, "arrivals": "constant"}
+    held = steps(arrivals, arrivals)
+    points, _ = assess_steps(sent, held)
+    assert points["verdict"].to_list() == ["valid", "not sustained"]
+    backlog = sample_backlog(sent, held)
+    (chart,) = list_backlog_charts(points, backlog)
+    rows, text = drawn(chart)
+    assert {row["arrivals"] for row in rows if "arrivals" in row} == {"10.0/s, step 1"}
+    assert max(row["waiting"] for row in rows if "waiting" in row) == backlog.filter(step=1)["waiting"].max()
+    assert "not sustained" in text
+    assert list_backlog_charts(points.filter(step=0), backlog) == []

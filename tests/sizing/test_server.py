@@ -25,6 +25,7 @@ from tests.conftest import SAMPLES
 from workbench.cli.app import main
 from workbench.core.errors import RunFailedError
 from workbench.sizing.command import app
+from workbench.sizing.load.server_metrics import parse_server_metrics
 from workbench.sizing.simulation.cluster_model import Cluster, Service
 from workbench.sizing.simulation.simulator_process import run_simulator
 from workbench.sizing.simulation.simulator_server import scale_service_times
@@ -393,3 +394,9 @@ def test_a_wrong_option_is_named(options: list[str], named: str, capsys: pytest.
         main(["sizing", "simulate", "--port", "0", *options])
     assert ended.value.code == 2
     assert named in capsys.readouterr().err
+
+
+def test_its_metrics_page_counts_what_runs_and_waits(url: str) -> None:
+    status, text = ask(url + "/metrics")
+    found = parse_server_metrics(text)
+    assert (status, found["running"], found["waiting"]) == (200, 0.0, 0.0)

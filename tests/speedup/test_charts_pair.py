@@ -178,7 +178,7 @@ def test_only_our_predictor_is_seen_at_first_with_its_worst_named() -> None:
 
 def test_applications_of_one_name_are_told_apart_by_their_logs_and_unjudged_ones_are_counted() -> None:
     spec = charts.chart_applications(applications(), top=3).to_dict()
-    assert [row["label"] for row in rows_of(spec)] == [f"nightly · log {number}" for number in range(3)]
+    assert [row["label"] for row in rows_of(spec)] == [f"log {number} · nightly" for number in range(3)]
     assert "1 more not shown · 1 not judged" in spec["title"]["subtitle"]
     assert [row["decided"] for row in rows_of(spec)] == [True, True, False]
 

@@ -31,15 +31,21 @@ def bursts(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
 NOISES = {"normal": normal, "heavy tails": heavy, "bursts": bursts}
 
 
+def estimate_errors(values: np.ndarray, axis: int = -1) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard error of the first so many values, for each number of them along an axis."""
+    n = np.arange(1, values.shape[axis] + 1).reshape(-1, *[1] * (-1 - axis))
+    mean = np.cumsum(values, axis=axis) / n
+    squares = np.cumsum(values**2, axis=axis) - n * mean**2
+    return mean, np.sqrt(np.maximum(squares, 0) / np.maximum(n - 1, 1) / n)
+
+
 def verdicts(
     effect: float, noise: Draw, spread: float, rounds: int, *, family: int = 1, seed: int = 1
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """FASTER, SLOWER and SAME by session, member of the family and round; claims at Bonferroni's level."""
     values = effect + spread * noise(np.random.default_rng(seed), (SESSIONS, family, rounds))
     n = np.arange(1, rounds + 1)
-    mean = np.cumsum(values, axis=-1) / n
-    squares = np.cumsum(values**2, axis=-1) - n * mean**2
-    error = np.sqrt(np.maximum(squares, 0) / np.maximum(n - 1, 1) / n)
+    mean, error = estimate_errors(values)
     may_end = n >= 5
     with np.errstate(invalid="ignore"):
         claim, own = critical_value(n, 0.05 / family) * error, critical_value(n, 0.05) * error
@@ -71,9 +77,7 @@ def test_a_planned_interval_that_is_looked_at_after_every_round_errs_more_often(
 
     values = MARGIN + 0.04 * normal(np.random.default_rng(3), (SESSIONS, 100))
     n = np.arange(1, 101)
-    mean = np.cumsum(values, axis=-1) / n
-    squares = np.cumsum(values**2, axis=-1) - n * mean**2
-    error = np.sqrt(np.maximum(squares, 0) / np.maximum(n - 1, 1) / n)
+    mean, error = estimate_errors(values)
     away = np.abs(mean - MARGIN) > stdtrit(np.maximum(n - 1, 1), 0.975) * error
     assert (away & (n >= 5)).any(axis=-1).mean() > 0.15
 

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from workbench.charts.bar_chart import bars
 from workbench.charts.data import join_sentences, select_columns
 from workbench.charts.ladder_chart import ladder
 from workbench.charts.theme import COLOURS, ROW_PX, assign_colours, encode_rows, encode_tooltip, finish_chart
+from workbench.core.formats import format_number
 
 if TYPE_CHECKING:
     import altair as alt
@@ -43,6 +45,49 @@ def chart_day(hours: pl.DataFrame) -> alt.Chart:
     )
     legend = "bars: P50 of each · vertical line: P5 to P95 of both · horizontal line: GPUs of the nodes (P50)"
     return finish_chart(layered, "GPUs by hour, and the nodes that hold them", legend, frame, height=300)
+
+
+def chart_idle_cost(hours: pl.DataFrame) -> alt.Chart:
+    """What idle GPUs cost by hour, with each hour's own nodes and with the peak's nodes all day, from HOURS_TABLE."""
+    import altair as alt
+
+    frame = select_columns(hours, "idle", numbers=["hour", "idle_cost", "idle_cost_fixed"])
+    parts = [
+        ("with the hour's own nodes", pl.col("idle_cost")),
+        ("more with the peak's nodes all day", pl.col("idle_cost_fixed") - pl.col("idle_cost")),
+    ]
+    stacked = pl.concat(
+        frame.select("hour", part=pl.lit(name), cost=value, order=pl.lit(place))
+        for place, (name, value) in enumerate(parts)
+    )
+    names = [name for name, _ in parts]
+    scale = alt.Scale(domain=names, range=[COLOURS["accent"], COLOURS["neutral"]])
+    drawn = (
+        alt.Chart(stacked)
+        .mark_bar(width={"band": 0.8})
+        .encode(
+            x=alt.X("hour", type="ordinal", title="hour of the day", axis=alt.Axis(labelAngle=0, labelOverlap=True)),
+            y=alt.Y("cost", type="quantitative", title="cost of idle GPUs in the hour", stack="zero"),
+            color=alt.Color("part", type="nominal", title=None, scale=scale),
+            order=alt.Order("order", type="ordinal"),
+            tooltip=encode_tooltip(stacked.drop("order")),
+        )
+    )
+    own, fixed = (format_number(float(frame[column].sum())) for column in ("idle_cost", "idle_cost_fixed"))
+    legend = f"{own} a day with each hour's own nodes, {fixed} with the peak's nodes all day"
+    return finish_chart(drawn, "What idle GPUs cost", legend, frame, height=220)
+
+
+def chart_information(information: pl.DataFrame) -> alt.Chart:
+    """What knowing each input exactly would save a day, from INFORMATION."""
+    return bars(
+        information.filter("resolved"),
+        title="Which measurement to buy next",
+        label="input",
+        value="saving",
+        category="kind",
+        subtitle="most that knowing an input exactly can save a day; what chance could have made is left out",
+    )
 
 
 def chart_tornado(tornado: pl.DataFrame) -> alt.Chart:

@@ -7,14 +7,16 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
 
 from workbench.core.errors import ConfigError
 from workbench.core.schema import StrictModel, validate_model
 from workbench.execution import parameters
+from workbench.live.field_groups import FieldGroup
 from workbench.live.file_picker import Pick
+from workbench.live.form import ADDED
 
 HOURS = 24
 MAX_LOAD = 1e9
@@ -141,6 +143,34 @@ USERS = ["60 hours=22-6", "400 hours=6-8,18-22", "1000 hours=8-9,12-13,16-18", "
 class PlanConfig(StrictModel):
     """Settings of a plan: input runs, jobs and users of the day, nodes, prices and assumptions."""
 
+    FORM_GROUPS: ClassVar = (
+        FieldGroup(
+            "The service's replicas",
+            (
+                "gpus_per_replica",
+                "least_replicas",
+                "pods_per_replica",
+                "service_stack_share",
+                "replicas_start_within_s",
+            ),
+        ),
+        FieldGroup(
+            "More settings",
+            (
+                "scaletest_side",
+                "accept_invalid",
+                "utilisation",
+                "spanning",
+                "jobs_arrive_within_s",
+                "jobs_spread",
+                "users_spread",
+                "shortage_factor",
+                "draws",
+                "seed",
+            ),
+        ),
+    )
+
     speedup: Annotated[str, _RUN] = Field(
         default=f"{SAMPLES}/speedup", description="Run folder of a speedup qualification; empty: no jobs."
     )
@@ -193,6 +223,13 @@ class PlanConfig(StrictModel):
         description="Variation of days: 9 of 10 have jobs within this factor of the plan; 1: no variation.",
     )
     users_spread: float = Field(default=1.1, ge=1, le=100, description="The same for users.")
+    shortage_factor: float = Field(
+        default=19.0,
+        gt=0,
+        le=1e6,
+        description="Cost of a node that is missing at the peak over that of an idle one; 19: nodes at P95.",
+        json_schema_extra=ADDED,
+    )
     draws: int = Field(default=10_000, ge=100, le=50_000, description="Draws of the inputs.")
     seed: int = Field(default=0, ge=0, le=2**32 - 1, description="Seed of all random numbers.")
 

@@ -17,6 +17,7 @@ from workbench.capacity.config import JobClass
 from workbench.capacity.quantity import Quantity
 from workbench.core.errors import ConfigError, InputError
 from workbench.runs import run_folder
+from workbench.stats.verdicts import UNDECIDED
 
 if TYPE_CHECKING:
     from workbench.core.tables import Table
@@ -28,6 +29,7 @@ RUN_COMMANDS = {
     "indicators": "workbench run indicators",
     "scaletest": "workbench run scaletest -p runs=RUN",
 }
+AT_LEAST = "at least"  # verdict of a sizing run's target that was met at every load
 # Areas of runs that an input may have, where they are others than its name: the notebook, and `speedup qualify`.
 AREAS = {"speedup": ("fleet", "speedup")}
 
@@ -208,7 +210,10 @@ class ScalingLaw:
 
 @dataclass(frozen=True)
 class Service:
-    """Capacity of the GPUs of a sizing run at its target; `law` is null if it measured one count."""
+    """Capacity of the GPUs of a sizing run at its target; `law` is null if it measured one count.
+
+    `at_least`: the target was met at all measured loads, so that `carried` is a lower bound.
+    """
 
     opened: InputRun
     carried: Quantity
@@ -217,6 +222,7 @@ class Service:
     target: str
     simulated: bool
     law: ScalingLaw | None = None
+    at_least: bool = False
 
     @property
     def load_name(self) -> str:
@@ -234,6 +240,12 @@ class Stack:
     ratio: Quantity
     metrics: tuple[str, ...]
     predicted: bool
+    verdict: str = ""
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether the session did not tell it from the baseline."""
+        return self.verdict == UNDECIDED
 
 
 @dataclass(frozen=True)
@@ -246,6 +258,7 @@ class Scheduler:
     high_per_s: float | None
     reason: str
     simulated_nodes: bool
+    others: tuple[tuple[str, float], ...] = ()
 
 
 def load_jobs(folder: str, *, accept_invalid: bool) -> Jobs:
@@ -274,7 +287,9 @@ def load_service(folder: str, *, accept_invalid: bool) -> Service:
     estimates, steps = opened.read_table(tables.INPUT_ESTIMATES), opened.read_table(tables.INPUT_STEPS)
     binding = estimates.filter("binding")
     row = (binding if binding.height else estimates).to_dicts()[:1]
-    if not row or row[0]["capacity"] is None or row[0]["test_gpus"] < 1:
+    at_least = bool(row) and row[0]["capacity"] is None and row[0]["verdict"] == AT_LEAST
+    known = row[0]["capacity_low" if at_least else "capacity"] if row else None
+    if known is None or row[0]["test_gpus"] < 1:
         raise InputError(
             "a sizing run without a capacity",
             where=f"run {opened.run.run_id} (sizing), table estimates, columns capacity, test_gpus",
@@ -283,13 +298,12 @@ def load_service(folder: str, *, accept_invalid: bool) -> Service:
         )
     one = row[0]
     unit = "users" if one["load_unit"] == "users" else "requests/s"
-    carried = Quantity(
-        "load per replica", one["capacity"], unit, one["capacity_low"], one["capacity_high"]
-    ).fill_missing_end()
+    ends = () if at_least else (one["capacity_low"], one["capacity_high"])
+    carried = Quantity("load per replica", known, unit, *ends).fill_missing_end()
     simulated = bool(steps["simulated"].any())
     target = str(one["target"])
     law = _load_scaling_law(opened, target)
-    return Service(opened, carried, int(one["test_gpus"]), str(one["load_unit"]), target, simulated, law)
+    return Service(opened, carried, int(one["test_gpus"]), str(one["load_unit"]), target, simulated, law, at_least)
 
 
 def _load_scaling_law(opened: InputRun, target: str) -> ScalingLaw | None:
@@ -326,7 +340,8 @@ def load_stack(folder: str, *, accept_invalid: bool) -> Stack:
     low, high = (None, None) if one["baseline"] else (one["low"], one["high"])
     ratio = Quantity("stack ratio", one["ratio"], "×", low=low, high=high, level=one["level"]).fill_missing_end()
     metrics = tuple(effects["metric"].unique(maintain_order=True).to_list())
-    return Stack(opened, one["stack"], bases[0] if bases else "the baseline", ratio, metrics, bool(one["predicted"]))
+    base, verdict = bases[0] if bases else "the baseline", one["verdict"] or ""
+    return Stack(opened, one["stack"], base, ratio, metrics, bool(one["predicted"]), verdict)
 
 
 def load_scheduler(folder: str, side: str, *, accept_invalid: bool) -> Scheduler:
@@ -354,7 +369,9 @@ def load_scheduler(folder: str, side: str, *, accept_invalid: bool) -> Scheduler
     row = rows[sides.index(side)] if side else rows[0]
     name = str(row.get("side") or "the scheduler")
     low, high = (_known_rate(row[end]) for end in ("low_per_s", "high_per_s"))
-    return Scheduler(opened, name, low, high, str(row["reason"]), bool(row["simulated_nodes"]))
+    rates = [(str(other.get("side")), _known_rate(other["low_per_s"])) for other in rows if other is not row]
+    others = tuple((other, rate) for other, rate in rates if rate is not None)
+    return Scheduler(opened, name, low, high, str(row["reason"]), bool(row["simulated_nodes"]), others)
 
 
 def _known_rate(value: float | None) -> float | None:

@@ -189,6 +189,8 @@ def _format_service_note(serving: ServiceLoad, service: Service) -> str:
     if serving.gpus != service.test_gpus:
         how = "linear scaling assumed" if service.law is None else f"scaled by {service.law.name}"
         note += f"; measured on {format_count(service.test_gpus, 'GPU')}, {how}"
+    if service.at_least:
+        note += "; a lower bound: the target was met at every measured load, so the GPUs are at most these"
     return f"{note}; the service was simulated" if service.simulated else note
 
 
@@ -199,7 +201,8 @@ def format_stack_use(model: Model, stack: Stack) -> str:
         parts.append(f"{model.serving.stack_share:.0%} of a request's time")
     effect = f"applies to {' and '.join(parts)}" if parts else "applies to nothing: no share is set"
     measured = f"{stack.name} over {stack.baseline}, measured on {', '.join(stack.metrics)}"
-    return f"{measured}; {effect}" + ("; predicted from other stacks" if stack.predicted else "")
+    caveats = ("predicted from other stacks", stack.predicted), ("not told from the baseline", stack.is_undecided)
+    return "; ".join([measured, effect, *(text for text, holds in caveats if holds)])
 
 
 def _build_rate_row(one: Scheduler) -> dict[str, Any]:

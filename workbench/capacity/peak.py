@@ -51,8 +51,26 @@ def build_hours(model: Model, outcome: Outcome) -> pl.DataFrame:
         found = [[None] * 24] * 3 if values is None else compute_quantiles(values).tolist()
         columns |= {f"{name}_{share}": row for share, row in zip(QUANTILE_NAMES, found, strict=True)}
     columns["capacity_gpus"] = [nodes * model.node_gpus for nodes in columns["nodes_p50"]]
+    columns |= _build_idle_columns(model, outcome)
     columns["pods_per_s_p95"] = compute_quantiles(outcome.pods_per_s)[2].tolist()
     return HOURS_TABLE.frame(columns)
+
+
+def _build_idle_columns(model: Model, outcome: Outcome) -> dict[str, list[Any]]:
+    """GPUs that no job or replica holds by hour, means over the draws, and their cost with either number of nodes.
+
+    A job holds its GPUs while it runs, so that the margin of the utilisation target is idle, too.
+    """
+    parts = [
+        None if outcome.spark_gpus is None else outcome.spark_gpus * model.utilisation,
+        outcome.service_gpus,
+    ]
+    held = sum((part for part in parts if part is not None), np.zeros(outcome.nodes.shape))
+    peak = np.broadcast_to(outcome.nodes.max(axis=1, keepdims=True), outcome.nodes.shape)
+    own, fixed = ((nodes * model.node_gpus - held).mean(axis=0) for nodes in (outcome.nodes, peak))
+    price = None if model.node_price_per_h is None else model.node_price_per_h / model.node_gpus
+    costs = ([None] * 24 if price is None else (gpus * price).tolist() for gpus in (own, fixed))
+    return dict(zip(("idle_gpus", "idle_cost", "idle_cost_fixed"), (own.tolist(), *costs), strict=True))
 
 
 def build_day(outcome: Outcome) -> pl.DataFrame:
@@ -185,6 +203,9 @@ def _build_packing_constraint(model: Model, median: Outcome, hour: int) -> dict[
 
 def _build_rate_constraint(scheduler: Scheduler | None, pods_per_s: float) -> dict[str, Any]:
     relief = "spread arrivals over more of the hour, use fewer pods per job, or another scheduler"
+    if scheduler is not None and (better := [one for one in scheduler.others if one[1] >= pods_per_s]):
+        name, rate = max(better, key=lambda one: one[1])
+        relief = f"{relief}: {name} sustained {format_number(rate)} pods/s in the same test"
     if classify_scheduler_rate(scheduler, pods_per_s) == NOT_MEASURED:
         relief = "measure it: workbench scaletest run, with these arrivals"
     return {

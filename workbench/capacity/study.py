@@ -12,6 +12,7 @@ import polars as pl
 from workbench.capacity import invariants, peak, summary, tables
 from workbench.capacity.break_even import BreakEven, find_break_even
 from workbench.capacity.config import PlanConfig
+from workbench.capacity.information import build_information
 from workbench.capacity.model import ROUNDING, Model, Outcome, evaluate_model
 from workbench.capacity.model_inputs import PlanInputs, build_model, build_sources, format_count, load_inputs
 from workbench.capacity.quantity import Floats, draw_quantities
@@ -76,6 +77,11 @@ class Study:
         return peak.build_tornado(self.model)
 
     @cached_property
+    def information(self) -> pl.DataFrame:
+        """Table INFORMATION."""
+        return build_information(self.model, self.given, self.outcome, self.config.shortage_factor)
+
+    @cached_property
     def what_if(self) -> pl.DataFrame:
         """Table WHAT_IF."""
         return peak.build_what_if(self.model)
@@ -121,7 +127,8 @@ class Study:
             cost = f", for {format_number(self.get_figure(peak.COST_SCALED)['p50'])} a day"
         bound = f"Bound by {self.bound_by}; " if self.bound_by else ""
         scheduler = f"{bound}{self._scheduler}."
-        return f"The peak hour needs {count} ({interval}){cost}. {scheduler[0].upper()}{scheduler[1:]}"
+        most = "at most " if self.found.service is not None and self.found.service.at_least else ""
+        return f"The peak hour needs {most}{count} ({interval}){cost}. {scheduler[0].upper()}{scheduler[1:]}"
 
     @property
     def _scheduler(self) -> str:
@@ -203,7 +210,30 @@ class Study:
         ends = f"An unknown end is assumed as far from the value as the known one: {', '.join(open_ends)}."
         draws = f"{format_number(self.config.draws)} draws, each input independently from its own interval."
         even = self.break_even
-        return [draws, fixed, ends if open_ends else "", self._scaling, even.text if even is not None else ""]
+        return [
+            *self._list_bounds(),
+            draws,
+            fixed,
+            ends if open_ends else "",
+            self._scaling,
+            even.text if even is not None else "",
+        ]
+
+    def _list_bounds(self) -> list[str]:
+        """Inputs of which a bound is known, or that their own run did not decide."""
+        service, stack = self.found.service, self.found.stack
+        found = []
+        if service is not None and service.at_least:
+            found.append(
+                f"At most: {service.target} was met at every measured load, so that a replica carries at least"
+                f" {format_number(service.carried.value)} {service.carried.unit}; sizes below its GPUs are not known."
+            )
+        if stack is not None and stack.is_undecided and any(one is stack.ratio for one in self.model.quantities):
+            found.append(
+                f"Not decided: {stack.name} was not told from {stack.baseline}; its ratio is drawn from its interval,"
+                " which holds 1."
+            )
+        return found
 
     @property
     def _scaling(self) -> str:
@@ -232,7 +262,7 @@ class Study:
 
     def tables(self) -> list[tuple[Table, pl.DataFrame]]:
         """Tables for the run folder."""
-        frames = (self.sources, self.hours, self.day, self.constraints, self.tornado, self.what_if)
+        frames = (self.sources, self.hours, self.day, self.constraints, self.tornado, self.information, self.what_if)
         return list(zip(tables.PLAN_TABLES, frames, strict=True))
 
     def check(self) -> pl.DataFrame:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
 from workbench.capacity import peak
-from workbench.capacity.model import ROUNDING
+from workbench.capacity.information import MEASUREMENT, choose_nodes
+from workbench.capacity.inputs import AREAS, RUN_COMMANDS
 from workbench.capacity.model_inputs import format_count
 from workbench.core.formats import format_number
 from workbench.report.display import KeyNumber, table
@@ -67,14 +69,15 @@ def list_next_steps(plan_study: Study) -> list[str]:
 
 
 def _advise_on_nodes(found: Study) -> str:
-    nodes = found.get_figure(peak.NODES)
-    middle, high = (math.ceil(float(nodes[end]) - ROUNDING) for end in ("p50", "p95"))
+    needed, factor = found.outcome.nodes.max(axis=1), found.config.shortage_factor
+    middle, high = choose_nodes(needed, 1.0), choose_nodes(needed, factor)
     if not high:
         return "Provide nothing: no hour needs a node."
+    enough = "19 of 20" if factor == 19 else f"{factor / (1 + factor):.3g} of all"
+    sentence = f"Provide {format_count(high, 'node')} for the peak: enough in {enough} draws"
     if middle == high:
-        return f"Provide {format_count(high, 'node')} for the peak: enough in 19 of 20 draws."
-    enough = f"{format_number(middle)} are enough in half of them"
-    return f"Provide {format_number(high)} nodes for the peak: enough in 19 of 20 draws; {enough}."
+        return f"{sentence}."
+    return f"{sentence}; {format_number(middle)} are enough in half of them."
 
 
 def _advise_on_constraint(found: Study) -> list[str]:
@@ -89,10 +92,24 @@ def _advise_on_uncertainty(found: Study) -> list[str]:
     service, scheduler = found.found.service, found.found.scheduler
     if (service is not None and service.simulated) or (scheduler is not None and scheduler.simulated_nodes):
         return [_OWN]
-    if not found.tornado.height:
+    if service is not None and service.at_least:
+        return ["Measure higher loads first, `workbench run sizing` with more users: the service may need fewer GPUs."]
+    known = found.information.filter(pl.col("resolved") & (pl.col("kind") == MEASUREMENT))
+    if not known.height:
         return []
-    row = found.tornado.row(0, named=True)
-    return [f"Measure {row['input']} more precisely: it moves the peak by {format_number(row['swing_gpus'])} GPUs."]
+    row = known.row(0, named=True)
+    unit = "of an idle node a day" if found.model.node_price_per_h is None else "a day"
+    command = _name_command(found, row["input"])
+    return [
+        f"Measure {row['input']} next with more samples, `{command}`: to know it exactly is worth up to"
+        f" {format_number(row['saving'])} {unit}, {row['share']:.0%} of what knowing everything is."
+    ]
+
+
+def _name_command(found: Study, name: str) -> str:
+    """The command that measures an input."""
+    row = found.sources.row(by_predicate=pl.col("input") == name, named=True)
+    return next(RUN_COMMANDS[area] for area in RUN_COMMANDS if row["area"] in AREAS.get(area, (area,)))
 
 
 def format_plan(plan_study: Study) -> str:

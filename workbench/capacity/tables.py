@@ -11,6 +11,10 @@ def _quantile_columns(name: str, meaning: str, unit: str) -> tuple[Column, ...]:
     )
 
 
+def _added_column(name: str, meaning: str, unit: str) -> Column:
+    return Column(name, "float", meaning, unit, nullable=True, added=True)
+
+
 SOURCES = Table(
     "sources",
     "One row per input: its value, its interval and its source.",
@@ -44,6 +48,9 @@ HOURS_TABLE = Table(
         *_quantile_columns("nodes", "Nodes", "nodes"),
         Column("capacity_gpus", "float", "GPUs of the nodes, P50.", unit="GPUs"),
         *_quantile_columns("cost", "Cost of the hour with its own nodes", "currency"),
+        _added_column("idle_gpus", "GPUs of the hour's nodes that no job or replica holds, mean.", "GPUs"),
+        _added_column("idle_cost", "Their cost, mean.", "currency"),
+        _added_column("idle_cost_fixed", "Cost of the idle GPUs with the peak's nodes all day, mean.", "currency"),
         Column("pods_per_s_p95", "float", "Pods per second at the worst time, P95.", unit="pods/s"),
     ),
 )
@@ -96,6 +103,19 @@ TORNADO = Table(
     ),
 )
 
+INFORMATION = Table(
+    "information",
+    "One row per input: what knowing it exactly would save a day; most first.",
+    ("input",),
+    (
+        Column("input", "str", "The input."),
+        Column("kind", "str", "measurement: a run can narrow it; forecast: it varies by day."),
+        Column("saving", "float", "Expected saving, the most that a measurement can be worth.", unit="a day"),
+        Column("share", "float", "Share of what knowing all inputs would save."),
+        Column("resolved", "bool", "It stands out of the chance of the draws."),
+    ),
+)
+
 WHAT_IF = Table(
     "what_if",
     "One row per hour, share of the jobs and share of the users: GPUs and nodes with every input at its median.",
@@ -110,7 +130,7 @@ WHAT_IF = Table(
     ),
 )
 
-PLAN_TABLES = (SOURCES, HOURS_TABLE, DAY, CONSTRAINTS, TORNADO, WHAT_IF)
+PLAN_TABLES = (SOURCES, HOURS_TABLE, DAY, CONSTRAINTS, TORNADO, INFORMATION, WHAT_IF)
 
 
 def _figure_column(name: str, meaning: str, unit: str = "") -> Column:
@@ -146,6 +166,7 @@ INPUT_ESTIMATES = Table(
         _figure_column("capacity_high", "Upper end."),
         Column("binding", "bool", "The target that needs the most GPUs."),
         Column("reason", "str", "Why there is no capacity.", nullable=True),
+        Column("verdict", "str", "at least: capacity_low is all that is known of it.", nullable=True, added=True),
     ),
 )
 
@@ -182,6 +203,7 @@ INPUT_RECOMMENDATIONS = Table(
         _figure_column("high", "Upper end."),
         Column("level", "float", "Confidence of the interval."),
         Column("predicted", "bool", "Predicted from other stacks, without own runs."),
+        Column("verdict", "str", "Verdict on the ratio.", nullable=True, added=True),
     ),
 )
 

@@ -13,7 +13,14 @@ from workbench.charts.data import (
     list_categories,
     select_columns,
 )
-from workbench.charts.theme import build_limit_line, encode_colour, encode_tooltip, finish_chart, make_zoomable
+from workbench.charts.theme import (
+    build_limit_line,
+    build_log_axis,
+    encode_colour,
+    encode_tooltip,
+    finish_chart,
+    make_zoomable,
+)
 from workbench.core.errors import InputError
 from workbench.core.formats import find_unit, format_label, format_number
 
@@ -122,7 +129,8 @@ def _build_layers(curve: pl.DataFrame, marks: pl.DataFrame, value: str, group: s
     import altair as alt
 
     scale = alt.Scale(type="log", nice=False) if log else alt.Scale(zero=False, nice=False)
-    x = alt.X(value, type="quantitative", title=format_label(value), scale=scale, axis=alt.Axis(tickCount=8))
+    axis = build_log_axis(curve[value]) if log else alt.Axis(tickCount=8)
+    x = alt.X(value, type="quantitative", title=format_label(value), scale=scale, axis=axis)
     y = alt.Y(
         "share",
         type="quantitative",

@@ -18,6 +18,7 @@ from workbench.charts.theme import (
     COLOURS,
     ROW_PX,
     assign_colours,
+    build_log_axis,
     encode_rows,
     encode_tooltip,
     finish_chart,
@@ -178,7 +179,8 @@ def _build_layers(frame: pl.DataFrame, columns: _ForestColumns, reference: float
     estimate, low, high = columns.estimate, columns.low, columns.high
     # Vega-Lite warns when a log axis is asked to include zero.
     scale = alt.Scale(type="log", nice=False, padding=12) if log else alt.Scale(zero=False, nice=False, padding=12)
-    x = alt.X(estimate, type="quantitative", title=format_label(estimate), scale=scale)
+    axis = build_log_axis(value for name in (estimate, low, high) for value in frame[name]) if log else alt.Undefined
+    x = alt.X(estimate, type="quantitative", title=format_label(estimate), scale=scale, axis=axis)
     tips = encode_tooltip(frame, leave_out=columns.list_hidden_columns())
     base = alt.Chart(frame).encode(y=encode_rows(columns.label), tooltip=tips)
     spans = base.transform_filter(f"isValid(datum.{low}) && isValid(datum.{high})").mark_rule(strokeWidth=2)

@@ -10,10 +10,12 @@ import base64
 import contextlib
 import functools
 import importlib.metadata
+import io
 import json
 import os
 import re
 import secrets
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,9 @@ from workbench.core import files
 
 CHART_MIME = "application/vnd.vegalite.v6+json"
 """Not Altair's own `application/vnd.vegalite.v6.json`: a notebook file allows objects under `+json` names only."""
+
+
+SUBTITLE_CHARS = 110
 
 
 def is_headless() -> bool:
@@ -43,7 +48,7 @@ def build_mime_bundle(spec: dict[str, Any], **_: Any) -> dict[str, Any]:
 
     Live, HTML that draws in the page comes in addition, with the Vega bundle once per kernel.
     """
-    spec = replace_undrawable(spec)
+    spec = wrap_subtitle(replace_undrawable(spec))
     bundle = {
         CHART_MIME: spec,
         "image/png": base64.b64encode(render_png(spec)).decode("ascii"),
@@ -69,6 +74,21 @@ def replace_undrawable(value: Any) -> Any:
     return [replace_undrawable(one) for one in value] if isinstance(value, list) else value
 
 
+def wrap_subtitle(spec: dict[str, Any]) -> dict[str, Any]:
+    """The spec with a long subtitle in several lines: a drawing is as wide as its longest line.
+
+    Examples
+    --------
+    >>> wrap_subtitle({"title": {"text": "Q?", "subtitle": "seven runs each, " * 8}})["title"]["subtitle"][1]
+    'runs each, seven runs each,'
+    """
+    title: Any = spec.get("title")
+    told = title.get("subtitle") if isinstance(title, dict) else None
+    if not isinstance(told, str) or len(told) <= SUBTITLE_CHARS:
+        return spec
+    return spec | {"title": title | {"subtitle": textwrap.wrap(told, SUBTITLE_CHARS)}}
+
+
 # What XML, and so an SVG, forbids.
 _NOT_DRAWABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
 
@@ -87,7 +107,23 @@ def render_png(spec: dict[str, Any], *, scale: float = 1.5) -> bytes:
     """The chart as a PNG, for viewers that draw no Vega and for thumbnails."""
     import vl_convert
 
-    return bytes(vl_convert.vegalite_to_png(spec, vl_version=find_vegalite_version(), scale=scale))
+    return shrink_png(bytes(vl_convert.vegalite_to_png(spec, vl_version=find_vegalite_version(), scale=scale)))
+
+
+def shrink_png(picture: bytes) -> bytes:
+    """The same picture in a fraction of the bytes: vl-convert compresses for speed, and reports hold dozens.
+
+    A chart has some dozen colours and their shades at the edges of its marks: a palette of 256 cannot be told from all.
+    One with a transparent ground is only compressed, since palettes keep no shades of transparency.
+    """
+    from PIL import Image
+
+    with Image.open(io.BytesIO(picture)) as whole:
+        opaque = "A" not in whole.getbands() or whole.getchannel("A").getextrema()[0] == 255
+        made = io.BytesIO()
+        small = whole.convert("RGB").quantize(256, dither=Image.Dither.NONE) if opaque else whole
+        small.save(made, "PNG", optimize=True)
+    return made.getvalue()
 
 
 @functools.cache

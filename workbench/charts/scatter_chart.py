@@ -17,6 +17,7 @@ from workbench.charts.data import (
 )
 from workbench.charts.theme import (
     COLOURS,
+    build_log_axis,
     encode_colour,
     encode_tooltip,
     finish_chart,
@@ -211,14 +212,9 @@ def _build_scale(domain: list[float], *, log: bool) -> Any:
 def _build_axis(domain: list[float], *, log: bool) -> Any:
     import altair as alt
 
-    words = short_number_expression("datum.value")
     if not log or not domain:
-        return alt.Axis(tickCount=6, labelExpr=words)
-    # Left to itself, a log axis of one decade or two labels some of its ticks, and not the round ones.
-    steps = (1, 2, 5) if domain[1] / domain[0] > 100 else (1, 1.5, 2, 3, 5, 7)
-    first, last = math.floor(math.log10(domain[0])), math.ceil(math.log10(domain[1]))
-    values = [step * 10.0**power for power in range(first, last + 1) for step in steps]
-    return alt.Axis(values=[value for value in values if domain[0] <= value <= domain[1]], labelExpr=words)
+        return alt.Axis(tickCount=6, labelExpr=short_number_expression("datum.value"))
+    return build_log_axis(domain)
 
 
 def _build_diagonal(domain: list[float], x: str, y: str) -> Any:

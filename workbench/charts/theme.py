@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 from workbench.charts.data import list_categories
@@ -99,6 +101,7 @@ def build_vega_config(mode: str = "light") -> dict[str, Any]:
         "axisY": {"labelLimit": 220},
         "legend": legend | _LEGEND,
         "title": title | _TITLE,
+        "header": {"labelColor": ink["text"], "titleColor": ink["muted"]},
         "view": {"stroke": None},
         "text": {"color": ink["text"], "fontSize": 12},
         "rule": {"color": ink["muted"]},
@@ -195,6 +198,36 @@ def encode_tooltip(
 def short_number_expression(value: str, digits: int = 3) -> str:
     """A Vega expression that writes a number shortly: SI letters from 1,000 on, and never milli for a second's part."""
     return f"abs({value}) >= 1000 ? format({value}, '.{digits}~s') : format({value}, '.{digits}~g')"
+
+
+def list_round_ticks(low: float, high: float) -> list[float]:
+    """Where a logarithmic axis has its ticks: at 1, 2 and 5 of each power of ten, with three more within two decades.
+
+    Examples
+    --------
+    >>> list_round_ticks(0.3, 400)
+    [0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0]
+    >>> list_round_ticks(0.6, 1.8)
+    [0.7, 1.0, 1.5]
+    """
+    steps = (1, 2, 5) if high / low > 100 else (1, 1.5, 2, 3, 5, 7)
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    values = [float(f"{step}e{power}") for power in range(first, last + 1) for step in steps]
+    return [value for value in values if low <= value <= high]
+
+
+def build_log_axis(values: Iterable[float | None], **look: Any) -> Any:
+    """The axis of a logarithmic scale over these values, its ticks at round numbers.
+
+    Left to itself, a log axis of one decade or two labels some of its ticks, and not the round ones. Where the values
+    are so close that fewer than three round numbers lie between them, it is left to itself.
+    """
+    import altair as alt
+
+    known = [value for value in values if value is not None and 0 < value < math.inf]
+    ticks = list_round_ticks(min(known), max(known)) if known else []
+    at = {"values": ticks} if len(ticks) > 2 else {"tickCount": 6}
+    return alt.Axis(**({"labelExpr": short_number_expression("datum.value")} | at | look))
 
 
 def build_limit_line(slo: float, value: str, *, axis: Literal["x", "y"]) -> list[Any]:

@@ -17,7 +17,7 @@ from workbench import __version__
 from workbench.console.command_groups import Area, CommandGroup, LazyGroup
 from workbench.console.finish import JsonFlag
 from workbench.core.errors import ConfigError, ExitCode, WorkbenchError
-from workbench.core.paths import default_out
+from workbench.core.paths import default_place
 
 EXAMPLES = """\b
 Examples:
@@ -57,7 +57,7 @@ AREAS = {
 
 
 # Command groups that are not areas.
-OWN_GROUPS = {"runs": Area("workbench.cli.runs", "Runs of notebooks: list, show, compare, check and delete them.")}
+OWN_GROUPS = {"runs": Area("workbench.cli.runs", "Runs of notebooks: list, show, compare, copy and delete them.")}
 
 
 class _RootGroup(CommandGroup):
@@ -84,9 +84,11 @@ app = typer.Typer(
 )
 
 Out = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
-        "--out", metavar="DIR", help="Folder for run folders; by default data/runs in the checkout, else your cache."
+        "--out",
+        metavar="DIR",
+        help="Folder or URL (s3://…) for the runs; by default data/runs in the project or checkout, else your cache.",
     ),
 ]
 
@@ -187,8 +189,10 @@ def init(
 @app.command()
 def gallery(
     folder: Annotated[
-        Path | None,
-        typer.Argument(metavar="[DIR]", help="Folder with run folders at any depth; by default that of `run --out`."),
+        str | None,
+        typer.Argument(
+            metavar="[DIR]", help="Folder or URL (s3://…) with runs at any depth; by default that of `run --out`."
+        ),
     ] = None,
 ) -> None:
     """Write an index page of reports.
@@ -196,11 +200,12 @@ def gallery(
     Covers all reports below the folder; prints the path of the page.
     """
     from workbench.report.gallery import write_gallery
+    from workbench.runs.run_stores import is_url
 
-    folder = folder or default_out()
-    if not folder.is_dir():
-        raise ConfigError("no such folder", where="gallery", found=folder)
-    typer.echo(write_gallery(folder))
+    place = folder or default_place()
+    if not is_url(place) and not Path(place).is_dir():
+        raise ConfigError("no such folder", where="gallery", found=place)
+    typer.echo(write_gallery(place))
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -212,6 +217,8 @@ def lab(
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address, do not open a browser.")] = False,
 ) -> None:
     """Start JupyterLab on the notebooks.
+
+    In a checkout that cannot be written it opens copies, and says where they are; changed ones are kept.
 
     Other options go to JupyterLab.
     """

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from workbench.core import host
+from workbench.core import host, nvml
 from workbench.core.errors import ConfigError, WorkbenchError
 from workbench.core.paths import cache_folder, default_out
 
@@ -88,6 +88,7 @@ def check_machine(
         _check_kernel(deep),
         _check_pictures(deep),
         *_check_resources(),
+        *_check_gpus(),
         *_check_writable_folders(),
     ]
     checks += [
@@ -248,6 +249,30 @@ def _check_resources() -> list[Check]:
     limits = host.read_container_limits()
     quota = f", limited to {limits['cpus']:g}" if "cpus" in limits else ""
     return [disk, memory, Check("cores", f"{host.count_cores()}{quota}", "base")]
+
+
+def _check_gpus() -> list[Check]:
+    """Each GPU by NVIDIA's own library; without one a line says what needs one, since nothing else does."""
+    try:
+        with nvml.open_nvml() as opened:
+            gpus = [opened.read_gpu(index) for index in range(opened.count_gpus())]
+    except nvml.NvmlError as error:
+        found = f"none ({error}); only indicators with device=gpu and sizing run --gpu-metrics need one"
+        return [Check("GPU", found, "base")]
+    return [Check("GPU", _describe_gpu(gpu), "base") for gpu in gpus]
+
+
+def _describe_gpu(gpu: Mapping[str, Any]) -> str:
+    parts = [str(gpu["name"]), f"driver {gpu['driver']}"]
+    if gpu["memory_bytes"]:
+        parts.append(_format_gib(gpu["memory_bytes"]))
+    if gpu["memory_bytes"] and gpu["memory_used_bytes"] is not None:
+        parts.append(f"{100 * gpu['memory_used_bytes'] / gpu['memory_bytes']:.0f} % of it taken")
+    if gpu["busy"]:
+        parts.append(f"busy {100 * gpu['busy']:.0f} % of the time")
+    if gpu["throttled"]:
+        parts.append(f"held back by: {', '.join(gpu['throttled'])}")
+    return ", ".join(parts)
 
 
 def _format_gib(number_bytes: float) -> str:

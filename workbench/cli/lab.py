@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from workbench.cli import lab_copies
 from workbench.core.errors import ConfigError, MissingToolError
 from workbench.execution import discovery
 
@@ -36,6 +37,8 @@ def build_lab_command(folder: Path, options: Sequence[str] = ()) -> list[str]:
 def start_lab(folder: Path | None = None, options: Sequence[str] = ()) -> int:
     """Run JupyterLab until it is stopped; returns its exit code.
 
+    Notebooks of a folder that cannot be written are opened as copies (`lab_copies`).
+
     Raises
     ------
     ConfigError
@@ -50,6 +53,10 @@ def start_lab(folder: Path | None = None, options: Sequence[str] = ()) -> int:
         raise ConfigError("no such folder", where="--notebooks", found=folder)
     if importlib.util.find_spec("jupyterlab") is None:
         raise MissingToolError("JupyterLab is not installed", do="pip install -r requirements.lock")
+    if not lab_copies.is_writable(folder):
+        copies = lab_copies.copy_notebooks(folder)
+        sys.stderr.write(f"{folder} cannot be written: its notebooks open as copies in {copies}\n")
+        folder = copies
     # Finds this environment's kernel even when it is not activated.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     # Disables the question about news; the user's settings stay.

@@ -107,7 +107,7 @@ def format_parameters_file() -> str:
         "# Settings of the notebooks: workbench run all -f parameters.yaml",
         "# Uncomment a notebook's name and the settings to change. Paths are relative to the working directory.",
     ]
-    for path in sorted((SHIPPED / "notebooks").glob("[0-9]*.ipynb")):
+    for path in discovery.list_numbered_notebooks(SHIPPED / "notebooks"):
         declared = parameters.read_parameters(discovery.read_notebook(path), path.name)
         area = discovery.area_from_path(path)
         lines += ["", f"# {area}:", *(f"#   {_format_setting(item)}" for item in declared)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,11 +15,12 @@ from workbench.console.terminal import create_run_progress
 from workbench.core import redaction
 from workbench.core.errors import ConfigError, ExitCode, WorkbenchError
 from workbench.core.formats import format_bytes
-from workbench.core.paths import default_out
+from workbench.core.paths import default_place
 from workbench.execution import discovery, parameters, runner
 from workbench.runs import catalogue
 from workbench.runs import thresholds as runs_thresholds
 from workbench.runs.catalogue import StoredRun
+from workbench.runs.run_stores import is_url
 
 STATES = ("running", "succeeded", "failed", "cancelled", "died", "unfinished")
 
@@ -54,7 +56,7 @@ def run_and_print(
     texts: dict[str, str],
     file: Path | None,
     *,
-    out: Path | None,
+    out: str | None,
     jobs: int,
     timeout_s: int | None,
     thresholds: Path | None,
@@ -65,13 +67,19 @@ def run_and_print(
     values = parameters.read_values_file(file) if file else {}
     for folder in dict.fromkeys(path.parent for path in paths):
         terminal.print_text(f"notebooks of {folder}", err=True)
+    place = out or default_place()
+    if is_url(place):
+        shown = redaction.strip_user_info(str(place))
+        terminal.print_text(
+            f"runs are made in {runner.outgoing_folder()}, and copied to {shown} when they end", err=True
+        )
     try:
         with create_run_progress() as progress:
             results = runner.run_notebooks(
                 paths,
                 values,
                 texts=texts,
-                out=out,
+                out=place,
                 jobs=jobs,
                 timeout_s=timeout_s,
                 thresholds=thresholds,
@@ -90,8 +98,9 @@ def _open_reports(results: Sequence[runner.RunResult]) -> None:
     import webbrowser
 
     for result in results:
-        if result.run.report.is_file() and not webbrowser.open(result.run.report.as_uri()):
-            sys.stderr.write(f"no browser to open {result.run.report} with\n")
+        address = result.report if result.copy else result.run.report.as_uri() if result.report else None
+        if address and not (address.startswith(("http", "file:")) and webbrowser.open(address)):
+            sys.stderr.write(f"no browser to open {result.report} with\n")
 
 
 def print_results(results: Sequence[runner.RunResult], *, as_json: bool) -> None:
@@ -110,7 +119,11 @@ def print_results(results: Sequence[runner.RunResult], *, as_json: bool) -> None
             _print_failure(result)
         for line in runs_thresholds.format_threshold_lines(record.get("thresholds")):
             _print_text(f"  {line}")
-        _print_text(f"  report: {result.run.report if result.run.report.is_file() else result.run.folder}")
+        _print_text(f"  report: {result.report or result.place}")
+        if result.copy_error is not None:
+            terminal.print_text(f"  not copied: {result.copy_error}", err=True)
+            again = f"workbench runs copy {shlex.quote(result.place)} --to URL"
+            terminal.print_text(f"  the run is kept here; copy it later: {again}", err=True)
 
 
 def _print_failure(result: runner.RunResult) -> None:
@@ -151,7 +164,7 @@ def find_run(name: str, out: str | None) -> StoredRun:
     ConfigError
         No run matches, or several do.
     """
-    return catalogue.resolve_run(name, out or default_out())
+    return catalogue.resolve_run(name, out or default_place())
 
 
 def print_run_list(
@@ -162,7 +175,7 @@ def print_run_list(
         if value is not None and value not in allowed:
             raise ConfigError("no such " + option.strip("-"), where=option, found=value, allowed=allowed)
     begun = None if since is None else catalogue.parse_moment(since, option="--since")
-    place = out or str(default_out())
+    place = out or str(default_place())
     there = catalogue.list_runs(place, unreadable=_print_error)
     found = catalogue.filter_runs(there, area=area, status=status, verdict=verdict, since=begun)
     print_run_table(found, redaction.strip_user_info(place), as_json=as_json)
@@ -208,7 +221,7 @@ def check_run(name: str, out: str | None, thresholds: Path, *, as_json: bool) ->
     from workbench.runs import threshold_gate
 
     run = find_run(name, out)
-    gate = threshold_gate.load_gate(thresholds, [run.area], discovery.list_known_areas(), out or default_out())
+    gate = threshold_gate.load_gate(thresholds, [run.area], discovery.list_known_areas(), out or default_place())
     judged = gate.check_run(run)
     if as_json:
         _print_json({"run_id": run.run_id, "area": run.area, "folder": run.place, "thresholds": judged})
@@ -240,7 +253,10 @@ def prune_runs(
             raise ConfigError("no value is given", where=option, found=repr(value), do="leave the option out")
     before = None if older_than is None else catalogue.parse_moment(older_than, option="--older-than")
     states = [word.strip() for word in status.split(",") if word.strip()] if status else []
-    place = out or default_out()
+    place = out or default_place()
+    if is_url(place):
+        note = "a URL has no locks: a copy that another machine makes there now is only seen when it is whole"
+        terminal.print_text(note, err=True)
     doomed = prune.plan_pruning(place, keep=keep, before=before, states=states, area=area, unreadable=_print_error)
     done = prune.delete_runs(doomed) if delete else doomed
     gone = [one for one in done if one.kept_because is None]
@@ -249,7 +265,7 @@ def prune_runs(
     if as_json:
         _print_json(
             {
-                "folder": str(place),
+                "folder": redaction.strip_user_info(str(place)),
                 "deleted": delete,
                 "size_bytes": total,
                 "runs": [one.build_document() for one in done],
@@ -262,6 +278,22 @@ def prune_runs(
     word = "deleted" if delete else "would go; --yes deletes them"
     _print_text(f"{len(gone)} run(s), {format_bytes(total)} {word}")
     return code
+
+
+def copy_runs(names: Sequence[str], out: str | None, to: str, *, as_json: bool) -> None:
+    """Copy runs to a folder or URL and print where each is then."""
+    from workbench.runs import run_copy, run_stores
+
+    found = [find_run(name, out) for name in names]
+    if is_url(to):
+        run_stores.check_writable(to)
+    copies = []
+    for run in found:
+        copies.append({"run_id": run.run_id, "folder": run.place, "copy": run_copy.copy_run(run, to)})
+        if not as_json:
+            _print_text(f"{run.run_id}  {copies[-1]['copy']}")
+    if as_json:
+        _print_json({"copies": copies})
 
 
 def print_run(run: StoredRun, *, as_json: bool) -> None:

@@ -10,7 +10,7 @@ import typer
 from workbench.console.command_groups import build_group
 from workbench.console.finish import JsonFlag
 
-app = build_group("Runs of notebooks: list, show, compare, check and delete them.")
+app = build_group("Runs of notebooks: list, show, compare, copy and delete them.")
 
 Place = Annotated[
     str | None,
@@ -18,7 +18,7 @@ Place = Annotated[
         "--out", metavar="DIR", help="Folder or URL (s3://…) of the runs; by default data/runs, else your cache."
     ),
 ]
-RUN = "Run id, the start of one, a run folder, or its URL."
+RUN = "Run id, the start of one, a run folder, its URL, or an area for its newest run."
 
 
 @app.command("list")
@@ -82,20 +82,44 @@ def check_run(
     raise typer.Exit(run_output.check_run(run_id, out, thresholds, as_json=as_json))
 
 
+@app.command(
+    "copy",
+    epilog="\b\nExamples:\n"
+    "  workbench runs copy 20261108T0900 --to s3://bucket/runs\n"
+    "  workbench runs copy s3://bucket/runs/speedup/20261108T090000Z-1a2b3c --to data/runs",
+)
+def copy_runs(
+    run_ids: Annotated[list[str], typer.Argument(metavar="RUN...", help=RUN)],
+    to: Annotated[str, typer.Option("--to", metavar="DIR", help="Runs folder, or URL (s3://…), to copy them to.")],
+    out: Place = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Copy runs that have ended to a folder or a URL.
+
+    run.json is written last, so that no half copy reads as a run; the same command completes a copy that was cut.
+    """
+    from workbench.cli import run_output
+
+    run_output.copy_runs(run_ids, out, to, as_json=as_json)
+
+
 @app.command("prune", epilog="\b\nExample:\n  workbench runs prune --older-than 30d --status failed,died --yes")
 def prune_runs(
     out: Place = None,
     keep: Annotated[int | None, typer.Option(metavar="N", help="Keep the newest N of each area.")] = None,
     older_than: Annotated[str | None, typer.Option(metavar="AGE", help="Only runs started before: 30d, 12h.")] = None,
-    status: Annotated[str | None, typer.Option(help="Only runs in these states: failed,cancelled,died.")] = None,
+    status: Annotated[
+        str | None, typer.Option(help="Only runs in these states: failed,cancelled,died,unfinished.")
+    ] = None,
     area: Annotated[str | None, typer.Option(help="Only runs of this area.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs; the default without --yes.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Delete.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Delete run folders; without --yes only list them.
+    """Delete runs in a folder or at a URL; without --yes only list them.
 
-    Never deletes running runs, or folders that may not be run folders.
+    Never deletes running runs, or folders that may not be run folders. A URL has no locks: runs that may still go on
+    there stay, unless --status says unfinished.
     """
     from workbench.cli import run_output
 

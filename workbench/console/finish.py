@@ -37,6 +37,11 @@ def choose_exit_code(*, is_valid: bool, is_cancelled: bool = False) -> ExitCode:
     return ExitCode.GOOD if is_valid else ExitCode.INVALID
 
 
+def format_command_line() -> str:
+    """The command line of this process, for the record of a run."""
+    return "workbench " + shlex.join(sys.argv[1:])
+
+
 def finish_command(
     text: str | Callable[[], object],
     document: object,

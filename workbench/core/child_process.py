@@ -18,17 +18,18 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
 from workbench.core.errors import MissingToolError, RunFailedError
-from workbench.core.process_tree import KILL_LIMIT_S, kill_process_tree, read_start_time
 
+KILL_LIMIT_S = 10.0
 MAX_OUTPUT_BYTES = 1 << 20
 MAX_LINE_BYTES = 64 << 10
+_POLL_S = 0.02
 _READER_LIMIT_S = 5.0
 _SHOWN_LINES = 12
 _SET_PARENT_DEATH_SIGNAL = 1  # linux/prctl.h
@@ -419,3 +420,79 @@ def _name_command(command: Sequence[str | Path]) -> str:
         rest = [word for word in words[1:] if not word.startswith("-")]
         name = rest[0] if rest and "-c" not in words else name
     return Path(name).name[:80]
+
+
+def kill_process_tree(pid: int, *, grace_s: float = 0, started_s: float | None = None) -> None:
+    """Kill a process, its descendants and its session; with a grace period they get SIGTERM first.
+
+    Works for asyncio's processes too (with `start_new_session=True`): await their own `wait` afterwards.
+
+    Parameters
+    ----------
+    started_s
+        Start time of the process, by psutil: a process that reuses the id is spared.
+    """
+    found = _list_tree(pid, started_s)
+    if grace_s > 0:
+        _signal_processes(found, signal.SIGTERM)
+        _wait_until_gone(found, grace_s)
+    until = time.monotonic() + KILL_LIMIT_S
+    # Repeated, since a process may start others before it dies.
+    while found := [one for one in {*found, *_list_tree(pid, started_s)} if _is_alive(one)]:
+        _signal_processes(found, signal.SIGKILL)
+        _wait_until_gone(found, 1.0)
+        if time.monotonic() > until:
+            return
+
+
+def read_start_time(pid: int) -> float | None:
+    """Start time of a process, by psutil; identifies it together with its id. None when it is gone."""
+    import psutil
+
+    try:
+        return float(psutil.Process(pid).create_time())
+    except psutil.Error:
+        return None
+
+
+def _list_tree(pid: int, started_s: float | None) -> list[Any]:
+    """The process, its descendants, and orphans of its session."""
+    import psutil
+
+    found: set[Any] = set()
+    with contextlib.suppress(psutil.Error):
+        leader = psutil.Process(pid)
+        if started_s is not None and abs(leader.create_time() - started_s) > 1:
+            return []
+        found |= {leader, *leader.children(recursive=True)}
+    if os.getsid(0) != pid:
+        for process in psutil.process_iter():
+            with contextlib.suppress(OSError, psutil.Error):
+                if os.getsid(process.pid) == pid:
+                    found.add(process)
+    return [one for one in found if _is_alive(one)]
+
+
+def _signal_processes(processes: Iterable[Any], number: signal.Signals) -> None:
+    import psutil
+
+    for process in processes:
+        # psutil compares start times, so that a reused id is spared.
+        with contextlib.suppress(psutil.Error, OSError):
+            process.send_signal(number)
+
+
+def _wait_until_gone(processes: Iterable[Any], timeout_s: float) -> None:
+    """Poll instead of psutil's wait, which would take the exit code from the parent that waits."""
+    until = time.monotonic() + timeout_s
+    while any(map(_is_alive, processes)) and time.monotonic() < until:
+        time.sleep(_POLL_S)
+
+
+def _is_alive(process: Any) -> bool:
+    import psutil
+
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False

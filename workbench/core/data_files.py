@@ -95,6 +95,9 @@ def parse_json(
     return value
 
 
+_TOO_DEEP_FOR_LIBYAML = "exceeded maximum nesting depth"
+
+
 def parse_yaml(
     text: str | bytes,
     *,
@@ -137,6 +140,8 @@ def parse_yaml(
         return None if root is None else loader.construct_document(root)
     except yaml.YAMLError as error:
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+        if problem == _TOO_DEEP_FOR_LIBYAML:
+            raise _too_deep(noun, where, max_depth, do, error_type) from None
         place = where if mark is None else _join_place(where, f"line {mark.line + 1}")
         raise error_type(f"not YAML: the {noun}", where=place, found=problem or type(error).__name__, do=do) from None
     except RecursionError:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from workbench.core.errors import InputError
+from workbench.core.errors import InputError, WorkbenchError
 from workbench.core.redaction import strip_user_info
 
 
@@ -157,3 +157,14 @@ def open_store(url: str, *, format_url: Callable[[str], str] = strip_user_info) 
             else "install the fsspec package for it (for example: pip install s3fs)",
         ) from error
     return store, str(root)
+
+
+@contextlib.contextmanager
+def raise_as_os_errors() -> Iterator[None]:
+    """Turn exceptions of a driver's libraries, as aiohttp's ClientResponseError for a 403, into OSError."""
+    try:
+        yield
+    except (WorkbenchError, OSError):
+        raise
+    except Exception as error:
+        raise OSError(str(error) or type(error).__name__) from error

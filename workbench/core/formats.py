@@ -96,13 +96,15 @@ def format_column(values: Sequence[object]) -> list[str]:
     --------
     >>> format_column([5.1, 4.0, None]), format_column([0.00123, 4.0]), format_column([45.9, 41335.0])
     (['5.1', '4.0', '–'], ['0.00123', '4'], ['45.9', '41,335'])
+    >>> format_column([0.0663, 0.046])
+    ['0.0663', '0.0460']
     """
     texts = [format_number(value) for value in values]
     figures = [value for value in values if isinstance(value, float) and math.isfinite(value)]
     decimals = max((len(format_number(value).partition(".")[2]) for value in figures), default=0)
     largest = max((abs(value) for value in figures), default=0.0)
-    # More decimals would show more than three significant digits of the largest value.
-    allowed = 3 if largest < 10 else 2 if largest < 100 else 0
+    # More decimals would show more than four significant digits of the largest value.
+    allowed = 0 if largest >= 100 or not largest else 3 - math.floor(math.log10(largest))
     if not 0 < decimals <= allowed or any("e" in format_number(value) or isinstance(value, str) for value in values):
         return texts
     return [

@@ -23,9 +23,18 @@ def find_project_folder() -> Path | None:
     return next((folder for folder in (here, *here.parents) if (folder / PROJECT_FILE).is_file()), None)
 
 
+def default_place() -> str | Path:
+    """Where runs are kept: the URL in $WORKBENCH_OUT, such as s3://bucket/runs, else the folder `default_out()`."""
+    given = os.environ.get(OUT_VARIABLE, "")
+    return given if "://" in given else default_out()
+
+
 def default_out() -> Path:
-    """Folder for runs: $WORKBENCH_OUT, else `data/runs` in a writable project or checkout, else in the user's cache."""
-    if given := os.environ.get(OUT_VARIABLE):
+    """Folder for runs: $WORKBENCH_OUT, else `data/runs` in a writable project or checkout, else in the user's cache.
+
+    A URL in $WORKBENCH_OUT is no folder: what is made live stays on this machine.
+    """
+    if (given := os.environ.get(OUT_VARIABLE)) and "://" not in given:
         return Path(given).absolute()
     project = find_project_folder()
     if project is not None and os.access(project, os.W_OK):

@@ -28,6 +28,8 @@ MIN_SECRET_LENGTH = 4
 _USER_INFO = re.compile(
     r"(?P<scheme>\b(?:(?!abfss?:|wasbs?:)[A-Za-z][A-Za-z0-9+.-]*|(?:abfss?|wasbs?)(?=://[^/?#\s]*:)):/{2})[^/?#\s]*@"
 )
+# Secret keys of S3 may hold a slash, and a bucket's name holds no colon.
+_STORE_KEYS = re.compile(r"(?P<scheme>\bs3[an]?:/{2})[^/?#\s:@]+:[^\s@]+@")
 # In the key of a setting; its words are separated by dots, dashes, underscores and capitals.
 _SECRET_PART = re.compile(
     r"(?:^|[._-])(?:secrets?|passw(?:or)?d|passphrase|token|credentials?"
@@ -93,8 +95,10 @@ def strip_user_info(url: str) -> str:
     --------
     >>> strip_user_info("https://ann:p@w@example.org/a?b=1"), strip_user_info("abfss://logs@account/a")
     ('https://example.org/a?b=1', 'abfss://logs@account/a')
+    >>> strip_user_info("s3://KEY:se/cret@bucket/a")
+    's3://bucket/a'
     """
-    return _USER_INFO.sub(lambda match: match["scheme"], url)
+    return _USER_INFO.sub(lambda match: match["scheme"], _STORE_KEYS.sub(lambda match: match["scheme"], url))
 
 
 def has_user_info(value: object) -> bool:

@@ -83,25 +83,34 @@ def _stop_on_signals(stop_request: StopRequest) -> Iterator[None]:
 
 @contextmanager
 def interrupt_on_termination() -> Iterator[None]:
-    """SIGTERM and SIGHUP interrupt like Ctrl-C; in the main thread only, which alone may set handlers."""
-    names = ("SIGTERM", "SIGHUP")
-    signals = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    """SIGTERM and SIGHUP interrupt like Ctrl-C; in the main thread only, which alone may set handlers.
+
+    Python drops an interrupt that comes while it calls a destructor or a callback of a weak reference, as it does
+    often during imports. One that the block has never seen is raised at its end.
+    """
+    asked: list[int] = []
+
+    def raise_interrupt(number: int, _: object) -> None:
+        asked.append(number)
+        raise KeyboardInterrupt
+
+    numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
     if threading.current_thread() is not threading.main_thread():
-        signals = []
+        numbers = []
     old = {
-        number: signal.signal(number, _raise_interrupt)
-        for number in signals
-        if signal.getsignal(number) != signal.SIG_IGN
+        number: signal.signal(number, raise_interrupt)
+        for number in numbers
+        # A handler of someone else's for Ctrl-C stays.
+        if signal.getsignal(number) not in (signal.SIG_IGN, None)
+        and (number != signal.SIGINT or signal.getsignal(number) is signal.default_int_handler)
     }
     try:
         yield
+        if asked:
+            raise KeyboardInterrupt
     finally:
         for number, handler in old.items():
             signal.signal(number, handler)
-
-
-def _raise_interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
 
 
 @contextmanager

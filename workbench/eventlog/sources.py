@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from workbench.core.errors import InputError
-from workbench.core.files import open_store
+from workbench.core.files import open_store, raise_as_os_errors
 from workbench.eventlog.codecs import HEAD_BYTES, MAGIC, Codec, CodecFaultError, decode_blocks, detect_codec
 from workbench.eventlog.fold import MAX_LINE_BYTES, Chunk
 from workbench.eventlog.secret_removal import remove_secrets
@@ -61,13 +61,14 @@ def list_logs(path: str) -> list[LogSource]:
     shown = remove_secrets(path)
     store, root = _open_store(path)
     try:
-        if not store.exists(root):
-            raise InputError(
-                "no such file or folder", where=shown, do="check the path; folders and URLs such as s3://… work too"
-            )
-        if not store.isdir(root):
-            return [_load_single_log(store, store.info(root), path)]
-        logs = _list_logs_below(store, root)
+        with raise_as_os_errors():
+            if not store.exists(root):
+                raise InputError(
+                    "no such file or folder", where=shown, do="check the path; folders and URLs such as s3://… work too"
+                )
+            if not store.isdir(root):
+                return [_load_single_log(store, store.info(root), path)]
+            logs = _list_logs_below(store, root)
     except (OSError, ValueError, ImportError) as error:
         raise InputError(
             "cannot be read", where=shown, found=remove_secrets(f"{type(error).__name__}: {error}")
@@ -124,7 +125,9 @@ class _LocalStore:
 
 def _open_store(path: str) -> tuple[Any, str]:
     if "://" not in path and "::" not in path:
-        return _LocalStore(), str(Path(path).expanduser().absolute())
+        local = Path(path).expanduser().absolute()
+        # Names of links stay, but a way up through one is taken as the file system takes it.
+        return _LocalStore(), str(local.resolve() if ".." in local.parts else local)
     return open_store(path, format_url=remove_secrets)
 
 

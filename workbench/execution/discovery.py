@@ -50,6 +50,13 @@ class RunPlan:
         return next(filter(None, headings), self.area.replace("_", " ").capitalize())
 
     @property
+    def expected_s(self) -> float:
+        """How long a run takes by the notebook's metadata (`workbench.takes_s`); 0 where it does not say."""
+        metadata = self.notebook.metadata.get("workbench")
+        told = metadata.get("takes_s") if isinstance(metadata, dict) else None
+        return float(told) if isinstance(told, int | float) else 0.0
+
+    @property
     def command(self) -> str:
         """The command that repeats the run."""
         given = [f"-p {shlex.quote(f'{name}={_format_value(value)}')}" for name, value in self.resolved.given.items()]
@@ -133,9 +140,8 @@ def list_questions(folder: str | Path | None = None) -> pl.DataFrame:
     """
     import polars as pl
 
-    paths = sorted(Path(find_notebook_folder() if folder is None else folder).glob("*.ipynb"))
     rows = []
-    for path in filter(lambda path: NUMBERED_NOTEBOOK.fullmatch(path.name), paths):
+    for path in list_numbered_notebooks(find_notebook_folder() if folder is None else folder):
         first = next(iter(read_notebook(path).cells))
         needs = re.search(r"^- \*\*In:\*\* (.+?)(?:[.:;] |\.?$)", first.source, re.MULTILINE)
         rows.append((path.stem, find_heading(first), needs.group(1) if needs else None))
@@ -158,7 +164,7 @@ def resolve_notebooks(names: Sequence[str]) -> list[Path]:
     found: list[Path] = []
     for name in names:
         if name == "all":
-            found += _list_numbered_notebooks()
+            found += _list_all_notebooks()
         elif name.endswith(".ipynb") or (Path(name).is_file() and "/" in name):
             found.append(Path(name))
         else:
@@ -166,27 +172,34 @@ def resolve_notebooks(names: Sequence[str]) -> list[Path]:
     return list(dict.fromkeys(path.absolute() for path in found))
 
 
-def _list_numbered_notebooks() -> list[Path]:
-    found = sorted(path for path in find_notebook_folder().glob("*.ipynb") if NUMBERED_NOTEBOOK.fullmatch(path.name))
-    if not found:
-        raise ConfigError(
-            "no numbered notebooks", where=find_notebook_folder(), allowed="names such as 01_speedup.ipynb"
-        )
-    return found
+def list_numbered_notebooks(folder: str | Path) -> list[Path]:
+    """The notebooks of a folder that answer a question, such as 01_speedup.ipynb, by number; may be none."""
+    return sorted(path for path in Path(folder).glob("*.ipynb") if NUMBERED_NOTEBOOK.fullmatch(path.name))
+
+
+def _list_all_notebooks() -> list[Path]:
+    folder = find_notebook_folder()
+    if found := list_numbered_notebooks(folder):
+        return found
+    raise ConfigError("no numbered notebooks", where=folder, allowed="names such as 01_speedup.ipynb")
 
 
 def _resolve_name(name: str) -> Path:
-    present = sorted(find_notebook_folder().glob("*.ipynb"))
-    matches = [path for path in present if name in (path.stem, area_from_path(path))]
+    present, matches = _match_name(find_notebook_folder(), name)
     if len(matches) == 1:
         return matches[0]
     known = [path.stem for path in present if not path.stem.startswith("_")]
     close = difflib.get_close_matches(name, [*known, *map(area_from_path, present)], n=1)
     do = f"did you mean {close[0]}?" if close else "give one of these, a path, or all"
-    own = next((path for path in Path("notebooks").glob("*.ipynb") if name in (path.stem, area_from_path(path))), None)
-    if own is not None:
-        do = f"give its path, {own}; or mark this folder as a project: workbench init ."
+    if own := _match_name(Path("notebooks"), name)[1]:
+        do = f"give its path, {own[0]}; or mark this folder as a project: workbench init ."
     raise ConfigError("no such notebook", where=find_notebook_folder(), found=name, allowed=known, do=do)
+
+
+def _match_name(folder: Path, name: str) -> tuple[list[Path], list[Path]]:
+    """The notebooks of a folder, and those of them whose stem or area is the name."""
+    present = sorted(folder.glob("*.ipynb"))
+    return present, [path for path in present if name in (path.stem, area_from_path(path))]
 
 
 def read_notebook(path: str | Path) -> Any:

@@ -108,6 +108,8 @@ def parse_parameters(source: str, where: object = "parameters cell") -> tuple[Pa
         raise InputError(
             "parameters cell is no Python", where=where, found=f"line {error.lineno}: {error.msg}"
         ) from error
+    except ValueError as error:  # null bytes, before Python 3.11.4
+        raise InputError("parameters cell is no Python", where=where, found=str(error)) from error
     comments = _read_comments(source)
     found = [_parse_parameter(node, comments, where) for node in body if not _is_preamble(node)]
     names = [parameter.name for parameter in found]
@@ -337,9 +339,9 @@ def make_paths_absolute(
 ) -> ResolvedValues:
     """Make given paths absolute that are relative to `base`, since the notebook runs in its own folder.
 
-    A text is a path when the parameter's name says so (`Parameter.is_path`), or when it has a slash and exists below
-    `base`. URLs and absolute paths stay, and so do paths that only exist below the notebook's folder, so that a
-    default can be repeated as it is.
+    A text is a path when the parameter's name says so (`Parameter.is_path`), when the parameter's default is a file or
+    folder that exists, or when the text has a slash and exists below `base`. URLs and absolute paths stay, and so do
+    paths that only exist below the notebook's folder, so that a default can be repeated as it is.
     """
     by_name = {parameter.name: parameter for parameter in declared}
     changed = {
@@ -354,11 +356,24 @@ def _make_path_absolute(parameter: Parameter, value: Any, base: Path, notebook_f
     if not isinstance(value, str) or not value or "://" in value or "\0" in value or parameter.names_variable:
         return value
     path = Path(value).expanduser() if value.startswith("~") else Path(value)
-    exists = (base / path).exists()
-    if not exists and (notebook_folder / path).exists():
+    exists = _is_there(base, path)
+    if not exists and _is_there(notebook_folder, path):
         return value
-    is_path = parameter.is_path or (exists and "/" in value)
+    is_path = parameter.is_path or (exists and "/" in value) or _is_path_there(parameter.default, notebook_folder)
     return os.path.normpath(base / path) if is_path else value
+
+
+def _is_path_there(default: Any, folder: Path) -> bool:
+    """Whether a default, or each item of a list of them, is a path below the folder."""
+    items = default if isinstance(default, list) else [default]
+    return bool(items) and all(isinstance(one, str) and "/" in one and _is_there(folder, one) for one in items)
+
+
+def _is_there(folder: Path, path: str | Path) -> bool:
+    try:
+        return (folder / path).exists()
+    except (OSError, ValueError):  # longer than a path may be, or with a null byte
+        return False
 
 
 def read_values_file(path: str | Path) -> dict[str, Any]:

@@ -6,19 +6,21 @@ import concurrent.futures
 import contextlib
 import html
 import re
+import shutil
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from workbench.core import files, redaction
 from workbench.core.errors import ConfigError, ExitCode, RunFailedError, WorkbenchError, exit_code_for_error
-from workbench.core.paths import default_out
+from workbench.core.paths import cache_folder, default_place
 from workbench.core.signals import ignore_signals, interrupt_on_termination
 from workbench.execution.discovery import RunPlan, find_heading, list_known_areas, plan_runs
-from workbench.runs import catalogue, run_folder
+from workbench.runs import catalogue, run_copy, run_folder
 from workbench.runs import thresholds as runs_thresholds
+from workbench.runs.run_stores import check_writable, is_url
 
 if TYPE_CHECKING:
     from workbench.execution.kernels import Session
@@ -78,17 +80,35 @@ class RunResult:
         The run folder and its record.
     advice
         The next step after a failure; null when the run succeeded or the cell's error is enough.
+    copy
+        The run at the URL that `out` is, where its folder is gone; null without one.
+    copy_error
+        Why it could not be copied there; the folder is kept.
     """
 
     notebook: Path
     run: run_folder.Run
     advice: str | None = None
+    copy: str | None = None
+    copy_error: WorkbenchError | None = None
+
+    @property
+    def place(self) -> str:
+        """The run's folder, or its URL."""
+        return self.copy or str(self.run.folder)
+
+    @property
+    def report(self) -> str | None:
+        """Path or URL of the report; null without one."""
+        return f"{self.place}/{self.run.report.name}" if self.copy or self.run.report.is_file() else None
 
     @property
     def exit_code(self) -> int:
         """The exit code; see `ExitCode`."""
         if self.run.status == "cancelled":
             return ExitCode.CANCELLED
+        if self.copy_error is not None:
+            return self.copy_error.exit_code
         if self.run.status != "succeeded":
             return exit_code_for_error((self.run.record["failure"] or {}).get("error_name") or "")
         return max(
@@ -99,8 +119,9 @@ class RunResult:
         """The run as one JSON object."""
         record = self.run.record
         names = ("run_id", "area", "title", "status", "duration_s", "verdict", "reasons", "answer", "failure")
-        report = str(self.run.report) if self.run.report.is_file() else None
-        placed = {"thresholds": record.get("thresholds"), "folder": str(self.run.folder), "report": report}
+        placed = {"thresholds": record.get("thresholds"), "folder": self.place, "report": self.report}
+        if self.copy_error is not None:
+            placed["copy_error"] = str(self.copy_error)
         return {name: record[name] for name in names} | placed | {"exit_code": self.exit_code}
 
 
@@ -145,9 +166,11 @@ def run_notebooks(
     values, texts
         Typed parameters, and text from a command line, by "name" or "area.name"; `texts` win.
     out
-        Folder for the run folders; by default `default_out()`.
+        Folder for the run folders, or a URL such as s3://bucket/runs; by default `default_place()`. Runs for a URL are
+        made in `outgoing_folder()`, copied when they end, and deleted here once they are there whole.
     jobs
-        Number of runs in parallel, 1 to 64.
+        Number of runs in parallel, 1 to 64. Several begin with the longest (`RunPlan.expected_s`), so that none of it
+        is left over at the end.
     timeout_s
         Time limit of a cell in seconds; by default none.
     thresholds
@@ -172,18 +195,28 @@ def run_notebooks(
     if timeout_s is not None and timeout_s < 1:
         raise ConfigError("no time to run", where="--timeout", found=timeout_s, allowed="1 second or more")
     plans = plan_runs(notebooks, values, texts=texts)
-    place = Path(out) if out is not None else default_out()
-    return _execute_plans(plans, jobs, _RunPool(place, timeout_s, progress, _load_gate(thresholds, plans, place)))
+    place = out if out is not None else default_place()
+    gate = _load_gate(thresholds, plans, place)
+    if not is_url(place):
+        return _execute_plans(plans, jobs, _RunPool(Path(place), timeout_s, progress, gate))
+    check_writable(place)
+    return _execute_plans(plans, jobs, _RunPool(outgoing_folder(), timeout_s, progress, gate, copy_to=str(place)))
+
+
+def outgoing_folder() -> Path:
+    """Where runs for a URL are made; what is left there could not be copied."""
+    return cache_folder() / "outgoing"
 
 
 def _execute_plans(plans: Sequence[RunPlan], jobs: int, run_pool: _RunPool) -> list[RunResult]:
     with interrupt_on_termination(), concurrent.futures.ThreadPoolExecutor(jobs, "notebook") as pool:
-        futures: list[concurrent.futures.Future[RunResult | None]] = []
+        futures: dict[int, concurrent.futures.Future[RunResult | None]] = {}
+        order = sorted(range(len(plans)), key=lambda place: -plans[place].expected_s if jobs > 1 else 0)
         try:
-            for item in plans:
-                # One by one, so that an interrupt leaves a list of those submitted.
-                futures.append(pool.submit(run_pool.run_plan, item))
-            pending = set(futures)
+            for place in order:
+                # One by one, so that an interrupt leaves those submitted.
+                futures[place] = pool.submit(run_pool.run_plan, plans[place])
+            pending = set(futures.values())
             while pending:
                 # Short waits: on some systems signals are handled only between two of them.
                 _, pending = concurrent.futures.wait(pending, timeout=0.2)
@@ -192,12 +225,12 @@ def _execute_plans(plans: Sequence[RunPlan], jobs: int, run_pool: _RunPool) -> l
                 run_pool.cancel_all()
                 pool.shutdown(wait=True, cancel_futures=True)
             raise CancelledRuns(_collect_results(futures)) from None
-    if errors := [error for future in futures if (error := future.exception())]:
+    if errors := [error for future in futures.values() if (error := future.exception())]:
         raise errors[0]
     return _collect_results(futures)
 
 
-def _load_gate(path: str | Path | None, plans: Sequence[RunPlan], place: Path) -> ThresholdGate | None:
+def _load_gate(path: str | Path | None, plans: Sequence[RunPlan], place: str | Path) -> ThresholdGate | None:
     if path is None:
         return None
     from workbench.runs import threshold_gate
@@ -206,8 +239,9 @@ def _load_gate(path: str | Path | None, plans: Sequence[RunPlan], place: Path) -
     return threshold_gate.load_gate(path, areas, list_known_areas(areas), place)
 
 
-def _collect_results(futures: list[concurrent.futures.Future[RunResult | None]]) -> list[RunResult]:
-    ended = [future.result() for future in futures if not future.cancelled() and not future.exception()]
+def _collect_results(futures: Mapping[int, concurrent.futures.Future[RunResult | None]]) -> list[RunResult]:
+    in_order = [future for _, future in sorted(futures.items())]
+    ended = [future.result() for future in in_order if not future.cancelled() and not future.exception()]
     return [result for result in ended if result is not None]
 
 
@@ -219,6 +253,7 @@ class _RunPool:
     timeout_s: int | None
     progress: RunListener | None
     gate: ThresholdGate | None = None
+    copy_to: str | None = None
     sessions: list[Session] = field(default_factory=list)
     cancelled: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -249,15 +284,23 @@ class _RunPool:
             session.kill()
             run.end("failed", {"cell_number": None, "source": None, "error_name": "Unexpected", "error": "see the log"})
             raise
+        if self.copy_to is not None:
+            result = _move_run(result, self.copy_to)
         if self.progress:
             self.progress.on_run_end(result)
         return result
+
+    def _name_place(self, folder: Path) -> str:
+        """The run folder for commands in its report: nobody else's paths, and none that the run moves away from."""
+        here, there = Path.cwd().resolve(), folder.resolve()
+        return str(there.relative_to(here)) if self.copy_to is None and there.is_relative_to(here) else ""
 
     def _create_session(self, item: RunPlan, run: run_folder.Run) -> Session:
         from workbench.execution.kernels import Session
 
         env = {
             run_folder.RUN_DIR_VARIABLE: str(run.folder),
+            run_folder.RUN_PLACE_VARIABLE: self._name_place(run.folder),
             redaction.SECRET_NAMES_VARIABLE: ",".join(item.resolved.secret_variables),
         }
         session = Session(env=env, folder=item.path.parent, timeout_s=self.timeout_s)
@@ -371,6 +414,16 @@ def _record_unwritable_run(item: RunPlan, run: run_folder.Run, error: OSError | 
     with contextlib.suppress(RunFailedError):
         run.close()
     return RunResult(item.path, run, "make room there, or choose another folder with --out DIR")
+
+
+def _move_run(result: RunResult, place: str) -> RunResult:
+    """Copy the run of a result to a URL, and delete its folder once all of it is there."""
+    try:
+        copy = run_copy.copy_run(catalogue.open_run(result.run.folder), place)
+    except WorkbenchError as error:
+        return replace(result, copy_error=error)
+    shutil.rmtree(result.run.folder, ignore_errors=True)
+    return replace(result, copy=copy)
 
 
 def _write_page(run: run_folder.Run) -> None:

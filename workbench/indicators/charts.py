@@ -14,6 +14,7 @@ from workbench.charts.theme import (
     CATEGORIES,
     COLOURS,
     ROW_PX,
+    build_log_axis,
     encode_rows,
     encode_tooltip,
     finish_chart,
@@ -44,7 +45,7 @@ FULL_COLOUR = 2.0
 """Ratio at which a cell of the heat map reaches its full colour."""
 
 
-def chart_forests(effects: pl.DataFrame, *, first: Collection[str] = ()) -> alt.FacetChart:
+def chart_forests(effects: pl.DataFrame, *, first: Collection[str] = ()) -> alt.FacetChart | alt.Chart:
     """Draw a small forest plot per metric: which stacks differ from the baseline?
 
     Parameters
@@ -70,6 +71,11 @@ def chart_forests(effects: pl.DataFrame, *, first: Collection[str] = ()) -> alt.
     names, left_out = _select_metrics(list_categories(table, "metric"), first, MAX_METRICS)
     shown = ("metric", "ratio", "low", "high", "n", "failed", "verdict", "rounds_needed", "reason")
     frame = table.filter(pl.col("ratio").is_not_null() & pl.col("metric").is_in(names)).select(label, *shown)
+    title = "Which stacks differ from the baseline?"
+    if not frame.height:
+        # Panels of nothing have no size, and cannot be drawn.
+        nothing = alt.Chart(frame).mark_point()
+        return finish_chart(nothing, title, "no metric has values of two stacks", frame, height=50)
     claims = [name for name in VERDICTS if name in set(frame["verdict"])]
     shades = alt.Scale(domain=claims, range=[_SHADES[name] for name in claims])
     legend = alt.Legend(orient="top", symbolType="stroke", symbolStrokeWidth=4, symbolSize=200)
@@ -96,7 +102,6 @@ def chart_forests(effects: pl.DataFrame, *, first: Collection[str] = ()) -> alt.
     inner = alt.layer(*layers, data=frame).properties(width=PANEL_PX, height=max(50, ROW_PX * len(stacks)))
     header = alt.Header(title=None, labelFontWeight=600, labelAnchor="start", labelLimit=PANEL_PX)
     panels = inner.facet(facet=alt.Facet("metric", type="nominal", sort=names, header=header), columns=2, spacing=18)
-    title = "Which stacks differ from the baseline?"
     return panels.resolve_scale(x="independent").properties(
         title=alt.TitleParams(text=title, subtitle=subtitle),
         description=describe_table(title, frame, subtitle=subtitle),
@@ -194,7 +199,7 @@ def chart_drift(observations: Observations, drift: pl.DataFrame, *, first: Colle
         "factor",
         type="quantitative",
         title="value over its median",
-        axis=alt.Axis(tickCount=6, format=".3~g"),
+        axis=build_log_axis(lines["factor"]),
         scale=alt.Scale(type="log", nice=False, padding=14),
     )
     shades = [CATEGORIES[place % len(CATEGORIES)] for place in range(len(names))]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from workbench.console.command_groups import build_group
 from workbench.console.options import ModelCommand
+from workbench.indicators.commands.bisect import bisect
 from workbench.indicators.commands.collect import collect
 from workbench.indicators.commands.export import export
+from workbench.indicators.commands.history import history
 from workbench.indicators.commands.import_ import import_
 from workbench.indicators.commands.new import new
 from workbench.indicators.commands.recommend import recommend
@@ -26,10 +28,12 @@ app = build_group(
 
 app.command(cls=ModelCommand)(stacks)
 app.command(cls=ModelCommand)(run)
+app.command(cls=ModelCommand)(bisect)
 app.command()(collect)
 app.command(cls=ModelCommand)(recommend)
 app.command()(new)
 app.command()(sync)
 app.command()(show)
+app.command()(history)
 app.command(name="import")(import_)
 app.command()(export)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from workbench.core.errors import ConfigError
 from workbench.core.schema import FiniteModel, StrictModel, validate_model
 from workbench.indicators.recommendation.pipeline_units import RecommendationType
 from workbench.indicators.recommendation.recommendation_request import RecommendationRequest, build_request
+from workbench.live.field_groups import FieldGroup
 from workbench.live.file_picker import Pick
+
+if TYPE_CHECKING:
+    from workbench.indicators.history.history_points import HistoryFilter
 
 MAX_ROUNDS = 1000
 MAX_MEMORY_BYTES = 8 << 30
@@ -27,9 +31,17 @@ class SessionConfig(FiniteModel):
         (),
         description="What to measure: a shipped indicator, module:Class, or file.py:Class (its code runs). Repeatable.",
     )
-    stacks: str | None = Field(None, description="Stacks file, as `workbench indicators stacks` writes it.")
+    stacks: tuple[str, ...] = Field(
+        (), description="Stacks file (`workbench indicators stacks`) or matrix (.yaml). Repeatable: they are merged."
+    )
     stack: tuple[str, ...] = Field((), description="A stack to solve now, such as numpy==2.2.6. Repeatable.")
     python: tuple[str, ...] = Field((), description="An existing environment: its Python or folder. Repeatable.")
+    script: tuple[str, ...] = Field(
+        (), description="A script that prints a document, as it is; name=value sets PI_NAME. Repeatable."
+    )
+    pytest: tuple[str, ...] = Field((), description="A suite of pytest-benchmark: file or folder. Repeatable.")
+    pyperf: tuple[str, ...] = Field((), description="A script that runs pyperf.Runner. Repeatable.")
+    better: tuple[str, ...] = Field((), description="Direction of a script's result, such as total=lower. Repeatable.")
     specification: str | None = Field(None, description="An Amun specification: script, lock, environment, files.")
     ignore: tuple[str, ...] = Field((), description="Ignore a field of the specification, such as base. Repeatable.")
     baseline: str | None = Field(None, description="The stack that the others are compared with.")
@@ -48,6 +60,18 @@ class SessionConfig(FiniteModel):
     seed: int | None = Field(None, ge=0, lt=2**63, description="Seed of the random order.")
     design: Literal["rounds", "blocks"] = Field("rounds", description="Blocks exist to demonstrate their bias.")
     max_download_bytes: int = Field(2_000_000_000, ge=0, description="Refuse stacks with a larger download.")
+    reference: str | None = Field(
+        None, description="Stacks file with one stack: the pinned baseline of a history (`indicators history`)."
+    )
+    revision: str | None = Field(
+        None, max_length=200, description="Commit of the measured code; `indicators history` shows where it changed."
+    )
+
+    @field_validator("stacks", mode="before")
+    @classmethod
+    def _read_one_file(cls, value: Any) -> Any:
+        """One path, as older sessions have it, or several."""
+        return (value,) if isinstance(value, str) else value or ()
 
     @model_validator(mode="after")
     def _check_looks(self) -> Self:
@@ -86,6 +110,11 @@ _SESSION = Pick("session", folders=("session.json",))
 
 class NotebookConfig(StrictModel):
     """Parameters of the notebook: the session to read or to measure, and the question."""
+
+    FORM_GROUPS: ClassVar = (
+        FieldGroup("Live measurement", ("stacks", "indicators", "rounds", "threads"), when="live"),
+        FieldGroup("More settings", ("require", "seed")),
+    )
 
     session: Annotated[str, _SESSION] = Field(default=SAMPLE, description="Folder of a recorded session.")
     live: bool = Field(default=False, description="Measure now, instead of reading a session.")
@@ -134,4 +163,33 @@ class NotebookConfig(StrictModel):
             rounds=tuple(self.rounds),
             threads=self.threads,
             seed=self.seed,
+        )
+
+
+HISTORY_SAMPLE = "../data/samples/indicators/history/points.parquet"
+_HISTORY = Pick("source", files=("*.parquet", "*.db"))
+
+
+class HistoryConfig(StrictModel):
+    """Parameters of the notebook on figures over time."""
+
+    FORM_GROUPS: ClassVar = (FieldGroup("More settings", ("reference", "clock", "absolute")),)
+
+    source: Annotated[str, _HISTORY] = Field(
+        default=HISTORY_SAMPLE, description="Database or table of points; empty: the default database."
+    )
+    indicator: str = Field(default="", description="Only this indicator or metric; empty: all.")
+    stack: str = Field(default="", description="Only this stack, without versions; empty: all.")
+    since: str = Field(default="", description="Compare the sessions since this date with those before; empty: do not.")
+    reference: str = Field(default="", description="Start of the reference's key; empty: that of most sessions.")
+    clock: Literal["wall", "cpu"] = Field(default="wall", description="Time that is compared: wall or cpu.")
+    absolute: bool = Field(default=False, description="Also sessions without a reference, by their own values.")
+
+    @property
+    def filter(self) -> HistoryFilter:
+        """Which figures are wanted."""
+        from workbench.indicators.history.history_points import HistoryFilter
+
+        return HistoryFilter(
+            self.indicator or None, self.stack or None, self.reference or None, self.clock, self.absolute
         )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import polars as pl
 
 from workbench.indicators import summary
+from workbench.indicators.analysis.dimension_effects import format_dimension_effects
 from workbench.indicators.analysis.effects import Comparison, compare_session
 from workbench.indicators.analysis.observations import load_observations
 from workbench.indicators.charts import LIMIT_ROWS, build_round_log_ratios, chart_mix
@@ -23,6 +24,7 @@ from workbench.indicators.recommendation.recommendation_request import Recommend
 from workbench.indicators.recommendation.recommender import recommend
 from workbench.indicators.tables import (
     CHECKS,
+    DIMENSIONS,
     DRIFT,
     EFFECTS,
     EXCLUDED,
@@ -182,7 +184,9 @@ class Study:
         where = f"{session.hardware.cpu_model}, {session.threads} thread(s), {session.created_at[:10]}"
         ended = f"; ended: {session.stop_reason}" if session.stop_reason else ""
         warnings = tuple(judgement["reasons"]) if self.comparison.valid else ()
-        return (f"Measured: {runs}, on {where}{ended}.", *session.notes, *warnings)
+        table = self.comparison.dimensions
+        dimensions = format_dimension_effects(table) if table is not None else []
+        return (f"Measured: {runs}, on {where}{ended}.", *dimensions, *session.notes, *warnings)
 
     @property
     def ranking(self) -> pl.DataFrame:
@@ -228,6 +232,7 @@ class Study:
             (RECOMMENDATIONS, recommendation.table),
             (EXCLUDED, recommendation.excluded),
             (JUSTIFICATIONS, recommendation.justifications),
+            *([(DIMENSIONS, comparison.dimensions)] if comparison.dimensions is not None else []),
         ]
 
     def check(self) -> pl.DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ import polars as pl
 from workbench.console.tables import format_table
 from workbench.core.formats import NULL, format_number
 from workbench.indicators.analysis.clocks import CLOCK_NAMES, WHOLE_RUN
+from workbench.indicators.analysis.dimension_effects import format_dimension_effects
 from workbench.indicators.analysis.judgement import MIN_ROUNDS
 from workbench.indicators.recommendation.evidence import MIX, Justification, ratio_to_percent
 from workbench.report.display import KeyNumber, table
@@ -104,22 +105,30 @@ def _format_decision(recommendation: Recommendation, folder: str) -> str:
     if answer.stack is None:
         return "Choose nothing yet; the table of excluded stacks shows which constraint or check excluded each."
     words = ["workbench", "indicators", "recommend", folder, *_format_request_options(recommendation.request)]
+    undecided = recommendation.table.select("rounds_needed", "n").iter_rows()
     pinned = f"`{shlex.join([*words, '--requirements', 'requirements.txt'])}`"
     sentences = {
         "better": f"Install {answer.stack}; pinned, with hashes: {pinned}.",
         "best left": f"Install {answer.stack}, since the baseline is excluded; pinned, with hashes: {pinned}.",
         "by type": f"Install {answer.stack} if its type fits: it was not chosen for speed.",
         "not decided": f"Keep {answer.stack}; to decide, measure more rounds: "
-        f"`workbench indicators run --resume {shlex.quote(folder)} --more {_count_more_rounds(recommendation)}`"
+        f"`workbench indicators run --resume {shlex.quote(folder)} --more {count_more_rounds(undecided)}`"
         " (on the machine that measured it).",
     }
     return sentences.get(answer.kind, f"Keep {answer.stack}: no other stack is better by more than the margin.")
 
 
-def _count_more_rounds(recommendation: Recommendation) -> int:
-    """Rounds that the undecided stacks likely need beyond those that are done; 10 where that is unknown."""
-    needed = recommendation.table.drop_nulls("rounds_needed")
-    counts = [max(1, needed - done) for needed, done in needed.select("rounds_needed", "n").iter_rows()]
+def count_more_rounds(needs: Iterable[tuple[int | None, int]]) -> int:
+    """Rounds that undecided comparisons likely need beyond those that are done: 1 to 200; 10 where that is unknown.
+
+    `needs` are pairs of the rounds needed in all (null: unknown) and those that are done.
+
+    Examples
+    --------
+    >>> count_more_rounds([(30, 10), (None, 10)]), count_more_rounds([(None, 10)]), count_more_rounds([(9, 10)])
+    (20, 10, 1)
+    """
+    counts = [max(1, needed - done) for needed, done in needs if needed is not None]
     return min(max(counts, default=10), 200)
 
 
@@ -181,6 +190,7 @@ def format_session(outcome: SessionOutcome) -> str:
         "",
         *format_table(table, _HEADERS),
         "",
+        *_format_dimensions(outcome),
         f"session: {judgement['verdict']}",
         *(f"  {reason}" for reason in judgement["reasons"]),
     ]
@@ -188,6 +198,14 @@ def format_session(outcome: SessionOutcome) -> str:
     lines += [f"cost: {_format_cost(outcome)}", "", f"written: {outcome.folder}"]
     lines += [f"next: {command}" for command in list_next_commands(outcome)]
     return "\n".join(lines)
+
+
+def _format_dimensions(outcome: SessionOutcome) -> list[str]:
+    """What each dimension of a stack matrix is worth, if there is one."""
+    table = outcome.compared.dimensions
+    if table is None:
+        return []
+    return ["by dimension:", *(f"  {line}" for line in format_dimension_effects(table)), ""]
 
 
 def list_next_commands(outcome: SessionOutcome) -> list[str]:
@@ -200,8 +218,7 @@ def list_next_commands(outcome: SessionOutcome) -> list[str]:
     commands = []
     open_ = effects.filter(effects["verdict"] == UNDECIDED)
     if open_.height and session.backend == "process" and session.design == "rounds":
-        needed = [count for count in open_["rounds_needed"].to_list() if count is not None]
-        more = min(200, max(1, max(needed, default=session.rounds_done + 10) - session.rounds_done))
+        more = count_more_rounds((needed, session.rounds_done) for needed in open_["rounds_needed"])
         commands.append(f"workbench indicators run --resume {folder} --more {more}")
     if outcome.compared.sound and effects.height:
         by_cpu = set(open_["decided_by"].drop_nulls().to_list()) if open_.height else set()
@@ -233,6 +250,7 @@ def build_session_document(outcome: SessionOutcome) -> dict[str, Any]:
         "notes": list(session.notes),
         "judgement": outcome.compared.judgement.row(0, named=True),
         "effects": outcome.compared.effects.to_dicts(),
+        **({} if (found := outcome.compared.dimensions) is None else {"dimensions": found.to_dicts()}),
     }
 
 

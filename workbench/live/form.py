@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_or
 
 from workbench.core.errors import ConfigError, WorkbenchError
 from workbench.core.formats import escape_html
+from workbench.live.field_groups import FieldGroup, FoldedFields
 from workbench.live.file_picker import FilePicker, Pick
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+    from pydantic.config import JsonDict
     from pydantic.fields import FieldInfo
 
     from workbench.execution.parameters import Parameter
@@ -25,20 +27,26 @@ if TYPE_CHECKING:
 WHOLE_MODEL = ""
 """Key of a problem that belongs to no single field."""
 _MAX_VALUE_CHARS = 80
+ADDED: JsonDict = {"added": True}
+"""Mark of a field that notebooks of earlier versions lack: `Field(..., json_schema_extra=ADDED)`."""
 
 
 def select_values(model: type[BaseModel], given: Mapping[str, Any]) -> dict[str, Any]:
     """Select the values of a model's fields from a notebook's names.
+
+    A field that is marked with `ADDED` came later than notebooks that people keep: where its name is missing, its
+    default holds. Any other missing name is an error, because it may be a misspelt one.
 
     Raises
     ------
     ConfigError
         A name is missing.
     """
-    if missing := [name for name in model.model_fields if name not in given]:
+    added = {name for name, field in model.model_fields.items() if field.json_schema_extra == ADDED}
+    if missing := [name for name in model.model_fields if name not in given and name not in added]:
         do = "run the parameters cell first, or add them to it"
         raise ConfigError("the notebook lacks parameters", where="parameters cell", found=missing, do=do)
-    return {name: given[name] for name in model.model_fields}
+    return {name: given[name] for name in model.model_fields if name in given}
 
 
 def validate_values(model: type[Config], values: Mapping[str, Any], where: str) -> Config:
@@ -231,14 +239,21 @@ class Form:
         Widgets by field name.
     """
 
-    def __init__(self, plan: Sequence[Field], values: Mapping[str, Any], base: Path) -> None:
+    def __init__(
+        self, plan: Sequence[Field], values: Mapping[str, Any], base: Path, groups: Sequence[FieldGroup] = ()
+    ) -> None:
         import ipywidgets
 
         self.plan = {field.name: field for field in plan}
+        self.cell = {field.name: values[field.name] for field in plan}
         self.base = base
         self.inputs: dict[str, Any] = {field.name: _create_input(field, values[field.name]) for field in plan}
         self.problems: dict[str, Any] = {name: ipywidgets.HTML() for name in self.plan}
         self.whole = ipywidgets.HTML()
+        lines = {field.name: self._build_line(field) for field in plan}
+        self.folds = [FoldedFields(one, [lines.pop(name) for name in one.fields], layout=_columns()) for one in groups]
+        self.basic = ipywidgets.GridBox(list(lines.values()), layout=_columns())
+        self._follow_modes()
         self._changed: Callable[[], None] | None = None
         self._quiet = False
         for widget in self.inputs.values():
@@ -269,19 +284,16 @@ class Form:
         """Show each problem below its field."""
         for name, place in self.problems.items():
             place.value = _render_problem(problems.get(name, ""))
+        for fold in self.folds:
+            if not fold.is_open and problems.keys() & {*fold.group.fields}:
+                fold.open(True)
         self.whole.value = _render_problem(problems.get(WHOLE_MODEL, ""))
 
     def box(self) -> Any:
-        """The form as a widget with as many columns as fit."""
+        """The form as a widget with as many columns as fit: basic fields, then the groups."""
         import ipywidgets
 
-        grid = ipywidgets.GridBox(
-            [self._build_line(field) for field in self.plan.values()],
-            layout=ipywidgets.Layout(
-                grid_template_columns="repeat(auto-fill, minmax(min(420px, 100%), 1fr))", grid_gap="2px 28px"
-            ),
-        )
-        return ipywidgets.VBox([grid, self.whole])
+        return ipywidgets.VBox([self.basic, *(fold.box for fold in self.folds), self.whole])
 
     def _build_line(self, field: Field) -> Any:
         import ipywidgets
@@ -310,8 +322,17 @@ class Form:
         widget.value = text
 
     def _notify_change(self) -> None:
-        if self._changed and not self._quiet:
+        if self._quiet:
+            return
+        self._follow_modes()
+        if self._changed:
             self._changed()
+
+    def _follow_modes(self) -> None:
+        """Open the groups of the mode that the values choose, and fold those of the others."""
+        values = self.read_values()
+        for fold in self.folds:
+            fold.follow(values, self.cell)
 
     @contextlib.contextmanager
     def _pause_notifications(self) -> Iterator[None]:
@@ -320,6 +341,14 @@ class Form:
             yield
         finally:
             self._quiet = False
+
+
+def _columns() -> Any:
+    """Layout of lines in as many columns as fit."""
+    import ipywidgets
+
+    columns = "repeat(auto-fill, minmax(min(420px, 100%), 1fr))"
+    return ipywidgets.Layout(grid_template_columns=columns, grid_gap="2px 28px")
 
 
 def _render_problem(text: str) -> str:

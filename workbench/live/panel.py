@@ -13,6 +13,7 @@ from workbench.core.formats import escape_html, format_duration, format_moment
 from workbench.core.paths import default_out
 from workbench.execution import discovery, parameters
 from workbench.live import form, result_widgets, run_control
+from workbench.live.field_groups import list_groups
 from workbench.live.form import Form, check_values
 from workbench.live.result_widgets import ResultsView
 from workbench.live.run_control import RunBar
@@ -143,7 +144,8 @@ class Panel:
         self.areas = tuple(dict.fromkeys([area, *([discovery.area_from_path(notebook)] if notebook else [])]))
         declared = _read_declared_parameters(notebook)
         self.defaults = {item.name: item.default for item in declared}
-        self.form = Form(form.list_fields(model, declared), values, notebook.parent if notebook else Path.cwd())
+        base = notebook.parent if notebook else Path.cwd()
+        self.form = Form(form.list_fields(model, declared), values, base, list_groups(model))
         self.bar = RunBar(notebook or Path(), self.areas, self.out, self._on_run_end)
         self.results = ResultsView()
         self.found: list[run_folder.Run] = []
@@ -175,16 +177,16 @@ class Panel:
         display(self.box())  # type: ignore[no-untyped-call]
 
     def box(self) -> Any:
-        """The panel as one widget."""
+        """The panel as one widget: run control first, so that it is at hand however long the form is."""
         import ipywidgets
 
         row = ipywidgets.Layout(flex_flow="row wrap", align_items="center")
         title = ipywidgets.HTML('<div class="wb-title">Settings</div>')
         settings = [title, self.form.box(), self.reading, ipywidgets.HBox([self.back, self.last], layout=row)]
-        run = [self.bar.box(), self.command] if self.notebook else [ipywidgets.HTML(_NO_FILE_HTML)]
+        run = [self.bar.box(), self.command, self.bar.toolbar] if self.notebook else [ipywidgets.HTML(_NO_FILE_HTML)]
         heading = ipywidgets.HTML('<div class="wb-title">Runs</div>')
         past_runs = [ipywidgets.HBox([heading, self.refresh], layout=row), self.grid, self.results.box]
-        panel = ipywidgets.VBox([ipywidgets.HTML(result_widgets.read_style()), *settings, *run, *past_runs])
+        panel = ipywidgets.VBox([ipywidgets.HTML(result_widgets.read_style()), *run, *settings, *past_runs])
         panel.add_class("wb-panel")
         return panel
 

@@ -20,6 +20,7 @@ from typing import Any
 from workbench.core.errors import InputError, WorkbenchError
 from workbench.core.formats import escape_html, format_duration
 from workbench.core.locks import find_holder
+from workbench.live.run_toolbar import create_run_toolbar
 from workbench.runs import run_folder
 from workbench.runs.run_record import read_start_time
 
@@ -195,10 +196,13 @@ class RunBar:
         self.cancel = ipywidgets.Button(description="Cancel", icon="stop", disabled=True, layout=auto)
         self.bar = ipywidgets.IntProgress(min=0, max=1, layout=ipywidgets.Layout(width="180px", display="none"))
         self.sentence = ipywidgets.HTML()
+        # The same controls, in the notebook's toolbar.
+        self.toolbar = create_run_toolbar(self.run, self.cancel, self.bar, self.sentence)
         self.started: StartedRun | None = None
         self.current: run_folder.Run | None = None
         self.good = True
         self._leftover: Path | None = None
+        self._is_cancelled = False
         # Reentrant: a change of the form calls back while the lock is held.
         self._lock = threading.RLock()
         self._following = False
@@ -223,7 +227,7 @@ class RunBar:
             if self.busy:
                 return
             self.started = start_run(self.notebook, values, self.out)
-            self.current = None
+            self.current, self._is_cancelled = None, False
             self._show_text("Starting")
             self._follow_run()
 
@@ -246,7 +250,7 @@ class RunBar:
         if pid is None and self.current is None and self.started and not self.started.ended:
             pid = self.started.process.pid
         if pid is not None:
-            self.cancel.disabled = True
+            self.cancel.disabled = self._is_cancelled = True
             self._show_text("Cancelling")
             cancel_run(pid)
 
@@ -337,7 +341,10 @@ class RunBar:
     def _show_failure(self) -> None:
         words = self.started.words if self.started else ""
         self._remove_leftovers()
-        self._show_problem("The run did not start.", words)
+        if self._is_cancelled:
+            self._show_text("Cancelled before it began")
+        else:
+            self._show_problem("The run did not start.", words)
 
     def _show_problem(self, what: str, words: str) -> None:
         self.sentence.value = (

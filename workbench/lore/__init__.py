@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import polars as pl
     from pyspark.sql import DataFrame, SparkSession
 
     from workbench.lore.bisection.input_bisection import BisectionResult
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from workbench.lore.dump_reader.dump_tables import DumpTables
     from workbench.lore.dumps.operator_dump import DumpResult
     from workbench.lore.dumps.query_dumps import SessionWatch
+    from workbench.lore.replays.lore_session import LoreSession
     from workbench.lore.replays.operator_replay import ReplayResult
     from workbench.lore.spark_bridge.physical_plan import PlanTree
 
@@ -144,6 +146,37 @@ def open(folder: str | Path) -> DumpTables:  # noqa: A001 - lore.open reads as g
 def verify(folder: str | Path, **options: Any) -> ReplayResult:
     """`replay` without timed runs."""
     return replay(folder, **{**options, "repeat": 0})
+
+
+def run(folder: str | Path, inputs: Mapping[str, Any] | None = None, **options: Any) -> pl.DataFrame:
+    """The output of a dumped operator over rows that you changed, in a fresh process.
+
+    Parameters
+    ----------
+    inputs
+        Frames by name of the input; inputs left out are those of the dump.
+
+    Examples
+    --------
+    >>> rows = lore.open("dumps/q/loreId-9").inputs["input-0"]                     # doctest: +SKIP
+    >>> lore.run("dumps/q/loreId-9", {"input-0": rows.head(3)})                    # doctest: +SKIP
+    """
+    with session() as kept:
+        return kept.run(folder, inputs, **options)
+
+
+def session() -> LoreSession:
+    """A session that stays, in a process of its own: the second replay does not wait for Spark to start.
+
+    Examples
+    --------
+    >>> with lore.session() as session:                                            # doctest: +SKIP
+    ...     print(session.verify("dumps/q/loreId-9").answer)
+    ...     print(session.run("dumps/q/loreId-9", {"input-0": changed}))
+    """
+    from workbench.lore.replays.lore_session import LoreSession
+
+    return LoreSession()
 
 
 def bisect(folder: str | Path, **options: Any) -> BisectionResult:

@@ -9,6 +9,8 @@ from workbench.lore.commands.bundle import bundle
 from workbench.lore.commands.dump import dump
 from workbench.lore.commands.inspect import inspect
 from workbench.lore.commands.replay import replay, verify
+from workbench.lore.commands.run import run
+from workbench.lore.commands.session import session
 from workbench.lore.commands.tag import tag
 
 FIRST_STEPS = """\
@@ -22,6 +24,8 @@ app.command()(tag)
 app.command(cls=ModelCommand)(dump)
 app.command(cls=ModelCommand)(replay)
 app.command(cls=ModelCommand)(verify)
+app.command(cls=ModelCommand)(run)
+app.command()(session)
 app.command()(inspect)
 app.command()(bundle)
 app.command(cls=ModelCommand)(bisect)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path, PurePath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from workbench.core.errors import ConfigError
+from workbench.live.field_groups import FieldGroup
 from workbench.live.file_picker import Pick
 from workbench.lore.dumps.operator_selection import EXAMPLE_SELECTION, Selection, build_selection, format_selection
 
@@ -90,7 +91,7 @@ def _parse_inverted_boolean(value: object, *, where: str) -> bool:
 
 def _check_text(value: object, *, where: str) -> str:
     if not isinstance(value, str):
-        raise ConfigError("not a text", where=where, found=repr(value)[:60])
+        raise ConfigError("not a text", where=where, found=repr(value)[:60], do="give a text")
     return value.strip()
 
 
@@ -142,6 +143,10 @@ class DumpSettings(BaseModel):
     keep_output_rows: Annotated[int, BeforeValidator(_refuse_booleans)] = Field(
         default=100_000, ge=0, description="Keep the output up to this many rows, to show differences; 0 for none."
     )
+    subtree: Literal["stage", "scans"] | None = Field(
+        default=None,
+        description="stage, scans: dump all operators below, too, down to the stage's exchanges or to the scans.",
+    )
     mode: Literal["post-hoc", "inline"] = Field(
         default="post-hoc", description="post-hoc (after the run) or inline (during it)."
     )
@@ -172,6 +177,13 @@ class DumpSettings(BaseModel):
                 where=f"{PREFIX}dumpPath",
                 found=format_selection(self.ids)[:60],
                 do=f"set {PREFIX}dumpPath, or give path=, to a new folder",
+            )
+        if self.subtree is not None and self.mode == "inline":
+            raise ConfigError(
+                "a subtree is dumped after the run",
+                where="--subtree",
+                found="mode inline",
+                do="leave out --mode inline, or dump one operator",
             )
         if self.ids and not self.tag_enabled:
             raise ConfigError(
@@ -233,7 +245,9 @@ def build_dump_settings(**values: Any) -> DumpSettings:
         return DumpSettings(**values)
     except ValidationError as error:
         faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"[:200] for fault in error.errors()]
-        raise ConfigError("settings of the dump are wrong", found=faults) from error
+        raise ConfigError(
+            "settings of the dump are wrong", found=faults, do="correct them; workbench lore dump --help lists them"
+        ) from error
 
 
 def _is_selection_map(ids: object) -> bool:
@@ -249,6 +263,12 @@ _NUMBER_PATTERN = re.compile(r"\s*\d+\s*", re.ASCII)
 
 class NotebookConfig(BaseModel):
     """Settings of the notebook: query, operator and settings to replay, or an existing dump."""
+
+    FORM_GROUPS: ClassVar = (
+        FieldGroup("Sides to compare", ("confs_a", "confs_b", "engine")),
+        FieldGroup("A dump that is there", ("dump_folder", "trust")),
+        FieldGroup("More settings", ("views", "confs", "partition", "repeat", "dump_path", "level")),
+    )
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -16,7 +16,8 @@ from workbench.lore import summary
 from workbench.lore.charts import chart_partitions, chart_ratios, chart_times
 from workbench.lore.config import NotebookConfig, format_operator_id, parse_settings
 from workbench.lore.invariants import check_outcome
-from workbench.lore.replays.replay_outcome import ReplayOutcome, inspect_and_replay
+from workbench.lore.replays.lore_session import LoreSession
+from workbench.lore.replays.replay_outcome import ReplayOutcome, inspect_and_replay, replay_in_process
 from workbench.lore.spark_bridge.query_runs import build_plan_table, choose_operator
 from workbench.lore.spark_bridge.query_sources import OpenQuery, list_query_files
 from workbench.lore.summary import SetStatus, find_differing_settings, format_answer, live_status_line
@@ -47,6 +48,8 @@ class Study:
         Warnings of the dump.
     query
         The open session in a live notebook; null when it has ended.
+    replays
+        Process that replays in a live notebook, so that another operator does not wait for Spark; null without one.
     """
 
     config: NotebookConfig
@@ -56,6 +59,7 @@ class Study:
     why: str
     warnings: tuple[str, ...] = ()
     query: OpenQuery | None = None
+    replays: LoreSession | None = None
 
     @property
     def answer(self) -> str:
@@ -84,7 +88,8 @@ class Study:
 
     def next_steps(self) -> list[str]:
         """What to do next, at most two steps."""
-        return summary.list_next_steps(self.result)
+        below = self.config.dump_path and f"{self.config.dump_path}/{self.result.place.name}"
+        return summary.list_next_steps(self.result, self.config.dump_folder or below)
 
     def tables(self) -> list[tuple[Table, pl.DataFrame]]:
         """Declared tables with their rows, for the run folder."""
@@ -108,6 +113,13 @@ class Study:
             return render_operators(self.plan)
         return OperatorControls(self)
 
+    def close(self) -> None:
+        """End the open session of a live notebook, and its process for replays."""
+        if self.query is not None:
+            self.query.close()
+        if self.replays is not None:
+            self.replays.close()
+
     def replay_operator(self, lore_id: int, partition: int | None, say: SetStatus = lambda _: None) -> ReplayOutcome:
         """Dump and replay another operator of the same query; its tables are not written.
 
@@ -122,8 +134,8 @@ class Study:
         folder, _ = self.query.dump_operator(
             format_operator_id(lore_id, partition), dump_location(self.config, self.run)
         )
-        say(f"replaying loreId {lore_id} in a fresh process …")
-        return _replay_place(folder, self.config)
+        say(f"replaying loreId {lore_id} in another process …")
+        return _replay_place(folder, self.config, session=self.replays)
 
 
 def decide_verdict(study: Study) -> Literal["valid", "invalid"]:
@@ -175,11 +187,14 @@ def _study_query(config: NotebookConfig, run: Run, say: SetStatus) -> Study:
             # Frees memory and cores for the replay.
             opened.close()
         say("replaying it in a fresh process …")
-        result = _replay_place(folder, config)
+        session = None if renderer.is_headless() else LoreSession()
+        result = _replay_place(folder, config, session=session)
     except BaseException:
         opened.close()
         raise
-    return Study(config, run, result, plan, why, tuple(notes), None if renderer.is_headless() else opened)
+    return Study(
+        config, run, result, plan, why, tuple(notes), None if renderer.is_headless() else opened, replays=session
+    )
 
 
 def _choose_ids(config: NotebookConfig, plan: pl.DataFrame | None, opened: OpenQuery) -> tuple[str, str]:
@@ -191,9 +206,12 @@ def _choose_ids(config: NotebookConfig, plan: pl.DataFrame | None, opened: OpenQ
     return format_operator_id(picked.lore_id, config.partition), picked.reason
 
 
-def _replay_place(place: Path, config: NotebookConfig, partition: int | None = None) -> ReplayOutcome:
+def _replay_place(
+    place: Path, config: NotebookConfig, partition: int | None = None, *, session: LoreSession | None = None
+) -> ReplayOutcome:
     return inspect_and_replay(
         place,
+        replay=replay_in_process if session is None else session.replay,
         level=config.level,
         partition=partition,
         repeat=config.repeat,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from workbench.charts import renderer
 from workbench.core.formats import escape_html, format_bytes, format_number
 from workbench.report.display import CellDisplay, KeyNumber
+from workbench.report.study import RUN_NOTE
 from workbench.stats.verdicts import FASTER, SAME, SLOWER, UNDECIDED
 
 if TYPE_CHECKING:
@@ -151,22 +153,26 @@ def _format_interval(low: str | None, high: str | None, level: float) -> str:
     return "no interval" if low is None or high is None else f"{100 * level:g} % interval {low} to {high}"
 
 
-def list_next_steps(found: ReplayOutcome) -> list[str]:
-    """What to do about the result, and how to share the operator."""
-    place = f"(DUMP is {'/'.join(found.place.parts[-2:])}, in this report's folder unless dump_path is set)"
+def list_next_steps(found: ReplayOutcome, given: str = "") -> list[str]:
+    """What to do about the result, and how to share the operator.
+
+    `given` is where the user has the dump; without it, the dump is in the run folder.
+    """
+    dump = shlex.quote(given) if given else f"RUN/{'/'.join(found.place.parts[-2:])}"
+    note = "" if given else RUN_NOTE
     if found.replayed is None:
-        return [f"Inspect the dump without running anything: `workbench lore inspect DUMP` {place}."]
-    bundle = f"Share the operator as one file: `workbench lore bundle DUMP` {place}."
+        return [f"Inspect the dump without running anything: `workbench lore inspect {dump}`{note}."]
+    bundle = f"Share the operator as one file: `workbench lore bundle {dump}`{note}."
     replayed = found.replayed
     if not replayed.verification["passed"]:
         if replayed.verification["n_found"] is None:
-            return [f"Find the smallest input with which it fails: `workbench lore bisect DUMP` {place}.", bundle]
+            return [f"Find the smallest input with which it fails: `workbench lore bisect {dump}`{note}.", bundle]
         again = "`workbench lore dump QUERY --mode inline` captures the rows of the query itself"
         return [f"Do not use its time: replayed alone it gives other rows. {again}.", bundle]
     if replayed.not_accelerated:
         return ["Choose another operator with `-p ids=ID`: the engine left this one to Spark.", bundle]
     if replayed.comparison is not None and not replayed.comparison["equal"]:
-        smallest = f"`workbench lore bisect DUMP --b KEY=VALUE` {place}"
+        smallest = f"`workbench lore bisect {dump} --b KEY=VALUE`{note}"
         return [f"Do not use B: it gives other rows. Find the smallest input that shows it: {smallest}.", bundle]
     return [_format_ratio_step(found), bundle]
 

@@ -69,6 +69,8 @@ def prepare_page(notebook: Any, record: dict[str, Any], token: str) -> PageConte
         fragment, lift = _render_outputs(cell, page, lift=lift)
         if state:
             fragment += '<p class="note">Not run: an earlier cell failed.</p>'
+        if not fragment and page.headline is not None and _find_headline([cell]) == page.headline:
+            _drop_lone_heading(notebook.cells, cell)
         label = f"Code, cell {index + 1}" + (": failed here" if index == failed else "")
         cell.metadata["workbench"] = {
             "anchor": f"cell-{index + 1}",
@@ -78,6 +80,14 @@ def prepare_page(notebook: Any, record: dict[str, Any], token: str) -> PageConte
         }
     page.failure = _build_failure(record, failed)
     return page
+
+
+def _drop_lone_heading(cells: list[Any], cell: Any) -> None:
+    """Take away the heading of a section whose only content, the answer, stands at the top of the page."""
+    place = next(number for number, one in enumerate(cells) if one is cell)
+    before = cells[place - 1] if place else None
+    if before is not None and before.cell_type == "markdown" and re.fullmatch(r"\s*#{2,6} [^\n]*\s*", before.source):
+        del cells[place - 1]
 
 
 def find_first_heading(cells: list[Any]) -> str | None:

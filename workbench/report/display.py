@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 HEADLINE_MIME = "application/vnd.workbench.headline+json"
 
 MAX_STEPS = 3
+MAX_CARDS = 5
 MAX_SHORT_CHARS = 28
 _COMMAND = re.compile("`([^`]+)`")
 
@@ -30,7 +31,10 @@ _LIVE_STYLE = """<style data-live>
 .wb-table th,.wb-table td{padding:3px 10px;border-bottom:1px solid rgba(128,136,148,.3);text-align:left!important}
 .wb-table .num{text-align:right!important}.wb-scroll{overflow-x:auto}
 .wb-answer{font-size:1.25em;line-height:1.4;margin:.2em 0}.wb-chip{font-weight:600}
-.wb-keys{display:flex;flex-wrap:wrap;gap:1em 2.5em;margin:.6em 0}
+.wb-keys{display:grid!important;grid-template-columns:repeat(auto-fit,minmax(130px,1fr));
+gap:10px;margin:.8em 0!important;max-width:1020px}
+.wb-keys>div{border:1px solid rgba(128,136,148,.35);border-radius:8px;padding:10px 12px;min-width:0}
+.wb-also{opacity:.75;font-size:.85em}
 .wb-keys dt,.wb-keys dd{float:none!important;width:auto!important;margin:0!important;padding:0!important}
 .wb-keys dd{font-size:1.5em}.wb-keys dt{font-weight:normal!important}
 .wb-next p{font-weight:600;margin:.6em 0 0}.wb-next ul{margin:.2em 0}
@@ -132,17 +136,25 @@ def render_chip(verdict: str | None, status: str = "succeeded") -> str:
 
 
 def render_key_numbers(numbers: Sequence[dict[str, str]]) -> str:
-    """Key numbers with unit and note as HTML; escaped."""
+    """Key numbers with unit and note as HTML, at most five in a row and the rest in a line below; escaped."""
     if not numbers:
         return ""
     cells = []
-    for entry in numbers:
+    for entry in numbers[:MAX_CARDS]:
         unit = f' <span class="wb-unit">{escape_html(entry["unit"])}</span>' if entry.get("unit") else ""
         note = f"<small>{escape_html(entry['note'])}</small>" if entry.get("note") else ""
         cells.append(
             f"<div><dt>{escape_html(entry['label'])}</dt><dd>{escape_html(entry['value'])}{unit}{note}</dd></div>"
         )
-    return f'<dl class="wb-keys">{"".join(cells)}</dl>'
+    also = "; ".join(_format_key_number(entry) for entry in numbers[MAX_CARDS:])
+    below = f'<p class="wb-also">Also: {escape_html(also)}</p>' if also else ""
+    return f'<dl class="wb-keys">{"".join(cells)}</dl>{below}'
+
+
+def _format_key_number(entry: dict[str, str]) -> str:
+    unit = f" {entry['unit']}" if entry.get("unit") else ""
+    note = f" ({entry['note']})" if entry.get("note") else ""
+    return f"{entry['label']}: {entry['value']}{unit}{note}"
 
 
 def render_next_steps(steps: object) -> str:
@@ -171,15 +183,14 @@ def _format_headline(data: dict[str, Any]) -> str:
     lines = [data["answer"]]
     if data["verdict"]:
         lines.append(f"Verdict: {data['verdict']}" + (f" ({'; '.join(data['reasons'])})" if data["reasons"] else ""))
-    for entry in data["key_numbers"]:
-        unit = f" {entry['unit']}" if entry["unit"] else ""
-        note = f" ({entry['note']})" if entry["note"] else ""
-        lines.append(f"{entry['label']}: {entry['value']}{unit}{note}")
+    lines += [_format_key_number(entry) for entry in data["key_numbers"]]
     lines += [f"Next: {step}" for step in data["next_steps"]]
     return "\n".join(lines)
 
 
-def table(frame: pl.DataFrame, declared: Table | None = None, *, caption: str = "", limit: int = 20) -> CellDisplay:
+def table(
+    frame: pl.DataFrame, declared: Table | None = None, *, caption: str = "", limit: int = 20, folded: bool = False
+) -> CellDisplay:
     """A table for display: units in the header, aligned numbers, dashes for nulls, and the number of rows.
 
     Parameters
@@ -193,6 +204,8 @@ def table(frame: pl.DataFrame, declared: Table | None = None, *, caption: str = 
         Caption of the table.
     limit
         Maximum number of rows shown, 1 or more; the caption has the total.
+    folded
+        On a page only the caption is seen until it is opened: for long tables that few need.
 
     Raises
     ------
@@ -211,8 +224,11 @@ def table(frame: pl.DataFrame, declared: Table | None = None, *, caption: str = 
     columns = [format_column(shown.get_column(name).to_list()) for name in shown.columns]
     kinds = [choose_column_class(dtype.is_numeric(), texts) for dtype, texts in zip(frame.dtypes, columns, strict=True)]
     rows = [list(row) for row in zip(*columns, strict=True)]
+    html = _render_table(heads, kinds, rows, caption, row_note)
     return CellDisplay(
-        _render_table(heads, kinds, rows, caption, row_note),
+        f'<details class="rows"><summary>{escape_html(caption or row_note)}</summary>{html}</details>'
+        if folded
+        else html,
         _format_table([head for head, _ in heads], rows, caption, row_note),
     )
 

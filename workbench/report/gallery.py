@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
@@ -16,103 +15,127 @@ from workbench import __version__
 from workbench.charts.description import extract_title
 from workbench.charts.renderer import CHART_MIME, render_png
 from workbench.charts.theme import ON_DARK, build_vega_config
-from workbench.core import files
-from workbench.core.errors import InputError, WorkbenchError
+from workbench.core import redaction
+from workbench.core.errors import InputError, RunFailedError
 from workbench.core.formats import escape_html, format_duration, format_moment
 from workbench.report.display import HEADLINE_MIME, render_chip
-from workbench.report.page import build_security_policy, read_executed_notebook, read_template, replace_surrogates
+from workbench.report.gallery_trend import find_key_figure, render_trend
+from workbench.report.page import build_security_policy, parse_executed_notebook, read_template, replace_surrogates
+from workbench.runs import catalogue
+from workbench.runs.catalogue import StoredRun
+from workbench.runs.run_stores import format_error, is_url, open_place
 from workbench.runs.thresholds import render_threshold_chip
 
 THUMBNAIL_PX = 250
+# Runs of a notebook whose key number is read for the trend.
+MAX_TREND = 20
+MAX_NOTEBOOK_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
 class GalleryEntry:
-    """One run in the gallery; `link` is relative to the page, null without a report."""
+    """One run in the gallery; `link` is relative to the page, null without a report.
+
+    `figure`: label and value of its first key number, null where that is no number.
+    """
 
     record: dict[str, Any]
     question: str
     answer: str
     link: str | None
     thumbnail: str
+    figure: tuple[str, float] | None = None
 
 
-def write_gallery(folder: str | Path) -> Path:
-    """Write index.html of all run folders below `folder`.
+def write_gallery(place: str | Path) -> Path | str:
+    """Write index.html of all runs below a folder or URL.
 
     The newest run of each notebook is a card with a picture of its first chart, and a collapsed list of older runs.
     Unreadable run folders are listed with the reason.
 
     Parameters
     ----------
-    folder
-        Searched for run folders at any depth; index.html is written into it.
+    place
+        Folder or URL, searched for runs six levels deep; index.html is written into it.
 
     Returns
     -------
-    Path
-        The page, self-contained, written atomically.
+    Path or str
+        The page, self-contained, written atomically; its URL when `place` is one.
 
     Raises
     ------
     InputError
         The folder does not exist or contains no runs.
+    RunFailedError
+        The page cannot be written to the URL.
     """
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise InputError("no such folder", where=folder, do="workbench run all --out DIR")
-    records, broken = _read_records(folder)
-    if not records and not broken:
-        raise InputError("no runs below the folder", where=folder, do="workbench run all --out DIR")
-    groups: dict[str, list[tuple[Path, dict[str, Any]]]] = {}
-    for place, record in sorted(records, key=lambda pair: str(pair[1].get("started_at")), reverse=True):
-        groups.setdefault(str(record.get("notebook") or record["area"]), []).append((place, record))
-    cards = "".join(
-        _render_card(_build_entry(folder, *group[0]), [_build_entry(folder, *old, picture=False) for old in group[1:]])
-        for group in groups.values()
+    store, root = open_place(place)
+    do = "workbench run all --out DIR"
+    if not is_url(place) and not Path(root).is_dir():
+        raise InputError("no such folder", where=place, do=do)
+    broken: list[InputError] = []
+    runs = catalogue.list_runs(place, unreadable=broken.append)
+    if not runs and not broken:
+        raise InputError("no runs below the folder", where=redaction.strip_user_info(str(place)), do=do)
+    html = _render_page(_render_areas(runs, root), _render_broken_runs(store.display_path(root), broken), len(runs))
+    try:
+        store.write_bytes(f"{root}/index.html", html.encode())
+    except OSError as error:
+        if not is_url(place):
+            raise
+        where, found = store.display_path(root), format_error(error)
+        raise RunFailedError("cannot write the page", where=where, found=found) from error
+    return f"{store.display_path(root)}/index.html" if is_url(place) else Path(root) / "index.html"
+
+
+def _render_areas(runs: Sequence[StoredRun], root: str) -> str:
+    """A section for each area, that of the newest run first; in it a card for each notebook."""
+    areas: dict[str, dict[str, list[StoredRun]]] = {}
+    for run in runs:
+        areas.setdefault(run.area, {}).setdefault(str(run.record.get("notebook") or run.area), []).append(run)
+    # Areas with one card share a row; one with more has its own.
+    sections = "".join(
+        f'<section class="area{" wide" if len(groups) > 1 else ""}"><h2>{escape_html(area)}</h2>'
+        f'<ul class="cards">{"".join(_render_group(group, root) for group in groups.values())}</ul></section>'
+        for area, groups in areas.items()
     )
-    return files.write_text(
-        folder / "index.html", _render_page(cards, _render_broken_runs(folder, broken), len(records))
-    )
+    return f'<div class="areas">{sections}</div>'
 
 
-def _read_records(folder: Path) -> tuple[list[tuple[Path, dict[str, Any]]], list[tuple[Path, str]]]:
-    from workbench.runs import run_folder
-
-    good, broken = [], []
-    for place in _iterate_run_folders(folder):
-        try:
-            run = run_folder.load_run(place)
-            good.append((place, run.record | {"status": run.state}))
-        except (WorkbenchError, OSError) as error:
-            broken.append((place, str(error)))
-    return good, broken
+def _render_group(group: Sequence[StoredRun], root: str) -> str:
+    """The card of a notebook: its newest run, its trend, and its older runs."""
+    newest = _build_entry(root, group[0])
+    older = [_build_entry(root, run, picture=False, read=place < MAX_TREND) for place, run in enumerate(group[1:], 1)]
+    return _render_card(newest, older)
 
 
-def _iterate_run_folders(folder: Path) -> Iterator[Path]:
-    for place, names, found in os.walk(folder):
-        names.sort()
-        if "run.json" in found:
-            # Run folders contain no other runs.
-            names.clear()
-            yield Path(place)
-
-
-def _build_entry(folder: Path, place: Path, record: dict[str, Any], *, picture: bool = True) -> GalleryEntry:
-    said, spec = _read_headline_and_chart(place)
-    link = quote((place / "report.html").relative_to(folder).as_posix()) if (place / "report.html").is_file() else None
+def _build_entry(root: str, run: StoredRun, *, picture: bool = True, read: bool = True) -> GalleryEntry:
+    """The entry of a run; without `read` from its record alone."""
+    record = run.record | {"status": run.state}
+    said, spec = _read_headline_and_chart(run) if read else ({}, None)
     failure = record["failure"] if isinstance(record.get("failure"), dict) else {}
     answer = said.get("answer") or record.get("answer") or failure.get("error_name") or ""
     question = said.get("question") or said.get("heading") or record["title"]
-    return GalleryEntry(record, str(question), str(answer), link, _render_thumbnail(spec) if picture and spec else "")
+    link = quote(f"{run.root}/report.html".removeprefix(f"{root}/")) if _has_report(run) else None
+    thumbnail = _render_thumbnail(spec) if picture and spec else ""
+    return GalleryEntry(record, str(question), str(answer), link, thumbnail, find_key_figure(said.get("key_numbers")))
 
 
-def _read_headline_and_chart(place: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
+def _has_report(run: StoredRun) -> bool:
+    try:
+        return any(PurePosixPath(path).name == "report.html" for path, _, _ in run.store.list_entries(run.root))
+    except OSError:
+        return False
+
+
+def _read_headline_and_chart(run: StoredRun) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """Headline and first chart of a run's notebook; empty when it cannot be read."""
     from workbench.report.cells import find_first_heading
 
     try:
-        notebook = read_executed_notebook(place / "report.ipynb")
+        content = run.read_file("report.ipynb", MAX_NOTEBOOK_BYTES)
+        notebook = parse_executed_notebook(content, run.place)
     except InputError:
         return {}, None
     bundles = [output.get("data", {}) for cell in notebook.cells for output in cell.get("outputs", [])]
@@ -172,13 +195,17 @@ def _render_card(entry: GalleryEntry, older: list[GalleryEntry]) -> str:
     question = escape_html(entry.question)
     picture = f'<div class="thumb">{thumb}</div>'
     if entry.link:
-        picture = f'<a class="thumb" href="{entry.link}" tabindex="-1">{thumb}</a>'
+        picture = f'<a class="thumb" aria-hidden="true" href="{entry.link}" tabindex="-1">{thumb}</a>'
         question = f'<a href="{entry.link}">{question}</a>'
     chip = render_chip(entry.record.get("verdict"), entry.record["status"])
     chip += render_threshold_chip(entry.record.get("thresholds"))
     answer = f'<p class="said">{escape_html(entry.answer)}</p>' if entry.answer else ""
     meta = f"<p>{chip}{_render_meta(entry.record)}</p>"
-    return f'<li class="card">{picture}<h2>{question}</h2>{answer}{meta}{_render_older_runs(older)}</li>'
+    trend = render_trend([one.figure for one in (*older[::-1], entry)])
+    kind = entry.record.get("verdict") if entry.record["status"] == "succeeded" else entry.record["status"]
+    head = f"<h3>{question}</h3>"
+    body = f"{picture}{head}{answer}{trend}{meta}{_render_older_runs(older)}"
+    return f'<li class="card" data-verdict="{escape_html(kind or "none")}">{body}</li>'
 
 
 def _render_older_runs(entries: list[GalleryEntry]) -> str:
@@ -196,17 +223,22 @@ def _render_older_run(entry: GalleryEntry) -> str:
     return f"{chips}{render_threshold_chip(entry.record.get('thresholds'))} {link} {escape_html(entry.answer)}"
 
 
-def _render_broken_runs(folder: Path, broken: list[tuple[Path, str]]) -> str:
+def _render_broken_runs(root: str, broken: Sequence[InputError]) -> str:
     if not broken:
         return ""
     lines = "".join(
-        f"<li><code>{escape_html(place.relative_to(folder))}</code><pre>{escape_html(reason)}</pre></li>"
-        for place, reason in broken
+        f"<li><code>{escape_html(_find_place(error).removeprefix(f'{root}/').removesuffix('/run.json'))}</code>"
+        f"<pre>{escape_html(str(error).replace(root, '.'))}</pre></li>"
+        for error in broken
     )
     return f'<section class="broken"><h2>Runs that could not be read</h2><ul>{lines}</ul></section>'
 
 
-def _render_page(cards: str, broken: str, count: int) -> str:
+def _find_place(error: InputError) -> str:
+    return str(error.facts.get("where") or "")
+
+
+def _render_page(areas: str, broken: str, count: int) -> str:
     nonce = secrets.token_urlsafe(18)
     head = (
         '<meta charset="utf-8">'
@@ -219,8 +251,10 @@ def _render_page(cards: str, broken: str, count: int) -> str:
     toggle = '<button type="button" id="mode-toggle" aria-label="Switch between light and dark">Dark</button>'
     runs = f"{count} run{'' if count == 1 else 's'}"
     bar = f'<span class="brand">workbench</span><span class="meta">{runs}</span><span class="tools">{toggle}</span>'
-    main = f'<main><h1>Reports</h1><ul class="cards">{cards}</ul>{broken}</main>'
+    tools = '<div id="gallery-tools" class="tools-line"></div>'
+    main = f"<main><h1>Reports</h1>{tools}{areas}{broken}</main>"
+    script = f'<script nonce="{nonce}">{read_template("gallery.js")}</script>'
     return replace_surrogates(
         f'<!doctype html>\n<html lang="en"><head>{head}</head>'
-        f'<body><header class="bar">{bar}</header>{main}</body></html>\n'
+        f'<body><header class="bar">{bar}</header>{main}{script}</body></html>\n'
     )

@@ -52,23 +52,36 @@ def write_report(run_folder: str | Path, record: dict[str, Any] | None = None) -
 
 def read_executed_notebook(path: Path) -> Any:
     """The notebook at `path`, in the current notebook format."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(
+            "no executed notebook", where=path, found=error.strerror, do="run the notebook again"
+        ) from error
+    return parse_executed_notebook(content, path)
+
+
+def parse_executed_notebook(content: bytes, where: object) -> Any:
+    """The notebook in these bytes, in the current notebook format.
+
+    Raises
+    ------
+    InputError
+        They are not a readable notebook.
+    """
     import nbformat
 
     try:
-        text = path.read_text(encoding="utf-8")
+        text = content.decode("utf-8")
         notebook = nbformat.reads(text, as_version=4)
         nbformat.validate(notebook)
         if _SURROGATE.search(text):
             # Raises for half of a surrogate pair, which no page can hold.
             nbformat.writes(notebook).encode()
         return notebook
-    except OSError as error:
-        raise InputError(
-            "no executed notebook", where=path, found=error.strerror, do="run the notebook again"
-        ) from error
     except Exception as error:
         raise InputError(
-            "not a readable notebook", where=path, found=f"{type(error).__name__}: {error}"[:200]
+            "not a readable notebook", where=where, found=f"{type(error).__name__}: {error}"[:200]
         ) from error
 
 
@@ -89,7 +102,7 @@ def render_page(notebook: Any, record: dict[str, Any]) -> str:
     body, _ = exporter.from_notebook_node(notebook, resources={"page": _build_page_values(page, record, nonce, token)})
     for name, fragment in page.fragments.items():
         body = body.replace(f"{token}:{name};", fragment)
-    scripts = [f'<script nonce="{nonce}">{read_template("report.js")}</script>']
+    scripts = [f'<script nonce="{nonce}">{read_template(name)}</script>' for name in ("report.js", "reader.js")]
     if page.charts:
         scripts.insert(0, f'<script nonce="{nonce}">{load_vega_bundle()}</script>')
     head = f'<style>{read_template("page.css")}</style><script nonce="{nonce}">{read_template("mode.js")}</script>'

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from workbench.report.display import CellDisplay, KeyNumber, headline, table
+from workbench.runs.run_folder import RUN_PLACE_VARIABLE
 
 if TYPE_CHECKING:
     import polars as pl
@@ -51,8 +55,30 @@ def show_answer(study: Study) -> CellDisplay:
         verdict=study.verdict,
         reasons=study.reasons,
         key_numbers=study.key_numbers(),
-        next_steps=study.next_steps(),
+        next_steps=[name_run_folder(step, os.environ.get(RUN_PLACE_VARIABLE, "")) for step in study.next_steps()],
     )
+
+
+def name_run_folder(step: str, place: str) -> str:
+    """A next step whose commands name this report's folder, where a command could have named it; else as it is.
+
+    Examples
+    --------
+    >>> name_run_folder("Plan: `workbench run capacity_plan -p sizing=RUN` (RUN: this report's folder).", "runs/a 1")
+    "Plan: `workbench run capacity_plan -p sizing='runs/a 1'`."
+    """
+    if not place:
+        return step
+
+    def fill(command: re.Match[str]) -> str:
+        return _RUN_WORD.sub(lambda word: shlex.quote(f"{place}{word[1]}"), command[0])
+
+    return re.sub(r"`[^`]*`", fill, step.replace(RUN_NOTE, ""))
+
+
+# Where a step says what the word in its command stands for.
+RUN_NOTE = " (RUN: this report's folder)"
+_RUN_WORD = re.compile(r"\bRUN\b((?:/[\w.-]+)*)")
 
 
 def conclude(run: Run, study: Study) -> CellDisplay:

@@ -5,7 +5,6 @@ Read-only. A run at a URL is a copy: whether a process still writes it is unknow
 
 from __future__ import annotations
 
-import contextlib
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -14,11 +13,11 @@ from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from workbench.core import files, redaction
-from workbench.core.errors import ConfigError, InputError, WorkbenchError
-from workbench.core.files import open_store
+from workbench.core import redaction
+from workbench.core.errors import ConfigError, InputError
 from workbench.runs import run_folder
 from workbench.runs.run_record import parse_record, read_start_time
+from workbench.runs.run_stores import LocalStore, Store, format_error, open_place
 
 if TYPE_CHECKING:
     import polars as pl
@@ -43,13 +42,15 @@ class StoredRun:
         Its run.json, in the current format.
     state
         Its status; "died" when its process is gone, "unfinished" when that is unknown (at a URL).
+    store, root
+        Where its files are.
     """
 
     place: str
     record: dict[str, Any]
     state: str
-    _store: Any = field(repr=False, compare=False)
-    _root: str = field(repr=False, compare=False)
+    store: Store = field(repr=False, compare=False)
+    root: str = field(repr=False, compare=False)
 
     @property
     def run_id(self) -> str:
@@ -80,6 +81,19 @@ class StoredRun:
         entries = (entry for entry in self.record["tables"] if isinstance(entry, dict) and entry.get("name") == table)
         return next(entries, {})
 
+    def read_file(self, name: str, max_bytes: int) -> bytes:
+        """The bytes of one of its files, such as report.ipynb.
+
+        Raises
+        ------
+        InputError
+            It is missing, too large, or cannot be read.
+        """
+        try:
+            return self.store.read_bytes(f"{self.root}/{name}", max_bytes)
+        except OSError as error:
+            raise InputError("cannot read the file", where=f"{self.place}/{name}", found=format_error(error)) from error
+
     def read_table(self, name: str) -> pl.DataFrame:
         """Read one of its tables.
 
@@ -90,11 +104,11 @@ class StoredRun:
         """
         if name not in self.list_table_names():
             raise InputError("no such table in the run", where=self.place, found=name, allowed=self.list_table_names())
-        path = f"{self._root}/tables/{name}.parquet"
+        path = f"{self.root}/tables/{name}.parquet"
         try:
-            content = self._store.read_bytes(path, MAX_TABLE_BYTES)
+            content = self.store.read_bytes(path, MAX_TABLE_BYTES)
         except OSError as error:
-            raise InputError("cannot read the table", where=path, found=_format_error(error)) from error
+            raise InputError("cannot read the table", where=path, found=format_error(error)) from error
         return _parse_parquet(content, path)
 
 
@@ -111,71 +125,6 @@ def _parse_parquet(content: bytes, where: str) -> pl.DataFrame:
     return frame
 
 
-class _LocalStore:
-    """Local files, without fsspec; links to folders are not followed."""
-
-    def read_bytes(self, path: str, max_bytes: int) -> bytes:
-        return files.read_up_to(path, max_bytes)
-
-    def display_path(self, path: str) -> str:
-        return path
-
-    def read_state(self, root: str, record: dict[str, Any]) -> str:
-        return run_folder.Run(Path(root), record).state
-
-    def list_entries(self, path: str) -> Iterator[tuple[str, bool]]:
-        import os
-
-        with os.scandir(path) as entries:
-            for entry in entries:
-                yield entry.path, entry.is_dir(follow_symlinks=False)
-
-
-@contextlib.contextmanager
-def _raise_as_os_errors() -> Iterator[None]:
-    """Turn exceptions of a driver's libraries, as aiohttp's ClientResponseError for a 403, into OSError."""
-    try:
-        yield
-    except (WorkbenchError, OSError):
-        raise
-    except Exception as error:
-        raise OSError(str(error) or type(error).__name__) from error
-
-
-class _RemoteStore:
-    """A store of fsspec."""
-
-    def __init__(self, store: Any) -> None:
-        self.store = store
-
-    def read_bytes(self, path: str, max_bytes: int) -> bytes:
-        with _raise_as_os_errors(), self.store.open(path, "rb") as file:
-            content = file.read(max_bytes + 1)
-        if len(content) > max_bytes:
-            raise InputError("file is too large", where=self.display_path(path), allowed=f"{max_bytes:,} bytes")
-        return bytes(content)
-
-    def display_path(self, path: str) -> str:
-        return redaction.strip_user_info(str(self.store.unstrip_protocol(path)))
-
-    def read_state(self, root: str, record: dict[str, Any]) -> str:
-        del root
-        return "unfinished" if record["status"] == "running" else str(record["status"])
-
-    def list_entries(self, path: str) -> Iterator[tuple[str, bool]]:
-        with _raise_as_os_errors():
-            entries = self.store.ls(path, detail=True)
-        for entry in entries:
-            yield str(entry["name"]).rstrip("/"), entry.get("type") == "directory"
-
-
-def _open_place(place: str) -> tuple[_LocalStore | _RemoteStore, str]:
-    if "://" not in place:
-        return _LocalStore(), str(Path(place).expanduser().absolute())
-    store, root = open_store(place)
-    return _RemoteStore(store), root.rstrip("/")
-
-
 def open_run(place: str | Path) -> StoredRun:
     """The run in a folder or at a URL.
 
@@ -184,25 +133,23 @@ def open_run(place: str | Path) -> StoredRun:
     InputError
         There is no run, it cannot be read, or no installed package opens this kind of URL.
     """
-    store, root = _open_place(str(place))
+    store, root = open_place(place)
     return _read_stored_run(store, root)
 
 
 def build_stored_run(run: run_folder.Run) -> StoredRun:
     """A run of this process, with its record in memory."""
-    return StoredRun(str(run.folder), run.record, run.status, _LocalStore(), str(run.folder))
+    return StoredRun(str(run.folder), run.record, run.status, LocalStore(), str(run.folder))
 
 
-def _read_stored_run(store: _LocalStore | _RemoteStore, root: str) -> StoredRun:
-    path = f"{root}/{run_folder.RECORD_FILE}"
+def _read_stored_run(store: Store, root: str, record_name: str = run_folder.RECORD_FILE) -> StoredRun:
+    path = f"{root}/{record_name}"
     try:
         content = store.read_bytes(path, run_folder.MAX_RECORD_BYTES)
     except FileNotFoundError as error:
-        raise InputError(
-            "not a run folder", where=store.display_path(root), found=f"no {run_folder.RECORD_FILE}"
-        ) from error
+        raise InputError("not a run folder", where=store.display_path(root), found=f"no {record_name}") from error
     except OSError as error:
-        raise InputError("unreadable run record", where=store.display_path(path), found=_format_error(error)) from error
+        raise InputError("unreadable run record", where=store.display_path(path), found=format_error(error)) from error
     record = parse_record(content, store.display_path(path))
     state = store.read_state(root, record)
     if record["status"] == "running" and state not in ("running", "died", "unfinished"):
@@ -211,7 +158,9 @@ def _read_stored_run(store: _LocalStore | _RemoteStore, root: str) -> StoredRun:
     return StoredRun(store.display_path(root), record, state, store, root)
 
 
-def list_runs(place: str | Path, *, unreadable: OnUnreadable | None = None) -> list[StoredRun]:
+def list_runs(
+    place: str | Path, *, unreadable: OnUnreadable | None = None, record_name: str = run_folder.RECORD_FILE
+) -> list[StoredRun]:
     """All runs below a folder or URL, newest first; may be none.
 
     Searches six levels deep; does not enter run folders or follow links.
@@ -222,6 +171,8 @@ def list_runs(place: str | Path, *, unreadable: OnUnreadable | None = None) -> l
         A folder, or a URL such as s3://bucket/runs.
     unreadable
         Called with the error of each unreadable run; without it they are skipped.
+    record_name
+        Name of the record in a run folder.
 
     Raises
     ------
@@ -230,18 +181,18 @@ def list_runs(place: str | Path, *, unreadable: OnUnreadable | None = None) -> l
     ConfigError
         The place cannot be listed.
     """
-    store, root = _open_place(str(place))
+    store, root = open_place(place)
     found: list[StoredRun] = []
-    for folder in _iterate_run_folders(store, root):
+    for folder in _iterate_run_folders(store, root, record_name, unreadable):
         try:
-            found.append(_read_stored_run(store, folder))
+            found.append(_read_stored_run(store, folder, record_name))
         except InputError as error:
             if unreadable:
                 unreadable(error)
     return sorted(found, key=lambda run: (run.began, run.run_id), reverse=True)
 
 
-def _iterate_run_folders(store: _LocalStore | _RemoteStore, root: str) -> Iterator[str]:
+def _iterate_run_folders(store: Store, root: str, record_name: str, unreadable: OnUnreadable | None) -> Iterator[str]:
     waiting, seen = [(root, 0)], 0
     while waiting:
         folder, depth = waiting.pop()
@@ -250,21 +201,25 @@ def _iterate_run_folders(store: _LocalStore | _RemoteStore, root: str) -> Iterat
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
+            where, found = store.display_path(folder), format_error(error)
             if folder == root:
-                raise ConfigError(
-                    "cannot list the runs", where=store.display_path(root), found=_format_error(error)
-                ) from error
+                raise ConfigError("cannot list the runs", where=where, found=found) from error
+            if unreadable:
+                unreadable(InputError("cannot list a folder of runs", where=where, found=found))
             continue
-        if any(PurePosixPath(path).name == run_folder.RECORD_FILE and not is_folder for path, is_folder in entries):
+        names = {PurePosixPath(path).name for path, is_folder, _ in entries if not is_folder}
+        if record_name != run_folder.RECORD_FILE and run_folder.RECORD_FILE in names:
+            continue
+        if record_name in names:
             yield folder
             if (seen := seen + 1) >= MAX_RUNS:
                 return
         elif depth < MAX_DEPTH:
-            waiting += [(path, depth + 1) for path, is_folder in entries if is_folder and path != folder]
+            waiting += [(path, depth + 1) for path, is_folder, _ in entries if is_folder and path != folder]
 
 
 def resolve_run(name: str, place: str | Path) -> StoredRun:
-    """The run of a name: a run folder, its URL, a run id below `place`, or the start of one.
+    """The run of a name: a run folder, its URL, a run id below `place` or the start of one; of an area, its newest run.
 
     Raises
     ------
@@ -273,11 +228,16 @@ def resolve_run(name: str, place: str | Path) -> StoredRun:
     """
     if "://" in name or (Path(name) / run_folder.RECORD_FILE).is_file():
         return open_run(name)
-    matches = [run for run in list_runs(place) if run.run_id.startswith(name)] if name else []
+    present = list_runs(place) if name else []
+    matches = [run for run in present if run.run_id.startswith(name)] or [run for run in present if run.area == name][
+        :1
+    ]
     if len(matches) != 1:
         found = [run.run_id for run in matches[:5]] or f"none that begins with {name[:60]!r}"
         where = redaction.strip_user_info(str(place))
-        raise ConfigError("not one run", where=where, found=found, allowed="a run id", do="workbench runs list")
+        raise ConfigError(
+            "not one run", where=where, found=found, allowed="a run id, or an area", do="workbench runs list"
+        )
     return matches[0]
 
 
@@ -331,8 +291,3 @@ def parse_moment(text: str, *, option: str, now: datetime | None = None) -> date
             found=text[:60],
             allowed="2026-11-01, 2026-11-01T12:00, or an age: 30d, 12h, 45min",
         ) from None
-
-
-def _format_error(error: BaseException) -> str:
-    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return redaction.strip_user_info(text)[:200]

@@ -1,11 +1,8 @@
-"""Select run folders to delete, and delete them safely."""
+"""Select runs to delete, in folders or at a URL, and delete them safely."""
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shutil
-import stat
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,8 +14,11 @@ from workbench.core.errors import ConfigError, InputError, WorkbenchError
 from workbench.core.locks import acquire_lock, release_lock
 from workbench.runs import catalogue, run_folder
 from workbench.runs.catalogue import StoredRun
+from workbench.runs.run_copy import DELETED_RECORD
+from workbench.runs.run_record import parse_record
+from workbench.runs.run_stores import format_error, list_files
 
-STATES = ("succeeded", "failed", "cancelled", "died")
+STATES = ("succeeded", "failed", "cancelled", "died", "unfinished")
 
 
 @dataclass(frozen=True)
@@ -58,13 +58,13 @@ def plan_pruning(
     Parameters
     ----------
     place
-        The runs folder.
+        The runs folder, or its URL.
     keep
         Keep the newest `keep` runs of each area, whatever the other conditions.
     before
         Only runs that began earlier.
     states
-        Only runs in these states: succeeded, failed, cancelled, died.
+        Only runs in these states: succeeded, failed, cancelled, died, and at a URL unfinished.
     area
         Only runs of this area.
     unreadable
@@ -74,14 +74,14 @@ def plan_pruning(
     -------
     list of PruneCandidate
         Newest first. Runs that are still running, that lie behind a link, or that contain other runs are included with
-        the reason why they are kept.
+        the reason why they are kept; runs at a URL that an earlier deletion left half deleted come last.
 
     Raises
     ------
     ConfigError
-        No condition is given, one is invalid, or `place` is a URL.
+        No condition is given, or one is invalid.
     """
-    _check_conditions(place, keep, before, states)
+    _check_conditions(keep, before, states)
     newest: Counter[str] = Counter()
     doomed = []
     for run in catalogue.list_runs(place, unreadable=unreadable):
@@ -90,16 +90,14 @@ def plan_pruning(
             continue
         if (area and run.area != area) or (before and run.began >= before) or (states and run.state not in states):
             continue
-        folder = Path(run.place)
-        doomed.append(PruneCandidate(run, _count_bytes(folder), _find_reason_to_keep(run, folder, Path(place))))
-    return doomed
+        doomed.append(_build_candidate(run, place, asked_unfinished="unfinished" in states))
+    half_deleted = [
+        run for run in catalogue.list_runs(place, record_name=DELETED_RECORD) if not area or run.area == area
+    ]
+    return doomed + [PruneCandidate(run, _count_bytes(run)) for run in half_deleted]
 
 
-def _check_conditions(place: str | Path, keep: int | None, before: datetime | None, states: Sequence[str]) -> None:
-    if "://" in str(place):
-        raise ConfigError(
-            "runs are pruned on this machine only", where="--out", found=place, do="use the store's own tool"
-        )
+def _check_conditions(keep: int | None, before: datetime | None, states: Sequence[str]) -> None:
     if keep is None and before is None and not states:
         raise ConfigError(
             "nothing says which runs may go", where="runs prune", do="give --keep, --older-than or --status"
@@ -110,29 +108,37 @@ def _check_conditions(place: str | Path, keep: int | None, before: datetime | No
         raise ConfigError("no such status", where="--status", found=unknown, allowed=STATES)
 
 
-def _find_reason_to_keep(run: StoredRun, folder: Path, place: Path) -> str | None:
+def _build_candidate(run: StoredRun, place: str | Path, *, asked_unfinished: bool) -> PruneCandidate:
     if run.state == "running":
-        return "it goes on"
+        reason: str | None = "it goes on"
+    elif run.state == "unfinished" and not asked_unfinished:
+        reason = "it may go on: a URL has no locks; --status unfinished deletes it"
+    elif run.store.has_locks:
+        reason = _find_reason_to_keep(Path(run.place), Path(place))
+    else:
+        reason = None
+    try:
+        members = list_files(run.store, run.root)
+    except (WorkbenchError, OSError) as error:
+        return PruneCandidate(run, 0, reason or f"its files cannot be listed: {format_error(error)}", failed=True)
+    if reason is None and any(name.endswith(f"/{run_folder.RECORD_FILE}") for name, _ in members):
+        reason = "it holds other runs"
+    return PruneCandidate(run, sum(size_bytes for _, size_bytes in members), reason)
+
+
+def _find_reason_to_keep(folder: Path, place: Path) -> str | None:
     if folder.is_symlink() or not folder.resolve().is_relative_to(place.resolve()):
         return "it lies behind a link"
     if folder.resolve() == place.resolve():
         return "it is the runs folder itself"
-    if any(
-        (Path(inner) / run_folder.RECORD_FILE).is_file() for inner, _, _ in os.walk(folder) if Path(inner) != folder
-    ):
-        return "it holds other runs"
     return None
 
 
-def _count_bytes(folder: Path) -> int:
-    """Size of the files in the folder; links are not followed."""
-    total = 0
-    for inner, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(OSError):
-                entry = (Path(inner) / name).lstat()
-                total += entry.st_size if stat.S_ISREG(entry.st_mode) else 0
-    return total
+def _count_bytes(run: StoredRun) -> int:
+    try:
+        return sum(size_bytes for _, size_bytes in list_files(run.store, run.root))
+    except (WorkbenchError, OSError):
+        return 0
 
 
 def delete_runs(doomed: Sequence[PruneCandidate]) -> list[PruneCandidate]:
@@ -147,6 +153,35 @@ def delete_runs(doomed: Sequence[PruneCandidate]) -> list[PruneCandidate]:
 
 
 def _delete_run(run: StoredRun) -> tuple[str | None, bool]:
+    return _delete_folder(run) if run.store.has_locks else _delete_objects(run)
+
+
+def _delete_objects(run: StoredRun) -> tuple[str | None, bool]:
+    """Delete a run at a URL, where nothing can be renamed or locked.
+
+    Its record is kept under another name until all else is gone, so that no half-deleted run reads as one, and the
+    next prune goes on with it.
+    """
+    record, marker = f"{run.root}/{run_folder.RECORD_FILE}", f"{run.root}/{DELETED_RECORD}"
+    try:
+        names = [name for name, _ in list_files(run.store, run.root)]
+        if run_folder.RECORD_FILE in names:
+            content = run.store.read_bytes(record, run_folder.MAX_RECORD_BYTES)
+            now = parse_record(content, run.place)
+            if (now["run_id"], now["status"]) != (run.run_id, run.record["status"]):
+                return "it is another run now", False
+            run.store.write_bytes(marker, content)
+            run.store.delete_file(record)
+        for name in names:
+            if name not in (run_folder.RECORD_FILE, DELETED_RECORD):
+                run.store.delete_file(f"{run.root}/{name}")
+        run.store.delete_file(marker)
+    except (WorkbenchError, OSError) as error:
+        return f"not all of it could be deleted, the next prune goes on: {format_error(error)}", True
+    return None, False
+
+
+def _delete_folder(run: StoredRun) -> tuple[str | None, bool]:
     folder = Path(run.place)
     try:
         acquire_lock(folder)

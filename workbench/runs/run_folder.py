@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from workbench.core.tables import Table
 
 RUN_DIR_VARIABLE = "WORKBENCH_RUN_DIR"
+# The same as a command names it where the run was started; empty for a folder that is not below there.
+RUN_PLACE_VARIABLE = "WORKBENCH_RUN_PLACE"
 RECORD_FILE = "run.json"
 PROGRESS_FILE = "progress.json"
 MAX_RECORD_BYTES = 16 << 20

@@ -19,6 +19,7 @@ from workbench.scaletest.commands.runai_commands import (
 )
 from workbench.scaletest.commands.setup import setup
 from workbench.scaletest.commands.show import show
+from workbench.scaletest.commands.trace import trace
 
 FIRST_STEPS = """\
   workbench scaletest plan data/samples/scaletest/scenarios/first-test.yaml
@@ -32,6 +33,7 @@ app = build_group(
 )
 
 app.command()(plan)
+app.command()(trace)
 app.command()(setup)
 app.command(cls=ModelCommand)(run)
 app.command()(show)

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
 from workbench.core.schema import StrictModel
+from workbench.live.field_groups import FieldGroup
 from workbench.live.file_picker import Pick
 from workbench.scaletest.analysis.time_breakdown import STEP_NAMES
 
-SAMPLE = "../data/samples/scaletest/default-and-kai"
+SAMPLE = "../data/samples/scaletest/league"
 _RUNS = Pick("run, or runs by variant", folders=("sides.json", "test.json", "journal.jsonl"))
 _SCENARIO = Pick("scenario", files=("*.yaml", "*.yml"))
 
 
 class NotebookConfig(StrictModel):
     """Parameters of the notebook: recorded runs, or a live test."""
+
+    FORM_GROUPS: ClassVar = (
+        FieldGroup("Live measurement", ("scenario", "cluster", "schedulers", "repeat"), when="live"),
+    )
 
     runs: Annotated[str, _RUNS] = Field(default=SAMPLE, description="Folder of a run, or of runs by variant.")
     live: bool = Field(default=False, description="Measure now instead of showing recorded runs.")

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import polars as pl
 
 from workbench.report.invariants import check_invariants
 from workbench.scaletest.analysis.run_analysis import Analysis
+from workbench.scaletest.analysis.stage_waits import list_runs
 from workbench.scaletest.analysis.time_breakdown import SEGMENTS, WORKLOAD_STEPS, build_segments
 from workbench.scaletest.analysis.variants import Variants
 from workbench.scaletest.tables import GAPS
@@ -83,12 +83,11 @@ def _count_excess_moments(gpus: pl.DataFrame, gaps: pl.DataFrame) -> int:
     over = (gpus["allocated"] > gpus["capacity"] + 1e-6).to_numpy().copy()
     for begin, end in gaps.filter(pl.col("resource") == "pod").select("from_s", "to_s").iter_rows():
         over &= ~((at >= begin) & (at <= end + GRACE_S))
-    edges = np.diff(np.concatenate([[0], over.astype(int), [0]]))
-    found = 0
-    for first, after in zip(np.flatnonzero(edges == 1), np.flatnonzero(edges == -1), strict=True):
-        if at[after - 1] - at[first] >= SHORT_EXCESS_S and after - first > SHORT_EXCESS_MOMENTS:
-            found += int(after - first)
-    return found
+    return sum(
+        after - first
+        for first, after in list_runs(over)
+        if at[after - 1] - at[first] >= SHORT_EXCESS_S and after - first > SHORT_EXCESS_MOMENTS
+    )
 
 
 def _count_wrong_gangs(one: Analysis) -> int:

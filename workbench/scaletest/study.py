@@ -14,10 +14,9 @@ from workbench.report.display import KeyNumber
 from workbench.scaletest import invariants, summary
 from workbench.scaletest.analysis import variants
 from workbench.scaletest.analysis.league import build_league_table, describe_league
-from workbench.scaletest.analysis.pressure_tables import LEAGUE
 from workbench.scaletest.analysis.run_analysis import Analysis
 from workbench.scaletest.config import NotebookConfig
-from workbench.scaletest.tables import COMPARISON, GANGS, LIMITS, QUANTILES, RAMP, SUSTAINED, VALIDITY
+from workbench.scaletest.tables import COMPARISON, GANGS, LEAGUE, LIMITS, QUANTILES, RAMP, SERVERS, SUSTAINED, VALIDITY
 from workbench.stats.verdicts import DIFFERENT, FASTER, SAME
 
 if TYPE_CHECKING:
@@ -29,6 +28,7 @@ _WRITTEN_TABLES = (
     (RAMP, "ramp"),
     (SUSTAINED, "sustained"),
     (LIMITS, "limits"),
+    (SERVERS, "servers"),
     (GANGS, "gangs"),
     (VALIDITY, "validity"),
 )
@@ -139,6 +139,14 @@ class Study:
         return build_league_table(self.found)
 
     @property
+    def league_shown(self) -> pl.DataFrame:
+        """The league's columns that have values, what decides first; the table in the run folder has all."""
+        told = [name for name in self.league.columns if self.league[name].null_count() < self.league.height]
+        first = ["side", "gangs", "complete", "deadlocked", "p50_s", "ratio", "low", "high", "verdict"]
+        left_out = {"runs", "invalid", "reason", "gang_p50_s", "queue_p50_s", *first}
+        return self.league.select(*first, *(name for name in told if name not in left_out))
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """Where and how often it was measured, notes of the runs, and warnings with how many runs have them."""
         runs = ", ".join(f"{len(self.found.runs[name])} of {name}" for name in self.found.names)
@@ -183,11 +191,11 @@ class Study:
 
     def key_numbers(self) -> list[KeyNumber]:
         """Figures below the answer."""
-        return summary.build_key_numbers(self.found, self.comparison)
+        return summary.build_key_numbers(self.found, self.comparison, self.league)
 
     def next_steps(self) -> list[str]:
         """What to decide or run next."""
-        return summary.list_next_steps(self.found, self.comparison)
+        return summary.list_next_steps(self.found, self.comparison, self.league)
 
     def check(self) -> pl.DataFrame:
         """The invariants, one row each.

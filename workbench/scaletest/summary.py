@@ -9,6 +9,7 @@ import polars as pl
 from workbench.core.formats import format_number, format_seconds
 from workbench.report.display import KeyNumber
 from workbench.scaletest.analysis.bottlenecks import CLIENT_LIMIT, NO_ROOM
+from workbench.scaletest.analysis.league import join_names
 from workbench.scaletest.analysis.run_analysis import Analysis
 from workbench.scaletest.analysis.variants import Variants
 from workbench.stats.verdicts import FASTER, SAME, SLOWER, UNDECIDED
@@ -17,22 +18,25 @@ from workbench.stats.verdicts import FASTER, SAME, SLOWER, UNDECIDED
 MAX_KEY_NUMBERS = 6
 
 
-def build_key_numbers(variants: Variants, comparison: pl.DataFrame) -> list[KeyNumber]:
+def build_key_numbers(variants: Variants, comparison: pl.DataFrame, league: pl.DataFrame) -> list[KeyNumber]:
     """The ratio of medians, each variant's sustained rate, client limits, complete gangs, p95; as many as fit.
 
-    A kind of figure is given for all variants that have it, or for none.
+    A kind of figure is given for all variants that have it, or for none. Of three variants and more, what the league
+    table compares comes first: complete gangs, or each one's ratio of medians to the first.
     """
     limits = [row for _, run in variants.everything for row in run.limits.to_dicts() if row["kind"] == CLIENT_LIMIT]
     clients = sorted({row["client"] for row in limits})
+    gangs: list[KeyNumber] = [
+        (f"{name}: complete gangs", *_count_complete_gangs(variants.runs[name]))
+        for name in variants.names
+        if any(run.gangs.height for run in variants.runs[name])
+    ]
+    several = league.height > 2
     groups: list[list[KeyNumber]] = [
-        _comparison_numbers(variants, comparison),
+        (gangs or _league_ratios(league)) if several else _comparison_numbers(variants, comparison),
         [number for name in variants.names for number in _rate_numbers(variants, name)],
         [("slowed by their client limit", len(clients), "clients", ", ".join(clients))] if clients else [],
-        [
-            (f"{name}: complete gangs", *_count_complete_gangs(variants.runs[name]))
-            for name in variants.names
-            if any(run.gangs.height for run in variants.runs[name])
-        ],
+        [] if several else gangs,
         _tail_numbers(variants),
     ]
     numbers: list[KeyNumber] = []
@@ -65,6 +69,23 @@ def _comparison_numbers(variants: Variants, comparison: pl.DataFrame) -> list[Ke
         UNDECIDED: "not decided",
     }[row["verdict"]]
     return [(f"median, {longer} over {shorter}", ratio, "", f"{interval}, {verdict}")]
+
+
+def _league_ratios(league: pl.DataFrame) -> list[KeyNumber]:
+    """How much shorter each one's median wait is than the first's."""
+    first, *others = league.to_dicts()
+    return [
+        (
+            f"median, {first['side']} over {row['side']}",
+            row["ratio"],
+            "",
+            f"[{format_number(row['low'])}, {format_number(row['high'])}], {row['verdict']}"
+            if row["low"] is not None
+            else str(row["reason"]),
+        )
+        for row in others
+        if row["ratio"] is not None
+    ]
 
 
 def _rate_numbers(variants: Variants, name: str) -> list[KeyNumber]:
@@ -108,12 +129,46 @@ _OWN_CLUSTER = (
 )
 
 
-def list_next_steps(variants: Variants, comparison: pl.DataFrame) -> list[str]:
-    """Which variant to choose, which rate to plan with or which limit to raise, and how to test one's own cluster."""
+def list_next_steps(variants: Variants, comparison: pl.DataFrame, league: pl.DataFrame) -> list[str]:
+    """Which variant to choose, which rate to plan with or which limit to raise, and how to test one's own cluster.
+
+    `comparison` and `league` are the tables of these variants.
+    """
     if variants.reasons:
         return ["Fix what the reasons above name and run again: these runs are not valid.", _OWN_CLUSTER]
     advice = _recommend_limits(variants) or _recommend_rate(variants)
-    return [*_recommend_variant(variants, comparison), *advice, _OWN_CLUSTER][:3]
+    choice = recommend_scheduler(league) if league.height > 2 else _recommend_variant(variants, comparison)
+    return [*choice, *advice, _OWN_CLUSTER][:3]
+
+
+def recommend_scheduler(league: pl.DataFrame) -> list[str]:
+    """Of three schedulers and more: those whose gangs fare best, and of these the ones that are not told to be slower.
+
+    Parameters
+    ----------
+    league
+        Table LEAGUE. Verdicts are against its first row, so that others are not told apart from each other.
+    """
+    rows = league.to_dicts()
+    least, most = min(row["deadlocked"] for row in rows), max(row["complete"] for row in rows)
+    good = [row for row in rows if (row["deadlocked"], row["complete"]) == (least, most)]
+    if not good:
+        return ["Choose by what matters: no scheduler has both the most complete gangs and the fewest deadlocked."]
+    quickest = [row for row in good if row["verdict"] == FASTER] or [row for row in good if row["verdict"] != SLOWER]
+    chosen = [row["side"] for row in quickest or good]
+    dropped = [
+        f"{row['side']} deadlocks {row['deadlocked']} of {row['gangs']} gangs"
+        if row["deadlocked"] > least
+        else f"{row['side']} completes {row['complete']} of {row['gangs']}"
+        for row in rows
+        if row not in good
+    ]
+    if slower := [row["side"] for row in good if row["side"] not in chosen and row["verdict"] == SLOWER]:
+        dropped.append(f"{join_names(slower)} {'is' if len(slower) == 1 else 'are'} slower")
+    why = f" ({'; '.join(dropped)})" if dropped else ""
+    if len(chosen) == 1:
+        return [f"Prefer {chosen[0]} for a load like this one{why}."]
+    return [f"Choose among {join_names(chosen)} by other criteria, or run more turns to tell them apart{why}."]
 
 
 def _recommend_variant(variants: Variants, comparison: pl.DataFrame) -> list[str]:

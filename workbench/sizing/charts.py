@@ -22,7 +22,7 @@ from workbench.core.formats import format_number
 from workbench.sizing.estimation.gpu_estimates import MAX_GPU_EXTRAPOLATION, capacity_by_law
 from workbench.sizing.estimation.method_comparison import TRUE_NEED_LABEL
 from workbench.sizing.estimation.metrics import format_quantile
-from workbench.sizing.tables import COMPARISON, GOODPUT, POINTS, QUANTILES, SCALING, USABLE_VERDICTS
+from workbench.sizing.tables import BACKLOG, COMPARISON, GOODPUT, POINTS, QUANTILES, SCALING, USABLE_VERDICTS
 
 if TYPE_CHECKING:
     import altair as alt
@@ -287,6 +287,81 @@ def chart_client(points: pl.DataFrame) -> alt.Chart:
         subtitle="share of the users that were asked for; below 90 % a point is not valid",
     )
     return chart.properties(height=200)
+
+
+def list_server_charts(points: pl.DataFrame) -> list[alt.Chart]:
+    """What did the server itself see? Requests running and waiting, its KV cache and its GPUs, over the load.
+
+    Parameters
+    ----------
+    points
+        Table `points`; the largest GPU count is drawn, steps of one load by their mean.
+
+    Returns
+    -------
+    list
+        A chart for each quantity that the server told; none without its metrics.
+
+    Notes
+    -----
+    Does not show why requests wait: a limit of the server, its computing, or a cache that it does not report.
+    """
+    frame = POINTS.check(points).filter((pl.col("gpus") == pl.col("gpus").max()) & (pl.col("server_samples") > 0))
+    requests = {"running": pl.col("server_running"), "waiting": pl.col("server_waiting")}
+    cache = {"highest": 100 * pl.col("kv_cache"), "samples where it was full": 100 * pl.col("kv_cache_full_share")}
+    gpus = {"busy": 100 * pl.col("gpu_busy")}
+    power = {"power": pl.col("gpu_power_w")}
+    parts = (
+        ("requests", requests, "Requests in the server", "medians of the server's own metrics"),
+        ("percent", cache, "KV cache of the server", "where it is full, requests wait or are preempted"),
+        ("percent", gpus, "GPUs of the server", "share of the time in which any kernel ran, however small"),
+        ("watts", power, "Power of the GPUs", "all together, mean"),
+    )
+    found = []
+    for value, series, title, told in parts:
+        tidy = pl.concat(frame.select("load", seen=pl.lit(name), **{value: part}) for name, part in series.items())
+        shown = tidy.drop_nulls(value).group_by("seen", "load", maintain_order=True).agg(pl.col(value).mean())
+        if shown.height:
+            shown = shown.sort("seen", "load")
+            drawn = charts.ladder(shown, title=title, level="load", value=value, variant="seen", subtitle=told)
+            found.append(drawn.properties(height=170))
+    return found
+
+
+MAX_BACKLOG_STEPS = 4
+
+
+def list_backlog_charts(points: pl.DataFrame, backlog: pl.DataFrame) -> list[alt.Chart]:
+    """How did the requests that waited grow, where the service did not keep up?
+
+    Parameters
+    ----------
+    points, backlog
+        The tables of those names; the lowest four loads that were not sustained are drawn.
+
+    Returns
+    -------
+    list
+        One chart; none where every step of an open loop was sustained.
+
+    Notes
+    -----
+    Does not show how long the backlog would take to clear.
+    """
+    failing = POINTS.check(points).filter(verdict="not sustained").sort("load").head(MAX_BACKLOG_STEPS)
+    label = pl.format("{}/s, step {}", pl.col("load").round(2), "step").alias("arrivals")
+    shown = BACKLOG.check(backlog).join(failing.select("step", label), on="step").select("arrivals", "at_s", "waiting")
+    if not shown.height:
+        return []
+    chart = charts.ladder(
+        shown.sort("arrivals", "at_s"),
+        title="Requests that waited where the load was not sustained",
+        level="at_s",
+        value="waiting",
+        variant="arrivals",
+        subtitle="due and not ended, over the time of the step",
+    )
+    return [chart.properties(height=200)]
 
 
 def chart_goodput(points: pl.DataFrame, goodput: pl.DataFrame) -> alt.Chart:

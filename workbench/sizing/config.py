@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
@@ -15,12 +15,14 @@ from workbench.core import redaction
 from workbench.core.errors import ConfigError
 from workbench.core.host import is_loopback
 from workbench.core.schema import StrictModel, validate_model
+from workbench.live.field_groups import FieldGroup
 from workbench.live.file_picker import Pick
 from workbench.sizing.estimation import metrics
 from workbench.sizing.load.level_ladder import Ladder
 from workbench.sizing.simulation.cluster_model import Service
 
 HEADER_PATTERN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+WORKERS_PATTERN = re.compile(r"local:([1-9]|[1-5]\d|6[0-4])|dask://([A-Za-z0-9._-]{1,253}|\[[0-9a-fA-F:]+\]):\d{1,5}")
 VARIABLE_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 Users = Annotated[int, Field(ge=1, le=1_000_000)]
 Rate = Annotated[float, Field(gt=0, le=1_000_000)]
@@ -90,13 +92,25 @@ class SweepConfig(StrictModel):
 
     model: str = Field("", description="Name of the model (openai).")
     output_tokens: int | None = Field(None, ge=1, description="Longest answer, in tokens (openai).")
-    extra_body: dict[str, Any] = Field({}, description="More fields of the request (openai).")
+    output_cv: float = Field(0.0, ge=0, le=10, description="Coefficient of variation of that length (lognormal).")
+    exact_output: bool = Field(
+        False, description="Ask for answers of exactly that length (ignore_eos, min_tokens: vLLM, NIM, SGLang)."
+    )
+    extra_body: dict[str, Any] = Field({}, description="More fields of the request; null takes one out (openai).")
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] = Field("POST", description="HTTP method (http).")
     body: Any = Field(None, description="JSON body with {prompt} in its texts (http).")
     answer_at: str | None = Field(None, description="Path of the answer, such as choices.0.text (http).")
     input_tokens_at: str | None = Field(None, description="Path of the number of prompt tokens (http).")
     output_tokens_at: str | None = Field(None, description="Path of the number of answer tokens (http).")
     max_answer_bytes: int = Field(8 << 20, ge=1024, le=1 << 30, description="Longest line of a stream, in bytes.")
+
+    metrics_url: str = Field(
+        "", description="Prometheus metrics of the server, sampled beside the load: http://HOST:PORT/metrics."
+    )
+    gpu_metrics: bool = Field(
+        False, description="Sample this machine's GPUs by NVML beside the load, where the server runs on them."
+    )
+    metrics_every_s: float = Field(0.5, ge=0.05, le=60, description="Time between two samples of them, in seconds.")
 
     users: list[Users] | None = Field(
         None, min_length=1, description="Levels: concurrent requests, or users with --think-time. Default: adaptive."
@@ -110,7 +124,12 @@ class SweepConfig(StrictModel):
         "users", description="users (closed loop); or an open loop: poisson, gamma (bursts), constant, trace."
     )
     arrivals_cv: float = Field(2.0, gt=0, le=20, description="Coefficient of variation of the gaps (gamma).")
-    trace: Path | None = Field(None, description="File of arrival times, one number per line, in seconds.")
+    trace: Path | None = Field(
+        None, description="Recorded traffic: times in seconds, an Azure LLM trace (CSV) or a Mooncake trace (JSONL)."
+    )
+    turns: int = Field(
+        1, ge=1, le=1000, description="Turns of a session, each with all earlier ones before it (openai)."
+    )
     think_time_s: float = Field(
         0.0, ge=0, le=86_400, description="Mean think time of a user between requests (exponential), in seconds."
     )
@@ -134,6 +153,8 @@ class SweepConfig(StrictModel):
     retries: int = Field(0, ge=0, le=10, description="How often a failed request is sent again.")
     processes: int = Field(1, ge=0, le=64, description="Client processes that share the load; 0: this one.")
 
+    workers: str = Field("", description="Load from Dask workers: local:N, or dask://HOST:PORT of a scheduler.")
+
     max_requests: int | None = Field(None, ge=1, description="Most requests of the sweep.")
     max_duration_s: float | None = Field(None, gt=0, description="Longest time of the sweep, in seconds.")
     max_tokens: int | None = Field(None, ge=1, description="Most tokens of the sweep, prompts and answers.")
@@ -146,6 +167,9 @@ class SweepConfig(StrictModel):
     prompt_key: str | None = Field(None, description="Field or column with the prompt.")
     input_tokens: float = Field(400.0, ge=1, le=1_000_000, description="Mean length of generated prompts, in tokens.")
     input_cv: float = Field(0.0, ge=0, le=10, description="Coefficient of variation of that length (lognormal).")
+    tokenizer: str = Field(
+        "", description="Exact prompt lengths: tokenizer.json, its folder, or a model in the local cache."
+    )
     unique_prefix: bool = Field(False, description="Start each prompt differently, to defeat prefix caches.")
     seed: int = Field(0, ge=0, le=2**63 - 1, description="Random seed.")
 
@@ -189,6 +213,8 @@ class SweepConfig(StrictModel):
         return self
 
     def _check_target(self) -> None:
+        if self.metrics_url:
+            _check_url_without_credentials(self.metrics_url, "metrics_url")
         if self.protocol == "function":
             if self.url:
                 raise ValueError("url and protocol function exclude each other")
@@ -208,6 +234,8 @@ class SweepConfig(StrictModel):
                 raise ValueError("header_env is HEADER=VARIABLE, the name of an environment variable, not a value")
 
     def _check_load(self) -> None:
+        if self.workers and not WORKERS_PATTERN.fullmatch(self.workers):
+            raise ValueError("workers must be local:N (1 to 64), or dask://HOST:PORT")
         if self.is_open and self.users is not None:
             raise ValueError(f"users are levels of a closed loop; with arrivals {self.arrivals} set rates")
         if not self.is_open and self.rates is not None:
@@ -216,22 +244,32 @@ class SweepConfig(StrictModel):
             raise ValueError("think_time_s is for users; arrivals of an open loop do not wait")
         if self.users is None and self.rates is None and not self.goals:
             raise ValueError("neither levels nor a goal: set users, rates or goals such as p95<=2")
+        if self.protocol != "openai" and (named := self._list_openai_fields()):
+            raise ValueError(f"{named[0]} needs protocol openai, not {self.protocol}")
+        if self.turns > 1 and self.is_open:
+            raise ValueError("turns are sessions of users; arrivals of an open loop have none")
+        if (self.output_cv or self.exact_output) and self.output_tokens is None and self.trace is None:
+            raise ValueError("output_cv and exact_output need output_tokens")
         if (self.arrivals == "trace") != (self.trace is not None):
             raise ValueError("arrivals=trace needs a file in trace, and the file needs arrivals=trace")
 
+    def _list_openai_fields(self) -> list[str]:
+        given = {"turns": self.turns > 1, "output_cv": bool(self.output_cv), "exact_output": self.exact_output}
+        return [name for name, is_given in given.items() if is_given]
 
-def _check_url_without_credentials(url: str) -> None:
+
+def _check_url_without_credentials(url: str, name: str = "url") -> None:
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise ValueError("url does not parse") from error
+        raise ValueError(f"{name} does not parse") from error
     if redaction.has_user_info(url) or parts.username is not None:
-        raise ValueError("url holds a user or password; use --header-env Authorization=VARIABLE")
+        raise ValueError(f"{name} holds a user or password; use --header-env Authorization=VARIABLE")
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
-        raise ValueError("url must be like http://HOST:PORT")
+        raise ValueError(f"{name} must be like http://HOST:PORT")
     if named := [name for name in _list_query_names(parts.query) if redaction.is_secret_name(name)]:
-        raise ValueError(f"url holds a secret ({named[0]}) in its query; use --header-env")
+        raise ValueError(f"{name} holds a secret ({named[0]}) in its query; use --header-env")
 
 
 def _find_secret_key(value: Any) -> str | None:
@@ -289,6 +327,16 @@ SERVICE_FIELDS = ("protocol", "url", "function", "target_confirm", "header_env",
 
 class NotebookConfig(StrictModel):
     """Parameters of the notebook: the question, and the source of the measurements."""
+
+    FORM_GROUPS: ClassVar = (
+        FieldGroup("Simulated service", ("service", "truth_runs"), unless="live"),
+        FieldGroup(
+            "Live measurement",
+            ("url", "protocol", "function", "target_confirm", "header_env", "time_scale"),
+            when="live",
+        ),
+        FieldGroup("More settings", ("settings", "seed")),
+    )
 
     users: float = Field(gt=0, description="Load to serve: users, or arrivals per second in open loops.")
     goals: list[str] = Field(min_length=1, description="Goals that must all hold: p95<=6, 'ttft p99<=300ms'.")

@@ -42,6 +42,7 @@ from workbench.sizing.tables import (
     QUANTILES,
     REQUESTS,
     SCALING,
+    SERVER_METRICS,
     STEPS,
     USABLE_VERDICTS,
     VERIFICATION,
@@ -102,7 +103,7 @@ class Study:
         """Source of the figures, steps that were left out, the true requirement."""
         points = self.found.points
         left_out = _note_unused_steps(points)
-        at_levels = [f"{note}." for row in points.iter_rows(named=True) for note in list_point_notes(row)]
+        at_levels = [f"{note}." for note in list_point_notes(points)]
         return (
             f"Measured: {self.measured.how}.",
             *self.measured.notes,
@@ -147,6 +148,11 @@ class Study:
         return _drop_empty_columns(shown)
 
     @property
+    def backlog(self) -> pl.DataFrame:
+        """Table `backlog`."""
+        return sample_backlog(self.measured.requests, self.measured.steps)
+
+    @property
     def what_if(self) -> WhatIf | None:
         """Answers for other loads and limits; None where `no_what_if` gives a reason."""
         if self.no_what_if:
@@ -184,9 +190,11 @@ class Study:
         """Tables for the run folder."""
         found = self.found
         tables = [(REQUESTS, self.measured.requests), (STEPS, self.measured.steps), (POINTS, found.points)]
-        tables += [(BACKLOG, sample_backlog(self.measured.requests, self.measured.steps))]
+        tables += [(BACKLOG, self.backlog)]
         tables += [(QUANTILES, found.quantiles), (ESTIMATES, found.estimates), (GOODPUT, found.goodput)]
         tables += [(COMPARISON, self.comparison), (CAPACITIES, self.capacities), (CURVE, self.curve)]
+        samples = self.measured.server_metrics
+        tables += [(SERVER_METRICS, samples)] if samples is not None and samples.height else []
         tables += [(SCALING, found.scaling)] if found.scaling.height else []
         return tables + ([(VERIFICATION, found.verification)] if found.verification is not None else [])
 
@@ -238,6 +246,7 @@ def build_study(config: NotebookConfig, run: Run, workflow: Workflow | None = No
             limits=measured.limits,
             gpu_price_per_hour=config.gpu_price_per_h,
             seed=config.seed,
+            server_metrics=measured.server_metrics,
         )
         if measured.verify is not None and found.recommended is not None:
             table = measured.verify(found.recommended)

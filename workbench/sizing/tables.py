@@ -6,7 +6,7 @@ The latency of a failed request is null, never 0. In quantiles over attempts it 
 
 from __future__ import annotations
 
-from workbench.core.tables import Column, Table
+from workbench.core.tables import Column, Dtype, Table
 from workbench.sizing.estimation.metrics import METRIC_NAMES_TEXT
 
 OUTCOMES = ("ok", "timeout", "refused", "http_error", "malformed", "cut", "failed")
@@ -53,6 +53,8 @@ REQUESTS = Table(
             nullable=True,
             added=True,
         ),
+        Column("turn", "int", "Turn of its session, from 1; null without sessions.", nullable=True, added=True),
+        Column("worker", "int", "Dask worker that sent it; null without --workers.", nullable=True, added=True),
         Column("tail", "bool", "Sent only to keep up the load while the last kept requests ran; never kept."),
     ),
 )
@@ -75,13 +77,61 @@ STEPS = Table(
         Column("duration_s", "float", "Duration of the step.", unit="s"),
         Column("timeout_s", "float", "Time limit of a request; null for none.", unit="s", nullable=True),
         Column("processes", "int", "Client processes that shared the load."),
+        Column(
+            "clock_error_s",
+            "float",
+            "Dask workers: how far their clocks may differ at most; null on one machine.",
+            unit="s",
+            nullable=True,
+            added=True,
+        ),
         Column("loop_lag_p99_s", "float", "p99 lag of the client's event loop.", unit="s", nullable=True),
         Column("client_cpu_share", "float", "CPU use of the busiest client process, in cores.", nullable=True),
         Column(
             "stopped",
             "str",
-            "Reason why the step ended: tight, widened (no longer tight), samples, overload, time, limit, interrupted.",
+            "Reason why the step ended: tight, widened (no longer tight), samples, overload, time, limit, interrupted, "
+            "lost worker.",
         ),
+    ),
+)
+
+
+def _server_column(name: str, dtype: Dtype, meaning: str) -> Column:
+    return Column(name, dtype, f"By the server's metrics: {meaning}.", nullable=True, added=True)
+
+
+_SERVER_POINT_COLUMNS = (
+    _server_column("server_samples", "int", "samples within the kept window; null without server or GPU metrics"),
+    _server_column("server_running", "float", "median of the requests running"),
+    _server_column("server_waiting", "float", "median of the requests waiting"),
+    _server_column("waiting_share", "float", "fraction of the samples in which a request waited"),
+    _server_column("kv_cache", "float", "highest used fraction of the KV cache"),
+    _server_column("kv_cache_full_share", "float", "fraction of the samples in which that was 0.95 or more"),
+    _server_column("preemptions", "int", "requests preempted; null without that counter"),
+    _server_column("gpu_busy", "float", "mean of the GPUs' utilization"),
+    _server_column("gpu_power_w", "float", "mean of the GPUs' power, in watts, all together"),
+    _server_column("gpu_clock_mhz", "float", "mean of the GPUs' clock, in MHz"),
+    _server_column("server_binds", "str", "what binds: queue, kv cache, or host (no GPU); null where nothing does"),
+)
+
+SERVER_METRICS = Table(
+    "server_metrics",
+    "One row per sample of the server's metrics (--metrics-url) and GPUs (--gpu-metrics); null where they do not say.",
+    ("step", "at_s"),
+    (
+        Column("step", "int", "Number of the step."),
+        Column("at_s", "float", "Time since the start of the step.", unit="s"),
+        Column("running", "float", "Requests running, over all replicas.", nullable=True),
+        Column("waiting", "float", "Requests waiting, over all replicas.", nullable=True),
+        Column("kv_cache", "float", "Used fraction of the KV cache, of the fullest replica.", nullable=True),
+        Column("preemptions", "float", "Counter of preempted requests.", nullable=True),
+        Column("prompt_tokens", "float", "Counter of prompt tokens.", nullable=True),
+        Column("generated_tokens", "float", "Counter of generated tokens.", nullable=True),
+        Column("gpu_busy", "float", "Mean utilization of the GPUs.", nullable=True),
+        Column("gpu_memory", "float", "Used fraction of the GPUs' memory, over all.", nullable=True),
+        Column("gpu_power_w", "float", "Power of the GPUs, all together.", unit="W", nullable=True, added=True),
+        Column("gpu_clock_mhz", "float", "Mean clock of the GPUs.", unit="MHz", nullable=True, added=True),
     ),
 )
 
@@ -130,6 +180,7 @@ POINTS = Table(
         Column("answer_p50", "float", "Median length of the answers.", nullable=True, added=True),
         Column("answer_unit", "str", "Unit of that length: tokens or bytes.", nullable=True, added=True),
         Column("ttft_known", "float", "Fraction of successes with a time to first token.", nullable=True, added=True),
+        *_SERVER_POINT_COLUMNS,
         Column("block", "int", "Block length of the bootstrap over kept requests (1: independent)."),
         Column(
             "verdict",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -180,8 +182,10 @@ def chart_applications(applications: pl.DataFrame, *, top: int = 30) -> alt.Char
     """Predicted savings of each application with their interval, largest first; those not judged are counted."""
     name = pl.col("app_name").fill_null(pl.col("app_id")).fill_null(pl.col("log"))
     judged = applications.filter(pl.col("saved_s").is_not_null())
-    drawn = judged.head(top).with_columns(
-        label=pl.when(name.is_duplicated()).then(pl.format("{} · {}", name, "log")).otherwise(name),
+    drawn = judged.head(top)
+    ending = pl.Series(shorten_paths(drawn["log"].to_list()), dtype=pl.String)
+    drawn = drawn.with_columns(
+        label=pl.when(name.is_duplicated()).then(pl.format("{} · {}", ending, name)).otherwise(name),
         decided=(pl.col("saved_low_s") > 0) | (pl.col("saved_high_s") < 0),
     )
     not_judged, below = applications.height - judged.height, judged.height - drawn.height
@@ -202,6 +206,22 @@ def chart_applications(applications: pl.DataFrame, *, top: int = 30) -> alt.Char
             f"{not_judged} not judged: see the table" if not_judged else "",
         ),
     )
+
+
+def shorten_paths(paths: Sequence[str]) -> list[str]:
+    """Each path's shortest ending, in whole parts, that no other of them has.
+
+    Examples
+    --------
+    >>> shorten_paths(["/a/b/app", "/a/c/app", "/a/c/job"])
+    ['b/app', 'c/app', 'job']
+    """
+    parts = [path.rstrip("/").split("/") for path in paths]
+    endings = Counter("/".join(own[-n:]) for own in parts for n in range(1, len(own) + 1))
+    return [
+        next((end for n in range(1, len(own)) if endings[end := "/".join(own[-n:])] == 1), path)
+        for own, path in zip(parts, paths, strict=True)
+    ]
 
 
 def chart_at_stake(operators: pl.DataFrame, *, top: int) -> alt.Chart:

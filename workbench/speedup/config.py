@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
 from workbench.core.schema import StrictModel
 from workbench.eventlog.config import EVENT_LOG, EVENT_LOGS
+from workbench.live.field_groups import FieldGroup
 from workbench.live.file_picker import Pick
 
 _RECORDING = Pick("recording", folders=("recording.json",))
@@ -29,6 +30,8 @@ class ProfileConfig(StrictModel):
 
 class PairConfig(StrictModel):
     """Settings of the notebook about a pair of engines and its factors."""
+
+    FORM_GROUPS: ClassVar[tuple[FieldGroup, ...]] = (FieldGroup("More settings", ("query", "set_factors", "level")),)
 
     recording_folder: Annotated[str, _RECORDING] = Field(
         min_length=1, description="Folder of `workbench speedup record`; the source of the factors."
@@ -70,11 +73,18 @@ class _FleetSettings(StrictModel):
 class FleetConfig(_FleetSettings):
     """Settings of the notebook that ranks applications with factors."""
 
+    FORM_GROUPS: ClassVar[tuple[FieldGroup, ...]] = (
+        FieldGroup("Prices", ("price_baseline_per_h", "price_candidate_per_h", "currency")),
+        FieldGroup("More settings", ("factors_file", "baseline", "candidate", "set_factors", "top_operators", "level")),
+    )
+
     currency: str = Field(default="", description="Name of the prices' currency, such as EUR.")
 
 
 class NotebookConfig(_FleetSettings, ProfileConfig, PairConfig):
     """Settings of a notebook from before it was split: pair, fleet or profile, by `mode`."""
+
+    FORM_GROUPS: ClassVar[tuple[FieldGroup, ...]] = ()
 
     mode: Literal["pair", "fleet", "profile"] = Field(
         default="pair",

@@ -131,7 +131,7 @@ def list_fleet_next_steps(qualified: Qualification, reasons: tuple[str, ...]) ->
     steps = ["Move nothing for speed: no application reaches the minimum ratio."]
     if table.height:
         row = table.row(0, named=True)
-        name = row["app_name"] or row["app_id"] or row["log"]
+        name = " of ".join(filter(None, [row["app_name"] or row["app_id"], row["log"].removeprefix(qualified.folder)]))
         verb = "Move first" if row["recommendation"] == RECOMMENDED else "Try first"
         saved = f"{format_number(row['saved_s'])} s of {format_number(row['baseline_s'])} s"
         steps = [f"{verb}: {name}, predicted to save {saved}."]

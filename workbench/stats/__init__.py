@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from workbench.stats.intervals import LEVEL, Interval, isotonic_inversion
 from workbench.stats.quantiles import MIN_CLUSTERS, cluster_bootstrap, quantile_interval, session_t
-from workbench.stats.ratios import log_interval, paired_log_ratio, welch_log_ratio
+from workbench.stats.ratios import log_interval, paired_log_ratio, rank_difference_z, welch_log_ratio
 from workbench.stats.sequences import SEQUENCE, critical_value, log_error, sequential_log_ratio, tail_probability
 from workbench.stats.verdicts import (
     MARGIN,
@@ -44,6 +44,7 @@ __all__ = [
     "p_beyond",
     "paired_log_ratio",
     "quantile_interval",
+    "rank_difference_z",
     "ratio_verdict",
     "sequential_log_ratio",
     "session_t",

@@ -144,8 +144,8 @@ def isotonic_inversion(
     if len(loads) != len(logs):
         raise InputError("x and y are not pairs", found=f"{len(loads)} and {len(logs)} values")
     goal = float(np.log(to_float_array([target], "target", positive=True)[0]))
-    method, n = "isotonic fit of log y, residual bootstrap", len(loads)
-    if not n:
+    method = "isotonic fit of log y, residual bootstrap"
+    if not (n := len(loads)):
         return Interval(None, None, None, level, 0, method, reason="no runs")
     levels, place, runs = np.unique(loads, return_inverse=True, return_counts=True)
     fitted = _fit_isotonic(logs, place, runs)

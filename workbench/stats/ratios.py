@@ -275,3 +275,24 @@ def _exp_or_none(value: float) -> float | None:
     except OverflowError:
         return None
     return found if 0 < found < math.inf else None
+
+
+def rank_difference_z(low: Iterable[float], high: Iterable[float]) -> float:
+    """Standard errors by which the second sample lies above the first (Mann and Whitney), equal values halved.
+
+    Does not show by how much the values differ. Ties make it conservative: the error is that of distinct values.
+
+    Parameters
+    ----------
+    low, high
+        Independent observations of two samples, neither empty.
+
+    Examples
+    --------
+    >>> round(rank_difference_z([1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]), 2)
+    2.31
+    """
+    one, other = np.sort(np.fromiter(low, float)), np.fromiter(high, float)
+    below = np.searchsorted(one, other, side="left").sum() + np.searchsorted(one, other, side="right").sum()
+    n, m = len(one), len(other)
+    return float((below - n * m) / 2 / np.sqrt(n * m * (n + m + 1) / 12))

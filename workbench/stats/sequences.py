@@ -85,11 +85,22 @@ def log_error(row: Interval) -> float | None:
     """
     if row.low is None or row.high is None or row.n < 2:
         return None
-    if row.method == SEQUENCE:
-        return float(np.log(row.high / row.low) / 2 / critical_value(row.n, 1 - row.level))
+    return float(np.log(row.high / row.low) / 2 / find_critical_value(row.method, row.n, 1 - row.level))
+
+
+def find_critical_value(method: str, n: int | Floats, alpha: float) -> Floats:
+    """Standard errors from the mean to the ends of a method's interval: of a sequence, or of Student's t.
+
+    Examples
+    --------
+    >>> [round(float(find_critical_value(method, 10, 0.05)), 2) for method in ("paired log ratio", SEQUENCE)]
+    [2.26, 3.87]
+    """
+    if method == SEQUENCE:
+        return critical_value(n, alpha)
     from scipy.special import stdtrit
 
-    return float(np.log(row.high / row.low) / 2 / stdtrit(row.n - 1, (1 + row.level) / 2))
+    return np.asarray(stdtrit(np.asarray(n) - 1, 1 - alpha / 2))
 
 
 def critical_value(n: int | Floats, alpha: float) -> Floats:

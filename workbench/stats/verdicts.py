@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from workbench.core.errors import InputError
 from workbench.stats.intervals import Interval, format_items
-from workbench.stats.sequences import SEQUENCE, critical_value, log_error, tail_probability
+from workbench.stats.sequences import SEQUENCE, find_critical_value, log_error, tail_probability
 
 MARGIN = 0.02
 MAX_PAIRS = 1000
@@ -178,8 +178,8 @@ def count_required_pairs(row: Interval, margin: float, family: int = 1) -> int |
     spread = error * np.sqrt(row.n)
     away = float(abs(np.log(row.estimate)) - np.log1p(margin))
     alpha = (1 - row.level) / (family if away > 0 else 1)
-    counts = np.arange(2, MAX_PAIRS + 1)
-    enough = _critical_values(row, counts, alpha) * spread / np.sqrt(counts) <= abs(away)
+    counts = np.arange(2.0, MAX_PAIRS + 1)
+    enough = find_critical_value(row.method, counts, alpha) * spread / np.sqrt(counts) <= abs(away)
     return max(int(counts[int(np.argmax(enough))]), row.n + 1) if enough.any() else None
 
 
@@ -202,15 +202,6 @@ def p_beyond(row: Interval, margin: float) -> float | None:
     from scipy.special import stdtr
 
     return float(2 * stdtr(row.n - 1, -past / error))
-
-
-def _critical_values(row: Interval, counts: Any, alpha: float) -> Any:
-    """Standard errors from the estimate to the ends of the row's kind of interval, by number of pairs."""
-    if row.method == SEQUENCE:
-        return critical_value(counts, alpha)
-    from scipy.special import stdtrit
-
-    return stdtrit(counts - 1, 1 - alpha / 2)
 
 
 def adjust_holm(p_values: Sequence[float | None], *, size: int | None = None) -> list[float | None]:

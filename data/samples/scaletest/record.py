@@ -1,11 +1,13 @@
 """Records the samples of this folder on a local control plane: Kubernetes itself, with simulated nodes.
 
     python data/samples/scaletest/record.py sides OUT [--repeat N]
+    python data/samples/scaletest/record.py league OUT [--repeat N]
     python data/samples/scaletest/record.py copies OUT [--repeat N]
 
 `sides`: the stock scheduler and KAI, in turn, on one plan. What is kept of a run is its description and its raw tables;
-everything else follows from these. `copies`: one plan and one scheduler again and again, of which the quantiles are
-kept: what is told apart among them is made up.
+everything else follows from these. `league`: four schedulers on one control plane in a drawn order; Kueue is built by
+`workbench scaletest cluster build --only kueue`. `copies`: one plan and one scheduler again and again, of which the
+quantiles are kept: what is told apart among them is made up.
 """
 
 from __future__ import annotations
@@ -14,23 +16,42 @@ import argparse
 import shutil
 import sys
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
+
+import polars as pl
 
 from workbench.scaletest import test_run
 from workbench.scaletest.analysis import variants
 from workbench.scaletest.analysis.run_analysis import analyse_run
 from workbench.scaletest.local_cluster import kai_scheduler
 from workbench.scaletest.local_cluster.cluster_lifecycle import start_cluster, stop_cluster
-from workbench.scaletest.local_cluster.cluster_record import ClientLimit, NodePool
+from workbench.scaletest.local_cluster.cluster_record import NATIVE_GANGS, ClientLimit, NodePool
 from workbench.scaletest.observation import run_conditions
-from workbench.scaletest.tables import QUANTILES, RAW_TABLES
+from workbench.scaletest.tables import (
+    BEATS,
+    GAPS,
+    LOAD,
+    NODE_CHANGES,
+    NODES,
+    PRESSURE,
+    QUANTILES,
+    REQUESTS,
+    SCHEDULE,
+    SKEW,
+    SUBMISSIONS,
+    TRANSITIONS,
+)
 from workbench.scaletest.test_run.run_console import open_watcher
 from workbench.scaletest.test_run.variant_turns import run_variants
 
 HERE = Path(__file__).parent
 SCENARIO = HERE / "scenarios" / "jobs-and-gangs.yaml"
+LEAGUE = HERE / "scenarios" / "league.yaml"
 COPIED = HERE / "scenarios" / "copies.yaml"
 CLUSTER = "sample"
+SIDES = ["default-scheduler", "kai-scheduler"]
+LEAGUE_SCHEDULERS = ["default-scheduler", "gang-scheduling", "kai-scheduler", "kueue"]
+RAW_TABLES = (BEATS, GAPS, LOAD, NODES, NODE_CHANGES, PRESSURE, REQUESTS, SCHEDULE, SKEW, SUBMISSIONS, TRANSITIONS)
 # So that schedulers are compared, and not the limits that clients put on themselves.
 RAISED = ClientLimit(qps=400, burst=800)
 
@@ -38,32 +59,46 @@ RAISED = ClientLimit(qps=400, burst=800)
 def main() -> int:
     """Record into a folder."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("sides", "copies"))
+    parser.add_argument("what", choices=("sides", "league", "copies"))
     parser.add_argument("out", type=Path)
     parser.add_argument("--repeat", type=int)
     given = parser.parse_args()
-    limits = dict.fromkeys(("kube-controller-manager", "kube-scheduler", *kai_scheduler.KAI_PROCESSES), RAISED)
-    if given.what == "copies":
-        limits = {name: limit for name, limit in limits.items() if name not in kai_scheduler.KAI_PROCESSES}
-    scheduler: Literal["default", "kai"] = "kai" if given.what == "sides" else "default"
-    start_cluster(CLUSTER, pools=[NodePool(nodes=24, gpus=8)], scheduler=scheduler, client_limits=limits)
+    start_cluster(CLUSTER, **_choose_settings(given.what))
     try:
         with open_watcher() as told:
-            if given.what == "sides":
-                _sides(given.out, given.repeat or 3, told)
-            else:
+            if given.what == "copies":
                 _copies(given.out, given.repeat or 10, told)
+            elif given.what == "league":
+                _in_turn(LEAGUE, LEAGUE_SCHEDULERS, "league", given.out, given.repeat or 5, told)
+            else:
+                _in_turn(SCENARIO, SIDES, "default-and-kai", given.out, given.repeat or 3, told)
     finally:
         stop_cluster(CLUSTER)
     return 0
 
 
-def _sides(out: Path, repeat: int, told: Any) -> None:
-    schedulers = ["default-scheduler", "kai-scheduler"]
+def _choose_settings(what: str) -> dict[str, Any]:
+    """Nodes, schedulers and client limits of the cluster of a recording."""
+    own, kai = ["kube-controller-manager", "kube-scheduler"], list(kai_scheduler.KAI_PROCESSES)
+    large = {"pools": [NodePool(nodes=24, gpus=8)]}
+    if what == "copies":
+        return {**large, "client_limits": dict.fromkeys(own, RAISED)}
+    if what == "sides":
+        return {**large, "scheduler": "kai", "client_limits": dict.fromkeys([*own, *kai], RAISED)}
+    return {
+        "pools": [NodePool(nodes=7, gpus=8)],
+        "scheduler": "kai",
+        "kueue": True,
+        "feature_gates": dict.fromkeys(NATIVE_GANGS, True),
+        "client_limits": dict.fromkeys([*own, *kai, "kueue"], RAISED),
+    }
+
+
+def _in_turn(scenario: Path, schedulers: list[str], name: str, out: Path, repeat: int, told: Any) -> None:
     options = test_run.build_options(settle_s=10)
     place = test_run.find_cluster_access(cluster=CLUSTER)
-    found = run_variants(SCENARIO, place, schedulers, repeat=repeat, options=options, out=out / "work", watcher=told)
-    keep(found.folder, out / "default-and-kai")
+    found = run_variants(scenario, place, schedulers, repeat=repeat, options=options, out=out / "work", watcher=told)
+    keep(found.folder, out / name)
 
 
 def _copies(out: Path, repeat: int, told: Any) -> None:
@@ -89,8 +124,23 @@ def keep(session: Path, goal: Path) -> None:
         test = run_conditions.read_conditions(session / one.folder)
         # The context is named after the machine's cluster; nobody needs it.
         run_conditions.write_conditions(run, test.model_copy(update={"context": "local"}))
-        for table in RAW_TABLES:
-            table.write(table.read(session / one.folder / "tables"), run / "tables")
+        _write_tables(session / one.folder / "tables", run / "tables")
+
+
+def _write_tables(source: Path, goal: Path) -> None:
+    """The raw tables with uids numbered as they come: random ones would be half of the sample's bytes."""
+    numbers: dict[str, str] = {}
+    for table in RAW_TABLES:
+        rows = table.read(source)
+        for column in ("uid", "owner"):
+            if column in rows.columns:
+                for uid in rows[column].drop_nulls().unique(maintain_order=True):
+                    numbers.setdefault(uid, f"{len(numbers):06d}")
+                rows = rows.with_columns(pl.col(column).replace(numbers))
+        checked = table.check(rows)
+        checked.write_parquet(
+            goal / f"{table.name}.parquet", compression="zstd", compression_level=19, statistics=False
+        )
 
 
 if __name__ == "__main__":

@@ -13,10 +13,11 @@ from workbench.core.errors import ConfigError, InputError
 from workbench.indicators.analysis.effects import build_judgement, detect_drift, estimate_effects
 from workbench.indicators.analysis.observations import load_observations
 from workbench.indicators.compat_thoth import amun_files, amun_import
-from workbench.indicators.compat_thoth.amun_import import ImportReport, import_documents
+from workbench.indicators.compat_thoth.amun_import import import_documents
 from workbench.indicators.contract.indicator import Indicator, check, parameter, result
 from workbench.indicators.store.archive import read_results, read_session
 from workbench.indicators.store.archive_sync import sync_sessions
+from workbench.indicators.store.session_import import ImportReport
 from workbench.indicators.store.sql_database import open_database
 from workbench.indicators.store.sql_queries import Filters, run_query
 

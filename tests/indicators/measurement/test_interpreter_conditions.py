@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import sys
+import sysconfig
+import time
 import venv
 from pathlib import Path
 
@@ -13,7 +16,7 @@ import pytest
 from tests.indicators.measurement.making import Tiny, session, two_sides
 from workbench.indicators.contract.indicator import Case
 from workbench.indicators.measurement import stack_variants
-from workbench.indicators.measurement.interpreter_conditions import PREFIX, equalize_conditions
+from workbench.indicators.measurement.interpreter_conditions import MARKER, PREFIX, equalize_conditions
 from workbench.indicators.measurement.launcher_client import (
     Launcher,
     RunCommand,
@@ -64,6 +67,17 @@ def test_byte_code_that_an_environment_lacks_is_compiled_in_a_copy_that_its_runs
     assert again == notes
 
 
+def test_a_copy_that_no_session_used_for_a_month_goes(tmp_path: Path) -> None:
+    month_ago = time.time() - 31 * 86_400
+    for name, used in (("old", month_ago), ("new", time.time())):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / MARKER).write_text("0")
+        os.utime(tmp_path / name / MARKER, (used, used))
+    (tmp_path / "being-made").mkdir()
+    equalize_conditions([], {}, threads=1, root=tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["being-made", "new"]
+
+
 def test_byte_code_that_cannot_be_compiled_is_said_at_every_verdict(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "copies").write_text("no folder")
     notes: list[str] = []
@@ -91,6 +105,10 @@ def test_an_arm_with_another_hash_seed_or_other_threads_is_found(
     assert unequal == {condition}
 
 
+@pytest.mark.skipif(
+    (Path(sysconfig.get_path("stdlib")) / "sitecustomize.py").exists(),
+    reason="this Python has a sitecustomize of its own, which comes before an environment's",
+)
 def test_start_up_code_that_changes_variables_is_found(tmp_path: Path) -> None:
     made = tmp_path / "environment"
     venv.create(made, with_pip=False, symlinks=True)

@@ -164,4 +164,4 @@ except MemoryError:
 """
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 42
     told = resource_limits.describe_limits(RunLimits(1 << 30), resource_limits.ControlGroups(None, None), False)
-    assert told["memory"] == "at most 1 GiB (address space of each process)"
+    assert told["memory"] == "at most 1 GiB (data of each process)"

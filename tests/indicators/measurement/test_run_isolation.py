@@ -105,7 +105,7 @@ def test_where_nothing_can_be_isolated_it_is_said_of_each_thing(tmp_path: Path) 
     found = json.loads(done.stdout)
     assert found["network"] == "not isolated"
     assert "not allowed here" in found["network reason"]
-    assert found["memory"] == "at most 1 GiB (address space of each process)"
+    assert found["memory"] == "at most 1 GiB (data of each process)"
     notes = _build_isolation_notes(found)
     assert notes[0] == f"network: not isolated ({found['network reason']})"
     if found["user"] == "root":

@@ -51,6 +51,7 @@ def test_a_parameter_that_several_cases_have_is_refused_with_their_names() -> No
 
 def test_a_mix_is_told_in_words() -> None:
     assert str(Mix.equal_weights(["Sort", "Sin"])) == "equal weights of Sort, Sin"
+    assert str(Mix.equal_weights([f"m{number}" for number in range(5)])) == "equal weights of 5 metrics"
     assert str(Mix.equal_weights(["Sort"])) == "1 Sort"
 
 

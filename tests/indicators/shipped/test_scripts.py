@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.indicators.shipped.making import document, ended
+from workbench.core import nvml
 from workbench.indicators.contract.documents import MAX_STDOUT_BYTES, parse_document, validate_document
 from workbench.indicators.contract.indicator import Indicator, field_metadata
 from workbench.indicators.shipped.indicator_classes import SCRIPTS, Hello, ImportTime, Matmul, ScalarLoop, Sort, Ufunc
@@ -82,7 +83,11 @@ def test_an_even_number_of_calls_has_the_mean_of_the_middle_two_as_its_median() 
         (Sort, {"PI_N": "many"}, "Sort: PI_N is 'many'; a whole number is needed"),
         (Sort, {"PI_N": "0"}, "Sort: PI_N is 0; at least 1"),
         (Sort, {"PI_DTYPE": "text"}, "Sort: PI_DTYPE is 'text'; allowed: float64, float32, int64, int32"),
-        (Sort, {"PI_FRAMEWORK": "fortran"}, "Sort: PI_FRAMEWORK is 'fortran'; allowed: numpy, torch, tensorflow, jax"),
+        (
+            Sort,
+            {"PI_FRAMEWORK": "fortran"},
+            "Sort: PI_FRAMEWORK is 'fortran'; allowed: numpy, torch, tensorflow, jax, cupy",
+        ),
         (Sort, {"PI_DEVICE": "gpu"}, "Sort: numpy computes on the cpu only; PI_DEVICE is gpu"),
         (Sort, {"PI_THREADS": "two"}, "Sort: PI_THREADS is 'two'; a whole number is needed"),
         (Sort, {"PI_REPS": "1001"}, "Sort: PI_REPS is 1001; at most 1000"),
@@ -120,10 +125,10 @@ def test_what_a_library_prints_does_not_end_up_in_the_document() -> None:
     assert "from above" in done.stderr
 
 
-@pytest.mark.parametrize("path", sorted(SCRIPTS.glob("*.py")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*sorted(SCRIPTS.glob("*.py")), Path(nvml.__file__)], ids=lambda path: path.name)
 def test_scripts_run_on_python_3_9_and_import_only_what_every_stack_has(path: Path) -> None:
     tree = ast.parse(path.read_text(), feature_version=(3, 9))
-    own = {one.stem for one in SCRIPTS.glob("_*.py")}
+    own = {one.stem for one in SCRIPTS.glob("_*.py")} | {"_nvml"}
     # numpy: only where the framework itself needs it.
     allowed = set(sys.stdlib_module_names) | own | {"numpy"}
     typing_only = {
@@ -188,6 +193,14 @@ float64, float32, int64 = "float64", "float32", "int64"
 class Tensor:
     def __init__(self, values):
         self.values = values
+    def is_floating_point(self):
+        return self.values.dtype.kind == "f"
+    def double(self):
+        return Tensor(self.values.astype("float64"))
+    def cpu(self):
+        return self
+    def numpy(self):
+        return self.values
     def reshape(self, *shape):
         return Tensor(self.values.reshape(*shape))
     def clone(self):
@@ -197,10 +210,32 @@ class Tensor:
             told["place"] = where
             return self
         return Tensor(self.values.astype(where))
-    def tolist(self):
-        return self.values.tolist()
+
+class Event:
+    now_ms = 0.0
+    def __init__(self, enable_timing):
+        told["events"] = told.get("events", 0) + 1
+    def record(self):
+        Event.now_ms += 0.25
+        self.at_ms = Event.now_ms
+    def elapsed_time(self, other):
+        return other.at_ms - self.at_ms
+
+class version:
+    cuda = "13.0"
+
+class backends:
+    class cudnn:
+        allow_tf32 = True
+    class cuda:
+        class matmul:
+            allow_tf32 = False
 
 class cuda:
+    Event = Event
+    @staticmethod
+    def get_device_capability():
+        return 9, 0
     @staticmethod
     def is_available():
         return HAS_GPU
@@ -226,10 +261,11 @@ def set_num_interop_threads(count):
 """
 
 
-def with_torch(*, gpu: bool, device: str) -> subprocess.CompletedProcess[str]:
+def with_torch(*, gpu: bool, device: str, dtype: str = "float32") -> subprocess.CompletedProcess[str]:
     files = {**Matmul.files, "torch.py": TORCH.replace("HAS_GPU", str(gpu))}
     made = type("Matmul", (Matmul,), {"files": files, "__doc__": "Beside a torch of our own."})
     given = {"PI_FRAMEWORK": "torch", "PI_DEVICE": device, "PI_N": "4", "PI_REPS": "3", "PI_WARMUP": "2"}
+    given["PI_DTYPE"] = dtype
     return ended(made, {**given, "PI_THREADS": "1"})
 
 
@@ -237,10 +273,33 @@ def test_every_call_on_a_gpu_is_waited_for_and_gradients_are_off() -> None:
     done = with_torch(gpu=True, device="gpu")
     assert done.returncode == 0, done.stderr
     told = ast.literal_eval(done.stderr)
-    assert told == {"synchronized": 5, "gradients": False, "threads": 1, "place": "cuda"}
+    # Two warm-up calls, three on the clock, and one wait for all of the calls in line.
+    assert 3 < told.pop("events") <= 1001
+    assert told == {"synchronized": 6, "gradients": False, "threads": 1, "place": "cuda"}
     found = validate_document(parse_document(done.stdout.encode()), Matmul)
     assert found.failed_checks == ()
-    assert found.build_info == {"torch_buildinfo": {"version": "0.0", "config": "made of NumPy", "threads": 1}}
+    assert found.results["device_ms"] == 0.25
+    build = dict(found.build_info["torch_buildinfo"])
+    gpu = build.pop("gpu")
+    assert "unknown" in gpu or gpu["name"]
+    known = {"version": "0.0", "config": "made of NumPy", "threads": 1}
+    assert build == {**known, "cuda": "13.0", "capability": "9.0", "device": "gpu"}
+
+
+def test_auto_takes_the_gpu_where_there_is_one_and_says_which_it_took() -> None:
+    for gpu, taken in ((True, "gpu"), (False, "cpu")):
+        found = validate_document(parse_document(with_torch(gpu=gpu, device="auto").stdout.encode()), Matmul)
+        assert found.build_info["torch_buildinfo"]["device"] == taken
+        assert found.parameters["device"] == "auto"
+        assert (found.results.get("device_ms") is not None) == gpu
+
+
+def test_tfloat32_is_refused_on_the_processor_and_held_as_float32_on_a_gpu() -> None:
+    done = with_torch(gpu=True, device="gpu", dtype="tfloat32")
+    assert validate_document(parse_document(done.stdout.encode()), Matmul).failed_checks == ()
+    refused = with_torch(gpu=False, device="auto", dtype="tfloat32")
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("Matmul: tfloat32 is a mode of NVIDIA's GPUs")
 
 
 def test_a_gpu_that_is_asked_for_is_never_replaced_by_the_processor() -> None:

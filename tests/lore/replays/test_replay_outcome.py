@@ -87,13 +87,17 @@ STEPS: list[tuple[dict[str, Any], str]] = [
 def test_what_to_do_next_follows_from_the_result(changed: dict[str, Any], told: str) -> None:
     first, bundle = summary.list_next_steps(outcomes.outcome(outcomes.replayed(**changed)))
     assert first.startswith(told)
-    assert "`workbench lore bundle DUMP`" in bundle
+    assert "`workbench lore bundle RUN/" in bundle
+    assert (
+        "`workbench lore bundle 'my dumps/loreId-3'`."
+        in summary.list_next_steps(outcomes.outcome(outcomes.replayed(**changed)), "my dumps/loreId-3")[1]
+    )
 
 
 def test_a_refused_dump_is_invalid_and_has_no_figures() -> None:
     found = outcomes.outcome(refused="a file of the dump was changed")
     assert found.reasons == ("the dump was refused: a file of the dump was changed",)
-    assert "`workbench lore inspect DUMP`" in summary.list_next_steps(found)[0]
+    assert "`workbench lore inspect RUN/" in summary.list_next_steps(found)[0]
     assert format_answer(found) == "Filter (loreId 3) was not replayed: the dump was refused."
     assert [name for name, *_ in build_key_numbers(found)] == ["rows of inputs", "largest partition"]
     assert found.timings.height == found.sides.height == found.differences.height == 0

@@ -51,8 +51,8 @@ def test_options_become_those_of_the_command(process: Process) -> None:
         profile=None,
         driver_memory="2g",
     )
-    head, options = process.command[:7], process.command[7:]
-    assert head == [sys.executable, "-m", "workbench", "lore", "replay", "d", "--json"]
+    head, options, end = process.command[:6], process.command[6:-1], process.command[-1]
+    assert (head, end) == ([sys.executable, "-m", "workbench", "lore", "replay", "d"], "--json")
     assert " ".join(options) == (
         "--partition 0 --repeat 0 --conf a=1 --conf b=x=y --a c=2 --b c=3 --tolerance 1e-09 --trust --driver-memory 2g"
     )
@@ -60,7 +60,7 @@ def test_options_become_those_of_the_command(process: Process) -> None:
 
 def test_verify_times_nothing(process: Process) -> None:
     lore.verify("d")
-    assert process.command[-2:] == ["--repeat", "0"]
+    assert process.command[-3:] == ["--repeat", "0", "--json"]
 
 
 def test_the_session_s_own_arguments_stay_at_home(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:

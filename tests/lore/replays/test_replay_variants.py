@@ -115,6 +115,13 @@ def test_two_sides_take_turns_to_be_first(clock: Clock) -> None:
     assert clock.runs[2::2] == [f"scan {name}" for name in ["A", "B", "B", "A", "A", "B"]]
 
 
+def test_before_many_timed_runs_the_operator_runs_untimed(clock: Clock) -> None:
+    found = measure_variants([side(clock, "replay", 0.1, [1.0] * 20)], 10)
+    assert found.timings.height == 10
+    # Two turns of 1.1 s are more than the 2 s of a warm-up.
+    assert clock.runs.count("replay") == 12
+
+
 def test_the_ratio_is_that_of_operators_without_their_scans(clock: Clock) -> None:
     sides = [side(clock, "A", 1.0, [5.0, 5.1, 4.9] * 4), side(clock, "B", 0.5, [2.5, 2.52, 2.48] * 4)]
     found = measure_variants(sides, 12)

@@ -142,7 +142,7 @@ def test_spark_is_left_as_it_was(spark: SparkSession, folders: dict[str, Path]) 
     entry = find_entry(bridge, "spark.sql.shuffle.partitions")
     before = entry.valueConverter()
     with watch_settings(bridge, {"spark.sql.shuffle.partitions": "3"}) as watch:
-        watch.restart()
+        watch.forget_reads()
         assert watch.list_read_keys() == []
         spark.conf.get("spark.sql.shuffle.partitions")
         spark.sql("SELECT k, count(*) FROM a GROUP BY k").collect()

@@ -157,7 +157,10 @@ def test_a_hashed_column_keeps_its_type_and_its_nulls(spark: SparkSession, tmp_p
     assert spark.read.parquet(str(folder / "input-0/partition-0/batch-0.parquet")).dtypes[0] == ("x", kind)
     values = column(folder, 0, "x")
     assert values.null_count() == 12
-    if kind not in ("boolean", "decimal(2,2)", "tinyint"):
+    if kind in ("smallint", "date"):
+        # 48 values fall on 32,768 or 36,500: two of them meet under every thirtieth key, five pairs in ten million.
+        assert 45 <= values.n_unique() <= 49
+    elif kind not in ("boolean", "decimal(2,2)", "tinyint"):
         assert values.n_unique() == 49
     assert verified(spark, folder).passed
 

@@ -149,7 +149,7 @@ class TestInSpark:
     ) -> None:
         with pytest.raises(InputError, match=message) as refused:
             load_query(None, sql, [], str(data)).to_frame(spark)
-        assert len(str(refused.value).splitlines()) == 3
+        assert len(str(refused.value).splitlines()) == 4
 
     @pytest.mark.parametrize("path", ["nowhere.parquet", "q.csv/no", "broken.parquet"])
     def test_a_table_that_cannot_be_read_is_named(self, spark: SparkSession, tmp_path: Path, path: str) -> None:
@@ -162,7 +162,7 @@ class TestInSpark:
         [
             ("nope", "no such function(.|\\n)*fails, no_frame, plus, query"),
             ("no_frame", "does not return a DataFrame(.|\\n)*int"),
-            ("fails", "the function fails(.|\\n)*ValueError: not today$"),
+            ("fails", "the function fails(.|\\n)*ValueError: not today\n  do: "),
             ("wrong_sql", "the function fails(.|\\n)*UNRESOLVED_COLUMN"),
         ],
     )

@@ -294,7 +294,7 @@ def test_a_listed_name_that_leaves_the_folder_is_refused(dump: Path, name: str) 
     error = refusal(dump)
     assert error.what == "a file name that no dump has"
     assert "\n  found: " in str(error)
-    assert str(error).count("\n") == 2
+    assert str(error).count("\n") == 3
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from tests.fakes.scale_runs import Plan, analysis
 from workbench.scaletest.analysis import variants
 from workbench.scaletest.analysis.league import build_league_table, describe_league
 from workbench.scaletest.analysis.variants import Variants
+from workbench.scaletest.summary import recommend_scheduler
 
 SAMPLE = Path(__file__).parents[3] / "data" / "samples" / "scaletest" / "default-and-kai"
 
@@ -44,8 +47,43 @@ def test_one_run_each_has_a_ratio_and_no_verdict(tmp_path: Path) -> None:
     assert found["reason"] == variants.ONE_RUN_NOTE
 
 
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        (
+            [(15, 30, None), (0, 35, "UNDECIDED"), (0, 35, "SLOWER")],
+            "Prefer b for a load like this one (a deadlocks",
+        ),
+        (
+            [(15, 30, None), (0, 35, "SLOWER"), (0, 34, "UNDECIDED")],
+            "Prefer b for a load like this one (a deadlocks",
+        ),
+        ([(0, 35, None), (0, 35, "FASTER"), (0, 35, "SLOWER")], "Prefer b for a load like this one (c is slower)."),
+        (
+            [(0, 0, None), (0, 0, "SLOWER"), (0, 0, "UNDECIDED")],
+            "Choose among a and c by other criteria, or run",
+        ),
+        ([(0, 30, None), (2, 35, "FASTER"), (2, 35, "SAME")], "Choose by what matters: no scheduler has both"),
+    ],
+)
+def test_of_several_the_one_whose_gangs_fare_best_is_recommended(rows: list[tuple[int, int, Any]], told: str) -> None:
+    names = ("deadlocked", "complete", "verdict")
+    table = pl.DataFrame(
+        [dict(zip(names, row, strict=True)) | {"side": "abc"[at], "gangs": 45} for at, row in enumerate(rows)]
+    )
+    assert recommend_scheduler(table)[0].startswith(told)
+
+
 def test_the_samples_deadlocks_are_those_of_the_default_scheduler() -> None:
     rows = {row["side"]: row for row in build_league_table(variants.read_variants(SAMPLE)).to_dicts()}
-    assert rows["default-scheduler"]["deadlocked"] == pytest.approx(24)
+    assert rows["default-scheduler"]["deadlocked"] == pytest.approx(20)
     assert (rows["kai-scheduler"]["deadlocked"], rows["kai-scheduler"]["held_gpu_s"]) == (0, 0.0)
     assert rows["kai-scheduler"]["verdict"] == "SLOWER"
+
+
+def test_of_four_recorded_schedulers_only_the_default_one_deadlocks() -> None:
+    rows = build_league_table(variants.read_variants(SAMPLE.parent / "league")).to_dicts()
+    found = {row["side"]: (row["complete"], row["gangs"], row["deadlocked"]) for row in rows}
+    assert found.pop("default-scheduler") == (30, 45, 15)
+    assert set(found) == {"gang-scheduling", "kai-scheduler", "kueue"}
+    assert set(found.values()) == {(35, 45, 0)}

@@ -9,13 +9,22 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tests.fakes.scale_runs import Passage, Plan, analysis, delayed, ramp_of, served
-from workbench.scaletest.analysis.bottlenecks import BOTTLENECK, CLIENT_LIMIT, DELAY, NO_ROOM, QUEUE, STOPPED
-from workbench.scaletest.analysis.pressure_tables import NODE_CHANGES
+from tests.fakes.scale_runs import Passage, Plan, analysis, delayed, queue, ramp_of, served
+from workbench.scaletest.analysis.bottlenecks import (
+    BOTTLENECK,
+    CLIENT_LIMIT,
+    DELAY,
+    NO_ROOM,
+    QUEUE,
+    QUOTA,
+    SLOW_CALLS,
+    STOPPED,
+)
+from workbench.scaletest.observation.component_metrics import ETCD, LIMITER, WEBHOOK
 from workbench.scaletest.observation.run_conditions import Component
-from workbench.scaletest.tables import REQUESTS, SUBMISSIONS, TRANSITIONS
+from workbench.scaletest.tables import BEATS, NODE_CHANGES, PRESSURE, REQUESTS, SUBMISSIONS, TRANSITIONS
 
-MADE, SCHEDULED, STARTED = "pods made", "pods scheduled", "pods started"
+RELEASED, MADE, SCHEDULED, STARTED = "workloads released", "pods made", "pods scheduled", "pods started"
 CONTROLLER = "system:serviceaccount:kube-system:job-controller"
 RAMP_DUE, RAMP_STEPS = ramp_of([10, 20, 40, 80], 15)
 
@@ -83,6 +92,27 @@ LIMITED = {
         ]
     )
 }
+HOOK = "slow.example.org"
+
+
+def creations(per_s: int, took_s: float) -> pl.DataFrame:
+    """An audit log of the controller's pods."""
+    one = {"client": CONTROLLER, "verb": "create", "resource": "pods", "subresource": "", "code": 201}
+    took = {"duration_p50_s": took_s, "duration_p99_s": 2 * took_s}
+    return REQUESTS.frame([one | took | {"at_s": float(at), "requests": per_s} for at in range(60)])
+
+
+def looks(
+    measure: str, subject: str, *, n: int, mean_s: float, component: str = "kube-apiserver", count: int = 12
+) -> pl.DataFrame:
+    """A component's own figures, every five seconds."""
+    row = {"over_s": 5.0, "component": component, "measure": measure, "subject": subject, "n": n, "mean_s": mean_s}
+    rows = [row | {"at_s": 5.0 * place, "p99_s": 2 * mean_s, "level": None} for place in range(1, count + 1)]
+    return PRESSURE.frame(rows)
+
+
+SLOW_CREATION = {"requests": creations(25, 0.2)}
+HOOK_OF_200_MS = {"pressure": looks(WEBHOOK, HOOK, n=125, mean_s=0.198)}
 HELD = (Component(name="kube-controller-manager", client_qps=20, client_burst=30),)
 WIDE = Plan(steady(800, 50), nodes=200)
 LATE = Plan(steady(300, 10), nodes=200)
@@ -104,6 +134,26 @@ TRUTHS = {
     "a delay of the scheduler": Truth(replace(WIDE, kind="Pod", bind=delayed(2)), {SCHEDULED: DELAY}),
     "a delay and a gap of the watch": Truth(
         Plan(steady(600, 15), away_s=(20, 32), start=delayed(3), nodes=200), {STARTED: DELAY}, ("at least 15 pods/s",)
+    ),
+    "a delay that changes from 1 to 4 s": Truth(
+        Plan(steady(600, 10), start=lambda came, random: came + np.where(came < 30, 1.0, 4.0), nodes=200),
+        {STARTED: DELAY},
+        ("at least 10 pods/s",),
+        ("pods start at",),
+    ),
+    "a delay that is there from 30 s on": Truth(
+        Plan(steady(600, 10), start=lambda came, random: came + np.where(came < 30, 0.05, 6.0), nodes=200),
+        {STARTED: DELAY},
+        ("at least 10 pods/s",),
+        ("pods start at",),
+    ),
+    "a delay that goes away": Truth(
+        Plan(steady(600, 10), start=lambda came, random: came + np.where(came < 30, 6.0, 0.05), nodes=200),
+        {STARTED: DELAY},
+    ),
+    "nodes of two kinds": Truth(
+        replace(WIDE, start=lambda came, random: came + np.where(np.arange(len(came)) % 2, 10.0, 0.01)),
+        {STARTED: DELAY},
     ),
     # Nothing holds back.
     "bare pods at the offered rate": Truth(replace(WIDE, kind="Pod"), {}, ("at least 50 pods/s",)),
@@ -171,6 +221,96 @@ TRUTHS = {
     ),
     "nodes that come late": Truth(
         replace(LATE, bind=between(0, 20), unschedulable=tuple(range(200))), {SCHEDULED: NO_ROOM}
+    ),
+    # A queue with quota: nobody behind it is blamed.
+    "suspended jobs that a quota of 5/s lets go": Truth(
+        Plan(steady(300, 10), release=served(5), nodes=200),
+        {RELEASED: QUOTA},
+        ("bound by the quota of its queue (5 pods/s)",),
+        ("controller", "scheduler"),
+    ),
+    "jobs that Kueue lets go": Truth(
+        Plan(steady(300, 10), release=served(5), held_by="kueue", nodes=200),
+        {RELEASED: QUOTA},
+        ("bound by the quota of its queue",),
+        ("controller", "scheduler"),
+    ),
+    "gated pods that Kueue lets go": Truth(
+        Plan(steady(300, 10), kind="Pod", release=served(5), held_by="kueue", nodes=200),
+        {RELEASED: QUOTA},
+        ("bound by the quota of its queue",),
+        ("the scheduler",),
+    ),
+    "gated pods of somebody's gate": Truth(
+        Plan(steady(300, 10), kind="Pod", release=served(5), nodes=200), {RELEASED: QUOTA}, (), ("the scheduler",)
+    ),
+    "a queue that lets all go at once": Truth(
+        Plan(steady(300, 10), release=delayed(0.05), held_by="kueue", nodes=200), {}, ("at least 10 pods/s",)
+    ),
+    "a queue before a slow scheduler": Truth(
+        Plan(steady(300, 10), release=delayed(0.05), held_by="kueue", scheduled_per_s=5, nodes=200),
+        {SCHEDULED: BOTTLENECK},
+        ("bound by the scheduler",),
+        ("quota",),
+    ),
+    "a quota that is used up": Truth(
+        Plan(steady(300, 10), release=until(10), held_by="kueue", nodes=200, until_s=60.0),
+        {RELEASED: QUOTA},
+        ("of 300 pods were never released from their queue",),
+        ("the scheduler", "controller"),
+    ),
+    "a queue that lets nothing go": Truth(
+        Plan(steady(100, 5), release=never, nodes=200, until_s=60),
+        {RELEASED: STOPPED},
+        ("No rate: 0 of 100 pods released from their queue; the last one that did: never",),
+        ("sustains",),
+        valid=False,
+    ),
+    # Calls that take long.
+    "a webhook of 200 ms on pods": Truth(
+        replace(WIDE, made_per_s=25, more=SLOW_CREATION | HOOK_OF_200_MS),
+        {MADE: SLOW_CALLS},
+        ("bound by the API server, which took 200 ms for each pod that was created", HOOK),
+        ("the controller", "the client limit"),
+    ),
+    "a webhook of 200 ms on pods, without an audit log": Truth(
+        replace(WIDE, made_per_s=25, more=HOOK_OF_200_MS), {MADE: SLOW_CALLS}, (HOOK,), ("the controller",)
+    ),
+    "a webhook of 200 ms on few other objects": Truth(
+        replace(WIDE, made_per_s=25, more={"pressure": looks(WEBHOOK, HOOK, n=4, mean_s=0.2)}),
+        {MADE: BOTTLENECK},
+        ("the controller",),
+        (HOOK,),
+    ),
+    "an etcd of 150 ms": Truth(
+        replace(
+            WIDE,
+            made_per_s=25,
+            more={"requests": creations(25, 0.16), "pressure": looks(ETCD, "create", n=125, mean_s=0.15)},
+        ),
+        {MADE: SLOW_CALLS},
+        ("etcd took 150 ms",),
+        ("the controller",),
+    ),
+    "a client limit that only metrics show": Truth(
+        replace(
+            WIDE,
+            made_per_s=20,
+            components=HELD,
+            more={"pressure": looks(LIMITER, "", n=100, mean_s=1.5, component="kube-controller-manager")},
+        ),
+        {MADE: CLIENT_LIMIT},
+        ("bound by the client limit of kube-controller-manager (20 requests/s)",),
+    ),
+    "a scheduler's client limit that only metrics show": Truth(
+        Plan(
+            steady(300, 10),
+            scheduled_per_s=5,
+            nodes=200,
+            more={"pressure": looks(LIMITER, "", n=25, mean_s=2.5, component="kube-scheduler")},
+        ),
+        {SCHEDULED: CLIENT_LIMIT},
+        ("bound by the client limit of kube-scheduler",),
     ),
     # Silence.
     "nothing ever starts": Truth(
@@ -259,6 +399,27 @@ def test_a_webhook_of_200_ms_is_the_api_servers_time_and_not_the_submitters(tmp_
     assert found.limits.is_empty()
     assert found.findings[0].startswith("The API server took 200 ms to accept a workload at the median")
     assert found.warnings == ()
+
+
+@pytest.mark.parametrize("lag", ["grows", "constant", "the watch's own rate"])
+def test_a_watch_that_is_late_is_not_the_clusters_time(lag: str, tmp_path: Path) -> None:
+    plan = Plan(steady(300, 10), nodes=200)
+    found = analysis(plan, tmp_path)
+    seen = found.transitions.sort("arrival_s")
+    at = seen["arrival_s"].to_numpy()
+    late_s = {
+        "grows": 0.2 * at,
+        "constant": np.full(len(at), 3.0),
+        "the watch's own rate": queue(at, 20, 0, np.random.default_rng(1)) - at,
+    }[lag]
+    TRANSITIONS.write(seen.with_columns(arrival_s=pl.Series(at + late_s)), tmp_path / "tables")
+    beats = found.read_raw_table(BEATS)
+    own = np.interp(beats["sent_s"].to_numpy(), at, late_s)
+    BEATS.write(beats.with_columns(lag_s=pl.Series(own)), tmp_path / "tables")
+    found = type(found)(tmp_path, found.test)
+    assert found.limits.is_empty()
+    assert any("our own watch was" in reason for reason in found.reasons)
+    assert "controller" not in found.answer
 
 
 def test_lateness_that_a_throttling_server_caused_is_not_the_submitters(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from workbench.scaletest.analysis.run_analysis import RESULT_BUILDERS
 from workbench.scaletest.analysis.sustainable_rate import NOT_SUSTAINED, SUSTAINED
 
 # Nothing is found in a run without trouble, and nothing of its requests is known.
-FINDINGS = ("limits", "obstacles", "unfinished", "api_calls")
+FINDINGS = ("limits", "obstacles", "unfinished", "api_calls", "components")
 
 
 def value(found: pl.DataFrame, step: str, share: float, clock: str = "client") -> float | None:

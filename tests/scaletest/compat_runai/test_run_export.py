@@ -101,6 +101,18 @@ def test_an_incomplete_workload_is_left_out_and_counted(tmp_path: Path) -> None:
     assert "2 left out of sampled.json: no podGroupCreatedTimestamp" in done.stdout
 
 
+@pytest.mark.parametrize("kind", ["Pod", "Job", "Gang", "PyTorchJob", "Deployment"])
+def test_a_run_whose_scheduler_makes_no_pod_groups_is_exported_all_the_same(kind: str, tmp_path: Path) -> None:
+    plain = [line for line in chain(0) + chain(1) if line.resource != "podgroup"]
+    folder = making.run(tmp_path, 2, plain, kind=kind)
+    done = CliRunner().invoke(app, ["export-upstream", str(folder)])
+    assert done.exit_code == 0
+    assert "2 submitted, 2 sampled, 2 in times.csv" in done.stdout
+    assert "2 have no PodGroup: their first pod's time stands for its" in done.stdout
+    _, sampled = exported(folder)
+    assert {one["podGroupCreatedTimestamp"] for one in sampled} == {"2026-01-01T10:00:02Z"}
+
+
 def test_pods_that_replaced_lost_ones_are_not_the_last_pod(tmp_path: Path) -> None:
     later = seen(0, "pod", "created", at(200.0), "w0-pod-9", owner="w0-job")
     _, sampled = exported(making.run(tmp_path, 1, [*chain(0), later]))

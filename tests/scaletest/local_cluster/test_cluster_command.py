@@ -27,7 +27,7 @@ MADE = LocalCluster(
     components=(Component(name="etcd", version="3.6.8"),),
     audit_log=None,
     server="https://127.0.0.1:1",
-    nodes=200,
+    pools=(NodePool(nodes=200, gpus=8),),
     provider="built",
 )
 
@@ -77,6 +77,10 @@ def test_up_asks_for_200_nodes_with_8_gpus(asked: dict[str, Any]) -> None:
         "api_arguments": {},
         "feature_gates": {},
         "scheduler_arguments": {},
+        "recipes": [],
+        "kueue": False,
+        "queue_quotas": {},
+        "start_delay": None,
         "programs": None,
         "provider": None,
         "folder": None,

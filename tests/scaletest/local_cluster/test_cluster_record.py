@@ -66,6 +66,12 @@ def test_nodes_that_cannot_be_are_refused(nodes: list[int], gpus: list[int], wha
         parse_pools(nodes, gpus)
 
 
+@pytest.mark.parametrize(("models", "what"), [(["T4"], "differ in number"), (["T4", "H900"], "unknown GPU model")])
+def test_models_of_gpus_that_cannot_be_are_refused(models: list[str], what: str) -> None:
+    with pytest.raises(ConfigError, match=what):
+        parse_pools([1, 2], [4, 8], models)
+
+
 def test_a_limit_without_a_burst_gets_twice_its_rate() -> None:
     assert parse_client_limits(["kube-scheduler=2.5", "controller-manager=200:400"]) == {
         "kube-scheduler": ClientLimit(qps=2.5, burst=5),

@@ -316,9 +316,9 @@ def test_a_guard_ends_the_cluster_of_a_killed_owner(owner: Callable[[str], subpr
     process = owner("test-guarded")
     assert process.stdout is not None
     int(process.stdout.readline())
-    assert "sleeper" in component_processes.find_processes(
-        cluster_record.find_cluster_folder("test-guarded").absolute()
-    )
+    home = cluster_record.find_cluster_folder("test-guarded").absolute()
+    # Started by a shell, whose name it has until its first moment is over.
+    wait_for(lambda: "sleeper" in component_processes.find_processes(home))
     process.kill()
     wait_for(lambda: nothing_left("test-guarded"))
 

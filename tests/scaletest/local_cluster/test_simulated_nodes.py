@@ -30,6 +30,11 @@ def test_a_node_without_gpus_has_none_of_them() -> None:
     assert not [key for key in found["metadata"]["labels"] if key.startswith("nvidia.com/")]
 
 
+def test_a_pool_names_its_gpus_model() -> None:
+    (found,) = simulated_nodes.build_nodes([NodePool(nodes=1, gpus=4, gpu_model="T4")])
+    assert found["metadata"]["labels"]["nvidia.com/gpu.product"] == "Tesla-T4"
+
+
 def test_pools_are_numbered_through() -> None:
     found = simulated_nodes.build_nodes([NodePool(nodes=2, gpus=4), NodePool(nodes=1, gpus=0)])
     assert [one["metadata"]["name"] for one in found] == ["sim-00000", "sim-00001", "sim-00002"]

@@ -97,6 +97,15 @@ def test_the_rights_are_minimal() -> None:
     assert not any(rule.cluster and "pods" in rule.resources for rule in list_rules(scenario(), others=False))
 
 
+def test_only_gangs_of_kueue_need_its_workloads_deleted() -> None:
+    def deleting(entry: dict[str, object]) -> list[tuple[tuple[str, ...], bool]]:
+        found = list_rules(scenario(entry, schedulers=["kueue"]))
+        return [(rule.verbs, rule.optional) for rule in found if "workloads" in rule.resources]
+
+    assert deleting({"kind": "Job"}) == [(("get", "list", "watch"), False)]
+    assert deleting({"kind": "Gang", "pods": 2}) == [(("get", "list", "watch"), False), (("delete",), True)]
+
+
 @pytest.mark.parametrize("schedulers", [["default"], ["kai"], ["default", "kai"]])
 def test_what_runais_operator_makes_may_be_watched(schedulers: list[str]) -> None:
     training = {"apiVersion": "run.ai/v2alpha1", "kind": "TrainingWorkload", "spec": {}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from tests.scaletest.making_scenarios import refused, scenario
 from workbench.core.errors import ConfigError, InputError
 from workbench.scaletest import scenario as scaletest_scenario
 from workbench.scaletest.scenario import scenario_file as scenarios
+from workbench.scaletest.scenario.plan_summary import summarize_plan
+from workbench.scaletest.scenario.rbac_rules import list_kinds
 
 SIX_LINES = """name: first-test
 arrival: {process: constant, rate_per_s: 10, n: 100}
@@ -22,6 +25,7 @@ workloads:
     gpus: 1
     lifetime: 30
 """
+CONFIG = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"of": "${name}"}}
 SAMPLES = Path(__file__).parents[3] / "data" / "samples" / "scaletest" / "scenarios"
 
 
@@ -194,6 +198,9 @@ def test_the_stock_scheduler_has_no_fractions() -> None:
         ({"kind": "Pod", "image": "a b; rm"}, "no name of an image"),
         ({"kind": "Pod", "gpus": 10**9}, "less than or equal to 64"),
         ({"kind": "Pod", "weight": 0}, "greater than 0"),
+        ({"kind": "Gang", "pods": 2, "owned": [CONFIG]}, "without an object that could own anything"),
+        ({"kind": "Job", "owned": [CONFIG, {"apiVersion": "v1", "kind": "Secret"}]}, r"owned\[1\]: .* Secret of v1"),
+        ({"kind": "Job", "owned": [CONFIG | {"metadata": {"ownerReferences": []}}]}, "take it out"),
     ],
 )
 def test_an_entry_that_cannot_be_is_refused_with_the_reason(entry: dict[str, Any], told: str) -> None:
@@ -253,6 +260,42 @@ def test_a_trace_that_is_none_tells_its_line(tmp_path: Path) -> None:
     (tmp_path / "t").write_text("1\ntwo\n")
     with pytest.raises(InputError, match="line 2"):
         scenarios.parse_scenario("name: s\narrival: {process: trace, file: t}\nworkloads: [{kind: Job}]", "s", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        (
+            [{"at_s": 5, "do": "fail", "nodes": 1}, {"at_s": 4, "do": "return", "nodes": 1}],
+            "earlier than the one",
+        ),
+        (
+            [{"at_s": 5, "do": "drain", "nodes": 1}, {"at_s": 6, "do": "return", "nodes": 2}],
+            "more come back",
+        ),
+        ([{"at_s": 5, "do": "explode", "nodes": 1}], "node_changes[0].do"),
+    ],
+)
+def test_changes_of_nodes_that_cannot_be_are_refused(changes: list[dict[str, Any]], told: str) -> None:
+    with pytest.raises(InputError) as caught:
+        scenarios.parse_scenario(SIX_LINES + f"node_changes: {json.dumps(changes)}\n")
+    assert told in str(caught.value)
+
+
+def test_a_scenario_without_changes_of_nodes_keeps_the_hash_that_it_had_before_there_were_any() -> None:
+    text = scenarios.format_canonical(scenarios.parse_scenario(SIX_LINES))
+    assert "node_changes" not in text
+    assert "node_labels" not in text
+
+
+def test_what_a_workload_owns_is_made_counted_and_deleted_and_not_watched(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(json.dumps(CONFIG))
+    (tmp_path / "scenario.yaml").write_text(SIX_LINES + "    owned: [config.yaml]\n")
+    found = scenarios.load_scenario(tmp_path / "scenario.yaml")
+    assert found.workloads[0].owned == (CONFIG,)
+    assert [one.plural for one in list_kinds(found)] == ["jobs"]
+    assert {one.plural for one in list_kinds(found, owned=True)} == {"jobs", "configmaps"}
+    assert summarize_plan(scaletest_scenario.draw_plan(found)).objects == {"ConfigMap": 100, "Job": 100}
 
 
 def test_short_names_of_schedulers() -> None:

@@ -8,12 +8,15 @@ import os
 import re
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.scaletest.making_scenarios import scenario
 from tests.scaletest.submission.scripted import CREATED, PATH, Act, Post, object_of, plan, scripted_api
 from workbench.core.errors import ConfigError, InputError
 from workbench.scaletest.observation import run_records
+from workbench.scaletest.scenario import draw_plan
 from workbench.scaletest.submission import (
     AbortLimits,
     Bursts,
@@ -53,6 +56,30 @@ def test_every_workload_is_made_once_with_its_own_name_and_acknowledged(tmp_path
     assert sorted(one.index for one in acks) == list(range(200))
     assert {(one.status, one.created, one.attempts) for one in acks} == {(201, CREATED, 1)}
     assert all(one.uid for one in acks)
+
+
+def test_what_a_workload_owns_comes_after_it_with_its_uid_also_when_it_was_made_before(tmp_path: Path) -> None:
+    job, claim = {"kind": "Job", "gpus": 0}, {"apiVersion": "v1", "kind": "ConfigMap", "data": {"of": "${name}"}}
+    items = list(draw_plan(scenario(job | {"owned": [claim]}), run=RUN).iterate_workloads())[:3]
+
+    async def body() -> dict[str, dict[str, Any]]:
+        async with scripted_api() as (server, api):
+            # As if a killed client had made the first job, and nothing of what it owns.
+            server.put(items[0].requests()[0])
+            found = await submit_plan(api, items, tmp_path, run=RUN, limits=LOOSE)
+            assert (found.acked, found.failed) == (3, 0)
+            return {path.rpartition("/")[2]: one for path, one in server.objects.items()}
+
+    objects = asyncio.run(body())
+    assert len(objects) == 6
+    for item in items:
+        owner, owned = objects[item.name], objects[f"{item.name}-o0"]
+        assert owned["metadata"]["ownerReferences"][0]["uid"] == owner["metadata"]["uid"]
+        assert (owned["kind"], owned["data"]) == ("ConfigMap", {"of": item.name})
+        assert owned["metadata"]["labels"] == owner["metadata"]["labels"]
+    # The workload is its own object, and not what it owns.
+    uids = {one.index: one.uid for one in lines(tmp_path, run_records.Acked)}
+    assert uids == {item.index: objects[item.name]["metadata"]["uid"] for item in items}
 
 
 def test_an_intent_is_on_disk_before_its_request_comes(tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.scaletest.conftest import fresh_namespace, programs, unique
+from tests.scaletest.conftest import fresh_namespace, programs, start_guarded_cluster
 from tests.scaletest.submission.scripted import plan
 from workbench.scaletest.cluster_api.connection import Connection, load_target
-from workbench.scaletest.local_cluster import cluster_lifecycle, identities, owner_guard
+from workbench.scaletest.local_cluster import identities
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 from workbench.scaletest.local_cluster.cluster_record import NodePool
 from workbench.scaletest.observation import run_records
@@ -27,15 +27,8 @@ NARROW = {"enable-priority-and-fairness": "false", "max-mutating-requests-inflig
 def narrow_cluster() -> Iterator[LocalCluster]:
     """One node; two mutating requests at a time, all others are refused with 429."""
     programs()
-    name = unique("narrow")
-    watcher = owner_guard.start_guard(name)
-    try:
-        yield cluster_lifecycle.start_cluster(
-            name, owner=owner_guard.current_owner(), pools=[NodePool(nodes=1, gpus=8)], api_arguments=NARROW
-        )
-    finally:
-        cluster_lifecycle.stop_cluster(name)
-        owner_guard.release_guard(watcher)
+    with start_guarded_cluster("narrow", pools=[NodePool(nodes=1, gpus=8)], api_arguments=NARROW) as cluster:
+        yield cluster
 
 
 async def allow(on: LocalCluster, namespace: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,13 @@ from workbench.scaletest import scenario as scaletest_scenario
 from workbench.scaletest.cluster_api.clock import now_ns
 from workbench.scaletest.observation import run_records
 from workbench.scaletest.submission import AbortLimits, ClusterHealth, StopRequest
-from workbench.scaletest.test_run.drain import DrainTarget, build_drain_target, describe_outstanding, wait_for_drain
+from workbench.scaletest.test_run.drain import (
+    OVERTIME_S,
+    DrainTarget,
+    build_drain_target,
+    describe_outstanding,
+    wait_for_drain,
+)
 from workbench.scaletest.test_run.health_check import HealthCheck, PodFollower
 
 ARRIVAL = {"process": "constant", "rate_per_s": 1, "n": 2}
@@ -94,6 +101,17 @@ def test_it_is_over_when_nothing_changes_any_more(tmp_path: Path) -> None:
 def test_pods_that_wait_for_others_to_end_are_waited_for_as_long_as_those_run(tmp_path: Path) -> None:
     seen(tmp_path, ("a", "running"), ("b", "created"))
     assert drained(follower(tmp_path), DrainTarget(2, 2, 0.4)) == "nothing changed for 0.7 s"
+
+
+def test_a_replay_waits_for_its_longest_job_also_where_nothing_changes_for_long(tmp_path: Path) -> None:
+    seen(tmp_path, ("a", "running"))
+    late = DrainTarget(1, 1, 0.5 - OVERTIME_S)  # 0.5 s with the overtime
+    assert drained(follower(tmp_path), late) == "nothing changed for 0.3 s"
+    assert drained(follower(tmp_path), dataclasses.replace(late, awaits_ends=True)) == "nothing changed for 0.5 s"
+    trace = {"process": "trace", "times_s": [0.0], "entries": ["job-0"], "lifetimes_s": [9.0], "speed": 1}
+    replay = scenario({"kind": "Job", "lifetime": 1}, arrival=trace)
+    rows = scaletest_scenario.draw_plan(replay).schedule
+    assert build_drain_target(rows, replay) == DrainTarget(1, 1, 9.0, kept=1, awaits_ends=True)
 
 
 def test_the_later_pods_of_a_job_are_waited_for_while_its_first_ones_run(tmp_path: Path) -> None:

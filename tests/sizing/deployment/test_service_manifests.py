@@ -131,10 +131,16 @@ def test_nothing_scales_without_knowing_what_a_replica_carries() -> None:
 def test_a_quota_covers_the_gpus_of_all_replicas() -> None:
     found = by_kind(build_manifests(plan_replicas(14, gpus_per_replica=3), ServiceSpec(image="a", queue="team")))
     group = found["ClusterQueue"]["spec"]["resourceGroups"][0]
-    assert group["coveredResources"] == ["nvidia.com/gpu"]
+    # Kueue admits no pod that requests a resource which its queue does not cover.
+    container = found["Deployment"]["spec"]["template"]["spec"]["containers"][0]
+    assert set(group["coveredResources"]) == set(container["resources"]["requests"])
     assert group["flavors"][0] == {
         "name": found["ResourceFlavor"]["metadata"]["name"],
-        "resources": [{"name": "nvidia.com/gpu", "nominalQuota": 18}],
+        "resources": [
+            {"name": "nvidia.com/gpu", "nominalQuota": 18},
+            {"name": "cpu", "nominalQuota": "24"},
+            {"name": "memory", "nominalQuota": "96Gi"},
+        ],
     }
     assert found["LocalQueue"]["spec"]["clusterQueue"] == found["ClusterQueue"]["metadata"]["name"]
     assert found["Deployment"]["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"

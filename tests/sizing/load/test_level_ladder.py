@@ -1,11 +1,14 @@
 """The ladder: up until the limit is passed, then closer, and always to an end."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.sizing.estimation.capacity_fit import Capacity
 from workbench.sizing.load.level_ladder import Ladder, Rung, next_load, next_repeat_load
+from workbench.sizing.load.sweep_plan import choose_lower_load
 
 
 def climbed(limit: float, rule: Ladder) -> list[float]:
@@ -69,3 +72,18 @@ def test_a_narrow_interval_and_a_refused_goal_are_left_alone() -> None:
     narrow = Capacity(10.0, 9.7, 10.4, "line", 6, 1800)
     refused = Capacity(None, None, None, None, 1, 200, "no")
     assert next_repeat_load([narrow, refused], [1, 2, 4, 8, 16], Ladder()) is None
+
+
+def test_a_lower_end_far_below_a_capacity_that_an_overload_bounds_gets_a_level_between() -> None:
+    rungs = [Rung(load, (True,)) for load in (8.0, 16.0, 22.6)]
+    far = Capacity(22.6, 16.0, 23.7, "monotone", 3, 900, bound="not sustained at 24.7")
+    between = choose_lower_load([far], rungs, Ladder())
+    assert between == pytest.approx(19.0, abs=0.1)
+    # Below the value: levels nearer to the overload are more often mistaken for sustained ones.
+    assert between is not None
+    assert between < far.value  # type: ignore[operator]
+    assert choose_lower_load([far], [*rungs, Rung(between, (True,))], Ladder()) is None
+    near = replace(far, low=20.0)
+    latency_alone = replace(far, bound=None)
+    assert [choose_lower_load([one], rungs, Ladder()) for one in (near, latency_alone)] == [None, None]
+    assert choose_lower_load([far], rungs, Ladder(most_levels=3)) is None

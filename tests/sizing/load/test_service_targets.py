@@ -198,6 +198,17 @@ def test_what_is_sent_is_what_the_protocol_says() -> None:
     assert template == {"a": ['<say "hi">']}
 
 
+def test_a_null_takes_a_field_out_of_the_request_since_some_servers_refuse_what_they_do_not_know() -> None:
+    with hostile() as server:
+        extra = b'{"stream_options": null, "seed": 0}'
+        sent(create_target(described(server.url, "openai", output_tokens=7, extra_body=extra)), prompt="q")
+        sent(create_target(described(server.url, "openai", output_tokens=7)), prompt="q")
+        without, usual = (orjson.loads(body) for body in server.bodies)
+    assert "stream_options" not in without
+    assert without["seed"] == 0
+    assert usual["stream_options"] == {"include_usage": True}
+
+
 def test_paths_of_a_template_give_tokens_and_tell_an_answer_from_none() -> None:
     found = reply_to("ok", "http", answer_at="answer.text", output_tokens_at="answer.tokens")
     assert (found.outcome, found.output_tokens, found.input_tokens) == ("ok", 7, None)

@@ -101,11 +101,12 @@ def test_a_quarter_of_refusals_makes_the_p95_null_and_the_point_invalid() -> Non
 
 def test_stalls_are_censored_at_the_timeout_and_hold_nobody_else_up() -> None:
     with hostile(shares={"stall": 0.1}, stall_s=60.0) as server:
-        found = run_sweep(url=server.url, users=[8], **FEW | {"timeout_s": 0.5})
+        # Longer than this machine may hold up an answer that is not stalled.
+        found = run_sweep(url=server.url, users=[8], **FEW | {"timeout_s": 3.0})
         assert outcomes(found) == expected(server)
     stalled = found.requests.filter(pl.col("outcome") == "timeout")
     assert stalled.height > 0
-    assert (stalled["ended_s"] - stalled["sent_s"]).min() >= 0.5  # type: ignore[operator]
+    assert (stalled["ended_s"] - stalled["sent_s"]).min() >= 3.0  # type: ignore[operator]
     assert stalled["runtime_s"].null_count() == stalled.height
 
 
@@ -135,7 +136,8 @@ def test_a_service_that_dies_and_returns_is_counted_and_the_sweep_goes_on() -> N
     assert later.height > 0
     assert set(found.requests.filter(pl.col("step") == 1)["outcome"]) == {"ok"}
     assert found.ended == "finished"
-    assert found.points["verdict"][0] == "interrupted"
+    # Where this machine was too busy for the client, that is said first.
+    assert found.points["verdict"][0] in ("interrupted", "client-limited")
 
 
 def test_nobody_there_is_a_sweep_of_refusals_and_no_flood_of_them() -> None:
@@ -475,9 +477,9 @@ def test_a_first_request_to_stop_lets_what_is_in_flight_end() -> None:
 
 
 def test_an_allowance_is_shared_without_loss() -> None:
-    from workbench.sizing.load.client_pool import _split_command
+    from workbench.sizing.load.client_pool import split_command
 
     load = client_messages.StepLoad(step=0, loop="closed", seed=0, users=5)
     for allowance, size in itertools.product((0, 1, 7, 100), (1, 2, 3, 8)):
-        parts = [_split_command(client_messages.Begin(load, 0.0, allowance), number, size) for number in range(size)]
+        parts = [split_command(client_messages.Begin(load, 0.0, allowance), number, size) for number in range(size)]
         assert sum(part.allowance for part in parts) == allowance  # type: ignore[union-attr,misc]

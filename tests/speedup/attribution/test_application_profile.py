@@ -114,9 +114,9 @@ def test_a_sound_log_is_valid_and_its_answer_holds_the_figures(result: Profile) 
     assert result.answer.startswith(
         "In 8.0 s the application's 6 tasks worked 7.5 s, 24% of the time of its 4 task slots"
     )
-    assert "for 50% of the wall time no stage ran" in result.answer
+    assert "no stage ran for 50% of the wall time" in result.answer
     assert "of 2 queries, first query (0) cost most, 100% of their task time" in result.answer
-    assert result.answer.endswith("operators report times in stages with 80% of the task time.")
+    assert result.answer.endswith("operators report times in stages with only 80% of the task time.")
 
 
 def test_a_cut_a_damaged_and_a_stained_log_are_invalid_and_say_why(facts: Make) -> None:

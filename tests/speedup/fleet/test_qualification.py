@@ -83,7 +83,7 @@ def test_queries_that_ran_side_by_side_count_by_the_clock(model: FactorModel, lo
 
 
 def test_what_cannot_be_judged_says_why(model: FactorModel, logs: Measured) -> None:
-    table = qualify_applications(
+    qualified = qualify_applications(
         model,
         frame(
             application("a", status="unreadable", reason="an empty file"),
@@ -95,7 +95,11 @@ def test_what_cannot_be_judged_says_why(model: FactorModel, logs: Measured) -> N
             application(f"{BASELINE}-1", status="incomplete", reason="the log is cut"),
         ),
         logs,
-    ).applications
+    )
+    assert qualified.answer.endswith(
+        "; 1 already accelerated; 1 left out as copies or earlier attempts; 4 could not be judged."
+    )
+    table = qualified.applications
     reasons = dict(table.select("log", "reason").iter_rows())
     classes = dict(table.select("log", "recommendation").iter_rows())
     assert reasons["a"] == "an empty file"

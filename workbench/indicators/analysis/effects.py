@@ -13,6 +13,7 @@ import numpy as np
 from workbench.indicators.analysis import verdict_reasons
 from workbench.indicators.analysis.clocks import CLOCK_NAMES, WHOLE_RUN, Clock, select_clock
 from workbench.indicators.analysis.conditions import list_unequal_conditions
+from workbench.indicators.analysis.dimension_effects import estimate_dimension_effects
 from workbench.indicators.analysis.drift import detect_drift
 from workbench.indicators.analysis.judgement import MIN_ROUNDS as MIN_ROUNDS
 from workbench.indicators.analysis.judgement import build_judgement
@@ -31,12 +32,16 @@ Series = Mapping[tuple[str, str], Mapping[int, float]]
 
 @dataclass(frozen=True)
 class Comparison:
-    """A session's observations with its `effects`, `drift` and `judgement` (one row)."""
+    """A session's observations with its `effects`, `drift` and `judgement` (one row).
+
+    `dimensions` are effects by dimension of a stack matrix; null without one.
+    """
 
     observed: Observations
     effects: pl.DataFrame
     drift: pl.DataFrame
     judgement: pl.DataFrame
+    dimensions: pl.DataFrame | None = None
 
     @property
     def valid(self) -> bool:
@@ -75,7 +80,9 @@ def compare_session(observations: Observations) -> Comparison:
     """Compute effects, drift and the judgement of a session, by its clock."""
     observations = select_clock(observations, observations.session.clock)
     table, changes = estimate_effects(observations), detect_drift(observations)
-    return Comparison(observations, table, changes, build_judgement(observations, table, changes))
+    judgement = build_judgement(observations, table, changes)
+    dimensions = estimate_dimension_effects(observations)
+    return Comparison(observations, table, changes, judgement, dimensions if dimensions.height else None)
 
 
 def compare_by_clock(comparison: Comparison, clock: Clock | None) -> Comparison:

@@ -76,7 +76,7 @@ def _list_invalid_reasons(session: Session, table: pl.DataFrame, runs: pl.DataFr
         reasons += _check_control(table)
     else:
         reasons.append("no control: the measurement error of this session is unknown")
-    return reasons + _list_mixed_conditions(runs)
+    return reasons + _list_mixed_conditions(runs, planned_threads=any(arm.threads for arm in session.arms))
 
 
 def _check_control(table: pl.DataFrame) -> list[str]:
@@ -98,12 +98,14 @@ def _check_control(table: pl.DataFrame) -> list[str]:
     return reasons
 
 
-def _list_mixed_conditions(runs: pl.DataFrame) -> list[str]:
+def _list_mixed_conditions(runs: pl.DataFrame, *, planned_threads: bool) -> list[str]:
     """Conditions that changed within the session, so that its figures cannot be compared."""
     import polars as pl
 
     mixed = []
     for column, what in (("hardware_key", "machines"), ("threads", "thread counts")):
+        if column == "threads" and planned_threads:
+            continue
         if (found := runs[column].unique().sort().to_list())[1:]:
             mixed.append(f"measured with several {what}: {', '.join(map(str, found))}")
     versions = runs.group_by("case").agg(pl.col("indicator_version").unique().sort()).sort("case")

@@ -1,4 +1,4 @@
-"""`workbench indicators import`: import measurements of Amun or pyperf as sessions."""
+"""`workbench indicators import`: import measurements of Amun, pyperf or asv as sessions."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from workbench.core.paths import default_out
 if TYPE_CHECKING:
     from workbench.indicators.store.session_import import ImportedSession
 
+MAX_SHOWN = 20
+
 
 def import_(
     paths: Annotated[
         list[Path],
         typer.Argument(
             metavar="FILE|DIR…",
-            help="Amun inspections (folders or single documents), printed documents (*.stdout, *.json), pyperf suites.",
+            help="Amun inspections (folders or single documents), printed documents (*.stdout, *.json), pyperf suites, "
+            "asv results (.asv/results, a machine's folder in it, or single files).",
         ),
     ],
     out: Annotated[
@@ -27,7 +30,7 @@ def import_(
         typer.Option(metavar="DIR", help="Folder for the sessions' own folders.", show_default="default out folder"),
     ] = None,
     form: Annotated[
-        str | None, typer.Option("--format", help="amun or pyperf; by default detected from the content.")
+        str | None, typer.Option("--format", help="amun, pyperf or asv; by default detected from the content.")
     ] = None,
     indicator: Annotated[
         list[str] | None,
@@ -42,9 +45,10 @@ def import_(
 ) -> None:
     """Import measurements of other tools as sessions: one per machine, since machines are never compared.
 
-    Amun: the layouts of all releases; the lock of each inspection is its stack. pyperf: each file is a stack. As the
-    order of such runs is unknown, no verdict follows from them: they can be shown, queried and exported. Host names
-    are dropped. Importing again changes nothing.
+    Amun: the layouts of all releases; the lock of each inspection is its stack. pyperf: each file is a stack. asv: each
+    result file is a session of its own, with the commit as its revision and the environment as its stack; recorded
+    samples are runs, and failed or skipped benchmarks are counted. As the order of such runs is unknown, no verdict
+    follows from them: they can be shown, queried and exported. Host names are dropped. Importing again changes nothing.
 
     Exit code 0 with at least one run with values, else 1.
 
@@ -52,12 +56,14 @@ def import_(
     """
     from workbench.core.errors import ConfigError
 
-    if form not in (None, "amun", "pyperf"):
-        raise ConfigError("no such format", where="--format", found=form, allowed="amun, pyperf")
+    if form not in (None, "amun", "pyperf", "asv"):
+        raise ConfigError("no such format", where="--format", found=form, allowed="amun, pyperf, asv")
     folder = out if out is not None else default_out() / "indicators"
-    form = form or ("pyperf" if all(_has_suites(path) for path in paths) else "amun")
-    if form == "pyperf" and indicator:
-        raise ConfigError("pyperf's benchmarks need no indicator", where="--indicator")
+    form = form or _detect_format(paths)
+    if form != "amun" and indicator:
+        raise ConfigError(f"{form}'s benchmarks need no indicator", where="--indicator")
+    if form == "asv" and baseline is not None:
+        raise ConfigError("each session of asv has one stack", where="--baseline", found=baseline[:80])
     sessions, problems, notices = _import_paths(form, paths, folder, indicator or [], baseline)
     finish_command(
         lambda: _print_import(form, sessions, problems, notices),
@@ -74,14 +80,25 @@ def _import_paths(
     from workbench.console.terminal import show_progress_count
     from workbench.indicators.compat_thoth import amun_import
     from workbench.indicators.shipped.registry import load_indicator
-    from workbench.indicators.store import pyperf_suites
+    from workbench.indicators.store import asv_results, pyperf_suites
 
     with show_progress_count("documents") as progress:
         if form == "pyperf":
             return pyperf_suites.import_suites(paths, folder, baseline=baseline, progress=progress), [], {}
-        own = [load_indicator(name) for name in indicators]
-        report = amun_import.import_documents(paths, folder, indicators=own, baseline=baseline, progress=progress)
+        if form == "asv":
+            report = asv_results.import_results(paths, folder, progress=progress)
+        else:
+            own = [load_indicator(name) for name in indicators]
+            report = amun_import.import_documents(paths, folder, indicators=own, baseline=baseline, progress=progress)
         return report.sessions, report.problems, report.notices
+
+
+def _detect_format(paths: list[Path]) -> str:
+    from workbench.indicators.store.asv_files import is_results
+
+    if all(map(_has_suites, paths)):
+        return "pyperf"
+    return "asv" if all(map(is_results, paths)) else "amun"
 
 
 def _has_suites(path: Path) -> bool:
@@ -113,18 +130,23 @@ def _print_import(
     from workbench.console.terminal import print_text
     from workbench.indicators.store.session_import import UNKNOWN
 
-    for path, reason in problems[:20]:
+    for path, reason in problems[:MAX_SHOWN]:
         print_text(f"left out: {path}\n          {reason}")
-    if len(problems) > 20:
-        print_text(f"          … and {len(problems) - 20} more")
+    if len(problems) > MAX_SHOWN:
+        print_text(f"          … and {len(problems) - MAX_SHOWN} more")
     for notice, count in notices.items():
         print_text(f"note: {notice} ({count} document(s))")
-    for one in sessions:
+    for one in sessions[:MAX_SHOWN]:
         session = one.session
         machine = session.hardware.cpu_model if session.hardware.cpu_model != UNKNOWN else "an unknown machine"
         print_text(f"{session.session_id}: {one.runs} run(s) from {form}, {one.ok} with values, on {machine}")
         print_text(f"  stacks: {', '.join(arm.name for arm in session.arms)}")
-        print_text(f"  cases: {', '.join(case.label for case in session.cases)}")
+        cases = [case.label for case in session.cases]
+        more = f" and {len(cases) - MAX_SHOWN} more" if len(cases) > MAX_SHOWN else ""
+        print_text(f"  cases: {', '.join(cases[:MAX_SHOWN])}{more}")
         print_text(f"  session: {one.folder}")
+    if len(sessions) > MAX_SHOWN:
+        print_text(f"… and {len(sessions) - MAX_SHOWN} more session(s)")
     print_text("no verdicts: the order of these runs is unknown")
-    print_text(f"next: workbench indicators sync {sessions[0].folder}")
+    folder = sessions[0].folder
+    print_text(f"next: workbench indicators sync {folder if len(sessions) == 1 else folder.parent}")

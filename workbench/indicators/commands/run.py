@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from workbench.console.finish import JsonFlag, finish_command
+from workbench.console.finish import JsonFlag, finish_command, format_command_line
 from workbench.console.options import FieldOption, OptionValues, parse_numbers, take_options_from
 from workbench.indicators.commands.stacks import parse_size_option
 
@@ -23,16 +23,22 @@ def _keep_path(path: Path, flag: str) -> str:
 
 @take_options_from(
     "workbench.indicators.config:SessionConfig",
-    "indicators stacks stack python specification ignore fetch_script baseline rounds clock alpha threads timeout_s "
-    "memory_bytes processes network seed max_download_bytes",
+    "indicators script pytest pyperf better stacks stack python specification ignore fetch_script baseline rounds "
+    "clock alpha threads timeout_s memory_bytes processes network seed max_download_bytes reference revision",
     {
         "indicators": FieldOption("indicator", metavar="NAME[:P=V,…]"),
-        "stacks": FieldOption(kind=Path, parse=_keep_path, metavar="FILE"),
+        "script": FieldOption(metavar="PATH[:P=V,…]"),
+        "pytest": FieldOption(metavar="PATH"),
+        "pyperf": FieldOption(metavar="PATH"),
+        "better": FieldOption(metavar="NAME=WAY"),
+        "stacks": FieldOption(metavar="FILE"),
         "stack": FieldOption(metavar="REQUIREMENTS"),
         "python": FieldOption(metavar="NAME=PATH"),
         "specification": FieldOption(kind=Path, parse=_keep_path, metavar="FILE|DIR"),
         "ignore": FieldOption(metavar="FIELD"),
         "baseline": FieldOption(metavar="STACK", show_default="the first"),
+        "reference": FieldOption(metavar="FILE"),
+        "revision": FieldOption(metavar="COMMIT"),
         "rounds": FieldOption(parse=parse_numbers, metavar="N,N,…", show_default="10,20,30"),
         "memory_bytes": FieldOption(
             "memory", parse=parse_size_option, metavar="SIZE", show_default="8GiB, or 3/4 of the machine's"
@@ -82,6 +88,9 @@ def run(
     in a fresh process: pinned to a core, without network, within limits of time and memory. The baseline runs twice,
     the second time as the control: if the two differ, the session is invalid. This is no sandbox: run only scripts
     that you trust.
+
+    --script runs any script that prints a document (JSON with name, @parameters, @result); its results are compared by
+    the direction that their names tell, or --better. --pytest and --pyperf run suites, every benchmark a metric.
 
     Each run is on disk before the next one starts. Ctrl-C lets the current run end; --resume continues, also after a
     kill.
@@ -179,7 +188,7 @@ def _plan_cluster_session(settings: OptionValues, out: Path | None, place: RunBa
         settings.build_model(SessionConfig),
         parse_cluster_options(place.cluster),
         out=out,
-        command=_format_command_line(),
+        command=format_command_line(),
     )
     commands = cluster_session.format_instructions(folder)
     finish_command(commands, {"folder": str(folder), "commands": commands.splitlines()}, as_json=as_json)
@@ -200,15 +209,8 @@ def _measure_on_cluster(
         return cluster_session.resume_cluster_session(resume, cluster, watcher=watcher)
     config = settings.build_model(SessionConfig)
     return cluster_session.start_cluster_session(
-        config, options, cluster, out=out, watcher=watcher, command=_format_command_line()
+        config, options, cluster, out=out, watcher=watcher, command=format_command_line()
     )
-
-
-def _format_command_line() -> str:
-    import shlex
-    import sys
-
-    return "workbench " + shlex.join(sys.argv[1:])
 
 
 def _run_session(
@@ -238,5 +240,5 @@ def _run_session(
             watcher=watcher,
             fetch_script=fetch_script,
             offline=offline,
-            command=_format_command_line(),
+            command=format_command_line(),
         )

@@ -61,6 +61,10 @@ def stacks(
     given: Annotated[
         Path | None, typer.Option("--in", metavar="FILE", help="Use the stacks in this file; solve nothing.")
     ] = None,
+    matrix: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A matrix (.yaml): Pythons, packages, indexes, variables, threads."),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Stacks file to write.", show_default="stacks.json")
     ] = None,
@@ -81,6 +85,8 @@ def stacks(
     uv solves each point of the version space. Points without a solution are listed with uv's reason; equal locks are
     merged. The same request with the same seed and --exclude-newer gives the same file. Only wheels are used.
 
+    --matrix reads Pythons, packages, indexes, variables and threads from a YAML file, each list a dimension.
+
     Exit code 0 with at least one stack, 1 when every point was rejected.
 
     Example: workbench indicators stacks --free 'numpy>=1.24' --latest 5 --install
@@ -90,6 +96,8 @@ def stacks(
     _complete_request(settings, decision_type)
     output = _OutputOptions(out, stack_output, report_output, dry_run, install, offline, as_json, max_download_bytes)
     _refuse_conflicting_options(output, given, flags)
+    if matrix is not None:
+        _solve_matrix(matrix, given, [*flags, *(["--dry-run"] if dry_run else [])], output)
     if given is not None:
         _write_and_install(_read_stack_set(given), given, output)
     else:
@@ -171,7 +179,6 @@ def _read_stack_set(path: Path) -> StackSet:
 
 def _solve_and_finish(settings: OptionValues, output: _OutputOptions) -> NoReturn:
     from workbench.console.terminal import show_progress_count
-    from workbench.core.errors import ConfigError
     from workbench.indicators.stacks import stack_plan, stack_report, stack_request, stack_sets, stack_solver
 
     plan = stack_plan.build_stack_plan(settings.build_model(stack_request.StackRequest))
@@ -183,20 +190,39 @@ def _solve_and_finish(settings: OptionValues, output: _OutputOptions) -> NoRetur
         )
     with show_progress_count("solving stacks") as progress:
         solved = stack_solver.solve_stack_plan(plan, progress)
-    path = output.out or Path(stack_sets.FILE_NAME)
+    _write_and_install(solved, _write_stack_set(solved, output.out or Path(stack_sets.FILE_NAME)), output)
+
+
+def _write_stack_set(solved: StackSet, path: Path) -> Path:
+    from workbench.core.errors import ConfigError
+
     try:
-        solved.write(path)
+        return solved.write(path)
     except OSError as error:
         raise ConfigError(
             "cannot write the stacks", where=path, found=error.strerror, do="choose --out FILE"
         ) from error
-    _write_and_install(solved, path, output)
+
+
+def _solve_matrix(matrix: Path, given: Path | None, flags: list[str], output: _OutputOptions) -> NoReturn:
+    from workbench.console.terminal import show_progress_count
+    from workbench.core.errors import ConfigError
+    from workbench.indicators.stacks import matrix_solver, stack_matrix, stack_sets
+
+    unfit = [*flags, *(["--in"] if given else [])]
+    if unfit:
+        raise ConfigError("the matrix says what is solved", where="--matrix", found=unfit, do="leave these options out")
+    with show_progress_count("solving stacks") as progress:
+        solved = matrix_solver.solve_stack_matrix(
+            stack_matrix.read_stack_matrix(matrix), max_download_bytes=output.max_download_bytes, progress=progress
+        )
+    _write_and_install(solved, _write_stack_set(solved, output.out or Path(stack_sets.FILE_NAME)), output)
 
 
 def _write_and_install(solved: StackSet, path: Path, output: _OutputOptions) -> NoReturn:
     """Print the stacks, write the other files, install."""
     from workbench.console.terminal import print_text
-    from workbench.indicators.stacks import stack_report
+    from workbench.indicators.stacks import stack_report, stack_sets
 
     to_stdout = output.stack_output == "-"
     if not output.as_json:
@@ -213,10 +239,10 @@ def _write_and_install(solved: StackSet, path: Path, output: _OutputOptions) -> 
         print_text(stack_report.format_environments(installed, solved.stacks), err=to_stdout)
     document = {
         "written": str(path),
-        "stacks": solved.model_dump(mode="json"),
+        "stacks": stack_sets.build_stack_set_document(solved),
         "environments": stack_report.build_environment_documents(installed, solved.stacks if installed else []),
     }
-    finish_command(lambda: None, document, as_json=output.as_json, is_valid=bool(solved.stacks))
+    finish_command(lambda: None, document, as_json=output.as_json, is_valid=bool(solved.stacks or solved.variations))
 
 
 def _install_environments(solved: StackSet, output: _OutputOptions) -> list[Environment]:
@@ -231,4 +257,5 @@ def _install_environments(solved: StackSet, output: _OutputOptions) -> list[Envi
             offline=output.offline,
             max_download_bytes=output.max_download_bytes,
             progress=progress,
+            indexes=solved.indexes,
         )

@@ -20,7 +20,7 @@ from workbench.indicators.contract.documents import DocumentError, Status
 from workbench.indicators.contract.indicator import Indicator
 from workbench.indicators.store import session_import
 from workbench.indicators.store.archive import Arm, Hardware
-from workbench.indicators.store.session_import import ImportedCase, ImportedRun, ImportedSession
+from workbench.indicators.store.session_import import ImportedCase, ImportedRun, ImportReport
 
 MAX_PACKAGES = 5000
 _PACKAGES = ("packages", "dev-packages", "default", "develop")
@@ -172,15 +172,6 @@ def _format_field(value: Any) -> str:
 
 
 MAX_STDERR = 64 << 10
-
-
-@dataclass(frozen=True)
-class ImportReport:
-    """What an import made: the sessions, files that could not be read, notices by how often they came."""
-
-    sessions: list[ImportedSession]
-    problems: list[tuple[Path, str]]
-    notices: dict[str, int]
 
 
 def import_documents(

@@ -131,16 +131,117 @@ def test_the_script_alone_has_the_defaults_of_the_declaration() -> None:
 '''
 
 
+SQL_DECLARATION = '''"""The indicator @CLASS@: a query in SQL on DuckDB."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from workbench.indicators.contract import Indicator, check, parameter, result
+
+
+class @CLASS@(Indicator):
+    """How long does the last statement of @STEM@.sql take? The statements before it are set-up, not measured."""
+
+    script: ClassVar[Path | str] = Path(__file__).with_name("@STEM@_script.py")
+    files: ClassVar[Mapping[str, Any]] = {"query.sql": Path(__file__).with_name("@STEM@.sql")}
+    requires: ClassVar[tuple[str, ...]] = ("duckdb",)
+
+    reps: int = parameter(5, ge=1, le=1_000, about="Timed runs of the query.")
+
+    # A result has a unit, a direction and a tolerance: differences within it (0.02 is 2 %) do not matter.
+    elapsed_ms: float = result(unit="ms", better="lower", ge=0, tolerance=0.02, about="Median of the runs.")
+
+    # Checks without a bound must be the baseline's: a stack with another answer is never recommended.
+    rows: int = check(about="Rows of the answer.")
+    digest: str = check(about="The answer in any order of rows; numbers to nine digits.")
+'''
+
+SQL_SCRIPT = '''"""Measure @CLASS@. Runs with a stack's Python, where the workbench is not installed."""
+
+import hashlib
+import json
+import os
+import statistics
+import time
+
+import duckdb
+
+reps = int(os.environ.get("PI_REPS", "5"))
+here = os.path.dirname(os.path.abspath(__file__))
+path = os.path.join(here, "query.sql")  # as the stack's run has it
+with open(path if os.path.exists(path) else os.path.join(here, "@STEM@.sql"), encoding="utf-8") as file:
+    text = file.read()
+
+connection = duckdb.connect()
+connection.execute("SET threads = " + str(int(os.environ.get("OMP_NUM_THREADS", "1"))))
+*setup, query = connection.extract_statements(text)
+for statement in setup:
+    connection.execute(statement)
+
+
+def work():
+    return connection.execute(query).fetchall()
+
+
+def format_cell(value):
+    return f"{value:.9g}" if isinstance(value, float) else str(value)
+
+
+answer = work()  # Warm-up, not measured.
+samples = []
+cpu_start = time.process_time_ns()
+for _ in range(reps):
+    start = time.perf_counter_ns()
+    work()
+    samples.append((time.perf_counter_ns() - start) / 1e6)
+cpu_ms = (time.process_time_ns() - cpu_start) / 1e6 / reps
+lines = sorted("\\t".join(map(format_cell, row)) for row in answer)
+
+print(
+    json.dumps(
+        {
+            "name": "@CLASS@",
+            "framework": "duckdb",
+            "@parameters": {"reps": reps},
+            "@result": {"elapsed_ms": statistics.median(samples)},
+            "@checks": {"rows": len(answer), "digest": hashlib.sha256("\\n".join(lines).encode()).hexdigest()[:16]},
+            "@samples": {"elapsed_ms": samples},
+            "@cpu": {"elapsed_ms": cpu_ms},
+        }
+    )
+)
+'''
+
+SQL_TEST = '''"""The query of @CLASS@ runs with this Python's DuckDB, and gives the same answer twice."""
+
+from pathlib import Path
+
+from workbench.indicators.contract.new_indicator import try_indicator
+from workbench.indicators.shipped.registry import load_indicator
+
+INDICATOR = load_indicator(f"{Path(__file__).with_name('@STEM@.py')}:@CLASS@")
+
+
+def test_the_query_has_an_answer_and_it_is_the_same_each_time() -> None:
+    first, second = (try_indicator(INDICATOR, {"reps": reps}) for reps in (1, 2))
+    assert first.results["elapsed_ms"] > 0
+    assert first.checks == second.checks
+    assert first.checks["rows"] > 0
+'''
+MAX_SQL_BYTES = 1 << 20
+
+
 @dataclass(frozen=True)
 class Skeleton:
-    """The written skeleton: the class's name, its reference, and the paths of declaration, script and test."""
+    """The written skeleton: the class's name, its reference, and the paths of declaration, script, test (and query)."""
 
     name: str
     reference: str
     paths: tuple[Path, ...]
 
 
-def write_skeleton(name: str, out: Path) -> Skeleton:
+def write_skeleton(name: str, out: Path, *, sql: Path | None = None) -> Skeleton:
     """Write the skeleton of an indicator into a folder.
 
     Parameters
@@ -149,29 +250,64 @@ def write_skeleton(name: str, out: Path) -> Skeleton:
         Its name: `FftSize`, `fft-size` and `fft_size` give the class FftSize and the files pi_fft_size*.py.
     out
         The folder; created if missing.
+    sql
+        A file with a query for DuckDB, copied beside the declaration: its last statement is measured, the others set
+        it up. By default the skeleton sorts numbers.
 
     Raises
     ------
     ConfigError
         Not a name, a Python keyword, or the name of an existing indicator.
     InputError
-        One of the files exists (none is overwritten), or the folder cannot be written.
+        One of the files exists (none is overwritten), the folder cannot be written, or the query cannot be read.
     """
     words = _split_words(name)
     stem, title = "pi_" + "_".join(words), "".join(word[0].upper() + word[1:] for word in words)
     _refuse_reserved_words(name, title)
     _refuse_taken_name(title)
-    texts = {f"{stem}.py": DECLARATION, f"{stem}_script.py": SCRIPT, f"test_{stem}.py": TEST}
-    if there := [out / file for file in texts if (out / file).exists()]:
+    templates = (DECLARATION, SCRIPT, TEST) if sql is None else (SQL_DECLARATION, SQL_SCRIPT, SQL_TEST)
+    texts = dict(zip((f"{stem}.py", f"{stem}_script.py", f"test_{stem}.py"), templates, strict=True))
+    query = {} if sql is None else {f"{stem}.sql": read_query(sql)}
+    if there := [out / file for file in (*texts, *query) if (out / file).exists()]:
         raise InputError(
             "files exist, and none is overwritten", where="new", found=there, do="choose another NAME or --out"
         )
     try:
         for file, text in texts.items():
             files.write_text(out / file, text.replace("@CLASS@", title).replace("@STEM@", stem))
+        for file, text in query.items():
+            files.write_text(out / file, text)
     except OSError as error:
         raise InputError("cannot write the skeleton", where=out, found=error.strerror) from None
-    return Skeleton(title, f"{out / stem}.py:{title}", tuple(out / file for file in texts))
+    return Skeleton(title, f"{out / stem}.py:{title}", tuple(out / file for file in (*texts, *query)))
+
+
+def read_query(path: Path) -> str:
+    """Text of a file with SQL.
+
+    Raises
+    ------
+    InputError
+        There is no such file, it is too large, no text, or has no statement.
+    """
+    try:
+        text = files.read_up_to(path, MAX_SQL_BYTES).decode("utf-8")
+    except OSError as error:
+        raise InputError("the query cannot be read", where=f"--sql {path}"[:300], found=error.strerror) from None
+    except UnicodeDecodeError:
+        raise InputError("the query is no text", where=f"--sql {path}"[:300], allowed="SQL in UTF-8") from None
+    import duckdb
+
+    try:
+        statements = duckdb.extract_statements(text)
+    except duckdb.Error as error:
+        first = str(error).strip().splitlines()[0][:300]
+        raise InputError("DuckDB cannot parse the query", where=f"--sql {path}"[:300], found=first) from None
+    if not statements:
+        raise InputError(
+            "no statement in this file", where=f"--sql {path}"[:300], do="end it with the query to measure"
+        )
+    return text
 
 
 def _split_words(name: str) -> list[str]:

@@ -39,6 +39,7 @@ from workbench.indicators.measurement.sessions import lock_session
 from workbench.indicators.measurement.stack_variants import solve_requirement_sets
 from workbench.indicators.stacks import stack_sets
 from workbench.indicators.stacks.environments import refuse_large_downloads
+from workbench.indicators.stacks.matrix_solver import read_stacks
 from workbench.indicators.stacks.stack_sets import Stack
 from workbench.indicators.store import archive
 from workbench.indicators.store.archive import Session
@@ -267,11 +268,17 @@ def _solve_stacks(config: SessionConfig, watcher: SessionWatcher) -> stack_sets.
         )
     if bool(config.stacks) == bool(config.stack):
         raise ConfigError("not one kind of stacks", allowed="--stacks FILE, or --stack REQUIREMENTS (several)")
-    if config.stacks:
-        return stack_sets.read_stack_set(config.stacks)
 
     def progress(done: int, planned: int) -> None:
         watcher.report_preparation("solved", done, planned)
+
+    if config.stacks:
+        solved = read_stacks(config.stacks, max_download_bytes=config.max_download_bytes, progress=progress)
+        if solved.variations:
+            raise ConfigError(
+                "a stack matrix is measured on this machine only", where="--stacks", do="leave out --backend"
+            )
+        return solved
 
     return solve_requirement_sets(config.stack, config.max_download_bytes, progress)
 

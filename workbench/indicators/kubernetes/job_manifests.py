@@ -96,20 +96,23 @@ def build_manifests(
         }
         for at, held in enumerate(spread)
     ]
-    secret = {
+    named = [one["metadata"]["name"] for one in maps]
+    return [
+        *maps,
+        _build_secret(name, session, options, key),
+        _build_network_policy(name, session, options),
+        _build_job(name, session, stacks, options, wanted, named),
+    ]
+
+
+def _build_secret(name: str, session: Session, options: ClusterOptions, key: str) -> Object:
+    return {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": _build_metadata(name, session, options),
         "type": "Opaque",
         "stringData": {KEY: key},
     }
-    named = [one["metadata"]["name"] for one in maps]
-    return [
-        *maps,
-        secret,
-        _build_network_policy(name, session, options),
-        _build_job(name, session, stacks, options, wanted, named),
-    ]
 
 
 def build_object_name(session_id: str) -> str:

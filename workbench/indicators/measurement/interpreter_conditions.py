@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ PREFIX = "PYTHONPYCACHEPREFIX"
 COMPILED = "compiled"
 MARKER = "modules-that-do-not-compile"
 _COMPILE_TIMEOUT_S = 900
+# A copy takes some hundred MB: one that no session has used for so long goes.
+_MAX_UNUSED_S = 30 * 86_400
 _SKIPPED = ("test", "tests", "idlelib", "lib2to3", "turtledemo", "ensurepip", "site-packages", "__pycache__")
 # Runs with the interpreter and the environment of the runs; Python 3.8 and newer, the standard library alone.
 _PROBE = r"""
@@ -115,24 +118,24 @@ def equalize_conditions(
         The same variants with `arm.conditions`, and with the variables that their runs need. An interpreter that
         cannot be probed keeps no conditions.
     """
-    cpus, _ = machine_facts.assign_cores(threads)
-    found: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[dict[str, str], dict[str, str]]] = {}
+    cores, _ = machine_facts.assign_cores(max([threads, *(one.arm.threads or threads for one in variants)]))
+    found: dict[tuple[object, ...], tuple[dict[str, str], dict[str, str]]] = {}
     made = []
-    copies = root or cache_folder() / "indicators" / "bytecode"
-    with contextlib.suppress(OSError):
-        copies.mkdir(parents=True, exist_ok=True)
+    copies = _tidy_copies(root or cache_folder() / "indicators" / "bytecode")
     read = [str(copies)] if copies.is_dir() else []
     with Launcher(RunLimits(), [variant.python for variant in variants], folders=read) as launcher:
 
         def probe(variant: Variant, more: Mapping[str, str], scanner: Launcher = launcher) -> dict[str, Any] | None:
             variables = {**environment, **variant.environment, **more}
-            return _probe_interpreter(scanner, variant.python, build_clean_environment(threads, variables), cpus)
+            count = variant.arm.threads or threads
+            return _probe_interpreter(scanner, variant.python, build_clean_environment(count, variables), cores[:count])
 
         for variant in variants:
-            key = (variant.python, tuple(sorted(variant.environment.items())))
+            count = variant.arm.threads or threads
+            key = (variant.python, count, tuple(sorted(variant.environment.items())))
             if key not in found:
                 told = probe(variant, {})
-                expected = build_clean_environment(threads, {**environment, **variant.environment})
+                expected = build_clean_environment(count, {**environment, **variant.environment})
                 folder = copies / _hash_interpreter(variant)
                 there = told and told["missing"] and (folder / MARKER).is_file()
                 held = probe(variant, {PREFIX: str(folder)}) if there else None
@@ -141,6 +144,14 @@ def equalize_conditions(
             arm = variant.arm.model_copy(update={"conditions": conditions})
             made.append(dataclasses.replace(variant, arm=arm, environment={**variant.environment, **more}))
     return made
+
+
+def _tidy_copies(copies: Path) -> Path:
+    # A cache that cannot be written is no error: variants are then measured as they are, and the report says so.
+    with contextlib.suppress(OSError):
+        copies.mkdir(parents=True, exist_ok=True)
+        _remove_unused_copies(copies)
+    return copies
 
 
 def _probe_interpreter(
@@ -189,8 +200,18 @@ def _count_left(folder: Path, held: dict[str, Any] | None) -> int | None:
         return None
     with contextlib.suppress(OSError, ValueError):
         left = int((folder / MARKER).read_text(encoding="utf-8"))
+        os.utime(folder / MARKER)
         return left if len(held["missing"]) <= left else None
     return None
+
+
+def _remove_unused_copies(copies: Path) -> None:
+    """Remove copies whose marker is old; one without a marker is being made, or was left behind by a kill."""
+    oldest_s = time.time() - _MAX_UNUSED_S
+    for folder in copies.iterdir():
+        marker = folder / MARKER
+        if (marker if marker.exists() else folder).stat().st_mtime < oldest_s:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _hash_interpreter(variant: Variant) -> str:

@@ -202,7 +202,8 @@ def apply_limits(limits: RunLimits, groups: ControlGroups, cpu_s: int | None, n_
         # A second between the signal that tells and the one that cannot be ignored.
         _set_limit(resource.RLIMIT_CPU, cpu_s, cpu_s + 1)
     if limits.memory_bytes is not None and groups.memory is None:
-        _set_limit(resource.RLIMIT_AS, limits.memory_bytes)
+        # Of data, not of addresses: a GPU's driver reserves hundreds of gigabytes of addresses that it never fills.
+        _set_limit(resource.RLIMIT_DATA, limits.memory_bytes)
     if groups.processes is None:
         _set_limit(resource.RLIMIT_NPROC, limits.processes + n_tasks)
 
@@ -218,7 +219,7 @@ def describe_limits(limits: RunLimits, groups: ControlGroups, bound_by_user: boo
     """What is in force for memory and processes."""
     memory = "no limit"
     if limits.memory_bytes is not None:
-        kind = "control group" if groups.memory is not None else "address space of each process"
+        kind = "control group" if groups.memory is not None else "data of each process"
         memory = f"at most {limits.memory_bytes / 2**30:.3g} GiB ({kind})"
     if groups.processes is not None:
         processes = f"at most {limits.processes} (control group)"

@@ -183,7 +183,7 @@ def measure_session(
     done = [group for group in group_slots(session, slots) if all(map(state.is_done, group))]
     watcher.report_start(sum(map(len, done)), len(slots))
     limits = replace(limits or RunLimits(), memory_bytes=session.memory_bytes)
-    _, own = machine_facts.assign_cores(session.run_threads)
+    _, own = machine_facts.assign_cores(max(map(session.count_threads, session.arms)))
     with (
         _catch_interrupt() as interrupted,
         Launcher(limits, [one.python for one in variants], cpus=own, folders=_list_folders(variants)) as launcher,
@@ -305,14 +305,15 @@ class _SessionRunner:
             self.launcher.run_command(replace(command, timeout_s=min(command.timeout_s, MAX_WARM_UP_S)))
 
     def _build_command(self, session: Session, variant: Variant, prepared: PreparedCase) -> RunCommand:
+        threads = session.count_threads(variant.arm)
         return RunCommand(
             python=variant.python,
             sources=prepared.sources,
-            environment=build_clean_environment(session.run_threads, {**prepared.environment, **variant.environment}),
+            environment=build_clean_environment(threads, {**prepared.environment, **variant.environment}),
             timeout_s=session.run_timeout_s,
             # Per process: more CPU time than its threads can use within the limit.
-            cpu_s=int(session.run_timeout_s * session.run_threads) + 1,
-            cpus=session.cpus,
+            cpu_s=int(session.run_timeout_s * threads) + 1,
+            cpus=session.cpus[:threads],
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,6 +13,7 @@ from workbench.indicators.compat_thoth import thoth_indicators
 from workbench.indicators.config import SessionConfig, session_config
 from workbench.indicators.contract.documents import Document, DocumentError, parse_document, validate_document
 from workbench.indicators.contract.indicator import Case, Indicator
+from workbench.indicators.contract.script_declaration import ScriptDeclaration
 from workbench.indicators.measurement import machine_facts, stack_variants
 from workbench.indicators.measurement.launcher_client import (
     THREAD_VARIABLES,
@@ -21,6 +22,7 @@ from workbench.indicators.measurement.launcher_client import (
     build_clean_environment,
     run_once,
 )
+from workbench.indicators.measurement.script_cases import build_cases, declare_scripts, read_declarations
 from workbench.indicators.measurement.session_plan import Undeclared
 from workbench.indicators.measurement.stack_variants import Variant
 from workbench.indicators.shipped.registry import load_indicator
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from workbench.indicators.stacks.stack_sets import StackSet
 
 STACKS = "stacks.json"
+REFERENCE = "reference"
+"""Name of the pinned stack that every session of a history measures."""
 Progress = Callable[[str, int, int], None]
 
 
@@ -39,7 +43,8 @@ Progress = Callable[[str, int, int], None]
 class SessionInputs:
     """Inputs of a session plan.
 
-    `environment` holds variables for every run; `stacks` is null for existing environments.
+    `environment` holds variables for every run; `stacks` is null for existing environments; `scripts` were declared by
+    their first documents.
     """
 
     variants: list[Variant]
@@ -48,6 +53,7 @@ class SessionInputs:
     environment: dict[str, str]
     notes: list[str]
     stacks: StackSet | None
+    scripts: tuple[ScriptDeclaration, ...] = ()
 
 
 def gather_inputs(
@@ -103,28 +109,85 @@ def _gather_from_stacks(
     from workbench.indicators.shipped.registry import parse_case
 
     given = list(cases) if cases is not None else [parse_case(text) for text in config.indicators]
-    if not given:
+    has_scripts = cases is None and bool(config.script or config.pytest or config.pyperf)
+    if not given and not has_scripts:
         raise ConfigError("nothing to measure", where="--indicator", do="give one, such as --indicator sort")
-    stacks = _solve_stacks(config, progress)
+    stacks, stood_for = _solve_stacks(config, progress), None
+    if config.reference is not None:
+        stacks, stood_for = add_reference(config, stacks)
+        config = config.model_copy(update={"baseline": REFERENCE})
     variants = _install_variants(config, stacks, config.baseline, offline, progress)
-    return SessionInputs(variants, given, config, {}, [], stacks)
+    if stood_for is not None:
+        variants[-1] = _note_stand_in(variants[-1], stood_for)
+    notes = [f"cannot be had: {one.point}: {one.reason}"[:400] for one in stacks.rejected] if stacks else []
+    notes = notes if stacks and stacks.variations else []
+    if stood_for is not None:
+        notes.append(f"{stood_for} has the reference's lock: the control stands for it in the history")
+    scripts, more = declare_scripts(config, variants) if has_scripts or config.better else ([], [])
+    given += build_cases(scripts)
+    return SessionInputs(variants, given, config, {}, [*notes, *more], stacks, tuple(scripts))
+
+
+def add_reference(config: SessionConfig, stacks: StackSet | None) -> tuple[StackSet, str | None]:
+    """Put the pinned stack of a history in front, as the baseline.
+
+    A stack with the same lock is left out: the control, which has that lock too, stands for it; its name is returned.
+
+    Raises
+    ------
+    ConfigError
+        The file has not exactly one stack, or the other stacks are a matrix, environments, or have a baseline.
+    InputError
+        The file cannot be read.
+    """
+    from workbench.indicators.stacks import stack_sets
+
+    if stacks is None or stacks.variations or config.baseline is not None:
+        raise ConfigError(
+            "a reference is the baseline beside stacks",
+            where="--reference",
+            allowed="--stack, or --stacks without a matrix; no --baseline",
+        )
+    pinned = stack_sets.read_stack_set(str(config.reference))
+    if len(pinned.stacks) != 1 or pinned.variations:
+        raise ConfigError(
+            "not one pinned stack",
+            where=f"--reference {config.reference}"[:300],
+            found=f"{len(pinned.stacks)} stacks",
+            do="workbench indicators stacks --free numpy==2.2.6 --out reference.json",
+        )
+    reference = pinned.stacks[0].model_copy(update={"name": REFERENCE})
+    same = [stack.name for stack in stacks.stacks if stack.key == reference.key]
+    others = [stack for stack in stacks.stacks if stack.key != reference.key]
+    if any(stack.name == REFERENCE for stack in others):
+        raise ConfigError("a stack is named like the reference", found=REFERENCE, do="rename it")
+    return stacks.model_copy(update={"stacks": (reference, *others)}), same[0] if same else None
+
+
+def _note_stand_in(control: Variant, name: str) -> Variant:
+    notes = {**control.arm.notes, archive.STANDS_FOR: name}
+    return replace(control, arm=control.arm.model_copy(update={"notes": notes}))
 
 
 def _solve_stacks(config: SessionConfig, progress: Progress) -> StackSet | None:
     """The configured stacks; null for existing environments."""
     from workbench.indicators.measurement.stack_variants import solve_requirement_sets
-    from workbench.indicators.stacks import stack_sets
+    from workbench.indicators.stacks.matrix_solver import read_stacks
 
     given = {"--stacks": config.stacks, "--stack": config.stack, "--python": config.python}
     if len([one for one in given.values() if one]) != 1:
         raise ConfigError(
             "not one kind of stacks",
             found=[name for name, value in given.items() if value] or "none",
-            allowed="--stacks FILE, --stack REQUIREMENTS (several), or --python NAME=PATH (several)",
+            allowed="--stacks FILE (several), --stack REQUIREMENTS (several), or --python NAME=PATH (several)",
             do="workbench indicators stacks makes a FILE",
         )
     if config.stacks:
-        return stack_sets.read_stack_set(config.stacks)
+        return read_stacks(
+            config.stacks,
+            max_download_bytes=config.max_download_bytes,
+            progress=_build_preparation_callback("solved", progress),
+        )
     return (
         solve_requirement_sets(config.stack, config.max_download_bytes, _build_preparation_callback("solved", progress))
         if config.stack
@@ -137,6 +200,16 @@ def _install_variants(
 ) -> list[Variant]:
     if stacks is None:
         return stack_variants.build_python_variants(stack_variants.parse_pythons(config.python), baseline)
+    if stacks.variations:
+        from workbench.indicators.measurement.matrix_variants import install_variations
+
+        return install_variations(
+            stacks,
+            baseline,
+            max_download_bytes=config.max_download_bytes,
+            offline=offline,
+            progress=_build_preparation_callback("installed", progress),
+        )
     wanted = baseline if baseline is None else stacks.get_stack(baseline).name
     return stack_variants.install_variants(
         stacks.stacks,
@@ -249,11 +322,12 @@ def _reload_cases(folder: Path, session: Session, config: SessionConfig) -> list
     from workbench.indicators.shipped.registry import parse_case
 
     if config.specification is None:
-        if not config.indicators:
+        scripts = build_cases(read_declarations(folder))
+        if not config.indicators and not scripts:
             raise ConfigError(
                 "the session was started with classes of a notebook", do="resume it there, with its cases"
             )
-        return [parse_case(text) for text in config.indicators]
+        return [*map(parse_case, config.indicators), *scripts]
     found = _read_first_specification(folder, session)
     sources = {"script.py": found["script"], **{one["path"]: one["content"] for one in found["files"]}}
     if config.indicators:

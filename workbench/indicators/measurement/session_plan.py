@@ -135,8 +135,8 @@ def build_run_document(
         duration_s=round(ended.duration_s, 6),
         cpu_s=ended.cpu_s,
         waited_s=ended.waited_s,
-        threads=session.threads,
-        cpus=session.cpus,
+        threads=arm.threads or session.threads,
+        cpus=session.cpus[: arm.threads] if arm.threads else session.cpus,
         hardware_key=session.hardware.key,
         stdout_bytes=ended.stdout_bytes,
         stdout_sha256=hashlib.sha256(ended.stdout).hexdigest(),
@@ -244,11 +244,12 @@ def build_session_plan(
     labels = [case.label for case in cases]
     if twice := sorted({label for label in labels if labels.count(label) > 1}):
         raise ConfigError("the same case twice", where="--indicator", found=twice)
-    run_cores, _ = machine_facts.assign_cores(config.threads)
+    threads = max(arm.threads or config.threads for arm in arms)
+    run_cores, _ = machine_facts.assign_cores(threads)
     hardware = machine_facts.detect_hardware()
     notes = list(notes)
-    if here and run_cores and len(run_cores) < config.threads:
-        notes.append(f"{config.threads} threads share {len(run_cores)} core(s)")
+    if here and run_cores and len(run_cores) < threads:
+        notes.append(f"{threads} threads share {len(run_cores)} core(s)")
     return Session(
         session_id=session_id,
         created_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -260,6 +261,7 @@ def build_session_plan(
         alpha=config.alpha,
         method="sequence",
         clock=config.clock,
+        revision=config.revision,
         threads=config.threads,
         cpus=run_cores,
         timeout_s=config.timeout_s,
@@ -329,7 +331,12 @@ def build_specification(session: Session, variant: Variant, prepared: PreparedCa
                 "develop": {},
             },
         },
-        "run": {"requests": {"cpu": str(session.threads), "memory": f"{(session.memory_bytes or 0) >> 20}Mi"}},
+        "run": {
+            "requests": {
+                "cpu": str(variant.arm.threads or session.threads),
+                "memory": f"{(session.memory_bytes or 0) >> 20}Mi",
+            }
+        },
         "@created": session.created_at,
         "@workbench": {
             "session_id": session.session_id,

@@ -19,11 +19,12 @@ from workbench.indicators.measurement import session_plan
 from workbench.indicators.measurement.interpreter_conditions import equalize_conditions
 from workbench.indicators.measurement.launcher_client import RunLimits
 from workbench.indicators.measurement.rounds import Judge, measure_session
+from workbench.indicators.measurement.script_cases import write_declarations
 from workbench.indicators.measurement.session_inputs import STACKS, SessionInputs, gather_inputs, reload_inputs
 from workbench.indicators.measurement.session_progress import SessionWatcher, SilentWatcher
 from workbench.indicators.store import archive
 from workbench.indicators.store.archive import Session
-from workbench.indicators.tables import CHECKS, DRIFT, EFFECTS, JUDGEMENTS, OBSERVATIONS, RUNS
+from workbench.indicators.tables import CHECKS, DIMENSIONS, DRIFT, EFFECTS, JUDGEMENTS, OBSERVATIONS, RUNS
 from workbench.runs import run_folder
 
 
@@ -96,11 +97,13 @@ def start_session(
     session_plan.build_session_plan("-", parts.config, parts.variants, parts.cases)
     run = run_folder.start_run(AREA, out, title=TITLE, config=parts.config.model_dump(mode="json"), command=command)
     session = session_plan.build_session_plan(run.run_id, parts.config, parts.variants, parts.cases, notes=parts.notes)
-    for given in (parts.config.stacks, parts.config.specification):
+    for given in (*parts.config.stacks, parts.config.specification, parts.config.reference):
         if given is not None:
             run.add_input(given)
     if parts.stacks is not None:
         parts.stacks.write(run.folder / STACKS)
+    if parts.scripts:
+        write_declarations(run.folder, parts.scripts)
     return _measure_with_lock(run, session, parts, watcher)
 
 
@@ -232,6 +235,7 @@ def write_outcome(run: run_folder.Run, outcome: SessionOutcome) -> None:
         (EFFECTS, found.effects),
         (DRIFT, found.drift),
         (JUDGEMENTS, found.judgement),
+        *(((DIMENSIONS, found.dimensions),) if found.dimensions is not None else ()),
     ):
         run.write_table(table, frame)
     from workbench.indicators.summary import format_answer

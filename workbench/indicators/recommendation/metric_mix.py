@@ -79,7 +79,8 @@ class Mix:
     def __str__(self) -> str:
         weights = list(self.weights.values())
         if len(weights) > 1 and max(weights) - min(weights) < 1e-9:
-            return f"equal weights of {', '.join(self.weights)}"
+            few = len(weights) <= MAX_NAMED
+            return f"equal weights of {', '.join(self.weights) if few else f'{len(weights)} metrics'}"
         return " + ".join(f"{weight:.3g} {name}" for name, weight in self.weights.items())
 
 
@@ -186,6 +187,7 @@ def _parse_weight(text: str, metric: str) -> float:
     return weight
 
 
+MAX_NAMED = 4
 DRAWS = 4000
 MODEL = "additive model"
 """Method of a predicted interval."""

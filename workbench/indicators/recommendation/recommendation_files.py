@@ -152,12 +152,18 @@ def write_next_stacks(recommendation: Recommendation, stacks: StackSet | None, p
     if stacks is None:
         raise _explain_missing_stacks("--next-stacks")
     keys = list(dict.fromkeys([recommendation.baseline_key, *recommendation.proposals["stack_key"]]))
-    known = {stack.key: stack for stack in stacks.stacks}
+    known = stacks.by_arm_key
     if missing := [key[:12] for key in keys if key not in known]:
         raise InputError(
             "a proposed stack is not in the stacks file", where="--next-stacks", found=missing, do="give --stacks"
         )
-    chosen = stacks.model_copy(update={"stacks": tuple(known[key] for key in keys)})
+    locks = {known[key].key: known[key] for key in keys}
+    chosen = stacks.model_copy(
+        update={
+            "stacks": tuple(locks.values()),
+            "variations": tuple(one for one in stacks.variations if one.key in keys),
+        }
+    )
     return _write_text(path, stack_sets.format_stack_set(chosen))
 
 
@@ -171,9 +177,8 @@ def select_recommended_stack(recommendation: Recommendation, stacks: StackSet | 
     """
     if stacks is None:
         raise _explain_missing_stacks(where)
-    for stack in stacks.stacks:
-        if stack.key == recommendation.key:
-            return stack
+    if recommendation.key is not None and (found := stacks.by_arm_key.get(recommendation.key)):
+        return found
     raise InputError(
         "the recommended stack is not in the stacks file", where=where, found=recommendation.answer.stack,
         allowed=[stack.name for stack in stacks.stacks][:20], do="give the --stacks FILE that was measured",

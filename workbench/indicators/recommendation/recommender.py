@@ -36,12 +36,15 @@ if TYPE_CHECKING:
 def list_candidates(facts: Facts, stacks: StackSet | None) -> list[Candidate]:
     """Every stack once: the session's arms without the control, then solved stacks that were not measured."""
     session = facts.comparison.observed.session
-    solved = {stack.key: stack for stack in stacks.stacks} if stacks is not None else {}
+    solved = stacks.by_arm_key if stacks is not None else {}
     arms = [arm for arm in session.arms if not arm.copy_number]
     twice = {name for name, count in Counter(arm.stack for arm in arms).items() if count > 1}
     measured = [_build_measured_candidate(arm, facts, solved.get(arm.stack_key), arm.stack in twice) for arm in arms]
     keys, names = {one.key for one in measured}, {one.name for one in measured}
-    return measured + [_build_solved_candidate(stack, facts, names) for key, stack in solved.items() if key not in keys]
+    # A lock of a matrix was measured under the settings of its arms.
+    used = {one.stack for one in stacks.variations} if stacks is not None else set()
+    unmeasured = [stack for key, stack in solved.items() if key not in keys and stack.key not in used]
+    return measured + [_build_solved_candidate(stack, facts, names) for stack in unmeasured]
 
 
 def add_estimates(stacks: list[Candidate], figures: RatioEstimates, scores: MixScores) -> list[Candidate]:

@@ -6,18 +6,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Literal
 
+from workbench.core import nvml
 from workbench.indicators.contract.indicator import Indicator, Value, check, parameter, result
 
 SCRIPTS = Path(__file__).parent / "scripts"
 ALTERNATIVES = {
     "tensorflow": "tensorflow|tensorflow-cpu|tensorflow-gpu|tensorflow-intel|tensorflow-cpu-aws|intel-tensorflow",
+    "cupy": "cupy|cupy-cuda11x|cupy-cuda12x|cupy-cuda13x",
 }
 """Frameworks that come in packages of several names."""
 
 
 def list_helper_files(*names: str) -> dict[str, Path]:
-    """The files that lie beside a script: `_measure.py`, and those of these names."""
-    return {f"{name}.py": SCRIPTS / f"{name}.py" for name in ("_measure", *names)}
+    """The files that lie beside a script: `_measure.py`, and those of these names; with `_arrays` what it imports."""
+    found = {f"{name}.py": SCRIPTS / f"{name}.py" for name in ("_measure", *names)}
+    return found | ({"_nvml.py": Path(nvml.__file__)} if "_arrays" in names else {})
 
 
 class Shipped(Indicator):
@@ -45,16 +48,29 @@ class Timed(Shipped):
     reps: int = parameter(20, ge=1, le=1_000, about="Calls on the clock.")
 
 
-ArrayFramework = Literal["numpy", "torch", "tensorflow", "jax"]
-Device = Literal["cpu", "gpu"]
+ArrayFramework = Literal["numpy", "torch", "tensorflow", "jax", "cupy"]
+Device = Literal["cpu", "gpu", "auto"]
 MAX_EPS = 16.0
 
 
 class OnDevice(Timed):
-    """What all of them have: a framework, a device, and a digest that shows that all had the same input."""
+    """What all of them have: a framework, a device, and a digest that shows that all had the same input.
+
+    On a GPU the time is that of a call and the wait for its result; `device_ms` is the work alone, by the GPU's clock.
+    """
 
     framework: ArrayFramework = parameter("numpy", about="Who computes.")
-    device: Device = parameter("cpu", about="Where; a missing gpu ends the script with exit code 2.")
+    device: Device = parameter(
+        "cpu", about="Where; a missing gpu ends the script with exit code 2. auto: on a gpu where there is one."
+    )
+    device_ms: float | None = result(
+        unit="ms",
+        better="lower",
+        ge=0,
+        derived=True,
+        optional=True,
+        about="Time of one of many calls in line, by the device's own clock; null on the cpu.",
+    )
     input_digest: str = check(about="Stands for the input as the framework held it.")
 
 
@@ -62,7 +78,8 @@ class Multiplying(OnDevice):
     """Products and sums in floating point: a rate, and a bound on the error.
 
     Errors are told in units of the type's epsilon times the sum of the sizes of the products: a few for honest
-    rounding in this type, hundreds where inputs were cut to a shorter type to be quicker (TF32, bfloat16).
+    rounding in this type, hundreds where inputs were cut to a shorter type to be quicker (TF32, bfloat16). Inputs of
+    `tfloat32` and `bfloat16` have no more bits than these types hold.
     """
 
     rate_gflops: float = result(
@@ -83,7 +100,9 @@ class Matmul(Multiplying):
     script: ClassVar[Path | str] = SCRIPTS / "matmul.py"
     files: ClassVar[Mapping[str, Path | str]] = list_helper_files("_arrays", "_errors")
     n: int = parameter(512, ge=1, le=20_000, about="Rows and columns.")
-    dtype: Literal["float32", "float64", "float16", "int32", "uint8"] = parameter("float32", about="Type of elements.")
+    dtype: Literal["float32", "float64", "float16", "bfloat16", "tfloat32", "int32", "uint8"] = parameter(
+        "float32", about="Type of elements."
+    )
 
 
 class Convolving(Multiplying):
@@ -94,7 +113,9 @@ class Convolving(Multiplying):
     64 elements are held against exact sums. Does not show: padding, dilation, groups, gradients.
     """
 
-    dtype: Literal["float32", "float64", "float16"] = parameter("float32", about="Type of elements.")
+    dtype: Literal["float32", "float64", "float16", "bfloat16", "tfloat32"] = parameter(
+        "float32", about="Type of elements."
+    )
     channels: int = parameter(16, ge=1, le=4_096, about="Channels in.")
     output_channels: int = parameter(32, ge=1, le=4_096, about="Channels out.")
     stride: int = parameter(1, ge=1, le=64, about="Steps of the filter.")

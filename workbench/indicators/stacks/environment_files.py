@@ -11,13 +11,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
 from workbench.core.errors import MissingToolError, RunFailedError
 from workbench.indicators.stacks import uv_tool
-from workbench.indicators.stacks.stack_sets import Stack
+from workbench.indicators.stacks.stack_sets import Package, Stack, format_lock
 from workbench.indicators.stacks.target_platform import this_python_version
 from workbench.indicators.stacks.uv_tool import Sources
 
@@ -159,20 +160,37 @@ def install_packages(
         A file is not available (any more), or its hash differs from the lock.
     """
     checked = ["--require-hashes", "--no-deps", "--only-binary", ":all:"]
-    said = uv_tool.run_uv(
-        ["pip", "install", "--python", interpreter_path(folder), *checked, "-r", lock],
-        sources=sources,
-        timeout_s=uv_tool.INSTALL_TIMEOUT_S,
-        offline=offline,
-        lock_descriptor=lock_descriptor,
-    )
-    if said.code != 0:
+    for place, (packages, own) in enumerate(_group_by_index(stack, sources)):
+        part = lock if len(packages) == len(stack.packages) else lock.with_name(f"{lock.name}.{place}")
+        if part != lock:
+            part.write_text(format_lock(packages), encoding="utf-8")
+        said = uv_tool.run_uv(
+            ["pip", "install", "--python", interpreter_path(folder), *checked, "-r", part],
+            sources=own,
+            timeout_s=uv_tool.INSTALL_TIMEOUT_S,
+            offline=offline,
+            lock_descriptor=lock_descriptor,
+        )
+        if said.code == 0:
+            continue
         raise RunFailedError(
             "cannot install the stack",
             where=stack.name,
             found=said.explanation,
             do="install once without --offline" if offline else "check that the index still has these files",
         )
+
+
+def _group_by_index(stack: Stack, sources: Sources) -> list[tuple[list[Package], Sources]]:
+    """Packages of each index with the sources that have only it: files of one name there may differ."""
+    groups: dict[str | None, list[Package]] = {}
+    for package in stack.packages:
+        pinned = sources.pinned.get(package.name)
+        groups.setdefault(pinned[1] if pinned and package.index == pinned[0] else None, []).append(package)
+    return [
+        (packages, sources.select_for(packages[0].name) if url else replace(sources, pinned={}))
+        for url, packages in groups.items()
+    ]
 
 
 def compile_bytecode(folder: Path) -> None:

@@ -11,9 +11,9 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -112,8 +112,11 @@ def install_environments(
     offline: bool = False,
     max_download_bytes: int = MAX_DOWNLOAD_BYTES,
     progress: Callable[[int, int], None] | None = None,
+    indexes: Mapping[str, str] | None = None,
 ) -> list[Environment]:
     """Install every (stack, copy), two in parallel; returns the environments in the given order.
+
+    `indexes` are the addresses of the indexes that packages name.
 
     Raises
     ------
@@ -125,7 +128,14 @@ def install_environments(
     found: list[Environment] = []
     with ThreadPoolExecutor(AT_ONCE) as pool:
         waiting = [
-            pool.submit(ensure_environment, stack, root, copy=copy, offline=offline, sources=sources)
+            pool.submit(
+                ensure_environment,
+                stack,
+                root,
+                copy=copy,
+                offline=offline,
+                sources=pin_indexes(stack, sources, indexes or {}),
+            )
             for stack, copy in stacks
         ]
         try:
@@ -137,6 +147,22 @@ def install_environments(
             for one in waiting:
                 one.cancel()
     return found
+
+
+def pin_indexes(stack: Stack, sources: Sources, indexes: Mapping[str, str]) -> Sources:
+    """The sources with the index that each package of a stack names.
+
+    Raises
+    ------
+    ConfigError
+        A package names an index without an address.
+    """
+    named = {package.name: package.index for package in stack.packages if package.index}
+    if lost := [name for name, index in named.items() if index not in indexes]:
+        raise ConfigError("a package of an index without an address", where=stack.name, found=lost)
+    return replace(
+        sources, pinned=uv_tool.resolve_pinned({name: (index, indexes[index]) for name, index in named.items()})
+    )
 
 
 def refuse_large_downloads(stacks: Sequence[Stack], max_bytes: int) -> None:

@@ -265,18 +265,19 @@ class PackageIndex:
     def _fetch_wheels(self, name: str) -> list[Wheel]:
         found: list[Wheel] = []
         known = False
-        for url in self.sources.indexes:
+        sources = self.sources.select_for(name)
+        for url in sources.indexes:
             page = _fetch_page(f"{url.rstrip('/')}/{quote(name)}/")
             if page is None:
                 continue
             known = True
             found += page
-            if self.sources.strategy == "first-index":
+            if sources.strategy == "first-index":
                 break
-        flat = [one for link in self.sources.find_links for one in _list_flat_links(link, name)]
+        flat = [one for link in sources.find_links for one in _list_flat_links(link, name)]
         if not known and not flat:
             raise InputError(
-                f"no such package on the index: {name}", where=self.sources.shown, do="check the spelling of its name"
+                f"no such package on the index: {name}", where=sources.shown, do="check the spelling of its name"
             )
         return found + flat
 

@@ -118,13 +118,58 @@ def format_stacks(stacks: StackSet) -> str:
     merged = [stack for stack in stacks.stacks if len(stack.origin) > 1]
     if merged:
         lines += ["", *(f"merged: {'; '.join(stack.origin)}: one lock, {stack.name}" for stack in merged)]
+    if stacks.variations:
+        lines += ["", *_format_variations(stacks)]
+    yanked = [
+        f"{stack.name}: {one.name} {one.version}" for stack in stacks.stacks for one in stack.packages if one.yanked
+    ]
+    if yanked:
+        lines += ["", *(f"yanked from its index: {text}" for text in yanked)]
     if stacks.notes:
         lines += ["", *(f"note: {note}" for note in stacks.notes)]
+    if stacks.variations:
+        return "\n".join(lines)
     return "\n".join([*lines, "", f"to repeat: {format_repeat_command(stacks)}"])
+
+
+def _format_variations(stacks: StackSet) -> list[str]:
+    """Arms of a matrix with what they are made of: Python, and hash, size and index of the packages that vary."""
+    by_key = {stack.key: stack for stack in stacks.stacks}
+    rows = [("arm", "Python", "threads", "variables", "lock")]
+    for one in stacks.variations:
+        stack = by_key.get(one.stack or "")
+        variables = " ".join(f"{name}={value}" for name, value in one.variables.items())
+        rows.append(
+            (one.name, stack.python if stack else "its own", str(one.threads or "session's"), variables or "-",
+             stack.key[:12] if stack else "none: an existing environment")
+        )  # fmt: skip
+    return [*_align_columns(rows), "", *_format_files(stacks)]
+
+
+def _format_files(stacks: StackSet) -> list[str]:
+    """Hash, size and index of each package whose files differ between the stacks."""
+    rows = [("package", "version", "index", "size", "yanked", "sha256")]
+    names = sorted({one.name for stack in stacks.stacks for one in stack.packages})
+    for name in names:
+        own = [one for stack in stacks.stacks for one in stack.packages if one.name == name]
+        found = {(one.version, one.hashes, one.index): one for one in own}
+        if len(found) < 2 and len(stacks.stacks) > 1:
+            continue
+        for one in found.values():
+            size = "unknown" if one.download_bytes is None else formats.format_bytes(one.download_bytes)
+            told = {None: "unknown", True: "yes", False: "no"}[one.yanked]
+            more = f" and {len(one.hashes) - 1} more" if len(one.hashes) > 1 else ""
+            rows.append((name, one.version, one.index or "configured", size, told, one.hashes[0][7:19] + more))
+    return _align_columns(rows) if len(rows) > 1 else []
 
 
 def _format_head(stacks: StackSet) -> str:
     seed = "" if stacks.seed is None else f", seed {stacks.seed}"
+    if stacks.variations:
+        pythons = ", ".join(dict.fromkeys(stack.python for stack in stacks.stacks)) or "existing environments"
+        arms, locks = _format_count(len(stacks.variations), "arm"), _format_count(len(stacks.stacks), "lock")
+        solved = f", solved by uv {stacks.uv_version}" if stacks.uv_version else ""
+        return f"{arms} with {locks}, for Python {pythons} on {stacks.platform}{solved}"
     return (
         f"{_format_count(len(stacks.stacks), 'stack')} by {stacks.decision}{seed}, "
         f"for Python {stacks.python} on {stacks.platform}, solved by uv {stacks.uv_version}"

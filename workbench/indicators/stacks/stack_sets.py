@@ -36,7 +36,8 @@ class Package(StrictModel):
 
     `hashes` are those of the wheels that fit the stack's Python and platform, sorted. `newest_upload` is when the
     last of those wheels was uploaded, `yanked` whether one was yanked, `download_bytes` the size of the
-    wheel that gets installed; each null if the index does not say.
+    wheel that gets installed; each null if the index does not say. `index` names the index that it is from; null: the
+    configured one.
     """
 
     name: PackageName
@@ -45,6 +46,7 @@ class Package(StrictModel):
     newest_upload: Moment | None = None
     yanked: bool | None = None
     download_bytes: Annotated[int, Field(ge=0)] | None = None
+    index: Line | None = None
 
 
 def format_lock(packages: Iterable[Package]) -> str:
@@ -134,13 +136,46 @@ class RejectedPoint(StrictModel):
     reason: Annotated[str, StringConstraints(min_length=1, max_length=MAX_REASON)]
 
 
+class Variation(StrictModel):
+    """An arm to measure: a stack by its key, or an existing environment by its path, with threads and variables.
+
+    `factors` maps each dimension of its matrix to the level that it has; `threads` is null for the session's number.
+    """
+
+    name: Line
+    factors: dict[Line, Line] = Field(default={})
+    stack: Key | None = None
+    environment: Line | None = None
+    threads: Annotated[int, Field(ge=1, le=1024)] | None = None
+    variables: dict[str, str] = Field(default={})
+
+    @property
+    def setting(self) -> tuple[object, ...]:
+        """What is measured, without its name."""
+        return self.stack, self.environment, self.threads, tuple(sorted(self.variables.items()))
+
+    @property
+    def key(self) -> str | None:
+        """Identifier of the stack under these settings; the stack's own where it has none. Null: an environment."""
+        if self.stack is None or (self.threads is None and not self.variables):
+            return self.stack
+        return hashlib.sha256(repr(self.setting).encode()).hexdigest()
+
+    @model_validator(mode="after")
+    def _check_source(self) -> Self:
+        if (self.stack is None) == (self.environment is None):
+            raise ValueError("a variation has either a stack or an environment")
+        return self
+
+
 class StackSet(StrictModel):
     """The stacks of one request, with all settings needed to repeat it.
 
     `requirements` and `free` are as requested. `seed` is null without random draws. `exclude_newer` is the upload time
     limit (null: no limit, or a limit per day). `merged` counts points whose lock equals that of an earlier point.
     `notes` are for the reader, and `context` is passed on unchanged. `options` are the other settings that determine
-    the points (step, count, days, …).
+    the points (step, count, days, …). `variations` are the arms of a matrix (empty: each stack once), `indexes` the
+    addresses of the indexes that packages name. `uv_version` is null where only existing environments are named.
     """
 
     format_version: Literal[1] = FORMAT_VERSION
@@ -151,13 +186,15 @@ class StackSet(StrictModel):
     exclude_newer: Moment | None = None
     python: PythonVersion
     platform: Line
-    uv_version: Line
+    uv_version: Line | None
     stacks: tuple[Stack, ...]
     rejected: tuple[RejectedPoint, ...] = ()
     merged: Annotated[int, Field(ge=0)] = 0
     notes: tuple[Line, ...] = ()
     options: dict[str, int | str | None] = Field(default={})
     context: dict[str, Any] | None = None
+    variations: tuple[Variation, ...] = ()
+    indexes: dict[str, Line] = Field(default={})
 
     @model_validator(mode="after")
     def _check_distinct(self) -> Self:
@@ -165,7 +202,19 @@ class StackSet(StrictModel):
             twice = sorted({value for value in values if values.count(value) > 1})
             if twice:
                 raise ValueError(f"two stacks have the {what} {twice[0]}")
+        names, keys = [one.name for one in self.variations], {stack.key for stack in self.stacks}
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"two variations have the name {twice[0]}")
+        if lost := [one.name for one in self.variations if one.stack is not None and one.stack not in keys]:
+            raise ValueError(f"the stack of the variation {lost[0]} is missing")
         return self
+
+    @property
+    def by_arm_key(self) -> dict[str, Stack]:
+        """The stack of each arm's key; several arms of a matrix share a lock."""
+        found = {stack.key: stack for stack in self.stacks}
+        more = {one.key: found[one.stack] for one in self.variations if one.key and one.stack}
+        return {**found, **more}
 
     def get_stack(self, name_or_key: str) -> Stack:
         """Find a stack by name, or by the start of its key (8 digits or more).
@@ -189,8 +238,21 @@ class StackSet(StrictModel):
 
 
 def format_stack_set(stacks: StackSet) -> str:
+    """The set as the text of its file."""
+    return json.dumps(build_stack_set_document(stacks), indent=1, ensure_ascii=False) + "\n"
+
+
+def build_stack_set_document(stacks: StackSet) -> dict[str, Any]:
     """The set as a JSON document."""
-    return json.dumps(stacks.model_dump(mode="json"), indent=1, ensure_ascii=False) + "\n"
+    document = stacks.model_dump(mode="json")
+    # Sets without a matrix have the same bytes as before there was one.
+    for name in ("variations", "indexes"):
+        if not document[name]:
+            del document[name]
+    for package in (package for stack in document["stacks"] for package in stack["packages"]):
+        if package["index"] is None:
+            del package["index"]
+    return document
 
 
 def read_stack_set(path: str | Path) -> StackSet:

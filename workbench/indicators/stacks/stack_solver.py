@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -90,7 +91,7 @@ class Solver:
     def _run_solver(self, point: Point, before: datetime | None) -> uv_tool.UvOutput:
         with tempfile.TemporaryDirectory(prefix="workbench-stack-") as name:
             folder = Path(name)
-            (folder / "requirements.in").write_text("\n".join(self.requirements) + "\n", encoding="utf-8")
+            asked = write_requirements(folder, self.requirements, self.index.sources)
             pins = "".join(f"{package}=={version}\n" for package, version in point.pins)
             (folder / "pins.txt").write_text(pins, encoding="utf-8")
             options = ["--generate-hashes", "--no-header", "--no-annotate", "--only-binary", ":all:"]
@@ -98,7 +99,7 @@ class Solver:
             if before is not None:
                 options += ["--exclude-newer", format_time(before)]
             return uv_tool.run_uv(
-                ["pip", "compile", *options, "-c", "pins.txt", "requirements.in"],
+                ["pip", "compile", *options, "-c", "pins.txt", asked],
                 sources=self.index.sources,
                 cwd=folder,
                 offline=self.offline,
@@ -130,7 +131,24 @@ class Solver:
             newest_upload=_find_newest_upload(fitting),
             yanked=any(one.yanked for one in fitting) if fitting else None,
             download_bytes=None if best is None else self.index.size_bytes(best),
+            index=self.index.sources.pinned[name][0] if name in self.index.sources.pinned else None,
         )
+
+
+def write_requirements(folder: Path, requirements: Sequence[str], sources: Sources) -> str:
+    """Write requirements for uv; the name of the file. Packages of a pinned index are looked up there alone."""
+    if not sources.pinned:
+        (folder / "requirements.in").write_text("\n".join(requirements) + "\n", encoding="utf-8")
+        return "requirements.in"
+    quote = json.dumps
+    indexes = dict(sources.pinned.values())
+    lines = ["[project]", 'name = "workbench-matrix"', 'version = "0"', f"dependencies = {quote(list(requirements))}"]
+    lines += ["[tool.uv.sources]"]
+    lines += [f"{quote(package)} = {{ index = {quote(name)} }}" for package, (name, _) in sources.pinned.items()]
+    for name, url in indexes.items():
+        lines += ["[[tool.uv.index]]", f"name = {quote(name)}", f"url = {quote(url)}", "explicit = true"]
+    (folder / "pyproject.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return "pyproject.toml"
 
 
 def _find_newest_upload(wheels: Sequence[Wheel]) -> str | None:

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
@@ -29,13 +29,21 @@ STRATEGIES = ("first-index", "unsafe-first-match", "unsafe-best-match")
 class Sources:
     """Package indexes in the order of requests; the default index is the last.
 
-    `told_by` names the setting that defines the default index.
+    `told_by` names the setting that defines the default index. `pinned` maps packages to the name and address of the
+    index that alone has them.
     """
 
     indexes: tuple[str, ...] = field(repr=False)
     find_links: tuple[str, ...] = field(default=(), repr=False)
     strategy: str = "first-index"
     told_by: str = "the default"
+    pinned: Mapping[str, tuple[str, str]] = field(default_factory=dict, repr=False)
+
+    def select_for(self, package: str) -> Sources:
+        """The sources of one package: its pinned index alone, else these without pins."""
+        if package not in self.pinned:
+            return replace(self, pinned={})
+        return Sources((self.pinned[package][1],), (), STRATEGIES[0], self.pinned[package][0])
 
     @property
     def shown(self) -> str:
@@ -186,6 +194,15 @@ def _resolve_address(text: str, env: Mapping[str, str]) -> str:
     if equals and name.replace("-", "").replace("_", "").isalnum():
         text = _add_login(rest, name, env)
     return text if "://" in text else Path(text).expanduser().absolute().as_uri()
+
+
+def resolve_pinned(indexes: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
+    """Name and address of the index of each package, with the credentials that the environment has for that name."""
+    return {
+        package: (name, _resolve_address(f"{name}={url}", dict(os.environ)))
+        for package, (name, url) in indexes.items()
+        if url
+    }
 
 
 def _add_login(url: str, name: str, env: Mapping[str, str]) -> str:

@@ -27,6 +27,8 @@ Model = TypeVar("Model", bound=BaseModel)
 Number = TypeVar("Number", int, float)
 CONTROL = "control"
 """Arm that runs the baseline's lock from a separate environment; any difference is measurement error."""
+STANDS_FOR = "stands for"
+"""Note of a control: the followed stack that has the reference's lock in this session."""
 
 
 class Arm(FiniteModel):
@@ -34,7 +36,8 @@ class Arm(FiniteModel):
 
     `conditions` are what else may make a run fast or slow (byte code, locale, hash seed, threads), as a run with this
     interpreter found them; empty in older sessions. `packages` maps names to versions; `lock_sha256` identifies the
-    lock that was installed with hashes checked.
+    lock that was installed with hashes checked. Of a stack matrix, `factors` maps each dimension to the arm's level and
+    `threads` is its number; null: the session's.
     """
 
     name: str
@@ -46,6 +49,8 @@ class Arm(FiniteModel):
     lock_sha256: str = ""
     notes: dict[str, str] = Field(default={})
     conditions: dict[str, str] = Field(default={})
+    factors: dict[str, str] = Field(default={})
+    threads: int | None = None
 
 
 class PlannedMetric(FiniteModel):
@@ -95,6 +100,7 @@ class Session(FiniteModel):
     `seed` determines the order of each round. `method` says what intervals hold for: `looks`, the numbers of rounds
     that were planned (older and imported sessions), or `sequence`, any number of rounds; then the session may stop
     after any round from the first of the looks on, and be extended. `clock` is the time that decides: wall or CPU time.
+    `revision` is that of the measured code (a commit), where it was told.
     """
 
     format_version: int = FORMAT_VERSION
@@ -116,6 +122,7 @@ class Session(FiniteModel):
     host: dict[str, Any] = Field(default={})
     backend: Literal["process", "kubernetes", "imported", "simulated"] = "process"
     design: Literal["rounds", "blocks"] = "rounds"
+    revision: str | None = None
     notes: tuple[str, ...] = ()
     rounds_done: int = 0
     ended_at: str | None = None
@@ -143,6 +150,10 @@ class Session(FiniteModel):
         if self.method == "sequence":
             return 1 - self.alpha
         return 1 - self.alpha / max(1, len(self.looks))
+
+    def count_threads(self, arm: Arm) -> int:
+        """Threads of the runs of an arm; raises as `run_threads` does."""
+        return arm.threads or self.run_threads
 
     def get_arm(self, name: str) -> Arm:
         """The arm of this name."""

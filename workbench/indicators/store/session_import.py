@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,8 +73,23 @@ class ImportedSession:
     ok: int
 
 
+@dataclass(frozen=True)
+class ImportReport:
+    """Result of an import: sessions, files that could not be read with the reason, and counted notices."""
+
+    sessions: list[ImportedSession]
+    problems: list[tuple[Path, str]]
+    notices: dict[str, int]
+
+
 def write_sessions(
-    runs: Sequence[ImportedRun], out: Path, *, baseline: str | None = None, notes: Iterable[str] = ()
+    runs: Sequence[ImportedRun],
+    out: Path,
+    *,
+    baseline: str | None = None,
+    notes: Iterable[str] = (),
+    revision: str | None = None,
+    created_at: str | None = None,
 ) -> list[ImportedSession]:
     """Write runs as sessions below `out`, one per machine, since values of different machines are never compared.
 
@@ -88,6 +105,10 @@ def write_sessions(
         Name of the baseline's arm or stack; by default the first one.
     notes
         Further notes of the sessions.
+    revision
+        Commit of the measured code. The same runs of two commits are two sessions.
+    created_at
+        Time of the sessions; by default the start of their first run.
 
     Raises
     ------
@@ -100,10 +121,16 @@ def write_sessions(
     machines: dict[str, list[ImportedRun]] = {}
     for run in runs:
         machines.setdefault(run.hardware.key, []).append(run)
-    return [_write_session(found, Path(out), baseline, list(notes)) for found in machines.values()]
+    given: dict[str, Any] = {"notes": (NOT_INTERLEAVED, NOT_TOLD, *dict.fromkeys(notes)), "revision": revision}
+    if created_at is not None:
+        given["created_at"] = created_at
+    return [_write_session(found, Path(out), baseline, given) for found in machines.values()]
 
 
-def _write_session(runs: list[ImportedRun], out: Path, baseline: str | None, notes: list[str]) -> ImportedSession:
+def _write_session(
+    runs: list[ImportedRun], out: Path, baseline: str | None, given: Mapping[str, Any]
+) -> ImportedSession:
+    """Write the runs of a machine; `given` are fields of the session that the runs do not tell."""
     arms = list({run.arm.name: run.arm for run in runs}.values())
     arms.sort(key=lambda arm: baseline not in (arm.name, arm.stack))  # stable: the others keep their order
     labels = _build_labels([run.thing for run in runs])
@@ -111,9 +138,11 @@ def _write_session(runs: list[ImportedRun], out: Path, baseline: str | None, not
     identity = [[run.arm.name, labels[run.thing.key], number, run.document] for run, number in numbered]
     # Includes the machine, so that equal values of two machines are two sessions.
     told = [identity, [arm.model_dump(exclude={"conditions"}) for arm in arms], runs[0].hardware.key]
+    told += [] if given["revision"] is None else [given["revision"]]
     text = json.dumps(told, sort_keys=True, default=str)
     session_id = "imported-" + hashlib.sha256(text.encode()).hexdigest()[:12]
-    session = _build_session(session_id, runs, arms, labels, 1 + max(number for _, number in numbered), notes)
+    rounds = 1 + max(number for _, number in numbered)
+    session = _build_session(session_id, runs, arms, labels, rounds).model_copy(update=given)
     folder = out / session_id
     try:
         _write_runs(folder, session, numbered, labels)
@@ -151,15 +180,17 @@ def _build_labels(things: Iterable[ImportedCase]) -> dict[str, str]:
     unique = list({thing.key: thing for thing in things}.values())
     labels: dict[str, str] = {}
     for thing in unique:
+        if thing.label:
+            labels[thing.key] = thing.label
+            continue
         alike = [other for other in unique if other.indicator is not None and other.name == thing.name]
         odd = [
             f"{name}={value}"
             for name, value in thing.parameters.items()
             if value is not None and any(other.parameters.get(name) != value for other in alike)
         ]
-        label = thing.label or thing.name
-        labels[thing.key] = label + (f"[{','.join(odd)}]" if odd and not thing.label else "")
-    shared = {label for label in labels.values() if list(labels.values()).count(label) > 1}
+        labels[thing.key] = thing.name + (f"[{','.join(odd)}]" if odd else "")
+    shared = {label for label, count in Counter(labels.values()).items() if count > 1}
     for thing in unique:
         if labels[thing.key] in shared:
             labels[thing.key] += f"@{thing.version[:6]}"
@@ -167,7 +198,7 @@ def _build_labels(things: Iterable[ImportedCase]) -> dict[str, str]:
 
 
 def _build_session(
-    session_id: str, runs: list[ImportedRun], arms: list[Arm], labels: Mapping[str, str], rounds: int, notes: list[str]
+    session_id: str, runs: list[ImportedRun], arms: list[Arm], labels: Mapping[str, str], rounds: int
 ) -> Session:
     things = list({run.thing.key: run.thing for run in runs}.values())
     made = {(run.arm.name, run.thing.key) for run in runs}
@@ -189,11 +220,16 @@ def _build_session(
         hardware=runs[0].hardware,
         backend="imported",
         design="blocks",
-        notes=(NOT_INTERLEAVED, NOT_TOLD, *dict.fromkeys(notes)),
         rounds_done=rounds,
         ended_at=ends[-1] if ends else None,
         stop_reason="imported",
     )
+
+
+@functools.lru_cache(maxsize=64)
+def _build_declaration(indicator: type[Indicator]) -> dict[str, Any]:
+    """JSON Schema of an indicator, built once for its thousands of cases."""
+    return indicator.model_json_schema()
 
 
 def _build_case(thing: ImportedCase, label: str, skipped: dict[str, str]) -> PlannedCase:
@@ -204,7 +240,7 @@ def _build_case(thing: ImportedCase, label: str, skipped: dict[str, str]) -> Pla
         for one in found:
             name = label if len(found) == 1 else f"{label}.{one.field}"
             metrics.append(PlannedMetric(name=name, **one.__dict__))
-        declaration = indicator.model_json_schema()
+        declaration = _build_declaration(indicator)
         compared = list(indicator.compared_checks())
     return PlannedCase(
         label=label,
@@ -326,9 +362,13 @@ def build_hardware(
     number: int | None = None,
     flags: tuple[str, ...] = (),
     cores: int | None = None,
+    machine: str = "",
 ) -> Hardware:
-    """Hardware with a key over all known facts, without memory, which is never reported."""
-    text = json.dumps([model, family, number, flags, cores])
+    """Hardware with a key over all known facts, without memory, which is never reported.
+
+    `machine` is the name that a tool gives to one of several machines: part of the key, and kept nowhere else.
+    """
+    text = json.dumps([model, family, number, flags, cores, *([machine] if machine else [])])
     return Hardware(
         key="imported-" + hashlib.sha256(text.encode()).hexdigest()[:12],
         cpu_model=model[:200],

@@ -175,11 +175,18 @@ def _run_condition(filters: Filters) -> ColumnElement[bool]:
     if filters.status is not None:
         tests.append(RUN.c.status == filters.status)
     if filters.since is not None:
-        tests.append(RUN.c.started_unix_s >= _parse_since(filters.since))
+        tests.append(RUN.c.started_unix_s >= parse_since(filters.since))
     return and_(*tests)
 
 
-def _parse_since(text: str) -> float:
+def parse_since(text: str) -> float:
+    """Time of a date or time in ISO format, in seconds since 1970.
+
+    Raises
+    ------
+    ConfigError
+        Another text.
+    """
     found = parse_time(text)
     if found is None:
         raise ConfigError("not a time", where="--since", found=text[:60], allowed="like 2026-01-31 or 2026-01-31T12:00")

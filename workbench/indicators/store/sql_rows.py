@@ -43,8 +43,9 @@ if TYPE_CHECKING:
 Declare = Callable[[str, str], Mapping[str, Any]]
 """Finds the declaration of an indicator version that a session lacks; empty if unknown."""
 
-# Fields that change while a session runs; all others are fixed by the plan.
-_PROGRESS = {"rounds_done", "ended_at", "stop_reason", "notes"}
+# Fields that change while a session runs or is extended; all others are fixed by the plan.
+_PROGRESS = {"rounds_done", "ended_at", "stop_reason", "notes", "looks"}
+_NOT_HASHED = _PROGRESS | {"method", "revision"}
 _CASE_NOTES = {"skipped", "declaration", "about"}
 
 
@@ -145,7 +146,7 @@ def _insert_stack(connection: Connection, arm: Arm) -> None:
 
 def _insert_session(connection: Connection, session: Session) -> bool:
     """Insert the session or update its progress; true if it is new."""
-    plan = session.model_dump(mode="json", exclude=_PROGRESS)
+    plan = session.model_dump(mode="json", exclude=_NOT_HASHED)
     for case in plan["cases"]:
         for name in _CASE_NOTES:
             case.pop(name)
@@ -170,7 +171,7 @@ def _insert_session(connection: Connection, session: Session) -> bool:
 
 
 def _session_row(session: Session) -> dict[str, Any]:
-    names = ("session_id", "created_at", "baseline", "backend", "design", "seed", "alpha", "looks", "memory_bytes")
+    names = ("session_id", "created_at", "baseline", "backend", "design", "revision", "seed", "alpha", "memory_bytes")
     row = {name: getattr(session, name) for name in (*names, "threads", "timeout_s")}
     return row | {"hardware_key": session.hardware.key}
 

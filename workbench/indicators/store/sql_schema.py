@@ -272,6 +272,7 @@ SESSION = Table(
     Column("baseline", TEXT, nullable=False),
     Column("backend", TEXT, nullable=False),
     Column("design", TEXT, nullable=False),
+    Column("revision", TEXT),
     Column("seed", BigInteger),
     Column("alpha", Double),
     Column("threads", BigInteger),

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from workbench.core.errors import ConfigError
-from workbench.lore.bisection.output_checks import OutputCheck, name_columns
+from workbench.lore.bisection.output_checks import OutputCheck
 from workbench.lore.bisection.row_subsets import InputSubset, RowNumbers, ddmin
 from workbench.lore.bisection.search_journal import SearchJournal
 from workbench.lore.dumps.dump_sidecar import PartitionPrint, Sidecar
 from workbench.lore.replays import row_fingerprints
+from workbench.lore.replays.output_tables import name_columns
 from workbench.lore.spark_bridge import operator_isolation
 from workbench.lore.spark_bridge.operator_isolation import RebuiltOperator, assemble_operator
 from workbench.lore.spark_bridge.query_runs import OperatorFailure, describe_failure

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.core.errors import ConfigError
-from workbench.lore.replays.row_differences import choose_display_names
-from workbench.lore.replays.row_fingerprints import parse_expression
+from workbench.lore.replays.output_tables import collect_table
+from workbench.lore.replays.row_fingerprints import parse_expression, quote_name
 
 if TYPE_CHECKING:
     import polars as pl
@@ -56,7 +56,10 @@ def load_user_check(place: str, *, where: str = "--check") -> UserCheck:
             module = importlib.import_module(module_name)
     except Exception as error:
         raise ConfigError(
-            "the check cannot be loaded", where=where, found=f"{type(error).__name__}: {error}"[:300]
+            "the check cannot be loaded",
+            where=where,
+            found=f"{type(error).__name__}: {error}"[:300],
+            do="correct it: python -c 'import MODULE' shows the error",
         ) from error
     found = getattr(module, name, None)
     if not callable(found):
@@ -130,7 +133,7 @@ def check_by_sql(condition: str) -> OutputCheck:
 
 def check_no_nulls(columns: Sequence[str]) -> OutputCheck:
     """No null in these columns."""
-    condition = " OR ".join(f"{_quote_name(name)} IS NULL" for name in columns)
+    condition = " OR ".join(f"{quote_name(name)} IS NULL" for name in columns)
     return OutputCheck(f"a null in {', '.join(columns)}", lambda frame, _: not frame.filter(condition).isEmpty())
 
 
@@ -138,7 +141,7 @@ def check_unique(columns: Sequence[str]) -> OutputCheck:
     """No two rows with the same values in these columns."""
 
     def finds_fault(frame: DataFrame, _: int) -> bool:
-        return not frame.groupBy(*map(_quote_name, columns)).count().filter("count > 1").isEmpty()
+        return not frame.groupBy(*map(quote_name, columns)).count().filter("count > 1").isEmpty()
 
     return OutputCheck(f"two rows with the same {', '.join(columns)}", finds_fault)
 
@@ -152,33 +155,3 @@ def check_row_count(rule: str) -> OutputCheck:
 
     wrong = "more rows than" if rule == "at-most" else "another number of rows than"
     return OutputCheck(f"{wrong} input-0", finds_fault)
-
-
-def name_columns(frame: DataFrame, names: Sequence[str]) -> DataFrame:
-    """The output (columns c0, c1 …) with the names of the query; a name that repeats has its position: `k (2)`."""
-    return frame.toDF(*choose_display_names(names))
-
-
-def collect_table(frame: DataFrame) -> pl.DataFrame:
-    """The rows of a frame as a polars table."""
-    import polars as pl
-    import pyarrow as pa  # type: ignore[import-untyped]
-
-    if hasattr(frame, "toArrow"):
-        table = frame.toArrow()
-    else:
-        batches = frame._collect_as_arrow()
-        table = pa.Table.from_batches(batches) if batches else _build_empty_table(frame)
-    found = pl.from_arrow(table)
-    assert isinstance(found, pl.DataFrame)
-    return found
-
-
-def _build_empty_table(frame: DataFrame) -> Any:
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    return to_arrow_schema(frame.schema).empty_table()
-
-
-def _quote_name(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"

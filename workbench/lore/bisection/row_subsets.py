@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from workbench.lore.dumps.dump_sidecar import InputEntry
 from workbench.lore.dumps.dump_store import DumpStore
-from workbench.lore.replays.row_fingerprints import parse_expression
+from workbench.lore.replays.row_fingerprints import parse_expression, quote_name
 from workbench.lore.spark_bridge.operator_isolation import build_stored_schema, read_input_rows
 from workbench.lore.spark_bridge.spark_internals import Bridge
 
@@ -269,8 +269,8 @@ class InputSubset:
         names = [column.name for column in self.columns]
         if len(set(names)) < len(names):
             names = [column.stored_as for column in self.columns]
-        pairs = zip(self._names, (name.replace("`", "``") for name in names), strict=True)
-        columns = ", ".join(f"{column} AS `{name}`" for column, name in pairs)
+        pairs = zip(self._names, map(quote_name, names), strict=True)
+        columns = ", ".join(f"{column} AS {name}" for column, name in pairs)
         values = f"to_json(struct({columns}), map('ignoreNullFields', 'false'))" if columns else "'{}'"
         taken = self._take_rows(self.rows).selectExpr(_ORIGIN_COLUMN, f"{values} AS v").limit(max_rows).collect()
         return [

@@ -49,7 +49,12 @@ class SearchJournal:
         try:
             self._file = path.open("w", encoding="utf-8")
         except OSError as error:
-            raise ConfigError("cannot write the journal", where=f"--journal {path}", found=error.strerror) from error
+            raise ConfigError(
+                "cannot write the journal",
+                where=f"--journal {path}",
+                found=error.strerror,
+                do="name a file in a folder that you can write to",
+            ) from error
         self._write_line(head)
         for part, holds in self._known:
             self._write_answer(part, holds=holds)

@@ -28,6 +28,10 @@ Master = Annotated[str, typer.Option("--master", help="Spark master URL.")]
 Memory = Annotated[str, typer.Option("--driver-memory", help="Memory of the driver, like 4g.")]
 Folder = Annotated[str, typer.Argument(metavar="DIR", help="A folder loreId-N, a bundle FILE.zip, or a URL.")]
 
+Folders = Annotated[
+    list[str], typer.Argument(metavar="DIR...", help="Folders loreId-N, bundles FILE.zip, or URLs.", show_default=False)
+]
+
 
 def parse_setting_flags(texts: Iterable[str] | None, flag: str) -> dict[str, str]:
     """`KEY=VALUE` options as a dictionary; see `config.parse_settings`."""

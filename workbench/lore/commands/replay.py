@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from workbench.console.finish import JsonFlag, finish_command
+import typer
+
+from workbench.console.finish import JsonFlag, finish_command, print_json
 from workbench.console.options import FieldOption, OptionValues, take_options_from
-from workbench.lore.commands.lore_options import REPLAY_FLAGS, Folder
+from workbench.lore.commands.lore_options import REPLAY_FLAGS, Folders
 
 if TYPE_CHECKING:
-    from workbench.lore.replays.operator_replay import ReplayResult
+    from workbench.lore.replays.operator_replay import ReplayOptions, ReplayResult
 
 _OPTIONS = "workbench.lore.replays.operator_replay:ReplayOptions"
 _TOLERANCE = FieldOption(min=0, max=1)
@@ -17,48 +19,96 @@ _TOLERANCE = FieldOption(min=0, max=1)
 
 @take_options_from(
     _OPTIONS,
-    "folder partition repeat tight budget_s confs confs_a confs_b engine profile profile_to tolerance trust master "
-    "driver_memory",
+    "folders partition repeat tight budget_s confs confs_a confs_b engine replan profile profile_to tolerance "
+    "trust master driver_memory",
     {**REPLAY_FLAGS, "repeat": FieldOption(min=0), "tight": FieldOption(min=0, max=1), "tolerance": _TOLERANCE},
     defaults="model",
 )
-def replay(given: OptionValues, folder: Folder, as_json: JsonFlag = False) -> None:
+def replay(given: OptionValues, folders: Folders, as_json: JsonFlag = False) -> None:
     """Run a dumped operator alone: verify its output, then time it without the time to read its inputs.
 
     With --a and --b two sets of settings are compared, with --engine comet plain Spark and Comet: both outputs are
-    compared, runs alternate, and the ratio comes with its interval.
+    compared, runs alternate, and the ratio comes with its interval. With --replan a join is planned anew on both sides,
+    so that settings of joins, AQE and broadcasts are compared. Several dumps are replayed one after the other on
+    one Spark, which starts once.
 
     Exit code 0 when the output is the expected one, 1 when not (or when the engine left the operator to Spark), 2
     when the dump was refused.
 
     Example: workbench lore replay dumps/q/loreId-9 --repeat 5
     """
-    _run_replay(folder, given, as_json=as_json)
+    _run_replays(folders, given, as_json=as_json)
 
 
 @take_options_from(
     _OPTIONS,
-    "folder partition confs tolerance trust master driver_memory",
+    "folders partition confs tolerance trust master driver_memory",
     {"partition": REPLAY_FLAGS["partition"], "confs": REPLAY_FLAGS["confs"], "tolerance": _TOLERANCE},
     defaults="model",
 )
-def verify(given: OptionValues, folder: Folder, as_json: JsonFlag = False) -> None:
+def verify(given: OptionValues, folders: Folders, as_json: JsonFlag = False) -> None:
     """Check that a dumped operator gives its original output: PASS (0), FAIL (1) with differing rows, refused (2).
 
-    Example: workbench lore verify dumps/q/loreId-9
+    Example: workbench lore verify dumps/q/loreId-9 dumps/q/loreId-12
     """
     given["repeat"] = 0
-    _run_replay(folder, given, as_json=as_json)
+    _run_replays(folders, given, as_json=as_json)
 
 
-def _run_replay(folder: str, given: OptionValues, *, as_json: bool) -> None:
-    from workbench.console.terminal import print_text, show_progress_count
-    from workbench.lore.replays.operator_replay import ReplayOptions, replay_dump
+def _run_replays(folders: list[str], given: OptionValues, *, as_json: bool) -> None:
+    from workbench.console.terminal import print_text
+    from workbench.core.errors import ExitCode
+    from workbench.lore.replays.operator_replay import ReplayOptions
+    from workbench.lore.spark_bridge.replay_session import keep_session
 
     options = given.build_model(ReplayOptions)
+    if len(folders) == 1:
+        result = _replay_folder(folders[0], options)
+        finish_command(lambda: _print_result(result), result, as_json=as_json, is_valid=result.passed)
+    _check_several(options)
+    with keep_session():
+        replays = [_replay_or_refuse(folder, options, as_json=as_json) for folder in folders]
+    if as_json:
+        print_json({"replays": [one if isinstance(one, dict) else one.model_dump() for one in replays]})
+    refused = sum(isinstance(one, dict) for one in replays)
+    failed = [one.folder for one in replays if not isinstance(one, dict) and not one.passed]
+    if not as_json:
+        print_text(
+            f"{len(replays)} dumps: {len(replays) - refused - len(failed)} PASS, {len(failed)} not, {refused} refused"
+        )
+    raise typer.Exit(ExitCode.WRONG_USE if refused else ExitCode.INVALID if failed else ExitCode.GOOD)
+
+
+def _check_several(options: ReplayOptions) -> None:
+    from workbench.core.errors import ConfigError
+
+    if options.profile is not None:
+        raise ConfigError("a profile is of one dump", where="--profile", do="give one dump, or leave out --profile")
+
+
+def _replay_folder(folder: str, options: ReplayOptions) -> ReplayResult:
+    from workbench.console.terminal import print_text, show_progress_count
+    from workbench.lore.replays.operator_replay import replay_dump
+
     with show_progress_count("replay") as on_progress:
-        result = replay_dump(folder, options, report=lambda line: print_text(line, err=True), on_progress=on_progress)
-    finish_command(lambda: _print_result(result), result, as_json=as_json, is_valid=result.passed)
+        return replay_dump(folder, options, report=lambda line: print_text(line, err=True), on_progress=on_progress)
+
+
+def _replay_or_refuse(folder: str, options: ReplayOptions, *, as_json: bool) -> ReplayResult | dict[str, str]:
+    """The result of one of several dumps, printed; a dump that is refused does not end the others."""
+    from workbench.console.terminal import print_text
+    from workbench.core.errors import WorkbenchError
+
+    try:
+        result = _replay_folder(folder, options)
+    except WorkbenchError as error:
+        print_text(f"{folder}: refused: {error}\n", err=True)
+        return {"folder": folder, "refused": str(error)}
+    if not as_json:
+        print_text(folder)
+        _print_result(result)
+        print_text("")
+    return result
 
 
 def _print_result(found: ReplayResult) -> None:

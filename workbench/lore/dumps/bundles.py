@@ -155,7 +155,12 @@ def format_requirements(versions: Versions) -> str:
     }
     for what, version in {**packages, **runtimes}.items():
         if version is not None and not _VERSION_PATTERN.fullmatch(version):
-            raise InputError("not a version", where=f"{SIDECAR_FILE}, {what}", found=ascii(version)[:80])
+            raise InputError(
+                "not a version",
+                where=f"{SIDECAR_FILE}, {what}",
+                found=ascii(version)[:80],
+                do="copy the dump again as a whole, or make it again",
+            )
     lines = [f"# Made with {', '.join(f'{what} {version}' for what, version in runtimes.items())}."]
     lines += [f"{package}=={version}" for package, version in packages.items() if version is not None]
     return "\n".join(lines) + "\n"
@@ -249,7 +254,11 @@ def _store_file(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path, sha
             digest.update(block)
             sink.write(block)
     if digest.hexdigest() != sha256:
-        raise InputError("a file of the dump was changed while it was bundled", where=path)
+        raise InputError(
+            "a file of the dump was changed while it was bundled",
+            where=path,
+            do="bundle it again when nothing writes to it",
+        )
 
 
 MAX_UNPACKED_BYTES = 64 << 30

@@ -17,6 +17,7 @@ from workbench.core.errors import InputError
 from workbench.lore.dumps.dump_sidecar import SIDECAR_FILE, SIDECAR_FORMAT, RelativePath, Sidecar
 
 PLAN_FILE = "plan.meta"
+MEND_BY_COPY = "copy the dump again as a whole, or make it again"
 MAX_SIDECAR_BYTES = 16 << 20
 # Per input: a replay creates an object per partition.
 MAX_SIDECAR_PARTITIONS = 1_000_000
@@ -35,7 +36,12 @@ def read_sidecar(folder: Path) -> Sidecar:
     try:
         document = json.loads(raw)
     except (ValueError, RecursionError) as error:
-        raise InputError("plan.json is not JSON", where=path, found=str(error)[:200]) from None
+        raise InputError(
+            "plan.json is not JSON",
+            where=path,
+            found=str(error)[:200],
+            do=MEND_BY_COPY,
+        ) from None
     found = document.get("format") if isinstance(document, dict) else None
     if found != SIDECAR_FORMAT:
         raise InputError(
@@ -49,7 +55,7 @@ def read_sidecar(folder: Path) -> Sidecar:
         return Sidecar.model_validate_json(raw, strict=True)
     except ValidationError as error:
         faults = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}"[:120] for one in error.errors()[:5]]
-        raise InputError("plan.json is invalid", where=path, found=faults) from None
+        raise InputError("plan.json is invalid", where=path, found=faults, do=MEND_BY_COPY) from None
 
 
 def check_integrity(folder: Path, sidecar: Sidecar) -> None:
@@ -81,23 +87,43 @@ def _check_sidecar_consistency(folder: Path, sidecar: Sidecar) -> None:
     where = folder / SIDECAR_FILE
     for name in sidecar.files:
         if name == SIDECAR_FILE or not re.fullmatch(RelativePath, name):
-            raise InputError("a file name that no dump has", where=where, found=ascii(name)[:200])
+            raise InputError(
+                "a file name that no dump has",
+                where=where,
+                found=ascii(name)[:200],
+                do=MEND_BY_COPY,
+            )
     if [entry.index for entry in sidecar.inputs] != list(range(len(sidecar.inputs))):
-        raise InputError("the inputs are not numbered from 0", where=where)
+        raise InputError("the inputs are not numbered from 0", where=where, do=MEND_BY_COPY)
     for entry in sidecar.inputs:
         numbers = entry.partitions
         fits = entry.n_partitions <= MAX_SIDECAR_PARTITIONS and len(set(numbers)) == len(numbers) <= entry.n_partitions
         fits = fits and all(0 <= number < entry.n_partitions for number in numbers)
         if not fits or {str(number) for number in numbers} != set(entry.batches):
-            raise InputError("inconsistent partitions", where=where, found=f"input-{entry.index}")
+            raise InputError(
+                "inconsistent partitions",
+                where=where,
+                found=f"input-{entry.index}",
+                do=MEND_BY_COPY,
+            )
         if not all(0 <= count <= len(sidecar.files) for count in entry.batches.values()):
-            raise InputError("more batches than files", where=where, found=f"input-{entry.index}")
+            raise InputError(
+                "more batches than files",
+                where=where,
+                found=f"input-{entry.index}",
+                do=MEND_BY_COPY,
+            )
     if sidecar.output.n_partitions > MAX_SIDECAR_PARTITIONS:
         raise InputError("too many partitions", where=where, found="output", allowed=f"{MAX_SIDECAR_PARTITIONS:,}")
     for name in _list_expected_files(sidecar):
         # One at a time, since wrong counts could make a list of billions.
         if name not in sidecar.files:
-            raise InputError("plan.json needs a file that it does not list", where=where, found=name)
+            raise InputError(
+                "plan.json needs a file that it does not list",
+                where=where,
+                found=name,
+                do=MEND_BY_COPY,
+            )
 
 
 def _check_files(folder: Path, sidecar: Sidecar) -> None:
@@ -112,7 +138,12 @@ def _check_files(folder: Path, sidecar: Sidecar) -> None:
             do="the folder of a dump may have no other files",
         )
     if missing := sorted(set(sidecar.files) - set(sizes)):
-        raise InputError("a file of the dump is missing", where=folder, found=format_some_names(missing))
+        raise InputError(
+            "a file of the dump is missing",
+            where=folder,
+            found=format_some_names(missing),
+            do=MEND_BY_COPY,
+        )
     for name, entry in sidecar.files.items():
         if sizes[name] != entry.n_bytes:
             raise InputError(
@@ -141,7 +172,9 @@ def _iter_files(folder: Path) -> Iterator[tuple[str, int]]:
             with os.scandir(here) as entries:
                 found = sorted(entries, key=lambda entry: entry.name)
         except OSError as error:
-            raise InputError("cannot list a folder of the dump", where=here, found=error.strerror) from error
+            raise InputError(
+                "cannot list a folder of the dump", where=here, found=error.strerror, do="look at its permissions"
+            ) from error
         for entry in found:
             facts = entry.stat(follow_symlinks=False)
             if stat.S_ISDIR(facts.st_mode):
@@ -332,7 +365,9 @@ def _list_entries(folder: Path) -> list[Path]:
         with os.scandir(folder) as entries:
             found = [Path(entry.path) for _, entry in zip(range(MAX_FILES + 1), entries, strict=False)]
     except OSError as error:
-        raise InputError("cannot list a folder", where=folder, found=error.strerror) from error
+        raise InputError(
+            "cannot list a folder", where=folder, found=error.strerror, do="look at its permissions"
+        ) from error
     if len(found) > MAX_FILES:
         raise InputError("more files than can be inspected", where=folder, allowed=f"at most {MAX_FILES:,}")
     return sorted(found)

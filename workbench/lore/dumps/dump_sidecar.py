@@ -13,6 +13,8 @@ SIDECAR_FORMAT = "workbench-lore/1"
 SIDECAR_FILE = "plan.json"
 # Column of files of rows without columns, which Parquet cannot store.
 ZERO_COLUMN = "__rows"
+# Begins the name of a dump that has several operators: those of a subtree of the plan.
+SUBTREE_PREFIX = "Subtree of "
 RECOMPUTED = "the operator recomputed at dump time"
 ORIGINAL_RUN = "the original run"
 Sha256 = r"^[0-9a-f]{64}$"

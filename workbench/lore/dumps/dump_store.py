@@ -206,7 +206,8 @@ def _move_parts(store: DumpStore, folder: str, keep: list[int]) -> dict[int, int
         (match, name) for name in store.list_names(f"{folder}/{SCRATCH_FOLDER}") if (match := _PART_PATTERN.match(name))
     ]
     # Numerically: c1000 comes after c999.
-    for match, name in sorted(parts, key=lambda part: (int(part[0][1]), int(part[0][2]))):
+    # Of no partitions Spark writes an empty file.
+    for match, name in sorted(parts, key=lambda part: (int(part[0][1]), int(part[0][2]))) if keep else ():
         number = keep[int(match[1])]
         batch = batches.get(number, 0)
         if not batch:

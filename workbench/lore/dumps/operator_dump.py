@@ -22,6 +22,7 @@ from workbench.core.errors import ConfigError, WorkbenchError
 from workbench.lore.dump_reader.java_stream import list_class_names
 from workbench.lore.dumps.dump_sidecar import (
     SIDECAR_FILE,
+    SUBTREE_PREFIX,
     ZERO_COLUMN,
     ExpectedError,
     InputColumn,
@@ -49,6 +50,7 @@ from workbench.lore.spark_bridge.physical_plan import PlanNode, PlanTree
 from workbench.lore.spark_bridge.query_runs import describe_failure
 from workbench.lore.spark_bridge.repeatability import find_unrepeatable_part
 from workbench.lore.spark_bridge.spark_internals import Bridge, job_description, run_in_threads
+from workbench.lore.spark_bridge.subtrees import cut_subtree, is_subtree_input
 from workbench.lore.trust import allow_lists, trust_check
 
 if TYPE_CHECKING:
@@ -151,13 +153,20 @@ class OperatorDump:
         self.scratch = f".{self.final}-{uuid.uuid4().hex[:12]}"
         self.parent = store
         self.unrepeatable: str | None = None
+        self.plan: Any = node.java
         self.store = store.subfolder(self.scratch)
 
     def write_dump(self) -> str:
         """Write the dump under a temporary name, then rename it; returns its URL."""
         if self.parent.exists(self.final):
-            raise ConfigError("this id is already dumped there", where=self.parent.url, found=self.final)
-        sources = list_inputs(self.node, self.bridge)
+            raise ConfigError(
+                "this id is already dumped there", where=self.parent.url, found=self.final, do="name a new folder"
+            )
+        if self.settings.subtree is None:
+            self.plan, sources = self.node.java, list_inputs(self.node, self.bridge)
+        else:
+            self._check_subtree_settings()
+            self.plan, sources = cut_subtree(self.node, self.settings.subtree, self.bridge)
         found = (find_unrepeatable_part(one.source, self.bridge) for one in sources)
         self.unrepeatable = next((part for part in found if part), None)
         self.masking.check_names(self.node, sources, self.bridge)
@@ -165,9 +174,7 @@ class OperatorDump:
         try:
             with cap_size(self.store, self.settings.max_bytes):
                 prepared = [self._prepare_input(index, one) for index, one in enumerate(sources)]
-                plan = operator_isolation.serialize_plan_meta(
-                    self.node.java, [one.one for one in prepared], self.bridge
-                )
+                plan = self._serialize_plan(prepared)
                 self._check_loadable(plan)
                 entries, output = self._write_parts(plan, prepared)
             self._write_sidecar(plan, entries, output)
@@ -176,6 +183,23 @@ class OperatorDump:
             self.parent.remove(self.scratch)
             raise
         return str(self.parent.hadoop_path(self.final).toString())
+
+    def _serialize_plan(self, prepared: list[PreparedInput]) -> bytes:
+        inputs = [one.one for one in prepared]
+        if self.settings.subtree is None:
+            return operator_isolation.serialize_plan_meta(self.plan, inputs, self.bridge)
+        is_input = partial(is_subtree_input, kind=self.settings.subtree)
+        return operator_isolation.serialize_plan_meta(self.plan, inputs, self.bridge, is_input=is_input)
+
+    def _check_subtree_settings(self) -> None:
+        given = {"partitions": self.chosen is not None, "--columns": bool(self.settings.columns)}
+        if found := [name for name, is_given in given.items() if is_given]:
+            raise ConfigError(
+                "a subtree is dumped with all partitions and columns, since operators inside it need them",
+                where="--subtree",
+                found=found,
+                do=f"choose {self.node.lore_id}[*], and hide columns with --mask",
+            )
 
     def list_run_warnings(self) -> list[str]:
         """What the rows of this dump are not: those of the original run, where they differ from run to run."""
@@ -192,13 +216,39 @@ class OperatorDump:
         writing = [partial(self._write_input, index, one) for index, one in enumerate(prepared)]
         # Blocks of other executors arrive in any order. What differs from run to run is computed once: the output is
         # that of the rows in the files.
-        if self.bridge.shares_jvm() and self.unrepeatable is None:
+        if self.bridge.shares_jvm() and self.unrepeatable is None and self.settings.subtree is None:
             *entries, output = run_in_threads(
                 [*writing, partial(self._fingerprint_output, *self._compute_output(plan, prepared))]
             )
             return entries, output
         entries = run_in_threads(writing)
-        return entries, self._fingerprint_output(*self._compute_over_files(plan, entries))
+        output = self._fingerprint_output(*self._compute_over_files(plan, entries))
+        if self.settings.subtree is not None and self.unrepeatable is None and not any(one.masks for one in prepared):
+            self._check_subtree_output(output)
+        return entries, output
+
+    def _check_subtree_output(self, output: Output) -> None:
+        """Refuse a subtree that gives other rows alone than in the query.
+
+        Of sums of floats only the number of rows is compared, since their last bits depend on the order.
+        """
+        if output.error is not None:
+            return
+        attributes = self.bridge.to_list(self.node.java.output())
+        rdd = operator_output_rdd(self.node, self.bridge)
+        frame = row_fingerprints.number_columns(self.quiet, rdd, attributes)
+        original = row_fingerprints.merge_prints(row_fingerprints.fingerprint_partitions(frame))
+        given = row_fingerprints.merge_prints(output.fingerprint)
+        types = " ".join(field.dataType.simpleString() for field in frame.schema.fields)
+        has_floats = "double" in types or "float" in types
+        if original == given or (has_floats and original.n_rows == given.n_rows):
+            return
+        raise ConfigError(
+            f"the subtree of {self.node.name} gives other rows alone than in the query",
+            where=f"loreId {self.node.lore_id}, --subtree",
+            found=f"{given.n_rows} rows, {original.n_rows} in the query",
+            do="dump one operator of it without --subtree",
+        )
 
     def _check_loadable(self, plan: bytes) -> None:
         """Refuse a plan that no replay would load."""
@@ -350,7 +400,7 @@ class OperatorDump:
             created_at=datetime.now(UTC).isoformat(timespec="seconds"),
             versions=collect_versions(self.bridge),
             lore_id=self.node.lore_id or 0,
-            operator=self.node.name,
+            operator=self.node.name if self.settings.subtree is None else f"{SUBTREE_PREFIX}{self.node.name}",
             operator_class=str(self.node.java.getClass().getName()),
             operator_text=self.node.text,
             tree=self.tree.render_text(metrics=False),
@@ -361,9 +411,7 @@ class OperatorDump:
             inputs=entries,
             output=output,
             masked=f"{MASKED_NOTE} ({', '.join(masked)})" if masked else None,
-            python_functions=[
-                name for name, _ in operator_isolation.iter_python_functions(self.node.java, self.bridge)
-            ],
+            python_functions=[name for name, _ in operator_isolation.iter_python_functions(self.plan, self.bridge)],
             has_plan=not self.settings.skip_plan_dump,
             files=self.store.list_entries(known=known),
         )

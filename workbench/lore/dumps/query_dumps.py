@@ -71,7 +71,7 @@ def dump_failing_operator(frame: DataFrame, settings: DumpSettings) -> DumpResul
         It failed, but no operator of its plan fails alone; the message has the error of the query.
     """
     if not settings.path:
-        raise ConfigError("no place to dump to", where="--path")
+        raise ConfigError("no place to dump to", where="--path", do="name a new folder with --path")
     found = connect_bridge(frame.sparkSession)
     query = frame._jdf.queryExecution()
     failure = _run_failing_query(found, query)
@@ -151,7 +151,10 @@ def _find_failing_operator(tree: PlanTree, failure: OperatorFailure) -> tuple[Pl
                 continue
             if reason := find_refusal(node, tree.bridge):
                 raise InvalidResultError(
-                    f"the query fails in {node.name}, which cannot be dumped", found=str(failure), where=reason
+                    f"the query fails in {node.name}, which cannot be dumped",
+                    found=str(failure),
+                    where=reason.partition("; ")[0],
+                    do=reason.partition("; ")[2] or "dump an operator near it with --ids",
                 )
             return node, partition, replace(died, partition=partition)
     raise InvalidResultError(

@@ -40,6 +40,12 @@ from workbench.lore.replays.setting_check import (
     check_settings_are_read,
 )
 from workbench.lore.spark_bridge import replay_session
+from workbench.lore.spark_bridge.join_plans import (
+    describe_plan_shape,
+    find_replan_refusal,
+    list_join_names,
+    replan_dumped_join,
+)
 from workbench.lore.spark_bridge.operator_isolation import RebuiltOperator, rebuild_operator
 from workbench.lore.spark_bridge.query_runs import describe_failure
 from workbench.lore.spark_bridge.spark_internals import connect_bridge
@@ -51,19 +57,24 @@ if TYPE_CHECKING:
 MAX_PLAN_CHARS = 20_000
 
 
-class VariantOptions(StrictModel):
-    """Options of every run of a dumped operator: partition, settings of its variants, trust and session."""
+class SessionOptions(StrictModel):
+    """Options of whatever loads a dump: trust and session."""
+
+    trust: bool = Field(default=False, description="Load a dump that you did not sign; prints its contents first.")
+    master: str = Field(default=replay_session.MASTER, description="Spark master URL.")
+    driver_memory: str = Field(
+        default=replay_session.DRIVER_MEMORY, pattern=r"^\d{1,6}[kmgt]$", description="Memory of the driver, like 4g."
+    )
+
+
+class VariantOptions(SessionOptions):
+    """Options of every replay of a dumped operator: partition, settings of its variants, trust and session."""
 
     partition: int | None = Field(default=None, ge=0, description="Only this partition; all dumped ones by default.")
     confs: dict[str, str] = Field(default={}, description="A Spark setting; repeat.")
     confs_a: dict[str, str] = Field(default={}, description="Setting of side A; repeat.")
     confs_b: dict[str, str] = Field(default={}, description="Setting of side B; repeat.")
     engine: Literal["spark", "comet"] = Field(default="spark", description="spark; comet: side B is that engine.")
-    trust: bool = Field(default=False, description="Load a dump that you did not sign; prints its contents first.")
-    master: str = Field(default=replay_session.MASTER, description="Spark master URL.")
-    driver_memory: str = Field(
-        default=replay_session.DRIVER_MEMORY, pattern=r"^\d{1,6}[kmgt]$", description="Memory of the driver, like 4g."
-    )
 
     @property
     def is_comparison(self) -> bool:
@@ -88,6 +99,9 @@ class ReplayOptions(VariantOptions):
     )
     tolerance: float | None = Field(
         default=None, ge=0, lt=1, description="Relative difference up to which floats are equal."
+    )
+    replan: bool = Field(
+        default=False, description="Plan the join anew on both sides, so that join and AQE settings are compared."
     )
     profile: Literal["jfr"] | None = Field(
         default=None, description="jfr: record the timed runs with Java Flight Recorder."
@@ -144,7 +158,9 @@ def replay_dump(
         Not a dump, damaged, not trusted, or it cannot be replayed here.
     """
     if options.profile_to is not None and not options.profile_to.absolute().parent.is_dir():
-        raise ConfigError("no such folder", where="--profile-to", found=options.profile_to.parent)
+        raise ConfigError(
+            "no such folder", where="--profile-to", found=options.profile_to.parent, do="make it, or name another file"
+        )
     with open_dump(folder, options, report=report) as dump:
         return _Replay(dump, options, on_progress).verify_and_measure()
 
@@ -233,6 +249,7 @@ class _Replay:
         """Verify, then measure one or two variants."""
         settings = ComparedSettings(self.options.confs, self.options.confs_a, self.options.confs_b, self.options.engine)
         settings.check_keys(self.reader)
+        self._check_replan()
         plain = self._build_variant("replay" if not self.options.is_comparison else "A", self.options.confs_a, "spark")
         first = plain.make()
         found = output_verification.verify_replay(self.store, self.sidecar, first, tolerance=self.options.tolerance)
@@ -255,7 +272,26 @@ class _Replay:
             else self._measure_variants([plain], result)
         )
 
-    def _build_variant(self, name: str, confs: Mapping[str, str], engine: str) -> ReplayVariant:
+    def _check_replan(self) -> None:
+        if not self.options.replan:
+            return
+        if not self.options.is_comparison or self.options.engine != "spark":
+            raise ConfigError(
+                "planning anew is for a comparison of settings of Spark",
+                where="--replan",
+                do="give --a or --b KEY=VALUE",
+            )
+        if reason := find_replan_refusal(self.sidecar.operator_class):
+            raise ConfigError(
+                "this operator cannot be planned anew",
+                where="--replan",
+                found=reason,
+                do="dump the query again with --conf KEY=VALUE and compare both replays",
+            )
+
+    def _build_variant(
+        self, name: str, confs: Mapping[str, str], engine: str, *, replan: bool = False
+    ) -> ReplayVariant:
         """The operator in its own session, so that two variants differ only in these settings."""
         # Keys of file systems are set at the start, and may be secret.
         settings = {
@@ -269,6 +305,8 @@ class _Replay:
         store = DumpStore(found, self.store.url)
 
         def rebuild_variant() -> RebuiltOperator:
+            if replan:
+                return replan_dumped_join(store, self.sidecar, self.plan, found, reader=self.reader)
             return rebuild_operator(store, self.sidecar, self.plan, found, engine=engine != "spark", reader=self.reader)
 
         return ReplayVariant(name, rebuild_variant, settings if engine == "spark" else {**settings, "engine": engine})
@@ -304,7 +342,15 @@ class _Replay:
             ComparedSide(second.bridge, other.make, lambda: scan_inputs(second)),
             dump=self.reader,
             operator=self.sidecar.operator,
+            can_replan=find_replan_refusal(self.sidecar.operator_class) is None and self.options.engine == "spark",
+            describe_plan=self._describe_replanned if self.options.replan else None,
         )
+        if self.options.replan:
+            plain, other = (
+                self._build_variant(name, confs, "spark", replan=True)
+                for name, confs in (("A", self.options.confs_a), ("B", self.options.confs_b))
+            )
+            first, second = plain.make(), other.make()
         try:
             comparison, notes = self._find_differences(first, second)
         except Exception as error:  # noqa: BLE001 - A succeeded, so a failure of B is the result
@@ -316,9 +362,20 @@ class _Replay:
         result = result.model_copy(
             update={"comparison": comparison, "passed": passed, "notes": [*result.notes, *notes]}
         )
+        if self.options.replan:
+            result.plans.update(A=_format_plan(first), B=_format_plan(second))
+            joins = [" and ".join(list_join_names(one.plan, one.bridge)) for one in (first, second)]
+            result.notes.append(f"both sides are planned anew over the dumped rows: A is {joins[0]}, B is {joins[1]}")
         sides = [plain, ReplayVariant(other.name, other.make, other.settings, accelerated)]
         measured = self._measure_variants(sides, result)
         return measured.model_copy(update={"answer": _format_comparison(measured)})
+
+    def _describe_replanned(self, settings: Mapping[str, str]) -> str:
+        """The plan of the join under these settings, once it has run: AQE decides while it runs."""
+        over = self._build_variant("plan", settings, "spark", replan=True).make()
+        with over.bridge.propagate_settings():
+            over.output_rdd().count()
+        return describe_plan_shape(over.plan)
 
     def _find_differences(self, first: RebuiltOperator, second: RebuiltOperator) -> tuple[dict[str, Any], list[str]]:
         """Compare the rows of both variants: the comparison and its notes."""

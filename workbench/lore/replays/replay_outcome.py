@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 3600
 Answer = TypeVar("Answer", bound=BaseModel)
+# Replays a folder with options.
+Replay = Callable[..., ReplayResult]
 
 
 def replay_in_process(folder: str, **options: Any) -> ReplayResult:
@@ -59,14 +61,10 @@ def bisect_in_process(folder: str, **options: Any) -> BisectionResult:
 def _run_command(
     verb: str, folder: str, options: dict[str, Any], known: type[BaseModel], answer: type[Answer]
 ) -> Answer:
-    if unknown := sorted(set(options) - set(known.model_fields)):
-        raise ConfigError(f"unknown option of lore {verb}", found=unknown, allowed=sorted(known.model_fields))
-    command = [sys.executable, "-m", "workbench", "lore", verb, folder, "--json", *_build_arguments(options)]
-    # JVM arguments of this session must not reach the fresh process.
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "_PYSPARK"))}
+    command = [sys.executable, "-m", "workbench", "lore", *build_command(verb, folder, options, known), "--json"]
     try:
         done = subprocess.run(  # noqa: S603
-            command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+            command, env=child_environment(), capture_output=True, text=True, timeout=TIMEOUT_S, check=False
         )
     except subprocess.TimeoutExpired as error:
         raise RunFailedError(f"lore {verb} took too long and was ended", found=f"{TIMEOUT_S} s") from error
@@ -78,8 +76,26 @@ def _run_command(
     raise RunFailedError(f"lore {verb} died", found=f"exit code {done.returncode}\n{message}")
 
 
-def _build_arguments(options: dict[str, Any]) -> list[str]:
-    flags = {"confs": "--conf", "confs_a": "--a", "confs_b": "--b"}
+def child_environment() -> dict[str, str]:
+    """Environment of a fresh process: without the JVM arguments of this session."""
+    return {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "_PYSPARK"))}
+
+
+def build_command(verb: str, folder: str, options: Mapping[str, Any], known: type[BaseModel]) -> list[str]:
+    """Words of `workbench lore VERB FOLDER` with these options, which are fields of a model.
+
+    Raises
+    ------
+    ConfigError
+        An unknown option.
+    """
+    if unknown := sorted(set(options) - set(known.model_fields)):
+        raise ConfigError(f"unknown option of lore {verb}", found=unknown, allowed=sorted(known.model_fields))
+    return [verb, folder, *_build_arguments(options)]
+
+
+def _build_arguments(options: Mapping[str, Any]) -> list[str]:
+    flags = {"confs": "--conf", "confs_a": "--a", "confs_b": "--b", "inputs": "--input"}
     found: list[str] = []
     for name, value in options.items():
         if name in flags:
@@ -264,8 +280,15 @@ class ReplayOutcome:
         return [*inspected, *own]
 
 
-def inspect_and_replay(place: Path, *, level: float = stats.LEVEL, **options: Any) -> ReplayOutcome:
-    """Inspect a dump and replay it in a fresh process; options are the fields of `ReplayOptions`.
+def inspect_and_replay(
+    place: Path, *, level: float = stats.LEVEL, replay: Replay = replay_in_process, **options: Any
+) -> ReplayOutcome:
+    """Inspect a dump and replay it in another process; options are the fields of `ReplayOptions`.
+
+    Parameters
+    ----------
+    replay
+        A fresh process by default, or `LoreSession.replay` of a session that stays.
 
     Raises
     ------
@@ -283,13 +306,15 @@ def inspect_and_replay(place: Path, *, level: float = stats.LEVEL, **options: An
         sidecar = found.dumps[0].sidecar
         if sidecar is None:
             return ReplayOutcome(place, found, None, None, _explain_no_replay(found.dumps[0].folder), level)
-        replayed, refused = _replay_or_explain(place, options)
+        replayed, refused = _replay_or_explain(place, replay, options)
     return ReplayOutcome(place, found, sidecar, replayed, refused, level)
 
 
-def _replay_or_explain(place: Path, options: Mapping[str, Any]) -> tuple[ReplayResult | None, str | None]:
+def _replay_or_explain(
+    place: Path, replay: Replay, options: Mapping[str, Any]
+) -> tuple[ReplayResult | None, str | None]:
     try:
-        return replay_in_process(str(place.absolute()), **options), None
+        return replay(str(place.absolute()), **options), None
     except InputError as error:
         # The message of the other process, without its heading.
         return None, str(error.facts["found"] or error.what).removeprefix("Error: ")

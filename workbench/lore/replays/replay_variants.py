@@ -14,6 +14,7 @@ from workbench.core.errors import MissingToolError
 from workbench.lore import tables
 from workbench.lore.replays.operator_times import (
     CONFIDENCE_LEVEL,
+    MIN_ADAPTIVE_RUNS,
     build_timing_row,
     is_enough,
     summarize_differences,
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 # Fraction of the operator's time to which its interval shall narrow, and seconds after which measuring ends.
 TIGHT = 0.1
 BUDGET_S = 60.0
+# Untimed turns before the timed ones, and seconds after which no further one begins.
+WARM_UP_TURNS = 10
+WARM_UP_S = 2.0
 # Nodes of an engine that only convert rows to its batches.
 CONVERSION_NODES = ("CometSparkToColumnarExec", "CometSparkRowToColumnarExec")
 
@@ -107,8 +111,7 @@ def measure_variants(
     last: dict[str, RebuiltOperator] = {}
     # Scans use separate nodes, since metrics of shared ones would count both.
     scanned = {side.name: side.make() for side in sides}
-    for side in sides if repeat else ():
-        scan_inputs(scanned[side.name])  # warms the reader
+    _warm_up(sides, scanned, repeat)
     begun = time.perf_counter()
     turns: dict[str, list[float]] = {side.name: [] for side in sides}
     number = 0
@@ -134,6 +137,19 @@ def measure_variants(
     return _build_timings(sides, timings, metrics)
 
 
+def _warm_up(sides: Sequence[ReplayVariant], scanned: Mapping[str, RebuiltOperator], repeat: int) -> None:
+    """Run scans and operators untimed: the JVM compiles code in the first runs, whose CPU time is more."""
+    begun = time.perf_counter()
+    for number in range(WARM_UP_TURNS if repeat >= MIN_ADAPTIVE_RUNS else min(repeat, 1)):
+        for side in sides:
+            scan_inputs(scanned[side.name])
+            if repeat >= MIN_ADAPTIVE_RUNS:
+                with scanned[side.name].bridge.propagate_settings():
+                    scanned[side.name].output_rdd().count()
+        if number and time.perf_counter() - begun > WARM_UP_S:
+            break
+
+
 def _build_timings(
     sides: Sequence[ReplayVariant], timings: list[dict[str, Any]], metrics: list[dict[str, Any]]
 ) -> ReplayTimings:
@@ -148,7 +164,7 @@ def scan_inputs(rebuilt: RebuiltOperator) -> None:
     bridge.activate()
     rdds = [
         node.executeColumnar() if simple_class_name(node) in CONVERSION_NODES else node.execute()
-        for node in find_baseline_nodes(rebuilt.plan, bridge)
+        for node in rebuilt.scans or find_baseline_nodes(rebuilt.plan, bridge)
     ]
     tag = rdds[0].elementClassTag()
     rows = [rdd for rdd in rdds if rdd.elementClassTag().equals(tag)]

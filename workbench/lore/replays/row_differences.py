@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from workbench.lore.replays.row_fingerprints import parse_expression, row_hash_sql
+from workbench.lore.dumps.dump_sidecar import SUBTREE_PREFIX
+from workbench.lore.replays.row_fingerprints import parse_expression, quote_name, row_hash_sql
 from workbench.lore.spark_bridge.spark_internals import Bridge, connect_bridge
 
 if TYPE_CHECKING:
@@ -87,7 +88,8 @@ def choose_tolerance(operator: str, types: Iterable[str], asked: float | None) -
     """
     if asked is not None:
         return asked
-    adds = operator in _SUMMING_OPERATORS and any(word in kind for kind in types for word in _FLOAT_TYPES)
+    adds = operator in _SUMMING_OPERATORS or operator.startswith(SUBTREE_PREFIX)
+    adds = adds and any(word in kind for kind in types for word in _FLOAT_TYPES)
     return SUM_TOLERANCE if adds else None
 
 
@@ -114,9 +116,8 @@ def find_first_differences(
     shown = choose_display_names(names if names is not None else found.columns)
 
     def count_rows(frame: DataFrame, sign: int) -> Any:
-        named = ", ".join(
-            f"{column} AS `{name.replace('`', '``')}`" for column, name in zip(frame.columns, shown, strict=True)
-        )
+        pairs = zip(frame.columns, map(quote_name, shown), strict=True)
+        named = ", ".join(f"{column} AS {name}" for column, name in pairs)
         text = f"to_json(struct({named}), map('ignoreNullFields', 'false'))" if frame.columns else "'{}'"
         return frame.selectExpr(f"{hashing} AS h", f"{text} AS row", f"{sign} AS side")
 

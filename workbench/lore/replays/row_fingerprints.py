@@ -128,6 +128,17 @@ def parse_expression(text: str) -> Any:
     return functions.expr(text)
 
 
+def quote_name(name: str) -> str:
+    """A column name as an identifier of SQL.
+
+    Examples
+    --------
+    >>> quote_name("price (2)"), quote_name("a`b")
+    ('`price (2)`', '`a``b`')
+    """
+    return f"`{name.replace('`', '``')}`"
+
+
 def merge_prints(prints: Mapping[Any, PartitionPrint]) -> PartitionPrint:
     """Fingerprint of all partitions together, independent of order and partition."""
     xor = 0

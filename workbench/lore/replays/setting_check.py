@@ -35,6 +35,8 @@ ANALYSIS_KEYS = (
 # Used when the files of the dump are read.
 FILE_KEYS = ("spark.sql.parquet.", "spark.sql.files.")
 PLANNING_WORD = "decided at planning"
+# The plan made anew under some settings, as text.
+DescribePlan = Callable[[Mapping[str, str]], str]
 
 
 @dataclass(frozen=True)
@@ -130,10 +132,10 @@ def find_unread_settings(texts: Mapping[str, str], side: ComparedSide) -> list[s
         return []
     side.bridge.prepare_rules()
     with watch_settings(side.bridge, known) as watch, side.bridge.propagate_settings():
-        watch.restart()
+        watch.forget_reads()
         side.run_scan()
         scanned = set(watch.list_read_keys())
-        watch.restart()
+        watch.forget_reads()
         try:
             side.rebuild().output_rdd().count()
         except Exception as error:  # noqa: BLE001 - a failure is a result of the comparison; what was read counts
@@ -152,8 +154,9 @@ def check_settings_are_read(
     dump: Bridge,
     operator: str,
     can_replan: bool = False,
+    describe_plan: DescribePlan | None = None,
 ) -> None:
-    """Refuse settings that do not differ, or that the operator does not read.
+    """Refuse settings that do not differ, that the operator does not read, and that do not change a plan made anew.
 
     Each is watched on the side whose value is not that of the dump. On a cluster the reads of tasks are not seen, and
     only settings that do not differ are refused.
@@ -166,6 +169,8 @@ def check_settings_are_read(
         Its name, for the message.
     can_replan
         Whether `--replan` can plan this operator anew.
+    describe_plan
+        The plan made anew under some settings, as text; null without `--replan`.
 
     Raises
     ------
@@ -177,8 +182,38 @@ def check_settings_are_read(
         on_b = read_effective_value(b.bridge, key) != read_effective_value(dump, key)
         watched[int(on_b)][key] = (b if on_b else a).bridge.spark.conf.get(key)
     unread = [key for number, side in enumerate((a, b)) for key in find_unread_settings(watched[number], side)]
+    if describe_plan is not None:
+        fixed = [key for key in unread if key.startswith(ANALYSIS_KEYS)]
+        planned = [key for key in unread if key not in fixed]
+        idle = [
+            key
+            for own, texts in zip((settings.a, settings.b), watched.values(), strict=True)
+            for key in planned
+            if key in texts and not _changes_plan(key, {**own, **texts}, describe_plan)
+        ]
+        _refuse_idle_settings(idle, operator=operator)
+        unread = fixed
     if unread and dump.shares_jvm():
-        _refuse_unread_settings(unread, operator=operator, can_replan=can_replan)
+        _refuse_unread_settings(unread, operator=operator, can_replan=can_replan and describe_plan is None)
+
+
+def _changes_plan(key: str, settings: Mapping[str, str], describe_plan: DescribePlan) -> bool:
+    """Does a setting change the plan: taken from its side, or alone?"""
+    without = {other: text for other, text in settings.items() if other != key}
+    if describe_plan(settings) != describe_plan(without):
+        return True
+    return bool(without) and describe_plan({key: settings[key]}) != describe_plan({})
+
+
+def _refuse_idle_settings(keys: list[str], *, operator: str) -> None:
+    if keys:
+        raise ConfigError(
+            f"planned anew, {operator} is the same with and without it, and nothing read it while it ran: both sides "
+            "would be the same",
+            where="--replan",
+            found=keys,
+            do="give a value that changes the plan of these rows, or dump the query again with --conf KEY=VALUE",
+        )
 
 
 def _refuse_unread_settings(keys: list[str], *, operator: str, can_replan: bool) -> None:

@@ -54,12 +54,15 @@ class OperatorInput:
         The plan of its rows, ready to be executed.
     exchange
         For a broadcast input, the exchange in the plan.
+    partitioning
+        How the rows are partitioned, where the operator depends on it: a union of Spark 4 zips partitions.
     """
 
     kind: InputKind
     output: Any
     source: Any
     exchange: Any = None
+    partitioning: Any = None
 
 
 def find_refusal(node: PlanNode, bridge: Bridge) -> str | None:
@@ -81,6 +84,11 @@ def find_refusal(node: PlanNode, bridge: Bridge) -> str | None:
     going_in = [one for plan in below for one in bridge.to_list(plan.output())]
     attributes = [*((one, False) for one in bridge.to_list(node.java.output())), *((one, True) for one in going_in)]
     return next((reason for one, stored in attributes if (reason := _find_type_refusal(one, stored=stored))), None)
+
+
+def find_storage_refusal(attribute: Any) -> str | None:
+    """Reason why values of a column cannot be written to files; null when they can."""
+    return _find_type_refusal(attribute, stored=True)
 
 
 def _find_type_refusal(attribute: Any, *, stored: bool) -> str | None:
@@ -124,21 +132,38 @@ def list_inputs(node: PlanNode, bridge: Bridge) -> list[OperatorInput]:
     ConfigError
         The operator cannot be dumped, with the reason.
     """
-    if reason := find_refusal(node, bridge):
-        raise ConfigError(f"{node.name} cannot be dumped", where=f"loreId {node.lore_id}", found=reason)
+    if text := find_refusal(node, bridge):
+        reason, _, remedy = text.partition("; ")
+        raise ConfigError(
+            f"{node.name} cannot be dumped", where=f"loreId {node.lore_id}", found=reason, do=remedy or None
+        )
     # Query stages around exchanges belong to the active session of the thread; a new thread has none.
     bridge.activate()
-    found = [_build_child_input(child, bridge) for child in bridge.to_list(node.java.children())]
-    for subquery in bridge.to_list(node.java.subqueries()):
-        inner = subquery.child()
-        if simple_class_name(subquery).startswith("ReusedSubquery"):
-            inner = inner.child()
-        one = _build_child_input(inner, bridge)
-        found.append(OperatorInput("subquery", one.output, one.source))
-    return found
+    found = [build_child_input(child, bridge) for child in bridge.to_list(node.java.children())]
+    if node.kind == "UnionExec":
+        found = [keep_partitioning(one, bridge) for one in found]
+    return [*found, *(build_subquery_input(one, bridge) for one in bridge.to_list(node.java.subqueries()))]
 
 
-def _build_child_input(child: Any, bridge: Bridge) -> OperatorInput:
+def keep_partitioning(one: OperatorInput, bridge: Bridge) -> OperatorInput:
+    """The input with how its rows are partitioned, where this Spark has unions that depend on it and it is known."""
+    if not bridge.unions_keep_partitions or one.kind != "rows":
+        return one
+    partitioning = one.source.outputPartitioning()
+    return one if simple_class_name(partitioning) == "UnknownPartitioning" else replace(one, partitioning=partitioning)
+
+
+def build_subquery_input(subquery: Any, bridge: Bridge) -> OperatorInput:
+    """The rows of a subquery as an input."""
+    inner = subquery.child()
+    if simple_class_name(subquery).startswith("ReusedSubquery"):
+        inner = inner.child()
+    one = build_child_input(inner, bridge)
+    return OperatorInput("subquery", one.output, one.source)
+
+
+def build_child_input(child: Any, bridge: Bridge) -> OperatorInput:
+    """The rows of a child as an input."""
     plan = strip_hooks(child)
     original = plan.child() if simple_class_name(plan) == "ReusedExchangeExec" else plan
     if simple_class_name(original) == "BroadcastExchangeExec":

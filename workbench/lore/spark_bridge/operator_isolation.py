@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from workbench.core.errors import ConfigError, InputError
-from workbench.lore.dumps.dump_sidecar import ZERO_COLUMN, InputEntry, Sidecar
+from workbench.lore.dumps.dump_sidecar import SUBTREE_PREFIX, ZERO_COLUMN, InputEntry, Sidecar
 from workbench.lore.dumps.dump_store import DumpStore
 from workbench.lore.spark_bridge.operator_inputs import OperatorInput
+from workbench.lore.spark_bridge.plan_parts import is_stub, rebuild_part
 from workbench.lore.spark_bridge.spark_internals import Bridge, simple_class_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-SUBQUERY_CLASSES = ("org.apache.spark.sql.execution.ScalarSubquery", "org.apache.spark.sql.execution.InSubqueryExec")
 # The only variable of a Python worker that changes results.
 KEPT_ENVIRONMENT = ("PYTHONHASHSEED",)
 
 
-def serialize_plan_meta(operator: Any, inputs: list[OperatorInput], bridge: Bridge) -> bytes:
+def serialize_plan_meta(
+    operator: Any,
+    inputs: list[OperatorInput],
+    bridge: Bridge,
+    *,
+    is_input: Callable[[Any], bool] = lambda _: True,
+) -> bytes:
     """Serialize the operator over empty inputs.
+
+    Parameters
+    ----------
+    operator
+        The operator, or the topmost one of `subtrees.cut_subtree`.
+    inputs
+        Its inputs in order.
+    is_input
+        Whether a child of an operator in it is an input.
 
     Raises
     ------
@@ -30,9 +46,14 @@ def serialize_plan_meta(operator: Any, inputs: list[OperatorInput], bridge: Brid
         A Python function uses broadcast values of this session.
     """
     bridge.activate()
-    stubs = [_build_stub(one, bridge) for one in inputs if one.kind != "subquery"]
-    plan = operator.withNewChildren(bridge.to_scala_seq(stubs))
-    plan = replace_subqueries(bridge, plan, lambda _, expression: _build_stub_subquery(bridge, expression))
+    stubs = iter([_build_stub(one, bridge) for one in inputs if one.kind != "subquery"])
+    plan = rebuild_part(
+        operator,
+        bridge,
+        is_input=is_input,
+        on_input=lambda _: next(stubs),
+        on_subquery=lambda expression: _build_stub_subquery(bridge, expression),
+    )
     data = bridge.serialize(plan)
     if not any(True for _ in iter_python_functions(plan, bridge)):
         return data
@@ -44,31 +65,10 @@ def serialize_plan_meta(operator: Any, inputs: list[OperatorInput], bridge: Brid
 
 
 def _build_stub(one: OperatorInput, bridge: Bridge) -> Any:
-    leaf = bridge.build_empty_leaf(one.output)
+    leaf = bridge.build_empty_leaf(one.output, one.partitioning)
     if one.kind == "broadcast":
         return bridge.execution.exchange.BroadcastExchangeExec(one.exchange.mode(), leaf)
     return bridge.execution.RowToColumnarExec(leaf) if one.kind == "columnar" else leaf
-
-
-def replace_subqueries(bridge: Bridge, plan: Any, instead: Callable[[int, Any], Any]) -> Any:
-    """The plan with each subquery expression replaced; called with its number, in the order of `plan.subqueries`."""
-    if plan.subqueries().isEmpty():
-        return plan
-    count = 0
-
-    def rebuild_expression(expression: Any) -> Any:
-        nonlocal count
-        children = bridge.to_list(expression.children())
-        new = [rebuild_expression(child) for child in children]
-        if any(one is not other for one, other in zip(children, new, strict=True)):
-            expression = expression.withNewChildren(bridge.to_scala_seq(new))
-        if expression.getClass().getName() in SUBQUERY_CLASSES:
-            expression = instead(count, expression)
-            count += 1
-        return expression
-
-    pairs = [(expression, rebuild_expression(expression)) for expression in bridge.to_list(plan.expressions())]
-    return plan.mapExpressions(bridge.to_scala_map(keyed=pairs))
 
 
 def _build_stub_subquery(bridge: Bridge, expression: Any) -> Any:
@@ -81,7 +81,7 @@ def _build_stub_subquery(bridge: Bridge, expression: Any) -> Any:
 
 
 def iter_python_functions(plan: Any, bridge: Bridge) -> Iterator[tuple[str, Any]]:
-    """(name, function) of every Python function in the operator's expressions."""
+    """(name, function) of every Python function in the expressions of the operators of a plan."""
 
     def iter_expression_functions(expression: Any) -> Iterator[Any]:
         yield expression
@@ -92,6 +92,8 @@ def iter_python_functions(plan: Any, bridge: Bridge) -> Iterator[tuple[str, Any]
         for one in iter_expression_functions(expression):
             if simple_class_name(one).startswith("Python") and hasattr(one, "func"):
                 yield str(one.name()), one.func()
+    for child in bridge.to_list(plan.children()):
+        yield from iter_python_functions(child, bridge)
 
 
 def _strip_function_origin(function: Any, bridge: Bridge) -> None:
@@ -158,12 +160,15 @@ class RebuiltOperator:
         The operator in it, before fusing.
     attributes
         Attributes of the output.
+    scans
+        Leaves that read the inputs, where the plan does not show them (`join_plans`).
     """
 
     bridge: Bridge
     plan: Any
     operator: Any
     attributes: list[Any]
+    scans: tuple[Any, ...] = ()
 
     def output_rdd(self) -> Any:
         """RDD of the output rows; each call computes them again."""
@@ -171,7 +176,10 @@ class RebuiltOperator:
         return self.plan.execute()
 
     def read_metrics(self) -> dict[str, tuple[int, str]]:
-        """Metrics of the plan's nodes: node.metric → (value, unit); the unit of a number of things is empty."""
+        """Metrics of the plan's nodes: node.metric → (value, unit); the unit of a number of things is empty.
+
+        Nodes of one name are added up; of averages the largest is taken.
+        """
         found: dict[str, tuple[int, str]] = {}
 
         def add_metrics(node: Any) -> None:
@@ -180,7 +188,13 @@ class RebuiltOperator:
                 entry = entries.next()
                 if not entry._2().isZero():
                     unit = METRIC_UNITS.get(str(entry._2().metricType()), "")
-                    found[f"{node.nodeName().strip()}.{entry._1()}"] = (int(entry._2().value()), unit)
+                    name, value = f"{node.nodeName().strip()}.{entry._1()}", int(entry._2().value())
+                    before = found.get(name, (0, unit))[0]
+                    found[name] = (max(before, value) if unit == METRIC_UNITS["average"] else before + value, unit)
+            if simple_class_name(node) == "AdaptiveSparkPlanExec":
+                add_metrics(node.executedPlan())
+            if simple_class_name(node).endswith("QueryStageExec"):
+                add_metrics(node.plan())
             for child in self.bridge.to_list(node.children()):
                 add_metrics(child)
 
@@ -200,14 +214,18 @@ def is_one_to_one(operator: str, n_inputs: Iterable[int], n_output: int) -> bool
     n_output
         Partitions of the output.
     """
-    return operator not in PARTITION_MIXING_OPERATORS and set(n_inputs) == {n_output}
+    if operator in PARTITION_MIXING_OPERATORS or operator.startswith(SUBTREE_PREFIX):
+        return False
+    return set(n_inputs) == {n_output}
 
 
 # Returns the RDD of an input and its number of partitions.
 RowSource = Callable[[int], tuple[Any, int]]
 
 
-def assemble_operator(operator: Any, source: RowSource, bridge: Bridge, *, engine: bool = False) -> RebuiltOperator:
+def assemble_operator(
+    operator: Any, source: RowSource, bridge: Bridge, *, engine: bool = False, distribute: bool = False
+) -> RebuiltOperator:
     """Put an operator of `serialize_plan_meta` over real inputs.
 
     Parameters
@@ -220,32 +238,40 @@ def assemble_operator(operator: Any, source: RowSource, bridge: Bridge, *, engin
         Bridge of the session to run in.
     engine
         Apply the session's columnar rules.
+    distribute
+        Insert the exchanges and sorts that the operator asks of its inputs, as the planner does: for rows that are not
+        where and in which order they were dumped.
     """
     bridge.activate()
 
-    def build_leaf(index: int, output: Any) -> Any:
+    def build_leaf(index: int, stub: Any) -> Any:
         rdd, n_partitions = source(index)
         # The session that reads the rows may be another one.
         bridge.activate()
-        return bridge.build_scan(output, rdd, n_partitions, f"LoreReplay input-{index}")
+        is_partitioned = simple_class_name(stub) == "RDDScanExec" and not distribute
+        partitioning = stub.outputPartitioning() if is_partitioned else None
+        name = f"LoreReplay input-{index}"
+        return bridge.build_scan(stub.output(), rdd, n_partitions, name, partitioning=partitioning)
 
-    children = []
-    for index, stub in enumerate(bridge.to_list(operator.children())):
+    numbers = itertools.count()
+
+    def build_input(stub: Any) -> Any:
+        index = next(numbers)
         kind = simple_class_name(stub)
         if kind == "BroadcastExchangeExec":
-            children.append(stub.withNewChildren(bridge.to_scala_seq([build_leaf(index, stub.child().output())])))
-        elif kind == "RowToColumnarExec":
-            children.append(bridge.execution.RowToColumnarExec(build_leaf(index, stub.output())))
-        else:
-            children.append(build_leaf(index, stub.output()))
+            return stub.withNewChildren(bridge.to_scala_seq([build_leaf(index, stub.child())]))
+        if kind == "RowToColumnarExec":
+            return bridge.execution.RowToColumnarExec(build_leaf(index, stub.child()))
+        return build_leaf(index, stub)
 
-    def build_subquery(number: int, expression: Any) -> Any:
+    def build_subquery(expression: Any) -> Any:
         plan = expression.plan()
-        below = build_leaf(len(children) + number, plan.child().output())
+        below = build_leaf(next(numbers), plan.child())
         return expression.withNewPlan(plan.withNewChildren(bridge.to_scala_seq([below])))
 
-    operator = replace_subqueries(bridge, operator, build_subquery)
-    operator = operator.withNewChildren(bridge.to_scala_seq(children))
+    operator = rebuild_part(operator, bridge, is_input=is_stub, on_input=build_input, on_subquery=build_subquery)
+    if distribute:
+        operator = bridge.distribute_inputs(operator)
     if engine:
         plan = bridge.insert_transitions(operator)
     else:
@@ -259,9 +285,9 @@ def rebuild_operator(
     plan: bytes,
     bridge: Bridge,
     *,
-    keep: Mapping[int, DataFrame] | None = None,
     engine: bool = False,
     reader: Bridge | None = None,
+    changed: Mapping[int, tuple[DumpStore, InputEntry]] | None = None,
 ) -> RebuiltOperator:
     """Load a dump's operator and put it over the dump's files.
 
@@ -277,25 +303,24 @@ def rebuild_operator(
         The checked bytes of plan.meta.
     bridge
         Bridge of the session to run in.
-    keep
-        Frames that replace inputs, by number.
     engine
         Apply the session's columnar rules, such as an accelerator's.
     reader
         Bridge of the session that reads the files, so that settings under test do not affect reading; by default that
         of the operator.
+    changed
+        Other files of an input, by its number, in the layout of a dump. Rows of all inputs are then brought to the
+        partitions and the order that the operator asks for.
     """
     operator = bridge.deserialize(plan)
     rebind_python_functions(operator, bridge)
-    frames = dict(keep or {})
+    others = dict(changed or {})
 
     def input_rows(index: int) -> tuple[Any, int]:
-        entry = sidecar.inputs[index]
-        if index in frames:
-            return bridge.internal_rows(frames[index]), entry.n_partitions
-        return read_input_rows(folder, entry, reader or bridge), entry.n_partitions
+        store, entry = others.get(index, (folder, sidecar.inputs[index]))
+        return read_input_rows(store, entry, reader or bridge), entry.n_partitions
 
-    return assemble_operator(operator, input_rows, bridge, engine=engine)
+    return assemble_operator(operator, input_rows, bridge, engine=engine, distribute=bool(others))
 
 
 def read_input_rows(folder: DumpStore, entry: InputEntry, bridge: Bridge) -> Any:

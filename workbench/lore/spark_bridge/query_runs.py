@@ -285,7 +285,11 @@ def choose_operator(plan: pl.DataFrame) -> OperatorChoice:
 
     can = plan.filter(pl.col("refused").is_null() & pl.col("lore_id").is_not_null())
     if not can.height:
-        raise ConfigError("no operator of this plan can be dumped", found=plan["refused"].drop_nulls().unique()[:3])
+        raise ConfigError(
+            "no operator of this plan can be dumped",
+            found=plan["refused"].drop_nulls().unique()[:3],
+            do="tag the query to see why: workbench lore tag",
+        )
     worth = can.filter(pl.any_horizontal(pl.col("operator").str.contains(word) for word in PREFERRED_OPERATORS))
     kind = "joins and aggregates" if worth.height else "operators"
     through = pl.col("rows_in").fill_null(0) + pl.col("n_rows").fill_null(0)

@@ -63,7 +63,10 @@ class NamedQuery:
             # A damaged file raises Py4JJavaError.
             except (PySparkException, Py4JJavaError) as error:
                 raise InputError(
-                    "a table cannot be read", where=f"--view {name}", found=_first_error_line(error)
+                    "a table cannot be read",
+                    where=f"--view {name}",
+                    found=_first_error_line(error),
+                    do="look at the file; the extension says its format: parquet, orc, json, csv",
                 ) from error
         if self.script is not None:
             return _call_function(self.script, self.function, spark)
@@ -71,7 +74,10 @@ class NamedQuery:
             return spark.sql(self.text or "")
         except (PySparkException, Py4JJavaError) as error:
             raise InputError(
-                "Spark cannot analyze this query", where="the query", found=_first_error_line(error)
+                "Spark cannot analyze this query",
+                where="the query",
+                found=_first_error_line(error),
+                do="correct the query; tables are given with --data or --view NAME=PATH",
             ) from error
 
 
@@ -109,7 +115,12 @@ def load_query(source: str | None, sql: str | None, views: Sequence[str] = (), d
     if file.suffix == ".py":
         return NamedQuery(script=file, function=function or "query", views=named)
     if file.stat().st_size > MAX_SQL_BYTES:
-        raise InputError("too large for a query", where=file, found=f"{file.stat().st_size} bytes")
+        raise InputError(
+            "too large for a query",
+            where=file,
+            found=f"{file.stat().st_size} bytes",
+            do="name a file with the query alone",
+        )
     return NamedQuery(text=_read_sql(file), views=named)
 
 
@@ -135,7 +146,12 @@ def report_spark_errors() -> Iterator[None]:
             do="for a query that fails: workbench lore dump --failed finds the operator and dumps its inputs",
         ) from error
     except OSError as error:
-        raise InputError("a file or folder cannot be used", where=error.filename, found=error.strerror) from error
+        raise InputError(
+            "a file or folder cannot be used",
+            where=error.filename,
+            found=error.strerror,
+            do="look at the path and its permissions",
+        ) from error
 
 
 def _read_sql(file: Path) -> str:
@@ -145,7 +161,7 @@ def _read_sql(file: Path) -> str:
         raise InputError("cannot be read", where=file, found=str(error)[:200], allowed="SQL in UTF-8") from error
     text = text.strip().rstrip(";").strip()
     if not text:
-        raise InputError("the file has no query", where=file)
+        raise InputError("the file has no query", where=file, do="write one SELECT into it")
     return text
 
 
@@ -165,7 +181,12 @@ def _list_tables(data: str) -> dict[str, str]:
         raise InputError("no such folder", where="--data", found=data, do="for data at URLs use --view NAME=URL")
     found = {path.stem: str(path) for path in sorted(folder.iterdir()) if path.suffix == ".parquet"}
     if not found:
-        raise InputError("there is no Parquet file or folder", where="--data", found=data)
+        raise InputError(
+            "there is no Parquet file or folder",
+            where="--data",
+            found=data,
+            do="name the folder that has NAME.parquet for each table",
+        )
     return found
 
 
@@ -184,7 +205,7 @@ def _call_function(script: Path, function: str, spark: SparkSession) -> DataFram
     name = f"workbench_lore_{script.stem}"
     spec = importlib.util.spec_from_file_location(name, script)
     if spec is None or spec.loader is None:
-        raise InputError("not a Python file", where="QUERY", found=script)
+        raise InputError("not a Python file", where="QUERY", found=script, do="name FILE.py:FUNCTION")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     # By value: executors and replays do not have this module.
@@ -193,7 +214,12 @@ def _call_function(script: Path, function: str, spark: SparkSession) -> DataFram
         spec.loader.exec_module(module)
     # SystemExit, too: the script must not end this process.
     except (Exception, SystemExit) as error:
-        raise InputError("the script fails", where=script, found=f"{type(error).__name__}: {error}"[:300]) from error
+        raise InputError(
+            "the script fails",
+            where=script,
+            found=f"{type(error).__name__}: {error}"[:300],
+            do="run it with python to see where",
+        ) from error
     build_query = getattr(module, function, None)
     if not callable(build_query):
         has = sorted(key for key, value in vars(module).items() if callable(value) and not key.startswith("_"))
@@ -202,10 +228,18 @@ def _call_function(script: Path, function: str, spark: SparkSession) -> DataFram
         frame = build_query(spark)
     except (Exception, SystemExit) as error:
         found = f"{type(error).__name__}: {_first_error_line(error)}"
-        raise InputError("the function fails", where=f"{script}:{function}", found=found) from error
+        raise InputError(
+            "the function fails",
+            where=f"{script}:{function}",
+            found=found,
+            do="correct the function at the line that the error names",
+        ) from error
     if not isinstance(frame, DataFrame):
         raise InputError(
-            "the function does not return a DataFrame", where=f"{script}:{function}", found=type(frame).__name__
+            "the function does not return a DataFrame",
+            where=f"{script}:{function}",
+            found=type(frame).__name__,
+            do="return a DataFrame of the session that it gets",
         )
     return frame
 

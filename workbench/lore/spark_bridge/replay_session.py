@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +31,43 @@ _LOOPBACK = {
 }
 
 
+@dataclass
+class _KeptSpark:
+    """A Spark that stays between `fresh_session` blocks, what it was started with, and what ends it."""
+
+    spark: SparkSession | None = None
+    started_with: tuple[object, ...] = ()
+    stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    def end(self) -> None:
+        """Stop Spark and its JVM; nothing when none runs."""
+        self.spark = None
+        self.stack.close()
+
+
+# Spark is one per process, and so is what keeps it.
+_kept: _KeptSpark | None = None
+
+
+@contextlib.contextmanager
+def keep_session() -> Iterator[None]:
+    """Inside the block `fresh_session` starts Spark once, and gives each caller a session of its own.
+
+    A caller who asks for other settings at the start (an engine, memory) gets a new Spark. A block inside another one
+    changes nothing.
+    """
+    global _kept
+    if _kept is not None:
+        yield
+        return
+    _kept = _KeptSpark()
+    try:
+        yield
+    finally:
+        kept, _kept = _kept, None
+        kept.end()
+
+
 @contextlib.contextmanager
 def fresh_session(
     *,
@@ -38,7 +77,7 @@ def fresh_session(
     also_allowed: str = "",
     app_name: str = "workbench lore",
 ) -> Iterator[SparkSession]:
-    """A Spark of this process, ended with the block.
+    """A Spark of this process, ended with the block; inside `keep_session` a new session of the one that stays.
 
     Parameters
     ----------
@@ -58,6 +97,23 @@ def fresh_session(
     MissingToolError
         There is no pyspark or no Java.
     """
+    serial_filter = also_allowed + trust_check.JDK_SERIAL_FILTER if filtered else None
+    started_with = (master, dict(settings or {}), serial_filter)
+    start = functools.partial(_run_spark, master, dict(settings or {}), serial_filter, app_name)
+    if _kept is None:
+        with start() as spark:
+            yield spark
+        return
+    if _kept.spark is None or _kept.started_with != started_with:
+        _kept.end()
+        _kept.spark, _kept.started_with = _kept.stack.enter_context(start()), started_with
+    yield _kept.spark.newSession()
+
+
+@contextlib.contextmanager
+def _run_spark(
+    master: str, settings: Mapping[str, str], serial_filter: str | None, app_name: str
+) -> Iterator[SparkSession]:
     from workbench.spark.jvm import build_spark_environment
 
     os.environ.update(build_spark_environment())
@@ -65,7 +121,7 @@ def fresh_session(
 
     is_first = SparkContext._gateway is None
     # A JVM outlives its Spark and takes options only at its start.
-    if SparkContext._active_spark_context is not None or (filtered and not is_first):
+    if SparkContext._active_spark_context is not None or (serial_filter is not None and not is_first):
         raise ConfigError(
             "Spark already runs in this process, and a replay needs a fresh one",
             do="workbench lore replay DIR, or workbench.lore.replay, which starts a process",
@@ -78,9 +134,8 @@ def fresh_session(
             "spark.local.dir": scratch,
             "spark.sql.warehouse.dir": Path(scratch, "warehouse").as_uri(),
             **(_LOOPBACK if master.startswith("local") else {}),
-            **(settings or {}),
+            **settings,
         }
-        serial_filter = also_allowed + trust_check.JDK_SERIAL_FILTER if filtered else None
         try:
             spark = _start_session(master, app_name, _with_java_options(merged, serial_filter))
             _check_filter(spark, serial_filter)
@@ -189,4 +244,9 @@ def apply_dump_settings(spark: SparkSession, sidecar: Sidecar, extra: Mapping[st
         try:
             spark.conf.set(key, value)
         except Exception as error:
-            raise ConfigError("cannot be set for a replay", where="--conf", found=f"{key}={value}") from error
+            raise ConfigError(
+                "cannot be set for a replay",
+                where="--conf",
+                found=f"{key}={value}",
+                do="leave it out, or give a value that Spark takes",
+            ) from error

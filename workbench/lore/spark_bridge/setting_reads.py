@@ -112,18 +112,18 @@ class SettingWatch:
     Attributes
     ----------
     records
-        By key, a Java map in order of access: its text, and a marker that is touched by `restart`.
+        By key, a Java map in order of access: its text, and a marker that is touched by `forget_reads`.
     """
 
     records: dict[str, Any] = field(default_factory=dict)
 
-    def restart(self) -> None:
+    def forget_reads(self) -> None:
         """Forget what was read so far."""
         for record in self.records.values():
             record.get(_MARKER)
 
     def list_read_keys(self) -> list[str]:
-        """Keys that were read since the last restart."""
+        """Keys that were read since `forget_reads`."""
         return [key for key, record in self.records.items() if list(record.keySet())[-1] != _MARKER]
 
 

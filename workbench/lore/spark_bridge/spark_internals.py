@@ -84,6 +84,8 @@ class Bridge:
     """
 
     session_object = "org.apache.spark.sql.SparkSession"
+    # Does a union zip the partitions of inputs that are partitioned alike?
+    unions_keep_partitions = False
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
@@ -166,8 +168,6 @@ class Bridge:
         self._quiet = other
         return other
 
-    # Frames
-
     def to_frame(self, rdd: Any, schema: Any) -> DataFrame:
         """A DataFrame over an RDD of InternalRow."""
         from pyspark.sql import DataFrame
@@ -208,6 +208,13 @@ class Bridge:
         """Apply the session's columnar rules (also of an accelerator) and insert row-to-batch transitions."""
         return self._preparation_rule("ApplyColumnarRulesAndInsertTransitions").apply(plan)
 
+    def distribute_inputs(self, plan: Any) -> Any:
+        """The operator with the exchanges and sorts that it asks of its children, as the planner inserts them."""
+        if simple_class_name(plan) in ("SortMergeJoinExec", "ShuffledHashJoinExec"):
+            # A skewed join asks for nothing: AQE had split its partitions.
+            self.set_field(plan, "isSkewJoin", False)
+        return self._preparation_rule("EnsureRequirements").apply(plan)
+
     def prepare_rules(self) -> None:
         """Get the planner's rules now: a query is analysed for it, which reads settings."""
         self._preparation_rule("CollapseCodegenStages")
@@ -220,14 +227,45 @@ class Bridge:
         self.activate()
         return self._rules[name]
 
-    def build_scan(self, output: Any, rdd: Any, n_partitions: int, name: str) -> Any:
-        """A leaf over the rows of an RDD, with the given attributes."""
-        partitioning = self.jvm.org.apache.spark.sql.catalyst.plans.physical.UnknownPartitioning(n_partitions)
-        return self.execution.RDDScanExec(output, rdd, name, partitioning, self.to_scala_seq([]))
+    def build_scan(self, output: Any, rdd: Any, n_partitions: int, name: str, *, partitioning: Any = None) -> Any:
+        """A leaf over the rows of an RDD, with the given attributes and, where it matters, how they are partitioned."""
+        if partitioning is None:
+            partitioning = self.jvm.org.apache.spark.sql.catalyst.plans.physical.UnknownPartitioning(n_partitions)
+        return self.execution.RDDScanExec(output, rdd, name, partitioning, self.to_scala_seq([]), *self.no_stream())
 
-    def build_empty_leaf(self, output: Any) -> Any:
+    def build_empty_leaf(self, output: Any, partitioning: Any = None) -> Any:
         """A leaf without rows, the placeholder of an input in plan.meta."""
-        return self.execution.LocalTableScanExec(output, self.to_scala_seq([]))
+        if partitioning is not None:
+            leaf = self.build_scan(output, self.context._jsc.emptyRDD().rdd(), 0, "input", partitioning=partitioning)
+            self.set_field(leaf, "rdd", None)  # without it the plan has no data; it cannot be made without
+            return leaf
+        return self.execution.LocalTableScanExec(output, self.to_scala_seq([]), *self.no_stream())
+
+    def no_stream(self) -> tuple[Any, ...]:
+        """The parameter of leaves that is a stream, where this Spark has it."""
+        return ()
+
+    def build_logical_rows(self, output: Any, rdd: Any, n_rows: int) -> Any:
+        """A logical leaf over the rows of an RDD, with a size estimated from their number and types."""
+        # No statistics: py4j turns a BigInt into a number. Without them the size is a setting of the leaf's session.
+        row_bytes = 8 + sum(int(one.dataType().defaultSize()) for one in self.to_list(output))
+        sized = self.spark.newSession()
+        sized.conf.set("spark.sql.defaultSizeInBytes", str(max(n_rows, 1) * row_bytes))
+        unknown = self.jvm.org.apache.spark.sql.catalyst.plans.physical.UnknownPartitioning(0)
+        session, nothing = sized._jsparkSession, self.scala_none()
+        rest = (unknown, self.to_scala_seq([]), False, *self.no_stream(), session, nothing, nothing)
+        return self.execution.LogicalRDD(output, rdd, *rest)
+
+    def build_logical_join(self, left: Any, right: Any, kind: Any, condition: Any) -> Any:
+        """A logical join without hints."""
+        no_hint = self.scala_object("org.apache.spark.sql.catalyst.plans.logical.JoinHint").NONE()
+        return self.jvm.org.apache.spark.sql.catalyst.plans.logical.Join(left, right, kind, condition, no_hint)
+
+    def plan_logical(self, plan: Any) -> Any:
+        """The physical plan of a logical one under the settings of this session."""
+        self.activate()
+        modes = self.scala_object("org.apache.spark.sql.execution.CommandExecutionMode")
+        return self.session.sessionState().executePlan(plan, modes.SKIP()).executedPlan()
 
     def read_files(self, reader: Any, partitions: list[Any], schema: Any, options: Any) -> Any:
         """An RDD that reads the files of each partition in the given order."""
@@ -328,7 +366,7 @@ class Bridge:
         field.set(target, value)
 
     def find_field(self, target: Any, name: str) -> Any:
-        """The value of a private field of a Scala object; null when it has no such field."""
+        """The value of a private field of a Scala object; null without one."""
         field = self._declared_field(target, name)
         return None if field is None else field.get(target)
 
@@ -344,18 +382,14 @@ class Bridge:
 
 
 class Spark4(Bridge):
-    """Spark 4: sessions are classic.SparkSession, scans have a stream parameter."""
+    """Spark 4: sessions are classic.SparkSession, leaves have a stream parameter, unions may keep partitions."""
 
     session_object = "org.apache.spark.sql.classic.SparkSession"
+    unions_keep_partitions = True
 
-    def build_scan(self, output: Any, rdd: Any, n_partitions: int, name: str) -> Any:
-        """A leaf over the rows of an RDD, with the given attributes."""
-        partitioning = self.jvm.org.apache.spark.sql.catalyst.plans.physical.UnknownPartitioning(n_partitions)
-        return self.execution.RDDScanExec(output, rdd, name, partitioning, self.to_scala_seq([]), self.scala_none())
-
-    def build_empty_leaf(self, output: Any) -> Any:
-        """A leaf without rows, the placeholder of an input in plan.meta."""
-        return self.execution.LocalTableScanExec(output, self.to_scala_seq([]), self.scala_none())
+    def no_stream(self) -> tuple[Any, ...]:
+        """The parameter of leaves that is a stream."""
+        return (self.scala_none(),)
 
 
 class JvmNames:

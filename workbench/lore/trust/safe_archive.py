@@ -75,7 +75,12 @@ def unpack_archive(
                 left -= _extract_file(opened, info, archive, folder / info.filename, left)
     except _DAMAGE_ERRORS as error:
         _empty_folder(folder)
-        raise InputError("the archive is damaged", where=archive, found=ascii(str(error))[1:200]) from error
+        raise InputError(
+            "the archive is damaged",
+            where=archive,
+            found=ascii(str(error))[1:200],
+            do="get the bundle again, or make it again with workbench lore bundle",
+        ) from error
     except OSError as error:
         _empty_folder(folder)
         raise InputError("cannot unpack the archive", where=archive, found=str(error)[:200]) from error
@@ -139,11 +144,20 @@ def _check_directory(archive: Path) -> None:
         tail = file.read(98)
     # Bundles have no data before the zip and no comment after it.
     if start != b"PK\x03\x04" or tail[-22:-18] != b"PK\x05\x06" or tail[-2:] != b"\x00\x00":
-        raise InputError("not a bundle: it is no zip, or there is something before or after it", where=archive)
+        raise InputError(
+            "not a bundle: it is no zip, or there is something before or after it",
+            where=archive,
+            do="get the bundle again, or make it again with workbench lore bundle",
+        )
     n_entries, directory_bytes = struct.unpack("<HL", tail[-12:-6])
     if tail[-42:-38] == b"PK\x06\x07":
         if tail[-98:-94] != b"PK\x06\x06":
-            raise InputError("the archive is damaged", where=archive, found="its end")
+            raise InputError(
+                "the archive is damaged",
+                where=archive,
+                found="its end",
+                do="get the bundle again, or make it again with workbench lore bundle",
+            )
         n_entries, directory_bytes = struct.unpack("<QQ", tail[-66:-50])
     if n_entries > MAX_ENTRIES or directory_bytes > MAX_DIRECTORY_BYTES:
         raise InputError(
@@ -228,6 +242,9 @@ def _extract_file(opened: zipfile.ZipFile, info: zipfile.ZipInfo, archive: Path,
     except _DAMAGE_ERRORS as error:
         detail = ascii(str(error))[1:200]
         raise InputError(
-            "a file of the archive is damaged", where=archive, found=f"{info.filename}: {detail}"
+            "a file of the archive is damaged",
+            where=archive,
+            found=f"{info.filename}: {detail}",
+            do="get the bundle again, or make it again with workbench lore bundle",
         ) from error
     return count

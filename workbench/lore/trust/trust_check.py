@@ -282,7 +282,9 @@ def _check_plan_classes(folder: Path, sidecar: Sidecar, class_names: ClassNameRe
     data = read_bounded_file(path, MAX_PLAN_BYTES)
     # The digest of these bytes, since the file may have changed after the check.
     if hashlib.sha256(data).hexdigest() != sidecar.files[PLAN_FILE].sha256:
-        raise InputError("a file of the dump was changed", where=path)
+        raise InputError(
+            "a file of the dump was changed", where=path, do="copy the dump again as a whole, or make it again"
+        )
     names = class_names(data)
     if bad := list_refused_classes(names):
         raise InputError(

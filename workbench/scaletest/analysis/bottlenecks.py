@@ -18,16 +18,26 @@ import polars as pl
 
 from workbench.core.formats import format_seconds
 from workbench.scaletest.analysis.saturation import Saturation, find_saturation
+from workbench.scaletest.analysis.slow_calls import find_limiter_wait, find_slow_calls
 from workbench.scaletest.analysis.stage_waits import BlindTimes, Stretch, WaitFinding, find_stretch, judge_waits
 from workbench.scaletest.analysis.sustainable_rate import mean_interval
-from workbench.scaletest.analysis.throughput import MADE, SCHEDULED, STARTED, Floats, StagePassages, StageWaits
+from workbench.scaletest.analysis.throughput import (
+    MADE,
+    RELEASED,
+    SCHEDULED,
+    STARTED,
+    Floats,
+    StagePassages,
+    StageWaits,
+)
 from workbench.scaletest.observation.run_conditions import Component
-from workbench.scaletest.tables import LIMITS
+from workbench.scaletest.tables import LIMITS, PRESSURE
 
-CLIENT_LIMIT, NO_ROOM, BOTTLENECK = "client limit", "no room", "bottleneck"
+CLIENT_LIMIT, SLOW_CALLS, NO_ROOM, BOTTLENECK = "client limit", "slow calls", "no room", "bottleneck"
+QUOTA = "quota"
 DELAY, QUEUE, STOPPED, UNCLEAR = "delay", "queue", "stopped", "unclear"
 # Kinds that say of a stage that it could not keep up.
-HELD_BACK = (CLIENT_LIMIT, NO_ROOM, BOTTLENECK)
+HELD_BACK = (CLIENT_LIMIT, SLOW_CALLS, NO_ROOM, QUOTA, BOTTLENECK)
 # Requests within this share of the configured rate are at the limit ...
 NEAR = 0.07
 # ... if at least so many of the seconds are not above it by more than this factor (a burst at the start is allowed).
@@ -39,17 +49,26 @@ FULL = 0.5
 _SHORT_GAP_S = 0.1
 # Requests that do the work of a stage: verb, resource, subresource.
 _WORK = {
+    RELEASED: (),
     MADE: (("create", "pods", ""),),
     SCHEDULED: (("create", "pods", "binding"), ("create", "bindrequests", "")),
     STARTED: (("patch", "pods", "status"), ("update", "pods", "status")),
 }
 _WHO = {
+    RELEASED: "the queue that holds workloads until there is quota",
     MADE: "the controller that creates the pods (the Job controller or an operator)",
     SCHEDULED: "the scheduler",
     STARTED: "the kubelets (simulated on simulated nodes)",
 }
 # From what a wait at the stage counts.
-_SINCE = {MADE: "their workload was accepted", SCHEDULED: "they were created", STARTED: "they were bound"}
+_SINCE = {
+    RELEASED: "they were accepted",
+    MADE: "their workload was accepted",
+    SCHEDULED: "they were created",
+    STARTED: "they were bound",
+}
+# Components whose own metrics say how long their requests waited for their client limit.
+_WORKERS = {MADE: ("kube-controller-manager",), SCHEDULED: ("kube-scheduler", "kai-scheduler", "kai-binder")}
 # Components that write events with a second client (with its own limit) under the same name.
 _TWO_CLIENTS = frozenset({"kube-scheduler"})
 
@@ -62,6 +81,8 @@ def find_bottlenecks(
     pods: pl.DataFrame | None = None,
     *,
     gaps: pl.DataFrame | None = None,
+    beats: pl.DataFrame | None = None,
+    pressure: pl.DataFrame | None = None,
     in_turn: bool = False,
 ) -> pl.DataFrame:
     """Each stage that work waited for: whether it held work back, at which rate, and the client that was at its limit.
@@ -78,6 +99,10 @@ def find_bottlenecks(
         Tables GPUS and PODS; without them there is always room.
     gaps
         Table GAPS; seconds in which the pods' watch was away are no evidence.
+    beats
+        Table BEATS: by how much our watch was late, which is no wait at the stages that begin with our own requests.
+    pressure
+        Table PRESSURE; without it no webhook is named, and a client limit only with an audit log.
     in_turn
         Some pods are created only when others of their workload have ended; the stage `pods made` is left out then.
 
@@ -93,25 +118,42 @@ def find_bottlenecks(
     (`judge_waits`); else it is a `delay` with its value. `stopped`: nothing passed any more, or all that waited passed
     at once. `unclear`: one burst that passed unevenly. `client limit` requires that the audit log shows the client that
     does the stage's work at a rate within 7 % of its configured limit, and in 9 of 10 seconds at most 15 % above it:
-    all its requests, or all but events, which some components write with a second client. `no room` is a plateau that
+    all its requests, or all but events, which some components write with a second client; or that its own metrics say
+    that its requests waited for that limit. `slow calls`: the API server took 0.1 s and more for each of the stage's
+    calls, and one and more were in flight (`slow_calls`). `no room` is a plateau that
     was full at least half of its time, or most of whose pods the scheduler called unschedulable. `queue`: what came got
     through, after waits that came and went. Does not show the
-    limit that comes next.
+    limit that comes next. `quota`: workloads were suspended or gated, and released more slowly than they came.
     """
     where, blind = find_saturation(gpus, pods), _list_blind_times(gaps)
     rows = []
     for step, waits in found.list_waits().items():
         if (step == MADE and in_turn) or not len(waits.came_s):
             continue
+        waits = _subtract_lag(waits, beats) if step in (RELEASED, MADE) else waits
         full = where.full_fractions(_list_edges(found.end_s)) if step == SCHEDULED else None
         stretch = find_stretch(waits, found.end_s, blind, full)
         finding = judge_waits(waits, stretch, found.end_s)
         if finding is not None:
             stage = _Stage(step, waits, stretch or _span_stretch(waits), finding, where, pods)
-            rows.append(_build_row(stage, requests, components))
+            rows.append(
+                _build_row(stage, _Evidence(requests, PRESSURE.frame([]) if pressure is None else pressure, components))
+            )
     frame = LIMITS.frame(rows)
     first = pl.col("kind").is_in([*HELD_BACK, STOPPED])
     return frame.sort([first, pl.col("end_s") - pl.col("begin_s")], descending=True)
+
+
+def _subtract_lag(waits: StageWaits, beats: pl.DataFrame | None) -> StageWaits:
+    """Waits from our requests to what our watch saw, without the watch's own lag at that time, by the heartbeat."""
+    known = None if beats is None else beats.filter(pl.col("lag_s").is_not_null()).sort("sent_s")
+    if known is None or not known.height:
+        return waits
+    lag_s = known["lag_s"].to_numpy().clip(0.0)
+    seen_s = known.select(pl.col("sent_s") + pl.col("ack_s")).to_series().to_numpy() + lag_s
+    order = np.argsort(seen_s, kind="stable")
+    left = waits.left_s - np.interp(waits.left_s, seen_s[order], lag_s[order])
+    return StageWaits(waits.came_s, np.maximum(left, waits.came_s))
 
 
 def _list_edges(end_s: float) -> Floats:
@@ -162,12 +204,37 @@ class _Stage:
         return float(waiting["unschedulable"].mean() or 0.0) if waiting.height else 0.0  # type: ignore[arg-type]
 
 
-def _build_row(stage: _Stage, requests: pl.DataFrame, components: Sequence[Component]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class _Evidence:
+    """What the servers themselves say: tables REQUESTS and PRESSURE, and the configured limits."""
+
+    requests: pl.DataFrame
+    pressure: pl.DataFrame
+    components: Sequence[Component]
+
+    def within(self, stretch: Stretch) -> _Evidence:
+        """That of whole seconds of a stretch, and of the looks that overlap it."""
+        at, begin, end = pl.col("at_s"), stretch.begin_s, stretch.end_s
+        looks = self.pressure.filter((at > begin) & (at - pl.col("over_s") < end))
+        return _Evidence(self.requests.filter((at >= begin) & (at + 1 <= end)), looks, self.components)
+
+
+def _build_row(stage: _Stage, evidence: _Evidence) -> dict[str, Any]:
     stretch, nature = stage.stretch, stage.finding.nature
-    inside = requests.filter((pl.col("at_s") >= stretch.begin_s) & (pl.col("at_s") + 1 <= stretch.end_s))
+    own = evidence.within(stretch)
+    inside = own.requests
     crowded = nature != "delay" and max(stage.full, stage.unfit) >= FULL
-    held = {} if crowded or nature != "holds back" else _find_client_limit(stage.step, stretch, inside, components)
-    kinds = {"holds back": CLIENT_LIMIT if held else BOTTLENECK, "delay": DELAY, "queue": QUEUE, "stopped": STOPPED}
+    held: dict[str, Any] = {}
+    slow = None
+    if not crowded and nature == "holds back" and stage.step != RELEASED:
+        held = _find_client_limit(stage.step, stretch, inside, own.components)
+        calls = inside.filter(_does_work(stage.step))
+        slow = None if held else find_slow_calls(calls, own.pressure, over_s=stretch.end_s - stretch.begin_s)
+        held = held if held or slow else _find_limiter(stage.step, own)
+    is_queue = stage.step == RELEASED and bool(np.isfinite(stage.waits.left_s).any())
+    bound = CLIENT_LIMIT if held else SLOW_CALLS if slow else QUOTA if is_queue else BOTTLENECK
+    kinds = {"holds back": bound, "delay": DELAY, "queue": QUEUE}
+    kinds["stopped"] = QUOTA if is_queue else STOPPED
     kind = NO_ROOM if crowded else kinds.get(nature, UNCLEAR)
     rate, low, high = stretch.rate
     row: dict[str, Any] = {
@@ -187,17 +254,13 @@ def _build_row(stage: _Stage, requests: pl.DataFrame, components: Sequence[Compo
         "requests_low_per_s": None,
         "requests_high_per_s": None,
         "configured_per_s": None,
+        "call_s": slow.call_s if slow else None,
+        "cause": slow.cause if slow else None,
     }
-    causes = {
-        NO_ROOM: _describe_room,
-        DELAY: _describe_delay,
-        QUEUE: _describe_queue,
-        STOPPED: _describe_stop,
-        UNCLEAR: _describe_burst,
-    }
-    if kind in causes:
-        return row | {"sentence": causes[kind](stage)}
-    cause = _describe_client_limit(held) if held else _describe_stage(stage, inside)
+    if kind in _CAUSES:
+        return row | {"sentence": _CAUSES[kind](stage)}
+    told = f"{slow.text}; {_WHO[stage.step]} waited for them." if slow else ""
+    cause = _describe_client_limit(held) if held else told or _describe_stage(stage, inside)
     return row | held | {"sentence": f"{_describe_plateau(stage)}: {cause}{_describe_base(stage)}"}
 
 
@@ -205,13 +268,7 @@ def _find_client_limit(
     step: str, stretch: Stretch, inside: pl.DataFrame, components: Sequence[Component]
 ) -> dict[str, Any]:
     """The client that does the stage's work, if its requests are at its limit."""
-    works = pl.any_horizontal(
-        *(
-            (pl.col("verb") == verb) & (pl.col("resource") == resource) & (pl.col("subresource") == sub)
-            for verb, resource, sub in _WORK[step]
-        )
-    )
-    workers = inside.filter(works).group_by("client").agg(pl.col("requests").sum())
+    workers = inside.filter(_does_work(step)).group_by("client").agg(pl.col("requests").sum())
     for client in workers.sort("requests", "client", descending=[True, False])["client"].head(3):
         component = find_component(client, components)
         if component is None or not component.client_qps:
@@ -226,6 +283,28 @@ def _find_client_limit(
                     "requests_high_per_s": high,
                     "configured_per_s": component.client_qps,
                 }
+    return {}
+
+
+def _does_work(step: str) -> pl.Expr:
+    """Requests that do a stage's work."""
+    return pl.any_horizontal(
+        pl.lit(value=False),
+        *(
+            (pl.col("verb") == verb) & (pl.col("resource") == resource) & (pl.col("subresource") == sub)
+            for verb, resource, sub in _WORK[step]
+        ),
+    )
+
+
+def _find_limiter(step: str, own: _Evidence) -> dict[str, Any]:
+    """The component that does the stage's work, if its own metrics say that its requests waited for its limit."""
+    for name in _WORKERS.get(step, ()):
+        wait_s = find_limiter_wait(own.pressure, name)
+        component = next((one for one in own.components if one.name == name), None)
+        if wait_s is not None:
+            configured = None if component is None else component.client_qps
+            return {"client": name, "configured_per_s": configured, "cause": f"{format_seconds(wait_s)} per request"}
     return {}
 
 
@@ -287,8 +366,23 @@ def _describe_room(stage: _Stage) -> str:
     )
 
 
+def _describe_quota(stage: _Stage) -> str:
+    if stage.finding.nature == "stopped":
+        return f"{_describe_stop(stage)} Their queue's quota is used up, or the queue no longer works."
+    return (
+        f"{_describe_plateau(stage)}: they were suspended or gated, as a queue does until there is quota; this says "
+        "nothing about the speed of controllers or scheduler."
+    )
+
+
 def _describe_delay(stage: _Stage) -> str:
     found, step = stage.finding, stage.step
+    if found.change is not None:
+        at_s, before_s, after_s = found.change
+        return (
+            f"{step} {format_seconds(before_s)} after {_SINCE[step]}, and {format_seconds(after_s)} for those from "
+            f"{at_s:.0f} s on: a delay that changed, which limits no rate."
+        )
     spread = f"{format_seconds(found.median_s)} after {_SINCE[step]}"
     if found.high_s - found.low_s > 0.1 * found.median_s:
         spread += f" at the median (9 of 10: {format_seconds(found.low_s)} to {format_seconds(found.high_s)})"
@@ -325,6 +419,7 @@ def _describe_burst(stage: _Stage) -> str:
 
 
 _CAUSES = {
+    QUOTA: _describe_quota,
     NO_ROOM: _describe_room,
     DELAY: _describe_delay,
     QUEUE: _describe_queue,
@@ -334,6 +429,12 @@ _CAUSES = {
 
 
 def _describe_client_limit(held: dict[str, Any]) -> str:
+    if held.get("requests_per_s") is None:
+        limit = "" if held["configured_per_s"] is None else f" of {held['configured_per_s']:g}/s"
+        return (
+            f"{held['client']} waited for its own client limit{limit} ({held['cause']}, by its metrics). Raise "
+            "kube-api-qps of this component before you judge the cluster."
+        )
     return (
         f"{held['client']} made {held['requests_per_s']:.3g} requests/s "
         f"[{held['requests_low_per_s']:.3g}, {held['requests_high_per_s']:.3g}], which is its client limit of "

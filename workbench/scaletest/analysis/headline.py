@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from workbench.core.formats import format_number, format_seconds
-from workbench.scaletest.analysis.bottlenecks import CLIENT_LIMIT, HELD_BACK, NO_ROOM, STOPPED
+from workbench.scaletest.analysis.bottlenecks import CLIENT_LIMIT, HELD_BACK, NO_ROOM, QUOTA, SLOW_CALLS, STOPPED
 from workbench.scaletest.analysis.saturation import find_gpu_ceiling
 from workbench.scaletest.analysis.server_pressure import describe_throttling
 from workbench.scaletest.analysis.sustainable_rate import SustainableRate
-from workbench.scaletest.analysis.throughput import MADE, SCHEDULED, STARTED
+from workbench.scaletest.analysis.throughput import MADE, RELEASED, SCHEDULED, STARTED
 from workbench.scaletest.analysis.unfinished import TOLD_FRACTION
 from workbench.scaletest.analysis.validity import describe_saturation
 
@@ -19,7 +19,13 @@ if TYPE_CHECKING:
     from workbench.scaletest.analysis.run_analysis import Analysis
 
 _WHO = {MADE: "the controller that makes the pods", SCHEDULED: "the scheduler", STARTED: "the kubelets"}
-_NEVER = {MADE: "never made", SCHEDULED: "never scheduled", STARTED: "never started"}
+_CALLS = {MADE: "pod that was created", SCHEDULED: "binding", STARTED: "status of a pod"}
+_NEVER = {
+    RELEASED: "never released from their queue",
+    MADE: "never made",
+    SCHEDULED: "never scheduled",
+    STARTED: "never started",
+}
 
 
 def build_headline(run: Analysis) -> str:
@@ -59,7 +65,7 @@ def _describe_bound(rate: SustainableRate, bound: str | None) -> str:
 
 def find_bound(run: Analysis) -> str | None:
     """What held the scheduling of pods back, slowest first; null where nothing did."""
-    own = run.limits.filter(pl.col("kind").is_in(HELD_BACK) & pl.col("step").is_in([MADE, SCHEDULED]))
+    own = run.limits.filter(pl.col("kind").is_in(HELD_BACK) & pl.col("step").is_in([RELEASED, MADE, SCHEDULED]))
     if not own.height:
         return None
     return _name_bound(run, own.sort("rate_per_s").row(0, named=True))
@@ -67,7 +73,14 @@ def find_bound(run: Analysis) -> str | None:
 
 def _name_bound(run: Analysis, row: dict[str, Any]) -> str:
     if row["kind"] == CLIENT_LIMIT:
-        return f"the client limit of {row['client']} ({format_number(row['configured_per_s'])} requests/s)"
+        known = row["configured_per_s"] is not None
+        limit = f" ({format_number(row['configured_per_s'])} requests/s)" if known else ""
+        return f"the client limit of {row['client']}{limit}"
+    if row["kind"] == SLOW_CALLS:
+        cause = f": {row['cause']}" if row["cause"] else ""
+        return f"the API server, which took {format_seconds(row['call_s'])} for each {_CALLS[row['step']]}{cause}"
+    if row["kind"] == QUOTA:
+        return f"the quota of its queue ({row['rate_per_s']:.3g} pods/s)"
     if row["kind"] == NO_ROOM:
         return "its GPUs" if run.gpus.height else "the room on its nodes"
     return f"{_WHO[row['step']]} ({row['rate_per_s']:.3g} pods/s)"

@@ -12,7 +12,6 @@ import numpy as np
 import polars as pl
 
 from workbench import stats
-from workbench.scaletest.analysis.pressure_tables import LEAGUE
 from workbench.scaletest.analysis.run_analysis import Analysis
 from workbench.scaletest.analysis.variants import (
     CONFIDENCE_LEVEL,
@@ -21,6 +20,7 @@ from workbench.scaletest.analysis.variants import (
     Variants,
     explain_open_verdict,
 )
+from workbench.scaletest.tables import LEAGUE
 from workbench.stats.verdicts import UNDECIDED
 
 _BASE = "the others are held against it"
@@ -51,8 +51,6 @@ def _build_row(name: str, runs: tuple[Analysis, ...]) -> dict[str, Any]:
     gangs = pl.concat([run.gangs.with_columns(run=pl.lit(place)) for place, run in enumerate(runs)])
     held = gangs.filter(~pl.col("complete") & (pl.col("running_end") > 0))
     stuck = held.filter(pl.len().over("run") > 1)
-    rates = [run.sustainable.low_per_s for run in runs]
-    known = [rate for rate in rates if rate is not None]
     return {
         "side": name,
         "runs": len(runs),
@@ -61,16 +59,20 @@ def _build_row(name: str, runs: tuple[Analysis, ...]) -> dict[str, Any]:
         "complete": int(gangs["complete"].sum()),
         "deadlocked": stuck.height,
         "held_gpu_s": float(gangs.filter(~pl.col("complete"))["held_gpu_s"].sum()),
-        "stranded_gpus": _median([_mean_stranded(run) for run in runs]),
+        "stranded_gpus": _median_of_all([_mean_stranded(run) for run in runs]),
         "evicted": sum(int(run.pods["evicted"].sum()) for run in runs),
-        "p50_s": _median([run.quantile("due to scheduled", 0.5) for run in runs]),
-        "p95_s": _median([run.quantile("due to scheduled", 0.95) for run in runs]),
-        "gang_p50_s": _median([run.quantile("gang completion", 0.5) for run in runs]),
-        "rate_per_s": float(np.median(known)) if len(known) == len(rates) and known else None,
+        "p50_s": _median_of_all([run.quantile("due to scheduled", 0.5) for run in runs]),
+        "p95_s": _median_of_all([run.quantile("due to scheduled", 0.95) for run in runs]),
+        "gang_p50_s": _median_of_all([run.quantile("gang completion", 0.5) for run in runs]),
+        "gang_p95_s": _median_of_all([run.quantile("gang completion", 0.95) for run in runs]),
+        "queue_p50_s": _median_of_all([run.quantile("queue wait", 0.5) for run in runs]),
+        "queue_p95_s": _median_of_all([run.quantile("queue wait", 0.95) for run in runs]),
+        "unfairness": _median_of_all([None if run.queues is None else run.queues.unfairness for run in runs]),
+        "rate_per_s": _median_of_all([run.sustainable.low_per_s for run in runs]),
     }
 
 
-def _median(values: list[float | None]) -> float | None:
+def _median_of_all(values: list[float | None]) -> float | None:
     """Of all runs; null where one has none: the rest would be a selection."""
     known = [value for value in values if value is not None]
     return float(np.median(known)) if known and len(known) == len(values) else None
@@ -122,15 +124,45 @@ def _explain_lost(pairs: list[tuple[float | None, float | None]], first: str, na
     return f"more than half of the workloads were never scheduled {told}"
 
 
+def _list_verdicts(rows: list[dict[str, Any]]) -> list[str]:
+    """Verdicts with the sides that have them, and what would decide an open one."""
+    sides: dict[str, list[str]] = {}
+    for row in rows:
+        why = f" ({row['reason']})" if row["verdict"] == UNDECIDED and row["reason"] else ""
+        sides.setdefault(f"{row['verdict']}{why}", []).append(row["side"])
+    return [f"{join_names(names)} {verdict}" for verdict, names in sides.items()]
+
+
+def _list_gang_counts(rows: list[dict[str, Any]]) -> list[str]:
+    """Complete gangs with the sides that have as many."""
+    sides: dict[str, list[str]] = {}
+    for row in rows:
+        sides.setdefault(f"{row['complete']} of {row['gangs']}", []).append(row["side"])
+    return [f"{count} with {join_names(names)}" for count, names in sides.items()]
+
+
+def join_names(names: list[str]) -> str:
+    """Names as a sentence has them.
+
+    Examples
+    --------
+    >>> join_names(["a"]), join_names(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
 def describe_league(league: pl.DataFrame) -> str:
     """One sentence: complete gangs and deadlocks, or the median waits, and the verdicts against the first."""
-    first = league.row(0, named=True)
+    rows = league.to_dicts()
     if league["gangs"].sum():
-        counts = [f"{row['complete']} of {row['gangs']} with {row['side']}" for row in league.iter_rows(named=True)]
-        stuck = [f"{row['deadlocked']} with {row['side']}" for row in league.iter_rows(named=True) if row["deadlocked"]]
+        stuck = [f"{row['deadlocked']} with {row['side']}" for row in rows if row["deadlocked"]]
         locked = f"; deadlocked: {', '.join(stuck)}" if stuck else "; none was deadlocked"
-        gangs = f"Complete gangs: {', '.join(counts)}{locked}. "
+        gangs = f"Complete gangs: {', '.join(_list_gang_counts(rows))}{locked}. "
     else:
         gangs = ""
-    verdicts = [f"{row['side']} {row['verdict']}" for row in league.iter_rows(named=True) if row["verdict"]]
-    return f"{gangs}Median wait against {first['side']}: {', '.join(verdicts)}." if verdicts else gangs.strip()
+    unfair = [f"{100 * row['unfairness']:.3g} % with {row['side']}" for row in rows if row["unfairness"] is not None]
+    if unfair:
+        gangs += f"While all queues waited, other queues than the quotas say held of the GPUs: {', '.join(unfair)}. "
+    verdicts = _list_verdicts([row for row in rows if row["verdict"]])
+    return f"{gangs}Median wait against {rows[0]['side']}: {', '.join(verdicts)}." if verdicts else gangs.strip()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from workbench.scaletest.analysis.throughput import count_pods_together
+from workbench.scaletest.analysis.throughput import HOLDING, RESERVED, count_pods_together, select_queue_transitions
 from workbench.scaletest.tables import MILESTONES, PODS
 
 # In the order in which a workload reaches them.
@@ -20,6 +20,9 @@ MILESTONE_ORDER = (
     "acked",
     "created",
     "job",
+    "held",
+    "quota reserved",
+    "released",
     "first pod",
     "last pod",
     "podgroup",
@@ -132,6 +135,7 @@ def build_milestones(
     parts = [
         *_submission_milestones(submissions),
         *_object_milestones(plan, transitions, pods),
+        *_queue_milestones(schedule, transitions, pods),
         *_pod_milestones(plan, pods),
         _podgroup_milestones(plan, transitions, pods),
         *_event_milestones(plan, transitions, pods),
@@ -216,6 +220,21 @@ def _earliest_rows(rows: pl.DataFrame) -> pl.DataFrame:
         pl.col("resolution_s").sort_by("server_s", nulls_last=True).first(),
         pl.col("server_s").min(),
     )
+
+
+def _queue_milestones(schedule: pl.DataFrame, transitions: pl.DataFrame, pods: pl.DataFrame) -> list[pl.DataFrame]:
+    """What a queue did: held the workload, reserved quota for it, let it go (by its own object, else by the job)."""
+    told = select_queue_transitions(schedule, transitions, pods)
+    own = pl.col("resource") == "podgroup"
+    reserved = told.filter(own & pl.col("transition").is_in(RESERVED))
+    admitted = told.filter(own & (pl.col("transition") == "admitted"))
+    resumed = told.filter(pl.col("transition") == "resumed").join(admitted.select("index"), on="index", how="anti")
+    held = told.filter(pl.col("transition").is_in(HOLDING) | own)
+    parts = {"held": held, "quota reserved": reserved, "released": pl.concat([admitted, resumed])}
+    return [
+        _milestone_rows(_earliest_rows(rows), name, client="arrival_s", server="server_s")
+        for name, rows in parts.items()
+    ]
 
 
 def _pod_milestones(plan: pl.DataFrame, pods: pl.DataFrame) -> list[pl.DataFrame]:

@@ -12,10 +12,20 @@ from typing import Any
 import polars as pl
 
 from workbench.core.errors import InputError
-from workbench.scaletest.analysis.pressure_tables import NODE_CHANGES
 from workbench.scaletest.cluster_api.clock import NS_PER_S
 from workbench.scaletest.observation import run_conditions, run_records
-from workbench.scaletest.tables import BEATS, GAPS, LOAD, NODES, SCHEDULE, SKEW, SUBMISSIONS, TRANSITIONS
+from workbench.scaletest.tables import (
+    BEATS,
+    GAPS,
+    LOAD,
+    NODE_CHANGES,
+    NODES,
+    PRESSURE,
+    SCHEDULE,
+    SKEW,
+    SUBMISSIONS,
+    TRANSITIONS,
+)
 
 MAX_FILE_BYTES = 8 << 30
 _JOURNAL = {
@@ -51,6 +61,7 @@ _OBSERVED = {
     "reason": pl.String,
     "ready": pl.Boolean,
     "simulated": pl.Boolean,
+    "cordoned": pl.Boolean,
     "gpus": pl.Int64,
     "cpus": pl.Float64,
     "memory_bytes": pl.Int64,
@@ -77,6 +88,13 @@ _HEALTH = {
     "client": pl.Float64,
     "side": pl.Float64,
     "others": pl.Float64,
+    "over_s": pl.Float64,
+    "component": pl.String,
+    "measure": pl.String,
+    "subject": pl.String,
+    "count": pl.Int64,
+    "value": pl.Float64,
+    "p99": pl.Float64,
 }
 
 
@@ -103,6 +121,7 @@ def write_raw_tables(folder: str | Path) -> None:
     BEATS.write(_build_beats(health, origin), tables)
     SKEW.write(_build_skew(health, origin), tables)
     LOAD.write(_build_load(health, origin), tables)
+    PRESSURE.write(_build_pressure(health, origin), tables)
 
 
 def _read_lines(path: Path, schema: dict[str, Any]) -> pl.DataFrame:
@@ -227,7 +246,7 @@ def _build_node_changes(observed: pl.DataFrame, origin: int) -> pl.DataFrame:
         rows.select(
             _seconds_since("arrival_ns", origin).alias("at_s"),
             "name",
-            pl.col("ready").fill_null(value=False),
+            pl.col("ready").fill_null(value=False) & ~pl.col("cordoned").fill_null(value=False),
             pl.col("gpus").fill_null(0),
         )
     )
@@ -283,3 +302,20 @@ def _build_load(health: pl.DataFrame, origin: int) -> pl.DataFrame:
             "others",
         )
     )
+
+
+def _build_pressure(health: pl.DataFrame, origin: int) -> pl.DataFrame:
+    rows = health.filter(pl.col("type") == "pressure").with_columns(pl.col("subject").fill_null(""))
+    counted = pl.col("count").is_not_null()
+    found = rows.select(
+        _seconds_since("at_ns", origin).alias("at_s"),
+        "over_s",
+        "component",
+        "measure",
+        "subject",
+        pl.col("count").alias("n"),
+        pl.when(counted).then("value").alias("mean_s"),
+        pl.col("p99").alias("p99_s"),
+        pl.when(~counted).then("value").alias("level"),
+    )
+    return PRESSURE.check(found)

@@ -10,13 +10,14 @@ from pathlib import Path
 import polars as pl
 
 from workbench.core.formats import format_seconds
-from workbench.core.tables import Table, read_parquet
+from workbench.core.tables import Table
 from workbench.runs import run_folder
 from workbench.scaletest import tables
-from workbench.scaletest.analysis.bottlenecks import FULL, NO_ROOM, find_bottlenecks
+from workbench.scaletest.analysis.bottlenecks import FULL, NO_ROOM, QUOTA, find_bottlenecks
 from workbench.scaletest.analysis.headline import build_headline
 from workbench.scaletest.analysis.milestones import build_milestones, build_pod_table
-from workbench.scaletest.analysis.pressure_tables import CALLS, NODE_CHANGES, STARTUP
+from workbench.scaletest.analysis.queue_shares import QueueShares, measure_queue_shares
+from workbench.scaletest.analysis.queue_simulation import QueueComparison, compare_queue_waits, takes_pods_in_backoff
 from workbench.scaletest.analysis.saturation import (
     build_gang_table,
     build_gpu_timeline,
@@ -24,6 +25,7 @@ from workbench.scaletest.analysis.saturation import (
     find_saturation,
 )
 from workbench.scaletest.analysis.server_pressure import build_call_table, build_startup_table, describe_pressure
+from workbench.scaletest.analysis.slow_calls import build_component_table
 from workbench.scaletest.analysis.sustainable_rate import (
     CONFIDENCE_LEVEL,
     SustainableRate,
@@ -37,6 +39,7 @@ from workbench.scaletest.analysis.time_breakdown import (
     build_step_table,
     count_impossible_steps,
 )
+from workbench.scaletest.analysis.trace_fidelity import TraceFidelity, measure_trace_fidelity
 from workbench.scaletest.analysis.unfinished import describe_obstacles, find_obstacles, find_unfinished
 from workbench.scaletest.analysis.validity import (
     RunTables,
@@ -48,17 +51,22 @@ from workbench.scaletest.analysis.validity import (
 from workbench.scaletest.cluster_api.clock import NS_PER_S
 from workbench.scaletest.observation import run_conditions, run_records
 from workbench.scaletest.observation.run_conditions import RunConditions
+from workbench.scaletest.scenario.scenario_file import DEFAULT_SCHEDULER
 from workbench.scaletest.tables import (
+    CALLS,
     FLOW,
     GANGS,
     GPUS,
     LIMITS,
     MILESTONES,
+    NODE_CHANGES,
     OBSTACLES,
     PODS,
     QUANTILES,
     RAMP,
+    SERVERS,
     SHARES,
+    STARTUP,
     STEPS,
     SUSTAINED,
     UNFINISHED,
@@ -84,12 +92,7 @@ class Analysis:
     def read_raw_table(self, table: Table) -> pl.DataFrame:
         """A raw table; empty if the run does not have it."""
         path = self.folder / "tables" / f"{table.name}.parquet"
-        if not path.is_file():
-            return table.frame([])
-        frame, schema = read_parquet(path), table.schema()
-        # What a run of an earlier version did not record is not known.
-        new = [one.name for one in table.columns if one.nullable and one.name not in frame.columns]
-        return table.check(frame.with_columns(pl.lit(None, schema[name]).alias(name) for name in new), where=str(path))
+        return table.read(self.folder / "tables") if path.is_file() else table.frame([])
 
     def read_load(self) -> pl.DataFrame:
         """Table LOAD."""
@@ -176,7 +179,17 @@ class Analysis:
         """Table LIMITS."""
         requests, components = self.read_raw_table(tables.REQUESTS), self.test.components
         gaps, in_turn = self.read_raw_table(tables.GAPS), self.test.in_turn
-        return find_bottlenecks(self.passages, requests, components, self.gpus, self.pods, gaps=gaps, in_turn=in_turn)
+        return find_bottlenecks(
+            self.passages,
+            requests,
+            components,
+            self.gpus,
+            self.pods,
+            gaps=gaps,
+            beats=self.read_raw_table(tables.BEATS),
+            pressure=self.pressure,
+            in_turn=in_turn,
+        )
 
     @cached_property
     def gpus(self) -> pl.DataFrame:
@@ -192,7 +205,9 @@ class Analysis:
     @cached_property
     def unfinished(self) -> pl.DataFrame:
         """Table UNFINISHED."""
-        explained = {SCHEDULED} if self._waits_for_room() else set()
+        explained = {SCHEDULED} if self._waits_for_room() else set[str]()
+        # Quota is room, too.
+        explained |= set(self.limits.filter(pl.col("kind") == QUOTA)["step"])
         in_turn = self.test.in_turn
         return find_unfinished(self.passages, self.obstacles, explained=frozenset(explained), in_turn=in_turn)
 
@@ -216,15 +231,68 @@ class Analysis:
             else describe_pressure(
                 self.submissions,
                 self.read_raw_table(tables.REQUESTS),
+                self.pressure,
                 saturated=describe_saturation(self.read_load()) is not None,
             )
         )
-        return [*self.limits["sentence"].to_list(), *pressure, *describe_obstacles(self.obstacles)]
+        return [
+            *self._describe_node_changes(),
+            *self._describe_replay(),
+            *self.limits["sentence"].to_list(),
+            *pressure,
+            *describe_obstacles(self.obstacles),
+        ]
+
+    @cached_property
+    def replay(self) -> TraceFidelity | None:
+        """How true the replay of a trace is; null where none was replayed."""
+        speed = self.test.replay_speed
+        return None if speed is None else measure_trace_fidelity(self.schedule, self.pods, speed)
+
+    def _describe_node_changes(self) -> list[str]:
+        """What was planned to happen to the nodes, and what of it was seen in their GPUs."""
+        if not self.test.node_changes:
+            return []
+        planned = "As planned, " + "; ".join(self.test.node_changes)
+        if not self.gpus.height:
+            return [f"{planned}."]
+        seen = self.gpus["capacity"].sort()
+        return [f"{planned}: there were {seen[0]:g} to {seen[-1]:g} GPUs to place pods on."]
+
+    def _describe_replay(self) -> list[str]:
+        """What a replayed trace held, and how long its pods waited beside a simulated queue."""
+        if self.replay is None:
+            return []
+        queue = self.queue
+        return [self.replay.sentence, *([] if queue is None else [queue.sentence])]
+
+    @cached_property
+    def queue(self) -> QueueComparison | None:
+        """Waits beside a simulated queue; null but for replays on kube-scheduler, which takes pod by pod."""
+        if self.replay is None or self.test.schedulers != (DEFAULT_SCHEDULER,):
+            return None
+        pops = takes_pods_in_backoff(self.test.server_version)
+        return compare_queue_waits(self.pods, self.read_raw_table(tables.NODES), pops_backoff=pops)
+
+    @cached_property
+    def queues(self) -> QueueShares | None:
+        """How the queues shared the GPUs; null for one queue, or where they never waited together."""
+        return measure_queue_shares(self.schedule, self.pods, self.passages.end_s, self.test.queue_quotas or None)
 
     @property
     def calls(self) -> pl.DataFrame:
         """Table CALLS."""
         return build_call_table(self.read_raw_table(tables.REQUESTS))
+
+    @cached_property
+    def pressure(self) -> pl.DataFrame:
+        """Table PRESSURE: what the control plane's own metrics said, look by look."""
+        return self.read_raw_table(tables.PRESSURE)
+
+    @property
+    def servers(self) -> pl.DataFrame:
+        """Table SERVERS."""
+        return SERVERS.frame(build_component_table(self.pressure))
 
     @property
     def startup(self) -> pl.DataFrame:
@@ -261,6 +329,7 @@ class Analysis:
                 resumed_s=resumed_s,
                 unfinished=None if self.imported else self.unfinished,
                 impossible=count_impossible_steps(self.milestones, self.submissions) if self.imported else (0, 0),
+                replay=self.replay,
             )
         )
 
@@ -311,6 +380,7 @@ RESULT_BUILDERS: tuple[tuple[Table, Callable[[Analysis], pl.DataFrame]], ...] = 
     (OBSTACLES, lambda run: run.obstacles),
     (UNFINISHED, lambda run: run.unfinished),
     (CALLS, lambda run: run.calls),
+    (SERVERS, lambda run: run.servers),
     (STARTUP, lambda run: run.startup),
     (GPUS, lambda run: run.gpus),
     (GANGS, lambda run: run.gangs),

@@ -175,8 +175,8 @@ def build_gpu_timeline(
         "at_s": at,
         "capacity": capacity,
         "allocated": allocated,
-        "waiting": _gpus_between(held, at, "created_s", "scheduled_s", "ended_s"),
-        "in_partial_gangs": _gpus_between(
+        "waiting": count_gpus_between(held, at, "created_s", "scheduled_s", "ended_s"),
+        "in_partial_gangs": count_gpus_between(
             _mark_partial_gangs(schedule, held), at, "scheduled_s", "complete_s", "ended_s"
         ),
         "stranded": stranded,
@@ -238,7 +238,7 @@ def _ready_masks(places: dict[str, int], at: Floats, changes: pl.DataFrame | Non
         yield ready
 
 
-def _gpus_between(rows: pl.DataFrame, at: Floats, begin: str, end: str, or_end: str) -> Floats:
+def count_gpus_between(rows: pl.DataFrame, at: Floats, begin: str, end: str, or_end: str) -> Floats:
     """GPUs of the rows that are between begin and end (the earlier of two) at each moment."""
     own = rows.filter(pl.col(begin).is_not_null())
     gpus = own["gpus"].to_numpy().astype(float)

@@ -12,12 +12,13 @@ import numpy as np
 import polars as pl
 
 from workbench.core.formats import format_seconds
-from workbench.scaletest.analysis.pressure_tables import CALLS, STARTUP
+from workbench.scaletest.analysis.slow_calls import list_slow_parts, name_cause
+from workbench.scaletest.cluster_api.connection import THROTTLED
+from workbench.scaletest.tables import CALLS, STARTUP
 
 # Fewer throttled requests are no finding.
 TOLD_FRACTION = 0.01
 CALL_LIMIT_S, LIST_LIMIT_S, STARTUP_LIMIT_S = 1.0, 30.0, 5.0
-THROTTLED = 429
 # A median time to accept a workload from which on it is a finding, over so many.
 SLOW_S, MIN_ACCEPTED = 0.1, 10
 _PHASES = (
@@ -54,8 +55,10 @@ def describe_throttled_clients(requests: pl.DataFrame) -> list[str]:
     return [f"{client} got 429 for {throttled:,} of {n:,} requests" for client, n, throttled in rows.iter_rows()]
 
 
-def describe_pressure(submissions: pl.DataFrame, requests: pl.DataFrame, *, saturated: bool = False) -> list[str]:
-    """What the API server did to the load and to others: throttled, or took long to accept."""
+def describe_pressure(
+    submissions: pl.DataFrame, requests: pl.DataFrame, pressure: pl.DataFrame, *, saturated: bool = False
+) -> list[str]:
+    """What the API server did to the load and to others: throttled, let queue, or took long to accept."""
     throttled = describe_throttling(submissions)
     told = [f"The API server {throttled}."] if throttled else []
     told += [f"{line}." for line in describe_throttled_clients(requests)]
@@ -63,8 +66,11 @@ def describe_pressure(submissions: pl.DataFrame, requests: pl.DataFrame, *, satu
     took = (free["acked_s"] - free["sent_s"]).drop_nulls()
     if len(took) >= MIN_ACCEPTED and (median_s := float(took.median() or 0.0)) >= SLOW_S:  # type: ignore[arg-type]
         low, high = (float(took.quantile(share) or 0.0) for share in (0.05, 0.95))
+        cause = name_cause(pressure, median_s, float(took.quantile(0.25) or 0.0))
         where = (
-            "this machine was saturated meanwhile."
+            f"{cause}."
+            if cause
+            else "this machine was saturated meanwhile."
             if saturated
             else "look at admission webhooks, etcd and its queues; the submitter waits for none of it."
         )
@@ -72,7 +78,7 @@ def describe_pressure(submissions: pl.DataFrame, requests: pl.DataFrame, *, satu
             f"The API server took {format_seconds(median_s)} to accept a workload at the median (9 of 10: "
             f"{format_seconds(low)} to {format_seconds(high)}): {where}"
         )
-    return told
+    return told + list_slow_parts(pressure)
 
 
 def build_call_table(requests: pl.DataFrame) -> pl.DataFrame:

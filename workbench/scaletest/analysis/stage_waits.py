@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from workbench.scaletest.analysis.sustainable_rate import mean_interval
 from workbench.scaletest.analysis.throughput import Floats, StageWaits, count_passages
+from workbench.stats import rank_difference_z
 
 Nature = Literal["holds back", "delay", "queue", "stopped", "unclear"]
 # Work waits for a stage if at least so many objects, and so many seconds of its own work, are queued ...
@@ -37,6 +38,8 @@ MIN_LIKENESS, SHORT_FRACTION = 0.5, 0.25
 # All that came in one burst and left evenly, the first at once: served one after the other.
 UNEVEN = 0.15
 FIRST_FRACTION = 0.15
+# A delay that changes at once: so much of the growth lies between neighbours, and both sides stay within the other.
+STEP_FRACTION, FLAT_FRACTION = 0.7, 0.15
 # What left within this share of the time in which it came was let go at once.
 RELEASED = 0.5
 
@@ -84,6 +87,8 @@ class WaitFinding:
         Pods that left.
     last_s
         When the last one left; null for never.
+    change
+        Of a delay that changed at once: when, and the median waits before and after; null for none.
     """
 
     nature: Nature
@@ -93,6 +98,7 @@ class WaitFinding:
     high_s: float = 0.0
     n: int = 0
     last_s: float | None = None
+    change: tuple[float, float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -101,7 +107,7 @@ class BlindTimes:
 
     spans: tuple[tuple[float, float], ...] = field(default=())
 
-    def cover(self, edges_s: Floats) -> npt.NDArray[np.bool_]:
+    def find_blind_seconds(self, edges_s: Floats) -> npt.NDArray[np.bool_]:
         """Which of the seconds between these edges touch such a time."""
         found = np.zeros(len(edges_s) - 1, dtype=bool)
         for begin, end in self.spans:
@@ -129,8 +135,8 @@ def find_stretch(
     waiting = (count_passages(np.sort(waits.came_s), edges) - count_passages(left, edges)).astype(float)
     busy = np.minimum(waiting[:-1], waiting[1:])
     typical = float(np.median(passed[passed > 0])) if (passed > 0).any() else 0.0
-    covered = blind.cover(edges)
-    held = (busy >= max(MIN_BACKLOG, MIN_BACKLOG_S * typical)) & ~covered
+    is_blind = blind.find_blind_seconds(edges)
+    held = (busy >= max(MIN_BACKLOG, MIN_BACKLOG_S * typical)) & ~is_blind
     begin, end = find_longest_run(held & (full == 0)) if full is not None else find_longest_run(held)
     if end - begin < MIN_PLATEAU_S:
         begin, end = find_longest_run(held)
@@ -139,14 +145,21 @@ def find_stretch(
     return Stretch(float(edges[begin]), float(edges[end]), passed[begin:end], float(np.median(busy[begin:end])))
 
 
+def list_runs(held: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """Begin and end of each run of true values.
+
+    Examples
+    --------
+    >>> list_runs(np.array([True, False, True, True]))
+    [(0, 1), (2, 4)]
+    """
+    edges = np.diff(np.concatenate([[0], held.astype(int), [0]]))
+    return list(zip(np.flatnonzero(edges == 1).tolist(), np.flatnonzero(edges == -1).tolist(), strict=True))
+
+
 def find_longest_run(held: npt.NDArray[np.bool_]) -> tuple[int, int]:
-    """Begin and end of the longest run of true values."""
-    padded = np.diff(np.concatenate([[0], held.astype(int), [0]]))
-    begins, ends = np.flatnonzero(padded == 1), np.flatnonzero(padded == -1)
-    if not len(begins):
-        return 0, 0
-    best = int(np.argmax(ends - begins))
-    return int(begins[best]), int(ends[best])
+    """Begin and end of the longest run of true values; both 0 without one."""
+    return max(list_runs(held), key=lambda run: run[1] - run[0], default=(0, 0))
 
 
 def judge_waits(waits: StageWaits, stretch: Stretch | None, end_s: float) -> WaitFinding | None:
@@ -167,8 +180,9 @@ def judge_waits(waits: StageWaits, stretch: Stretch | None, end_s: float) -> Wai
     shortest before and the longest), by more than a second, and meanwhile less passed than came, by the 95 % t interval
     of the seconds. What came together says nothing by its order: it is held back if it left evenly, the first at once.
     `stopped`: nothing left any more, or all that waited left together. `delay`: the waits are the same throughout.
-    `queue`: they came and went like a queue's, and what came got through all the same: the stage is near its limit.
-    `unclear`: one burst that left unevenly. Does not show why a delay is as long as it is.
+    A delay may change once, from one constant to another. `queue`: they came and went like a queue's, and what came got
+    through all the same: the stage is near its limit. `unclear`: one burst that left unevenly. Does not show why a
+    delay is as long as it is.
     """
     came, wait = _sort_waits(waits)
     done = wait[np.isfinite(wait)]
@@ -176,8 +190,11 @@ def judge_waits(waits: StageWaits, stretch: Stretch | None, end_s: float) -> Wai
     finite = left[np.isfinite(left)]
     last_s = float(finite.max()) if len(finite) else None
     figures = _describe_waits(done, last_s)
+    change = _find_change(came, wait)
+    figures = replace(figures, change=change)
+    typical_s = figures.median_s if change is None else max(change[1:])
     if stretch is None:
-        is_late = len(done) >= MIN_DELAYED and figures.median_s >= MIN_DELAY_S
+        is_late = len(done) >= MIN_DELAYED and typical_s >= MIN_DELAY_S
         return _tell_queue(figures, wait) if is_late and not _grows(came, wait, None) else None
     inside = (came < stretch.end_s) & (left > stretch.begin_s)
     if _has_stopped(left[inside], last_s, stretch, end_s):
@@ -189,7 +206,7 @@ def judge_waits(waits: StageWaits, stretch: Stretch | None, end_s: float) -> Wai
     together = _judge_burst(came[inside], wait[inside])
     if together is not None:
         return replace(figures, nature=together)
-    return _tell_queue(figures, wait) if len(done) >= MIN_GROUP and figures.median_s >= MIN_DELAY_S else None
+    return _tell_queue(figures, wait) if len(done) >= MIN_GROUP and typical_s >= MIN_DELAY_S else None
 
 
 def _sort_waits(waits: StageWaits) -> tuple[Floats, Floats]:
@@ -210,19 +227,48 @@ def _describe_waits(done: Floats, last_s: float | None) -> WaitFinding:
 def _tell_queue(found: WaitFinding, wait: Floats) -> WaitFinding:
     """A delay whose waits resemble the one before and were next to nothing at times is a queue that came and went."""
     done = wait[np.isfinite(wait)]
-    if found.low_s > SHORT_FRACTION * found.median_s or done.std() == 0:
+    if found.change is not None or found.low_s > SHORT_FRACTION * found.median_s or done.std() == 0:
         return found
     likeness = float(np.corrcoef(done[:-1], done[1:])[0, 1])
     return replace(found, nature="queue") if likeness >= MIN_LIKENESS else found
 
 
-def _grows(came: Floats, wait: Floats, stretch: Stretch | None) -> bool:
-    """From the group with the shortest median wait to the one with the longest after it the waits grew."""
+def _split_groups(wait: Floats) -> tuple[list[npt.NDArray[np.int64]], Floats]:
+    """Places of the groups that came one after the other, and their median waits; none of too few."""
     groups = min(GROUPS, len(wait) // MIN_GROUP)
     if groups < 2:
-        return False
+        return [], np.zeros(0)
     parts = np.array_split(np.arange(len(wait)), groups)
-    medians = np.array([float(np.median(wait[part])) for part in parts])
+    return parts, np.array([float(np.median(wait[part])) for part in parts])
+
+
+def _find_change(came: Floats, wait: Floats) -> tuple[float, float, float] | None:
+    """When a delay changed at once, and the waits before and after; null where it did not, or where waits grew on.
+
+    Where a stage holds back each group waits longer than the one before. Where a delay changes, one step is most of the
+    difference, and both sides of it are flat.
+    """
+    parts, medians = _split_groups(wait)
+    if len(medians) < 6 or not np.isfinite(medians).all():
+        return None
+    # A group may lie across the change: neighbours but one.
+    steps = medians[2:] - medians[:-2]
+    at = int(np.argmax(np.abs(steps)))
+    before, after = medians[: at + 1], medians[at + 2 :]
+    change = float(np.median(after) - np.median(before))
+    allowed = FLAT_FRACTION * abs(change)
+    flat = all(float(np.ptp(side)) <= allowed for side in (before, after)) and min(len(before), len(after)) >= 2
+    large = abs(change) >= max(MIN_BACKLOG_S, STEP_FRACTION * float(np.ptp(medians)))
+    if not (flat and large):
+        return None
+    return float(came[parts[at + 1][0]]), float(np.median(before)), float(np.median(after))
+
+
+def _grows(came: Floats, wait: Floats, stretch: Stretch | None) -> bool:
+    """From the group with the shortest median wait to the one with the longest after it the waits grew."""
+    parts, medians = _split_groups(wait)
+    if not parts or _find_change(came, wait) is not None:
+        return False
     reach = [
         stretch is None or (came[part[0]] < stretch.end_s and came[part[-1]] + wait[part].max() > stretch.begin_s)
         for part in parts
@@ -240,11 +286,9 @@ def _grows(came: Floats, wait: Floats, stretch: Stretch | None) -> bool:
 
 def _is_later(low: Floats, high: Floats) -> bool:
     """The second group's waits are longer beyond chance (Mann and Whitney); of few, all of them have to be."""
-    less = np.searchsorted(np.sort(low), high, side="left").sum()
-    equal = np.searchsorted(np.sort(low), high, side="right").sum() - less
     n, m = len(low), len(high)
-    error = math.sqrt(n * m * (n + m + 1) / 12)
-    return bool((less + equal / 2 - n * m / 2) / error >= min(MIN_Z, 0.98 * (n * m / 2) / error))
+    largest = n * m / 2 / math.sqrt(n * m * (n + m + 1) / 12)
+    return rank_difference_z(low, high) >= min(MIN_Z, 0.98 * largest)
 
 
 def _passes_less(came: Floats, wait: Floats, begin_s: float, end_s: float) -> bool:

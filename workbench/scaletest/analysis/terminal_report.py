@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -18,6 +19,8 @@ SHOWN_STEPS = (
     "lateness",
     "admission",
     "job creation",
+    "queue wait",
+    "quota admission",
     "first pod",
     "last pod",
     "podgroup",
@@ -170,6 +173,8 @@ def format_run_json(found: Analysis) -> str:
         "quantiles": found.quantiles.to_dicts(),
         "limits": found.limits.to_dicts(),
         "findings": found.findings,
+        "replay": None if found.replay is None else dataclasses.asdict(found.replay),
+        "queue": None if found.queue is None else dataclasses.asdict(found.queue),
         "obstacles": found.obstacles.to_dicts(),
         "api_calls": found.calls.head(20).to_dicts(),
         "pod_startup": found.startup.to_dicts(),

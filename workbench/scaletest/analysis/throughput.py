@@ -14,8 +14,13 @@ from workbench.scaletest.tables import FLOW
 Floats = npt.NDArray[np.float64]
 MAX_POINTS = 800
 MADE, SCHEDULED, STARTED = "pods made", "pods scheduled", "pods started"
+# Suspended jobs, gated pods: what a queue such as Kueue's holds until there is quota.
+RELEASED = "workloads released"
 # Objects of this kind are their own pods: nobody makes them but the client.
 _BARE = "Pod"
+HOLDING, RESERVED = ["suspended", "gated"], ["quotareserved", "quota-reserved"]
+_ADMITTED = [*RESERVED, "admitted"]
+_RELEASING = ["resumed", *_ADMITTED]
 
 
 @dataclass(frozen=True)
@@ -84,12 +89,87 @@ def build_passages(
         running=_sort_times(first["running_s"]),
         ended=_sort_times(first["ended_s"]),
         end_s=max((float(one) for one in last if isinstance(one, int | float)), default=0.0),
-        waits={
-            MADE: _build_making_waits(counted, schedule, first),
-            SCHEDULED: _build_pod_waits(first, "created", "scheduled"),
-            STARTED: _build_pod_waits(first, "scheduled", "running"),
-        },
+        waits=_build_stage_waits(counted, schedule, first, find_releases(schedule, transitions, pods)),
     )
+
+
+def _build_stage_waits(
+    counted: pl.DataFrame, schedule: pl.DataFrame, pods: pl.DataFrame, releases: pl.DataFrame
+) -> dict[str, StageWaits]:
+    """Waits by stage; what was held is at the next stage only from its release on."""
+    free = counted.join(releases, on="index", how="left").with_columns(pl.col("held").fill_null(value=False))
+    held = free.filter("held")
+    ready = free.filter(~pl.col("held") | pl.col("released_s").is_finite()).with_columns(
+        pl.max_horizontal("at_s", pl.col("released_s").fill_null(0.0)).alias("at_s")
+    )
+    own = pods.join(releases, on="index", how="left")
+    # A pod of which nobody knows when it was let go tells nothing of the scheduler.
+    told = own.filter(~pl.col("held").fill_null(value=False) | pl.col("released_s").is_finite()).with_columns(
+        pl.max_horizontal("created_s", pl.col("released_s").fill_null(0.0)).alias("ready_s"),
+        pl.col("created_gap").alias("ready_gap"),
+    )
+    found = {
+        MADE: _build_making_waits(ready, schedule, pods),
+        SCHEDULED: _build_pod_waits(told, "ready", "scheduled"),
+        STARTED: _build_pod_waits(pods, "scheduled", "running"),
+    }
+    if not held.height:
+        return found
+    times = held.select(pl.col("at_s", "released_s").repeat_by("pods").explode())
+    return {RELEASED: StageWaits(_fill_times(times["at_s"]), _fill_times(times["released_s"]))} | found
+
+
+def select_queue_transitions(schedule: pl.DataFrame, transitions: pl.DataFrame, pods: pl.DataFrame) -> pl.DataFrame:
+    """Transitions by which something held a workload or let it go: of its job, its pods, or its object in a queue.
+
+    Returns
+    -------
+    DataFrame
+        `index, resource, transition, arrival_s, server_s, resolution_s, gap`.
+    """
+    names = schedule.select("index", pl.col("name").alias("workload"))
+    uids = transitions.filter(pl.col("resource").is_in(["job", "workload"]) & pl.col("workload").is_not_null()).join(
+        names, on="workload", how="inner"
+    )
+    owners = pl.concat([uids.select("index", "uid"), pods.select("index", "uid")]).unique("uid")
+    about = transitions.filter(pl.col("transition").is_in(HOLDING + _RELEASING))
+    by_label = about.join(names, on="workload", how="inner")
+    rest = about.filter(pl.col("workload").is_null())
+    by_owner = rest.join(owners.rename({"uid": "owner"}), on="owner", how="inner")
+    by_uid = rest.join(owners, on="uid", how="inner")
+    columns = ["index", "resource", "transition", "arrival_s", "server_s", "resolution_s", "gap"]
+    return pl.concat([part.select(columns) for part in (by_label, by_owner, by_uid)])
+
+
+def find_releases(schedule: pl.DataFrame, transitions: pl.DataFrame, pods: pl.DataFrame) -> pl.DataFrame:
+    """Which workloads did something hold, and until when?
+
+    Parameters
+    ----------
+    schedule, transitions, pods
+        Tables SCHEDULE, TRANSITIONS and PODS.
+
+    Returns
+    -------
+    DataFrame
+        `index, held, released_s`, one row per workload that was held: its job was suspended, one of its pods gated, or
+        its queue object (Kueue's Workload) admitted. `released_s` is when that object was admitted, else when the job
+        was resumed; infinite for never. Of gated pods without such an object only their binding shows that they were
+        let go: then it is that.
+    """
+    told = select_queue_transitions(schedule, transitions, pods)
+    queued = (pl.col("resource") == "podgroup") & pl.col("transition").is_in(_ADMITTED)
+    gated = (pl.col("transition") == "gated").any().alias("gated")
+    found = told.group_by("index", maintain_order=True).agg(
+        pl.col("arrival_s").filter(queued & (pl.col("transition") == "admitted")).min().alias("admitted_s"),
+        pl.col("arrival_s").filter(queued).min().alias("reserved_s"),
+        pl.col("arrival_s").filter(pl.col("transition") == "resumed").min().alias("resumed_s"),
+        (pl.col("transition").is_in(HOLDING).any() | queued.any()).alias("held"),
+        gated,
+    )
+    bound = pods.group_by("index").agg(pl.col("scheduled_s").max().alias("bound_s"))
+    until = pl.coalesce("admitted_s", "reserved_s", "resumed_s", pl.when("gated").then("bound_s")).fill_null(np.inf)
+    return found.filter("held").join(bound, on="index", how="left").select("index", "held", until.alias("released_s"))
 
 
 def _build_making_waits(counted: pl.DataFrame, schedule: pl.DataFrame, pods: pl.DataFrame) -> StageWaits:

@@ -36,6 +36,8 @@ WORKLOAD_STEPS = (
     Step("lateness", "due", "sent", "the submitter"),
     Step("admission", "sent", "acked", "the API server"),
     Step("job creation", "created", "job", "the workload's controller", expected=False),
+    Step("queue wait", "acked", "released", "its queue", expected=False),
+    Step("quota admission", "quota reserved", "released", "its queue", expected=False),
     Step("first pod", "created", "first pod", "the job's controller"),
     Step("last pod", "first pod", "last pod", "the job's controller"),
     Step("podgroup", "first pod", "podgroup", "the pod grouper", expected=False),
@@ -51,6 +53,8 @@ WORKLOAD_STEPS = (
     Step("due to scheduled", "due", "all scheduled", "all of it"),
     Step("due to running", "due", "all running", "all of it"),
 )
+# What was held waits for these from its release on, and for no controller or scheduler before.
+_AFTER_RELEASE = ("first pod", "last pod", "decision", "first binding", "scheduling")
 # The old tool's total, for its runs alone: "unschedulable" ends it, too.
 IMPORTED_STEP = Step("sent to decided", "sent", "decided", "all of it", expected=False)
 _CLOCKS = (("client", "client_s", "client_s"), ("server", "server_s", "server_s"), ("mixed", "client_s", "server_s"))
@@ -123,7 +127,7 @@ def _milestones_wide(milestones: pl.DataFrame) -> pl.DataFrame:
 def _step_durations(wide: pl.DataFrame, step: Step) -> list[pl.DataFrame]:
     if f"{step.begin}|client_s" not in wide.columns:
         return []
-    wide = _with_milestone(wide, step.end)
+    wide = _begin_at_release(_with_milestone(wide, step.end), step)
     # A resumed run does not know when the workloads that it found were accepted.
     counted = pl.col("accepted") & ((pl.col("status") != "known") | pl.lit(step.name != "admission"))
     if step.name in ("lateness", "admission"):
@@ -141,6 +145,27 @@ def _step_durations(wide: pl.DataFrame, step: Step) -> list[pl.DataFrame]:
         # No workload completed it; this is a result too.
         parts.append(_build_step_rows(begun, step, "client", begin, pl.lit(None, dtype=pl.Float64)))
     return parts
+
+
+def _begin_at_release(wide: pl.DataFrame, step: Step) -> pl.DataFrame:
+    """Of workloads that were held, steps that need their release begin with it; without one they never began."""
+    if "held|client_s" not in wide.columns or (step.name not in _AFTER_RELEASE and step.name != "podgroup"):
+        return wide
+    was_held = pl.col("held|client_s").is_not_null() | pl.col("held|server_s").is_not_null()
+    if step.name == "podgroup":  # the queue's own object, made before there are pods
+        return wide.filter(~was_held)
+    wide = _with_milestone(wide, "released")
+    free = wide.filter(
+        ~was_held | pl.col("released|client_s").is_not_null() | pl.col("released|server_s").is_not_null()
+    )
+    later = [
+        pl.when(pl.col(f"released|{clock}") <= pl.col(f"{step.end}|{clock}"))
+        .then(pl.max_horizontal(f"{step.begin}|{clock}", f"released|{clock}"))
+        .otherwise(pl.col(f"{step.begin}|{clock}"))
+        .alias(f"{step.begin}|{clock}")
+        for clock in ("client_s", "server_s")
+    ]
+    return free.with_columns(later)
 
 
 def _rows_with_begin(rows: pl.DataFrame, step: Step, begin: pl.Expr, clock: str) -> pl.DataFrame:
@@ -234,6 +259,7 @@ SEGMENTS = {
     "sent": "waiting to be sent",
     "acked": "accepted by the API server",
     "job": "job made",
+    "released": "held by its queue",
     "last pod": "pods made",
     "podgroup": "podgroup made",
     "all scheduled": "scheduled",

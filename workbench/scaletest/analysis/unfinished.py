@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from workbench.scaletest.analysis.throughput import MADE, SCHEDULED, STARTED, StagePassages, StageWaits
+from workbench.scaletest.analysis.throughput import MADE, RELEASED, SCHEDULED, STARTED, StagePassages, StageWaits
 from workbench.scaletest.tables import OBSTACLES, UNFINISHED
 
 # A share of pods that stands in the answer.
@@ -21,7 +21,7 @@ MIN_TIME_S = 2.0
 MAX_TOLD = 4
 NO_NODE, NO_QUOTA, DENIED, NO_IMAGE = "no node fits", "quota", "admission denied", "image pull back-off"
 NODE_LOST, VOLUME, GATED, REFUSED, CONTAINER = "node not ready", "volume", "gated", "refused", "container not started"
-_DONE = {MADE: "made", SCHEDULED: "scheduled", STARTED: "started"}
+_DONE = {RELEASED: "released from their queue", MADE: "made", SCHEDULED: "scheduled", STARTED: "started"}
 # In a message of the cluster, first match counts.
 _PATTERNS = (
     (NO_QUOTA, r"exceeded quota|failed quota|quota"),
@@ -206,10 +206,10 @@ def find_unfinished(
 def _describe_end(stage: StageEnd, came: int, obstacles: pl.DataFrame) -> str:
     last = "never" if stage.last_s is None else f"at {stage.last_s:.3g} s"
     text = f"{stage.passed:,} of {came:,} pods {_DONE[stage.step]}; the last one that did: {last}"
-    about = {MADE: "workloads", SCHEDULED: "pods", STARTED: "pods"}[stage.step]
+    about = {RELEASED: "workloads", MADE: "workloads", SCHEDULED: "pods", STARTED: "pods"}[stage.step]
     kinds = (NO_NODE, GATED) if stage.step == SCHEDULED else ()
     told = obstacles.filter((pl.col("about") == about) & (pl.col("waiting") > 0))
-    if stage.step != MADE:
+    if stage.step not in (RELEASED, MADE):
         told = told.filter(pl.col("reason").is_in(kinds) == (stage.step == SCHEDULED))
     reasons = [f"{row['reason']} {row['waiting']:,} ({row['example']})" for row in told.head(2).to_dicts()]
     lost = obstacles.filter(pl.col("reason") == NODE_LOST)

@@ -8,10 +8,12 @@ from typing import Any
 import polars as pl
 
 from workbench.scaletest.analysis.server_pressure import count_throttled, describe_throttling
+from workbench.scaletest.analysis.trace_fidelity import MAX_EXCESS_FRACTION, TraceFidelity
 from workbench.scaletest.tables import VALIDITY
 
 MAX_LATENESS_S = 0.05
 MIN_RATE = 0.98
+MAX_USABLE_LAG_S = 1.0
 MAX_LAG_S = 0.1
 MAX_SKEW_HALF_S = 0.005
 MAX_DISTANCE_S = 0.1
@@ -45,6 +47,7 @@ class RunTables:
     resumed_s: tuple[float, ...] = ()  # seconds after the start at which the submission was resumed
     unfinished: pl.DataFrame | None = None
     impossible: tuple[int, int] = (0, 0)  # steps that end before they begin, of so many
+    replay: TraceFidelity | None = None
 
 
 def build_validity_table(run: RunTables) -> pl.DataFrame:
@@ -63,6 +66,7 @@ def build_validity_table(run: RunTables) -> pl.DataFrame:
     rows = [
         *_check_silence(run),
         *_check_order(run),
+        *_check_replay(run.replay),
         *_check_coverage(run),
         *_check_submission(run),
         *_check_watches(run),
@@ -113,6 +117,16 @@ def _check_order(run: RunTables) -> list[dict[str, Any]]:
     lost, steps = run.impossible
     reason = f"{lost:,} of {steps:,} steps end before they begin and are left out"
     return [_build_condition("steps that end before they begin", lost, 0, "steps", reason, holds=not lost)]
+
+
+def _check_replay(replay: TraceFidelity | None) -> list[dict[str, Any]]:
+    """Of a trace whose time was compressed: what the control plane adds to a job must be little of it."""
+    if replay is None or replay.speed <= 1 or replay.excess_fraction is None:
+        return []
+    share = replay.excess_fraction
+    named = "what the control plane adds to the median job of the trace (share)"
+    holds = share <= MAX_EXCESS_FRACTION
+    return [_build_condition(named, share, MAX_EXCESS_FRACTION, "share", replay.reason, holds=holds, grave=True)]
 
 
 def _check_coverage(run: RunTables) -> list[dict[str, Any]]:
@@ -245,6 +259,16 @@ def _check_watches(run: RunTables) -> list[dict[str, Any]]:
             "s",
             _explain_watch_lag(worst, unseen, run.beats.height),
             holds=worst is not None and worst <= MAX_LAG_S and unseen <= max(1, 0.05 * run.beats.height),
+        ),
+        _build_condition(
+            "our own watch kept up (p99 of the heartbeat)",
+            worst,
+            MAX_USABLE_LAG_S,
+            "s",
+            f"our own watch was {worst or 0.0:.2g} s late (p99 of the heartbeat): rates and times are the watch's, not "
+            "the cluster's",
+            holds=worst is None or worst <= MAX_USABLE_LAG_S,
+            grave=True,
         ),
         _check_gaps(run.gaps),
     ]

@@ -35,6 +35,7 @@ CLAIMS, CONFIG_MAPS = ApiResource("", "v1", "persistentvolumeclaims"), ApiResour
 PYTORCH_JOBS = ApiResource("kubeflow.org", "v1", "pytorchjobs")
 POD_GROUPS = ApiResource("scheduling.run.ai", "v2alpha2", "podgroups")
 NATIVE_POD_GROUPS = ApiResource("scheduling.k8s.io", "v1alpha2", "podgroups")
+KUEUE_WORKLOADS = ApiResource("kueue.x-k8s.io", "v1beta2", "workloads")
 EVENTS = ApiResource("events.k8s.io", "v1", "events")
 # Groups whose scheduler makes objects of its own: (group, plural, resource as in run_records.Seen).
 SCHEDULER_RESOURCES = (

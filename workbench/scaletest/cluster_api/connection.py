@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import weakref
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
@@ -62,6 +63,7 @@ CONNECT_TIMEOUT_S = 10.0
 # client-go does.
 THROTTLED, MAX_TRIES, MAX_PAUSE_S = 429, 10, 5.0
 _BLOCK = 4 << 20
+_MAX_WHOLE_BYTES = 1 << 20
 
 
 class UnreachableError(RunFailedError):
@@ -100,6 +102,13 @@ class Answer:
     headers: dict[str, str]
     sent_ns: int
     done_ns: int
+
+    @property
+    def retry_after_s(self) -> float | None:
+        """Seconds that the server asks to wait (Retry-After); null without a number."""
+        return parse_retry_after(
+            next((text for name, text in self.headers.items() if name.lower() == "retry-after"), None)
+        )
 
     def json(self) -> Any:
         """The body as JSON; an empty mapping where it is none."""
@@ -168,10 +177,12 @@ class Connection:
 
         headers = self.target.headers() | ({"Content-Type": content_type} if body is not None else {})
         limit = aiohttp.ClientTimeout(total=timeout_s)
+        # A large body of bytes would hold up the event loop while it is written; a file is sent in pieces.
+        data = io.BytesIO(body) if body is not None and len(body) > _MAX_WHOLE_BYTES else body
         sent = now_ns()
         try:
             async with self.session.request(
-                method, self.target.server + path, data=body, params=query, headers=headers, timeout=limit
+                method, self.target.server + path, data=data, params=query, headers=headers, timeout=limit
             ) as answer:
                 found = await _read_bounded_body(answer, f"{method} {path}")
                 return Answer(answer.status, found, dict(answer.headers), sent, now_ns())
@@ -197,7 +208,7 @@ class Connection:
             answer = await self.request(method, path, body=encoded, **options)
             if answer.status != THROTTLED or number == MAX_TRIES - 1:
                 break
-            await asyncio.sleep(min(parse_retry_after(answer.headers.get("Retry-After")) or 1.0, MAX_PAUSE_S))
+            await asyncio.sleep(min(answer.retry_after_s or 1.0, MAX_PAUSE_S))
         found = answer.json()
         if answer.status >= 300:
             told = found if isinstance(found, dict) else {}

@@ -15,6 +15,8 @@ STEP = PREFIX + "step"
 ALLOW = PREFIX + "allow"
 SIMULATED = PREFIX + "sim"
 SPEC_HASH = PREFIX + "spec-hash"  # an annotation
+# Namespace of a local cluster's own accounts: the measuring identity, and one for each added component by its name.
+SYSTEM_NAMESPACE, MEASURING_ACCOUNT = "workbench-system", "measure"
 RUN_ID = re.compile(r"st-[0-9a-f]{8}")
 
 

@@ -33,7 +33,7 @@ def cleanup(
     Only objects with the run's label are deleted, and only in namespaces labelled for tests. It is safe to repeat. On a
     local cluster (--cluster) it runs as the administrator.
 
-    Exit code 1 when objects are left; they are listed.
+    Exit code 1 when objects are left; they are listed. With --list, records that are invalid are named on stderr.
 
     Example: workbench scaletest cleanup st-1f2e3d4c --cluster local
     """
@@ -65,12 +65,16 @@ def cleanup(
 
 
 async def _list_run_records(target: Target, namespaces: list[str], confirm: str | None) -> list[RunRecord]:
+    from workbench.console import terminal
     from workbench.scaletest.cluster_api.connection import Connection
     from workbench.scaletest.safety import cleanup_record, confirmation
 
     async with Connection(target, max_connections=4) as api:
         await confirmation.confirm_interactively(api, None, confirm)
-        return await cleanup_record.list_run_records(api, await _find_namespaces(api, namespaces))
+        spaces = await _find_namespaces(api, namespaces)
+        return await cleanup_record.list_run_records(
+            api, spaces, lambda error: terminal.print_text(f"left out: {error}", err=True)
+        )
 
 
 async def _clean_up_run(target: Target, run: str, namespaces: list[str], confirm: str | None) -> CleanupResult:

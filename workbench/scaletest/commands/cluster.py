@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from workbench.console.command_groups import build_group
 from workbench.console.finish import JsonFlag
+
+if TYPE_CHECKING:
+    from workbench.scaletest.scenario.scheduler_recipes import SchedulerRecipe
 
 FIRST_STEPS = """\
   workbench scaletest cluster build     once, about ten minutes
@@ -24,7 +27,7 @@ NameOption = Annotated[str, typer.Option("--name", metavar="NAME", help="Name of
 def build(
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="PART", help="kube, kwok or kai; repeatable.", show_default="all three"),
+        typer.Option(metavar="PART", help="kube, kwok, kai or kueue; repeatable.", show_default="all but kueue"),
     ] = None,
 ) -> None:
     """Build the control plane's programs into your cache: once, about ten minutes on two cores.
@@ -40,7 +43,7 @@ def build(
 
     parts = tuple(only or program_builds.PARTS)
     if unknown := [part for part in parts if part not in get_args(program_builds.Part)]:
-        raise ConfigError("unknown part", where="--only", found=unknown, allowed=program_builds.PARTS)
+        raise ConfigError("unknown part", where="--only", found=unknown, allowed=program_builds.ALL_PARTS)
     folders = program_builds.build_parts(
         cast("tuple[program_builds.Part, ...]", parts),
         tell=lambda line: print_text(line, err=True),
@@ -63,12 +66,16 @@ def up(
         typer.Option(metavar="N", help="Simulated nodes; with --gpus repeatable, pair by pair.", show_default="200"),
     ] = None,
     gpus: Annotated[list[int] | None, typer.Option(metavar="N", help="GPUs of each node.", show_default="8")] = None,
+    gpu_model: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODEL", help="H100, H200, A100, L40S or T4: labels only.", show_default="H100"),
+    ] = None,
     scheduler: Annotated[
         str,
         typer.Option(
             metavar="NAME[,NAME]",
-            help="default; kai: KAI runs beside it, pods choose by their schedulerName; gang: Kubernetes' own gang "
-            "scheduling is on.",
+            help="default, gang, kai, second, or a recipe's path; all run side by side, and pods choose by their "
+            "schedulerName. `workbench scaletest cluster recipes` lists them.",
         ),
     ] = "default",
     client_limit: Annotated[
@@ -90,6 +97,20 @@ def up(
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="Another argument of the default scheduler. Repeatable."),
     ] = None,
+    queue: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=GPUS", help="A queue of Kueue and its quota. Repeatable.", show_default="default, all GPUs"
+        ),
+    ] = None,
+    start_delay: Annotated[
+        str | None,
+        typer.Option(
+            metavar="S[:S]",
+            help="How long simulated nodes take to start a pod, or the bounds of it.",
+            show_default="no time",
+        ),
+    ] = None,
     binaries: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Folder with the programs.", show_default="$WORKBENCH_CLUSTER_BINARIES"),
@@ -110,27 +131,95 @@ def up(
     from workbench.console.terminal import print_text
     from workbench.scaletest.local_cluster import cluster_lifecycle, cluster_record, cluster_status, program_providers
 
-    chosen = [_check_choice("--scheduler", one, Literal["default", "kai", "gang"]) for one in scheduler.split(",")]
-    gates = dict.fromkeys(cluster_record.NATIVE_GANGS, True) if "gang" in chosen else {}
-    with cluster_status.raise_on_signals():
-        cluster = cluster_lifecycle.start_cluster(
-            name,
-            pools=cluster_record.parse_pools(nodes or [200], gpus or [8] * len(nodes or [200])),
-            scheduler="kai" if "kai" in chosen else "default",
-            feature_gates=gates | cluster_record.parse_feature_gates(feature_gate or []),
-            scheduler_arguments=cluster_record.parse_api_arguments(scheduler_arg or []),
-            client_limits=cluster_record.parse_client_limits(client_limit or []),
-            api_arguments=cluster_record.parse_api_arguments(api_arg or []),
-            programs=binaries,
-            provider=None if provider is None else _check_choice("--provider", provider, program_providers.Provider),
-            folder=folder,
-            tell=lambda line: print_text(line, err=True),
-        )
+    chosen = _find_startable_recipes(scheduler.split(","))
+    gates = {name: on for one in chosen for name, on in one.feature_gates.items()}
+    given = cluster_record.parse_api_arguments(api_arg or [])
+    arguments = {name: value for one in chosen for name, value in one.api_arguments.items() if name != "runtime-config"}
+    asked = [*(one.api_arguments.get("runtime-config") for one in chosen), given.get("runtime-config")]
+    served = [text for text in asked if text and text != cluster_record.NATIVE_GANGS_API]
+    arguments |= given | ({"runtime-config": ",".join(served)} if served else {})
+    own = {name: value for one in chosen for name, value in one.scheduler_arguments.items()}
+    cluster = cluster_lifecycle.start_cluster(
+        name,
+        pools=cluster_record.parse_pools(nodes or [200], gpus or [8] * len(nodes or [200]), gpu_model or []),
+        scheduler="kai" if any(one.program == "kai" for one in chosen) else "default",
+        kueue=any(one.program == "kueue" for one in chosen),
+        queue_quotas=_parse_queues(queue or [], [one.program for one in chosen]),
+        recipes=[one for one in chosen if one.program == "kube-scheduler"],
+        feature_gates=gates | cluster_record.parse_feature_gates(feature_gate or []),
+        scheduler_arguments=cluster_record.check_api_arguments(own)
+        | cluster_record.parse_api_arguments(scheduler_arg or []),
+        start_delay=None if start_delay is None else cluster_record.parse_start_delay(start_delay),
+        client_limits=cluster_record.parse_client_limits(client_limit or []),
+        api_arguments=arguments,
+        programs=binaries,
+        provider=None if provider is None else _check_choice("--provider", provider, program_providers.Provider),
+        folder=folder,
+        tell=lambda line: print_text(line, err=True),
+    )
     finish_command(
         lambda: cluster_status.format_new_cluster(cluster),
         lambda: cluster_status.format_new_cluster_json(cluster),
         as_json=as_json,
     )
+
+
+def _parse_queues(texts: list[str], programs: list[str]) -> dict[str, int]:
+    from workbench.core.errors import ConfigError
+    from workbench.scaletest.local_cluster import cluster_record
+
+    if texts and "kueue" not in programs:
+        raise ConfigError("only Kueue's queues have a quota here", where="--queue", do="add --scheduler default,kueue")
+    return cluster_record.parse_queue_quotas(texts)
+
+
+def _find_startable_recipes(names: list[str]) -> list[SchedulerRecipe]:
+    """Recipes that this machine can start, by names or paths."""
+    from workbench.core.errors import ConfigError
+    from workbench.scaletest.scenario import scheduler_recipes
+
+    full, own = scheduler_recipes.resolve_schedulers(names)
+    found = [scheduler_recipes.find_recipe(name, own) for name in full]
+    if elsewhere := [one.name for one in found if one.program == "cluster"]:
+        allowed = [
+            one.short or one.name for one in scheduler_recipes.list_shipped_recipes() if one.program != "cluster"
+        ]
+        raise ConfigError(
+            "no scheduler that is started here",
+            where="--scheduler",
+            found=elsewhere,
+            allowed=[*allowed, "the path of a recipe with program kube-scheduler"],
+            do="run on a cluster that has it: --context instead of --cluster",
+        )
+    return found
+
+
+@app.command(
+    epilog="\b\nExamples:\n  workbench scaletest cluster recipes\n  workbench scaletest cluster recipes second"
+)
+def recipes(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Print this one's file.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """List the scheduler recipes: how each is found or started, and what its workloads need beside their pods."""
+    from workbench.console.finish import finish_command
+    from workbench.console.tables import format_table
+    from workbench.core.errors import ConfigError
+    from workbench.scaletest.scenario import scheduler_recipes
+
+    shipped = scheduler_recipes.list_shipped_recipes()
+    if name is None:
+        rows = [(one.short or one.name, one.program, one.about) for one in shipped]
+        finish_command(
+            lambda: "\n".join(format_table(rows, ("name", "program", "what it is"))),
+            lambda: scheduler_recipes.format_recipes_json(shipped),
+            as_json=as_json,
+        )
+    found = next((one for one in shipped if name in (one.name, one.short)), None)
+    if found is None:
+        allowed = [one.short or one.name for one in shipped]
+        raise ConfigError("no such recipe", where="NAME", found=name[:80], allowed=allowed)
+    finish_command(lambda: scheduler_recipes.read_recipe_text(found.name), found.model_dump_json, as_json=as_json)
 
 
 def _check_choice(flag: str, value: str, choices: Any) -> Any:

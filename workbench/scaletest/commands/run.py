@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from workbench.console.finish import JsonFlag
+from workbench.console.finish import JsonFlag, format_command_line
 from workbench.console.options import FieldOption, OptionValues, take_options_from
 from workbench.scaletest.commands import ClusterOption, ConfirmOption, ContextOption, KubeconfigOption
 
 if TYPE_CHECKING:
+    from workbench.scaletest.scenario.scenario_file import Scenario
     from workbench.scaletest.test_run import RunOptions, RunResult
     from workbench.scaletest.test_run.variant_turns import VariantTurns
 
@@ -53,8 +54,10 @@ def run(
     scheduler: Annotated[
         str | None,
         typer.Option(
+            "--scheduler",
+            "--schedulers",
             metavar="NAME[,NAME]",
-            help="default, kai or any schedulerName; several are compared.",
+            help="default, gang, kai, second, any schedulerName, or a recipe's path; several are compared.",
             show_default="all of the scenario's",
         ),
     ] = None,
@@ -94,10 +97,8 @@ def run(
         )
     where = {"cluster": cluster, "kubeconfig": kubeconfig, "context": context}
     if scenario is not None and resume is None:
-        names = _parse_schedulers(scheduler, scenario)
-        if len(names) == 1 and repeat is not None:
-            raise ConfigError("--repeat needs several schedulers", where="--repeat", do="name two: --scheduler A,B")
-        _start_runs(scenario, where, confirm, names, repeat, settings, out, as_json)
+        made, names = _parse_schedulers(scheduler, scenario)
+        _start_runs(made, where, confirm, names, repeat, settings, out, as_json)
     _refuse_new_options({"SCENARIO": scenario, "--scheduler": scheduler, "--repeat": repeat, "--out": out}, settings)
     assert resume is not None
     _resume_run(resume, where, confirm, settings.get("cleanup"), as_json)
@@ -118,7 +119,7 @@ def _refuse_new_options(fixed: dict[str, Any], settings: OptionValues) -> None:
 
 
 def _start_runs(
-    scenario: Path,
+    scenario: Scenario,
     where: dict[str, Any],
     confirm: str | None,
     schedulers: tuple[str, ...],
@@ -132,13 +133,15 @@ def _start_runs(
     from workbench.scaletest.test_run import variant_turns
     from workbench.scaletest.test_run.run_console import open_watcher
 
+    if len(schedulers) == 1 and repeat is not None:
+        raise ConfigError("--repeat needs several schedulers", where="--repeat", do="name two: --scheduler A,B")
     if len(schedulers) > 1 and settings.get("cleanup") is False:
         raise ConfigError("each turn starts on an emptied cluster", where="--no-cleanup", do="remove this option")
     options: RunOptions = settings.build_model(test_run.RunOptions)
     access = test_run.find_cluster_access(**where)
     with open_watcher() as watcher:
         common: dict[str, Any] = {"confirmed": confirm, "options": options, "out": out, "watcher": watcher}
-        common["command"] = _format_command_line()
+        common["command"] = format_command_line()
         if len(schedulers) > 1:
             times = variant_turns.DEFAULT_REPEAT if repeat is None else repeat
             turns = variant_turns.run_variants(scenario, access, schedulers, repeat=times, **common)
@@ -159,7 +162,7 @@ def _resume_run(
     with open_watcher() as watcher:
         if (folder / variants.SESSION_FILE).is_file():
             turns = variant_turns.resume_variants(
-                folder, access, confirmed=confirm, watcher=watcher, command=_format_command_line()
+                folder, access, confirmed=confirm, watcher=watcher, command=format_command_line()
             )
             _print_turns(turns, as_json)
         result = test_run.resume_test(folder, access, confirmed=confirm, cleanup=cleanup, watcher=watcher)
@@ -200,17 +203,17 @@ def _print_run_result(result: RunResult, as_json: bool) -> NoReturn:
     raise typer.Exit(result.exit_code)
 
 
-def _parse_schedulers(text: str | None, scenario: Path) -> tuple[str, ...]:
-    """The variants: as given, or all that the scenario names."""
+def _parse_schedulers(text: str | None, scenario: Path) -> tuple[Scenario, tuple[str, ...]]:
+    """The scenario and its variants: as given, or all that it names; recipes that are named become part of it."""
+    from workbench.core.errors import ConfigError
     from workbench.scaletest.scenario import scenario_file
+    from workbench.scaletest.scenario.scheduler_recipes import resolve_schedulers
 
+    made = scenario_file.load_scenario(scenario)
     if text is None:
-        return scenario_file.load_scenario(scenario).schedulers
-    return tuple(scenario_file.SHORT_SCHEDULERS.get(name, name) for name in text.split(","))
-
-
-def _format_command_line() -> str:
-    import shlex
-    import sys
-
-    return "workbench " + shlex.join(sys.argv[1:])
+        return made, made.schedulers
+    names, recipes = resolve_schedulers(text.split(","))
+    known = {one.name for one in made.recipes}
+    if twice := [one.name for one in recipes if one.name in known]:
+        raise ConfigError("the scenario has a recipe of this name", where="--scheduler", found=twice)
+    return made.model_copy(update={"recipes": (*made.recipes, *recipes)}), names

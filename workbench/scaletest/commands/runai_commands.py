@@ -57,6 +57,7 @@ def export_upstream(
     lines = [
         f"{len(view.sent)} submitted, {view.jobs.height} sampled, {kept} in times.csv",
         *(f"  {missing} left out of sampled.json: no {field}" for field, missing in view.incomplete.items()),
+        *([f"  {view.ungrouped} have no PodGroup: their first pod's time stands for its"] if view.ungrouped else []),
         *(f"  {path}" for path in result.paths),
     ]
     document = {
@@ -65,6 +66,7 @@ def export_upstream(
         "sampled": view.jobs.height,
         "kept": kept,
         "incomplete": view.incomplete,
+        "ungrouped": view.ungrouped,
     }
     is_complete = bool(view.sent) and view.jobs.height >= len(view.sent)
     finish_command("\n".join(lines), document, as_json=as_json, is_valid=is_complete)

@@ -6,6 +6,7 @@ a foreign object without its labels belongs to no workload.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,11 +52,15 @@ class RunaiView:
         Table `upstream_jobs`: complete workloads only.
     incomplete
         Workloads that lack a milestone which sampled.json must have, by that milestone's key.
+    ungrouped
+        Workloads of a run whose scheduler makes no PodGroups: the old tool's files must have its time, and the first
+        pod's creation stands for it.
     """
 
     sent: list[SentWorkload]
     jobs: pl.DataFrame
     incomplete: dict[str, int]
+    ungrouped: int = 0
 
 
 @dataclass(frozen=True)
@@ -93,7 +98,7 @@ def export_run(
     """
     found = build_view(folder)
     if backend is not None:
-        found = RunaiView(found.sent, add_backend_times(found.jobs, backend), found.incomplete)
+        found = dataclasses.replace(found, jobs=add_backend_times(found.jobs, backend))
     place = Path(folder) / EXPORT_FOLDER if out is None else Path(out)
     try:
         paths = (
@@ -149,13 +154,24 @@ def _view_of_tables(place: Path) -> RunaiView:
         SentWorkload(row["name"], row["project"], row["namespace"], row["submitted_at_us"])
         for row in wide.iter_rows(named=True)
     ]
+    wide, ungrouped = _replace_missing_groups(wide)
     lacking = {name: pl.col(delta_chain.milestone_column(name)).is_null() for name in REQUIRED}
     counted = wide.select(
         pl.lit(wide.height).alias(""), *(gone.sum().alias(FIELDS[name]) for name, gone in lacking.items())
     )
     complete = wide.filter(~pl.any_horizontal(*lacking.values())).drop("index").with_row_index("row")
     incomplete = {name: int(n) for name, n in counted.row(0, named=True).items() if name and n}
-    return RunaiView(sent, delta_chain.judge_jobs(complete.with_columns(pl.col("row").cast(pl.Int64))), incomplete)
+    jobs = delta_chain.judge_jobs(complete.with_columns(pl.col("row").cast(pl.Int64)))
+    return RunaiView(sent, jobs, incomplete, ungrouped)
+
+
+def _replace_missing_groups(wide: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+    """Where no workload has a PodGroup and none needs one, the first pod's creation; of how many."""
+    group, first = (delta_chain.milestone_column(name) for name in ("podgroup", "first_pod"))
+    needed = wide["kind"].str.ends_with("Workload").any()
+    if needed or wide[group].null_count() < wide.height:
+        return wide, 0
+    return wide.with_columns(pl.col(first).alias(group)), wide.height - wide[first].null_count()
 
 
 def _find_origin_ns(place: Path) -> int:

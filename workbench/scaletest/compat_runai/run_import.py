@@ -192,6 +192,7 @@ def _build_schedule(submitted: list[SubmittedJob], asked: SubmissionDetails, ori
         "memory_bytes_per_pod": _MEMORY_BYTES,
         "gang": asked.workload_type == "distributed",
         "priority": None,
+        "queue": None,
         "lifetime_s": None,
         "delete_after_s": None,
         "object_bytes": None,

@@ -1,28 +1,20 @@
-"""Lifecycle of a local cluster: start, find, restart parts, stop and remove."""
+"""Lifecycle of a local cluster: start, find, restart parts, stop."""
 
 from __future__ import annotations
 
-import asyncio
-import importlib
-import shutil
-import threading
-import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from workbench.core.errors import ConfigError, WorkbenchError
-from workbench.scaletest.cluster_api.connection import Connection, load_target
+from workbench.core.errors import ConfigError
 from workbench.scaletest.local_cluster import (
     cluster_record,
     component_processes,
     control_plane,
     identities,
     kai_scheduler,
+    kueue_queues,
     program_providers,
-    simulated_nodes,
 )
 from workbench.scaletest.local_cluster.cluster_record import (
     ClientLimit,
@@ -31,171 +23,37 @@ from workbench.scaletest.local_cluster.cluster_record import (
     ClusterSettings,
     NodePool,
     Scheduler,
+    StartDelay,
     check_api_arguments,
     check_client_limits,
     check_cluster_name,
 )
+from workbench.scaletest.local_cluster.cluster_start import (
+    KUBECONFIG,
+    MEASURE_KUBECONFIG,
+    remove_cluster,
+    run_coroutine,
+    start_from_nothing,
+)
 from workbench.scaletest.observation.run_conditions import Component
 from workbench.scaletest.scenario.scenario_file import GANG_SCHEDULING
+from workbench.scaletest.scenario.scheduler_recipes import SchedulerRecipe
 
-KUBECONFIG, MEASURE_KUBECONFIG = "kubeconfig", "measure.kubeconfig"
-_MARKER = ".workbench-cluster"
-
-
-def start_from_nothing(
-    name: str,
-    settings: ClusterSettings,
-    found: program_providers.Binaries,
-    folder: Path | None,
-    owner: tuple[int, float],
-    timeout_s: float,
-    tell: Callable[[str], None],
-) -> ClusterRecord:
-    """Start a new cluster; after a failure or an interrupt everything is removed.
-
-    Raises
-    ------
-    ConfigError
-        The data folder is not empty.
-    RunFailedError
-        The cluster did not start; `found` has the end of a log.
-    """
-    place = _make_data_folder(name, folder)
-    begun = ClusterRecord(
-        name=name,
-        state="starting",
-        folder=place,
-        settings=settings,
-        provider=found.provider,
-        kubectl=found.kubectl,
-        owner_pid=owner[0],
-        owner_started=owner[1],
-    )
-    cluster_record.write_record(begun)
-    try:
-        made = _start_parts(begun, found, timeout_s, tell)
-        cluster_record.write_record(made)
-    except BaseException:  # also on Ctrl-C
-        remove_cluster(name)
-        raise
-    return made
-
-
-def _make_data_folder(name: str, folder: Path | None) -> Path:
-    """Create the data folder of a cluster, private, with a marker that allows its removal."""
-    place = (cluster_record.find_cluster_folder(name) if folder is None else folder.expanduser()).absolute()
-    if place.exists() and any(place.iterdir()):
-        raise ConfigError("the folder is not empty", where=place, do="give an empty or new folder")
-    place.mkdir(parents=True, exist_ok=True, mode=0o700)
-    place.chmod(0o700)
-    (place / _MARKER).write_text(name, encoding="utf-8")
-    return place
-
-
-def _start_parts(
-    begun: ClusterRecord, found: program_providers.Binaries, timeout_s: float, tell: Callable[[str], None]
-) -> ClusterRecord:
-    folder, name, since = begun.folder, begun.name, time.monotonic()
-    # Imports take a second; the wait hides that.
-    threading.Thread(target=importlib.import_module, args=("kubernetes.config",), daemon=True).start()
-    parts = control_plane.create_control_plane(folder, name, begun.settings, found, timeout_s=timeout_s)
-    tell(f"control plane is up after {time.monotonic() - since:.1f} s")
-    server = _write_admin_kubeconfig(folder, name, parts)
-    with_kai = begun.settings.scheduler == "kai"
-    server_version = run_coroutine(_furnish_cluster(begun, server, found.kai if with_kai else None, timeout_s, tell))
-    versions = control_plane.read_versions(folder, name)
-    if with_kai:
-        added = kai_scheduler.start_kai(folder, begun.settings, found.require_kai(), folder / KUBECONFIG)
-        control_plane.wait_until_healthy(folder, added, timeout_s=timeout_s)
-        versions |= dict.fromkeys(kai_scheduler.KAI_PROCESSES, found.kai_version)
-        parts += added
-    tell(f"ready after {time.monotonic() - since:.1f} s")
-    return begun.model_copy(
-        update={
-            "state": "up",
-            "server": server,
-            "kubernetes_version": server_version,
-            "audited": True,
-            "parts": parts,
-            "components": tuple(control_plane.describe_component(one, folder, versions.get(one.name)) for one in parts),
-        }
-    )
-
-
-def _write_admin_kubeconfig(folder: Path, name: str, parts: tuple[ClusterPart, ...]) -> str:
-    server = next(part.health for part in parts if part.name == "kube-apiserver").removesuffix("/readyz")
-    keys = control_plane.find_workdir(folder, name) / "pki"
-    identities.write_kubeconfig(
-        folder / KUBECONFIG,
-        server=server,
-        authority=keys / "ca.crt",
-        context=identities.admin_context(name),
-        user={"client-certificate": str(keys / "admin.crt"), "client-key": str(keys / "admin.key")},
-    )
-    return server
-
-
-async def _furnish_cluster(
-    begun: ClusterRecord, server: str, kai_programs: Path | None, timeout_s: float, tell: Callable[[str], None]
-) -> str:
-    """Create nodes, identities and KAI's objects; returns the server version."""
-    folder, name = begun.folder, begun.name
-    async with Connection(load_target(folder / KUBECONFIG, identities.admin_context(name))) as api:
-        since = time.monotonic()
-        count = await simulated_nodes.create_nodes(api, begun.settings.pools)
-        tell(f"{count} simulated nodes created in {time.monotonic() - since:.1f} s")
-        token = await identities.create_measuring_identity(api)
-        identities.write_kubeconfig(
-            folder / MEASURE_KUBECONFIG,
-            server=server,
-            authority=control_plane.find_workdir(folder, name) / "pki" / "ca.crt",
-            context=identities.measure_context(name),
-            user={"token": token},
-        )
-        await kai_scheduler.create_kai_objects(api, kai_programs, timeout_s=timeout_s)
-        await simulated_nodes.wait_for_nodes(api, count, timeout_s=timeout_s)
-        return str((await api.json("GET", "/version"))["gitVersion"])
-
-
-def remove_cluster(name: str) -> bool:
-    """Stop all processes of a cluster and remove its folders, in any state; whether there was anything."""
-    home = cluster_record.find_cluster_folder(name).absolute()
-    try:
-        known = cluster_record.read_record(name)
-    except ConfigError:
-        known = None
-    places = {home, known.folder if known else home}
-    found = False
-    for place in places:
-        # A second pass: kwokctl may have started a process meanwhile.
-        while alive := [one for many in component_processes.find_processes(place).values() for one in many]:
-            found = True
-            component_processes.end_processes(alive)
-        if place == home or (place / _MARKER).is_file():
-            found = found or place.exists()
-            shutil.rmtree(place, ignore_errors=True)
-            if place.exists():
-                shutil.rmtree(place)
-    return found
-
-
-def run_coroutine(work: Coroutine[Any, Any, str]) -> str:
-    """Run a coroutine; in a thread if an event loop is already running, as in a notebook.
-
-    Raises the first error of an exception group.
-    """
-    try:
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return asyncio.run(work)
-        with ThreadPoolExecutor(1) as pool:
-            return pool.submit(asyncio.run, work).result()
-    except BaseExceptionGroup as group:
-        first = next((one for one in group.exceptions if isinstance(one, WorkbenchError)), group.exceptions[0])
-        raise first from None
-
-
+__all__ = [
+    "KUBECONFIG",
+    "MEASURE_KUBECONFIG",
+    "UP_COMMAND",
+    "LocalCluster",
+    "find_cluster",
+    "kill_component",
+    "list_lost_parts",
+    "remove_cluster",
+    "restart_component",
+    "run_coroutine",
+    "start_cluster",
+    "start_from_nothing",
+    "stop_cluster",
+]
 UP_COMMAND = "workbench scaletest cluster up"
 _ATTEMPTS = 3
 
@@ -218,6 +76,12 @@ class LocalCluster:
         One JSON document per request; None if it is not kept.
     kubectl
         Path of kubectl; None if it is not installed.
+    metrics
+        URL of each component's metrics, but the API server's.
+    pools
+        Its simulated nodes.
+    queue_quotas
+        GPUs of each of Kueue's queues that were asked for.
     """
 
     name: str
@@ -230,9 +94,16 @@ class LocalCluster:
     components: tuple[Component, ...]
     audit_log: Path | None
     server: str
-    nodes: int
+    pools: tuple[NodePool, ...]
     provider: str
     kubectl: Path | None = None
+    metrics: Mapping[str, str] = field(default_factory=dict)
+    queue_quotas: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes they are."""
+        return sum(pool.nodes for pool in self.pools)
 
 
 def start_cluster(
@@ -244,6 +115,10 @@ def start_cluster(
     api_arguments: Mapping[str, str] | None = None,
     feature_gates: Mapping[str, bool] | None = None,
     scheduler_arguments: Mapping[str, str] | None = None,
+    start_delay: StartDelay | None = None,
+    recipes: Sequence[SchedulerRecipe] = (),
+    kueue: bool = False,
+    queue_quotas: Mapping[str, int] | None = None,
     programs: Path | None = None,
     provider: program_providers.Provider | None = None,
     folder: Path | None = None,
@@ -261,6 +136,12 @@ def start_cluster(
         `kai`: KAI runs beside the default scheduler, and pods choose by their schedulerName.
     feature_gates, scheduler_arguments
         Gates of API server, controller-manager and scheduler; other arguments of the default scheduler.
+    start_delay
+        How long simulated nodes take to start a pod; no time without it.
+    recipes
+        Schedulers of program `kube-scheduler` that run beside the control plane's own.
+    kueue, queue_quotas
+        Kueue runs, with these queues and their GPUs; one queue `default` with all GPUs without them.
     client_limits
         Requests per second (and burst) of components; Kubernetes' defaults for the others.
     api_arguments
@@ -286,7 +167,9 @@ def start_cluster(
         The cluster did not start; everything was removed.
     """
     check_cluster_name(name)
-    limits = check_client_limits(client_limits or {}, scheduler)
+    limits = check_client_limits(
+        client_limits or {}, scheduler, [*(one.name for one in recipes), *(["kueue"] if kueue else [])]
+    )
     arguments = check_api_arguments(api_arguments or {})
     settings = ClusterSettings(
         pools=tuple(pools),
@@ -295,6 +178,10 @@ def start_cluster(
         api_arguments=arguments,
         feature_gates=dict(feature_gates or {}),
         scheduler_arguments=check_api_arguments(scheduler_arguments or {}),
+        start_delay=start_delay,
+        recipes=tuple(recipes),
+        kueue=kueue,
+        queue_quotas=dict(queue_quotas or {}),
     )
     with cluster_record.lock_cluster(name):
         if (known := _reuse_or_remove(name, settings, tell)) is not None:
@@ -302,6 +189,10 @@ def start_cluster(
         binaries = program_providers.find_binaries(programs, provider)
         if scheduler == "kai":
             binaries.require_kai()
+        if settings.kueue:
+            binaries.require_kueue()
+        if settings.recipes:
+            binaries.require_scheduler()
         return _start_with_free_ports(name, settings, binaries, folder, owner, timeout_s, tell)
 
 
@@ -357,6 +248,8 @@ def find_cluster(name: str = "local") -> LocalCluster:
             do=again,
         )
     if gone := list_lost_parts(known):
+        gone = _start_rested_schedulers(known, gone)
+    if gone:
         raise ConfigError("components of the local cluster are not running", where=name, found=gone, do=again)
     return _build_local_cluster(known)
 
@@ -399,6 +292,16 @@ def restart_component(cluster: LocalCluster, component: str, *, timeout_s: float
     _start_part(cluster, parts[component], timeout_s)
     for name in sorted(set(before) - set(component_processes.find_processes(cluster.folder))):
         _start_part(cluster, parts[name], timeout_s)
+
+
+def _start_rested_schedulers(known: ClusterRecord, gone: list[str]) -> list[str]:
+    """Start schedulers that a comparison had stopped when it was killed; the parts that are still missing."""
+    from workbench.scaletest.local_cluster import scheduler_switch
+
+    if set(gone) <= set(scheduler_switch.list_switchable(known)):
+        scheduler_switch.run_only(_build_local_cluster(known), None)
+        return list_lost_parts(known)
+    return gone
 
 
 def list_lost_parts(known: ClusterRecord) -> list[str]:
@@ -465,11 +368,15 @@ def _build_local_cluster(known: ClusterRecord) -> LocalCluster:
             "default-scheduler",
             *((GANG_SCHEDULING,) if known.settings.native_gangs else ()),
             *((kai_scheduler.SCHEDULER_NAME,) if known.settings.scheduler == "kai" else ()),
+            *(one.name for one in known.settings.recipes),
+            *((kueue_queues.NAME,) if known.settings.kueue else ()),
         ),
         components=known.components,
         audit_log=control_plane.find_audit_log(folder, known.name) if known.audited else None,
         server=known.server,
-        nodes=known.settings.nodes,
+        pools=known.settings.pools,
         provider=known.provider,
         kubectl=known.kubectl,
+        metrics=control_plane.list_metrics(known.parts),
+        queue_quotas=known.settings.queue_quotas,
     )

@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -19,11 +19,13 @@ from workbench.core.errors import ConfigError, MissingToolError, RunFailedError
 from workbench.core.paths import cache_folder
 from workbench.core.schema import FiniteModel
 from workbench.scaletest.observation.run_conditions import Component
+from workbench.scaletest.scenario.scheduler_recipes import SchedulerRecipe
 
 Scheduler = Literal["default", "kai"]
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 MAX_NODES = 20_000
 MAX_GPUS = 64
+MAX_START_S = 3600.0
 _KEY = re.compile(r"[a-z][a-z0-9-]{0,80}")
 _VALUE = re.compile(r"[\x20-\x7e]{0,400}")
 _LIMIT = re.compile(r"(?P<component>[a-z-]{1,40})=(?P<qps>[0-9]{1,6}(?:\.[0-9]{1,3})?)(?::(?P<burst>[0-9]{1,7}))?")
@@ -40,15 +42,39 @@ class ClientLimit(FiniteModel):
     burst: int = Field(ge=1, le=10_000_000)
 
 
+class GpuModel(NamedTuple):
+    """What NVIDIA's feature discovery writes of a GPU on its node: product, and memory in MiB as the driver reports."""
+
+    product: str
+    memory_mib: int
+
+
+GPU_MODELS = {
+    "H100": GpuModel("NVIDIA-H100-80GB-HBM3", 81_559),
+    "H200": GpuModel("NVIDIA-H200", 143_771),
+    "A100": GpuModel("NVIDIA-A100-SXM4-80GB", 81_920),
+    "L40S": GpuModel("NVIDIA-L40S", 46_068),
+    "T4": GpuModel("Tesla-T4", 15_360),
+}
+
+
 class NodePool(FiniteModel):
     """A pool of identical nodes."""
 
     nodes: int = Field(ge=0, le=MAX_NODES)
     gpus: int = Field(ge=0, le=MAX_GPUS)
+    gpu_model: Literal["H100", "H200", "A100", "L40S", "T4"] = "H100"
 
 
-# Default client limits. Kubernetes 1.36: defaults of clientConnection; KAI 0.12: defaults of the flags. etcd, kwok and
-# the API server have no client limit.
+class StartDelay(FiniteModel):
+    """How long simulated nodes take to start a pod: evenly between two bounds, in seconds."""
+
+    least_s: float = Field(ge=0, le=MAX_START_S)
+    most_s: float = Field(ge=0, le=MAX_START_S)
+
+
+# Default client limits. Kubernetes 1.36: defaults of clientConnection; KAI 0.12: defaults of the flags; Kueue 0.19: its
+# shipped configuration. etcd, kwok and the API server have no client limit.
 DEFAULT_LIMITS = {
     "kube-controller-manager": ClientLimit(qps=20, burst=30),
     "kube-scheduler": ClientLimit(qps=50, burst=100),
@@ -57,6 +83,7 @@ DEFAULT_LIMITS = {
     "kai-binder": ClientLimit(qps=50, burst=300),
     "kai-podgroupcontroller": ClientLimit(qps=50, burst=300),
     "kai-queuecontroller": ClientLimit(qps=50, burst=300),
+    "kueue": ClientLimit(qps=300, burst=500),
 }
 # Gates of Kubernetes 1.36's own gang scheduling, and the API that its PodGroups need.
 NATIVE_GANGS = ("GenericWorkload", "GangScheduling")
@@ -74,6 +101,10 @@ class ClusterSettings(FiniteModel):
     api_arguments: dict[str, str] = Field(default={})
     feature_gates: dict[str, bool] = Field(default={})
     scheduler_arguments: dict[str, str] = Field(default={})
+    start_delay: StartDelay | None = None
+    recipes: tuple[SchedulerRecipe, ...] = ()
+    kueue: bool = False
+    queue_quotas: dict[str, int] = Field(default={})
 
     @property
     def native_gangs(self) -> bool:
@@ -109,6 +140,52 @@ def parse_feature_gates(texts: Iterable[str]) -> dict[str, bool]:
     return found
 
 
+def parse_start_delay(text: str) -> StartDelay:
+    """Parse a start delay `SECONDS` or `LEAST:MOST`.
+
+    Raises
+    ------
+    ConfigError
+        Not one or two numbers of seconds, or the second below the first.
+
+    Examples
+    --------
+    >>> parse_start_delay("3"), parse_start_delay("0.5:4").most_s
+    (StartDelay(least_s=3.0, most_s=3.0), 4.0)
+    """
+    try:
+        bounds = [float(one) for one in text.split(":")]
+        least_s, most_s = bounds * 2 if len(bounds) == 1 else bounds
+        if not 0 <= least_s <= most_s <= MAX_START_S:
+            raise ValueError
+    except ValueError:
+        allowed = f"SECONDS or LEAST:MOST, 0 to {MAX_START_S:g}, such as 3 or 0.5:4"
+        raise ConfigError("not a start delay", where="--start-delay", found=text[:60], allowed=allowed) from None
+    return StartDelay(least_s=least_s, most_s=most_s)
+
+
+def parse_queue_quotas(texts: Iterable[str]) -> dict[str, int]:
+    """Parse queues `NAME=GPUS`.
+
+    Raises
+    ------
+    ConfigError
+        Invalid format, or no whole number of GPUs.
+
+    Examples
+    --------
+    >>> parse_queue_quotas(["default=6", "team-b=2"])
+    {'default': 6, 'team-b': 2}
+    """
+    found = {}
+    for text in texts:
+        name, _, gpus = text.partition("=")
+        if not NAME.fullmatch(name) or not (gpus.isascii() and gpus.isdigit() and len(gpus) <= 7):
+            raise ConfigError("not a queue", where="--queue", found=text[:80], allowed="NAME=GPUS, such as default=64")
+        found[name] = int(gpus)
+    return found
+
+
 def check_cluster_name(name: str) -> str:
     """Validate a cluster name, which is used for a folder and a context.
 
@@ -132,19 +209,28 @@ def check_cluster_name(name: str) -> str:
     return name
 
 
-def parse_pools(nodes: Sequence[int], gpus: Sequence[int]) -> tuple[NodePool, ...]:
-    """Build node pools from the values of --nodes and --gpus, in pairs.
+def parse_pools(nodes: Sequence[int], gpus: Sequence[int], models: Sequence[str] = ()) -> tuple[NodePool, ...]:
+    """Build node pools from the values of --nodes, --gpus and --gpu-model, in turn; without models all are H100.
 
     Raises
     ------
     ConfigError
-        The lists differ in length, or a number is out of range.
+        The lists differ in length, a number is out of range, or a model is not known.
 
     Examples
     --------
-    >>> parse_pools([3, 2], [4, 8])
-    (NodePool(nodes=3, gpus=4), NodePool(nodes=2, gpus=8))
+    >>> [(pool.gpus, pool.gpu_model) for pool in parse_pools([3, 2], [4, 8], ["T4", "H100"])]
+    [(4, 'T4'), (8, 'H100')]
     """
+    if models and len(models) != len(nodes):
+        raise ConfigError(
+            "--gpu-model and --nodes differ in number",
+            where="--gpu-model",
+            found=f"{len(models)} and {len(nodes)}",
+            do="for two pools: --nodes 3 --gpus 4 --gpu-model T4 --nodes 2 --gpus 8 --gpu-model H100",
+        )
+    if unknown := [one for one in models if one not in GPU_MODELS]:
+        raise ConfigError("unknown GPU model", where="--gpu-model", found=unknown[0][:80], allowed=list(GPU_MODELS))
     if len(nodes) != len(gpus):
         raise ConfigError(
             "--nodes and --gpus differ in number",
@@ -158,7 +244,10 @@ def parse_pools(nodes: Sequence[int], gpus: Sequence[int]) -> tuple[NodePool, ..
                 raise ConfigError("out of range", where=what, found=value, allowed=f"0 to {most}")
     if sum(nodes) > MAX_NODES:
         raise ConfigError("too many nodes", where="--nodes", found=sum(nodes), allowed=f"at most {MAX_NODES} in all")
-    return tuple(NodePool(nodes=n, gpus=g) for n, g in zip(nodes, gpus, strict=True))
+    return tuple(
+        NodePool.model_validate({"nodes": n, "gpus": g, "gpu_model": model})
+        for n, g, model in zip(nodes, gpus, models or ["H100"] * len(nodes), strict=True)
+    )
 
 
 def parse_client_limits(texts: Iterable[str]) -> dict[str, ClientLimit]:
@@ -187,7 +276,13 @@ def parse_client_limits(texts: Iterable[str]) -> dict[str, ClientLimit]:
     return made
 
 
-def check_client_limits(limits: Mapping[str, ClientLimit], scheduler: Scheduler) -> dict[str, ClientLimit]:
+def _is_there(name: str, scheduler: Scheduler) -> bool:
+    return name != "kueue" and (scheduler == "kai" or not name.startswith("kai-"))
+
+
+def check_client_limits(
+    limits: Mapping[str, ClientLimit], scheduler: Scheduler, more: Sequence[str] = ()
+) -> dict[str, ClientLimit]:
     """Validate client limits against the components of this cluster.
 
     Raises
@@ -195,7 +290,7 @@ def check_client_limits(limits: Mapping[str, ClientLimit], scheduler: Scheduler)
     ConfigError
         The cluster has no such component.
     """
-    known = [name for name in DEFAULT_LIMITS if scheduler == "kai" or not name.startswith("kai-")]
+    known = [*(name for name in DEFAULT_LIMITS if _is_there(name, scheduler)), *more]
     for name in limits:
         if name not in known:
             raise ConfigError("no component with a client limit", where="--client-limit", found=name, allowed=known)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import signal
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from types import FrameType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -181,19 +178,3 @@ def format_new_cluster_json(made: LocalCluster) -> str:
     found: dict[str, Any] = asdict(made)
     found["components"] = [one.model_dump() for one in made.components]
     return json.dumps(found, indent=1, default=str)
-
-
-@contextlib.contextmanager
-def raise_on_signals() -> Iterator[None]:
-    """Handle SIGTERM and SIGHUP like Ctrl-C, so that a partial start is undone."""
-
-    def raise_interrupt(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        raise KeyboardInterrupt
-
-    kept = {number: signal.signal(number, raise_interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in kept.items():
-            signal.signal(number, handler)

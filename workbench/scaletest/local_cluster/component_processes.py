@@ -63,8 +63,14 @@ def is_port_free(port: int) -> bool:
 
 
 MARK = "WORKBENCH_LOCAL_CLUSTER"  # set for every component: the cluster's folder
+_SCHEDULERS = "schedulers"
 _GONE = (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess)
 _POLL_S = 0.05
+
+
+def find_scheduler_folder(folder: Path, name: str) -> Path:
+    """Where a scheduler of a recipe has its files; its processes are called by this folder's name."""
+    return folder / _SCHEDULERS / name
 
 
 def list_component_pids(folder: Path) -> tuple[int, ...]:
@@ -84,7 +90,9 @@ def find_processes(folder: Path) -> dict[str, list[psutil.Process]]:
             words = process.cmdline()[:2]
             inside = [word for word in words if word.startswith(prefix)]
             if inside or process.environ().get(MARK) == str(folder):
-                found.setdefault(Path((inside or words or ["?"])[0]).name, []).append(process)
+                path = Path((inside or words or ["?"])[0])
+                own = path.is_relative_to(folder / _SCHEDULERS)
+                found.setdefault(path.parent.name if own else path.name, []).append(process)
     return found
 
 
@@ -185,6 +193,6 @@ def _shorten_log_line(line: str) -> str:
     with contextlib.suppress(ValueError):
         told = json.loads(line) if line.startswith("{") else None
         if isinstance(told, dict) and "msg" in told:
-            error = " ".join(str(told.get("err", "")).split())
+            error = " ".join(str(told.get("err") or told.get("error", "")).split())
             line = f"{told.get('level', '')} {told['msg']}{': ' if error else ''}{error}"
     return redaction.redact_value(line)[:400]

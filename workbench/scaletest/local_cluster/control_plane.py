@@ -7,9 +7,10 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -20,29 +21,33 @@ from workbench.scaletest.local_cluster import component_processes as free_ports
 from workbench.scaletest.local_cluster.cluster_record import (
     DEFAULT_LIMITS,
     NATIVE_GANGS_API,
+    ClientLimit,
     ClusterPart,
     ClusterSettings,
+    StartDelay,
 )
 from workbench.scaletest.local_cluster.program_providers import BUILD, Binaries
 from workbench.scaletest.observation.run_conditions import Component
 from workbench.scaletest.scenario.workload_objects import DELAY
 
-POD_STAGE = "pod-complete"
+POD_STAGE, START_STAGE = "pod-complete", "pod-ready"
 _DELAY_FIELD = f'.metadata.annotations["{DELAY}"]'
 
 
-def add_lifetime_stage(configuration: str, *, where: str = "kwok.yaml") -> str:
+def add_lifetime_stage(configuration: str, *, start_delay: StartDelay | None = None, where: str = "kwok.yaml") -> str:
     """Change kwok's configuration so that a running pod ends after the time in its annotation, and never without one.
 
     Parameters
     ----------
     configuration
         Written by kwokctl for the kwok controller, which reads it at start.
+    start_delay
+        How long a bound pod takes to run; none at all without it.
 
     Raises
     ------
     InputError
-        The configuration does not contain exactly one stage pod-complete.
+        The configuration does not contain exactly one stage pod-complete (and one pod-ready, where it is to wait).
     """
     import yaml
 
@@ -50,10 +55,11 @@ def add_lifetime_stage(configuration: str, *, where: str = "kwok.yaml") -> str:
         documents = [one for one in yaml.safe_load_all(configuration) if one is not None]
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InputError("not a configuration of kwok", where=where, found=str(error)[:120]) from None
-    stages = [one for one in documents if _is_lifetime_stage(one)]
-    if len(stages) != 1:
-        raise InputError(f"not one stage {POD_STAGE} in kwok's configuration", where=where, found=len(stages))
-    spec = stages[0]["spec"]
+    if start_delay is not None:
+        bounds = (round(1000 * start_delay.least_s), round(1000 * start_delay.most_s))
+        names = ("durationMilliseconds", "jitterDurationMilliseconds")
+        _find_stage(documents, START_STAGE, where)["delay"] = dict(zip(names, bounds, strict=True))
+    spec = _find_stage(documents, POD_STAGE, where)
     spec["selector"] = {
         "matchExpressions": [
             {"key": ".metadata.deletionTimestamp", "operator": "DoesNotExist"},
@@ -65,10 +71,19 @@ def add_lifetime_stage(configuration: str, *, where: str = "kwok.yaml") -> str:
     return yaml.safe_dump_all(documents, sort_keys=False)
 
 
-def _is_lifetime_stage(document: Any) -> bool:
+def _find_stage(documents: list[Any], name: str, where: str) -> dict[str, Any]:
+    """What the one stage of this name says."""
+    stages = [one for one in documents if _is_stage(one, name)]
+    if len(stages) != 1:
+        raise InputError(f"not one stage {name} in kwok's configuration", where=where, found=len(stages))
+    spec: dict[str, Any] = stages[0]["spec"]
+    return spec
+
+
+def _is_stage(document: Any, name: str) -> bool:
     if not isinstance(document, dict) or document.get("kind") != "Stage":
         return False
-    return bool((document.get("metadata") or {}).get("name") == POD_STAGE and isinstance(document.get("spec"), dict))
+    return bool((document.get("metadata") or {}).get("name") == name and isinstance(document.get("spec"), dict))
 
 
 COMPONENT_NAMES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok-controller")
@@ -123,7 +138,7 @@ def create_control_plane(
     limit_s = _DOWNLOAD_S if binaries.provider == "kwokctl" else timeout_s
     do = f"{BUILD}, then up with --provider built" if binaries.provider == "kwokctl" else None
     _run_kwokctl(folder, name, binaries.kwokctl, config, limit_s, do)
-    _set_pod_lifetimes(folder, name)
+    _set_pod_stages(folder, name, settings.start_delay)
     _restart_components(folder, name)
     parts = _build_parts(folder, name, numbers)
     wait_until_healthy(folder, parts, timeout_s=timeout_s)
@@ -216,15 +231,16 @@ def _wait_for_kwokctl(process: subprocess.Popen[bytes], folder: Path, name: str,
             return
 
 
-def _set_pod_lifetimes(folder: Path, name: str) -> None:
+def _set_pod_stages(folder: Path, name: str, start_delay: StartDelay | None) -> None:
     """Stages that end pods after their lifetime; kwokctl's own end a Job's pods immediately. kwok reads them at start.
 
     Before there are nodes: a kwok that is started again later leaves them to the leases of the one before.
     """
     path = find_workdir(folder, name) / "kwok.yaml"
-    # A user's own kwokctl may have other stages: its pods then live as it says.
-    with contextlib.suppress(InputError):
-        path.write_text(add_lifetime_stage(path.read_text(encoding="utf-8"), where=str(path)), encoding="utf-8")
+    # A user's own kwokctl may have other stages: its pods then live as it says, but start as they were asked to.
+    with contextlib.suppress(*(() if start_delay else (InputError,))):
+        text = add_lifetime_stage(path.read_text(encoding="utf-8"), start_delay=start_delay, where=str(path))
+        path.write_text(text, encoding="utf-8")
         component_processes.end_processes(component_processes.find_processes(folder).get("kwok-controller", []))
 
 
@@ -316,16 +332,30 @@ def find_log(folder: Path, part: str) -> Path:
     return known or folder / "logs" / f"{part}.log"
 
 
+def list_metrics(parts: Sequence[ClusterPart]) -> dict[str, str]:
+    """URL of the metrics of each part that decides or limits something; the API server's are read by its clients."""
+    found = {}
+    for part in parts:
+        if part.name not in ("kube-apiserver", "etcd", "kwok-controller", "kueue"):
+            metrics = next((word for word in part.command if word.startswith("--metrics-bind-address=")), None)
+            own = urlsplit(part.health)
+            place = own.netloc if metrics is None else metrics.partition("=")[2]
+            found[part.name] = f"{own.scheme if metrics is None else 'http'}://{place}/metrics"
+    return found
+
+
 def read_versions(folder: Path, name: str) -> dict[str, str | None]:
     """Version of each component, as kwokctl read it from the program."""
     return {key: str(one["version"]) for key, one in _read_components(folder, name).items() if one.get("version")}
 
 
-def describe_component(part: ClusterPart, folder: Path, version: str | None) -> Component:
-    """What a part's command line says of it: its client limit, and what differs from its defaults."""
+def describe_component(
+    part: ClusterPart, folder: Path, version: str | None, limit: ClientLimit | None = None
+) -> Component:
+    """What a part's command line says of it: its client limit (else the given one), and what differs from defaults."""
     told = dict(word.lstrip("-").split("=", 1) for word in part.command[1:] if word.startswith("-") and "=" in word)
     qps, burst = (told.get("kube-api-qps", told.get("qps")), told.get("kube-api-burst", told.get("burst")))
-    default = DEFAULT_LIMITS.get(part.name)
+    default = limit or DEFAULT_LIMITS.get(part.name)
     here = {key: value for key, value in told.items() if not _is_plumbing(key, value, folder)}
     return Component(
         name=part.name,

@@ -12,7 +12,7 @@ from workbench.core.errors import RunFailedError
 from workbench.scaletest.cluster_api import object_names
 from workbench.scaletest.cluster_api.connection import Connection
 
-NAMESPACE, ACCOUNT, ROLE = "workbench-system", "measure", "workbench-measure"
+NAMESPACE, ACCOUNT, ROLE = object_names.SYSTEM_NAMESPACE, object_names.MEASURING_ACCOUNT, "workbench-measure"
 _TOKEN_S = 365 * 24 * 3600
 
 
@@ -69,6 +69,37 @@ async def create_measuring_identity(api: Connection) -> str:
     return str(found["status"]["token"])
 
 
+async def create_component_account(api: Connection, name: str) -> str:
+    """An account with an administrator's rights for a component of a local cluster, by whose name it is audited.
+
+    Raises
+    ------
+    RunFailedError, ApiError
+        The API server refused.
+    """
+    rbac, labels = "rbac.authorization.k8s.io", {object_names.MANAGED_BY: object_names.MANAGER}
+    place = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
+    binding = {
+        "metadata": {"name": f"workbench-{name}", "labels": labels},
+        "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}],
+    }
+    objects = (
+        (place, {"metadata": {"name": name, "labels": labels}}),
+        (f"/apis/{rbac}/v1/clusterrolebindings", binding),
+    )
+    for path, body in objects:
+        answer = await api.request("POST", path, body=_encode_json(body))
+        if answer.status not in (201, 409):
+            raise RunFailedError("a component's account was refused", where=name, found=answer.status)
+    wanted = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": _TOKEN_S},
+    }
+    return str((await api.json("POST", f"{place}/{name}/token", wanted))["status"]["token"])
+
+
 def _encode_json(body: dict[str, Any]) -> bytes:
     import orjson
 
@@ -94,6 +125,7 @@ def _build_identity_objects() -> list[tuple[str, dict[str, Any]]]:
                     },
                     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]},
                     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
+                    {"nonResourceURLs": ["/metrics"], "verbs": ["get"]},
                 ],
             },
         ),

@@ -1,6 +1,6 @@
 """Builds of the control plane's programs from Go modules, into the user's cache.
 
-Two modules beside this file: `kube` (Kubernetes and etcd in one program, kwok and kwokctl as its tools) and `kai`. A
+Modules beside this file: `kube` (Kubernetes and etcd in one program, kwok and kwokctl as its tools), `kai`, `kueue`. A
 part is built aside and renamed when it is whole; what Go has compiled stays in Go's own cache, so a build that was
 interrupted continues where it was.
 """
@@ -23,17 +23,23 @@ from typing import Literal
 from workbench.core.errors import ConfigError, MissingToolError, RunFailedError
 from workbench.core.paths import cache_folder
 
-Part = Literal["kube", "kwok", "kai"]
+Part = Literal["kube", "kwok", "kai", "kueue"]
 Progress = Callable[[int, int], None]
 PARTS: tuple[Part, ...] = ("kube", "kwok", "kai")
+# Built when it is asked for: another ten minutes.
+ALL_PARTS: tuple[Part, ...] = (*PARTS, "kueue")
 GO = "1.26"
 SOURCES = Path(__file__).parent
-KAI_MODULE = "github.com/NVIDIA/KAI-scheduler"
+KAI_MODULE, KUEUE_MODULE = "github.com/NVIDIA/KAI-scheduler", "sigs.k8s.io/kueue"
 LINKS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "etcd")
 _KAI_COMMANDS = ("scheduler", "podgrouper", "binder", "podgroupcontroller", "queuecontroller")
 _KWOK_COMMANDS = ("kwok", "kwokctl")
 _FLAGS = ("-trimpath", "-mod=readonly", "-buildvcs=false")
-_SOURCE_FILES = {"kube": ("go.mod", "go.sum", "main.go"), "kai": ("go.mod", "go.sum")}
+_SOURCE_FILES = {"kube": ("go.mod", "go.sum", "main.go"), "kai": ("go.mod", "go.sum"), "kueue": ("go.mod", "go.sum")}
+# Kueue 0.19 reads the certificate of its metrics from a folder that only an administrator may write, even where it
+# serves none: this text of its main file is replaced, so that the folder can be given.
+KUEUE_CERTIFICATES = "WORKBENCH_KUEUE_CERTIFICATES"
+_KUEUE_PATCH = ('"/etc/kueue/metrics/certs"', f'os.Getenv("{KUEUE_CERTIFICATES}")')
 _LINES = 30  # of Go's output in an error
 _PACKAGE = re.compile(r"[\w./~-]+")
 _POLL_S, _TELL_S = 0.5, 15
@@ -46,6 +52,8 @@ def hash_sources(part: Part) -> str:
     for name in _SOURCE_FILES[module]:
         content = (SOURCES / module / name).read_bytes()
         digest.update(f"{name} {len(content)}\n".encode() + content)
+    if part == "kueue":
+        digest.update(repr(_KUEUE_PATCH).encode())
     return digest.hexdigest()[:16]
 
 
@@ -146,9 +154,12 @@ def _build_part(
         count = listed.count("\n")
         tell(f"{part}: at most {count} packages to compile")
         output = aside if len(packages) > 1 else aside / part
-        command = [program, "build", "-v", *_FLAGS, "-ldflags", _build_link_flags(part), "-o", str(output), *packages]
+        place_of_main, built = SOURCES / module, packages
+        if part == "kueue":
+            place_of_main, built = _copy_kueue_command(program, aside), ["."]
+        command = [program, "build", "-v", *_FLAGS, "-ldflags", _build_link_flags(part), "-o", str(output), *built]
         with progress(part) as watch:
-            _run_go(command, SOURCES / module, _count_packages(count, watch, tell))
+            _run_go(command, place_of_main, _count_packages(count, watch, tell))
         _finish_part(program, part, aside)
         aside.rename(place)
     finally:
@@ -162,6 +173,8 @@ def _list_packages(part: Part) -> tuple[str, list[str]]:
         return "kube", ["."]
     if part == "kwok":
         return "kube", [f"sigs.k8s.io/kwok/cmd/{name}" for name in _KWOK_COMMANDS]
+    if part == "kueue":
+        return "kueue", [f"{KUEUE_MODULE}/cmd/kueue"]
     return "kai", [f"{KAI_MODULE}/cmd/{name}" for name in _KAI_COMMANDS]
 
 
@@ -170,7 +183,7 @@ def _build_link_flags(part: Part) -> str:
         # KAI 0.12's podgroupcontroller forgets its --metrics-bind-address and would serve figures on port 8080 of all
         # addresses, so that a second cluster could not start. "0" is no server; the others name an address of theirs.
         return "-s -w -X sigs.k8s.io/controller-runtime/pkg/metrics/server.DefaultBindAddress=0"
-    if part == "kwok":
+    if part in ("kwok", "kueue"):
         return "-s -w"
     version = required_version("kube", "k8s.io/kubernetes")
     major, minor, _ = version.split(".", 2)
@@ -187,12 +200,49 @@ def _finish_part(program: str, part: Part, aside: Path) -> None:
     if part == "kwok":
         _read_output([str(aside / "kwokctl"), "--version"])
     if part == "kai":
-        # The custom resources lie in the module's own folder, not in its programs.
-        where = _read_output([program, "list", "-m", "-f", "{{.Dir}}", KAI_MODULE], cwd=SOURCES / "kai").strip()
-        (aside / "crds").mkdir()
-        for file in sorted(Path(where, "deployments", "kai-scheduler", "crds").glob("*.yaml")):
-            shutil.copyfile(file, aside / "crds" / file.name)
+        where = _find_module(program, "kai", KAI_MODULE)
+        _copy_manifests(where / "deployments" / "kai-scheduler" / "crds", aside / "crds")
         (aside / "VERSION").write_text(required_version("kai", KAI_MODULE) + "\n", encoding="utf-8")
+    if part == "kueue":
+        shutil.rmtree(aside / "source")
+        components = _find_module(program, "kueue", KUEUE_MODULE) / "config" / "components"
+        _copy_manifests(components / "crd" / "bases", aside / "crds")
+        shutil.copyfile(components / "webhook" / "manifests.yaml", aside / "webhooks.yaml")
+        (aside / "VERSION").write_text(required_version("kueue", KUEUE_MODULE) + "\n", encoding="utf-8")
+
+
+def _copy_kueue_command(program: str, aside: Path) -> Path:
+    """Folder with our module and Kueue's main package in it, with one text replaced.
+
+    Raises
+    ------
+    RunFailedError
+        The package is not the one that is known.
+    """
+    folder, source = aside / "source", _find_module(program, "kueue", KUEUE_MODULE) / "cmd" / "kueue"
+    folder.mkdir()
+    for name in _SOURCE_FILES["kueue"]:
+        shutil.copyfile(SOURCES / "kueue" / name, folder / name)
+    replaced = 0
+    for file in source.glob("*.go"):
+        if not file.name.endswith("_test.go"):
+            text = file.read_text(encoding="utf-8")
+            replaced += text.count(_KUEUE_PATCH[0])
+            (folder / file.name).write_text(text.replace(*_KUEUE_PATCH), encoding="utf-8")
+    if replaced != 1:
+        raise RunFailedError("not the main package of Kueue that is known", where=source, found=replaced)
+    return folder
+
+
+def _find_module(program: str, module: str, package: str) -> Path:
+    """A package's own folder: its manifests lie there, not in its programs."""
+    return Path(_read_output([program, "list", "-m", "-f", "{{.Dir}}", package], cwd=SOURCES / module).strip())
+
+
+def _copy_manifests(source: Path, target: Path) -> None:
+    target.mkdir()
+    for file in sorted(source.glob("*.yaml")):
+        shutil.copyfile(file, target / file.name)
 
 
 def _build_environment() -> dict[str, str]:

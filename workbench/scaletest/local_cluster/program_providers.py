@@ -66,6 +66,46 @@ class Binaries:
             )
         return self.kai
 
+    def require_scheduler(self) -> Path:
+        """The kube-scheduler's program, for a second one.
+
+        Raises
+        ------
+        MissingToolError
+            The provider brings it only as part of a whole control plane.
+        """
+        found = self.programs.get("kube-scheduler")
+        if found is None:
+            raise MissingToolError(
+                "there is no program of a second kube-scheduler",
+                where=f"provider {self.provider}",
+                do=f"{BUILD}, then up with --provider built",
+            )
+        return found
+
+    def require_kueue(self) -> Path:
+        """The folder of Kueue's program and manifests: our own build, whatever the provider.
+
+        Raises
+        ------
+        MissingToolError
+            It was not built.
+        """
+        folder = program_builds.build_folder("kueue")
+        if not _is_program(folder / "kueue"):
+            raise MissingToolError(
+                "there is no program of Kueue", do=f"{BUILD} --only kueue (once, ten minutes on two cores)"
+            )
+        return folder
+
+    @property
+    def kueue_version(self) -> str | None:
+        """Version of Kueue, where its build left one."""
+        try:
+            return (self.require_kueue() / "VERSION").read_text(encoding="utf-8").strip()[:40]
+        except OSError:
+            return None
+
     @property
     def kai_version(self) -> str | None:
         """Version of KAI, where its build left one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable
 from typing import Any
 
 import orjson
@@ -12,17 +12,15 @@ import orjson
 from workbench.core.errors import RunFailedError
 from workbench.scaletest.cluster_api.connection import Connection
 from workbench.scaletest.cluster_api.object_names import SIMULATED
-from workbench.scaletest.local_cluster.cluster_record import NodePool
+from workbench.scaletest.local_cluster.cluster_record import GPU_MODELS, GpuModel, NodePool
 
 KWOK_KEY = "kwok.x-k8s.io/node"
 TAINT = {"key": KWOK_KEY, "value": "fake", "effect": "NoSchedule"}
-# What NVIDIA's feature discovery writes on a node with these GPUs; memory in MiB.
-PRODUCT, MEMORY_MIB = "NVIDIA-H100-80GB-HBM3", 81559
 RACK_NODES, BLOCK_RACKS, ZONE_BLOCKS = 8, 4, 4
 _AT_ONCE = 64
 
 
-def build_node(index: int, gpus: int) -> dict[str, Any]:
+def build_node(index: int, gpus: int, model: GpuModel = GPU_MODELS["H100"]) -> dict[str, Any]:
     """One node: as large as an eight-GPU server is, with the labels that schedulers read.
 
     The taint keeps others' pods away, the label `workbench.local/sim` is what our own select. Rack, block and zone
@@ -46,8 +44,8 @@ def build_node(index: int, gpus: int) -> dict[str, Any]:
         room["nvidia.com/gpu"] = str(gpus)
         labels |= {
             "nvidia.com/gpu.present": "true",
-            "nvidia.com/gpu.product": PRODUCT,
-            "nvidia.com/gpu.memory": str(MEMORY_MIB),
+            "nvidia.com/gpu.product": model.product,
+            "nvidia.com/gpu.memory": str(model.memory_mib),
             "nvidia.com/gpu.count": str(gpus),
         }
     return {
@@ -61,19 +59,19 @@ def build_node(index: int, gpus: int) -> dict[str, Any]:
 
 def build_nodes(pools: Iterable[NodePool]) -> list[dict[str, Any]]:
     """The nodes of all pools, numbered through."""
-    gpus = [pool.gpus for pool in pools for _ in range(pool.nodes)]
-    return [build_node(index, count) for index, count in enumerate(gpus)]
+    each = [pool for pool in pools for _ in range(pool.nodes)]
+    return [build_node(index, pool.gpus, GPU_MODELS[pool.gpu_model]) for index, pool in enumerate(each)]
 
 
-async def create_nodes(api: Connection, pools: Iterable[NodePool]) -> int:
-    """Make the nodes, many at a time; those that are there already stay. How many there should be.
+async def create_nodes(api: Connection, pools: Iterable[NodePool], only: Collection[str] | None = None) -> int:
+    """Make the nodes, or some by name, many at a time; those that are there stay. How many there should be.
 
     Raises
     ------
     RunFailedError
         The API server refused one.
     """
-    wanted = build_nodes(pools)
+    wanted = [one for one in build_nodes(pools) if only is None or one["metadata"]["name"] in only]
     gate = asyncio.Semaphore(_AT_ONCE)
 
     async def create_node(body: bytes) -> None:
@@ -91,7 +89,7 @@ async def create_nodes(api: Connection, pools: Iterable[NodePool]) -> int:
 
 async def count_ready_nodes(api: Connection) -> tuple[int, int]:
     """Nodes that are Ready and take pods, of all there are."""
-    items = await _list_nodes(api)
+    items = await list_nodes(api)
     return sum(map(_is_ready, items)) - sum(bool(_list_foreign_taints(item)) for item in items if _is_ready(item)), len(
         items
     )
@@ -146,7 +144,8 @@ async def _watch_nodes(api: Connection) -> AsyncIterator[dict[str, Any]]:
                     yield event["object"]
 
 
-async def _list_nodes(api: Connection) -> list[dict[str, Any]]:
+async def list_nodes(api: Connection) -> list[dict[str, Any]]:
+    """The simulated nodes, as the API server has them."""
     found = await api.json("GET", "/api/v1/nodes", query={"labelSelector": f"{SIMULATED}=true"})
     return list(found["items"])
 

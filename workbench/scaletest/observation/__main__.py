@@ -21,6 +21,7 @@ import msgspec
 
 from workbench.core.errors import ConfigError, WorkbenchError
 from workbench.scaletest.cluster_api import api_discovery, connection, object_names
+from workbench.scaletest.observation import component_metrics
 from workbench.scaletest.observation.sampler import SamplerState, run_sampler
 
 READY = "ready"
@@ -41,6 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--foreign-pods", action="store_true", help="count evicted and pending pods of other users")
     parser.add_argument("--audit-log", help="audit log of the API server, if readable")
     parser.add_argument("--side-pid", type=int, action="append", default=[], help="process of a local cluster")
+    parser.add_argument("--metrics", action="append", default=[], help="COMPONENT=URL on this machine; repeatable")
     return parser
 
 
@@ -80,6 +82,7 @@ async def _run_sampler(chosen: argparse.Namespace) -> None:
             audit_log=chosen.audit_log,
             client_pids=(os.getppid(),),
             side_pids=chosen.side_pid,
+            metrics=component_metrics.parse_sources(chosen.metrics),
         )
 
 

@@ -16,6 +16,7 @@ import msgspec
 
 from workbench.core.errors import RunFailedError
 from workbench.scaletest import tables
+from workbench.scaletest.cluster_api import object_names
 from workbench.scaletest.cluster_api.clock import NS_PER_S, now_ns, parse_timestamp
 from workbench.scaletest.cluster_api.connection import TOO_LONG, LineSplitter
 from workbench.scaletest.observation import run_records
@@ -172,6 +173,9 @@ class Line(msgspec.Struct):
     stageTimestamp: str | None = None  # noqa: N815
 
 
+_OWN_ACCOUNTS = f"system:serviceaccount:{object_names.SYSTEM_NAMESPACE}:"
+
+
 def find_client_name(user: str, agent: str) -> str:
     """Name of the client: the controller where user or user agent identify it, else the component or the user.
 
@@ -185,7 +189,12 @@ def find_client_name(user: str, agent: str) -> str:
     'kube-scheduler'
     >>> find_client_name("system:serviceaccount:tests:measure", "workbench-scaletest")
     'workbench-scaletest'
+    >>> find_client_name("system:serviceaccount:workbench-system:second-scheduler", "kube-scheduler/v1.36.3 (linux)")
+    'second-scheduler'
     """
+    # Two schedulers are one program: of those that a local cluster added, the account is the name.
+    if (account := user.removeprefix(_OWN_ACCOUNTS)) not in (user, object_names.MEASURING_ACCOUNT):
+        return account[:MAX_CLIENT_CHARS]
     if user.startswith("system:serviceaccount:kube-system:"):
         return user[:MAX_CLIENT_CHARS]
     found = _CONTROLLER.match(agent[:500])

@@ -158,6 +158,7 @@ class NodeSpec(msgspec.Struct):
     """spec of a node"""
 
     taints: list[Taint] | None = None
+    unschedulable: bool | None = None
 
 
 class NodeStatus(msgspec.Struct):

@@ -126,6 +126,7 @@ class WatchAbsence:
 IDLE_S = 150.0  # bookmarks arrive every minute
 RELIST_EVERY_NS = 60 * NS_PER_S
 PATIENCE = 3  # consecutive unknown errors before a relist
+MAX_LIST_PAUSE_S = 30.0
 SLICE = 100
 
 
@@ -297,7 +298,9 @@ class ResourceWatch:
         answer = await self._api.request("GET", self._watched.path, query=query)
         if answer.status != 200:
             if answer.status == 429:
-                await asyncio.sleep(_parse_retry_after(answer.headers))
+                # 0 is no pause.
+                pause_s = answer.retry_after_s
+                await asyncio.sleep(1.0 if pause_s is None else min(pause_s, MAX_LIST_PAUSE_S))
             raise ApiError(
                 "the API server refused the list request",
                 status=answer.status,
@@ -400,11 +403,6 @@ class ResourceWatch:
         if not self.garbage:
             self._note(f"watch of {self.name} received {what}; transitions may be missing")
         self.garbage += count
-
-
-def _parse_retry_after(headers: dict[str, str]) -> float:
-    found = next((value for key, value in headers.items() if key.lower() == "retry-after"), "")
-    return min(float(found), 30.0) if found.isdigit() else 1.0
 
 
 def _parse_version(version: str) -> int:

@@ -56,6 +56,12 @@ class RunConditions(_Strict):
         All nodes that the pods can be bound to exist in the API only.
     in_turn
         Some pods are created only when others of their workload end (Jobs with completions above parallelism).
+    queue_quotas
+        GPUs of each of Kueue's queues on a local cluster.
+    node_changes
+        Nodes that were to fail, to be drained and to come back, each in words.
+    replay_speed
+        Seconds of a trace in a second of the test, where jobs of a trace are replayed.
     """
 
     run: str
@@ -79,6 +85,9 @@ class RunConditions(_Strict):
     watches_pods_of_others: bool = False
     reads_audit_log: bool = False
     in_turn: bool = False
+    replay_speed: float | None = Field(default=None, gt=0)
+    queue_quotas: dict[str, int] = Field(default={})
+    node_changes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 

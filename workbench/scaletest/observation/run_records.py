@@ -148,8 +148,28 @@ class Load(msgspec.Struct, tag_field="type", tag="load", omit_defaults=True):
     others: float | None = None
 
 
+class Pressure(msgspec.Struct, tag_field="type", tag="pressure", omit_defaults=True):
+    """A component's own figure since the look before.
+
+    measure
+        See `component_metrics.MEASURES`.
+    count, value, p99
+        Of a histogram: how many, their mean, and an upper bound of their p99 (null beyond the last bucket). Of a
+        counter: how many. Of a gauge: its value.
+    """
+
+    at_ns: int
+    over_s: float
+    component: str
+    measure: str
+    subject: str = ""
+    count: int | None = None
+    value: float | None = None
+    p99: float | None = None
+
+
 class NodeSeen(msgspec.Struct, tag_field="type", tag="node", omit_defaults=True):
-    """State of a node: at the start, and when its readiness or allocatable resources change."""
+    """State of a node: at the start, and when its readiness, cordon or allocatable resources change."""
 
     name: str
     arrival_ns: int
@@ -159,6 +179,7 @@ class NodeSeen(msgspec.Struct, tag_field="type", tag="node", omit_defaults=True)
     memory_bytes: int = 0
     pods: int = 0
     simulated: bool = False
+    cordoned: bool = False
     labels: dict[str, str] = {}
 
 
@@ -172,7 +193,7 @@ class Note(msgspec.Struct, tag_field="type", tag="note", omit_defaults=True):
 
 JournalLine = Begun | Intent | Acked | Failed | Stopped | Note
 ObservedLine = Seen | NodeSeen
-HealthLine = Gap | Beat | Skew | Load | Note
+HealthLine = Gap | Beat | Skew | Load | Pressure | Note
 _ENCODER = msgspec.json.Encoder()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from workbench.scaletest.cluster_api.connection import ApiError, Connection
 from workbench.scaletest.observation import audit_log as observation_audit_log
 from workbench.scaletest.observation import clock_skew, run_records, watch_targets
 from workbench.scaletest.observation.client_load import LoadMeter
+from workbench.scaletest.observation.component_metrics import MetricsFollower
 from workbench.scaletest.observation.decoded_objects import Node, ObjectDecoder
 from workbench.scaletest.observation.heartbeat import Heartbeat
 from workbench.scaletest.observation.object_ledger import ObjectLedger
@@ -78,6 +79,7 @@ class RunSampler:
         self._prober = clock_skew.build_prober(api, files.health.put)
         self._foreign = ForeignPods(options.run, options.namespaces, files.note) if options.foreign_pods else None
         self._audit = self._open_audit_log()
+        self._metrics = MetricsFollower(api, options.metrics, files.health.put, files.note)
         self._watches: list[ResourceWatch] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -144,6 +146,8 @@ class RunSampler:
             self.spawn(self._heart.run())
         if self._audit is not None:
             self.spawn(self._audit.run())
+        await self._metrics.look()
+        self.spawn(self._metrics.run())
         self.spawn(self._prober.run(LATER_FLIPS))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -203,6 +207,7 @@ class RunSampler:
         """Measure the clock offset once more, and read the audit log to its end."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._prober.burst(LAST_FLIPS), END_LIMIT_S)
+        await self._metrics.look()
         if self._audit is not None:
             await self._audit.finish()
             self._audit.write_requests(self._folder, observation_audit_log.read_origin_ns(self._folder, self._begun_ns))
@@ -254,6 +259,7 @@ async def run_sampler(
     audit_log: str | Path | None = None,
     client_pids: Sequence[int] = (),
     side_pids: Sequence[int] = (),
+    metrics: Mapping[str, str] | None = None,
 ) -> None:
     """Watch a run until `stop` is set, and write the observations to its folder.
 
@@ -265,7 +271,7 @@ async def run_sampler(
         Called once, when every watch is connected and the clock offset is known.
     tell
         Called every second with the state.
-    by_namespace, foreign_pods, client_pids, side_pids
+    by_namespace, foreign_pods, client_pids, side_pids, metrics
         See `SamplerOptions`.
     audit_log
         The API server's audit log, if readable; request counts go to tables/requests.parquet at the end.
@@ -290,8 +296,14 @@ async def run_sampler(
         log,
         client_pids=tuple(client_pids),
         side_pids=tuple(side_pids),
+        metrics=dict(metrics or {}),
     )
-    sampling = RunSampler(api, Path(folder), options)
+    await _sample_until_stopped(RunSampler(api, Path(folder), options), stop, ready, tell)
+
+
+async def _sample_until_stopped(
+    sampling: RunSampler, stop: asyncio.Event, ready: Callable[[], None], tell: Callable[[SamplerState], None]
+) -> None:
     try:
         await sampling.prepare()
         await sampling.begin()

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -38,6 +38,7 @@ def start_sampler(
     foreign_pods: bool = False,
     audit_log: str | Path | None = None,
     side_pids: Sequence[int] = (),
+    metrics: Mapping[str, str] | None = None,
 ) -> SamplerProcess:
     """Start a sampler; `wait_until_ready` waits for it.
 
@@ -51,6 +52,8 @@ def start_sampler(
         Also count evictions and pending pods of other users, cluster-wide.
     side_pids
         Processes of a local cluster's components: whose this machine's time was.
+    metrics
+        Its components and the URLs of their metrics.
     """
     options: list[str] = ["--folder", str(folder), "--run", run]
     for namespace in namespaces:
@@ -63,6 +66,7 @@ def start_sampler(
     options += ["--by-namespace"] if by_namespace else []
     options += ["--foreign-pods"] if foreign_pods else []
     options += [word for pid in side_pids for word in ("--side-pid", str(pid))]
+    options += [word for name, url in (metrics or {}).items() for word in ("--metrics", f"{name}={url}")]
     return SamplerProcess([sys.executable, "-m", MODULE, *options])
 
 

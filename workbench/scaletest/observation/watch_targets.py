@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,7 @@ def parse_quantity(text: str | None) -> float:
 
 
 class NodeObserver:
-    """Sink that writes a node when it is first seen, and when its readiness or allocatable resources change."""
+    """Sink that writes a node when it is first seen, and when its readiness, cordon or allocatable resources change."""
 
     def __init__(self, write: Callable[[run_records.NodeSeen], None]) -> None:
         self._write = write
@@ -86,8 +86,8 @@ class NodeObserver:
         return 1
 
 
-def _node_state(one: run_records.NodeSeen) -> tuple[bool, int, float, int, int]:
-    return one.ready, one.gpus, one.cpus, one.memory_bytes, one.pods
+def _node_state(one: run_records.NodeSeen) -> tuple[bool, bool, int, float, int, int]:
+    return one.ready, one.cordoned, one.gpus, one.cpus, one.memory_bytes, one.pods
 
 
 def build_node_line(node: Node, arrival_ns: int) -> run_records.NodeSeen:
@@ -107,6 +107,7 @@ def build_node_line(node: Node, arrival_ns: int) -> run_records.NodeSeen:
         cpus=parse_quantity(offers.get("cpu")),
         memory_bytes=int(parse_quantity(offers.get("memory"))),
         pods=int(parse_quantity(offers.get("pods"))),
+        cordoned=bool(node.spec is not None and node.spec.unschedulable),
         simulated=labels.get(object_names.SIMULATED) == "true" or any(one.key == KWOK for one in taints),
         labels=dict(list(kept.items())[:MAX_LABELS]),
     )
@@ -224,6 +225,8 @@ class SamplerOptions:
         Also count evictions and pending pods of other users, cluster-wide.
     client_pids, side_pids
         Processes of the submitter, and of the components of a local cluster: whose the machine's time was.
+    metrics
+        Components on this machine and the URLs of their metrics; the API server's are read in any case.
     """
 
     run: str
@@ -234,6 +237,7 @@ class SamplerOptions:
     audit_log: Path | None = None
     client_pids: tuple[int, ...] = ()
     side_pids: tuple[int, ...] = ()
+    metrics: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -54,7 +55,7 @@ async def write_run_record(api: Connection, plan: Plan) -> RunRecord:
         The cluster refuses, or is unreachable.
     """
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    made = RunRecord(plan.run, plan.scenario.name, now, plan.namespaces, list_kinds(plan.scenario))
+    made = RunRecord(plan.run, plan.scenario.name, now, plan.namespaces, list_kinds(plan.scenario, owned=True))
     for space in made.namespaces:
         try:
             await api.json("POST", f"/api/v1/namespaces/{space}/configmaps", _build_config_map(made, space))
@@ -90,11 +91,18 @@ async def read_run_record(api: Connection, run: str, namespaces: tuple[str, ...]
     return None
 
 
-async def list_run_records(api: Connection, namespaces: tuple[str, ...]) -> list[RunRecord]:
+async def list_run_records(
+    api: Connection, namespaces: tuple[str, ...], refuse_record: Callable[[InputError], None] | None = None
+) -> list[RunRecord]:
     """Find the records of runs in these namespaces, oldest first.
+
+    `refuse_record` is told of each record that is invalid, and the others are found still: everybody who may write
+    ConfigMaps in one of the namespaces could hide them otherwise.
 
     Raises
     ------
+    InputError
+        A record is invalid and nobody is to be told.
     ApiError, UnreachableError
         The cluster refused, or cannot be reached.
     """
@@ -103,7 +111,13 @@ async def list_run_records(api: Connection, namespaces: tuple[str, ...]) -> list
         async for one in iterate_items(
             api, f"/api/v1/namespaces/{space}/configmaps", labelSelector=f"{RECORD_LABEL}=true"
         ):
-            record = _parse_run_record(one)
+            try:
+                record = _parse_run_record(one)
+            except InputError as error:
+                if refuse_record is None:
+                    raise
+                refuse_record(error)
+                continue
             found.setdefault(record.run, record)
     return sorted(found.values(), key=lambda record: record.created_at)
 

@@ -102,7 +102,7 @@ _GRANTS = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleB
 
 def _format_rule(rule: Rule) -> str:
     place = "whole cluster" if rule.cluster else "namespace"
-    what = ", ".join(f"{one}.{rule.group}" if rule.group else one for one in rule.resources)
+    what = ", ".join(f"{one}.{rule.group}" if rule.group else one for one in rule.objects)
     named = f" ({', '.join(rule.names)} only)" if rule.names else ""
     return f"{place}: {'/'.join(rule.verbs)} {what}{named}: {rule.why}" + (" [optional]" if rule.optional else "")
 

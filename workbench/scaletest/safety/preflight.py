@@ -66,7 +66,7 @@ async def _check_rights(api: Connection, plan: Plan) -> list[Finding]:
     asked = [
         (rule, verb, resource, space)
         for rule in list_rules(plan.scenario)
-        for resource in rule.resources
+        for resource in rule.objects
         for verb in rule.verbs
         for space in ([None] if rule.cluster else plan.namespaces)
     ]
@@ -88,11 +88,8 @@ async def _is_allowed(api: Connection, rule: Rule, verb: str, resource: str, spa
     asked: dict[str, Any] = {"verb": verb, "group": rule.group, "resource": resource}
     asked |= {"namespace": space} if space else {}
     asked |= {"name": rule.names[0]} if rule.names else {}
-    body = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": asked},
-    }
+    spec = {"nonResourceAttributes": {"verb": verb, "path": resource}} if rule.paths else {"resourceAttributes": asked}
+    body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": spec}
     told = await api.json("POST", _REVIEWS, body)
     return bool((told.get("status") or {}).get("allowed"))
 

@@ -19,6 +19,7 @@ from workbench.scaletest.cluster_api import object_names
 from workbench.scaletest.cluster_api.api_discovery import (
     CONFIG_MAPS,
     JOBS,
+    KUEUE_WORKLOADS,
     NATIVE_POD_GROUPS,
     POD_GROUPS,
     PODS,
@@ -207,7 +208,22 @@ class _Cleanup:
                 fewest, since = count, time.monotonic()
             elif time.monotonic() - since > stalled_s:
                 return found
+            else:
+                for space in self._spaces:
+                    if found.get(_format_place(space, PODS)):
+                        await self._release_gangs(space)
             await asyncio.sleep(min(_LOOK_EVERY_S, stalled_s / 4))
+
+    async def _release_gangs(self, space: str) -> None:
+        """Delete the Workloads that Kueue made of the run's gangs.
+
+        Deleted pods of a gang that has not ended wait for it. Kueue gives it the gang's name, and none of our labels.
+        """
+        for name in await self._list_names(space, KUEUE_WORKLOADS, selector=""):
+            if name.startswith(f"{self._run}-"):
+                path = f"{KUEUE_WORKLOADS.path(space)}/{name}"
+                _check_answer(await self._request_with_retry("DELETE", path, {}), path, (*_GONE, 403))
+                await asyncio.sleep(1 / self._rate)
 
     async def delete_record(self) -> None:
         """Delete the record of the run."""
@@ -215,8 +231,8 @@ class _Cleanup:
             path = f"{CONFIG_MAPS.path(space)}/{build_record_name(self._run)}"
             _check_answer(await self._request_with_retry("DELETE", path, {}), path, (404,))
 
-    async def _list_names(self, space: str, kind: ApiResource) -> list[str]:
-        """Names of the run's objects; none if the cluster has no such resource."""
+    async def _list_names(self, space: str, kind: ApiResource, *, selector: str | None = None) -> list[str]:
+        """Names of the run's objects, or by another selector; none if the cluster has no such resource."""
 
         async def fetch(query: dict[str, str]) -> ListPage:
             answer = await self._request_with_retry("GET", kind.path(space), query)
@@ -226,7 +242,7 @@ class _Cleanup:
             names = [str(item["metadata"]["name"]) for item in found.get("items") or []]
             return ListPage(names, "", str((found.get("metadata") or {}).get("continue") or ""), answer.done_ns)
 
-        return await list_items(fetch, {"labelSelector": self._selector})
+        return await list_items(fetch, {"labelSelector": self._selector if selector is None else selector})
 
     async def _delete_all(self, space: str, kind: ApiResource) -> None:
         """Delete page by page, because one call for thousands of objects would keep the server busy.
@@ -276,8 +292,8 @@ class _Cleanup:
             else:
                 if answer.status != 429 and answer.status < 500:
                     return answer
-                told = answer.headers.get("Retry-After", "")
-                wait_s = min(float(told), _MAX_WAIT_S) if told.isdigit() else wait_s
+                asked_s = answer.retry_after_s
+                wait_s = wait_s if asked_s is None else min(asked_s, _MAX_WAIT_S)
             await asyncio.sleep(wait_s)
         return answer
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 MAX_WORKLOADS = 1_000_000
+JOB_COLUMNS = ("time_s", "entry", "lifetime_s")
 Rate = Annotated[float, Field(gt=0, le=10_000)]
 Seconds = Annotated[float, Field(gt=0, le=7 * 86_400)]
 Count = Annotated[int, Field(ge=1, le=MAX_WORKLOADS)]
@@ -29,11 +31,15 @@ class ArrivalTimes:
         Step of the process that each belongs to, from 0.
     rate_per_s
         Rate that the step asks for; nan where it has none.
+    entries, lifetimes_s
+        Name of each one's workload, and seconds that it runs; null where the scenario draws them.
     """
 
     due_s: np.ndarray
     step: np.ndarray
     rate_per_s: np.ndarray
+    entries: tuple[str, ...] | None = None
+    lifetimes_s: np.ndarray | None = None
 
 
 class _Arrival(BaseModel):
@@ -181,11 +187,17 @@ class Trace(_Arrival):
     """Recorded times, replayed as they were.
 
     `times_s` inline, or `file` with a number a line in seconds; `speed` 2 replays twice as fast; `n` takes the first.
+    Recorded jobs also have `entries`, the names of their workloads, and `lifetimes_s`, which `speed` divides, too; in
+    a file these are the columns time_s, entry and lifetime_s.
     """
 
     process: Literal["trace"]
     times_s: tuple[float, ...] | None = Field(None, min_length=1, max_length=MAX_WORKLOADS)
     file: str | None = Field(None, max_length=1000)
+    entries: tuple[str, ...] | None = Field(None, max_length=MAX_WORKLOADS)
+    lifetimes_s: tuple[Annotated[float, Field(gt=0, le=366 * 86_400)], ...] | None = Field(
+        None, max_length=MAX_WORKLOADS
+    )
     speed: float = Field(1.0, gt=0, le=10_000)
     n: Count | None = None
 
@@ -196,17 +208,23 @@ class Trace(_Arrival):
         times = self.times_s or ()
         if any(later < earlier for earlier, later in itertools.pairwise(times)):
             raise ValueError("times_s must not fall")
-        if times and not 0 <= times[0] <= times[-1] <= 7 * 86_400:
-            raise ValueError("times_s must lie within 0 and 604800 s (a week)")
+        if times and not 0 <= times[0] <= times[-1] <= 7 * 86_400 * self.speed:
+            raise ValueError("times_s must lie within 0 and 604800 s (a week), after division by speed")
+        for name, column in (("entries", self.entries), ("lifetimes_s", self.lifetimes_s)):
+            if column is not None and len(column) != len(times):
+                raise ValueError(f"{name} has {len(column)} values for {len(times)} times_s")
         return self
 
     def draw_times(self, random: np.random.Generator) -> ArrivalTimes:  # noqa: ARG002
-        """The recorded times themselves, divided by `speed`."""
+        """The recorded times and lifetimes themselves, divided by `speed`."""
         import numpy as np
 
         assert self.times_s is not None  # a file is read when the scenario is
         due = np.asarray(self.times_s[: self.n], dtype=float)
-        return _single_step_times(due if self.speed == 1 else due / self.speed, None)
+        times = _single_step_times(due if self.speed == 1 else due / self.speed, None)
+        entries = None if self.entries is None else self.entries[: self.n]
+        lives = None if self.lifetimes_s is None else np.asarray(self.lifetimes_s[: self.n], dtype=float) / self.speed
+        return dataclasses.replace(times, entries=entries, lifetimes_s=lives)
 
     @property
     def peak_rate_per_s(self) -> float:
@@ -264,23 +282,39 @@ def _check_count(count: float) -> int:
 
 
 def parse_trace(text: str) -> dict[str, Any]:
-    """Times of a trace's file: a number a line, in seconds, ascending; `#` begins a comment.
+    """Fields of a trace's file: a number a line, in seconds, ascending; or a table of jobs. `#` begins a comment.
+
+    A table of jobs begins with the line time_s,entry,lifetime_s.
 
     Raises
     ------
     ValueError
-        A line is not a number; the message has its position.
+        A line is not a number, or not a job; the message has its position.
 
     Examples
     --------
     >>> parse_trace("0\\n0.5 # second\\n\\n2")
     {'times_s': (0.0, 0.5, 2.0)}
+    >>> parse_trace("time_s,entry,lifetime_s\\n0,small,30")
+    {'times_s': (0.0,), 'entries': ('small',), 'lifetimes_s': (30.0,)}
     """
-    made = []
-    for number, line in enumerate(text.splitlines(), 1):
-        if told := line.split("#")[0].strip():
-            try:
-                made.append(float(told))
-            except ValueError:
-                raise ValueError(f"line {number} of the trace is no number of seconds: {told[:40]!r}") from None
-    return {"times_s": tuple(made)}
+    lines = [(number, line.split("#")[0].strip()) for number, line in enumerate(text.splitlines(), 1)]
+    lines = [(number, line) for number, line in lines if line]
+    if lines and lines[0][1].replace(" ", "") == ",".join(JOB_COLUMNS):
+        rows = [_parse_job(number, line) for number, line in lines[1:]]
+        return dict(zip(("times_s", "entries", "lifetimes_s"), zip(*rows, strict=True), strict=True)) if rows else {}
+    return {"times_s": tuple(_parse_seconds(number, line) for number, line in lines)}
+
+
+def _parse_job(number: int, line: str) -> tuple[float, str, float]:
+    cells = [cell.strip() for cell in line.split(",")]
+    if len(cells) != len(JOB_COLUMNS):
+        raise ValueError(f"line {number} of the trace has {len(cells)} values for {', '.join(JOB_COLUMNS)}")
+    return _parse_seconds(number, cells[0]), cells[1], _parse_seconds(number, cells[2])
+
+
+def _parse_seconds(number: int, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"line {number} of the trace is no number of seconds: {text[:40]!r}") from None

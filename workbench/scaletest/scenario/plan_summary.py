@@ -81,10 +81,12 @@ def summarize_plan(plan: Plan) -> PlanSummary:
         count = int(counts.get(entry.display_name(at), 0))
         if entry.kind == "Gang":
             objects["Pod"] += count * entry.pods
-            if plan.conditions.kai and entry.pod_group:
-                objects["PodGroup"] += count
+            for made in plan.conditions.recipe.gang_objects if entry.pod_group else ():
+                objects[str(made["kind"])] += count
         else:
             objects[entry.api_kind] += count
+        for manifest in entry.owned:
+            objects[str(manifest["kind"])] += count
     due = schedule.get_column("due_s")
     span = float(due[-1]) - float(due[0])
     pods, sent = int(schedule.get_column("pods").sum()), int(schedule.get_column("object_bytes").sum())
@@ -157,6 +159,7 @@ def format_plan(plan: Plan, summary: PlanSummary) -> list[str]:
     objects = ", ".join(f"{count:,} {kind}" for kind, count in summary.objects.items())
     rate = "" if summary.mean_rate_per_s is None else f", {summary.mean_rate_per_s:.4g} workloads/s on average"
     ends = "when it is deleted (some pods have no lifetime)" if summary.ends_s is None else f"{summary.ends_s:,.1f} s"
+    changes = "; ".join(map(str, scenario.node_changes))
     others = [one for one in scenario.schedulers if one != plan.scheduler]
     return [
         f"scenario    {scenario.name}, seed {scenario.seed}",
@@ -170,6 +173,7 @@ def format_plan(plan: Plan, summary: PlanSummary) -> list[str]:
         f"etcd        about {summary.etcd_bytes / 2**20:,.1f} MiB until it is compacted",
         f"namespaces  {', '.join(plan.namespaces)}",
         f"nodes       {'any, real ones too' if scenario.allow_real_nodes else 'simulated ones only'}",
+        *([f"planned     {changes}"] if changes else []),
     ]
 
 
@@ -194,7 +198,7 @@ def format_rights(plan: Plan) -> list[str]:
 
 
 def _format_right(rule: Rule) -> str:
-    what = ", ".join(f"{one}.{rule.group}" if rule.group else one for one in rule.resources)
+    what = ", ".join(f"{one}.{rule.group}" if rule.group else one for one in rule.objects)
     named = f" ({', '.join(rule.names)} only)" if rule.names else ""
     place = "cluster  " if rule.cluster else "namespace"
     optional = ", optional" if rule.optional else ""

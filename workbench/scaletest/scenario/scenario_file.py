@@ -6,15 +6,23 @@ import hashlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from workbench.core import files
-from workbench.core.errors import ConfigError, InputError
+from workbench.core.errors import InputError
 from workbench.core.schema import FiniteModel
 from workbench.scaletest.scenario import arrival_processes
 from workbench.scaletest.scenario.safe_yaml import Document, parse_yaml, read_yaml_file
+from workbench.scaletest.scenario.scheduler_recipes import (
+    LABEL,
+    SchedulerRecipe,
+    find_recipe,
+    is_recipe_path,
+    resolve_schedulers,
+    validate_recipe,
+)
 from workbench.scaletest.scenario.workload_entries import WorkloadEntry
 
 
@@ -58,7 +66,7 @@ class AbortCriteria(FiniteModel):
     others_pending_growth
         Increase of other pods that wait for a node since the start.
     node_not_ready
-        A node that was ready is not.
+        A node that was ready is not; off where `node_changes` are planned.
     watch_lag_s
         Our own watch is so far behind.
     keep_sampling_s
@@ -80,20 +88,44 @@ class AbortCriteria(FiniteModel):
     cleanup: bool = False
 
 
+class NodeChange(FiniteModel):
+    """Simulated nodes of a local cluster that fail, are drained, or come back while the test runs.
+
+    Attributes
+    ----------
+    at_s
+        Seconds after the first workload was due.
+    do
+        `fail`: the node is gone from one moment to the next, as when a cloud takes its machine away; its pods are
+        deleted by the cluster's garbage collector. `drain`: no pod is placed on it any more, and its pods are evicted.
+        `return`: the nodes that went first are back.
+    nodes
+        How many: the last ones of the cluster that are up; for `return` the ones that failed or were drained first.
+    """
+
+    at_s: float = Field(ge=0, le=7 * 86_400)
+    do: Literal["fail", "drain", "return"]
+    nodes: int = Field(ge=1, le=20_000)
+
+    def __str__(self) -> str:
+        words = {"fail": "failed", "drain": "were drained", "return": "came back"}
+        return f"{self.nodes:,} nodes {words[self.do]} at {self.at_s:g} s"
+
+
 NAMESPACE = "workbench-scaletest"
 DEFAULT_SCHEDULER = "default-scheduler"
 KAI_SCHEDULER = "kai-scheduler"
 # Kubernetes' own gang scheduling: the default scheduler with its gates on, and a PodGroup for each gang.
 GANG_SCHEDULING = "gang-scheduling"
-SHORT_SCHEDULERS = {"default": DEFAULT_SCHEDULER, "kai": KAI_SCHEDULER, "gang": GANG_SCHEDULING}
-LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _FORBIDDEN = re.compile(
     r"default|kube-.*|runai(-system|-backend|-reservation)?|gpu-operator|nvidia-.*|kai-.*|openshift.*|cert-manager|"
     r"istio-system|monitoring|ingress-nginx|kubeflow|calico-.*|cattle-.*|.*-system"
 )
 _MAX_ERRORS = 20
 __all__ = [
+    "LABEL",
     "AbortCriteria",
+    "NodeChange",
     "Scenario",
     "ScenarioLimits",
     "WorkloadEntry",
@@ -119,9 +151,12 @@ class Scenario(FiniteModel):
     Attributes
     ----------
     schedulers
-        schedulerName of the pods; `default` and `kai` are short for default-scheduler and kai-scheduler; `gang` is the
-        default scheduler with Kubernetes' own PodGroups. With two, each
-        is tested on the same plan.
+        Names of recipes (`default`, `gang`, `kai`, `second`, …), paths of recipes of your own (`scheduler.yaml`), or
+        any schedulerName. With several, each is tested on the same plan.
+    recipes
+        Recipes of your own, as they were read.
+    node_changes
+        What happens to the nodes during the test, on a local cluster only.
     namespaces
         Where objects are made, in turns.
     allow_real_nodes
@@ -137,6 +172,8 @@ class Scenario(FiniteModel):
     limits: ScenarioLimits = ScenarioLimits()
     abort: AbortCriteria = AbortCriteria()
     allow_real_nodes: bool = False
+    recipes: tuple[SchedulerRecipe, ...] = Field(default=(), max_length=8)
+    node_changes: tuple[NodeChange, ...] = Field(default=(), max_length=100)
 
     @model_validator(mode="before")
     @classmethod
@@ -160,7 +197,7 @@ class Scenario(FiniteModel):
     @field_validator("schedulers")
     @classmethod
     def _check_schedulers(cls, given: tuple[str, ...]) -> tuple[str, ...]:
-        made = tuple(SHORT_SCHEDULERS.get(one, one) for one in given)
+        made = tuple(find_recipe(one).name if LABEL.fullmatch(one) else one for one in given)
         if wrong := [one for one in made if not LABEL.fullmatch(one)]:
             raise ValueError(f"no name of a scheduler: {wrong[0][:80]!r}")
         if len(set(made)) < len(made):
@@ -195,9 +232,32 @@ class Scenario(FiniteModel):
         named = [entry.display_name(index) for index, entry in enumerate(self.workloads)]
         if len(set(named)) < len(named):
             told.append("workloads: two entries have one name; give each its own `name`")
+        gone = 0
+        for index, change in enumerate(self.node_changes):
+            if index and change.at_s < self.node_changes[index - 1].at_s:
+                told.append(f"node_changes[{index}].at_s: earlier than the one before it")
+            gone += -change.nodes if change.do == "return" else change.nodes
+            if gone < 0:
+                told.append(f"node_changes[{index}].nodes: more come back than are gone")
+                break
+        told += _check_trace(self.arrival, dict(zip(named, self.workloads, strict=True)))
         if told:
             raise ValueError("; ".join(told))
         return self
+
+
+def _check_trace(arrival: arrival_processes.Arrival, entries: dict[str, WorkloadEntry]) -> list[str]:
+    if not isinstance(arrival, arrival_processes.Trace):
+        return []
+    told = []
+    used = set(entries if arrival.entries is None else arrival.entries)
+    if unknown := sorted(used - entries.keys()):
+        told.append(f"arrival.entries: no workload is named {unknown[0][:80]!r}; there are {', '.join(entries)[:300]}")
+    if arrival.lifetimes_s is not None:
+        endless = [name for name in entries if name in used and entries[name].lifetime is None]
+        # The place of a lifetime is in an object only where its entry has one.
+        told += [f"workloads: {name} has no lifetime; with those of a trace, set any, such as 1" for name in endless]
+    return told
 
 
 def expand_scheduler_name(given: str | None) -> str | None:
@@ -213,11 +273,7 @@ def expand_scheduler_name(given: str | None) -> str | None:
     >>> expand_scheduler_name("kai"), expand_scheduler_name("volcano"), expand_scheduler_name(None)
     ('kai-scheduler', 'volcano', None)
     """
-    if given is None:
-        return None
-    if not LABEL.fullmatch(given):
-        raise ConfigError("no name of a scheduler", where="--scheduler", found=given[:80])
-    return SHORT_SCHEDULERS.get(given, given)
+    return None if given is None else resolve_schedulers([given])[0][0]
 
 
 def read_example() -> str:
@@ -270,6 +326,17 @@ def format_canonical(scenario: Scenario) -> str:
 
     dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     made = scenario.model_dump(mode="json", exclude_none=False)
+    # Scenarios of earlier versions keep their hash.
+    for name in ("recipes", "node_changes"):
+        if not made[name]:
+            del made[name]
+    for entry in made["workloads"]:
+        for name in ("node_labels", "owned"):
+            if not entry[name]:
+                del entry[name]
+    for name in ("entries", "lifetimes_s"):
+        if made["arrival"].get(name, "") is None:
+            del made["arrival"][name]
     return str(yaml.dump(made, Dumper=dumper, sort_keys=False, allow_unicode=True, width=120))
 
 
@@ -333,18 +400,46 @@ def _include_files(document: Document, folder: Path | None) -> Any:
             given = given | {"arrival": kept | arrival_processes.parse_trace(text)}
         except ValueError as error:
             raise InputError("not a trace", where=f"{document.where}, arrival.file", found=str(error)) from None
+    given = _include_recipes(given, document, folder)
     entries = given.get("workloads")
     if isinstance(entries, list):
-        given = given | {"workloads": [_include_template(one, index, folder) for index, one in enumerate(entries)]}
+        given = given | {"workloads": [_include_manifests(one, index, folder) for index, one in enumerate(entries)]}
     return given
 
 
-def _include_template(entry: Any, index: int, folder: Path | None) -> Any:
-    if not isinstance(entry, dict) or not isinstance(entry.get("template"), str):
+def _include_recipes(given: dict[str, Any], document: Document, folder: Path | None) -> dict[str, Any]:
+    """Recipes that schedulers are named by, taken in; their places hold the recipes' names then."""
+    field = "scheduler" if "scheduler" in given else "schedulers"
+    named = given.get(field)
+    names = [named] if isinstance(named, str) else named if isinstance(named, list) else []
+    paths = [one for one in names if isinstance(one, str) and is_recipe_path(one)]
+    if not paths:
+        return given
+    read = {}
+    for path in paths:
+        value = parse_yaml(_read_beside(folder, path, field), f"{field} {path[:200]}").value
+        read[path] = validate_recipe(value, f"{document.where}, {field}: {path[:200]}")
+    kept = {key: value for key, value in given.items() if key != field}
+    recipes = [*(given.get("recipes") or []), *(one.model_dump(mode="json") for one in read.values())]
+    return kept | {"schedulers": [read[one].name if one in read else one for one in names], "recipes": recipes}
+
+
+def _include_manifests(entry: Any, index: int, folder: Path | None) -> Any:
+    """An entry whose manifests are not named by files any more."""
+    if not isinstance(entry, dict):
         return entry
-    where = f"workloads[{index}].template"
-    text = _read_beside(folder, entry["template"], where)
-    return entry | {"template": parse_yaml(text, f"{where} {entry['template'][:200]}").value}
+
+    def read(given: Any, where: str) -> Any:
+        if not isinstance(given, str):
+            return given
+        return parse_yaml(_read_beside(folder, given, where), f"{where} {given[:200]}").value
+
+    place, made = f"workloads[{index}]", dict(entry)
+    if "template" in made:
+        made["template"] = read(made["template"], f"{place}.template")
+    if isinstance(owned := made.get("owned"), list):
+        made["owned"] = [read(one, f"{place}.owned[{number}]") for number, one in enumerate(owned)]
+    return made
 
 
 def _read_beside(folder: Path | None, name: str, where: str) -> bytes:

@@ -180,6 +180,8 @@ class WorkloadEntry(FiniteModel):
         by `workbench scaletest setup`.
     queue
         KAI's queue.
+    node_labels
+        Labels that a node must have for its pods, such as `nvidia.com/gpu.product` or `topology.kubernetes.io/rack`.
     lifetime
         Seconds until a pod ends by itself, or a distribution; null: it runs until it is deleted.
     delete_after_s
@@ -190,6 +192,9 @@ class WorkloadEntry(FiniteModel):
         A manifest of any kind with placeholders; its plural name in the API where it is not the kind's with an s; where
         more pod templates lie in it than are known of its kind, such as `spec.template`; whether all its pods are to be
         placed or none.
+    owned
+        More objects of each workload, made after it and owned by it, so that they go with it: manifests with
+        placeholders, such as a ConfigMap or a claim.
     """
 
     kind: WorkloadKind
@@ -207,6 +212,7 @@ class WorkloadEntry(FiniteModel):
     priority: str | None = PRIORITY_CLASS
     queue: str = "default"
     labels: dict[str, str] = Field({}, max_length=20)
+    node_labels: dict[str, str] = Field({}, max_length=20)
     lifetime: Lifetime | None = None
     delete_after_s: float | None = Field(None, gt=0, le=7 * 86_400)
     image: str | None = None
@@ -214,6 +220,7 @@ class WorkloadEntry(FiniteModel):
     plural: str | None = None
     pods_at: tuple[str, ...] | None = Field(None, max_length=10)
     gang: bool = False
+    owned: tuple[dict[str, Any], ...] = Field((), max_length=10)
 
     @field_validator("name")
     @classmethod
@@ -236,7 +243,7 @@ class WorkloadEntry(FiniteModel):
             raise ValueError("no name of an image, such as registry.example.org/team/sleeper:1.0")
         return given
 
-    @field_validator("labels")
+    @field_validator("labels", "node_labels")
     @classmethod
     def _check_labels(cls, given: dict[str, str]) -> dict[str, str]:
         for key, value in given.items():
@@ -265,6 +272,13 @@ class WorkloadEntry(FiniteModel):
             if self.template is None:
                 raise ValueError("a Template needs `template`: a manifest, or the name of its file")
             manifest_rules.check_manifest(self.template, self.plural, self.pods_at)
+        if self.owned and self.kind == "Gang":
+            raise ValueError("owned: a Gang is pods without an object that could own anything; use a Template")
+        for number, manifest in enumerate(self.owned):
+            try:
+                manifest_rules.check_manifest(manifest, None, None)
+            except ValueError as error:
+                raise ValueError(f"owned[{number}]: {error}") from None
         return self
 
     def display_name(self, index: int) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import functools
 import hashlib
 import math
 import re
@@ -11,22 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.scaletest.cluster_api import object_names
-from workbench.scaletest.cluster_api.api_discovery import (
-    JOBS,
-    NATIVE_POD_GROUPS,
-    POD_GROUPS,
-    PODS,
-    PYTORCH_JOBS,
-    ApiResource,
-)
+from workbench.scaletest.cluster_api.api_discovery import JOBS, PODS, PYTORCH_JOBS, ApiResource
 from workbench.scaletest.scenario import manifest_rules
-from workbench.scaletest.scenario.scenario_file import (
-    DEFAULT_SCHEDULER,
-    GANG_SCHEDULING,
-    KAI_SCHEDULER,
-    Scenario,
-)
+from workbench.scaletest.scenario.scenario_file import Scenario
+from workbench.scaletest.scenario.scheduler_recipes import PodAdditions, SchedulerRecipe, find_recipe
 from workbench.scaletest.scenario.workload_entries import WorkloadEntry
+
+UNKNOWN_OWNER = b"00000000-0000-0000-0000-000000000000"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +29,20 @@ class ObjectRequest:
     path: str  # such as /apis/batch/v1/namespaces/ns/jobs
     name: str
     body: bytes
+    owned: bool = False  # its owner's uid is filled in when the workload's first object is there
+
+    def fill_owner(self, uid: str | None) -> ObjectRequest:
+        """The request with the uid of the object that owns it."""
+        if not self.owned or not uid:
+            return self
+        return dataclasses.replace(self, body=self.body.replace(UNKNOWN_OWNER, uid.encode()))
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedWorkload:
-    """One workload: its due time, and its requests in order (for a gang: PodGroup, then pods).
+    """One workload: its due time, and its requests in order (for a gang: PodGroup, then pods; then what it owns).
 
-    The last request is the one whose answer counts as the workload's acknowledgement. `requests` makes the bodies when
+    The last request's answer is the workload's acknowledgement. `requests` makes the bodies when
     they are needed: 100,000 of them would not fit into memory.
     """
 
@@ -75,6 +75,7 @@ class Body:
     path: str
     suffix: str
     parts: tuple[bytes, ...]
+    owned: bool = False
 
     def fill_gaps(self, values: Mapping[str, bytes]) -> bytes:
         """The bytes of one workload's object."""
@@ -84,7 +85,7 @@ class Body:
         return b"".join(parts)
 
 
-def compile_body(path: str, suffix: str, made: Mapping[str, Any]) -> Body:
+def compile_body(path: str, suffix: str, made: Mapping[str, Any], *, owned: bool = False) -> Body:
     """Encode an object that holds gaps.
 
     Examples
@@ -101,7 +102,7 @@ def compile_body(path: str, suffix: str, made: Mapping[str, Any]) -> Body:
     turns = [texts[0]]
     for name, text in zip(names, texts[1:], strict=True):
         turns += [name, text]
-    return Body(path, suffix, tuple(turns))
+    return Body(path, suffix, tuple(turns), owned)
 
 
 def hash_bodies(bodies: tuple[Body, ...], values: Mapping[str, bytes]) -> tuple[str, int]:
@@ -123,7 +124,7 @@ def build_requests(
 ) -> tuple[ObjectRequest, ...]:
     """The requests of one workload, in order."""
     full = {**values, _HASH: spec_sha256.encode()}
-    return tuple(ObjectRequest(body.path, name + body.suffix, body.fill_gaps(full)) for body in bodies)
+    return tuple(ObjectRequest(body.path, name + body.suffix, body.fill_gaps(full), body.owned) for body in bodies)
 
 
 KWOK_NODE = "kwok.x-k8s.io/node"
@@ -133,8 +134,6 @@ DELAY = "pod-complete.stage.kwok.x-k8s.io/delay"
 JITTER = "pod-complete.stage.kwok.x-k8s.io/jitter-delay"
 GPU = "nvidia.com/gpu"
 GPU_FRACTION = "gpu-fraction"
-QUEUE = "kai.scheduler/queue"
-POD_GROUP = "pod-group-name"
 # Cannot be pulled: should such a pod ever reach a node that exists, nothing runs there.
 NO_IMAGE = "simulated.invalid/nothing:none"
 _GRACE_S = 600
@@ -156,20 +155,15 @@ class PlanConditions:
         """When the cluster itself ends what a dead client left behind."""
         return math.ceil(self.scenario.limits.wall_clock_s) + _GRACE_S
 
-    @property
-    def kai(self) -> bool:
-        """The pods go to KAI."""
-        return self.scheduler == KAI_SCHEDULER
-
-    @property
-    def native_gangs(self) -> bool:
-        """Gangs get a PodGroup of Kubernetes' own."""
-        return self.scheduler == GANG_SCHEDULING
+    @functools.cached_property
+    def recipe(self) -> SchedulerRecipe:
+        """What the scheduler needs of its workloads."""
+        return find_recipe(self.scheduler, self.scenario.recipes)
 
     @property
     def scheduler_name(self) -> str:
         """schedulerName of the pods."""
-        return DEFAULT_SCHEDULER if self.native_gangs else self.scheduler
+        return self.recipe.pods_scheduler
 
 
 def build_resource_path(api_version: str, plural: str, namespace: str | None = None) -> str:
@@ -198,35 +192,70 @@ def build_objects(
 
 def build_bodies(entry: WorkloadEntry, namespace: str, conditions: PlanConditions) -> tuple[Body, ...]:
     """Request bodies for one workload of an entry, in order, with gaps."""
+    own = build_objects(entry, namespace, conditions)
     return tuple(
-        compile_body(resource.path(namespace), suffix, made)
-        for resource, suffix, made in build_objects(entry, namespace, conditions)
+        compile_body(resource.path(namespace), suffix, made, owned=owned)
+        for owned, some in ((False, own), (True, build_owned_objects(entry, namespace, conditions, own[0][2])))
+        for resource, suffix, made in some
     )
 
 
-def list_resources(entry: WorkloadEntry, scenario: Scenario) -> set[ApiResource]:
-    """Resources that workloads of an entry are made of, on any of the scenario's schedulers."""
-    plans = (PlanConditions(scenario, "", scheduler) for scheduler in scenario.schedulers)
-    return {resource for plan in plans for resource, _, _ in build_objects(entry, scenario.namespaces[0], plan)}
+def build_owned_objects(
+    entry: WorkloadEntry, namespace: str, conditions: PlanConditions, owner: Mapping[str, Any]
+) -> list[tuple[ApiResource, str, Json]]:
+    """What a workload owns; the cluster's garbage collector deletes it with its owner."""
+    reference = {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": UNKNOWN_OWNER.decode(),
+    }
+    made = []
+    for number, manifest in enumerate(entry.owned):
+        suffix = f"-o{number}"
+        resource, filled = _fill_manifest(manifest, entry, namespace, conditions, suffix=suffix)
+        filled["metadata"]["ownerReferences"] = [reference]
+        made.append((resource, suffix, filled))
+    return made
+
+
+def list_resources(entry: WorkloadEntry, scenario: Scenario, *, owned: bool = False) -> set[ApiResource]:
+    """Resources that workloads of an entry are made of, or own, on any of the scenario's schedulers."""
+    found = set()
+    for scheduler in scenario.schedulers:
+        plan, space = PlanConditions(scenario, "", scheduler), scenario.namespaces[0]
+        made = build_objects(entry, space, plan)
+        found |= {resource for resource, _, _ in made}
+        found |= {one for one, _, _ in build_owned_objects(entry, space, plan, made[0][2])} if owned else set()
+    return found
 
 
 def _build_labels(entry: WorkloadEntry, conditions: PlanConditions) -> dict[str, str]:
-    queue = {QUEUE: entry.queue} if conditions.kai else {}
+    added: dict[str, str] = _fill_additions(conditions.recipe.pods, entry, "", conditions)["labels"]
     own = object_names.build_labels(conditions.run, text_gap("name"), 0) | {object_names.STEP: text_gap("step")}
-    return queue | entry.labels | own
+    return added | entry.labels | own
+
+
+def _fill_additions(additions: PodAdditions, entry: WorkloadEntry, namespace: str, conditions: PlanConditions) -> Json:
+    """What a recipe adds: labels, annotations and fields, with their placeholders filled."""
+    values = _placeholder_values(entry, namespace, conditions, labels={})
+    made: Json = _fill_placeholders(additions.model_dump(), values)
+    return made
 
 
 def _build_metadata(entry: WorkloadEntry, namespace: str, conditions: PlanConditions, suffix: str = "") -> Json:
+    added = _fill_additions(conditions.recipe.workloads, entry, namespace, conditions)
     return {
         "name": text_gap("name") + suffix,
         "namespace": namespace,
-        "labels": _build_labels(entry, conditions),
-        "annotations": {object_names.SPEC_HASH: text_gap("hash")},
+        "labels": added["labels"] | _build_labels(entry, conditions),
+        "annotations": {object_names.SPEC_HASH: text_gap("hash")} | added["annotations"],
     }
 
 
-def _build_pod_annotations(entry: WorkloadEntry) -> dict[str, str]:
-    made = {} if entry.lifetime is None else {DELAY: text_gap("lifetime"), JITTER: text_gap("lifetime")}
+def _build_pod_annotations(entry: WorkloadEntry, conditions: PlanConditions) -> dict[str, str]:
+    made: dict[str, str] = _fill_additions(conditions.recipe.pods, entry, "", conditions)["annotations"]
+    made |= {} if entry.lifetime is None else {DELAY: text_gap("lifetime"), JITTER: text_gap("lifetime")}
     if entry.fraction is not None:
         made[GPU_FRACTION] = f"{entry.fraction:g}"
     return made
@@ -256,6 +285,8 @@ def _complete_pod_spec(spec: Json, entry: WorkloadEntry, conditions: PlanConditi
         spec.pop(field, None)
     if entry.priority is not None:
         spec["priorityClassName"] = entry.priority
+    if entry.node_labels:
+        spec["nodeSelector"] = {**(spec.get("nodeSelector") or {}), **entry.node_labels}
     if not conditions.scenario.allow_real_nodes:
         spec["nodeSelector"] = {**(spec.get("nodeSelector") or {}), object_names.SIMULATED: "true"}
         toleration = {"key": KWOK_NODE, "operator": "Exists", "effect": "NoSchedule"}
@@ -263,17 +294,15 @@ def _complete_pod_spec(spec: Json, entry: WorkloadEntry, conditions: PlanConditi
     return spec
 
 
-def _build_pod(
-    entry: WorkloadEntry, namespace: str, conditions: PlanConditions, suffix: str = "", **annotations: str
-) -> Json:
+def _build_pod(entry: WorkloadEntry, namespace: str, conditions: PlanConditions, suffix: str = "") -> Json:
     head = _build_metadata(entry, namespace, conditions, suffix)
-    head["annotations"] |= _build_pod_annotations(entry) | annotations
+    head["annotations"] |= _build_pod_annotations(entry, conditions)
     spec = _build_pod_spec(entry, conditions, deadline=True)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": head, "spec": spec}
 
 
 def _build_pod_template(entry: WorkloadEntry, conditions: PlanConditions) -> Json:
-    head = {"labels": _build_labels(entry, conditions), "annotations": _build_pod_annotations(entry)}
+    head = {"labels": _build_labels(entry, conditions), "annotations": _build_pod_annotations(entry, conditions)}
     return {"metadata": head, "spec": _build_pod_spec(entry, conditions, deadline=False)}
 
 
@@ -286,37 +315,33 @@ def _build_pod_objects(
 def _build_gang_objects(
     entry: WorkloadEntry, namespace: str, conditions: PlanConditions
 ) -> list[tuple[ApiResource, str, Json]]:
-    if conditions.native_gangs and entry.pod_group:
-        return _build_native_gang_objects(entry, namespace, conditions)
-    has_pod_group = conditions.kai and entry.pod_group
-    annotations = {POD_GROUP: text_gap("name")} if has_pod_group else {}
+    """What the recipe wants beside the pods, then the pods with what tells them apart as members of their gang."""
     suffixes = [f"-{number:04d}" for number in range(entry.pods)]
-    pods = [(PODS, suffix, _build_pod(entry, namespace, conditions, suffix, **annotations)) for suffix in suffixes]
-    if not has_pod_group:
+    pods = [(PODS, suffix, _build_pod(entry, namespace, conditions, suffix)) for suffix in suffixes]
+    recipe = conditions.recipe
+    if not entry.pod_group:
         return pods
-    spec: Json = {"minMember": entry.pods, "queue": entry.queue}
-    if entry.priority is not None:
-        spec["priorityClassName"] = entry.priority
-    head = _build_metadata(entry, namespace, conditions)
-    group = {"apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup", "metadata": head, "spec": spec}
-    return [(POD_GROUPS, "", group), *pods]
+    for _, _, pod in pods:
+        added = _fill_additions(recipe.gang_pods, entry, namespace, conditions)
+        pod["metadata"]["labels"] = added["labels"] | pod["metadata"]["labels"]
+        pod["metadata"]["annotations"] |= added["annotations"]
+        pod["spec"] |= added["spec"]
+    return [*(_build_gang_object(one, entry, namespace, conditions) for one in recipe.gang_objects), *pods]
 
 
-def _build_native_gang_objects(
-    entry: WorkloadEntry, namespace: str, conditions: PlanConditions
-) -> list[tuple[ApiResource, str, Json]]:
-    """A PodGroup that wants all of its pods at once, and pods that name it (Kubernetes 1.36, gate GangScheduling)."""
+def _build_gang_object(
+    given: Json, entry: WorkloadEntry, namespace: str, conditions: PlanConditions
+) -> tuple[ApiResource, str, Json]:
+    """An object of a recipe; a field that is the priority alone is left out where there is none."""
+    version, kind = str(given["apiVersion"]), str(given["kind"])
+    wanted = given.get("spec") or {}
+    if entry.priority is None:
+        wanted = {key: value for key, value in wanted.items() if value != "${priority}"}
+    spec = _fill_placeholders(copy.deepcopy(wanted), _placeholder_values(entry, namespace, conditions))
     head = _build_metadata(entry, namespace, conditions)
-    spec: Json = {"schedulingPolicy": {"gang": {"minCount": entry.pods}}}
-    if entry.priority is not None:
-        spec["priorityClassName"] = entry.priority
-    group = {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "metadata": head, "spec": spec}
-    made: list[tuple[ApiResource, str, Json]] = [(NATIVE_POD_GROUPS, "", group)]
-    for number in range(entry.pods):
-        pod = _build_pod(entry, namespace, conditions, f"-{number:04d}")
-        pod["spec"]["schedulingGroup"] = {"podGroupName": text_gap("name")}
-        made.append((PODS, f"-{number:04d}", pod))
-    return made
+    group, _, number = version.rpartition("/")
+    resource = ApiResource(group, number, find_plural(kind, given.get("plural")))
+    return resource, "", {"apiVersion": version, "kind": kind, "metadata": head, "spec": spec}
 
 
 def _build_job_objects(
@@ -360,20 +385,28 @@ def _build_pytorch_job_objects(
 def _build_template_objects(
     entry: WorkloadEntry, namespace: str, conditions: PlanConditions
 ) -> list[tuple[ApiResource, str, Json]]:
-    """The user's manifest with its placeholders filled, and with our labels on it and on its pods."""
-    made: Json = _fill_placeholders(
-        copy.deepcopy(entry.template or {}), _placeholder_values(entry, namespace, conditions)
-    )
+    resource, made = _fill_manifest(entry.template or {}, entry, namespace, conditions)
+    return [(resource, "", made)]
+
+
+def _fill_manifest(
+    manifest: Json, entry: WorkloadEntry, namespace: str, conditions: PlanConditions, *, suffix: str | None = None
+) -> tuple[ApiResource, Json]:
+    """The user's manifest with its placeholders filled, and with our labels on it and on its pods.
+
+    `suffix` of the name of what a workload owns; null for the workload itself, which `plural` and `pods_at` are for.
+    """
+    made: Json = _fill_placeholders(copy.deepcopy(manifest), _placeholder_values(entry, namespace, conditions))
     head = made.setdefault("metadata", {})
-    own = _build_metadata(entry, namespace, conditions)
+    own = _build_metadata(entry, namespace, conditions, suffix or "")
     for field in ("labels", "annotations"):
         head[field] = {**(head.get(field) or {}), **own[field]}
     head["name"], head["namespace"] = own["name"], own["namespace"]
     made.pop("status", None)
-    for _, pod in manifest_rules.list_pod_templates(made, entry.pods_at):
+    for _, pod in manifest_rules.list_pod_templates(made, entry.pods_at if suffix is None else None):
         about = pod.setdefault("metadata", {})
         about["labels"] = {**(about.get("labels") or {}), **_build_labels(entry, conditions)}
-        about["annotations"] = {**(about.get("annotations") or {}), **_build_pod_annotations(entry)}
+        about["annotations"] = {**(about.get("annotations") or {}), **_build_pod_annotations(entry, conditions)}
         _complete_pod_spec(pod["spec"], entry, conditions)
     if made["kind"] == "Job":
         for field in ("ttlSecondsAfterFinished", "activeDeadlineSeconds"):
@@ -381,7 +414,8 @@ def _build_template_objects(
     if made["kind"] == "Pod":
         made["spec"].setdefault("activeDeadlineSeconds", conditions.deadline_s)
     group, _, version = str(made["apiVersion"]).rpartition("/")
-    return [(ApiResource(group, version, find_plural(str(made["kind"]), entry.plural)), "", made)]
+    plural = find_plural(str(made["kind"]), entry.plural if suffix is None else None)
+    return ApiResource(group, version, plural), made
 
 
 # One entry per kind: a new kind needs its builder here, and its fields in `workload_entries`.
@@ -394,7 +428,9 @@ _BUILDERS: dict[str, Callable[[WorkloadEntry, str, PlanConditions], list[tuple[A
 }
 
 
-def _placeholder_values(entry: WorkloadEntry, namespace: str, conditions: PlanConditions) -> Json:
+def _placeholder_values(
+    entry: WorkloadEntry, namespace: str, conditions: PlanConditions, labels: Json | None = None
+) -> Json:
     lives = entry.lifetime is not None
     return {
         "name": text_gap("name"),
@@ -413,7 +449,7 @@ def _placeholder_values(entry: WorkloadEntry, namespace: str, conditions: PlanCo
         "scheduler": conditions.scheduler_name,
         "lifetime_s": number_gap("lifetime_s") if lives else conditions.deadline_s,
         "deadline_s": conditions.deadline_s,
-        "labels": _build_labels(entry, conditions),
+        "labels": _build_labels(entry, conditions) if labels is None else labels,
     }
 
 

@@ -15,6 +15,7 @@ from workbench.core.errors import ConfigError, InputError
 from workbench.scaletest.cluster_api import object_names
 from workbench.scaletest.observation import run_conditions
 from workbench.scaletest.scenario import scenario_file as scenarios
+from workbench.scaletest.scenario.arrival_processes import Trace
 from workbench.scaletest.scenario.scenario_file import Scenario
 from workbench.scaletest.scenario.workload_objects import (
     Body,
@@ -59,6 +60,12 @@ class Plan:
         """Namespaces that it makes objects in, sorted."""
         return tuple(sorted(self.schedule.get_column("namespace").unique()))
 
+    @property
+    def replay_speed(self) -> float | None:
+        """Seconds of a trace in a second of the test; null where no jobs of a trace are replayed."""
+        arrival = self.scenario.arrival
+        return arrival.speed if isinstance(arrival, Trace) and arrival.lifetimes_s is not None else None
+
     @functools.cached_property
     def conditions(self) -> PlanConditions:
         """What all its objects have in common."""
@@ -67,7 +74,9 @@ class Plan:
     @functools.cached_property
     def design_sha256(self) -> str:
         """Hash of what is planned, without the run's id, its names and its scheduler: equal for the runs of one A/B."""
-        columns = [name for name in self.schedule.columns if name not in ("name", "object_bytes", "spec_sha256")]
+        columns = [
+            name for name in self.schedule.columns if name not in ("name", "queue", "object_bytes", "spec_sha256")
+        ]
         rows = self.schedule.select(columns).write_csv(float_precision=9)
         return hashlib.sha256(rows.encode()).hexdigest()
 
@@ -165,13 +174,14 @@ def draw_plan(scenario: Scenario, run: str | None = None, *, scheduler: str | No
         raise ConfigError("too many workloads", where="arrival", found=str(error)) from None
     if not len(times.due_s):
         raise ConfigError("the plan is empty", where="arrival", do="raise the rate, the duration or n")
-    entry = _draw_entries(scenario, len(times.due_s), mixing)
-    lifetimes = np.full(len(entry), np.nan)
-    for at, one in enumerate(scenario.workloads):
-        chosen = entry == at
-        if one.lifetime is not None:
-            # To the millisecond, as it is told to the cluster.
-            lifetimes[chosen] = np.maximum(np.round(one.lifetime.draw_lifetimes(int(chosen.sum()), living), 3), 0.001)
+    if times.entries is None:
+        entry = _draw_entries(scenario, len(times.due_s), mixing)
+    else:
+        places = {one.display_name(at): at for at, one in enumerate(scenario.workloads)}
+        entry = np.array([places[name] for name in times.entries])
+    lifetimes = _draw_lifetimes(scenario, entry, living) if times.lifetimes_s is None else times.lifetimes_s
+    # To the millisecond, as it is told to the cluster.
+    lifetimes = np.maximum(np.round(lifetimes, 3), 0.001)
     return _build_plan(
         PlanConditions(scenario, run, scheduler), times.due_s, times.step, times.rate_per_s, entry, lifetimes
     )
@@ -228,6 +238,18 @@ def _draw_entries(scenario: Scenario, count: int, random: np.random.Generator) -
     return random.permutation(np.repeat(np.arange(len(weights)), counts))
 
 
+def _draw_lifetimes(scenario: Scenario, entry: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Seconds that each workload's pods run; nan for those of an entry without lifetime."""
+    import numpy as np
+
+    lifetimes = np.full(len(entry), np.nan)
+    for at, one in enumerate(scenario.workloads):
+        chosen = entry == at
+        if one.lifetime is not None:
+            lifetimes[chosen] = one.lifetime.draw_lifetimes(int(chosen.sum()), random)
+    return lifetimes
+
+
 def _build_plan(
     conditions: PlanConditions,
     due: np.ndarray,
@@ -261,6 +283,7 @@ def _build_plan(
         "memory_bytes_per_pod": [entries[at].memory for at in chosen],
         "gang": [entries[at].is_gang for at in chosen],
         "priority": [entries[at].priority for at in chosen],
+        "queue": [entries[at].queue for at in chosen],
         "lifetime_s": lifetimes,
         "delete_after_s": [entries[at].delete_after_s for at in chosen],
     }

@@ -12,13 +12,7 @@ import msgspec
 from workbench.core import redaction
 from workbench.scaletest.cluster_api import object_names
 from workbench.scaletest.cluster_api.clock import NS_PER_S, now_ns
-from workbench.scaletest.cluster_api.connection import (
-    Answer,
-    ApiError,
-    Connection,
-    UnreachableError,
-    parse_retry_after,
-)
+from workbench.scaletest.cluster_api.connection import Answer, ApiError, Connection, UnreachableError
 from workbench.scaletest.cluster_api.list_watch import ListPage, list_items
 from workbench.scaletest.scenario.workload_objects import ObjectRequest
 
@@ -215,7 +209,7 @@ def _build_refusal(answer: Answer) -> Reply:
         answer.status,
         reason=str(told.get("reason", ""))[:80],
         message=shorten_text(redaction.redact_value(str(told.get("message", "")))),
-        retry_after_s=parse_retry_after(answer.headers.get("Retry-After")),
+        retry_after_s=answer.retry_after_s,
     )
 
 
@@ -260,7 +254,7 @@ async def list_run_objects(api: Connection, path: str, run: str) -> dict[str, Me
                     where=path,
                     found=f"{answer.status} {_build_refusal(answer).message}",
                 )
-            await asyncio.sleep(max(parse_retry_after(answer.headers.get("Retry-After")) or 0.0, 1.0))
+            await asyncio.sleep(max(answer.retry_after_s or 0.0, 1.0))
 
     items = await list_items(fetch, {"labelSelector": object_names.build_run_selector(run)})
     return {metadata.name: metadata for metadata in items}

@@ -89,7 +89,9 @@ class WorkloadSender:
     ) -> None:
         known = False
         reply = Reply(now_ns(), now_ns(), None)
-        for request in requests:
+        own: Reply | None = None  # of the workload itself, which what it owns comes after
+        for planned in requests:
+            request = planned.fill_owner(None if own is None else own.found.uid)
             found = self.existing.get((request.path, request.name))
             if found is not None:
                 self._check_ownership(found, request)
@@ -99,7 +101,8 @@ class WorkloadSender:
             if reply.meaning not in ("made", "exists"):
                 self._record_failure(item, reply, tally)
                 return
-        self._record_acceptance(item, reply, tally, known=known)
+            own = dataclasses.replace(own, done_ns=reply.done_ns) if request.owned and own is not None else reply
+        self._record_acceptance(item, own or reply, tally, known=known)
 
     def _reserve_objects(self, objects: int) -> None:
         if self.reserved + objects > self.limits.objects:

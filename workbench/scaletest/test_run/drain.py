@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from workbench.scaletest.cluster_api.clock import NS_PER_S, now_ns
+from workbench.scaletest.scenario.arrival_processes import Trace
 from workbench.scaletest.scenario.scenario_file import Scenario
 from workbench.scaletest.submission import ClusterHealth, StopRequest
 from workbench.scaletest.submission.abort_criteria import find_health_problem
@@ -41,12 +42,15 @@ class DrainTarget:
     kept
         Pods that must appear: not those of workloads with a planned deletion, and not those of templates,
         of which the scenario only says how many they make.
+    awaits_ends
+        The test is of what the pods hold until they end, as in a replayed trace, and not of their start alone.
     """
 
     pods: int
     ending: int
     longest_s: float
     kept: int = 0
+    awaits_ends: bool = False
 
 
 def build_drain_target(accepted: pl.DataFrame, scenario: Scenario) -> DrainTarget:
@@ -60,7 +64,9 @@ def build_drain_target(accepted: pl.DataFrame, scenario: Scenario) -> DrainTarge
     longest = ends.select(pl.min_horizontal("lifetime_s", "delete_after_s").max()).item()
     stated = [entry.display_name(at) for at, entry in enumerate(scenario.workloads) if entry.kind == "Template"]
     kept = rows.filter(pl.col("delete_after_s").is_null() & ~pl.col("entry").is_in(stated))
-    return DrainTarget(int(rows["pods"].sum()), int(ends["pods"].sum()), float(longest or 0.0), int(kept["pods"].sum()))
+    replayed = isinstance(scenario.arrival, Trace) and scenario.arrival.lifetimes_s is not None
+    pods, ending, made = (int(one["pods"].sum()) for one in (rows, ends, kept))
+    return DrainTarget(pods, ending, float(longest or 0.0), made, awaits_ends=replayed)
 
 
 def describe_outstanding(follower: PodFollower, expected: DrainTarget, drained: str) -> str | None:
@@ -86,7 +92,7 @@ async def wait_for_drain(
 
     Done is: every pod that ends has ended, and every other one runs. Otherwise it ends when nothing has changed for
     `settle_s`: longer by the longest lifetime while pods wait for others to make room; shorter where all run, and those
-    that should have ended by themselves have not (kwok ends pods of Jobs only).
+    that should have ended by themselves have not (kwok ends pods of Jobs only), unless their ends are awaited.
 
     Parameters
     ----------
@@ -123,5 +129,6 @@ def _settle_time_s(follower: PodFollower, expected: DrainTarget, settle_s: float
     if to_come and follower.ended < expected.ending:
         return settle_s + expected.longest_s
     if not follower.pending and follower.started >= expected.pods:
-        return min(settle_s, expected.longest_s + OVERTIME_S)
+        whole_s = expected.longest_s + OVERTIME_S
+        return max(settle_s, whole_s) if expected.awaits_ends else min(settle_s, whole_s)
     return settle_s

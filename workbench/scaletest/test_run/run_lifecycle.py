@@ -29,6 +29,7 @@ from workbench.scaletest.test_run.drain import (
     wait_for_drain,
 )
 from workbench.scaletest.test_run.health_check import HealthCheck, PodFollower
+from workbench.scaletest.test_run.node_changes import change_nodes, restore_nodes
 from workbench.scaletest.test_run.run_console import SilentRunWatcher, run_until_stop
 from workbench.scaletest.test_run.run_options import ClusterAccess, RunOptions, build_abort_limits, build_limits
 from workbench.scaletest.test_run.run_result import RunResult
@@ -73,7 +74,7 @@ class RunLifecycle:
             self._skip_existing_pods(follower)
             abort = self.plan.scenario.abort
             care = HealthCheck(sampler, follower, build_abort_limits(self.plan), others_evicted=abort.others_evicted)
-            async with self._run_churn():
+            async with self._run_churn(), self._run_node_changes():
                 outcome, drained = await self._submit_and_drain(follower, care, began_ns)
         self.record.record |= {"submission": dataclasses.asdict(outcome), "drained": drained}
         # What was measured by now is whole: Ctrl-C ends the cleanup after it, and takes nothing from the run.
@@ -110,6 +111,7 @@ class RunLifecycle:
             foreign_pods=self.others,
             audit_log=None if own is None else own.audit_log,
             side_pids=() if own is None else list_component_pids(own.folder),
+            metrics=None if own is None else own.metrics,
         )
         try:
             await run_until_stop(self.asked, asyncio.to_thread(sampler.wait_until_ready))
@@ -137,6 +139,23 @@ class RunLifecycle:
             await asyncio.gather(task, return_exceptions=True)
         if churn.error is not None:
             raise churn.error
+
+    @contextlib.asynccontextmanager
+    async def _run_node_changes(self) -> AsyncIterator[None]:
+        changes, own, admin = self.plan.scenario.node_changes, self.place.own, self.place.admin
+        if not changes or own is None or admin is None:
+            yield
+            return
+        async with Connection(admin) as api:
+            task = asyncio.create_task(change_nodes(api, self.folder, changes, own.pools))
+            try:
+                yield
+            finally:
+                task.cancel()
+                (ended,) = await asyncio.gather(task, return_exceptions=True)
+                await restore_nodes(api, own.pools)
+        if isinstance(ended, Exception):
+            raise ended
 
     async def _submit_and_drain(
         self, follower: PodFollower, care: HealthCheck, began_ns: int

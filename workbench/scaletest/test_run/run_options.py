@@ -166,5 +166,6 @@ def build_abort_limits(plan: Plan) -> AbortLimits:
         errors_over_s=given.errors_window_s,
         watch_lag_s=given.watch_lag_s,
         foreign_pods=given.others_pending_growth,
-        node_not_ready=given.node_not_ready,
+        # A node that comes back is not ready at first.
+        node_not_ready=given.node_not_ready and not plan.scenario.node_changes,
     )

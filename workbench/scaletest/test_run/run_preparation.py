@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from workbench.core.errors import ConfigError
 from workbench.scaletest import scenario
 from workbench.scaletest.cluster_api.clock import NS_PER_S, now_ns
 from workbench.scaletest.cluster_api.connection import Connection
+from workbench.scaletest.local_cluster import kueue_queues
 from workbench.scaletest.observation import run_conditions
 from workbench.scaletest.observation.run_conditions import Component, RunConditions
 from workbench.scaletest.safety import (
@@ -23,6 +25,7 @@ from workbench.scaletest.safety import (
 from workbench.scaletest.scenario import Plan, scenario_file
 from workbench.scaletest.scenario.plan_summary import summarize_plan
 from workbench.scaletest.scenario.scenario_file import Scenario
+from workbench.scaletest.test_run.node_changes import check_node_changes, restore_nodes
 from workbench.scaletest.test_run.run_options import ClusterAccess, RunOptions
 
 
@@ -69,6 +72,9 @@ def write_run_conditions(
         watches_pods_of_others=found.other_pods is not None,
         reads_audit_log=audited,
         in_turn=any(entry.in_turn for entry in plan.scenario.workloads),
+        replay_speed=plan.replay_speed,
+        queue_quotas={} if own is None else dict(own.queue_quotas),
+        node_changes=tuple(map(str, plan.scenario.node_changes)),
         notes=_list_notes(found, findings),
     )
     run_conditions.write_conditions(folder, test)
@@ -111,6 +117,8 @@ async def prepare_cluster(
     ApiError, UnreachableError
         The cluster refused the checks, or cannot be reached.
     """
+    _check_scheduler_runs(plan, place)
+    check_node_changes(plan, place)
     found = await confirm_cluster(api, place.target, plan.scenario, confirmed)
     if place.admin is None:
         findings = await run_preflight(api, plan, found)
@@ -121,13 +129,33 @@ async def prepare_cluster(
     return found, findings
 
 
+def _check_scheduler_runs(plan: Plan, place: ClusterAccess) -> None:
+    """A local cluster of ours has the plan's scheduler; of others nobody knows which run there."""
+    if place.own is None or plan.scheduler in place.own.schedulers:
+        return
+    recipe = plan.conditions.recipe
+    up = f"workbench scaletest cluster up --name NEW --scheduler {recipe.short or plan.scheduler}"
+    raise ConfigError(
+        "this scheduler does not run on the local cluster",
+        where="--scheduler",
+        found=plan.scheduler,
+        allowed=list(place.own.schedulers),
+        do="run on a cluster that has it: --context instead of --cluster" if recipe.program == "cluster" else up,
+    )
+
+
 async def _set_up_local_cluster(place: ClusterAccess, plan: Plan) -> None:
-    assert place.admin is not None
+    assert place.admin is not None and place.own is not None  # noqa: PT018 -- one with the other
     async with Connection(place.admin) as admin:
+        if plan.scenario.node_changes:
+            await restore_nodes(admin, place.own.pools)
         # Without a quota: each pod would cost the API server one more write, and the cluster is for this alone.
         await set_up_cluster(admin, plan, quota=False)
         for namespace in plan.namespaces:
             await _wait_for_account(admin, namespace)
+            if plan.conditions.recipe.program == "kueue":
+                queues = {entry.queue for entry in plan.scenario.workloads}
+                await kueue_queues.create_local_queues(admin, namespace, queues)
 
 
 async def _wait_for_account(admin: Connection, namespace: str) -> None:

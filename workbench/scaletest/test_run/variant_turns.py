@@ -1,11 +1,13 @@
-"""Runs of one plan with several schedulers in counterbalanced order (A B B A …), each on an emptied cluster.
+"""Runs of one plan with several schedulers in turn, each on an emptied cluster.
 
-The order spreads drift of the machine evenly over the variants. The unit of replication is the run.
+Two take turns (A B B A …); of more, the order of each round is drawn. That spreads drift of the machine evenly over the
+variants. On a local cluster only the schedulers of the turn run. The unit of replication is the run.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 import secrets
 import time
 from collections.abc import Sequence
@@ -19,9 +21,11 @@ from workbench.runs import run_folder
 from workbench.scaletest.analysis import variants
 from workbench.scaletest.analysis.variants import MAX_REPEAT, Session, VariantRun
 from workbench.scaletest.cluster_api.connection import Connection
+from workbench.scaletest.local_cluster import scheduler_switch
 from workbench.scaletest.observation import run_conditions
 from workbench.scaletest.scenario import read_plan, scenario_file
 from workbench.scaletest.scenario.scenario_file import Scenario
+from workbench.scaletest.scenario.scheduler_recipes import find_recipe
 from workbench.scaletest.submission import StopRequest
 from workbench.scaletest.submission.submission_journal import lock_test_folder
 from workbench.scaletest.test_run.run_and_resume import (
@@ -76,14 +80,20 @@ class VariantTurns:
         return 130 if self.left else 1 if self.invalid else 0
 
 
-def order_turns(names: Sequence[str], repeat: int) -> list[str]:
-    """Sides in the order of their turns: each round the other way round than the one before.
+def order_turns(names: Sequence[str], repeat: int, seed: int = 0) -> list[str]:
+    """Sides in the order of their turns: two each round the other way round than before, more in a drawn order.
 
     Examples
     --------
     >>> "".join(order_turns("AB", 5))
     'ABBAABBAAB'
+    >>> rounds = order_turns("ABC", 2)
+    >>> sorted(rounds[:3]), sorted(rounds[3:])
+    (['A', 'B', 'C'], ['A', 'B', 'C'])
     """
+    if len(names) > 2:
+        draw = random.Random(f"{seed} {' '.join(names)}")  # noqa: S311 -- an order, not a secret
+        return [side for _ in range(repeat) for side in draw.sample(list(names), len(names))]
     return [side for turn in range(repeat) for side in (names if turn % 2 == 0 else names[::-1])]
 
 
@@ -148,7 +158,7 @@ def _create_session(
     folder = Path(out or default_out()) / AREA / f"{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
     turns = tuple(
         VariantRun(side=side, position=position, folder=f"{position:02d}-{side}")
-        for position, side in enumerate(order_turns(list(schedulers), repeat))
+        for position, side in enumerate(order_turns(list(schedulers), repeat, scenario.seed))
     )
     session = Session(
         format_version=1,
@@ -255,11 +265,32 @@ def _run_turns(
     wish: StopRequest,
     command: str | None,
 ) -> VariantTurns:
+    try:
+        return _run_missing_turns(folder, session, made, on, options, confirmed, told, wish, command)
+    finally:
+        if on.own is not None:
+            scheduler_switch.run_only(on.own, None)
+
+
+def _run_missing_turns(
+    folder: Path,
+    session: Session,
+    made: Scenario,
+    on: ClusterAccess,
+    options: RunOptions,
+    confirmed: str | None,
+    told: SilentRunWatcher,
+    wish: StopRequest,
+    command: str | None,
+) -> VariantTurns:
     results = list[RunResult]()
     missing = [turn for turn in session.runs if not _is_complete(folder / turn.folder)]
     for number, turn in enumerate(missing):
         told.say(f"turn {turn.position + 1} of {len(session.runs)}: {turn.side}")
         try:
+            if on.own is not None:
+                needed = scheduler_switch.list_needed(find_recipe(turn.side, made.recipes))
+                told.say(f"running: {', '.join(scheduler_switch.run_only(on.own, needed))}")
             found = run_test(
                 made,
                 on,

@@ -126,7 +126,7 @@ async def empty_run(
     """
     rate = run_cleanup.RATE_PER_S if place.own is None else OWN_CLEANUP_PER_S
     cleaned = await run_cleanup.delete_run_objects(
-        api, plan.run, plan.namespaces, list_kinds(plan.scenario), tell, rate_per_s=rate
+        api, plan.run, plan.namespaces, list_kinds(plan.scenario, owned=True), tell, rate_per_s=rate
     )
     found = read_journal(folder)
     if found.mode != "command":

@@ -12,11 +12,12 @@ from workbench.console.finish import JsonFlag, finish_command
 from workbench.console.options import FieldOption, OptionValues, take_options_from
 
 if TYPE_CHECKING:
-    from workbench.sizing.deployment.service_manifests import ServiceSpec
+    from workbench.sizing.deployment.service_manifests import KubernetesObject, ServiceSpec
 
 _FIELDS = """
-sweep gpus image gpus_per_replica gpus_per_node spare survive_node in_flight least_replicas name namespace port health
-args gpu_resource node_selector metric start_s queue env_secret pull_secret cache_claim cache_path cpu memory
+sweep gpus profile image gpus_per_replica gpus_per_node spare survive_node in_flight least_replicas name namespace port
+health liveness args gpu_resource node_selector metric start_s queue env_secret pull_secret cache_claim cache_path
+cache_variable shared_memory cpu memory
 """
 _OPTIONS = {
     "image": FieldOption(default=None),
@@ -38,6 +39,18 @@ SurviveNode = Annotated[bool, typer.Option("--survive-node", help="Keep a whole 
 InFlight = Annotated[
     float | None, typer.Option(help="Requests in flight that a replica carries; by default from the sweep.", min=0)
 ]
+Validate = Annotated[
+    bool, typer.Option("--validate", help="Check the objects by the API's schemas (needs kubernetes-validate).")
+]
+KubernetesVersion = Annotated[
+    str | None, typer.Option("--kubernetes", metavar="1.N", help="Kubernetes to check for. Default: the newest known.")
+]
+CrdFiles = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--crd", metavar="FILE", help="CRD to check Kueue's objects by: kubectl get crd … -o yaml. Repeatable."
+    ),
+]
 LeastReplicas = Annotated[
     int | None, typer.Option(help="Replicas without load; by default one and the spare ones.", min=1)
 ]
@@ -54,11 +67,16 @@ def manifests(
     survive_node: SurviveNode = False,
     in_flight: InFlight = None,
     least_replicas: LeastReplicas = None,
+    validate: Validate = False,
+    kubernetes_version: KubernetesVersion = None,
+    crds: CrdFiles = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Print a sized service as Deployment, Service, PodDisruptionBudget and HorizontalPodAutoscaler.
 
-    The GPU count comes from the estimates of a sweep, or from --gpus. Nothing is applied.
+    The GPU count comes from the estimates of a sweep, or from --gpus. Nothing is applied. --profile vllm or nim sets
+    the probes, the cache and the arguments of that server. With --validate the exit code is 1 where an object is not
+    valid by the schemas of Kubernetes, or a Kueue object by its CRD (--crd).
 
     Example: workbench sizing manifests --gpus 14 --gpus-per-replica 2 --in-flight 32 --image IMAGE
     """
@@ -76,12 +94,25 @@ def manifests(
     )
     objects = build_manifests(plan, spec, in_flight=size.in_flight, min_replicas=least_replicas)
     notes = [*size.notes, *plan.explain_plan(), *_build_notes(spec, size.in_flight, plan.spare)]
+    faults = _find_faults(objects, kubernetes_version, crds or [], notes) if validate else []
     counts = dataclasses.asdict(plan) | {"replicas": plan.replicas, "idle_gpus": plan.idle_gpus}
     finish_command(
         lambda: typer.echo(format_manifests_yaml(objects, notes), nl=False),
-        {"plan": counts, "notes": notes, "objects": objects},
+        {"plan": counts, "notes": notes, "objects": objects, **({"faults": faults} if validate else {})},
         as_json=as_json,
+        is_valid=not faults,
     )
+
+
+def _find_faults(objects: list[KubernetesObject], version: str | None, crds: list[Path], notes: list[str]) -> list[str]:
+    """What the schemas find; a note says what was checked, and each fault is one, too."""
+    from workbench.sizing.deployment.manifest_check import check_manifests, choose_kubernetes_version, read_crd_schemas
+
+    faults = check_manifests(objects, version, read_crd_schemas(crds))
+    result = f"{len(faults)} faults" if faults else "valid"
+    notes.append(f"Checked by the schemas of Kubernetes {choose_kubernetes_version(version)}: {result}.")
+    notes += [f"NOT VALID: {fault}" for fault in faults]
+    return faults
 
 
 def _build_notes(deployed: ServiceSpec, in_flight: float | None, spare: int) -> list[str]:
@@ -101,5 +132,5 @@ def _build_notes(deployed: ServiceSpec, in_flight: float | None, spare: int) -> 
     if not spare:
         notes.append("No spare replica: at full load the target is missed while a node drains or a pod is replaced.")
     if deployed.queue:
-        notes.append("The quota is for Kueue v1beta2; these objects were not checked against its schemas.")
+        notes.append("The quota is for Kueue v1beta2 (0.15 and newer).")
     return notes

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from workbench.console.finish import JsonFlag, finish_command
+from workbench.console.finish import JsonFlag, finish_command, format_command_line
 from workbench.console.options import FieldOption, OptionValues, parse_numbers, take_options_from
 from workbench.sizing.commands.estimate import Price, Rate, Users
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from workbench.sizing.estimation.sweep_store import TargetLoad
 
 _SWEEP_FIELDS = """
-url protocol function target_confirm header_env gpus simulated model output_tokens extra_body method body answer_at
-input_tokens_at output_tokens_at goals users rates arrivals arrivals_cv trace think_time_s ramp_s least_samples
-most_samples tight max_step_s timeout_s max_error_ratio any_answer retries processes max_requests max_duration_s
-max_tokens max_cost price_request price_million_input price_million_output prompts prompt_key input_tokens input_cv
-unique_prefix seed
+url protocol function target_confirm header_env gpus simulated metrics_url gpu_metrics metrics_every_s model
+output_tokens output_cv exact_output extra_body method body answer_at input_tokens_at output_tokens_at goals users
+rates arrivals arrivals_cv trace turns think_time_s ramp_s least_samples most_samples tight max_step_s timeout_s
+max_error_ratio any_answer retries processes workers max_requests max_duration_s max_tokens max_cost price_request
+price_million_input price_million_output prompts prompt_key input_tokens input_cv tokenizer unique_prefix seed
 """
 _GOAL_HELP = "Goal such as p95<=2 (seconds) or 'ttft p99<=300ms'; levels are chosen around its limit. Repeatable."
 _SWEEP_OPTIONS = {
@@ -132,15 +132,13 @@ def _run_and_print(
     as_json: bool,
 ) -> None:
     import json
-    import shlex
-    import sys
 
     from workbench.core.host import is_loopback
     from workbench.sizing.estimation import sweep_store, verification
     from workbench.sizing.load.sweep_report import choose_terminal_watcher, format_sweep, sweep_json
     from workbench.sizing.load.sweep_runner import run_sweep
 
-    command = "workbench " + shlex.join(sys.argv[1:])
+    command = format_command_line()
     answer = None
     with choose_terminal_watcher() as watcher:
         sweep = run_sweep(

@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import Any
+from decimal import Decimal
+from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from workbench.core.schema import StrictModel
 from workbench.sizing.deployment.replica_plan import ReplicaPlan
@@ -21,6 +22,7 @@ IMAGE_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,500}")
 RESOURCE_PATTERN = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 METRIC_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_:.-]{0,250}")
 LABEL_VALUE_PATTERN = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+VARIABLE_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,100}")
 QUANTITY_PATTERN = re.compile(r"[1-9][0-9]{0,8}(\.[0-9]{1,3})?(m|k|M|G|T|Ki|Mi|Gi|Ti)?")
 SCALING_HEADROOM = 0.8
 """Share of the requests in flight that a replica carries, at which another one is asked for."""
@@ -30,15 +32,36 @@ PLACEHOLDER_IMAGE = "registry.example/model-server:1"
 KubernetesObject = dict[str, Any]
 
 
+PROFILES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "vllm": {
+        "cache_path": "/root/.cache/huggingface",
+        "start_s": 1800,
+    },
+    "nim": {
+        "health": "/v1/health/ready",
+        "liveness": "/v1/health/live",
+        "cache_path": "/opt/nim/.cache",
+        "cache_variable": "NIM_CACHE_PATH",
+        "start_s": 3600,
+    },
+}
+"""Fields of `ServiceSpec` that a model server has otherwise: its probes, its cache, how long it loads."""
+
+
 class ServiceSpec(StrictModel):
     """The model server of one replica, and the names of its objects."""
 
+    profile: Literal["plain", "vllm", "nim"] = Field(
+        "plain", description="Model server: its probes, cache and arguments; plain has none of its own."
+    )
     name: str = Field("inference", description="Name of all objects.")
     namespace: str = Field("default", description="Namespace of the objects.")
     image: str = Field(PLACEHOLDER_IMAGE, description="Image of the model server; a placeholder by default.")
     args: list[str] = Field([], description="Argument of the model server. Repeatable.")
     port: int = Field(8000, ge=1, le=65_535, description="Port that the model server listens on.")
     health: str = Field("/health", description="Path that answers 200 once the model is loaded.")
+    liveness: str | None = Field(None, description="Path that answers 200 while the server lives; else --health.")
     gpu_resource: str = Field("nvidia.com/gpu", description="Resource name of a GPU; for MIG, of the measured slice.")
     node_selector: dict[str, str] = Field({}, description="Label of the nodes. Repeatable.")
     start_s: int = Field(900, ge=10, le=86_400, description="Longest time to load the model, in seconds.")
@@ -47,14 +70,23 @@ class ServiceSpec(StrictModel):
     env_secret: str | None = Field(None, description="Secret whose entries become environment variables.")
     pull_secret: str | None = Field(None, description="Secret of the image registry.")
     cache_claim: str | None = Field(None, description="PersistentVolumeClaim for the model's files.")
-    cache_path: str = Field("/cache/huggingface", description="Where the cache is mounted; HF_HOME of the server.")
+    cache_path: str = Field("/cache/huggingface", description="Where the cache is mounted; in the container.")
+    cache_variable: str = Field("HF_HOME", description="Environment variable that names the cache to the server.")
+    shared_memory: str | None = Field(None, description="Size limit of /dev/shm; counts towards the pod's memory.")
     cpu: str = Field("4", description="CPU that a replica requests.")
     memory: str = Field("16Gi", description="Memory that a replica requests.")
 
-    @field_validator("cpu", "memory")
+    @model_validator(mode="before")
     @classmethod
-    def _check_quantity(cls, value: str) -> str:
-        if not QUANTITY_PATTERN.fullmatch(value):
+    def _take_profile(cls, values: Any) -> Any:
+        """What the profile has otherwise, where it is not given."""
+        profile = values.get("profile") if isinstance(values, dict) else None
+        return PROFILES.get(profile, {}) | values if isinstance(profile, str) else values
+
+    @field_validator("cpu", "memory", "shared_memory")
+    @classmethod
+    def _check_quantity(cls, value: str | None) -> str | None:
+        if value is not None and not QUANTITY_PATTERN.fullmatch(value):
             raise ValueError("a quantity of Kubernetes, such as 4, 500m or 16Gi")
         return value
 
@@ -86,10 +118,17 @@ class ServiceSpec(StrictModel):
             raise ValueError("the name of a metric")
         return value
 
-    @field_validator("health", "cache_path")
+    @field_validator("cache_variable")
     @classmethod
-    def _check_health_path(cls, value: str) -> str:
-        if not value.startswith("/") or len(value) > 500 or not value.isprintable():
+    def _check_variable(cls, value: str) -> str:
+        if not VARIABLE_PATTERN.fullmatch(value):
+            raise ValueError("the name of an environment variable")
+        return value
+
+    @field_validator("health", "liveness", "cache_path")
+    @classmethod
+    def _check_health_path(cls, value: str | None) -> str | None:
+        if value is not None and (not value.startswith("/") or len(value) > 500 or not value.isprintable()):
             raise ValueError("a path that begins with /")
         return value
 
@@ -182,7 +221,8 @@ def _build_pod_spec(planned: ReplicaPlan, deployed: ServiceSpec) -> KubernetesOb
     if deployed.pull_secret:
         pod["imagePullSecrets"] = [{"name": deployed.pull_secret}]
     # Processes of a model server talk through shared memory, of which a container has 64 MiB by default.
-    pod["volumes"] = [{"name": "shared-memory", "emptyDir": {"medium": "Memory"}}]
+    limit = {"sizeLimit": deployed.shared_memory} if deployed.shared_memory else {}
+    pod["volumes"] = [{"name": "shared-memory", "emptyDir": {"medium": "Memory", **limit}}]
     if deployed.cache_claim:
         pod["volumes"].append({"name": "cache", "persistentVolumeClaim": {"claimName": deployed.cache_claim}})
     return pod
@@ -191,6 +231,7 @@ def _build_pod_spec(planned: ReplicaPlan, deployed: ServiceSpec) -> KubernetesOb
 def _build_container(planned: ReplicaPlan, deployed: ServiceSpec) -> KubernetesObject:
     gpus = {deployed.gpu_resource: str(planned.gpus_per_replica)}
     asked = {"httpGet": {"path": deployed.health, "port": "http"}, "periodSeconds": 10, "timeoutSeconds": 10}
+    lives = asked | {"httpGet": {"path": deployed.liveness or deployed.health, "port": "http"}}
     container: KubernetesObject = {
         "name": "server",
         "image": deployed.image,
@@ -199,19 +240,28 @@ def _build_container(planned: ReplicaPlan, deployed: ServiceSpec) -> KubernetesO
         "startupProbe": {**asked, "failureThreshold": math.ceil(deployed.start_s / 10)},
         "readinessProbe": {**asked, "failureThreshold": 3},
         # Patient: a server under full load answers late, and to kill it then makes the load of the others worse.
-        "livenessProbe": {**asked, "failureThreshold": 30},
+        "livenessProbe": {**lives, "failureThreshold": 30},
         "securityContext": {"allowPrivilegeEscalation": False},
     }
-    if deployed.args:
-        container["args"] = list(deployed.args)
+    if arguments := _list_arguments(planned, deployed):
+        container["args"] = arguments
     if deployed.env_secret:
         container["envFrom"] = [{"secretRef": {"name": deployed.env_secret}}]
     container["volumeMounts"] = [{"name": "shared-memory", "mountPath": "/dev/shm"}]  # noqa: S108
     if deployed.cache_claim:
         container["volumeMounts"].append({"name": "cache", "mountPath": deployed.cache_path})
         # Wherever the image's user has its home.
-        container["env"] = [{"name": "HF_HOME", "value": deployed.cache_path}]
+        container["env"] = [{"name": deployed.cache_variable, "value": deployed.cache_path}]
     return container
+
+
+def _list_arguments(planned: ReplicaPlan, deployed: ServiceSpec) -> list[str]:
+    """Arguments of the server; vLLM spans one GPU unless it is told how many (NIM finds out itself)."""
+    own = list(deployed.args)
+    has_own = any(one.startswith(("--tensor-parallel-size", "-tp", "--pipeline-parallel-size", "-pp")) for one in own)
+    if deployed.profile == "vllm" and planned.gpus_per_replica > 1 and not has_own:
+        own += ["--tensor-parallel-size", str(planned.gpus_per_replica)]
+    return own
 
 
 def _build_service(deployed: ServiceSpec) -> KubernetesObject:
@@ -272,11 +322,29 @@ def _build_autoscaler(
     }
 
 
+def _multiply_quantity(quantity: str, count: int) -> str:
+    """So many times a quantity of Kubernetes, in its unit.
+
+    Examples
+    --------
+    >>> _multiply_quantity("1.5Gi", 4), _multiply_quantity("500m", 3)
+    ('6Gi', '1500m')
+    """
+    number = quantity.rstrip("mkMGTi")
+    return f"{Decimal(number) * count:f}".removesuffix(".0") + quantity[len(number) :]
+
+
 def _build_kueue_queues(planned: ReplicaPlan, deployed: ServiceSpec) -> list[KubernetesObject]:
     api = "kueue.x-k8s.io/v1beta2"
     flavor, cluster = f"{deployed.name}-gpus", f"{deployed.name}-quota"
-    resources = [{"name": deployed.gpu_resource, "nominalQuota": planned.used_gpus}]
-    group = {"coveredResources": [deployed.gpu_resource], "flavors": [{"name": flavor, "resources": resources}]}
+    # A pod that requests what its queue does not cover is never admitted.
+    quotas = {
+        deployed.gpu_resource: planned.used_gpus,
+        "cpu": _multiply_quantity(deployed.cpu, planned.replicas),
+        "memory": _multiply_quantity(deployed.memory, planned.replicas),
+    }
+    resources = [{"name": name, "nominalQuota": quota} for name, quota in quotas.items()]
+    group = {"coveredResources": list(quotas), "flavors": [{"name": flavor, "resources": resources}]}
     labels: Mapping[str, Any] = {"nodeLabels": dict(deployed.node_selector)} if deployed.node_selector else {}
     return [
         {"apiVersion": api, "kind": "ResourceFlavor", "metadata": {"name": flavor}, "spec": dict(labels)},

@@ -10,6 +10,7 @@ import numpy as np
 
 from workbench.sizing.estimation.metrics import Floats
 from workbench.sizing.tables import FAILING_VERDICTS
+from workbench.stats import rank_difference_z
 
 if TYPE_CHECKING:
     import polars as pl
@@ -79,11 +80,7 @@ def _compare_repeated(sent: pl.DataFrame, again: pl.Series) -> tuple[float | Non
     before, after = float(np.median(fresh)), float(np.median(repeated))
     if after >= CACHE_FACTOR * before:
         return None, None
-    ordered = np.sort(repeated)
-    lower = np.searchsorted(ordered, fresh, side="left") + np.searchsorted(ordered, fresh, side="right")
-    share = float(lower.mean()) / (2 * len(repeated))
-    error = np.sqrt((len(fresh) + len(repeated) + 1) / (12 * len(fresh) * len(repeated)))
-    return (before, after) if share - 0.5 > N_STANDARD_ERRORS * error else (None, None)
+    return (before, after) if rank_difference_z(repeated, fresh) > N_STANDARD_ERRORS else (None, None)
 
 
 def find_other_answers(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -117,7 +117,7 @@ def measure_backlog(sent: pl.DataFrame, kept: pl.DataFrame, arrivals: str) -> Ba
     )
     latencies = (kept["ended_s"] - kept["intended_s"]).to_numpy()
     reason = _find_deficit(found, width, latencies) or _find_missing_surplus(window, latencies, arrivals)
-    return Backlog(**{**found.__dict__, "overload": reason})
+    return replace(found, overload=reason)
 
 
 def _build_window(sent: pl.DataFrame, kept: pl.DataFrame) -> _Window | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.sizing.estimation import metrics
-from workbench.sizing.tables import FAILING_VERDICTS, OUTCOMES, USABLE_VERDICTS
+from workbench.sizing.tables import OUTCOMES, USABLE_VERDICTS
 
 if TYPE_CHECKING:
     import polars as pl
@@ -59,6 +59,8 @@ def decide_verdict(
     row: dict[str, Any], step: dict[str, Any], p95: float | None, limits: PointLimits, backlog: Backlog | None
 ) -> tuple[str, str | None]:
     """Verdict of one step by itself, and its reason; the first that applies."""
+    if step["stopped"] == "lost worker":
+        return "client-limited", "a load worker was lost, and its share of the load with it"
     if row["error_ratio"] > limits.max_error_ratio:
         return _describe_failures(row)
     overload = None if backlog is None else backlog.overload
@@ -211,10 +213,3 @@ def find_saturated_steps(table: pl.DataFrame, quantiles: list[dict[str, Any]]) -
             text = f"saturated at {first[1]:.3g} requests/s (queueing or an admission limit)"
             found |= {row["step"]: ("saturated", text) for row in rows if row["load"] >= first[0]}
     return found
-
-
-def list_failing_loads(table: pl.DataFrame) -> list[float]:
-    """Loads that the service did not serve, the lowest first."""
-    import polars as pl
-
-    return sorted(table.filter(pl.col("verdict").is_in(FAILING_VERDICTS))["load"].to_list())

@@ -14,6 +14,7 @@ from workbench.core.formats import format_number
 from workbench.sizing.config import Goal
 from workbench.sizing.estimation import metrics
 from workbench.sizing.estimation.gpu_estimates import AT_LEAST, MAX_GPU_EXTRAPOLATION, estimate_gpus_and_scaling
+from workbench.sizing.estimation.server_bottleneck import find_first_bottleneck
 from workbench.sizing.estimation.step_points import PointLimits, assess_steps, select_kept_requests
 from workbench.sizing.tables import GOODPUT, USABLE_VERDICTS
 
@@ -167,6 +168,8 @@ class SizingAnswer:
         answer = f"{simulated}{self.recommended} {serve} {served} at {targets} ({interval}{bound})"
         loose = "".join(f"; {one['target']} does not bind: {_format_lower_bound(one)}" for one in self._loose_rows)
         limit = f"; {row['bound'].partition(': ')[0]}" if row["bound"] else ""
+        if (cause := find_first_bottleneck(self.points, row["test_gpus"])) is not None:
+            limit += f"; {cause}"
         return f"{answer}{limit}{loose}; {row['verdict']}{self._verification_text()}"
 
     @property
@@ -229,6 +232,7 @@ def compute_answer(
     gpu_price_per_hour: float | None = None,
     draws: int = 500,
     seed: int = 0,
+    server_metrics: pl.DataFrame | None = None,
 ) -> SizingAnswer:
     """How many GPUs does the load need, so that every goal is met?
 
@@ -246,6 +250,8 @@ def compute_answer(
         Price of a GPU for an hour, for costs.
     draws, seed
         Resamples of the intervals, start of the random numbers.
+    server_metrics
+        Table of that name; it names what binds, and changes no number.
 
     Raises
     ------
@@ -262,7 +268,11 @@ def compute_answer(
         raise InputError("no steps", do="run a sweep first: workbench sizing run")
     limits = replace(limits or PointLimits(), goals=tuple(goals))
     table, quantiles = assess_steps(
-        requests, steps, limits=limits, qs=sorted({*metrics.REPORTED_QUANTILES, *(goal.q for goal in goals)})
+        requests,
+        steps,
+        limits=limits,
+        qs=sorted({*metrics.REPORTED_QUANTILES, *(goal.q for goal in goals)}),
+        server_metrics=server_metrics,
     )
     units = table["load_unit"].unique().to_list()
     if len(units) > 1:
@@ -281,13 +291,15 @@ def compute_answer(
     )
 
 
-def concat_sweeps(sweeps: Sequence[tuple[pl.DataFrame, pl.DataFrame]]) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The raw tables of several sweeps as one, their steps numbered on."""
+def concat_sweeps(sweeps: Sequence[tuple[pl.DataFrame, ...]]) -> tuple[pl.DataFrame, ...]:
+    """The tables of several sweeps as one each, their steps numbered on; `requests` and `steps` come first."""
     import polars as pl
 
-    all_requests, all_steps, offset = [], [], 0
-    for requests, steps in sweeps:
-        all_requests.append(requests.with_columns(step=pl.col("step") + offset))
-        all_steps.append(steps.with_columns(step=pl.col("step") + offset))
+    found: list[list[pl.DataFrame]] = [[] for _ in sweeps[0]]
+    offset = 0
+    for tables in sweeps:
+        for place, table in enumerate(tables):
+            found[place].append(table.with_columns(step=pl.col("step") + offset))
+        steps = tables[1]
         offset += (int(str(steps["step"].max())) + 1) if steps.height else 0
-    return pl.concat(all_requests), pl.concat(all_steps)
+    return tuple(pl.concat(parts) for parts in found)

@@ -14,6 +14,7 @@ from workbench.sizing.estimation.backlog import Backlog, measure_backlog
 from workbench.sizing.estimation.metrics import Floats
 from workbench.sizing.estimation.point_verdicts import PointLimits as PointLimits
 from workbench.sizing.estimation.point_verdicts import compare_points, decide_verdict
+from workbench.sizing.estimation.server_bottleneck import summarize_server_metrics
 from workbench.sizing.tables import OUTCOMES, POINTS, QUANTILES
 from workbench.stats import quantiles
 
@@ -152,7 +153,9 @@ def select_kept_requests(requests: pl.DataFrame, users: int | None) -> pl.DataFr
     """Kept requests of one step, without warm-up and tail, in the order they were sent."""
     main = requests.filter(~requests["tail"]).sort("request")
     runtimes = metrics.metric_values(main, metrics.DEFAULT_METRIC)[:, 0]
-    return main[count_warmup_requests(runtimes, users or 0) :]
+    # With sessions each user's whole first one is dropped: contexts have their usual lengths only after it.
+    turns = int(str(main["turn"].max() or 1)) if main.height and "turn" in main.columns else 1
+    return main[count_warmup_requests(runtimes, (users or 0) * turns) :]
 
 
 def assess_steps(
@@ -161,6 +164,7 @@ def assess_steps(
     *,
     limits: PointLimits | None = None,
     qs: Sequence[float] = metrics.REPORTED_QUANTILES,
+    server_metrics: pl.DataFrame | None = None,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Assess the steps of a sweep: kept requests, quantiles, validity.
 
@@ -172,6 +176,8 @@ def assess_steps(
         Maximum error ratio and minimum number of samples of a valid point.
     qs
         Quantiles to estimate.
+    server_metrics
+        Table `server_metrics` of the sweep; null without one.
 
     Returns
     -------
@@ -191,9 +197,11 @@ def assess_steps(
     # Per GPU count: each count is a separate deployment with its own caches.
     earlier: dict[int, pl.Series] = {}
     found = []
+    samples = server_metrics if server_metrics is not None and server_metrics.height else None
     for step in steps.sort("step").iter_rows(named=True):
         sent, gpus = groups.get(step["step"], requests.clear()), step["gpus"]
-        found.append(assess_step(sent, step, limits, qs, earlier.get(gpus)))
+        own = None if samples is None else samples.filter(samples["step"] == step["step"])
+        found.append(assess_step(sent, step, limits, qs, earlier.get(gpus), own))
         items = sent["item"].unique()
         earlier[gpus] = items if gpus not in earlier else earlier[gpus].append(items).unique()
     return combine_assessments(found, limits)
@@ -209,9 +217,17 @@ class StepAssessment:
 
 
 def assess_step(
-    sent: pl.DataFrame, step: dict[str, Any], limits: PointLimits, qs: Sequence[float], earlier: pl.Series | None = None
+    sent: pl.DataFrame,
+    step: dict[str, Any],
+    limits: PointLimits,
+    qs: Sequence[float],
+    earlier: pl.Series | None = None,
+    samples: pl.DataFrame | None = None,
 ) -> StepAssessment:
-    """Assess one step from its requests and its row of `steps`; `earlier` holds the items sent by earlier steps."""
+    """Assess one step from its requests and its row of `steps`.
+
+    `earlier` holds the items sent by earlier steps, `samples` the server's own metrics of this one.
+    """
     counted = select_kept_requests(sent, step["users"])
     found = _build_quantile_rows(counted, step, sorted({*qs, metrics.DEFAULT_QUANTILE}))
     again = _find_repeated_prompts(sent, earlier)
@@ -225,6 +241,7 @@ def assess_step(
     }
     backlog = measure_backlog(sent, counted, step["arrivals"]) if step["loop"] == "open" else None
     point = _build_point(sent, counted, step) | extra | _backlog_columns(backlog)
+    point |= summarize_server_metrics(samples, *_kept_window(counted), point["in_flight"])
     p95 = _runtime_quantiles(found, metrics.DEFAULT_QUANTILE).get(step["step"])
     verdict, reason = decide_verdict(point, step, p95, limits, backlog)
     return StepAssessment(
@@ -242,6 +259,13 @@ def combine_assessments(
     table = pl.DataFrame([one.point for one in steps], schema=POINTS.schema(), orient="row")
     profiles = {one.point["step"]: one.answers for one in steps}
     return POINTS.check(compare_points(table, found, profiles, limits or PointLimits())), QUANTILES.frame(found)
+
+
+def _kept_window(counted: pl.DataFrame) -> tuple[float, float]:
+    """First and last kept send time; nothing lies within where there is none."""
+    if not counted.height:
+        return float("inf"), float("-inf")
+    return float(str(counted["sent_s"].min())), float(str(counted["sent_s"].max()))
 
 
 def _backlog_columns(found: Backlog | None) -> dict[str, Any]:

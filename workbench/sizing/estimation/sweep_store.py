@@ -61,11 +61,19 @@ def estimate_sweeps(
     """
     read = [sweep_journal.load_sweep_journal(folder) for folder in folders]
     wanted = [Goal.read(text) for text in goals] if goals else _collect_goals([config for _, config in read])
-    requests, steps = concat_sweeps([(sweep.requests, sweep.steps) for sweep, _ in read])
+    requests, steps, samples = concat_sweeps([(sweep.requests, sweep.steps, sweep.server_metrics) for sweep, _ in read])
     check_load_unit(steps, load)
     limits = PointLimits.from_config(read[0][1])
     found = compute_answer(
-        requests, steps, wanted, load.value, limits=limits, gpu_price_per_hour=price, draws=draws, seed=seed
+        requests,
+        steps,
+        wanted,
+        load.value,
+        limits=limits,
+        gpu_price_per_hour=price,
+        draws=draws,
+        seed=seed,
+        server_metrics=samples,
     )
     store_answer(found, folders[0])
     return found

@@ -57,6 +57,24 @@ class Reply(msgspec.Struct):
     retry_after_s: float | None = None
 
 
+class RequestExtra(msgspec.Struct, frozen=True):
+    """What a request has besides its prompt.
+
+    Attributes
+    ----------
+    output_tokens
+        Longest answer to ask for; null for what the target says.
+    history
+        Earlier prompts and answers of the session, the first one first.
+    """
+
+    output_tokens: int | None = None
+    history: tuple[tuple[str, str], ...] = ()
+
+
+NO_EXTRA = RequestExtra()
+
+
 class MalformedAnswerError(Exception):
     """The answer does not parse, or exceeds the size limit."""
 
@@ -103,6 +121,7 @@ class TargetSpec(msgspec.Struct, frozen=True):
     max_answer_bytes: int = 8 << 20
     model: str = ""
     output_tokens: int | None = None
+    exact_output: bool = False
     extra_body: bytes = b"{}"
     method: str = "POST"
     body: bytes | None = None
@@ -125,6 +144,7 @@ class StepLoad(msgspec.Struct, frozen=True):
     arrivals_cv: float = 1.0
     trace_s: list[float] = []
     max_in_flight: int = 4096
+    turns: int = 1
     retries: int = 0
     share: int = 0
     shares: int = 1
@@ -206,6 +226,8 @@ class RequestRow(msgspec.Struct, array_like=True, gc=False):
     answer_bytes: int | None = None
     answer_hash: int | None = None
     retry_after_s: float | None = None
+    turn: int | None = None
+    worker: int | None = None
 
 
 Command = Open | Begin | Tail | Stop

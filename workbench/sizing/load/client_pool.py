@@ -20,6 +20,15 @@ WORKER_START_LIMIT_S = 120.0
 WORKER_END_LIMIT_S = 10.0
 
 
+class LostClientError(Exception):
+    """A client is gone, and its share of the load with it; the others go on."""
+
+    def __init__(self, number: int, what: str) -> None:
+        super().__init__(what)
+        self.number = number
+        self.what = what
+
+
 class ClientPool:
     """Some client processes, or this one (`processes` 0); opened with `async with`.
 
@@ -30,6 +39,10 @@ class ClientPool:
     RunFailedError
         A process died.
     """
+
+    start_lead_s = 0.05
+    """Time for the command to reach all processes before a step starts."""
+    clock_error_s: float | None = None
 
     def __init__(self, opening: client_messages.Open, processes: int, workflow: Workflow | None = None) -> None:
         self._opening = opening
@@ -64,10 +77,13 @@ class ClientPool:
     ) -> None:
         await self._close_workers()
 
+    async def prepare_step(self) -> None:
+        """Nothing to do: all processes are there, and have one clock."""
+
     async def send_to_all(self, command: client_messages.Command) -> None:
         """Give all the same command; a load is shared among them, an allowance too."""
         for number in range(self.size):
-            await self._send_command(number, _split_command(command, number, self.size))
+            await self._send_command(number, split_command(command, number, self.size))
 
     async def next_report(self, limit_s: float | None = None) -> tuple[int, client_messages.Report]:
         """The next report and whose it is.
@@ -137,7 +153,8 @@ class ClientPool:
         await asyncio.gather(*self._readers, return_exceptions=True)
 
 
-def _split_command(command: client_messages.Command, number: int, size: int) -> client_messages.Command:
+def split_command(command: client_messages.Command, number: int, size: int) -> client_messages.Command:
+    """The command for one of so many clients: its share of the load and of the allowance."""
     if not isinstance(command, client_messages.Begin):
         return command
     load = msgspec.structs.replace(command.load, share=number, shares=size)

@@ -16,7 +16,16 @@ import numpy as np
 
 from workbench.core.errors import ConfigError
 from workbench.sizing.load import request_plan
-from workbench.sizing.load.client_messages import Begin, Reply, RequestRow, StepLoad, clock, shorten_detail
+from workbench.sizing.load.client_messages import (
+    NO_EXTRA,
+    Begin,
+    Reply,
+    RequestExtra,
+    RequestRow,
+    StepLoad,
+    clock,
+    shorten_detail,
+)
 from workbench.sizing.load.request_plan import Prompts
 
 SAMPLE_EVERY_S = 0.01
@@ -110,8 +119,33 @@ class Target(Protocol):
     async def close(self) -> None:
         """Close the target."""
 
-    async def send(self, prompt: str) -> Reply:
+    async def send(self, prompt: str, extra: RequestExtra = NO_EXTRA) -> Reply:
         """Send one request; failures of the service are outcomes, not exceptions."""
+
+
+class Session:
+    """Conversation of one user: each turn has all earlier ones as its context; then a new one begins.
+
+    Parameters
+    ----------
+    turns
+        Turns of a session.
+    first_turns
+        Turns of the first one: users that all began with a short context would stay in step.
+    """
+
+    def __init__(self, turns: int, first_turns: int) -> None:
+        self._turns = turns
+        self._left = first_turns
+        self.history: list[tuple[str, str]] = []
+
+    def add_reply(self, prompt: str, reply: Reply) -> None:
+        """Go on with the conversation; a failure ends it."""
+        self._left -= 1
+        if self._left <= 0 or reply.outcome != "ok" or reply.answer is None:
+            self._left, self.history = self._turns, []
+        else:
+            self.history.append((prompt, reply.answer.decode(errors="replace")))
 
 
 class LoadDriver:
@@ -137,6 +171,7 @@ class LoadDriver:
         self._load = load
         self._base = order.base
         self._allowance = order.allowance
+        self._prompts = prompts
         self._items = prompts.iterate_items(load.step, load.share, load.shares)
         self._stopping = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -196,8 +231,9 @@ class LoadDriver:
         think = random.Random(f"{load.seed}/{load.step}/think/{number}").expovariate  # noqa: S311 - no secret
         due = self._base + request_plan.ramp_start_s(number, load.users, load.ramp_s, f"{load.seed}/{load.step}")
         pause_s = MIN_PAUSE_S
+        session = Session(load.turns, first_turns=1 + number % load.turns)
         while await self._sleep_until(due) and self._use_allowance():
-            reply = await self._send_request(due)
+            reply = await self._send_request(due, session)
             due = reply.ended
             if load.think_s:
                 due += think(1 / load.think_s)
@@ -263,25 +299,32 @@ class LoadDriver:
             self._allowance -= 1
         return True
 
-    async def _send_request(self, due: float) -> Reply:
+    async def _send_request(self, due: float, session: Session | None = None) -> Reply:
         item, prompt = next(self._items)
+        history = () if session is None else tuple(session.history)
+        extra = RequestExtra(self._prompts.answer_length(item), history)
         sent, tail = clock(), self.tail
         self.in_flight += 1
         self.kept_open += not tail
         retries = 0
         try:
-            reply = await self._target.send(prompt)
+            reply = await self._target.send(prompt, extra)
             while retries < self._load.retries and _should_retry(reply) and self._use_allowance():
                 retries += 1
                 await asyncio.sleep(min(2 ** (retries - 1), 8))
-                reply = await self._target.send(prompt)
+                reply = await self._target.send(prompt, extra)
         finally:
             self.in_flight -= 1
             self.kept_open -= not tail
-        self._record_reply(item, due, sent, retries, tail, reply)
+        turn = len(history) + 1 if self._load.turns > 1 else None
+        self._record_reply(item, due, sent, retries, tail, reply, turn)
+        if session is not None:
+            session.add_reply(prompt, reply)
         return reply
 
-    def _record_reply(self, item: int, due: float, sent: float, retries: int, tail: bool, reply: Reply) -> None:
+    def _record_reply(
+        self, item: int, due: float, sent: float, retries: int, tail: bool, reply: Reply, turn: int | None
+    ) -> None:
         base = self._base
         first = reply.first_token
         self.rows.append(
@@ -303,6 +346,7 @@ class LoadDriver:
                 None if reply.answer is None else len(reply.answer),
                 None if reply.answer is None else zlib.crc32(reply.answer),
                 reply.retry_after_s,
+                turn,
             )
         )
         if reply.outcome != "ok":

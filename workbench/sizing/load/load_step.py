@@ -11,9 +11,11 @@ from datetime import UTC, datetime
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from workbench.core.errors import RunFailedError
 from workbench.sizing.load import client_messages
 from workbench.sizing.load.client_messages import clock
-from workbench.sizing.load.client_pool import ClientPool
+from workbench.sizing.load.client_pool import ClientPool, LostClientError
+from workbench.sizing.load.dask_pool import DaskPool
 from workbench.sizing.load.load_driver import percentile_99
 from workbench.sizing.load.sweep_limits import SweepLimits, SweepUsage
 from workbench.sizing.load.sweep_plan import StopRule, find_stop_reason
@@ -24,8 +26,7 @@ if TYPE_CHECKING:
 
     from workbench.sizing.config import SweepConfig
 
-# Time for the command to reach all processes before the step starts.
-START_LEAD_S = 0.05
+LOST_WORKER = "lost worker"
 POLL_EVERY_S = 0.25
 CHECK_EVERY_REQUESTS = 50
 
@@ -57,6 +58,9 @@ class StepResult:
 
     load: client_messages.StepLoad
     started_at: str
+    base: float = 0.0
+    n_clients: int = 1
+    clock_error_s: float | None = None
     requests: list[client_messages.RequestRow] = field(default_factory=list)
     stopped: str = "time"
     limit: str | None = None
@@ -91,7 +95,7 @@ class LoadStep:
 
     def __init__(
         self,
-        pool: ClientPool,
+        pool: ClientPool | DaskPool,
         load: client_messages.StepLoad,
         rules: StepRules,
         usage: SweepUsage,
@@ -109,7 +113,7 @@ class LoadStep:
         self._state: dict[int, client_messages.Rows] = {}
         self._drained: dict[int, client_messages.Drained] = {}
         # Earlier no step has enough: the first request of each user is never kept.
-        self._next_check = rules.stop.min_samples + load.users
+        self._next_check = rules.stop.min_samples + load.users * load.turns
         self._next_progress = 0.0
         self._broken_off = False
         self.held = StepResult(load, datetime.now(UTC).isoformat(timespec="milliseconds"))
@@ -122,7 +126,9 @@ class LoadStep:
         ConfigError, RunFailedError
             A client process failed.
         """
-        self._base = clock() + START_LEAD_S
+        await self._pool.prepare_step()
+        self.held.n_clients, self.held.clock_error_s = self._pool.size, self._pool.clock_error_s
+        self._base = self.held.base = clock() + self._pool.start_lead_s
         allowance = self._rules.limits.remaining_requests(self._usage)
         await self._pool.send_to_all(client_messages.Begin(self.held.load, self._base, allowance))
         while len(self._drained) < self._pool.size:
@@ -130,6 +136,9 @@ class LoadStep:
                 number, report = await self._pool.next_report(POLL_EVERY_S)
             except TimeoutError:
                 report = None
+            except LostClientError as lost:
+                await self._lose_client(lost)
+                continue
             if isinstance(report, client_messages.Rows):
                 self._add_rows(number, report)
             elif isinstance(report, client_messages.Drained):
@@ -138,8 +147,20 @@ class LoadStep:
             self._report_progress()
         return self._build_result()
 
+    async def _lose_client(self, lost: LostClientError) -> None:
+        """End the step: a part of the load is gone. The others drop what they have in flight."""
+        self._state.pop(lost.number, None)
+        self._drained.pop(lost.number, None)
+        self.held.failures[f"a load worker was lost: {lost.what}"] += 1
+        if not self._pool.size:
+            raise RunFailedError("all load workers were lost", where=lost.what)
+        await self._stop_clients(LOST_WORKER, now=True)
+
     def _add_rows(self, number: int, report: client_messages.Rows) -> None:
         self._state[number] = report
+        if self._pool.clock_error_s is not None:
+            for row in report.requests:
+                row.worker = number
         self.held.requests += report.requests
         self.held.in_flight = sum(state.in_flight for state in self._state.values())
         self._usage.add_requests(report.requests)
@@ -180,7 +201,7 @@ class LoadStep:
         # Less and less often, or the checks would cost more than the load itself.
         self._next_check = ended + max(CHECK_EVERY_REQUESTS, ended // 10)
         columns = build_stop_rule_columns(self.held.requests, self._rules.stop)
-        users = self.held.load.users if self.held.load.loop == "closed" else 0
+        users = _count_dropped_users(self.held.load)
         # In a thread: requests in this event loop must not wait for the statistics.
         return await asyncio.to_thread(find_stop_reason, columns, users, self._rules.stop)
 
@@ -215,9 +236,14 @@ class LoadStep:
         if held.stopped == "tight":
             # The interval may have widened while the last requests ended.
             columns = build_stop_rule_columns(held.requests, self._rules.stop)
-            users = held.load.users if held.load.loop == "closed" else 0
+            users = _count_dropped_users(held.load)
             held.stopped = find_stop_reason(columns, users, self._rules.stop) or "widened"
         return held
+
+
+def _count_dropped_users(load: client_messages.StepLoad) -> int:
+    """Requests that are never kept: the first session of each user in a closed loop."""
+    return load.users * load.turns if load.loop == "closed" else 0
 
 
 def build_stop_rule_columns(rows: list[client_messages.RequestRow], stop: StopRule) -> dict[str, list[Any]]:
@@ -269,7 +295,8 @@ def build_step_frame(held: StepResult, config: SweepConfig) -> pl.DataFrame:
         "started_at": held.started_at,
         "duration_s": held.duration_s,
         "timeout_s": config.timeout_s,
-        "processes": max(1, config.processes),
+        "processes": held.n_clients,
+        "clock_error_s": held.clock_error_s,
         "loop_lag_p99_s": held.loop_lag_p99_s,
         "client_cpu_share": held.client_cpu_share,
         "stopped": held.stopped,

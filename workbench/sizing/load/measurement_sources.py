@@ -47,6 +47,8 @@ class Measurements:
         The simulated service and its sweep, in virtual time only.
     verify
         Verifies a count; null when nothing can be driven.
+    server_metrics
+        Table of that name; null in virtual time.
     """
 
     requests: pl.DataFrame
@@ -59,6 +61,7 @@ class Measurements:
     service: Service | None = None
     config: SweepConfig | None = None
     verify: VerifyGpus | None = None
+    server_metrics: pl.DataFrame | None = None
 
 
 @contextlib.contextmanager
@@ -116,7 +119,7 @@ def _load_sweep_folders(config: NotebookConfig) -> Measurements:
     from workbench.sizing.load import sweep_journal
 
     read = [sweep_journal.load_sweep_journal(Path(folder)) for folder in config.sweep]
-    requests, steps = concat_sweeps([(sweep.requests, sweep.steps) for sweep, _ in read])
+    requests, steps, samples = concat_sweeps([(sweep.requests, sweep.steps, sweep.server_metrics) for sweep, _ in read])
     swept = read[0][1]
     sweep_store.check_load_unit(steps, sweep_store.TargetLoad(config.users, "1/s" if swept.is_open else "users"))
     unfinished = [folder for folder, (one, _) in zip(config.sweep, read, strict=True) if not one.record.finished]
@@ -128,6 +131,7 @@ def _load_sweep_folders(config: NotebookConfig) -> Measurements:
         PointLimits.from_config(swept),
         notes=[f"A load is {read[0][0].record.load_means}.", *(f"{folder} was not finished." for folder in unfinished)],
         verify=_stored_verification(Path(config.sweep[0]), config),
+        server_metrics=samples,
     )
 
 
@@ -207,11 +211,19 @@ def _measure_sweeps(
         reference = verification.build_reference(last.requests, last.steps, limits)
         return verify_sweep(driven, goals, predicted_gpus=gpus, load=config.users, limits=limits, reference=reference)
 
-    requests, steps = concat_sweeps([(one.requests, one.steps) for one in found])
+    requests, steps, samples = concat_sweeps([(one.requests, one.steps, one.server_metrics) for one in found])
     unfinished = [] if last.ended == "finished" else [f"the sweep ended early: {last.limit or last.ended}"]
     told = [*notes, f"A load is {last.config.load_means}."]
     return Measurements(
-        requests, steps, goals, how, limits, told, unfinished, verify=verify_on_service if not unfinished else None
+        requests,
+        steps,
+        goals,
+        how,
+        limits,
+        told,
+        unfinished,
+        verify=verify_on_service if not unfinished else None,
+        server_metrics=samples,
     )
 
 

@@ -8,6 +8,7 @@ import itertools
 import json
 import math
 import random
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -162,19 +163,22 @@ STEP_ITEMS = 10_000_000
 class WordPool:
     """Random words drawn once and reused; drawing them for each prompt would cost as much CPU as sending it."""
 
-    def __init__(self, words: list[str]) -> None:
+    def __init__(self, words: list[str], names: list[str] = PROMPT_WORDS, *, is_exact: bool = False) -> None:
+        self._names = names
+        self._is_exact = is_exact
         self._text = " ".join(words) + " "
         ends = itertools.accumulate((len(word) + 1 for word in words), initial=0)
         self._starts = list(ends)
         self._count = len(words)
 
     def take_words(self, item: int, length: int) -> str:
-        """Text of about `length` words: a unique prefix that encodes the item number, then a slice of the pool."""
+        """Text of `length` words: a unique prefix that encodes the item number, then a slice of the pool."""
         at, left = item * ITEM_SPREAD_FACTOR % self._count, length
         name = ""
-        while item or not name:
-            item, digit = divmod(item, len(PROMPT_WORDS))
-            name += PROMPT_WORDS[digit] + " "
+        # A name that is longer than the text is cut only where the length matters more than that no text is repeated.
+        while (item or not name) and (left > 0 or not self._is_exact):
+            item, digit = divmod(item, len(self._names))
+            name += self._names[digit] + " "
             left -= 1
         parts = [name]
         while left > 0:
@@ -182,6 +186,20 @@ class WordPool:
             parts.append(self._text[self._starts[at] : self._starts[at + taken]])
             left, at = left - taken, 0
         return "".join(parts)[:-1]
+
+
+BLOCK_TOKENS = 512
+"""Tokens of a block in the Mooncake traces."""
+
+
+def hash_numbers(*numbers: int) -> int:
+    """A number of 40 bits that stands for these."""
+    return zlib.crc32(repr(numbers).encode()) << 8 | zlib.crc32(repr(numbers[::-1]).encode()) & 255
+
+
+def _draw_lognormal(draw: random.Random, mean: float, cv: float) -> int:
+    variance = math.log1p(cv**2)
+    return max(1, round(draw.lognormvariate(math.log(mean) - variance / 2, math.sqrt(variance))))
 
 
 class Prompts(msgspec.Struct, frozen=True):
@@ -197,6 +215,12 @@ class Prompts(msgspec.Struct, frozen=True):
         Start each prompt differently, to defeat prefix caches.
     seed
         Random seed of order and lengths.
+    words
+        Words of generated prompts; the usual ones if empty.
+    trace_input, trace_output, trace_blocks
+        Lengths in tokens, and ids of blocks of 512 tokens, of a trace's requests in their order; empty without them.
+    output_tokens, output_cv
+        Mean length of the answers that are asked for, and its coefficient of variation (lognormal); null for none.
     """
 
     texts: list[str]
@@ -204,6 +228,21 @@ class Prompts(msgspec.Struct, frozen=True):
     tokens_cv: float = 0.0
     unique_prefix: bool = False
     seed: int = 0
+    words: list[str] = []
+    trace_input: list[int] = []
+    trace_output: list[int] = []
+    trace_blocks: list[list[int]] = []
+    output_tokens: int | None = None
+    output_cv: float = 0.0
+
+    def answer_length(self, item: int) -> int | None:
+        """Longest answer to ask for, in tokens; null for what the target says."""
+        if self.trace_output:
+            return self.trace_output[item % STEP_ITEMS % len(self.trace_output)]
+        if self.output_tokens is None or not self.output_cv:
+            return self.output_tokens
+        draw = random.Random(f"{self.seed}/answer/{item}")  # noqa: S311 - not used for secrets
+        return _draw_lognormal(draw, self.output_tokens, self.output_cv)
 
     def iterate_items(self, step: int, share: int, shares: int) -> Iterator[tuple[int, str]]:
         """Iterate over item numbers and texts of the requests of one process in a step.
@@ -226,20 +265,43 @@ class Prompts(msgspec.Struct, frozen=True):
 
     def _generate_items(self, step: int, share: int, shares: int) -> Iterator[tuple[int, str]]:
         draw = random.Random(f"{self.seed}/made")  # noqa: S311 - not used for secrets
-        pool = WordPool(draw.choices(PROMPT_WORDS, k=POOL_WORDS))
+        words = self.words or PROMPT_WORDS
+        pool = WordPool(draw.choices(words, k=POOL_WORDS), words, is_exact=bool(self.words or self.trace_input))
         lengths = [self._draw_length(draw) for _ in range(N_DRAWN_LENGTHS if self.tokens_cv else 1)]
         number = share
         while True:
             item = step * STEP_ITEMS + number
-            length = lengths[item * ITEM_SPREAD_FACTOR % len(lengths)]
-            yield item, self._prefix_text(pool.take_words(item, length), f"{step}/{number}")
+            if self.trace_input:
+                yield item, self._trace_text(pool, item)
+            else:
+                length = lengths[item * ITEM_SPREAD_FACTOR % len(lengths)]
+                text = pool.take_words(item, length)
+                # Generated prompts differ from their first word on, and another beginning would change their length.
+                yield item, text if self.words else self._prefix_text(text, f"{step}/{number}")
             number += shares
+
+    def _trace_text(self, pool: WordPool, item: int) -> str:
+        """Prompt of a trace's request: blocks with equal ids have equal words within one pass through the trace."""
+        step, number = divmod(item, STEP_ITEMS)
+        lap, row = divmod(number, len(self.trace_input))
+        length = self.trace_input[row]
+        blocks = self.trace_blocks[row] if self.trace_blocks else []
+        parts = []
+        for place, block in enumerate(blocks):
+            size = min(BLOCK_TOKENS, length - place * BLOCK_TOKENS)
+            if size <= 0:
+                break
+            # The name of a block is its own, so that two of them differ from their first words on.
+            parts.append(pool.take_words(hash_numbers(step, lap, block), size))
+        missing = length - BLOCK_TOKENS * len(blocks)
+        if missing > 0:
+            parts.append(pool.take_words(item, missing))
+        return " ".join(parts)
 
     def _draw_length(self, draw: random.Random) -> int:
         if self.tokens_cv == 0:
             return max(1, round(self.tokens))
-        variance = math.log1p(self.tokens_cv**2)
-        return max(1, round(draw.lognormvariate(math.log(self.tokens) - variance / 2, math.sqrt(variance))))
+        return _draw_lognormal(draw, self.tokens, self.tokens_cv)
 
     def _prefix_text(self, text: str, name: str) -> str:
         if not self.unique_prefix:

@@ -18,7 +18,7 @@ from workbench.core.schema import StrictModel, read_model_file, validate_model
 from workbench.runs import run_folder
 from workbench.sizing.config import SweepConfig
 from workbench.sizing.load.sweep_limits import SweepUsage, usage_from_tables
-from workbench.sizing.tables import REQUESTS, STEPS
+from workbench.sizing.tables import REQUESTS, SERVER_METRICS, STEPS
 
 if TYPE_CHECKING:
     import polars as pl
@@ -62,6 +62,7 @@ class SweepJournal:
     secrets: tuple[str, ...] = ()
     requests: pl.DataFrame = field(default_factory=lambda: REQUESTS.frame([]))
     steps: pl.DataFrame = field(default_factory=lambda: STEPS.frame([]))
+    server_metrics: pl.DataFrame = field(default_factory=lambda: SERVER_METRICS.frame([]))
 
     @property
     def folder(self) -> Path | None:
@@ -78,10 +79,14 @@ class SweepJournal:
         broken_off = sum(note.broken_off for note in self.record.notes)
         return usage_from_tables(self.requests, self.steps).combine_with(SweepUsage(requests=broken_off))
 
-    def add_step(self, requests: pl.DataFrame, step: pl.DataFrame, note: StepNote) -> None:
+    def add_step(
+        self, requests: pl.DataFrame, step: pl.DataFrame, note: StepNote, server_metrics: pl.DataFrame | None = None
+    ) -> None:
         """Add a finished step and write it."""
         self.requests = self.requests.vstack(requests)
         self.steps = self.steps.vstack(step)
+        if server_metrics is not None:
+            self.server_metrics = self.server_metrics.vstack(server_metrics)
         redacted = {redaction.redact_value(text, self.secrets): count for text, count in note.failures.items()}
         failures = dict(list(redacted.items())[:MAX_STORED_FAILURES])
         self.record.notes.append(note.model_copy(update={"failures": failures}))
@@ -89,6 +94,8 @@ class SweepJournal:
             # The journal is written last: a step counts once it is in there.
             self.run.write_table(REQUESTS, self.requests)
             self.run.write_table(STEPS, self.steps)
+            if self.server_metrics.height:
+                self.run.write_table(SERVER_METRICS, self.server_metrics)
             self._write_record()
 
     def mark_complete(self) -> None:
@@ -145,6 +152,8 @@ def load_sweep_journal(folder: str | Path) -> tuple[SweepJournal, SweepConfig]:
         # After a crash the tables may have rows of a step that the journal does not have.
         journal.requests = REQUESTS.read(tables).filter(pl.col("step").is_in(known.implode()))
         journal.steps = STEPS.read(tables).filter(pl.col("step").is_in(known.implode()))
+        if SERVER_METRICS.path(tables).is_file():
+            journal.server_metrics = SERVER_METRICS.read(tables).filter(pl.col("step").is_in(known.implode()))
         if journal.steps["step"].to_list() != list(range(len(record.notes))):
             raise InputError("steps of the sweep are missing", where=tables, found=journal.steps["step"].to_list())
     return journal, config

@@ -12,8 +12,9 @@ from workbench.sizing.config import SweepConfig
 from workbench.sizing.estimation import metrics, step_points
 from workbench.sizing.estimation.backlog import Backlog, measure_backlog
 from workbench.sizing.estimation.capacity_bounds import estimate_bounded_capacity, find_ceiling
+from workbench.sizing.estimation.capacity_fit import Capacity
 from workbench.sizing.estimation.gpu_estimates import select_usable_levels
-from workbench.sizing.load.level_ladder import Rung, next_load, next_repeat_load
+from workbench.sizing.load.level_ladder import Ladder, Rung, next_load, next_repeat_load
 from workbench.sizing.tables import FAILING_VERDICTS
 from workbench.stats import quantiles
 
@@ -100,7 +101,7 @@ def build_stop_rule(config: SweepConfig) -> StopRule:
     )
 
 
-UNFINISHED_REASONS = ("interrupted", "limit")
+UNFINISHED_REASONS = ("interrupted", "limit", "lost worker")
 LEVEL_DRAWS = 200
 FAULTY_VERDICTS = ("client-limited", "cached")
 """Verdicts of levels that more load does not mend."""
@@ -147,6 +148,8 @@ class LevelSchedule:
             estimate_bounded_capacity(found, ceiling, goal.q, goal.limit_s, is_open=config.is_open, draws=LEVEL_DRAWS)
             for found, goal in zip(levels, config.goals, strict=True)
         ]
+        if config.is_open and (between := choose_lower_load(known, rungs, rule)) is not None:
+            return between
         # Between a load that is served and one that is not, repeating either one sharpens nothing.
         top = max((level.load for found in levels for level in found), default=0.0)
         known = [one for one in known if one.bound is None or (one.value is not None and one.value < top)]
@@ -163,6 +166,25 @@ class LevelSchedule:
                 sent = requests.filter(requests["step"] == row["step"])
                 self._judged[row["step"]] = step_points.assess_step(sent, row, limits, wanted)
         return step_points.combine_assessments([self._judged[row["step"]] for row in rows], limits)
+
+
+def choose_lower_load(known: Sequence[Capacity], rungs: Sequence[Rung], rule: Ladder) -> float | None:
+    """A load between the lower end of a capacity that an overload bounds, and its value; null when they are near.
+
+    The lower end is a load that was served with its whole interval within the limit, and the answer rests on it: where
+    the next one above just missed that, the end is far below the capacity, and many GPUs too many are recommended. It
+    stays below the value: levels nearer to the overload would more often be mistaken for sustained ones.
+    """
+    if len(rungs) >= rule.most_levels:
+        return None
+    done = [rung.load for rung in rungs]
+    for one in known:
+        if one.bound is None or one.value is None or not one.low or one.value <= rule.sharpness * one.low:
+            continue
+        middle = float(np.sqrt(one.low * one.value))
+        if all(abs(middle / load - 1) > 1e-9 for load in done):
+            return middle
+    return None
 
 
 def _build_rung(config: SweepConfig, point: dict[str, Any], values: dict[Any, dict[str, Any]]) -> Rung:

@@ -7,7 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,9 +20,12 @@ from workbench.report.display import CellDisplay, table
 from workbench.sizing.compat_nat import calc_file
 from workbench.sizing.config import SweepConfig
 from workbench.sizing.estimation import metrics
+from workbench.sizing.estimation.point_verdicts import MIN_REPEATED_FRACTION
+from workbench.sizing.estimation.server_bottleneck import HOST, describe_server_bottleneck, describe_waiting_gpus
 from workbench.sizing.load import client_messages
 from workbench.sizing.load.client_messages import StepLoad
 from workbench.sizing.load.load_step import StepResult, request_runtime_s
+from workbench.sizing.tables import SERVER_METRICS
 
 if TYPE_CHECKING:
     import polars as pl
@@ -85,6 +88,10 @@ class SweepResult:
         Limit that ended the sweep.
     example
         The first answer, shortened; null when there was none, or it is not known.
+    server_metrics, metrics_failures
+        The table of that name, and how often the metrics could not be read, by reason.
+    prompts
+        Source and lengths of the prompts, as the sweep's record has them.
     """
 
     config: SweepConfig
@@ -97,13 +104,23 @@ class SweepResult:
     failures: dict[int, dict[str, int]]
     limit: str | None = None
     example: str | None = None
+    server_metrics: pl.DataFrame = field(default_factory=lambda: SERVER_METRICS.frame([]))
+    metrics_failures: dict[str, int] = field(default_factory=dict)
+    prompts: dict[str, Any] = field(default_factory=dict)
 
     @property
     def notes(self) -> list[str]:
         """What a reader should know of the points, at their level, and what was taken for an answer."""
-        found = [note for row in self.points.iter_rows(named=True) for note in list_point_notes(row)]
+        found = list_point_notes(self.points)
         if self.example is not None and self.config.protocol == "http":
             found.append(_describe_answer(self.config.answer_at, self.example))
+        found += _describe_prompts(self.prompts, self.config, self.requests)
+        if self.config.workers and self.steps.height:
+            error_ms = 1000 * float(str(self.steps["clock_error_s"].fill_null(0.0).max()))
+            counts = "/".join(str(n) for n in dict.fromkeys(self.steps["processes"].to_list()))
+            found.append(f"load from {counts} Dask workers, whose clocks are aligned to {error_ms:.2g} ms")
+        if self.config.metrics_url or self.config.gpu_metrics:
+            found += _describe_metrics(self.server_metrics.height, self.metrics_failures)
         return found
 
     @property
@@ -136,12 +153,16 @@ class SweepResult:
         return f"{simulated}{count} from {min(loads):g} to {max(loads):g} {self.config.load_means}"
 
 
-MIN_REPEATED_FRACTION = 0.1
 MIN_TTFT_FRACTION = 0.9
 
 
-def list_point_notes(row: dict[str, Any]) -> list[str]:
-    """Facts of a point that limit what its figures say: repeated prompts, and a time to first token of few."""
+def list_point_notes(points: pl.DataFrame) -> list[str]:
+    """Facts of points that limit what their figures say: at their level, or once for all where GPUs wait."""
+    found = [note for row in points.iter_rows(named=True) for note in _list_notes_of_point(row)]
+    return [*found, *([text] if (text := describe_waiting_gpus(points)) is not None else [])]
+
+
+def _list_notes_of_point(row: dict[str, Any]) -> list[str]:
     at = f"{row['load']:g}{'/s' if row['load_unit'] == '1/s' else ' users'}"
     found = []
     if row["repeated_prompts"] > MIN_REPEATED_FRACTION:
@@ -149,7 +170,38 @@ def list_point_notes(row: dict[str, Any]) -> list[str]:
         found.append(f"{at}: {share} of the prompts were sent before; a cache would answer those faster")
     if row["ttft_known"] is not None and row["ttft_known"] < MIN_TTFT_FRACTION:
         found.append(f"{at}: ttft is known for {row['ttft_known']:.0%} of the answers")
+    if row["server_binds"] != HOST and (text := describe_server_bottleneck(row)) is not None:
+        found.append(f"{at}: {text}")
     return found
+
+
+def _describe_prompts(prompts: dict[str, Any], config: SweepConfig, requests: pl.DataFrame) -> list[str]:
+    """Lengths by the tokenizer, what the server counted on top, and what a level sends of a trace."""
+    found = []
+    if "exact" in prompts:
+        off = prompts["max_error_tokens"]
+        how = f", the others are off by up to {off} tokens" if off else ""
+        found.append(f"prompt lengths by the tokenizer: {prompts['exact']} of {prompts['checked']} exact{how}")
+        counted = requests["input_tokens"].drop_nulls()
+        if config.turns == 1 and not config.input_cv and config.trace is None and len(counted):
+            more = float(str(counted.median())) - config.input_tokens
+            found.append(f"the server counts {more:+g} tokens a prompt (its chat template)" if more else "")
+    if "trace" in prompts:
+        rate = f"{prompts['rate_per_s']:.3g}/s as recorded"
+        found.append(
+            f"trace of {prompts['requests']} requests, {rate}; a level sends it from its start, at its own rate"
+        )
+    return [text for text in found if text]
+
+
+def _describe_metrics(n_samples: int, failures: dict[str, int]) -> list[str]:
+    """How often the server's metrics could not be read, where that happened."""
+    n_failed = sum(failures.values())
+    if not n_failed:
+        return []
+    kinds = ", ".join(f"{count} x {what}" for what, count in sorted(failures.items(), key=lambda pair: -pair[1])[:3])
+    what = f"{n_failed} samples are missing" if n_samples else "there is no sample"
+    return [f"of the server's metrics {what}: {kinds}; the sweep does not need them"]
 
 
 def _describe_answer(answer_at: str | None, example: str) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from workbench.core import files, redaction
+from workbench.core import redaction
 from workbench.core.errors import ConfigError, InputError
+from workbench.core.nvml import NvmlError, open_nvml
 from workbench.core.signals import run_in_thread
 from workbench.sizing.compat_nat import calc_file
 from workbench.sizing.config import SweepConfig, build_sweep_config, confirm_target
@@ -17,6 +19,7 @@ from workbench.sizing.estimation.backlog import sample_backlog
 from workbench.sizing.estimation.step_points import PointLimits, assess_steps
 from workbench.sizing.load import client_messages
 from workbench.sizing.load.client_pool import ClientPool
+from workbench.sizing.load.dask_pool import DaskPool
 from workbench.sizing.load.load_step import (
     LoadStep,
     StepResult,
@@ -25,7 +28,10 @@ from workbench.sizing.load.load_step import (
     build_requests_frame,
     build_step_frame,
 )
-from workbench.sizing.load.request_plan import Prompts, read_arrival_trace, read_prompts
+from workbench.sizing.load.metrics_sampler import MetricsSampler
+from workbench.sizing.load.prompt_source import build_prompts
+from workbench.sizing.load.request_plan import Prompts
+from workbench.sizing.load.request_trace import read_request_trace
 from workbench.sizing.load.service_targets.function_target import Workflow, check_workflow, load_workflow
 from workbench.sizing.load.service_targets.target_factory import check_listener, resolve_secret_headers
 from workbench.sizing.load.sweep_journal import (
@@ -55,9 +61,14 @@ class SweepRun:
         self.journal = journal
         self._the_prompts = prompts
         self._workflow = workflow
-        self._trace = read_arrival_trace(config.trace) if config.trace is not None else []
+        self._trace = read_request_trace(config.trace).times_s if config.trace is not None else []
         self._last_runtime_s: float | None = None
         self._example: str | None = None
+        self._sampler = (
+            MetricsSampler(config.metrics_url, config.metrics_every_s, gpus=config.gpu_metrics)
+            if config.metrics_url or config.gpu_metrics
+            else None
+        )
 
     async def run_to_end(
         self, stop_request: StopRequest, watcher: SweepWatcher, before: SweepUsage | None = None
@@ -71,14 +82,20 @@ class SweepRun:
         """
         with lock_sweep_folder(self.journal.folder), record_failure(self.journal.run):
             opening = client_messages.Open(_build_target_spec(self.config), self._the_prompts)
-            async with ClientPool(opening, self.config.processes, self._workflow) as pool:
+            sampling = contextlib.nullcontext() if self._sampler is None else self._sampler.run_beside()
+            async with sampling, self._create_pool(opening) as pool:
                 ended, limit = await self._run_levels(pool, stop_request, watcher, before or SweepUsage())
             if ended == "finished":
                 self.journal.mark_complete()
             return self._conclude_sweep(ended, limit)
 
+    def _create_pool(self, opening: client_messages.Open) -> ClientPool | DaskPool:
+        if self.config.workers:
+            return DaskPool(opening, self.config.workers)
+        return ClientPool(opening, self.config.processes, self._workflow)
+
     async def _run_levels(
-        self, pool: ClientPool, stop_request: StopRequest, watcher: SweepWatcher, before: SweepUsage
+        self, pool: ClientPool | DaskPool, stop_request: StopRequest, watcher: SweepWatcher, before: SweepUsage
     ) -> tuple[str, str | None]:
         """Run the levels; returns why the sweep ended, and the limit if there was one."""
         journal, rules = self.journal, _build_step_rules(self.config)
@@ -97,7 +114,12 @@ class SweepRun:
     def _conclude_sweep(self, ended: str, limit: str | None) -> SweepResult:
         """Assess the points, write the tables and the toolkit's file, conclude the run."""
         config, journal = self.config, self.journal
-        judged, quantiles = assess_steps(journal.requests, journal.steps, limits=PointLimits.from_config(config))
+        judged, quantiles = assess_steps(
+            journal.requests,
+            journal.steps,
+            limits=PointLimits.from_config(config),
+            server_metrics=journal.server_metrics,
+        )
         failures = {note.step: note.failures for note in journal.record.notes if note.failures}
         sweep = SweepResult(
             config,
@@ -110,6 +132,9 @@ class SweepRun:
             failures,
             limit,
             None if self._example is None else str(redaction.redact_value(self._example, journal.secrets)),
+            journal.server_metrics,
+            dict(self._sampler.failures) if self._sampler is not None else {},
+            journal.record.prompts,
         )
         if journal.run is not None:
             journal.run.write_table(POINTS, judged)
@@ -126,7 +151,7 @@ class SweepRun:
 
     async def _run_step(
         self,
-        pool: ClientPool,
+        pool: ClientPool | DaskPool,
         load: client_messages.StepLoad,
         rules: StepRules,
         usage: SweepUsage,
@@ -144,7 +169,8 @@ class SweepRun:
             limit=held.limit,
             broken_off=held.broken_off,
         )
-        self.journal.add_step(build_requests_frame(held), build_step_frame(held, self.config), note)
+        samples = None if self._sampler is None else self._sampler.take_samples(load.step, held.base)
+        self.journal.add_step(build_requests_frame(held), build_step_frame(held, self.config), note, samples)
         watcher.on_step_end(held)
         return held
 
@@ -161,6 +187,7 @@ class SweepRun:
             rate_per_s=load if config.is_open else 0.0,
             arrivals=config.arrivals,
             arrivals_cv=config.arrivals_cv,
+            turns=config.turns,
             trace_s=self._trace,
             max_in_flight=config.max_in_flight,
             retries=config.retries,
@@ -194,6 +221,7 @@ def _build_target_spec(config: SweepConfig) -> client_messages.TargetSpec:
         max_answer_bytes=config.max_answer_bytes,
         model=config.model,
         output_tokens=config.output_tokens,
+        exact_output=config.exact_output,
         extra_body=orjson.dumps(config.extra_body),
         method=config.method,
         body=None if config.body is None else orjson.dumps(config.body),
@@ -298,6 +326,8 @@ def _prepare_sweep(
     *,
     listener: bool = False,
 ) -> SweepRun:
+    if workflow is not None and settings.get("workers"):
+        raise ConfigError("Dask workers cannot be given a function", where="workers", do="function='module:name'")
     if workflow is not None:
         check_workflow(workflow, "the function")
         settings = {"protocol": "function", **settings, "processes": 0}
@@ -306,10 +336,10 @@ def _prepare_sweep(
         config = _apply_new_limits(config, settings)
         confirm_target(config)
         resolve_secret_headers(config.header_env)
-        prompts, described = _build_prompts(config)
+        prompts, described = build_prompts(config)
         if described != journal.record.prompts:
             raise InputError("the prompts are no longer those of the sweep", where=config.prompts, found=described)
-        _check_listener(config, listener and not journal.record.finished)
+        _check_surroundings(config, listener and not journal.record.finished)
         return SweepRun(config, journal, prompts, workflow)
     config = build_sweep_config(**settings)
     if config.protocol == "function" and workflow is None and not config.function:
@@ -319,15 +349,22 @@ def _prepare_sweep(
     if config.function:
         # The client processes load it again; this only checks that they can.
         load_workflow(config.function)
-    prompts, described = _build_prompts(config)
-    _check_listener(config, listener)
+    prompts, described = build_prompts(config)
+    _check_surroundings(config, listener)
     journal = create_sweep_journal(config, out=out, keep=keep or out is not None, prompts=described, command=command)
     return SweepRun(config, journal, prompts, workflow)
 
 
-def _check_listener(config: SweepConfig, needed: bool) -> None:
+def _check_surroundings(config: SweepConfig, needed: bool) -> None:
     if needed and config.protocol != "function":
         check_listener(config.url)
+    if config.gpu_metrics:
+        try:
+            with open_nvml():
+                pass
+        except NvmlError as error:
+            do = "leave it out; a server elsewhere shows its GPUs by --metrics-url (dcgm-exporter)"
+            raise ConfigError(str(error), where="--gpu-metrics", do=do) from error
 
 
 def _apply_new_limits(config: SweepConfig, settings: dict[str, Any]) -> SweepConfig:
@@ -338,19 +375,3 @@ def _apply_new_limits(config: SweepConfig, settings: dict[str, Any]) -> SweepCon
         )
     new = {name: value for name, value in given.items() if name in (*LIMIT_NAMES, "target_confirm")}
     return build_sweep_config(**(config.model_dump(mode="python", exclude_defaults=True) | new))
-
-
-def _build_prompts(config: SweepConfig) -> tuple[Prompts, dict[str, Any]]:
-    if config.prompts is None:
-        described: dict[str, Any] = {"made": True, "tokens": config.input_tokens, "cv": config.input_cv}
-        texts = []
-    else:
-        texts = read_prompts(config.prompts, config.prompt_key)
-        different = len(set(texts))
-        described = {
-            "made": False,
-            "rows": len(texts),
-            "different": different,
-            "sha256": files.hash_file(config.prompts),
-        }
-    return Prompts(texts, config.input_tokens, config.input_cv, config.unique_prefix, config.seed), described

@@ -301,6 +301,8 @@ def _append_request(
         "answer_bytes": None,
         "answer_hash": None,
         "retry_after_s": None,
+        "turn": None,
+        "worker": None,
     }
     for name, value in values.items():
         columns[name].append(value)

@@ -183,6 +183,11 @@ class Cluster:
         self._shared_free_s = 0.0
         self._held: deque[Workflow] = deque()
 
+    @property
+    def n_held(self) -> int:
+        """Workflows that wait for admission."""
+        return len(self._held)
+
     def schedule_at(self, time_s: float, action: Callable[..., None], *arguments: Any) -> None:
         """Schedule an action at a time on the cluster's clock."""
         self._order += 1

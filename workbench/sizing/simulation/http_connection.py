@@ -15,6 +15,7 @@ MAX_HEAD_BYTES = 32 << 10
 MAX_BODY_BYTES = 16 << 20
 SERVER_NAME = "workbench-simulator"
 JSON_TYPE = "application/json"
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 EVENT_STREAM_TYPE = "text/event-stream; charset=utf-8"
 STATUS_REASONS = {
     100: "Continue",

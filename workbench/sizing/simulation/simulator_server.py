@@ -1,7 +1,8 @@
 """Serves the simulated cluster over HTTP in real time.
 
 Endpoints: `POST /generate/full` and `/generate` of the NeMo Agent Toolkit, `/v1/chat/completions` (streamed or not) and
-`/v1/models` of the OpenAI API, `/health`, `/stat`, and `POST /reset`. All responses identify the service as simulated.
+`/v1/models` of the OpenAI API, `/health`, `/stat`, `/metrics` with
+vLLM's names, and `POST /reset`. All responses identify the service as simulated.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from workbench.sizing.simulation.cluster_model import Call, Cluster, Service, Wo
 from workbench.sizing.simulation.http_connection import (
     EVENT_STREAM_TYPE,
     JSON_TYPE,
+    METRICS_TYPE,
     SERVER_NAME,
     BadRequestError,
     Connection,
@@ -112,6 +114,7 @@ class Simulator:
             ("GET", "/v1/models"): lambda exchange: exchange.send_answer(200, response_bodies.build_models_list()),
             ("GET", "/health"): lambda exchange: exchange.send_answer(200, b'{"status":"healthy","simulated":true}'),
             ("GET", "/stat"): lambda exchange: exchange.send_answer(200, orjson.dumps(self.build_stat())),
+            ("GET", "/metrics"): lambda exchange: exchange.send_answer(200, self.build_metrics(), METRICS_TYPE),
             ("POST", "/reset"): self._reset_log,
         }
 
@@ -124,6 +127,19 @@ class Simulator:
         about = {"simulated": True, "server": SERVER_NAME, "time_scale": self.time_scale}
         now = {"in_service": self.cluster.running, "loads": [gpu.load for gpu in self.cluster.gpus]}
         return about | {"service": self.service.model_dump()} | now | self.log.build_stat()
+
+    def build_metrics(self) -> bytes:
+        """Response of `/metrics`: calls running and waiting on each GPU, as vLLM names them."""
+        lines = []
+        held = self.cluster.n_held
+        for name, counts in (
+            ("vllm:num_requests_running", [gpu.batch for gpu in self.cluster.gpus]),
+            ("vllm:num_requests_waiting", [len(gpu.waiting) for gpu in self.cluster.gpus]),
+        ):
+            lines.append(f"# TYPE {name} gauge")
+            lines += [f'{name}{{engine="{number}",simulated="true"}} {count}' for number, count in enumerate(counts)]
+        lines.append(f'vllm:num_requests_waiting{{engine="admission",simulated="true"}} {held}')
+        return ("\n".join(lines) + "\n").encode()
 
     def handle_request(self, exchange: Exchange) -> None:
         """Answer a request, immediately or at the time given by the model."""

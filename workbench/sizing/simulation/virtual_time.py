@@ -230,7 +230,7 @@ def _add_constant_columns(columns: RequestColumns, number: int) -> RequestColumn
         "outcome": ["ok"] * n,
         "status": [None] * n,
         "retries": [0] * n,
-        **{name: [None] * n for name in ("answer_bytes", "answer_hash", "retry_after_s")},
+        **{name: [None] * n for name in ("answer_bytes", "answer_hash", "retry_after_s", "turn", "worker")},
     }
 
 

@@ -25,6 +25,7 @@ CODEGEN = "WholeStageCodegen"
 # Where a log does not hold the application's start, its earliest time is the origin.
 EVENTS = (("executors", "added_time_ms"), *WORK_STARTS, ("failures", "time_ms"))
 MIN_TASKS_FOR_SKEW = 4
+MIN_TIMED_SHARE = 0.9
 OUTSIDE = "(outside SQL)"
 CODEGEN_PART = "inside codegen spans"
 TIMED_PART = "other, in stages whose operators report times"
@@ -362,13 +363,18 @@ def _format_answer(overview: pl.DataFrame, queries: pl.DataFrame, coverage: pl.D
     else:
         use = f", {row['slot_use_share']:.0%} of the time of its {slots:,} task slots" if row["slot_use_share"] else ""
         idle = max(0.0, 1 - busy_s / wall_s) if wall_s else 0.0
-        sentence = f"{start} the application's {worked}{use}; for {idle:.0%} of the wall time no stage ran"
+        sentence = f"{start} the application's {worked}{use}; no stage ran for {idle:.0%} of the wall time"
     if queries.height > 1 and queries["task_time_s"][0]:
         top = queries.row(0, named=True)
         sentence += f"; of {queries.height:,} queries, {top['query']} cost most, "
         sentence += f"{top['task_time_share']:.0%} of their task time"
     timed = coverage.filter(pl.col("part").is_in([CODEGEN_PART, TIMED_PART]))["task_time_s"].sum()
-    return f"{sentence}; operators report times in stages with {timed / row['task_time_s']:.0%} of the task time."
+    share = timed / row["task_time_s"]
+    # Nearly always near 100 %, and then nothing that the reader would act on; the table of the coverage has it.
+    hint = (
+        "" if share >= MIN_TIMED_SHARE else f"; operators report times in stages with only {share:.0%} of the task time"
+    )
+    return f"{sentence}{hint}."
 
 
 def check_profile(result: Profile, facts: EventLogFacts, *, log_id: int | None = None) -> pl.DataFrame:

@@ -60,12 +60,13 @@ class QualificationTerms:
 
 @dataclass(frozen=True)
 class Qualification:
-    """Tables `applications`, `predictions` (by query) and `operators_at_stake`."""
+    """Tables `applications`, `predictions` (by query) and `operators_at_stake`; logs that repeat an application."""
 
     applications: pl.DataFrame
     predictions: pl.DataFrame
     operators_at_stake: pl.DataFrame
     currency: str = ""
+    n_repeated: int = 0
 
     @property
     def folder(self) -> str:
@@ -111,8 +112,9 @@ class Qualification:
         }
         classes = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
         base, predicted = float(judged["baseline_s"].sum()), float(judged["predicted_s"].sum())
-        left = self.applications.height - judged.height - n_accelerated
+        left = self.applications.height - judged.height - n_accelerated - self.n_repeated
         rest = f"; {n_accelerated} already accelerated" if n_accelerated else ""
+        rest += f"; {self.n_repeated} left out as copies or earlier attempts" if self.n_repeated else ""
         rest += f"; {left} could not be judged" if left else ""
         return (
             f"{_count(judged.height)} of {base:,.1f} s {'is' if judged.height == 1 else 'are'} predicted to take"
@@ -170,7 +172,8 @@ def qualify_applications(
     ]
     table = APPLICATIONS.frame(rows).sort("saved_s", "log", descending=[True, False], nulls_last=True)
     at_stake = _build_operators_at_stake(predictions, predict_by_term(model, measured))
-    return Qualification(table, predictions, at_stake, terms.currency)
+    n_repeated = int(applications["status"].is_in(["duplicate", "superseded"]).sum())
+    return Qualification(table, predictions, at_stake, terms.currency, n_repeated)
 
 
 def _build_application_row(

@@ -14,10 +14,15 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    Numbers = array[Any]
     from workbench.indicators.shipped.scripts._measure import Run
 
-FLOATS = {"float64": 52, "float32": 23, "float16": 10}
+FLOATS = {"float64": 52, "float32": 23, "tfloat32": 10, "float16": 10, "bfloat16": 7}
 """Bits of the fraction, by type."""
+TF32 = "tfloat32"
+"""A mode of NVIDIA's matrix units, no type: held as float32, of which 10 bits of the fraction are multiplied."""
+MIN_QUEUED_MS = 300.0
+MOST_QUEUED = 1000
 
 
 class Numpy:
@@ -28,12 +33,19 @@ class Numpy:
     def __init__(self, run: Run) -> None:
         self.run = run
         self.device = run.parameters.get("device", "cpu")
+        self.dtype = run.parameters.get("dtype", "float64")
         self.module = self.start(run)
+        run.build["device"] = self.device
+        if self.dtype == TF32 and self.device != "gpu":
+            run.refuse("tfloat32 is a mode of NVIDIA's GPUs; PI_DEVICE is cpu")
 
     def start(self, run: Run) -> Any:
         """Import the framework and settle its device and threads."""
-        if self.device != "cpu":
-            run.refuse(f"numpy computes on the cpu only; PI_DEVICE is {self.device}")
+        if self.device == "gpu":
+            run.refuse("numpy computes on the cpu only; PI_DEVICE is gpu")
+        self.device = "cpu"
+        if self.dtype in ("bfloat16", TF32):
+            run.refuse(f"numpy has no {self.dtype}")
         module = run.load("numpy")
         run.build.update(_blas(module))
         return module
@@ -51,10 +63,20 @@ class Numpy:
         """The result, when it is there."""
         return found
 
-    def listed(self, found: Any) -> list[Any]:
-        """All numbers of a result in order, as Python's own."""
-        listed: list[Any] = found.ravel().tolist()
-        return listed
+    def listed(self, found: Any) -> Numbers:
+        """All numbers of a result in order, as doubles or whole numbers."""
+        return _packed(self.held(found))
+
+    def held(self, found: Any) -> Any:
+        """A result as NumPy holds it: of doubles where its own type is none of NumPy's."""
+        return found
+
+    def queued(self, work: Callable[[], Any], count: int) -> list[float] | None:  # noqa: ARG002
+        """How long the device takes for each of so many calls that wait for it in line, in ms, by its own clock.
+
+        While they wait, `facts` reads clocks and power under load. Null where there is no such clock.
+        """
+        return None
 
     def matmul(self, a: Any, b: Any) -> Any:
         return self.module.matmul(a, b)
@@ -103,26 +125,48 @@ class Torch(Numpy):
         if run.threads:
             module.set_num_threads(run.threads)
             module.set_num_interop_threads(run.threads)
+        if self.device == "auto":
+            self.device = "gpu" if module.cuda.is_available() else "cpu"
         if self.device == "gpu" and not module.cuda.is_available():
             run.refuse("torch finds no gpu; PI_DEVICE is gpu")
         run.build["config"] = module.__config__.show()[:2000]
         self.place = "cuda" if self.device == "gpu" else "cpu"
+        # Convolutions are in TF32 where nobody says otherwise, and products are not: each type is what it says here.
+        # That of products is left alone for float32, so that a stack's variable decides (and its error shows).
+        module.backends.cudnn.allow_tf32 = self.dtype == TF32
+        if self.dtype == TF32:
+            module.backends.cuda.matmul.allow_tf32 = True
+        if self.place == "cuda":
+            run.build["cuda"] = str(module.version.cuda)
+            run.build["capability"] = ".".join(map(str, module.cuda.get_device_capability()))
         return module
 
     def array(self, values: array[Any], shape: Sequence[int], dtype: str) -> Any:
         kind = self.module.float64 if values.typecode == "d" else self.module.int64
         found = self.module.frombuffer(values, dtype=kind).reshape(tuple(shape))
         # A copy, also where the type is the same: the buffer belongs to the list of numbers.
-        return found.clone().to(getattr(self.module, dtype)).to(self.place)
+        return found.clone().to(getattr(self.module, _held_as(dtype))).to(self.place)
 
     def wait(self, found: Any) -> Any:
         if self.place == "cuda":
             self.module.cuda.synchronize()
         return found
 
-    def listed(self, found: Any) -> list[Any]:
-        listed: list[Any] = found.reshape(-1).tolist()
-        return listed
+    def held(self, found: Any) -> Any:
+        return (found.double() if found.is_floating_point() else found).cpu().numpy()
+
+    def queued(self, work: Callable[[], Any], count: int) -> list[float] | None:
+        if self.place != "cuda":
+            return None
+        events = [self.module.cuda.Event(enable_timing=True) for _ in range(count + 1)]
+        return _queue(
+            work,
+            events,
+            lambda event: event.record(),
+            lambda: read_gpu(self.run),
+            self.module.cuda.synchronize,
+            lambda begun, ended: float(begun.elapsed_time(ended)),
+        )
 
     def sort(self, x: Any) -> Any:
         return self.module.sort(x).values
@@ -152,8 +196,12 @@ class Tensorflow(Numpy):
         if run.threads:
             module.config.threading.set_intra_op_parallelism_threads(run.threads)
             module.config.threading.set_inter_op_parallelism_threads(run.threads)
-        if self.device == "gpu" and not module.config.list_physical_devices("GPU"):
+        devices = module.config.list_physical_devices("GPU")
+        if self.device == "auto":
+            self.device = "gpu" if devices else "cpu"
+        if self.device == "gpu" and not devices:
             run.refuse("tensorflow finds no gpu; PI_DEVICE is gpu")
+        module.config.experimental.enable_tensor_float_32_execution(self.dtype == TF32)
         run.build.update({key: str(value)[:200] for key, value in module.sysconfig.get_build_info().items()})
         self.place = f"/{self.device.upper()}:0"
         return module
@@ -164,15 +212,14 @@ class Tensorflow(Numpy):
         # TensorFlow itself needs NumPy.
         found = np.frombuffer(values, dtype="float64" if values.typecode == "d" else "int64")
         with self.module.device(self.place):
-            return self.module.constant(found.astype(dtype).reshape(shape))
+            return self.module.cast(self.module.constant(found.reshape(shape)), _held_as(dtype))
 
     def wait(self, found: Any) -> Any:
         found.numpy()
         return found
 
-    def listed(self, found: Any) -> list[Any]:
-        listed: list[Any] = found.numpy().ravel().tolist()
-        return listed
+    def held(self, found: Any) -> Any:
+        return (self.module.cast(found, "float64") if found.dtype.is_floating else found).numpy()
 
     def matmul(self, a: Any, b: Any) -> Any:
         return self.module.linalg.matmul(a, b)
@@ -196,10 +243,14 @@ class Jax(Numpy):
         if self.device == "cpu":
             os.environ["JAX_PLATFORMS"] = "cpu"
         module = run.load("jax")
+        if self.device == "auto":
+            self.device = "gpu" if module.default_backend() == "gpu" else "cpu"
         try:
             self.place = module.devices(self.device)[0]
         except RuntimeError as error:
             run.refuse(f"jax finds no {self.device}: {str(error)[:200]}")
+        # By default a GPU multiplies float32 as TF32.
+        module.config.update("jax_default_matmul_precision", "tensorfloat32" if self.dtype == TF32 else "highest")
         run.build["jaxlib"] = importlib.import_module("jaxlib").__version__
         self.lax = module.lax
         self.jax = module
@@ -209,7 +260,7 @@ class Jax(Numpy):
         import numpy as np
 
         found = np.frombuffer(values, dtype="float64" if values.typecode == "d" else "int64")
-        return self.jax.device_put(found.astype(dtype).reshape(shape), self.place)
+        return self.jax.device_put(self.module.asarray(found.reshape(shape)).astype(_held_as(dtype)), self.place)
 
     def compiled(self, work: Callable[..., Any]) -> Callable[..., Any]:
         found: Callable[..., Any] = self.jax.jit(work)
@@ -218,15 +269,129 @@ class Jax(Numpy):
     def wait(self, found: Any) -> Any:
         return found.block_until_ready()
 
+    def held(self, found: Any) -> Any:
+        import numpy as np
+
+        return np.asarray(
+            found.astype("float64") if self.module.issubdtype(found.dtype, self.module.floating) else found
+        )
+
     def conv(self, x: Any, w: Any, stride: int) -> Any:
         names = ("NWC", "WIO", "NWC") if w.ndim == 3 else ("NHWC", "HWIO", "NHWC")
         return self.lax.conv_general_dilated(x, w, (stride,) * (w.ndim - 2), "VALID", dimension_numbers=names)
 
 
+class Cupy(Numpy):
+    """CuPy: NumPy's calls on a GPU."""
+
+    name = "cupy"
+
+    def start(self, run: Run) -> Any:
+        if self.device == "cpu":
+            run.refuse("cupy computes on a gpu only; PI_DEVICE is cpu")
+        self.device = "gpu"
+        if self.dtype == TF32:
+            os.environ["CUPY_TF32"] = "1"
+        module = run.load("cupy")
+        try:
+            found = module.cuda.runtime.getDeviceCount()
+        except module.cuda.runtime.CUDARuntimeError as error:
+            run.refuse(f"cupy finds no gpu: {str(error)[:200]}")
+        if not found:
+            run.refuse("cupy finds no gpu; PI_DEVICE is gpu")
+        run.build["cuda"] = str(module.cuda.runtime.runtimeGetVersion())
+        run.build["capability"] = ".".join(module.cuda.Device().compute_capability)
+        return module
+
+    def array(self, values: array[Any], shape: Sequence[int], dtype: str) -> Any:
+        if dtype == "bfloat16":
+            self.run.refuse("cupy's bfloat16 is not measured here: it multiplies it by way of other types")
+        return self.module.asarray(super().array(values, shape, _held_as(dtype)))
+
+    def wait(self, found: Any) -> Any:
+        self.module.cuda.get_current_stream().synchronize()
+        return found
+
+    def held(self, found: Any) -> Any:
+        return found.get()
+
+    def queued(self, work: Callable[[], Any], count: int) -> list[float] | None:
+        cuda = self.module.cuda
+        return _queue(
+            work,
+            [cuda.Event() for _ in range(count + 1)],
+            lambda event: event.record(),
+            lambda: read_gpu(self.run),
+            lambda: cuda.get_current_stream().synchronize(),
+            lambda begun, ended: float(cuda.get_elapsed_time(begun, ended)),
+        )
+
+    def conv(self, x: Any, w: Any, stride: int) -> Any:  # noqa: ARG002
+        self.run.refuse("cupy has no convolution over channels")
+
+
 def opened(run: Run) -> Numpy:
     """The framework that was asked for, ready on its device."""
-    kinds = {kind.name: kind for kind in (Numpy, Torch, Tensorflow, Jax)}
+    kinds = {kind.name: kind for kind in (Numpy, Torch, Tensorflow, Jax, Cupy)}
     return kinds[run.choice("framework", tuple(kinds))](run)
+
+
+def timed(run: Run, arrays: Numpy, work: Callable[[], Any]) -> float:
+    """Time the work as `Run.time` does; on a GPU also by its own clock, without the call's way there and back.
+
+    `device_ms` is the median of calls that wait in line for `MIN_QUEUED_MS` or more, `MOST_QUEUED` at most. Clocks and
+    power, read while they run, stand with the build: a GPU that is held back computes more slowly than others of its
+    name.
+    """
+    from _measure import median
+
+    elapsed_ms = run.time(lambda: arrays.wait(work()))
+    if arrays.device == "gpu":
+        count = int(min(MOST_QUEUED, max(run.parameters["reps"], MIN_QUEUED_MS / max(elapsed_ms, 1e-3))))
+        if found := arrays.queued(work, count):
+            run.results["device_ms"] = median(found)
+    return elapsed_ms
+
+
+def read_gpu(run: Run) -> None:
+    """Note what NVML says of the GPU now."""
+    import _nvml  # type: ignore[import-not-found]
+
+    try:
+        with _nvml.open_nvml() as nvml:
+            run.build["gpu"] = nvml.read_gpu(_nvml.pick_visible_gpu())
+    except _nvml.NvmlError as error:
+        run.build["gpu"] = {"unknown": str(error)[:200]}
+
+
+def _queue(
+    work: Callable[[], Any],
+    events: Sequence[Any],
+    record: Callable[[Any], Any],
+    look: Callable[[], Any],
+    wait: Callable[[], Any],
+    between_ms: Callable[[Any, Any], float],
+) -> list[float]:
+    """The time between events around calls that are all sent before the first result is waited for."""
+    record(events[0])
+    for event in events[1:]:
+        work()
+        record(event)
+    look()
+    wait()
+    return [between_ms(begun, ended) for begun, ended in zip(events, events[1:])]  # noqa: B905, RUF007
+
+
+def _held_as(dtype: str) -> str:
+    return "float32" if dtype == TF32 else dtype
+
+
+def _packed(found: Any) -> array[Any]:
+    """The numbers of a NumPy array, doubles or whole, without a Python object for each."""
+    fractions = found.dtype.kind == "f"
+    packed: array[Any] = array("d" if fractions else "q")
+    packed.frombytes(found.astype("float64" if fractions else "int64").tobytes())
+    return packed
 
 
 def _blas(module: Any) -> dict[str, Any]:

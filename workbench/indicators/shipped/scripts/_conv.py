@@ -37,8 +37,8 @@ def measure(run: Run, batch: int, sizes: tuple[int, ...], channels: int, filters
     from _measure import digest, uniform
 
     out, stride = run.whole("output_channels", 32, 1), run.whole("stride", 1, 1)
-    dtype = run.choice("dtype", ("float32", "float64", "float16"))
-    run.choice("device", ("cpu", "gpu"))
+    dtype = run.choice("dtype", ("float32", "float64", "float16", "bfloat16", "tfloat32"))
+    run.choice("device", ("cpu", "gpu", "auto"))
     seed = run.whole("seed", 0)
     if any(one > size for size, one in zip(sizes, filters)):  # noqa: B905
         run.refuse(f"the filter is larger than the input: {filters} over {sizes}")
@@ -51,7 +51,7 @@ def measure(run: Run, batch: int, sizes: tuple[int, ...], channels: int, filters
     x, w = arrays.images(x_plain), arrays.filters(w_plain)
     slide = arrays.compiled(lambda x, w: arrays.conv(x, w, stride))
     answer = run.first(lambda: arrays.listed(arrays.channels_last(slide(x, w))))
-    elapsed_ms = run.time(lambda: arrays.wait(slide(x, w)))
+    elapsed_ms = _arrays.timed(run, arrays, lambda: slide(x, w))
     places = lengths(sizes, filters, stride)
     run.results["rate_gflops"] = operations(batch, places, filters, channels, out) / elapsed_ms / 1e6
 

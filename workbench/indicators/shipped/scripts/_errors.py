@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-FRACTION = {"float64": 52, "float32": 23, "float16": 10}
+FRACTION = {"float64": 52, "float32": 23, "tfloat32": 10, "float16": 10, "bfloat16": 7}
 BAD = 1e99
 """Stands for a result that is no number: larger than any bound, and it can be printed."""
 MOST_EPS = 16.0

@@ -17,7 +17,7 @@ def prepared(run: Run, n: int, dtypes: Sequence[str]) -> tuple[Numpy, Any, str]:
 
     n = run.whole("n", n, 1)
     dtype = run.choice("dtype", dtypes)
-    run.choice("device", ("cpu", "gpu"))
+    run.choice("device", ("cpu", "gpu", "auto"))
     seed = run.whole("seed", 0)
     arrays = _arrays.opened(run)
     kind = "d" if dtype in _arrays.FLOATS else "q"

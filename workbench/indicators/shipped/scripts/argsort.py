@@ -9,13 +9,14 @@ if TYPE_CHECKING:
 
 
 def measure(run: Run) -> None:
+    import _arrays
     import _ordering
     from _measure import digest
 
     arrays, numbers, kind = _ordering.prepared(run, 100_000, ("int64", "int32", "float64", "float32"))
     order = arrays.compiled(arrays.argsort)
     places = run.first(lambda: arrays.listed(order(numbers)))
-    run.time(lambda: arrays.wait(order(numbers)))
+    _arrays.timed(run, arrays, lambda: order(numbers))
     held = arrays.listed(numbers)
     # The numbers in that order, not the places: equal numbers may come in either order.
     answer = [held[place] for place in places if 0 <= place < len(held)]

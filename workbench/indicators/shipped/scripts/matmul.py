@@ -23,8 +23,8 @@ def measure(run: Run) -> None:
     from _measure import digest, uniform, wholes
 
     n = run.whole("n", 512, 1)
-    dtype = run.choice("dtype", ("float32", "float64", "float16", "int32", "uint8"))
-    run.choice("device", ("cpu", "gpu"))
+    dtype = run.choice("dtype", ("float32", "float64", "float16", "bfloat16", "tfloat32", "int32", "uint8"))
+    run.choice("device", ("cpu", "gpu", "auto"))
     seed = run.whole("seed", 0)
     arrays = _arrays.opened(run)
     count, bits = 2 * n * n, _arrays.FLOATS.get(dtype, 0)
@@ -32,7 +32,7 @@ def measure(run: Run) -> None:
     a, b = (arrays.array(half, (n, n), dtype) for half in (numbers[: n * n], numbers[n * n :]))
     multiply = arrays.compiled(arrays.matmul)
     answer = run.first(lambda: arrays.listed(multiply(a, b)))
-    elapsed_ms = run.time(lambda: arrays.wait(multiply(a, b)))
+    elapsed_ms = _arrays.timed(run, arrays, lambda: multiply(a, b))
     run.results["rate_gflops"] = operations(n) / elapsed_ms / 1e6
 
     held = arrays.listed(a) + arrays.listed(b)

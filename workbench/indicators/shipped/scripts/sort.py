@@ -9,13 +9,14 @@ if TYPE_CHECKING:
 
 
 def measure(run: Run) -> None:
+    import _arrays
     import _ordering
     from _measure import digest
 
     arrays, numbers, kind = _ordering.prepared(run, 100_000, ("float64", "float32", "int64", "int32"))
     order = arrays.compiled(arrays.sort)
     answer = run.first(lambda: arrays.listed(order(numbers)))
-    run.time(lambda: arrays.wait(order(numbers)))
+    _arrays.timed(run, arrays, lambda: order(numbers))
     run.checks["wrong"] = _ordering.misplaced(sorted(arrays.listed(numbers)), answer)
     run.checks["answer_digest"] = digest(answer, kind)
 

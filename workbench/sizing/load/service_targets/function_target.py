@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.core.errors import ConfigError
-from workbench.sizing.load.client_messages import Reply, clock, mean_token_gap_s, shorten_detail
+from workbench.sizing.load.client_messages import NO_EXTRA, Reply, RequestExtra, clock, mean_token_gap_s, shorten_detail
 
 Workflow = Callable[[str], Any]
 """Async callable that takes a prompt: a coroutine function that returns the answer, or an async token generator."""
@@ -34,8 +34,9 @@ class FunctionTarget:
     async def close(self) -> None:
         """Do nothing; a function has no connection."""
 
-    async def send(self, prompt: str) -> Reply:
+    async def send(self, prompt: str, extra: RequestExtra = NO_EXTRA) -> Reply:
         """Call the workflow once; exceptions become outcomes."""
+        del extra
         reply = await self._call_workflow(prompt)
         # A workflow without awaits would block the loop, and its user would never stop.
         await asyncio.sleep(0)

@@ -10,10 +10,12 @@ import aiohttp
 from yarl import URL
 
 from workbench.sizing.load.client_messages import (
+    NO_EXTRA,
     CutAnswerError,
     FailedAnswerError,
     MalformedAnswerError,
     Reply,
+    RequestExtra,
     clock,
     shorten_detail,
 )
@@ -140,14 +142,14 @@ class HttpTarget(ABC):
         return self._url
 
     @abstractmethod
-    def request_body(self, prompt: str) -> bytes | None:
+    def request_body(self, prompt: str, extra: RequestExtra = NO_EXTRA) -> bytes | None:
         """Body of the request."""
 
     @abstractmethod
     async def read_reply(self, response: aiohttp.ClientResponse, sent: float) -> Reply:
         """Read the answer to a request, given its send time."""
 
-    async def send(self, prompt: str) -> Reply:
+    async def send(self, prompt: str, extra: RequestExtra = NO_EXTRA) -> Reply:
         """Send one request and return its reply; failures are outcomes, not exceptions."""
         session = self._session
         if session is None:
@@ -157,7 +159,7 @@ class HttpTarget(ABC):
         try:
             # A redirect could move the load to a host that the user did not confirm.
             async with session.request(
-                self.method, self.request_url(prompt), data=self.request_body(prompt), allow_redirects=False
+                self.method, self.request_url(prompt), data=self.request_body(prompt, extra), allow_redirects=False
             ) as response:
                 status = response.status
                 if self._unheard:

@@ -9,9 +9,11 @@ import orjson
 from yarl import URL
 
 from workbench.sizing.load.client_messages import (
+    NO_EXTRA,
     FailedAnswerError,
     MalformedAnswerError,
     Reply,
+    RequestExtra,
     clock,
     shorten_detail,
 )
@@ -136,8 +138,9 @@ class JsonTarget(HttpTarget):
 
         return URL(self._in_url.replace(PLACEHOLDER, quote(prompt, safe="")), encoded=True)
 
-    def request_body(self, prompt: str) -> bytes | None:
+    def request_body(self, prompt: str, extra: RequestExtra = NO_EXTRA) -> bytes | None:
         """Body of the request from the template."""
+        del extra
         return None if self._template is None else self._template.fill_prompt(prompt)
 
     async def read_reply(self, response: aiohttp.ClientResponse, sent: float) -> Reply:

@@ -9,10 +9,12 @@ import msgspec
 import orjson
 
 from workbench.sizing.load.client_messages import (
+    NO_EXTRA,
     CutAnswerError,
     FailedAnswerError,
     MalformedAnswerError,
     Reply,
+    RequestExtra,
     clock,
     mean_token_gap_s,
     shorten_detail,
@@ -114,8 +116,9 @@ class NatTarget(HttpTarget):
 
     accepts = "text/event-stream"
 
-    def request_body(self, prompt: str) -> bytes:
+    def request_body(self, prompt: str, extra: RequestExtra = NO_EXTRA) -> bytes:
         """Body with the field `input_message`, as the toolkit's calculator sends it."""
+        del extra
         return orjson.dumps({"input_message": prompt})
 
     async def read_reply(self, response: aiohttp.ClientResponse, sent: float) -> Reply:

@@ -10,10 +10,12 @@ import msgspec
 import orjson
 
 from workbench.sizing.load.client_messages import (
+    NO_EXTRA,
     CutAnswerError,
     FailedAnswerError,
     MalformedAnswerError,
     Reply,
+    RequestExtra,
     clock,
     mean_token_gap_s,
     shorten_detail,
@@ -154,21 +156,36 @@ class OpenAiTarget(HttpTarget):
     accepts = "text/event-stream"
 
     def __init__(
-        self, url: str, *, model: str, output_tokens: int | None, extra: Mapping[str, Any], **shared: Any
+        self,
+        url: str,
+        *,
+        model: str,
+        output_tokens: int | None,
+        extra: Mapping[str, Any],
+        exact_output: bool = False,
+        **shared: Any,
     ) -> None:
         super().__init__(url, **shared)
+        self._is_exact = exact_output
         limit = {} if output_tokens is None else {"max_tokens": output_tokens}
-        self._fixed = {
-            "model": model,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-            **limit,
-            **extra,
-        }
+        fields = {"model": model, "stream": True, "stream_options": {"include_usage": True}, **limit, **extra}
+        # Some servers refuse fields that they do not know: `transformers serve` answers 422 to stream_options.
+        self._fixed = {name: value for name, value in fields.items() if value is not None}
 
-    def request_body(self, prompt: str) -> bytes:
-        """Body with one user message."""
-        return orjson.dumps(self._fixed | {"messages": [{"role": "user", "content": prompt}]})
+    def request_body(self, prompt: str, extra: RequestExtra = NO_EXTRA) -> bytes:
+        """Body with the user's message, after those of the session, and the length of the answer."""
+        messages = [
+            {"role": role, "content": text}
+            for turn in extra.history
+            for role, text in zip(("user", "assistant"), turn, strict=True)
+        ]
+        body = self._fixed | {"messages": [*messages, {"role": "user", "content": prompt}]}
+        if extra.output_tokens is not None:
+            body["max_tokens"] = extra.output_tokens
+        if self._is_exact and "max_tokens" in body:
+            # Fields of vLLM, NIM and SGLang beside those of the OpenAI API: else a model ends when it likes.
+            body |= {"ignore_eos": True, "min_tokens": body["max_tokens"]}
+        return orjson.dumps(body)
 
     async def read_reply(self, response: aiohttp.ClientResponse, sent: float) -> Reply:
         """Read the events with their arrival times."""

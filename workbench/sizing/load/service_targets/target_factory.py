@@ -49,6 +49,7 @@ def create_target(target: Described, workflow: Workflow | None = None) -> Target
             base if base.endswith(CHAT_PATH) else base + path,
             model=target.model,
             output_tokens=target.output_tokens,
+            exact_output=target.exact_output,
             extra=orjson.loads(target.extra_body),
             timeout_s=target.timeout_s,
             headers=headers,

@@ -1,0 +1,196 @@
+"""What a reader does with a page, offline: contents, folds, sort, filter, files to keep; also by ear and by keys."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from nbformat import v4
+
+from tests.browser import samples
+from workbench import report as reports
+from workbench.report.display import headline, table
+
+pytestmark = pytest.mark.browser
+
+ROWS = [
+    {"name": f"row {index:02}", "time_s": None if index == 7 else 1000.0 * ((index * 7) % 30)} for index in range(30)
+]
+ROWS[3]["name"] = '=HYPERLINK("x")'
+KEYS = [
+    ("faster", 1.77, "×", "90% interval 1.69 to 1.86"),
+    ("queries", 22),
+    ("operators", 14),
+    ("error", 0.5),
+    ("noise", 4.9),
+]
+
+
+def shown(display: Any) -> Any:
+    return v4.new_output("display_data", data=display._repr_mimebundle_())
+
+
+@pytest.fixture(scope="module")
+def long_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page with sections, a short and a long table, a chart, and six key numbers."""
+    said = headline(
+        answer="Fast.",
+        verdict="valid",
+        key_numbers=[*KEYS, ("sixth", 6, "s")],
+        next_steps=["Run `workbench run lore`."],
+    )
+    chart = samples.shown(samples.all_pieces()["forest"])
+    cells = [
+        v4.new_markdown_cell("# How fast?"),
+        v4.new_code_cell("answer()", outputs=[shown(said), chart]),
+        v4.new_markdown_cell("## Long\n\nWords below the heading."),
+        v4.new_code_cell("long()", outputs=[shown(table(pl.DataFrame(ROWS), caption="Times", limit=40))]),
+        v4.new_code_cell("silent = 1"),
+        v4.new_markdown_cell("## Short"),
+        v4.new_code_cell("short()", outputs=[shown(table(pl.DataFrame(ROWS[:5]), caption="Few"))]),
+        v4.new_markdown_cell("## Last"),
+    ]
+    run = samples.write_run(tmp_path_factory.mktemp("reading"), cells, verdict="valid", answer="Fast.")
+    return reports.write_report(run)
+
+
+def read_column(page: Any, column: int, label: str = "Times") -> list[str]:
+    script = """([label, column]) => [...document.querySelector(`.wb-scroll[aria-label="${label}"] tbody`).rows]
+        .filter((row) => !row.hidden).map((row) => row.cells[column].textContent)"""
+    return list(page.evaluate(script, [label, column]))
+
+
+def click(page: Any, name: str) -> None:
+    page.get_by_role("button", name=name, exact=True).click()
+
+
+def download(page: Any, name: str) -> tuple[str, bytes]:
+    with page.expect_download() as waited:
+        click(page, name)
+    return waited.value.suggested_filename, Path(waited.value.path()).read_bytes()
+
+
+def test_contents_stand_beside_the_page_where_there_is_room_and_lead_to_its_sections(
+    open_page: Callable[..., Any], long_report: Path
+) -> None:
+    page = open_page(long_report, width=1440)
+    nav = page.get_by_role("navigation", name="Contents")
+    assert nav.locator("a").all_inner_texts() == ["Long", "Short", "Last", "Provenance"]
+    box, main = nav.bounding_box(), page.locator("main").bounding_box()
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= main["x"] + 24
+    click(page, "Short")
+    assert not page.locator('.wb-scroll[aria-label="Few"]').is_visible()
+    nav.get_by_text("Short").click()
+    page.wait_for_function("document.querySelector('.wb-scroll[aria-label=Few]').checkVisibility()")
+    narrow = open_page(long_report, width=1280)
+    assert not narrow.locator("nav.contents").is_visible()
+
+
+def test_a_section_folds_with_all_that_is_below_its_heading(open_page: Callable[..., Any], long_report: Path) -> None:
+    page = open_page(long_report)
+    inside = page.get_by_text("Words below the heading."), page.locator('.wb-scroll[aria-label="Times"]')
+    page.get_by_role("button", name="Long", exact=True).focus()
+    page.keyboard.press("Enter")
+    assert [one.is_visible() for one in inside] == [False, False]
+    assert page.locator('.wb-scroll[aria-label="Few"]').is_visible()
+    assert page.get_by_role("button", name="Long", exact=True).get_attribute("aria-expanded") == "false"
+    page.emulate_media(media="print")
+    assert [one.is_visible() for one in inside] == [True, True]
+
+
+def test_code_takes_no_line_until_the_switch_shows_it(open_page: Callable[..., Any], long_report: Path) -> None:
+    page = open_page(long_report)
+    silent = page.locator(".cell", has_text="silent = 1")
+    assert silent.bounding_box()["height"] == 0
+    page.click("#code-toggle")
+    assert page.get_by_text("silent = 1").is_visible()
+
+
+def test_a_long_table_scrolls_in_place_sorts_and_filters(open_page: Callable[..., Any], long_report: Path) -> None:
+    page = open_page(long_report)
+    scroll = page.locator('.wb-scroll[aria-label="Times"]')
+    assert scroll.bounding_box()["height"] <= 470
+    assert page.locator('.wb-scroll[aria-label="Few"]').evaluate("one => one.classList.contains('tall')") is False
+    first = read_column(page, 1)
+    scroll.get_by_role("button").nth(1).click()
+    numbers = [float(text.replace(",", "")) for text in read_column(page, 1)[:-1]]
+    assert numbers == sorted(numbers, reverse=True)
+    assert len(set(numbers)) > 20
+    assert scroll.locator("th").nth(1).get_attribute("aria-sort") == "descending"
+    scroll.get_by_role("button").nth(1).click()
+    numbers = [float(text.replace(",", "")) for text in read_column(page, 1)[:-1]]
+    assert numbers == sorted(numbers), "the missing value stays last"
+    scroll.get_by_role("button").nth(1).click()
+    assert read_column(page, 1) == first
+    page.get_by_label("Filter rows of Times").fill("hyperlink x")
+    assert read_column(page, 0) == [ROWS[3]["name"]]
+    assert page.get_by_text("1 of 30 rows").is_visible()
+    # The head stays in sight.
+    page.get_by_label("Filter rows of Times").fill("")
+    scroll.evaluate("one => { one.scrollTop = 400 }")
+    top, head = scroll.bounding_box()["y"], scroll.locator("th").first.bounding_box()["y"]
+    assert abs(top - head) < 3
+
+
+def test_a_table_is_kept_as_csv_whose_cells_a_spreadsheet_does_not_run(
+    open_page: Callable[..., Any], long_report: Path
+) -> None:
+    page = open_page(long_report)
+    name, content = download(page, "Download Times as CSV")
+    lines = list(csv.reader(io.StringIO(content.decode())))
+    assert name == "times.csv"
+    assert len(lines) == 31
+    assert lines[4][0] == '\'=HYPERLINK("x")'
+    assert [lines[1][1], lines[2][1], lines[8][1]] == ["0", "7000", ""]
+
+
+def test_a_chart_is_kept_as_png_svg_and_csv(open_page: Callable[..., Any], long_report: Path) -> None:
+    page = open_page(long_report)
+    title = page.locator("figcaption strong").first.inner_text()
+    name, png = download(page, f"Download {title} as PNG")
+    assert name.endswith(".png")
+    assert png[:8] == b"\x89PNG\r\n\x1a\n"
+    assert len(png) > 5_000
+    _, svg = download(page, f"Download {title} as SVG")
+    assert svg.startswith(b"<svg style=")
+    assert svg.count(b"<path") > 5
+    _, content = download(page, f"Download {title} as CSV")
+    drawn = page.evaluate("JSON.parse(document.getElementById('spec-0').textContent)")
+    lines = list(csv.reader(io.StringIO(content.decode())))
+    assert len(lines) - 1 == max(len(rows) for rows in drawn["datasets"].values())
+
+
+def test_at_most_five_key_numbers_stand_in_one_row(open_page: Callable[..., Any], long_report: Path) -> None:
+    page = open_page(long_report)
+    boxes = [one.bounding_box() for one in page.locator(".wb-keys > div").all()]
+    assert len(boxes) == 5
+    assert len({round(box["y"]) for box in boxes}) == 1
+    assert "Also: sixth: 6 s" in page.locator(".wb-also").inner_text()
+
+
+def test_the_gallery_filters_by_verdict_and_by_words_and_shows_the_trend(
+    open_page: Callable[..., Any], tmp_path: Path
+) -> None:
+    for index, (area, verdict, value) in enumerate(
+        [("speedup", "valid", 1.5), ("speedup", "valid", 2.5), ("sizing", "invalid", 3)]
+    ):
+        said = headline(answer=f"Answer {index}.", verdict=verdict, reasons=["few"], key_numbers=[("faster", value)])
+        cells = [v4.new_markdown_cell(f"# About {area}?"), v4.new_code_cell("a()", outputs=[shown(said)])]
+        extra = {"reasons": ["few"]} if verdict == "invalid" else {}
+        samples.write_run(tmp_path, cells, area=area, verdict=verdict, **extra)
+    page = open_page(Path(reports.write_gallery(tmp_path)))
+    cards = page.locator(".card:visible")
+    assert cards.count() == 2
+    assert "faster over 2 runs: 1.5, 2.5" in page.locator(".trend svg").get_attribute("aria-label")
+    click(page, "invalid (1)")
+    assert [text.split("\n")[-1] for text in cards.locator("h3").all_inner_texts()] == ["About sizing?"]
+    click(page, "all")
+    page.get_by_label("Filter reports").fill("about speedup")
+    assert cards.count() == 1
+    assert page.get_by_text("1 of 2").is_visible()

@@ -1,0 +1,129 @@
+"""Changes of level and the comparison since a date, with planted truths."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.indicators.history.planted import PACKAGES, build_planted_history, build_rows, when
+from workbench.core.errors import ConfigError
+from workbench.indicators.history import history_summary
+from workbench.indicators.history.history_points import HistoryFilter, build_history
+from workbench.indicators.history.level_changes import HistoryAnalysis, analyse_history, format_package_changes
+
+
+def analysed(n: int, *args: Any, since: int | None = None, **given: Any) -> HistoryAnalysis:
+    return analyse_history(build_planted_history(n, *args, **given), since=None if since is None else when(since))
+
+
+def followed_changes(found: HistoryAnalysis) -> list[dict[str, Any]]:
+    return found.list_changes("followed")
+
+
+def test_a_slower_version_is_a_change_with_its_packages_commits_and_size() -> None:
+    key = lambda session: ("b" if session < 20 else "c") * 64  # noqa: E731
+    found = analysed(40, lambda session: 1.0 if session < 20 else 0.8, key=key)
+    (change,) = followed_changes(found)
+    assert (change["session_id"], change["last_before"], change["verdict"]) == ("s020", "s019", "SLOWER")
+    assert change["low"] < 0.8 < change["high"]
+    assert change["packages"] == "numpy 2.3.0 -> 2.4.6"
+    assert change["revisions"] == "r19..r20"
+    assert "became 1.25 times slower" in history_summary.format_answer(found)
+    assert (
+        "`workbench indicators bisect numpy 2.3.0..2.4.6 --indicator sort`" in history_summary.list_next_steps(found)[0]
+    )
+
+
+def test_a_slower_machine_is_named_and_is_no_regression() -> None:
+    found = analysed(40, machine=lambda session: 1.0 if session < 20 else 3.0, since=20)
+    assert followed_changes(found) == []
+    assert found.regressions.height == 0
+    change = found.list_changes("machine")[-1]
+    assert change["session_id"] == "s020"
+    assert change["low"] < 1 / 3 < change["high"]
+    assert any("the machine changed: Sort" in note for note in history_summary.list_notes(found))
+
+
+def test_without_a_change_the_answer_says_so() -> None:
+    found = analysed(60)
+    assert history_summary.format_answer(found) == "No change of level found in 1 series over 60 sessions."
+    assert history_summary.is_known(found)
+
+
+def test_few_sessions_are_not_enough_to_know() -> None:
+    found = analysed(11, lambda session: 1.0 if session < 5 else 0.5)
+    assert history_summary.format_answer(found).startswith("Not known: changes of level need 12 sessions")
+    assert not history_summary.is_known(found)
+
+
+@pytest.mark.parametrize(
+    ("truth", "verdict"), [(0.8, "SLOWER"), (1.0, "SAME"), (1.3, "FASTER"), (1 / 1.02, "UNDECIDED")]
+)
+def test_the_sessions_since_a_date_are_compared_with_the_level_before(truth: float, verdict: str) -> None:
+    found = analysed(30, lambda session: 1.0 if session < 24 else truth, since=24)
+    (row,) = found.followed.to_dicts()
+    assert (row["verdict"], row["since_sessions"]) == (verdict, 6)
+    assert row["low"] <= truth <= row["high"]
+    assert found.regressions.height == (verdict == "SLOWER")
+    assert history_summary.is_known(found) == (verdict != "UNDECIDED")
+
+
+def test_a_regression_that_was_mended_is_none_and_one_that_came_later_counts() -> None:
+    mended = analysed(60, lambda session: 0.7 if 25 <= session < 45 else 1.0, since=20)
+    assert mended.followed["verdict"].to_list() == ["SAME"]
+    later = analysed(60, lambda session: 0.7 if session >= 50 else 1.0, since=20)
+    assert later.followed["verdict"].to_list() == ["SLOWER"]
+
+
+def test_an_old_regression_is_not_blamed_on_the_date() -> None:
+    found = analysed(60, lambda session: 1.0 if session < 20 else 0.7, since=50)
+    assert found.followed["verdict"].to_list() == ["SAME"]
+
+
+def test_nothing_measured_since_then_is_not_known() -> None:
+    found = analysed(20, since=25)
+    assert found.unknown.height == 1
+    assert "no session since the date" in history_summary.format_answer(found)
+    assert not history_summary.is_known(found)
+
+
+def test_too_few_sessions_before_the_date_are_not_known() -> None:
+    found = analysed(20, since=3)
+    assert found.followed["reason"].to_list() == ["3 session(s) before the date, 4 needed"]
+    assert not history_summary.is_known(found)
+
+
+def test_an_undecided_figure_that_is_not_slower_does_not_hold_up_the_gate() -> None:
+    found = analysed(30, lambda session: 1.0 if session < 24 else 1.021, since=24, noise=0.004)
+    assert found.followed["verdict"].to_list() == ["UNDECIDED"]
+    assert found.unknown.height == 0
+
+
+def test_families_of_equal_stacks_rarely_get_a_false_regression() -> None:
+    # 40 histories of ten followed metrics each, nothing changed: at most 5 % of them may claim one.
+    false = 0
+    for seed in range(40):
+        rows = [row for metric in range(10) for row in build_rows(14, metric=f"M{metric}", seed=100 * seed + metric)]
+        # Sessions differ by more than their rounds show.
+        draw = np.random.default_rng(seed)
+        shift = {
+            (f"M{metric}", f"s{session:03d}"): draw.normal(0, 0.05) for metric in range(10) for session in range(14)
+        }
+        for row in rows:
+            if row["arm"].startswith("numpy"):
+                row["value"] *= float(np.exp(shift[row["metric"], row["session_id"]]))
+        found = analyse_history(build_history(rows, PACKAGES, HistoryFilter()), since=when(10))
+        false += found.followed["verdict"].is_in(["SLOWER", "FASTER"]).any()
+    assert false <= 5  # 2 expected at most; 5 or fewer in 98 % of such draws
+
+
+def test_what_is_no_date_is_refused() -> None:
+    with pytest.raises(ConfigError, match="not a time"):
+        analyse_history(build_planted_history(3), since="last week")
+
+
+def test_packages_that_came_and_went_are_named() -> None:
+    assert format_package_changes("a==1 b==2", "b==3 c==1") == "a 1 -> none, b 2 -> 3, c none -> 1"
+    assert format_package_changes("a==1", "a==1") == ""

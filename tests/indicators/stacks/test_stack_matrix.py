@@ -1,0 +1,169 @@
+"""Stack matrices: what a file may say, the arms that it gives, and sets that are merged."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from workbench.core.errors import ConfigError, InputError, MissingToolError
+from workbench.indicators.stacks import uv_tool
+from workbench.indicators.stacks.matrix_solver import merge_stack_sets, solve_stack_matrix
+from workbench.indicators.stacks.stack_matrix import format_arm_name, iterate_arms, read_stack_matrix
+from workbench.indicators.stacks.stack_report import format_stacks
+from workbench.indicators.stacks.stack_sets import Package, Stack, StackSet, Variation, build_stack, format_stack_set
+
+PLATFORM = "linux_x86_64"
+
+
+def _pack(name: str, version: str) -> Package:
+    return Package(name=name, version=version, hashes=("sha256:" + sha256(version.encode()).hexdigest(),))
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "stacks.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_every_combination_is_an_arm_and_versions_stay_text(tmp_path: Path) -> None:
+    matrix = read_stack_matrix(
+        write(tmp_path, "python: [3.10, 3.12]\npackages:\n  numpy: [2.2.6, 2.10]\n  pandas: '>=2'\nthreads: [1, 2]\n")
+    )
+    arms = list(iterate_arms(matrix))
+    assert len(arms) == 2 * 2 * 2
+    # 3.10 is no 3.1, and 2.10 no 2.1: a number of YAML would lose the zero.
+    assert [arm.python for arm in arms][:1] == ["3.10"]
+    assert arms[2].requirements == ("numpy==2.10", "pandas>=2")
+    # A package with one level is no dimension.
+    assert set(arms[0].factors) == {"python", "numpy", "threads"}
+    assert len({format_arm_name(arm.factors) for arm in arms}) == 8
+
+
+def test_environments_that_are_there_need_no_uv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> str:
+        raise MissingToolError("uv is not installed", where="here", do="pip install uv")
+
+    monkeypatch.setattr(uv_tool, "find_uv", missing)
+    monkeypatch.setattr(uv_tool, "read_uv_version", missing)
+    matrix = read_stack_matrix(write(tmp_path, "environments: {a: /opt/a, b: /opt/b}\n"))
+    found = solve_stack_matrix(matrix, max_download_bytes=0)
+    assert [one.environment for one in found.variations] == ["/opt/a", "/opt/b"]
+    assert found.uv_version is None
+    head = format_stacks(found).splitlines()[0]
+    assert head.startswith("2 arms with 0 locks, for Python existing environments on ")
+    assert "uv" not in head
+    with pytest.raises(MissingToolError):
+        solve_stack_matrix(read_stack_matrix(write(tmp_path, "packages: {numpy: 2.2.6}\n")), max_download_bytes=0)
+
+
+def test_variables_indexes_and_environments_are_dimensions(tmp_path: Path) -> None:
+    text = """
+packages:
+  numpy: {version: 2.2.6, index: [default, fast]}
+indexes: {fast: https://fast.example/simple}
+env: {OPENBLAS_CORETYPE: ['', Haswell], LANG: C}
+environments: {mkl: /opt/conda/envs/mkl}
+"""
+    arms = list(iterate_arms(read_stack_matrix(write(tmp_path, text))))
+    names = [format_arm_name(arm.factors) for arm in arms]
+    assert names == [
+        "numpy from default, OPENBLAS_CORETYPE=unset",
+        "numpy from default, OPENBLAS_CORETYPE=Haswell",
+        "numpy from fast, OPENBLAS_CORETYPE=unset",
+        "numpy from fast, OPENBLAS_CORETYPE=Haswell",
+        "mkl, OPENBLAS_CORETYPE=unset",
+        "mkl, OPENBLAS_CORETYPE=Haswell",
+    ]
+    assert arms[0].variables == {"LANG": "C"}
+    assert arms[1].variables["OPENBLAS_CORETYPE"] == "Haswell"
+    assert arms[3].indexes == {"numpy": "fast"}
+    assert arms[0].indexes == {}
+    assert arms[4].environment == "/opt/conda/envs/mkl"
+    assert arms[4].requirements == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("threads: [1, 2]\n", "nothing to measure"),
+        ("python: [3.11]\nenvironments: {a: /b}\n", "python: needs packages"),
+        ("packages: {numpy: banana}\n", "is no version"),
+        ("packages: {numpy: [2.2.6, 2.2.6]}\n", "stands twice"),
+        ("packages: {numpy: 2.2.6}\npackages: {pandas: 2.2.3}\n", "a key stands twice"),
+        ("packages: {numpy: 2.2.6}\nthreads: [0]\n", "not between 1 and 1024"),
+        ("packages: {numpy: 2.2.6}\nthreads: [two]\n", "threads"),
+        ("packages: {numpy: 2.2.6}\nenv: {API_TOKEN: abc}\n", "looks like a secret"),
+        ("packages: {numpy: 2.2.6}\nenv: {OMP_NUM_THREADS: ['1', '2']}\n", "use threads"),
+        ("packages: {numpy: 2.2.6}\nenv: {PYTHONPATH: /x}\n", "each run sets it"),
+        ("packages: {numpy: {version: 2.2.6, index: fast}}\n", "is not one of"),
+        ("packages: {numpy: 2.2.6}\nindexes: {a: 'https://me:pw@host/simple'}\n", "a user or password"),
+        ("packages: {numpy: 2.2.6}\nindexes: {a: 'ftp://host/simple'}\n", "neither an address"),
+        ("packages: {numpy: 2.2.6}\npythons: [3.11]\n", "pythons"),
+        ("packages: {numpy: 2.2.6}\npython: [snake]\n", "python"),
+        ("a: &x [1]\nb: *x\n", "aliases"),
+        ("- numpy\n", "allowed"),
+        ("packages: {numpy: [", "not YAML"),
+    ],
+)
+def test_a_wrong_matrix_is_refused_with_what_is_wrong(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(InputError) as refused:
+        read_stack_matrix(write(tmp_path, text))
+    assert words in str(refused.value)
+    assert "pw@host" not in str(refused.value)
+
+
+def test_too_many_combinations_are_refused(tmp_path: Path) -> None:
+    versions = ", ".join(f"1.{number}" for number in range(60))
+    with pytest.raises(InputError, match="120 combinations, at most 100"):
+        read_stack_matrix(write(tmp_path, f"packages: {{numpy: [{versions}]}}\nthreads: [1, 2]\n"))
+
+
+def _set(stacks: list[Stack], variations: tuple[Variation, ...] = (), **more: object) -> StackSet:
+    return StackSet.model_validate(
+        {
+            "requirements": (), "free": ("numpy",), "decision": "grid", "python": "3.11.7", "platform": PLATFORM,
+            "uv_version": "0.13.8", "stacks": tuple(stacks), "variations": variations, **more,
+        }
+    )  # fmt: skip
+
+
+def _stack(version: str, name: str) -> Stack:
+    return build_stack([_pack("numpy", version)], python="3.11.7", platform=PLATFORM, name=name)
+
+
+def test_sets_are_merged_by_name_or_refused_by_it() -> None:
+    old, new = _stack("1.26.4", "numpy 1.26.4"), _stack("2.2.6", "numpy 2.2.6")
+    merged = merge_stack_sets([_set([old, new]), _set([new])], ["a.json", "b.json"])
+    assert [stack.name for stack in merged.stacks] == ["numpy 1.26.4", "numpy 2.2.6"]
+    threads = Variation(name="numpy 2.2.6, 2 threads", stack=new.key, threads=2, factors={"threads": "2"})
+    both = merge_stack_sets([_set([old]), _set([new], (threads,))], ["a.json", "b.json"])
+    assert [one.name for one in both.variations] == ["numpy 1.26.4", "numpy 2.2.6, 2 threads"]
+    with pytest.raises(ConfigError, match="two stacks of one name") as refused:
+        merge_stack_sets([_set([old]), _set([_stack("2.0.0", old.name)])], ["a.json", "b.json"])
+    assert "numpy 1.26.4, in a.json and in b.json" in str(refused.value)
+    with pytest.raises(ConfigError, match="the same lock and settings"):
+        merge_stack_sets([_set([old]), _set([_stack("1.26.4", "another name")])], ["a.json", "b.json"])
+    first, second = (
+        _set([old], indexes={"fast": "https://a.example"}),
+        _set([new], indexes={"fast": "https://b.example"}),
+    )
+    with pytest.raises(ConfigError, match="two indexes of one name"):
+        merge_stack_sets([first, second], ["a.json", "b.json"])
+
+
+def test_arms_of_one_lock_have_keys_of_their_own_and_find_it() -> None:
+    lock = _stack("2.2.6", "numpy 2.2.6")
+    one = Variation(name="1 thread", stack=lock.key, threads=1)
+    two = Variation(name="2 threads", stack=lock.key, threads=2)
+    plain = Variation(name="plain", stack=lock.key)
+    found = _set([lock], (one, two, plain))
+    assert len({one.key, two.key, plain.key}) == 3
+    assert plain.key == lock.key
+    assert {found.by_arm_key[key or ""].key for key in (one.key, two.key)} == {lock.key}
+    # A set without a matrix is written as it always was.
+    assert "variations" not in format_stack_set(_set([lock]))
+    assert "index" not in format_stack_set(_set([lock]))
+    with pytest.raises(ValueError, match="two variations have the name"):
+        _set([lock], (one, one))

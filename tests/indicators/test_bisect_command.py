@@ -1,0 +1,350 @@
+"""`workbench indicators bisect`: the planted version is found, and what is not known is not told. Real runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.indicators.measurement.test_launcher_client import waited
+from tests.indicators.stacks.making import Made, local_index
+from workbench.cli.app import main
+from workbench.indicators.measurement.bisection_plan import PLAN, load_bisection
+from workbench.indicators.stacks.uv_tool import load_sources
+
+# Several sessions a test; only what hangs comes to it.
+LIMIT_S = 600
+pytestmark = pytest.mark.timeout(2 * LIMIT_S)
+Said = tuple[int, str, str]
+Command = Callable[..., Said]
+# Times are planted, a little apart from run to run, as all that is measured.
+SCRIPT = """
+import importlib.metadata, json, os
+version = importlib.metadata.version("one")
+factor = {factors}[version]
+if factor is None:
+    raise SystemExit("this version is broken")
+print(json.dumps({{"name": "Planted", "@parameters": {{}},
+                  "@result": {{"elapsed_ms": 50 * factor * (1 + os.getpid() % 7 / 1e4)}}}}))
+"""
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Command:
+    def run(*arguments: object) -> Said:
+        with pytest.raises(SystemExit) as ended:
+            main(["indicators", "bisect", *map(str, arguments)])
+        said = capsys.readouterr()
+        return int(ended.value.code or 0), said.out, said.err
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One for the file: compiling the standard library takes longer than a session."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def index(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[Made]], None]:
+    """A package index of the test's own, and caches of this file."""
+    for name in [name for name in os.environ if name.startswith(("UV_", "PIP_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    monkeypatch.setenv("UV_NO_CONFIG", "1")
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+
+    def serve(wheels: Sequence[Made]) -> None:
+        monkeypatch.setenv("UV_DEFAULT_INDEX", local_index(tmp_path / "index", wheels).as_uri())
+
+    return serve
+
+
+Index = Callable[[Sequence[Made]], None]
+
+
+def plant(folder: Path, factors: dict[str, float | None]) -> Path:
+    """A script that takes so many times as long with each version; null: it fails."""
+    path = folder / "planted.py"
+    path.write_text(SCRIPT.format(factors=repr(factors)))
+    return path
+
+
+def eight(begin: int, factor: float = 1.5) -> dict[str, float | None]:
+    return {f"{number}.0": factor if number >= begin else 1.0 for number in range(1, 9)}
+
+
+def folder_of(out: Path) -> Path:
+    (found,) = out.glob("bisect-*")
+    return found
+
+
+@pytest.mark.exhaustive  # 40 s; tests/indicators/analysis/test_version_search.py simulates the search
+def test_the_version_is_found_with_what_else_changed(command: Command, index: Index, tmp_path: Path) -> None:
+    index([Made("one", "1.0", ("aaa<2",)), Made("one", "2.0", ("aaa<2",)), Made("one", "2.1", yanked=True),
+           Made("one", "3.0", ("aaa>=2",)), Made("aaa", "1.0"), Made("aaa", "2.0")])  # fmt: skip
+    script = plant(tmp_path, {"1.0": 1.0, "2.0": 1.0, "3.0": 1.5})
+    code, out, err = command("one", "1.0..3.0", "--script", script, "--rounds", 6, "--out", tmp_path / "out")
+    assert code == 0, out + err
+    assert out.startswith("one 3.0 made Planted 1.50x slower (95 % interval 1.")
+    assert "than 2.0; 1 probe of 1 versions between." in out
+    assert "aaa changed too: 1.0 -> 2.0; that may be the cause: fix it with --with aaa==1.0." in out
+    assert "left out, since they were yanked: 2.1" in out
+    assert "next:" not in out
+    folder = folder_of(tmp_path / "out")
+    assert len(list(folder.glob("indicators/*/session.json"))) == 2
+    # Read again, with nothing measured.
+    code, again, err = command("--resume", folder, "--json")
+    found = json.loads(again)
+    assert (code, found["found"], found["version"], found["n_probes"]) == (0, True, "3.0", 1)
+    assert "round" not in err
+    assert found["answer"] == out.splitlines()[0]
+    assert found["changed_packages"] == [{"name": "aaa", "before": "1.0", "after": "2.0"}]
+    assert [one["state"] for one in found["versions"]] == ["oldest", "measured", "measured"]
+    assert found["versions"][1]["verdict"] == "SAME"
+    assert found["step"]["ratio"] == pytest.approx(1 / 1.5, rel=1e-3)
+    assert (folder / found["versions"][2]["session"] / "session.json").is_file()
+
+
+@pytest.mark.exhaustive
+def test_ends_that_are_the_same_leave_nothing_to_look_for(command: Command, index: Index, tmp_path: Path) -> None:
+    index([Made("one", f"{number}.0") for number in range(1, 5)])
+    script = plant(tmp_path, {"1.0": 1.0, "2.0": 2.0, "3.0": 2.0, "4.0": 1.0})
+    code, out, err = command("one", "1.0..4.0", "--script", script, "--rounds", 6, "--out", tmp_path / "out")
+    assert code == 1, out + err
+    assert out.startswith("one 4.0 against 1.0: Planted is 1.0")
+    assert ": no change to look for." in out
+    assert len(list(folder_of(tmp_path / "out").glob("indicators/*"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "no package and range of versions"),
+        (["one"], "no package and range of versions"),
+        (["one", "1.0"], "not a range of versions"),
+        (["one", "1.0..x"], "not a version"),
+        (["one", "3.0..1.0"], "the older version first"),
+        (["one", "1.0..9.0"], "no wheel of this version of one"),
+        (["one==1.0", "1.0..3.0"], "the package has a version"),
+        (["two", "1.0..3.0"], "no such package"),
+        (["one", "1.0..3.0", "--with", "one<2"], "--with is for other packages"),
+        (["one", "1.0..3.0", "--with", "-r file"], "not a requirement"),
+        (["one", "1.0..3.0", "--with", "aaa==1"], "an end of the range has no solution"),
+        (["one", "1.0..3.0", "--versions", "4.0"], "a version outside the range"),
+        (["one", "1.0..3.0", "--indicator", "sort"], "not one indicator to measure"),
+        (["one", "1.0..3.0", "--rounds", "20,10"], "increasing numbers"),
+        (["one", "1.0..3.0", "--alpha", "2"], "where: --alpha"),
+        (["--resume", "missing"], "not the folder of a bisection"),
+        (["--resume", "missing", "--threads", "2"], "a resumed bisection keeps its settings"),
+        (["one", "1.0..3.0", "--resume", "missing"], "a resumed bisection keeps its settings"),
+    ],
+)
+def test_wrong_use_is_refused_before_anything_is_made(
+    command: Command, index: Index, tmp_path: Path, arguments: list[str], told: str
+) -> None:
+    index([Made("one", "1.0"), Made("one", "2.0"), Made("one", "3.0", ("aaa>=2",)), Made("aaa", "1"), Made("aaa", "2")])
+    more = [] if "--resume" in arguments else ["--script", str(plant(tmp_path, {})), "--out", str(tmp_path / "out")]
+    code, printed, err = command(*arguments, *more)
+    assert (code, printed) == (2, "")
+    assert told in err
+    assert "Traceback" not in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_nothing_to_measure_is_refused(command: Command, tmp_path: Path) -> None:
+    code, _, err = command("one", "1.0..3.0", "--out", tmp_path / "out")
+    assert (code, "not one indicator to measure" in err) == (2, True)
+
+
+def test_a_changed_plan_is_refused(command: Command, tmp_path: Path) -> None:
+    folder = tmp_path / "bisect"
+    folder.mkdir()
+    for text, told in (("{", "JSON"), ("[]", "not a plan"), ('{"format_version": 2}', "newer"), ("{}", "is missing")):
+        (folder / PLAN).write_text(text)
+        code, _, err = command("--resume", folder)
+        assert (code, told in err) == (2, True), err
+
+
+@pytest.mark.exhaustive
+def test_versions_that_cannot_be_measured_are_passed_over(command: Command, index: Index, tmp_path: Path) -> None:
+    wheels = [Made("one", f"{number}.0") for number in range(1, 9) if number not in (3, 4)]
+    # The third has no solution; the files of the fourth are not what the index says.
+    index([*wheels, Made("one", "3.0", ("missing",)), Made("one", "4.0", body="# of this test\n")])
+    (place,) = (tmp_path / "index").glob("one/one-4.0-*.whl")
+    script = plant(tmp_path, eight(6) | {"6.0": None})
+    given = ["one", "1.0..8.0", "--script", script, "--rounds", 6, "--out", tmp_path / "out", "--json"]
+    place.write_bytes(Made("one", "4.0", body="# other bytes\n").content)
+    code, out, err = command(*given)
+    found = json.loads(out)
+    assert code == 0, out + err
+    assert (found["found"], found["version"], found["possible_versions"]) == (True, None, ["6.0", "7.0"])
+    assert "between 5.0 and 7.0, by 7.0 or a version that was not measured (6.0)" in found["answer"]
+    reasons = {one["version"]: one["reason"] for one in found["versions"] if one["state"] == "skipped"}
+    assert set(reasons) == {"3.0", "4.0", "6.0"}
+    assert "missing" in reasons["3.0"]
+    assert reasons["4.0"].startswith("cannot be installed: ")
+    assert "this version is broken" in reasons["6.0"]
+
+
+@pytest.mark.exhaustive
+def test_a_limit_of_probes_can_be_raised(command: Command, index: Index, tmp_path: Path) -> None:
+    index([Made("one", f"{number}.0") for number in range(1, 9)])
+    script = plant(tmp_path, {**eight(3, 1.2), **{f"{number}.0": 1.2 * 1.5 for number in range(6, 9)}})
+    given = ["one", "1.0..8.0", "--script", script, "--rounds", 6, "--max-probes", 1]
+    code, out, err = command(*given, "--out", tmp_path / "out")
+    assert code == 1, out + err
+    assert "between 4.0 and 8.0" in out
+    assert "3 version(s) between are left: --max-probes 1 was reached" in out
+    code, out, err = command("--resume", folder_of(tmp_path / "out"), "--max-probes", 5, "--json")
+    found = json.loads(out)
+    assert code == 0, out + err
+    assert (found["version"], found["n_probes"]) == ("6.0", 3)
+    assert found["share_of_change"] == pytest.approx(0.69, abs=0.01)
+    assert [(one["before"], one["after"]) for one in found["other_steps"]] == [("1.0", "5.0")]
+    assert "This step is 69 % of the whole change" in found["answer"]
+
+
+@pytest.mark.exhaustive
+def test_ends_of_too_few_rounds_are_not_known_and_go_on(command: Command, index: Index, tmp_path: Path) -> None:
+    index([Made("one", "1.0"), Made("one", "2.0")])
+    given = ["one", "1.0..2.0", "--script", plant(tmp_path, {"1.0": 1.0, "2.0": 1 / 1.5}), "--rounds", 2]
+    code, out, err = command(*given, "--out", tmp_path / "out")
+    assert code == 1, out + err
+    assert out.startswith("Not known: the session of both ends is invalid: ")
+    assert "at least 5 are needed" in out
+    further, again = [line.removeprefix("next: workbench ") for line in out.splitlines() if line.startswith("next: ")]
+    with pytest.raises(SystemExit) as ended:
+        main(further.split())
+    assert not ended.value.code
+    code, out, err = command(*again.removeprefix("indicators bisect ").split())
+    assert code == 0, out + err
+    assert "one 2.0 made Planted 1.50x faster" in out
+    assert "than 1.0; 0 probes of 0 versions between." in out
+
+
+@pytest.mark.exhaustive
+def test_one_of_several_metrics_must_be_chosen(command: Command, index: Index, tmp_path: Path) -> None:
+    index([Made("one", "1.0"), Made("one", "2.0")])
+    script = plant(tmp_path, {"1.0": 1.0, "2.0": 1.5})
+    script.write_text(script.read_text().replace('"@result": {', '"@result": {"other_ms": 1 + os.getpid() % 7 / 1e4, '))
+    code, _, err = command("one", "1.0..2.0", "--script", script, "--rounds", 6, "--out", tmp_path / "out")
+    assert (code, "not one metric to search by" in err) == (2, True)
+    assert "allowed: Planted.other_ms, Planted.elapsed_ms" in err
+    code, out, _ = command("--resume", folder_of(tmp_path / "out"), "--metric", "Planted.elapsed_ms")
+    assert (code, out.startswith("one 2.0 made Planted.elapsed_ms 1.50x slower")) == (0, True)
+    assert load_bisection(folder_of(tmp_path / "out")).plan.metric == "Planted.elapsed_ms"
+
+
+@pytest.mark.exhaustive
+def test_a_changed_script_is_not_compared_with_what_was_measured(
+    command: Command, index: Index, tmp_path: Path
+) -> None:
+    index([Made("one", f"{number}.0") for number in range(1, 4)])
+    script = plant(tmp_path, {"1.0": 1.0, "2.0": 1.0, "3.0": 1.5})
+    given = ["one", "1.0..3.0", "--script", script, "--rounds", 6, "--max-probes", 0]
+    assert command(*given, "--out", tmp_path / "out")[0] == 1
+    script.write_text(script.read_text() + "\n# changed\n")
+    code, _, err = command("--resume", folder_of(tmp_path / "out"), "--max-probes", 1)
+    assert (code, "the indicator has changed since the bisection started" in err) == (2, True)
+
+
+def begin(arguments: list[object], said: Path) -> subprocess.Popen[bytes]:
+    with said.open("wb") as file:
+        words = [sys.executable, "-m", "workbench", "indicators", "bisect", *map(str, arguments)]
+        return subprocess.Popen(words, stdout=file, stderr=file, start_new_session=True)
+
+
+def count_sessions(out: Path) -> int:
+    return len(list(out.glob("bisect-*/indicators/*/session.json")))
+
+
+def count_runs(out: Path) -> int:
+    return len(list(out.glob("bisect-*/indicators/*/inspections/*/results/*/result")))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_stopped_bisection_goes_on_to_the_same_answer(
+    command: Command, index: Index, tmp_path: Path, number: signal.Signals
+) -> None:
+    index([Made("one", f"{place}.0") for place in range(1, 9)])
+    given: list[object] = ["one", "1.0..8.0", "--script", plant(tmp_path, eight(5)), "--rounds", 8, "--seed", 3]
+    code, whole, _ = command(*given, "--out", tmp_path / "whole", "--json")
+    assert code == 0
+    out = tmp_path / "out"
+    process = begin([*given, "--out", out], tmp_path / "said")
+    # In the second session, with the first one finished.
+    waited(lambda: count_sessions(out) == 2 and count_runs(out) >= 8 * 3 + 5, LIMIT_S)
+    process.send_signal(number)
+    assert process.wait(LIMIT_S) == (-number if number == signal.SIGKILL else 130)
+    done = count_runs(out)
+    assert done < 2 * 8 * 3
+    code, resumed, err = command("--resume", folder_of(out), "--json")
+    assert code == 0, resumed + err
+    first, second = json.loads(whole), json.loads(resumed)
+    assert (first["version"], second["version"], second["n_probes"]) == ("5.0", "5.0", first["n_probes"])
+    assert [one["state"] for one in second["versions"]] == [one["state"] for one in first["versions"]]
+    assert count_sessions(out) == 1 + first["n_probes"] <= 4
+    assert second["step"]["ratio"] == pytest.approx(first["step"]["ratio"], rel=1e-3)
+
+
+# Steps of work are counted, a little apart from run to run: the clocks of a busy machine are tested elsewhere.
+REAL_SCRIPT = """
+import importlib.metadata, json, os
+version = tuple(map(int, importlib.metadata.version("idna").split(".")))
+done = 0
+for number in range((60_000 if version >= (3, 1) else 40_000) + os.getpid() % 7):
+    done += 1
+print(json.dumps({"name": "Loop", "@parameters": {}, "@result": {"elapsed_ms": done / 1e3}}))
+"""
+REAL = ["2.8", "2.9", "2.10", "3.0", "3.1", "3.2", "3.3", "3.4"]
+
+
+@pytest.fixture
+def _real_index() -> None:
+    found = load_sources()
+    if not found.indexes:
+        pytest.skip("no package index is configured")
+    try:
+        with urllib.request.urlopen(f"{found.indexes[-1].rstrip('/')}/idna/", timeout=20):
+            pass
+    except (OSError, ValueError) as error:
+        pytest.skip(f"cannot reach the package index: {type(error).__name__}")
+
+
+@pytest.mark.env
+@pytest.mark.exhaustive
+@pytest.mark.usefixtures("_real_index")
+def test_real_versions_of_a_real_package(
+    command: Command, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    script = tmp_path / "loop.py"
+    script.write_text(REAL_SCRIPT)
+    given: list[object] = ["--script", script, "--rounds", 8]
+    out = tmp_path / "out"
+    process = begin(["idna", "2.8..3.4", *given, "--out", out], tmp_path / "said")
+    waited(lambda: count_sessions(out) == 2, LIMIT_S)
+    process.kill()
+    process.wait(LIMIT_S)
+    code, text, err = command("--resume", folder_of(out), "--json")
+    found: dict[str, Any] = json.loads(text)
+    assert code == 0, text + err
+    assert [one["version"] for one in found["versions"]] == REAL
+    assert (found["version"], found["step"]["verdict"]) == ("3.1", "SLOWER")
+    assert found["n_probes"] <= 3
+    assert found["step"]["low"] < 1 / 1.5 < found["step"]["high"]
+    code, text, err = command("idna", "3.1..3.4", *given, "--out", tmp_path / "same")
+    assert code == 1, text + err
+    assert ": no change to look for." in text

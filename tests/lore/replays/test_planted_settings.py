@@ -1,0 +1,102 @@
+"""Planted differences of settings, by the command: each is compared, planned anew or refused, and none is silent."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.lore.local_spark import MARKS, ROOT, dumped, local
+
+pytestmark = MARKS
+
+JOIN = "SELECT a.k, a.v, b.name FROM a JOIN b ON a.k = b.k"
+# Operator, settings of side B, flags, and what comes of it: a text of the answer or notes, or of the refusal.
+PLANTED = [
+    # Planning-time, planned anew.
+    ("join", "spark.sql.autoBroadcastJoinThreshold=1g", "--replan", "A is SortMergeJoin, B is BroadcastHashJoin"),
+    ("join", "spark.sql.adaptive.enabled=true", "--replan", "A is SortMergeJoin, B is SortMergeJoin"),
+    ("join", "spark.sql.shuffle.partitions=7", "--replan", "A is SortMergeJoin, B is SortMergeJoin"),
+    ("outer", "spark.sql.autoBroadcastJoinThreshold=1g", "--replan", "A is SortMergeJoin, B is BroadcastHashJoin"),
+    ("broadcast", "spark.sql.autoBroadcastJoinThreshold=1g", "--replan", "A is SortMergeJoin, B is BroadcastHashJoin"),
+    (
+        "nested",
+        "spark.sql.autoBroadcastJoinThreshold=1g",
+        "--replan",
+        "A is CartesianProduct, B is BroadcastNestedLoop",
+    ),
+    # Planning-time, without an effect on this plan.
+    ("join", "spark.sql.adaptive.skewJoin.enabled=false", "--replan", "refused: the same with and without it"),
+    ("join", "spark.sql.ansi.enabled=true", "--replan", "refused: when the query is analysed"),
+    ("join", "spark.sql.session.timeZone=UTC", "--replan", "refused: when the query is analysed"),
+    ("join", "spark.sql.caseSensitive=true", "--replan", "refused: when the query is analysed"),
+    ("filter", "spark.sql.adaptive.enabled=true", "--replan", "refused: only joins are planned anew"),
+    # The same without planning anew.
+    ("join", "spark.sql.autoBroadcastJoinThreshold=1g", "", "refused: add --replan"),
+    ("filter", "spark.sql.session.timeZone=UTC", "", "refused: decided at planning"),
+    # Read while the operator runs.
+    ("join", "spark.sql.codegen.wholeStage=false", "", "A and B gave the same rows"),
+    ("join", "spark.sql.sortMergeJoinExec.buffer.in.memory.threshold=2", "", "A and B gave the same rows"),
+    ("map", "spark.sql.mapKeyDedupPolicy=EXCEPTION", "", "A and B differ"),
+    # Misspelt, of an engine, and no comparison.
+    ("join", "spark.sql.shufle.partitions=7", "", "refused: spark.sql.shuffle.partitions"),
+    ("join", "spark.comet.enabled=true", "", "refused: Comet"),
+    ("join", "spark.rapids.sql.enabled=true", "", "refused: RAPIDS"),
+    ("join", "spark.sql.shuffle.partitions=3", "", "refused: the same value on both sides"),
+]
+QUERIES = {
+    "join": (JOIN, "SortMergeJoin"),
+    "outer": ("SELECT a.k, b.name FROM a LEFT JOIN b ON a.k = b.k AND a.v > 20", "SortMergeJoin"),
+    "broadcast": (JOIN.replace("SELECT", "SELECT /*+ BROADCAST(b) */"), "BroadcastHashJoin"),
+    "nested": ("SELECT /*+ BROADCAST(b) */ a.v, b.name FROM a JOIN b ON a.v > b.k + 130", "BroadcastNestedLoopJoin"),
+    "filter": ("SELECT * FROM a WHERE CAST(s AS TIMESTAMP) IS NULL", "Filter"),
+    "map": ("SELECT IF(k = 7, map(k, 1, k, 2), map(k, 1)) m FROM (SELECT /*+ REPARTITION(2) */ * FROM a)", "root"),
+}
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """All replays are those of one session."""
+    home = tmp_path_factory.mktemp("planted")
+    with local(spark__sql__mapKeyDedupPolicy="LAST_WIN") as spark:
+        folders: dict[str, Path] = {
+            name: dumped(spark.sql(sql), operator, home / name) for name, (sql, operator) in QUERIES.items()
+        }
+    lines = [
+        ["replay", folders[name], "--b", setting, "--repeat", "0", *flags.split()]
+        for name, setting, flags, _ in PLANTED
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "workbench", "lore", "session", "--json"],
+        cwd=ROOT,
+        input="".join(shlex.join(map(str, line)) + "\n" for line in lines),
+        capture_output=True,
+        text=True,
+        timeout=800,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("number", range(len(PLANTED)), ids=lambda number: f"{PLANTED[number][0]} {PLANTED[number][1]}")
+def test_each_planted_setting_is_compared_planned_anew_or_refused(number: int, answers: list[dict[str, Any]]) -> None:
+    _, setting, flags, outcome = PLANTED[number]
+    found = answers[number]
+    if outcome.startswith("refused: "):
+        assert found["exit_code"] == 2, found
+        assert outcome.removeprefix("refused: ") in found["message"]
+        assert setting.partition("=")[0] in found["message"] or "no join" in found["message"]
+        return
+    document = found["document"]
+    assert document is not None, found["message"]
+    assert document["verification"]["passed"]
+    assert outcome in " ".join([document["answer"], *document["notes"]])
+    assert document["passed"] == ("differ" not in outcome)
+    if flags:
+        assert document["plans"]["A"] != document["plans"]["B"]

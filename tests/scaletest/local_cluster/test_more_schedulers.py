@@ -1,0 +1,314 @@
+"""More schedulers on a local cluster: their configuration, Kueue's webhooks and queues, and who runs in whose turn."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import yaml
+
+from tests.scaletest.conftest import QUICK, fresh_namespace, programs, start_guarded_cluster
+from tests.scaletest.test_planted_on_cluster import constant, measured
+from tests.scaletest.test_planted_on_cluster import gang_cluster as gang_cluster
+from workbench.core.errors import ConfigError, InputError, MissingToolError
+from workbench.scaletest import test_run
+from workbench.scaletest.analysis.bottlenecks import QUOTA
+from workbench.scaletest.analysis.time_breakdown import WORKLOAD_STEPS
+from workbench.scaletest.cluster_api.object_names import WORKLOAD
+from workbench.scaletest.local_cluster import (
+    cluster_lifecycle,
+    component_processes,
+    program_providers,
+    scheduler_switch,
+)
+from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
+from workbench.scaletest.local_cluster.cluster_record import (
+    ClientLimit,
+    ClusterSettings,
+    NodePool,
+    StartDelay,
+    check_client_limits,
+    parse_queue_quotas,
+    parse_start_delay,
+)
+from workbench.scaletest.local_cluster.control_plane import add_lifetime_stage
+from workbench.scaletest.local_cluster.kueue_queues import build_cluster_queue, build_webhooks
+from workbench.scaletest.local_cluster.second_schedulers import build_configuration
+from workbench.scaletest.scenario import scenario_file
+from workbench.scaletest.scenario.scheduler_recipes import find_recipe
+from workbench.scaletest.submission.submission_journal import read_journal
+from workbench.scaletest.tables import REQUESTS
+from workbench.scaletest.test_run.variant_turns import order_turns
+
+STAGES = "".join(
+    f"---\nkind: Stage\nmetadata: {{name: {name}}}\nspec: {{next: {{}}}}\n" for name in ("pod-ready", "pod-complete")
+)
+RUNS_HERE = {"default": {"kube-scheduler"}, "kueue": {"kube-scheduler", "kueue"}, "second": {"second-scheduler"}}
+
+
+def test_a_start_delay_is_what_the_simulator_waits_before_a_pod_runs() -> None:
+    text = add_lifetime_stage(STAGES, start_delay=StartDelay(least_s=0.5, most_s=4))
+    stages = {one["metadata"]["name"]: one["spec"] for one in yaml.safe_load_all(text)}
+    assert stages["pod-ready"]["delay"] == {"durationMilliseconds": 500, "jitterDurationMilliseconds": 4000}
+    assert "delay" not in next(one["spec"] for one in yaml.safe_load_all(add_lifetime_stage(STAGES)))
+    with pytest.raises(InputError, match="not one stage pod-ready"):
+        add_lifetime_stage(STAGES.replace("pod-ready", "other"), start_delay=StartDelay(least_s=1, most_s=1))
+
+
+@pytest.mark.parametrize("text", ["", "x", "1:", "4:1", "-1", "1:2:3", "nan", "inf", "1e9"])
+def test_a_wrong_start_delay_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="not a start delay"):
+        parse_start_delay(text)
+
+
+@pytest.mark.parametrize("text", ["", "a", "a=", "a=x", "A=1", "a=-1", "=3", "a=1.5", "a=99999999"])
+def test_a_wrong_queue_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="not a queue"):
+        parse_queue_quotas([text])
+
+
+def test_a_second_scheduler_has_its_recipes_configuration_and_its_own_limit() -> None:
+    settings = ClusterSettings(client_limits={"second-scheduler": ClientLimit(qps=7, burst=9)})
+    made = build_configuration(settings, find_recipe("second"), Path("kubeconfig"))
+    assert made["clientConnection"] == {"kubeconfig": "kubeconfig", "qps": 7, "burst": 9}
+    assert (made["percentageOfNodesToScore"], made["leaderElection"]) == (10, {"leaderElect": False})
+    with pytest.raises(ConfigError, match="no component with a client limit"):
+        check_client_limits(settings.client_limits, "default")
+    assert check_client_limits(settings.client_limits, "default", ["second-scheduler"])
+
+
+def test_kueues_webhooks_are_called_on_this_machine_and_only_for_what_is_in_a_queue() -> None:
+    paths = ["/mutate-kueue-x-k8s-io-v1beta2-clusterqueue", "/mutate-batch-v1-job", "/mutate-ray-io-v1-rayjob"]
+    hooks = [{"name": path, "clientConfig": {"service": {"path": path}}} for path in paths]
+    document = {"apiVersion": "v1", "kind": "K", "metadata": {"name": "m"}, "webhooks": hooks}
+    made = build_webhooks(document, "https://127.0.0.1:1", "CA")
+    assert [hook["name"] for hook in made["webhooks"]] == paths[:2]
+    own, job = made["webhooks"]
+    assert own["clientConfig"] == {"url": f"https://127.0.0.1:1{paths[0]}", "caBundle": "CA"}
+    assert "objectSelector" not in own
+    assert job["objectSelector"]["matchExpressions"][0]["key"] == "kueue.x-k8s.io/queue-name"
+
+
+def test_a_queue_has_the_quota_that_was_said() -> None:
+    (group,) = build_cluster_queue("a", 6)["spec"]["resourceGroups"]
+    assert group["flavors"][0]["resources"] == [{"name": "nvidia.com/gpu", "nominalQuota": "6"}]
+
+
+def test_turns_of_two_alternate_and_of_more_are_drawn_by_the_seed() -> None:
+    assert "".join(order_turns("AB", 2)) == "ABBA"
+    rounds = [order_turns("ABCD", 5, seed) for seed in (1, 1, 2)]
+    assert rounds[0] == rounds[1] != rounds[2]
+    assert all(sorted(rounds[0][at : at + 4]) == list("ABCD") for at in range(0, 20, 4))
+    assert len({tuple(rounds[0][at : at + 4]) for at in range(0, 20, 4)}) > 1
+
+
+GROUP_SCHEDULED = "podgroupscheduled"
+
+
+def kueue_or_skip() -> None:
+    try:
+        program_providers.find_binaries().require_kueue()
+    except MissingToolError:
+        pytest.skip(f"no program of Kueue ({program_providers.BUILD} --only kueue)")
+
+
+@pytest.fixture(scope="module")
+def mixed_cluster() -> Iterator[LocalCluster]:
+    """10 nodes with 4 GPUs each; Kueue with a queue of 8 GPUs, and a second kube-scheduler."""
+    programs()
+    kueue_or_skip()
+    with start_guarded_cluster(
+        "mixed",
+        pools=[NodePool(nodes=10, gpus=4)],
+        client_limits=QUICK,
+        recipes=[find_recipe("second")],
+        kueue=True,
+        queue_quotas={"default": 8},
+    ) as cluster:
+        yield cluster
+
+
+@pytest.mark.peer
+def test_a_quota_of_kueue_is_named_and_no_controller_is_blamed(mixed_cluster: LocalCluster, tmp_path: Path) -> None:
+    jobs = [{"kind": "Job", "gpus": 1, "lifetime": 4}]
+    spaces = fresh_namespace(mixed_cluster)
+    # 40 GPUs would do for 6 a second of 4 s each; a quota of 8 is 2 a second.
+    found = measured(mixed_cluster, next(spaces), tmp_path, "kueue", arrival=constant(72, 6), workloads=jobs)
+    assert list(spaces) == []
+    kinds: dict[str, Any] = dict(found.limits.select("step", "kind").iter_rows())
+    assert kinds["workloads released"] == QUOTA
+    assert "bound by the quota of its queue" in found.answer
+    assert "bound by the controller" not in found.answer
+    assert found.pods["scheduled_s"].is_not_null().all()
+    told = found.transitions.filter(found.transitions["resource"] == "podgroup")
+    reserved = told.filter(told["transition"] == "quotareserved").sort("server_s")["server_s"]
+    own = found.milestones.filter(found.milestones["milestone"] == "quota reserved").sort("server_s")["server_s"]
+    assert own.to_list() == reserved.to_list()
+    assert len(own) == 72
+
+
+@pytest.mark.peer
+def test_gangs_of_kueue_that_never_end_are_cleaned_up(mixed_cluster: LocalCluster, tmp_path: Path) -> None:
+    """Two gangs of four pods run on the quota of 8 GPUs, and one waits; Kueue holds the pods of all three."""
+    spaces = fresh_namespace(mixed_cluster)
+    described = {
+        "name": "endless",
+        "namespace": next(spaces),
+        "arrival": constant(3, 2),
+        "workloads": [{"kind": "Gang", "pods": 4, "gpus": 1}],
+        "limits": {"rate_per_s": 500},
+    }
+    place = test_run.ClusterAccess(mixed_cluster.measure_kubeconfig, mixed_cluster.measure_context, mixed_cluster)
+    scenario = scenario_file.parse_scenario(yaml.safe_dump(described))
+    found = test_run.run_test(
+        scenario, place, scheduler="kueue", out=tmp_path, options=test_run.build_options(settle_s=3)
+    )
+    assert list(spaces) == []
+    assert found.cleaned is not None
+    assert (found.cleaned.complete, sum(found.cleaned.found.values())) == (True, 12)
+
+
+@pytest.mark.peer
+def test_only_the_schedulers_of_a_turn_run_and_all_come_back(mixed_cluster: LocalCluster) -> None:
+    switchable = {"kube-scheduler", "kueue", "second-scheduler"}
+
+    def running() -> set[str]:
+        return set(component_processes.find_processes(mixed_cluster.folder)) & switchable
+
+    assert running() == switchable
+    for name, wanted in RUNS_HERE.items():
+        scheduler_switch.run_only(mixed_cluster, scheduler_switch.list_needed(find_recipe(name)))
+        assert running() == wanted
+    # As if the comparison had been killed here: the cluster is found, and whole again.
+    assert cluster_lifecycle.find_cluster(mixed_cluster.name).schedulers == mixed_cluster.schedulers
+    assert running() == switchable
+
+
+@pytest.mark.peer
+def test_a_second_scheduler_places_its_own_pods(mixed_cluster: LocalCluster, tmp_path: Path) -> None:
+    # Both run; they are one program, and the audit log tells them apart by their accounts.
+    spaces = fresh_namespace(mixed_cluster)
+    pods = [{"kind": "Pod", "gpus": 1}]
+    found = measured(
+        mixed_cluster, next(spaces), tmp_path, "second-scheduler", arrival=constant(20, 10), workloads=pods
+    )
+    assert list(spaces) == []
+    assert found.pods["scheduled_s"].is_not_null().all()
+    # It fills nodes up: 20 pods of a GPU on nodes of 4, those that the API server placed on the fewest.
+    assert found.pods["node"].n_unique() <= 8
+    asked = REQUESTS.read(found.folder / "tables").filter(pl.col("subresource") == "binding")
+    assert dict(asked.group_by("client").agg(pl.col("requests").sum()).iter_rows()) == {"second-scheduler": 20}
+
+
+def list_objects(on: LocalCluster, kind: str, space: str) -> list[dict[str, Any]]:
+    """What the API server has of a kind, by kubectl."""
+    command = [str(on.kubectl), "--kubeconfig", str(on.kubeconfig), "get", kind, "-n", space, "-o", "json"]
+    return list(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["items"])
+
+
+def parse_epoch_s(text: str) -> float:
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+
+
+def read_condition_s(thing: dict[str, Any], name: str) -> float | None:
+    """When a condition became true."""
+    found = [
+        one for one in thing.get("status", {}).get("conditions", ()) if (one["type"], one["status"]) == (name, "True")
+    ]
+    return parse_epoch_s(found[0]["lastTransitionTime"]) if found else None
+
+
+def read_milestones_by_hand(
+    on: LocalCluster, space: str, groups: str, n_pods: dict[str, int]
+) -> dict[tuple[str, str], float]:
+    """Workload and milestone -> seconds of the epoch, from the objects' own times alone."""
+    found: dict[tuple[str, str], float] = {}
+    pods: dict[str, list[dict[str, Any]]] = {}
+    for pod in list_objects(on, "pods", space):
+        pods.setdefault(pod["metadata"]["labels"][WORKLOAD], []).append(pod)
+    for name, own in pods.items():
+        started = [one["status"].get("containerStatuses", [{}])[0].get("state", {}).get("running") for one in own]
+        times = {
+            ("first pod", "last pod"): [parse_epoch_s(one["metadata"]["creationTimestamp"]) for one in own],
+            ("first scheduled", "all scheduled"): [read_condition_s(one, "PodScheduled") for one in own],
+            ("first running", "all running"): [one and parse_epoch_s(one["startedAt"]) for one in started],
+        }
+        for (first, last), given in times.items():
+            reached = sorted(one for one in given if one is not None)
+            if reached:
+                found[name, first] = reached[0]
+            if len(reached) == n_pods[name]:
+                found[name, last] = reached[-1]
+    jobs = {one["metadata"]["uid"]: one["metadata"]["name"] for one in list_objects(on, "jobs", space)}
+    for group in list_objects(on, groups, space):
+        owners = [jobs[one["uid"]] for one in group["metadata"].get("ownerReferences", ()) if one["uid"] in jobs]
+        name = owners[0] if owners else group["metadata"]["name"]
+        # Kueue makes its Workload; a PodGroup of Kubernetes' own is what we make of a gang.
+        own_group = group["kind"] == "PodGroup"
+        found[name, "created" if own_group else "podgroup"] = parse_epoch_s(group["metadata"]["creationTimestamp"])
+        for condition, milestone in (
+            ("QuotaReserved", "quota reserved"),
+            ("Admitted", "released"),
+            ("PodGroupScheduled", GROUP_SCHEDULED),
+        ):
+            if (at_s := read_condition_s(group, condition)) is not None:
+                found[name, milestone] = at_s
+    return found
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    ("cluster", "scheduler", "groups"),
+    [
+        ("gang_cluster", "gang-scheduling", "podgroups.scheduling.k8s.io"),
+        pytest.param("mixed_cluster", "kueue", "workloads.kueue.x-k8s.io", marks=pytest.mark.peer),
+    ],
+)
+def test_times_are_those_of_the_objects_conditions(
+    cluster: str, scheduler: str, groups: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    on: LocalCluster = request.getfixturevalue(cluster)
+    spaces = fresh_namespace(on)
+    space = next(spaces)
+    # More gangs than there is room for: what was never reached is compared, too.
+    mix = [{"kind": "Gang", "pods": 4, "gpus": 1}, {"kind": "Job", "gpus": 1}]
+    found = measured(on, space, tmp_path, scheduler, arrival=constant(12, 4), workloads=mix)
+    names = dict(found.schedule.select("index", "name").iter_rows())
+    by_hand = read_milestones_by_hand(on, space, groups, dict(found.schedule.select("name", "pods").iter_rows()))
+    assert list(spaces) == []
+    origin_s = (read_journal(found.folder).origin_ns or 0) / 1e9
+    compared = {milestone for _, milestone in by_hand}
+    told = found.milestones.filter(pl.col("milestone").is_in(list(compared)) & pl.col("server_s").is_not_null())
+    ours = {(names[row["index"]], row["milestone"]): row for row in told.iter_rows(named=True)}
+    if scheduler == "kueue":
+        assert compared >= {"podgroup", "quota reserved", "released"}
+    else:
+        # The PodGroup stands for its gang; what its condition says is no step of every scheduler.
+        seen = found.transitions.filter(pl.col("transition") == GROUP_SCHEDULED)
+        ours |= {(row["workload"], GROUP_SCHEDULED): row for row in seen.iter_rows(named=True)}
+        ours = {key: row for key, row in ours.items() if key[1] != "created" or key in by_hand}
+        assert compared >= {"created", GROUP_SCHEDULED}
+    assert set(ours) == set(by_hand)
+    assert {"all scheduled", "all running"} <= compared
+    for key, row in ours.items():
+        at_s = origin_s + row["server_s"]
+        if row["resolution_s"] == 1:
+            assert at_s == pytest.approx(by_hand[key], abs=1e-6)
+        else:  # A binding is known to the microsecond, by an event a moment after it; the condition has whole seconds.
+            assert -0.5 <= at_s - by_hand[key] <= 1.5
+    steps = {step.name: (step.begin, step.end) for step in WORKLOAD_STEPS}
+    checked = 0
+    for row in found.steps.filter((pl.col("clock") == "server") & pl.col("duration_s").is_not_null()).iter_rows(
+        named=True
+    ):
+        ends = [by_hand.get((names[row["index"]], end)) for end in steps[row["step"]]]
+        if None not in ends:
+            checked += 1
+            assert abs(row["duration_s"] - (ends[1] - ends[0])) <= max(1.5, row["resolution_s"])  # type: ignore[operator]
+    assert checked > 12

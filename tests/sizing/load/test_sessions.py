@@ -1,0 +1,79 @@
+"""Sessions of several turns: each has all earlier ones before it; what counts has contexts of the usual length."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from typing import Any
+
+import polars as pl
+
+from tests.fakes.vllm_server import vllm_server
+from workbench.sizing.config import build_sweep_config
+from workbench.sizing.estimation.step_points import select_kept_requests
+from workbench.sizing.load.client_messages import Reply
+from workbench.sizing.load.load_driver import Session
+from workbench.sizing.load.prompt_source import build_prompts
+from workbench.sizing.load.sweep_runner import run_sweep
+
+TARGET: dict[str, Any] = {"protocol": "openai", "model": "m"}
+QUICK: dict[str, Any] = {"least_samples": 60, "most_samples": 60, "min_step_s": 0, "processes": 0}
+
+
+def test_each_turn_has_all_earlier_ones_before_it_and_then_a_new_session_begins() -> None:
+    with vllm_server(time_s=0.01) as (url, server):
+        found = run_sweep(url=url, users=[3], turns=4, input_tokens=20, **TARGET, **QUICK)
+        bodies = list(server.bodies)
+    counts = Counter(len(body["messages"]) for body in bodies)
+    assert set(counts) == {1, 3, 5, 7}
+    answer = "w0 w1 w2 w3 "
+    by_first: dict[str, list[list[dict[str, str]]]] = {}
+    for body in bodies:
+        messages = body["messages"]
+        assert [message["role"] for message in messages] == (["user", "assistant"] * 4)[: len(messages)]
+        assert {message["content"] for message in messages[1::2]} <= {answer}
+        by_first.setdefault(messages[0]["content"], []).append(messages)
+    for session in by_first.values():
+        for earlier, later in itertools.pairwise(session):
+            assert later[: len(earlier)] == earlier, "a conversation only grows"
+    # Three users whose first sessions have 1, 2 and 3 turns: they are not in step.
+    assert sorted(len(session) for session in list(by_first.values())[:3]) == [1, 2, 3]
+    turns = found.requests["turn"].to_list()
+    assert set(turns) == {1, 2, 3, 4}
+    context = found.requests.group_by("turn").agg(pl.col("input_tokens").mean()).sort("turn")["input_tokens"].to_list()
+    assert context == [27.0, 52.0, 77.0, 102.0], "20 tokens a turn, 5 of an answer, 7 of the template"
+
+
+def test_the_first_session_of_each_user_does_not_count() -> None:
+    with vllm_server(time_s=0.005) as (url, _):
+        found = run_sweep(url=url, users=[3], turns=4, **TARGET, **QUICK)
+    kept = select_kept_requests(found.requests, 3)
+    assert found.points["n_warmup"][0] >= 12
+    assert kept["turn"].mean() > 2.2  # type: ignore[operator]
+
+
+def test_a_failure_ends_a_session_and_no_turns_have_no_history() -> None:
+    session = Session(3, first_turns=3)
+    session.add_reply("a", Reply("ok", 1.0, answer=b"x"))
+    assert session.history == [("a", "x")]
+    session.add_reply("b", Reply("timeout", 2.0))
+    assert session.history == []
+    alone = Session(1, first_turns=1)
+    alone.add_reply("a", Reply("ok", 1.0, answer=b"x"))
+    assert alone.history == []
+
+
+def test_without_turns_no_request_has_one() -> None:
+    with vllm_server(time_s=0.005) as (url, server):
+        found = run_sweep(url=url, users=[2], **TARGET, **QUICK)
+        assert {len(body["messages"]) for body in server.bodies} == {1}
+    assert found.requests["turn"].null_count() == found.requests.height
+
+
+def test_answer_lengths_vary_as_asked_and_are_the_same_again() -> None:
+    config = build_sweep_config(url="http://127.0.0.1:9", users=[1], output_tokens=100, output_cv=0.5, **TARGET)
+    prompts, _ = build_prompts(config)
+    lengths = pl.Series([prompts.answer_length(item) for item in range(4000)])
+    assert abs(float(str(lengths.mean())) - 100) < 3
+    assert abs(float(str(lengths.std())) - 50) < 4
+    assert lengths.to_list() == [build_prompts(config)[0].answer_length(item) for item in range(4000)]

@@ -1,0 +1,159 @@
+"""`workbench indicators bisect`: which version of a package made an indicator slower, or faster?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from workbench.console.finish import JsonFlag, finish_command, format_command_line
+from workbench.console.options import FieldOption, OptionValues, parse_numbers, take_options_from
+from workbench.indicators.commands.stacks import parse_size_option
+
+if TYPE_CHECKING:
+    from workbench.indicators.measurement.bisection_plan import Bisection
+
+
+@take_options_from(
+    "workbench.indicators.config:SessionConfig",
+    "package versions_range indicators script better metric fixed versions max_probes rounds clock alpha threads "
+    "timeout_s memory_bytes processes network seed max_download_bytes",
+    {
+        "indicators": FieldOption(
+            "indicator",
+            metavar="NAME[:P=V,…]",
+            help="What to measure: a shipped indicator, module:Class, or file.py:Class (its code runs).",
+        ),
+        "script": FieldOption(
+            metavar="PATH[:P=V,…]", help="Measure a script that prints a document; name=value sets PI_NAME."
+        ),
+        "better": FieldOption(metavar="NAME=WAY"),
+        "rounds": FieldOption(parse=parse_numbers, metavar="N,N,…", show_default="10,20,30"),
+        "memory_bytes": FieldOption(
+            "memory", parse=parse_size_option, metavar="SIZE", show_default="8GiB, or 3/4 of the machine's"
+        ),
+        "seed": FieldOption(show_default="random for each session"),
+        "max_download_bytes": FieldOption("max_download", parse=parse_size_option, metavar="SIZE", show_default="2GB"),
+    },
+    units={"s": "S"},
+)
+def bisect(
+    settings: OptionValues,
+    package: Annotated[str | None, typer.Argument(metavar="PACKAGE", help="Name of the package.")] = None,
+    versions_range: Annotated[
+        str | None, typer.Argument(metavar="OLD..NEW", help="Oldest and newest version, such as 2.2.0..2.3.3.")
+    ] = None,
+    metric: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Metric to search by.", show_default="the only one")
+    ] = None,
+    fixed: Annotated[
+        list[str] | None,
+        typer.Option("--with", metavar="REQUIREMENT", help="Requirement of another package. Repeatable."),
+    ] = None,
+    versions: Annotated[
+        str | None,
+        typer.Option(metavar="V,V,…", help="Versions between.", show_default="all final ones that have a wheel"),
+    ] = None,
+    max_probes: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Limit of versions to try.", show_default="as needed")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the bisection's own folder.")] = None,
+    resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Resume the bisection in this folder.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Find the version of a package that made an indicator slower or faster.
+
+    All versions of the range are solved first, with all other packages as the solver chooses them. Both ends are
+    measured against each other, in rounds and beside a control as by `run`; if they differ, one version after the other
+    is measured against the oldest, each time in the middle of the largest step. The answer counts if the two versions
+    of the step are told apart by more than the margin; where that is open, they are measured against each other.
+
+    Each session is a folder in DIR/bisect-PACKAGE-…, as of `run`. Ctrl-C lets the current run end; --resume continues,
+    also after a kill.
+
+    Exit code 0 if the version is found, 1 if it is not known (also if both ends are the same), 130 after Ctrl-C.
+
+    Example: workbench indicators bisect pandas 2.2.0..2.3.3 --indicator groupby
+    """
+    from workbench.indicators.measurement import bisection_report, version_bisection
+    from workbench.indicators.measurement.session_progress import select_watcher
+
+    if resume is not None:
+        given = {"PACKAGE": package, "--with": fixed, "--versions": versions, "--out": out}
+        _refuse_fixed_settings([*(name for name, value in given.items() if value), *map(settings.flags.get, settings)])
+        bisection = _load_bisection(resume, metric, max_probes)
+    else:
+        bisection = _start_bisection(settings, package, versions_range, fixed, versions, metric, max_probes, out)
+    outcome = version_bisection.measure_bisection(bisection, watch=select_watcher, command=format_command_line())
+    finish_command(
+        lambda: bisection_report.format_bisection(outcome),
+        lambda: bisection_report.build_bisection_document(outcome),
+        as_json=as_json,
+        is_valid=outcome.found,
+        is_cancelled=outcome.interrupted,
+    )
+
+
+def _refuse_fixed_settings(given: list[str | None]) -> None:
+    from workbench.core.errors import ConfigError
+
+    if given:
+        raise ConfigError(
+            "a resumed bisection keeps its settings",
+            where="--resume",
+            found=given,
+            allowed="--metric, --max-probes",
+            do="leave these out",
+        )
+
+
+def _load_bisection(folder: Path, metric: str | None, max_probes: int | None) -> Bisection:
+    """The bisection of a folder, with another metric or limit where one is given."""
+    from dataclasses import replace
+
+    from workbench.indicators.measurement.bisection_plan import load_bisection, write_plan
+
+    found = load_bisection(folder)
+    given = {"metric": metric, "max_probes": max_probes}
+    if changes := {name: value for name, value in given.items() if value is not None}:
+        found = replace(found, plan=found.plan.model_copy(update=changes))
+        write_plan(found.folder, found.plan)
+    return found
+
+
+def _start_bisection(
+    settings: OptionValues,
+    package: str | None,
+    versions_range: str | None,
+    fixed: list[str] | None,
+    versions: str | None,
+    metric: str | None,
+    max_probes: int | None,
+    out: Path | None,
+) -> Bisection:
+    from workbench.core.errors import ConfigError
+    from workbench.indicators.config import SessionConfig
+    from workbench.indicators.measurement.bisection_plan import start_bisection
+    from workbench.indicators.measurement.session_progress import select_watcher
+
+    if package is None or versions_range is None:
+        raise ConfigError(
+            "no package and range of versions",
+            where="PACKAGE OLD..NEW",
+            found=package or "none",
+            do="give both, such as pandas 2.2.0..2.3.3; or --resume DIR",
+        )
+    config = settings.build_model(SessionConfig)
+    with select_watcher() as watcher:
+        return start_bisection(
+            package,
+            versions_range,
+            config,
+            named=versions.split(",") if versions else (),
+            requirements=tuple(fixed or ()),
+            metric=metric,
+            max_probes=max_probes,
+            out=out,
+            progress=lambda done, total: watcher.report_preparation("solved", done, total),
+        )

@@ -1,0 +1,166 @@
+"""Chart of a history: the figure of each series over time, with its changes of level."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from workbench.charts.data import join_sentences
+from workbench.charts.description import describe_table
+from workbench.charts.theme import COLOURS, build_log_axis, encode_tooltip, list_round_ticks
+from workbench.indicators.history.history_points import CONTROL, FOLLOWED
+from workbench.stats.verdicts import FASTER, SAME, SLOWER, UNDECIDED
+
+if TYPE_CHECKING:
+    import altair as alt
+
+    from workbench.indicators.history.level_changes import HistoryAnalysis
+
+MAX_PANELS = 8
+MAX_DRAWN = 4_000
+PANEL_WIDTH, PANEL_HEIGHT = 620, 150
+_SHADES = {
+    FASTER: COLOURS["accelerator"],
+    SLOWER: COLOURS["failure"],
+    SAME: COLOURS["neutral"],
+    UNDECIDED: COLOURS["neutral"],
+}
+
+
+def select_panels(analysis: HistoryAnalysis) -> list[int]:
+    """Series to draw: those slower since the date first, then those with changes, then the control; at most eight."""
+    rank = (
+        pl.when(pl.col("verdict") == SLOWER)
+        .then(0)
+        .when((pl.col("kind") == FOLLOWED) & (pl.col("changes") > 0))
+        .then(1)
+        .when(pl.col("kind") == FOLLOWED)
+        .then(2)
+        .when(pl.col("kind") == CONTROL)
+        .then(3)
+        .otherwise(4)
+    )
+    drawn = analysis.series.with_columns(rank=rank).sort("rank", "series").head(MAX_PANELS)
+    return [int(number) for number in drawn["series"]]
+
+
+def build_chart_points(analysis: HistoryAnalysis) -> pl.DataFrame:
+    """Points as ratios with the ends of two standard errors, for the panels that are drawn, the newest 4,000."""
+    numbers = select_panels(analysis)
+    points = analysis.history.points.filter(pl.col("series").is_in(numbers)).sort("created_at", descending=True)
+    value, error = pl.col("log_ratio"), pl.col("error")
+    points = _add_levels(points, analysis)
+    label = pl.col("metric") + " of " + pl.col("stack") + pl.lit(" (") + pl.col("series").cast(pl.String) + ")"
+    return points.head(MAX_DRAWN).select(
+        "series",
+        label.alias("panel"),
+        pl.col("created_at").str.slice(0, 19).alias("time"),
+        value.exp().alias("ratio"),
+        # Cut at the range of the points: one wide interval would flatten a panel.
+        (value - 2 * error).clip(value.min().over("series")).exp().alias("low"),
+        (value + 2 * error).clip(None, value.max().over("series")).exp().alias("high"),
+        pl.col("level").exp().alias("level"),
+        "segment",
+        "session_id",
+        "revision",
+        "packages",
+    )
+
+
+def _add_levels(points: pl.DataFrame, analysis: HistoryAnalysis) -> pl.DataFrame:
+    """The points with the level that they belong to (unique over all series), and its weighted mean."""
+    starts = analysis.changes.select("series", "session_id", starts=pl.lit(1))
+    spreads = analysis.series.select("series", "spread")
+    joined = points.join(starts, on=["series", "session_id"], how="left").join(spreads, on="series").sort("created_at")
+    number = pl.col("starts").fill_null(0).cum_sum().over("series")
+    segment = pl.format("{}-{}", "series", number)
+    weight = 1 / (pl.col("error") ** 2 + pl.col("spread") ** 2 + 1e-12)
+    mean = (weight * pl.col("log_ratio")).sum() / weight.sum()
+    joined = joined.with_columns(segment=segment).with_columns(level=mean.over("series", "segment"))
+    return joined.sort("created_at", descending=True)
+
+
+def chart_history(analysis: HistoryAnalysis) -> alt.FacetChart:
+    """Draw each series over time: when did a level change?
+
+    Parameters
+    ----------
+    analysis
+        Result of `analyse_history`; at most eight series are drawn.
+
+    Notes
+    -----
+    Intervals are two standard errors of the session's own rounds; sessions differ by more than that.
+    """
+    import altair as alt
+
+    frame = build_chart_points(analysis).with_columns(packages=pl.col("packages").str.slice(0, 120))
+    names = frame.select("series", "panel").unique().sort("series")
+    changes = analysis.changes.join(names, on="series").select(
+        "panel", pl.col("created_at").str.slice(0, 19).alias("changed"), "verdict"
+    )
+    # One table with all kinds of rows: a facet draws one data set.
+    dates = names.select("panel", since=pl.lit(analysis.since)) if analysis.since else names.select("panel").head(0)
+    rows = pl.concat([frame, changes, dates], how="diagonal")
+    layers = [*_build_point_layers(frame), _build_change_rule(changes)]
+    if analysis.since is not None:
+        since = alt.Chart().transform_filter("isValid(datum.since)").mark_rule(color=COLOURS["cpu"], strokeWidth=1.5)
+        layers.append(since.encode(x=alt.X("since", type="temporal")))
+    hidden = analysis.series.height - names.height
+    subtitle = join_sentences(
+        "times better than the reference of the same session",
+        "each panel has its own axis",
+        "lines: levels",
+        "dashed: the level changed" if changes.height else "no change of level found",
+        f"orange: {analysis.since}" if analysis.since else "",
+        f"{hidden} more series in the table" if hidden else "",
+    )
+    inner = alt.layer(*layers, data=rows).properties(width=PANEL_WIDTH, height=PANEL_HEIGHT)
+    header = alt.Header(title=None, labelFontWeight=600, labelAnchor="start", labelLimit=PANEL_WIDTH)
+    order = [name for number in select_panels(analysis) for name in names.filter(pl.col("series") == number)["panel"]]
+    panels = inner.facet(facet=alt.Facet("panel", type="nominal", sort=order, header=header), columns=1, spacing=12)
+    title = "How did each figure change over time?"
+    return panels.resolve_scale(y="independent").properties(
+        title=alt.TitleParams(text=title, subtitle=subtitle),
+        description=describe_table(title, frame.select("panel", "time", "ratio"), subtitle=subtitle),
+    )
+
+
+def _build_point_layers(frame: pl.DataFrame) -> list[Any]:
+    """Intervals, points, and the line of each level."""
+    import altair as alt
+
+    x = alt.X("time", type="temporal", title=None, axis=alt.Axis(tickCount=6, labelOverlap=True))
+    scale = alt.Scale(type="log", zero=False, nice=False, padding=10)
+    # All panels have the same ticks: round ones, unless a panel is too narrow for two of them.
+    ranges = frame.group_by("panel").agg(low=pl.col("ratio").min(), high=pl.col("ratio").max())
+    fewest = min((len(list_round_ticks(*ends)) for ends in ranges.select("low", "high").iter_rows()), default=0)
+    axis = build_log_axis(frame["ratio"]) if fewest > 1 else alt.Axis(tickCount=5, format=".3~g")
+    y = alt.Y("ratio", type="quantitative", title=None, scale=scale, axis=axis)
+    tooltip = encode_tooltip(frame.drop("panel", "segment"))
+    base = alt.Chart().transform_filter("isValid(datum.ratio)").encode(x=x, tooltip=tooltip)
+    level = alt.Y("level", type="quantitative")
+    return [
+        base.mark_rule(opacity=0.35, color=COLOURS["neutral"]).encode(y=alt.Y("low", type="quantitative"), y2="high"),
+        base.mark_point(size=22, filled=True, opacity=1, color=COLOURS["baseline"]).encode(y=y),
+        base.mark_line(strokeWidth=2, color=COLOURS["accent"]).encode(
+            y=level, detail=alt.Detail("segment", type="nominal")
+        ),
+    ]
+
+
+def _build_change_rule(changes: pl.DataFrame) -> Any:
+    """A line at each change, in the colour of its verdict."""
+    import altair as alt
+
+    claims = [name for name in _SHADES if name in set(changes["verdict"])]
+    shade = alt.Color(
+        "verdict",
+        type="nominal",
+        title="changed to",
+        scale=alt.Scale(domain=claims, range=[_SHADES[name] for name in claims]),
+        legend=alt.Legend(orient="top", symbolType="stroke", symbolStrokeWidth=3) if claims else None,
+    )
+    rule = alt.Chart().transform_filter("isValid(datum.changed)").mark_rule(strokeWidth=2, strokeDash=[5, 4])
+    return rule.encode(x=alt.X("changed", type="temporal"), color=shade)

@@ -1,0 +1,297 @@
+"""Points of a history: the figure of each session as a ratio to its reference, from the database or a table."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+from sqlalchemy import and_, func, or_, select
+
+from workbench.core.errors import InputError
+from workbench.core.tables import read_parquet
+from workbench.indicators.analysis.clocks import Clock
+from workbench.indicators.history.change_points import MAX_POINTS
+from workbench.indicators.store.archive import STANDS_FOR
+from workbench.indicators.store.sql_schema import ARM, HARDWARE, OBSERVATION, RUN, SESSION, STACK_PACKAGE
+from workbench.indicators.tables import POINTS
+
+if TYPE_CHECKING:
+    from sqlalchemy import Select
+
+    from workbench.indicators.store.sql_database import Database
+
+MAX_VALUES = 2_000_000
+MIN_ROUNDS = 2
+KEY_DIGITS = 12
+FOLLOWED, CONTROL, MACHINE = "followed", "control", "machine"
+NO_REFERENCE = "imported or in blocks: no reference in the same rounds"
+OTHER_REFERENCE = "another reference"
+_IDENTITY = ("metric", "stack", "kind", "reference", "hardware_key", "threads", "clock", "indicator_version")
+_SESSION = ("session_id", "created_at", "revision", "hardware_key", "cpu_model", "threads")
+
+
+@dataclass(frozen=True)
+class HistoryFilter:
+    """Which figures belong to a history; null means all.
+
+    `indicator` is the name of an indicator or a metric, `stack` that of a stack without versions; `reference` the start
+    of the reference's key (null: the reference of most sessions). With `absolute`, sessions without a reference count
+    too, by their own values.
+    """
+
+    indicator: str | None = None
+    stack: str | None = None
+    reference: str | None = None
+    clock: Clock = "wall"
+    absolute: bool = False
+
+
+@dataclass(frozen=True)
+class History:
+    """Table POINTS, and the number of sessions that were left out, by reason."""
+
+    points: pl.DataFrame
+    left_out: dict[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def tolerances(self) -> dict[int, float]:
+        """Practical margin of each series, as a share."""
+        return dict(self.points.select("series", "tolerance").unique("series").iter_rows())
+
+
+def load_history(source: str | Path | None, wanted: HistoryFilter) -> History:
+    """Read the points of a history.
+
+    Parameters
+    ----------
+    source
+        Table `history_points` (.parquet), or a database: file, URL, or null for the default one.
+    wanted
+        Which figures.
+
+    Raises
+    ------
+    InputError
+        The source is missing or of another kind, or nothing in it fits the filter.
+    """
+    if source is not None and str(source).endswith(".parquet"):
+        return _keep_newest(_read_points(Path(source), wanted))
+    from workbench.indicators.store.sql_database import open_database
+
+    with open_database(source, create=False) as database:
+        return _keep_newest(collect_points(database, wanted))
+
+
+def _keep_newest(history: History) -> History:
+    """The newest points of each series, as many as a search for changes takes."""
+    kept = history.points.sort("series", "created_at", "session_id").group_by("series", maintain_order=True)
+    points = kept.tail(MAX_POINTS)
+    lost = history.points.height - points.height
+    told = {f"not among the newest {MAX_POINTS:,} of its series": lost} if lost else {}
+    return History(points.select(history.points.columns), history.left_out | told)
+
+
+def _read_points(path: Path, wanted: HistoryFilter) -> History:
+    points = POINTS.check(read_parquet(path), where=path.name)
+    wrong = points.filter(~pl.col("log_ratio").is_finite() | ~pl.col("error").is_finite() | (pl.col("error") < 0))
+    if wrong.height:
+        found = f"{wrong.height} rows, the first of session {wrong['session_id'][0]}"[:200]
+        raise InputError("figures that are not finite", where=path, found=found, do="write the table anew")
+    if wanted.indicator is not None:
+        points = points.filter(pl.col("metric").str.to_lowercase().str.starts_with(wanted.indicator.lower()))
+    if wanted.stack is not None:
+        points = points.filter((pl.col("stack") == wanted.stack) | (pl.col("kind") != FOLLOWED))
+    if not points.height:
+        raise InputError("no figure fits", where=path, found=_format_filter(wanted), do="leave out a filter")
+    return History(points)
+
+
+def collect_points(database: Database, wanted: HistoryFilter) -> History:
+    """Build the points from a database of sessions.
+
+    Each session gives a point per followed stack and metric: the mean over rounds of the log ratio to the baseline, its
+    reference. Sessions are left out, and counted, where they have no reference in the same rounds, another one, or
+    fewer than two rounds with both values.
+
+    Raises
+    ------
+    InputError
+        No session has a figure that fits, or there are more than two million values.
+    """
+    with database.transaction() as connection:
+        rows = connection.execute(_select_values(wanted).limit(MAX_VALUES + 1)).mappings().all()
+        if len(rows) > MAX_VALUES:
+            raise InputError("too many values", where=database.place, allowed=f"{MAX_VALUES:,}", do="name an indicator")
+        packages: dict[str, dict[str, str]] = {}
+        for key, package, version in connection.execute(select(STACK_PACKAGE)):
+            packages.setdefault(key, {})[package] = version
+    if not rows:
+        raise InputError(
+            "no figure fits",
+            where=database.place,
+            found=_format_filter(wanted),
+            do="workbench indicators sync FOLDER, then workbench indicators show indicators",
+        )
+    return build_history([dict(row) for row in rows], packages, wanted)
+
+
+def _format_filter(wanted: HistoryFilter) -> str:
+    given = {"indicator": wanted.indicator, "stack": wanted.stack, "reference": wanted.reference}
+    return ", ".join(f"{name} {value[:80]}" for name, value in given.items() if value) or "no filter"
+
+
+def _select_values(wanted: HistoryFilter) -> Select[Any]:
+    session = [SESSION.c[name] for name in ("session_id", "created_at", "revision", "backend", "design", "baseline")]
+    arm = [ARM.c[name] for name in ("arm", "stack", "stack_key", "copy_number", "notes")]
+    run = [RUN.c[name] for name in ("round", "indicator_version", "threads", "hardware_key")]
+    observation = [OBSERVATION.c[name] for name in ("metric", "value", "other_value", "better", "tolerance", "clock")]
+    found = (
+        select(*session, *arm, *run, *observation, HARDWARE.c.cpu_model)
+        .join(RUN, RUN.c.session_id == SESSION.c.session_id)
+        .join(OBSERVATION, OBSERVATION.c.run_id == RUN.c.run_id)
+        .join(ARM, and_(ARM.c.session_id == RUN.c.session_id, ARM.c.arm == RUN.c.arm))
+        .join(HARDWARE, HARDWARE.c.hardware_key == RUN.c.hardware_key)
+        .where(OBSERVATION.c.value > 0)
+    )
+    if wanted.indicator is not None:
+        name = wanted.indicator.lower()
+        same = [func.lower(column) == name for column in (RUN.c.indicator, OBSERVATION.c.metric)]
+        found = found.where(or_(*same, func.lower(RUN.c.indicator) == f"pi{name}"))
+    return found.order_by(SESSION.c.created_at, SESSION.c.session_id, OBSERVATION.c.metric, RUN.c.round, ARM.c.arm)
+
+
+def build_history(rows: list[dict[str, Any]], packages: dict[str, dict[str, str]], wanted: HistoryFilter) -> History:
+    """Points from rows of the database: one row per value, in order of time."""
+    frame = pl.DataFrame(rows, infer_schema_length=None, schema_overrides={"revision": pl.String, "threads": pl.Int64})
+    # The other clock's value where one is wanted and known.
+    swap = (pl.col("clock") != wanted.clock) & pl.col("other_value").is_not_null()
+    frame = frame.with_columns(
+        value=pl.when(swap).then("other_value").otherwise("value"),
+        clock=pl.when(swap).then(pl.lit(wanted.clock)).otherwise(pl.col("clock").fill_null("wall")),
+    ).filter(pl.col("value") > 0)
+    sign = pl.when(pl.col("better") == "lower").then(-1.0).otherwise(1.0)
+    frame = frame.with_columns(log=sign * pl.col("value").log())
+    paired = (pl.col("backend") != "imported") & (pl.col("design") == "rounds")
+    left_out = Counter({NO_REFERENCE: frame.filter(~paired)["session_id"].n_unique()})
+    with_reference, chosen = _keep_reference(frame.filter(paired), wanted, left_out)
+    points = _build_ratio_points(with_reference, chosen)
+    if wanted.absolute:
+        points += _build_absolute_points(frame.filter(~paired))
+        left_out.pop(NO_REFERENCE)
+    thin = set(with_reference["session_id"]) - {row["session_id"] for row in points if row["kind"] != MACHINE}
+    left_out[f"fewer than {MIN_ROUNDS} rounds with both values"] = len(thin)
+    made = _number_series([row for row in points if _is_wanted(row, wanted)], packages)
+    if not made.height:
+        told = "; ".join(f"{count} session(s): {reason}" for reason, count in left_out.items() if count)
+        raise InputError("no session has a figure that fits", found=told or _format_filter(wanted))
+    return History(made, {reason: count for reason, count in left_out.items() if count})
+
+
+def _is_wanted(row: dict[str, Any], wanted: HistoryFilter) -> bool:
+    return wanted.stack is None or row["kind"] != FOLLOWED or row["stack"] == wanted.stack
+
+
+def _keep_reference(frame: pl.DataFrame, wanted: HistoryFilter, left_out: Counter[str]) -> tuple[pl.DataFrame, str]:
+    """The sessions of one reference, and its key."""
+    baseline = frame.filter(pl.col("arm") == pl.col("baseline"))
+    keys = baseline.select("session_id", pl.col("stack_key").alias("reference")).unique()
+    if wanted.reference is not None:
+        found = sorted({key for key in keys["reference"] if key.startswith(wanted.reference)})
+        if len(found) != 1:
+            there = [key[:KEY_DIGITS] for key in sorted(set(keys["reference"]))][:10]
+            what = "several references begin so" if found else "no session has this reference"
+            raise InputError(what, where="--reference", found=wanted.reference[:80], allowed=there)
+        chosen = found[0]
+    elif keys.height:
+        counts = keys.group_by("reference").len().sort(["len", "reference"], descending=[True, False])
+        chosen = str(counts["reference"][0])
+    else:
+        return frame, ""
+    kept = keys.filter(pl.col("reference") == chosen)["session_id"]
+    left_out[OTHER_REFERENCE] = keys["session_id"].n_unique() - kept.n_unique()
+    return frame.filter(pl.col("session_id").is_in(kept.implode())), chosen
+
+
+def _build_ratio_points(frame: pl.DataFrame, reference: str) -> list[dict[str, Any]]:
+    """Ratios to the reference of each session, and the reference's own value."""
+    base = frame.filter(pl.col("arm") == pl.col("baseline"))
+    own = base.select("session_id", "metric", "indicator_version", "round", pl.col("log").alias("base"))
+    others = frame.filter(pl.col("arm") != pl.col("baseline"))
+    pairs = others.join(own, on=["session_id", "metric", "indicator_version", "round"])
+    pairs = pairs.with_columns(ratio=pl.col("log") - pl.col("base"))
+    points: list[dict[str, Any]] = []
+    for row in _summarise_rounds(pairs, "ratio"):
+        is_control = row["copy_number"] > 0
+        stands_for = json.loads(row["notes"] or "{}").get(STANDS_FOR) if is_control else None
+        kinds = [(CONTROL, "the reference again")] if is_control else [(FOLLOWED, row["stack"])]
+        kinds += [(FOLLOWED, stands_for)] if stands_for else []
+        points += [{**row, "kind": kind, "stack": stack, "reference": reference[:KEY_DIGITS]} for kind, stack in kinds]
+    for row in _summarise_rounds(base, "log"):
+        points.append({**row, "kind": MACHINE, "stack": "the reference itself", "reference": reference[:KEY_DIGITS]})
+    return points
+
+
+def _build_absolute_points(frame: pl.DataFrame) -> list[dict[str, Any]]:
+    """Values of sessions without a reference, whose machine is only believed to be the same."""
+    found = _summarise_rounds(frame.filter(pl.col("copy_number") == 0), "log", min_rounds=1)
+    return [{**row, "kind": FOLLOWED, "reference": ""} for row in found]
+
+
+def _summarise_rounds(frame: pl.DataFrame, name: str, *, min_rounds: int = MIN_ROUNDS) -> list[dict[str, Any]]:
+    """Mean and standard error over the rounds of each session, arm and metric."""
+    by = [*_SESSION, "arm", "stack", "stack_key", "copy_number", "notes", "metric", "indicator_version", "clock"]
+    error = (pl.col(name).std() / pl.len().sqrt()).fill_null(0.0)
+    found = frame.group_by(by, maintain_order=True).agg(
+        pl.col(name).mean().alias("log_ratio"),
+        error.alias("error"),
+        pl.len().cast(pl.Int64).alias("rounds"),
+        pl.col("tolerance").first(),
+    )
+    return found.filter(pl.col("rounds") >= min_rounds).to_dicts()
+
+
+def _number_series(points: list[dict[str, Any]], packages: dict[str, dict[str, str]]) -> pl.DataFrame:
+    """Table POINTS: series numbered by metric and stack, points in order of time."""
+    rows = []
+    for row in points:
+        versions = packages.get(row["stack_key"], {})
+        listed = " ".join(f"{name}=={version}" for name, version in sorted(versions.items()))
+        short = strip_versions(row["stack"], versions) if row["kind"] == FOLLOWED else row["stack"]
+        rows.append({**row, "stack": short, "full": row["stack"], "packages": listed})
+    # Two versions of one stack in a session belong to two series, and which of them goes on elsewhere is not known.
+    places = [(row["session_id"], *(row[name] for name in _IDENTITY)) for row in rows]
+    counts = Counter(places)
+    rows = [
+        {**row, "stack": row["full"] if counts[place] > 1 else row["stack"]}
+        for row, place in zip(rows, places, strict=True)
+    ]
+    identities = sorted({tuple(row[name] for name in _IDENTITY) for row in rows}, key=repr)
+    numbers = {identity: number for number, identity in enumerate(identities, 1)}
+    names = [column.name for column in POINTS.columns]
+    made = [{**row, "series": numbers[tuple(row[name] for name in _IDENTITY)]} for row in rows]
+    made.sort(key=lambda row: (row["series"], row["created_at"], row["session_id"]))
+    firsts: dict[int, float] = {}
+    for row in made:
+        if row["kind"] == MACHINE or not row["reference"]:  # no ratio yet: it becomes one to the first session
+            row["log_ratio"] -= firsts.setdefault(row["series"], row["log_ratio"])
+    return POINTS.frame([{name: row[name] for name in names} for row in made])
+
+
+def strip_versions(stack: str, versions: dict[str, str]) -> str:
+    """Name of a stack without the versions of its packages, the same for every session.
+
+    Examples
+    --------
+    >>> strip_versions("numpy 2.4.6, pandas 2.3.3", {"numpy": "2.4.6", "pandas": "2.3.3"})
+    'numpy, pandas'
+    """
+    parts = []
+    for part in stack.split(", "):
+        name, _, version = part.partition(" ")
+        parts.append(name if version and versions.get(name) == version else part)
+    return ", ".join(parts)

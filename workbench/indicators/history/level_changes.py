@@ -1,0 +1,243 @@
+"""Levels of each series of a history, where they changed, and what changed since a date."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from workbench.indicators.history.change_points import (
+    MIN_SEGMENT,
+    Floats,
+    estimate_spread,
+    estimate_variances,
+    find_change_points,
+    remove_outliers,
+)
+from workbench.indicators.history.history_points import FOLLOWED, History
+from workbench.indicators.store.archive import parse_time
+from workbench.indicators.store.sql_queries import parse_since
+from workbench.indicators.tables import CHANGES, POINTS, SERIES
+from workbench.stats import Interval, decide_beyond, log_interval
+from workbench.stats.verdicts import SLOWER, UNDECIDED
+
+if TYPE_CHECKING:
+    from workbench.core.tables import Table
+
+ALPHA = 0.05
+_METHOD = "difference of weighted levels, t"
+_TEXTS = ("series", "metric", "stack", "kind")
+
+
+@dataclass(frozen=True)
+class HistoryAnalysis:
+    """A history with its tables SERIES and CHANGES; `since` is the date that figures are compared with, or null."""
+
+    history: History
+    series: pl.DataFrame
+    changes: pl.DataFrame
+    since: str | None = None
+
+    @cached_property
+    def followed(self) -> pl.DataFrame:
+        """Series of followed stacks."""
+        return self.series.filter(pl.col("kind") == FOLLOWED)
+
+    @property
+    def tables(self) -> tuple[tuple[Table, pl.DataFrame], ...]:
+        """The tables with their declarations, as they are written."""
+        return (POINTS, self.history.points), (SERIES, self.series), (CHANGES, self.changes)
+
+    @property
+    def regressions(self) -> pl.DataFrame:
+        """Followed series that are slower since the date."""
+        return self.followed.filter(pl.col("verdict") == SLOWER)
+
+    @property
+    def unknown(self) -> pl.DataFrame:
+        """Followed series that may be slower since the date by more than their margin: undecided, or not measured."""
+        worst = 1 / (1 + pl.col("series").replace_strict(self.history.tolerances, return_dtype=pl.Float64))
+        may_be_slower = pl.col("low").is_null() | (pl.col("low") < worst)
+        return self.followed.filter((pl.col("verdict") == UNDECIDED) & may_be_slower)
+
+    def list_changes(self, kind: str) -> list[dict[str, Any]]:
+        """Changes of followed stacks, of the control or of the machine; the newest first."""
+        return self.changes.filter(pl.col("kind") == kind).sort("created_at", descending=True).to_dicts()
+
+
+@dataclass(frozen=True)
+class _Series:
+    rows: list[dict[str, Any]]
+    values: Floats
+    errors: Floats
+    spread: float
+    variances: Floats
+    starts: list[int]
+
+    @property
+    def last_start(self) -> int:
+        return self.starts[-1] if self.starts else 0
+
+
+@dataclass(frozen=True)
+class _SinceDate:
+    interval: Interval
+    n_sessions: int
+
+
+def analyse_history(history: History, *, since: str | None = None, alpha: float = ALPHA) -> HistoryAnalysis:
+    """Find the changes of every series, and compare the sessions since a date with the level before it.
+
+    Parameters
+    ----------
+    history
+        Points of `load_history`.
+    since
+        ISO date or time, UTC without a zone; null: no comparison. Where the level changed since then, its last level
+        is compared: a regression that was mended is none.
+    alpha
+        Accepted rate of false claims: of each change alone, and of all comparisons since the date together (Holm).
+
+    Returns
+    -------
+    HistoryAnalysis
+        Series with fewer than 12 points have no changes. A comparison needs four sessions before the date.
+
+    Raises
+    ------
+    ConfigError
+        `since` is no date or time.
+
+    Notes
+    -----
+    The interval of a change takes its position as known, which the data chose: it is a little too narrow.
+    """
+    limit = None if since is None else parse_since(since)
+    series: list[dict[str, Any]] = []
+    changes: list[dict[str, Any]] = []
+    family: list[Interval | None] = []
+    for one in _iterate_series(history.points):
+        changes += _describe_changes(one, alpha)
+        compared = None if limit is None else _compare_since(one, limit, alpha)
+        family.append(compared.interval if compared else None)
+        series.append(_describe_series(one, alpha, compared))
+    _decide_family(series, family, history)
+    return HistoryAnalysis(history, SERIES.frame(series), CHANGES.frame(changes), since)
+
+
+def _iterate_series(points: pl.DataFrame) -> Iterator[_Series]:
+    for _, frame in points.sort("series", "created_at", "session_id").group_by("series", maintain_order=True):
+        values, errors = frame["log_ratio"].to_numpy(), frame["error"].to_numpy()
+        spread = estimate_spread(remove_outliers(values, errors), errors)
+        variances = estimate_variances(values, errors, spread)
+        yield _Series(frame.to_dicts(), values, errors, spread, variances, find_change_points(values, errors))
+
+
+def _estimate_level(one: _Series, places: slice) -> tuple[float, float]:
+    """Weighted mean of some points and its standard error, which grows where they scatter more than expected."""
+    values, weights = one.values[places], 1 / one.variances[places]
+    mean = float(np.average(values, weights=weights))
+    scatter = float(np.sum(weights * (values - mean) ** 2)) / max(1, len(values) - 1)
+    return mean, math.sqrt(max(1.0, scatter) / float(weights.sum()))
+
+
+def _compare_levels(one: _Series, before: slice, after: slice, level: float) -> Interval:
+    """Ratio of two levels; its `n` is such that n - 1 are the degrees of freedom."""
+    first, first_error = _estimate_level(one, before)
+    second, second_error = _estimate_level(one, after)
+    degrees = len(one.values[before]) + len(one.values[after]) - 2
+    error = math.hypot(first_error, second_error)
+    return log_interval(second - first, error, degrees, n=degrees + 1, level=level, method=_METHOD)
+
+
+def _describe_changes(one: _Series, alpha: float) -> Iterator[dict[str, Any]]:
+    edges = [0, *one.starts, len(one.values)]
+    for begin, place, end in zip(edges, edges[1:], edges[2:], strict=False):
+        compared = _compare_levels(one, slice(begin, place), slice(place, end), 1 - alpha)
+        old, new = one.rows[place - 1], one.rows[place]
+        (decision,) = decide_beyond([compared], [new["tolerance"]])
+        yield {
+            **{name: new[name] for name in (*_TEXTS, "session_id", "created_at")},
+            "last_before": old["session_id"],
+            "ratio": compared.estimate,
+            "low": compared.low,
+            "high": compared.high,
+            "verdict": decision.verdict,
+            "sessions_before": place - begin,
+            "sessions_after": end - place,
+            "packages": format_package_changes(old["packages"], new["packages"]),
+            "revisions": f"{old['revision']}..{new['revision']}" if old["revision"] and new["revision"] else None,
+        }
+
+
+def format_package_changes(old: str, new: str) -> str:
+    """What differs between two lists of packages.
+
+    Examples
+    --------
+    >>> format_package_changes("numpy==2.2.6 six==1.16", "numpy==2.4.6 six==1.16")
+    'numpy 2.2.6 -> 2.4.6'
+    """
+    before, after = (dict(part.split("==", 1) for part in text.split() if "==" in part) for text in (old, new))
+    return ", ".join(
+        f"{name} {before.get(name, 'none')} -> {after.get(name, 'none')}"
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
+    )
+
+
+def _describe_series(one: _Series, alpha: float, compared: _SinceDate | None) -> dict[str, Any]:
+    last, ratio = one.rows[-1], compared.interval if compared else None
+    mean, error = _estimate_level(one, slice(one.last_start, None))
+    n_points = len(one.values) - one.last_start
+    held = log_interval(mean, error, n_points - 1, n=n_points, level=1 - alpha, method="") if n_points > 1 else None
+    return {
+        **{name: last[name] for name in (*_TEXTS, "cpu_model", "threads")},
+        "sessions": len(one.values),
+        "first_at": one.rows[0]["created_at"],
+        "last_at": last["created_at"],
+        "level": math.exp(mean),
+        "level_low": None if held is None else held.low,
+        "level_high": None if held is None else held.high,
+        "spread": one.spread,
+        "changes": len(one.starts),
+        "since_sessions": compared.n_sessions if compared else None,
+        "ratio": ratio.estimate if ratio else None,
+        "low": ratio.low if ratio else None,
+        "high": ratio.high if ratio else None,
+        "verdict": None,
+        "reason": ratio.reason if ratio else None,
+    }
+
+
+def _compare_since(one: _Series, limit: float, alpha: float) -> _SinceDate:
+    """The level now, of sessions since a time, beside the last level before that time."""
+    times = [parse_time(row["created_at"]) for row in one.rows]
+    split = sum(time is not None and time.timestamp() < limit for time in times)
+    n_since = len(times) - split
+    begin = [0, *find_change_points(one.values[:split], one.errors[:split])][-1]
+    if n_since and split - begin >= MIN_SEGMENT:
+        now = slice(max(split, one.last_start), None)
+        return _SinceDate(_compare_levels(one, slice(begin, split), now, 1 - alpha), n_since)
+    few = f"{split - begin} session(s) before the date, {MIN_SEGMENT} needed"
+    reason = few if n_since else "no session since the date"
+    return _SinceDate(Interval(None, None, None, 1 - alpha, 0, _METHOD, reason=reason), n_since)
+
+
+def _decide_family(series: list[dict[str, Any]], family: list[Interval | None], history: History) -> None:
+    """Verdicts since the date: followed series as one family, the others each alone."""
+    groups: dict[str, list[int]] = {}
+    for place, (row, compared) in enumerate(zip(series, family, strict=True)):
+        if compared is not None:
+            groups.setdefault(FOLLOWED if row["kind"] == FOLLOWED else f"series {place}", []).append(place)
+    for places in groups.values():
+        intervals = [found for place in places if (found := family[place])]
+        margins = [history.tolerances[series[place]["series"]] for place in places]
+        decisions = decide_beyond(intervals, margins)
+        for place, decision in zip(places, decisions, strict=True):
+            series[place]["verdict"] = decision.verdict

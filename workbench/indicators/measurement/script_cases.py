@@ -1,0 +1,235 @@
+"""Cases of scripts as they are: run once to see what they print, and declared by their first valid document."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from workbench.core import files
+from workbench.core.data_files import read_json_file, read_text_file
+from workbench.core.errors import ConfigError, InputError, RunFailedError
+from workbench.core.redaction import is_secret_name
+from workbench.core.schema import validate_model
+from workbench.indicators.compat_thoth import thoth_indicators
+from workbench.indicators.config import SessionConfig
+from workbench.indicators.contract.documents import DocumentError, parse_document, validate_document
+from workbench.indicators.contract.indicator import Better, Case, Indicator
+from workbench.indicators.contract.script_declaration import ScriptDeclaration, build_script_case, infer_fields
+from workbench.indicators.contract.suite_scripts import MAX_BYTES, SUITES, read_suite
+from workbench.indicators.measurement import machine_facts
+from workbench.indicators.measurement.launcher_client import (
+    RunCommand,
+    RunEnd,
+    RunLimits,
+    build_clean_environment,
+    run_once,
+)
+from workbench.indicators.measurement.stack_variants import Variant
+
+SCRIPTS = "scripts.json"
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
+
+
+def declare_scripts(config: SessionConfig, variants: Sequence[Variant]) -> tuple[list[ScriptDeclaration], list[str]]:
+    """The declarations of the configured scripts and suites, with notes on how their results are compared.
+
+    Each is run once by the first variant that has what it needs; where it prints no valid document there, by the next.
+
+    Raises
+    ------
+    ConfigError
+        A path, a parameter or a direction that is wrong; a parameter that the script does not use.
+    RunFailedError
+        A script prints no valid document with any variant.
+    """
+    better = _parse_directions(config.better)
+    found, notes = [], []
+    for kind, texts in (("script", config.script), ("pytest", config.pytest), ("pyperf", config.pyperf)):
+        for text in texts:
+            made = _read_script(text) if kind == "script" else _read_suite(text, kind)
+            declaration, own = _declare(made, f"--{kind} {text}"[:200], config, variants, better)
+            found.append(declaration)
+            notes += own
+    if better and not found:
+        raise ConfigError("--better is for scripts and suites", where="--better", do="add --script, or leave it out")
+    return found, notes
+
+
+def build_cases(declarations: Sequence[ScriptDeclaration]) -> list[Case]:
+    """The cases of declarations."""
+    models = {model.__name__: model for model in thoth_indicators.MODELS}
+    return [build_script_case(one, models[one.declared] if one.declared else None) for one in declarations]
+
+
+def write_declarations(folder: Path, declarations: Sequence[ScriptDeclaration]) -> None:
+    """Write declarations into a session's folder, so that it can be resumed without the scripts."""
+    document = {"scripts": [one.model_dump(mode="json") for one in declarations]}
+    files.write_text(folder / SCRIPTS, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+
+
+def read_declarations(folder: Path) -> list[ScriptDeclaration]:
+    """Read the declarations of a session; none where it has no scripts.
+
+    Raises
+    ------
+    InputError
+        The file is damaged.
+    """
+    path = folder / SCRIPTS
+    if not path.is_file():
+        return []
+    document = read_json_file(path, noun="list of scripts", max_bytes=64 << 20)
+    listed = document.get("scripts") if isinstance(document, dict) else None
+    if not isinstance(listed, list):
+        raise InputError("not a list of scripts", where=path)
+    return [validate_model(ScriptDeclaration, one, noun="script", where=path) for one in listed]
+
+
+def _parse_directions(texts: Sequence[str]) -> dict[str, Better]:
+    found: dict[str, Better] = {}
+    for text in texts:
+        name, _, word = text.partition("=")
+        if not name or word not in ("lower", "higher"):
+            raise ConfigError("not a direction", where="--better", found=text[:80], allowed="NAME=lower or NAME=higher")
+        found[name] = "lower" if word == "lower" else "higher"
+    return found
+
+
+def _read_script(text: str) -> ScriptDeclaration:
+    """A script by its path, with parameters behind a colon: n=5 sets PI_N, capitals name a variable themselves."""
+    path, _, rest = text.rpartition(":") if "=" in text.rpartition(":")[2] else (text, "", "")
+    if not path:
+        raise ConfigError("no script", where="--script", found=text[:80], allowed="PATH or PATH:name=value,…")
+    source = read_text_file(path, noun="script", max_bytes=MAX_BYTES, error_type=ConfigError)
+    variables: dict[str, str] = {}
+    for part in filter(None, rest.split(",")):
+        name, equals, value = (one.strip() for one in part.partition("="))
+        if not equals or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
+            raise ConfigError("not a parameter", where=f"--script {path}", found=part[:60], allowed="name=value")
+        variable = name if _VARIABLE.fullmatch(name) else f"PI_{name.upper()}"
+        if is_secret_name(variable):
+            raise ConfigError("a secret cannot be a parameter", where=f"--script {path}", found=name)
+        if variable in variables:
+            raise ConfigError("a parameter twice", where=f"--script {path}", found=name)
+        variables[variable] = value
+    return ScriptDeclaration(name=Path(path).stem, sources={"script.py": source}, variables=variables)
+
+
+def _read_suite(text: str, kind: str) -> ScriptDeclaration:
+    name, sources = read_suite(Path(text), kind)
+    return ScriptDeclaration(name=name, sources=sources, requires=SUITES[kind][1], suite=True)
+
+
+def _declare(
+    made: ScriptDeclaration, where: str, config: SessionConfig, variants: Sequence[Variant], better: dict[str, Better]
+) -> tuple[ScriptDeclaration, list[str]]:
+    fitting = [one for one in variants if all(need in one.arm.packages for need in made.requires)]
+    if not fitting:
+        raise ConfigError(
+            "no stack can run this suite", where=where, found=f"none has {' and '.join(made.requires)}",
+            do="add them to each stack, such as --stack 'numpy==2.2.6 pytest pytest-benchmark'",
+        )  # fmt: skip
+    reasons = []
+    for variant in fitting:
+        if variant.arm.copy_number:
+            continue
+        try:
+            ended = _run_once(made, config, variant)
+            if ended.outcome != "exited":
+                last = ended.stderr.decode("utf-8", errors="replace").strip().splitlines()[-1:]
+                raise DocumentError("invalid document", f"{ended.outcome}: {ended.detail} {' '.join(last)}"[:300])
+            return _infer_declaration(made, parse_document(ended.stdout), where, better)
+        except DocumentError as error:
+            reasons.append(f"{variant.arm.name}: {error.reason}")
+    raise RunFailedError(
+        "the script printed no valid document", where=where, found="; ".join(reasons)[:800],
+        do="it must print one JSON object with name, @parameters and @result",
+    )  # fmt: skip
+
+
+def _run_once(made: ScriptDeclaration, config: SessionConfig, variant: Variant) -> RunEnd:
+    threads = variant.arm.threads or config.threads
+    cpus, _ = machine_facts.assign_cores(threads)
+    limits = RunLimits(
+        config.memory_limit_bytes(machine_facts.detect_hardware().memory_bytes),
+        config.processes,
+        network=config.network,
+    )
+    variables = build_clean_environment(threads, {**made.variables, **variant.environment})
+    return run_once(RunCommand(variant.python, made.sources, variables, timeout_s=config.timeout_s, cpus=cpus), limits)
+
+
+def _infer_declaration(
+    made: ScriptDeclaration, document: Any, where: str, better: dict[str, Better]
+) -> tuple[ScriptDeclaration, list[str]]:
+    """The declaration by a document, and notes; a class of Thoth's where the document is one of its."""
+    if not isinstance(document, dict):
+        raise DocumentError("invalid document", "not one JSON object")
+    name = document.get("name")
+    if not isinstance(name, str):
+        raise DocumentError("invalid document", "name is missing")
+    _check_used_parameters(made, document, where)
+    if found := _match_thoth(document):
+        model, notice, parameters = found
+        declared = made.model_copy(
+            update={"name": model.__name__, "declared": model.__name__, "parameters": parameters}
+        )
+        return declared, [f"{where}: {notice}"] if notice else []
+    if made.suite and isinstance(document.get("@result"), dict):
+        better = dict.fromkeys(document["@result"], "lower")
+    fields = infer_fields(document, better)
+    if made.suite:
+        fields = tuple(one.model_copy(update={"unit": "ms"}) if one.role == "result" else one for one in fields)
+    declaration = made.model_copy(update={"name": name, "fields": fields})
+    case = build_script_case(declaration)
+    checked = validate_document(document, case.indicator)
+    declaration = declaration.model_copy(update={"parameters": dict(checked.parameters)})
+    directions = [f"{one.name} ({one.better} is better)" for one in fields if one.role == "result" and one.better]
+    others = [one.name for one in fields if one.role == "result" and not one.better]
+    note = f"{name}: compared by {', '.join(directions[:8])}"
+    if len(directions) > 8:
+        note += f" and {len(directions) - 8} more"
+    note += f"; kept, not compared: {', '.join(others[:8])}" if others else ""
+    return declaration, [note]
+
+
+def _match_thoth(document: dict[str, Any]) -> tuple[type[Indicator], str | None, dict[str, Any]] | None:
+    """The class of Thoth's that a document is of; null where it is of none, or has other fields."""
+    try:
+        model, notice = thoth_indicators.find_model(document)
+        checked = validate_document({**document, "name": model.__name__}, model)
+    except (InputError, DocumentError):
+        return None
+    return model, notice, dict(checked.parameters)
+
+
+def _check_used_parameters(made: ScriptDeclaration, document: dict[str, Any], where: str) -> None:
+    """Refuse a setting without effect: the document must tell the value that was asked for."""
+    told = document.get("@parameters")
+    values = told if isinstance(told, dict) else {}
+    texts = {str(value).lower() for value in values.values()}
+    for variable, value in made.variables.items():
+        name = variable.removeprefix("PI_").lower()
+        own = {key.lower(): one for key, one in values.items()}
+        used = _equals(own[name], value) if name in own else (
+            not variable.startswith("PI_") and any(_equals(one, value) for one in (*values.values(), *texts))
+        )  # fmt: skip
+        if not used:
+            raise ConfigError(
+                "the script does not use this setting",
+                where=where,
+                found=f"{variable}={value[:60]}; @parameters: {json.dumps(values)[:200]}",
+                do="use the name of a parameter (n=5 sets PI_N), or the variable that the script reads",
+            )
+
+
+def _equals(told: Any, asked: str) -> bool:
+    if isinstance(told, bool) or told is None:
+        return str(told).lower() == asked.lower()
+    try:
+        return float(told) == float(asked)
+    except (TypeError, ValueError):
+        return str(told) == asked

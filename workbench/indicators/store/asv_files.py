@@ -1,0 +1,175 @@
+"""Files of airspeed velocity (asv): results of a commit, the list of benchmarks, the description of a machine."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from workbench.core.data_files import read_json_file
+from workbench.core.errors import InputError
+from workbench.core.schema import validate_model
+from workbench.indicators.store.session_import import OUTSIDE, is_inside
+
+RESULT_VERSION = 2
+MAX_BYTES = 64 << 20
+MAX_DEPTH = 20
+MAX_FILES = 10_000
+MAX_PARAMETERS = 50
+MAX_COMBINATIONS = 10_000
+BENCHMARKS, MACHINE = "benchmarks.json", "machine.json"
+_NOUN = "result file of asv"
+_UPDATE = "write it with asv 0.5 or newer; `asv update` converts older files"
+
+
+class ResultFile(BaseModel):
+    """What is read of a result file: a commit in an environment on a machine. Further keys are ignored."""
+
+    commit_hash: str = Field(pattern=r"^[0-9A-Za-z._-]{1,64}$")
+    env_name: str
+    date: Any = None
+    python: str = ""
+    params: dict[str, Any] = {}
+    requirements: dict[str, Any] = {}
+    env_vars: dict[str, Any] = {}
+    result_columns: list[str]
+    results: dict[str, list[Any]]
+
+
+@dataclass(frozen=True)
+class StoredValue:
+    """What a file has for one combination of a benchmark's parameters.
+
+    `arguments` are its parameters as source texts, null without parameters. `value` is a number, null after a failure
+    or NaN if the benchmark was skipped; `samples` are empty if none were recorded. None of the three is checked.
+    """
+
+    arguments: tuple[str, ...] | None
+    value: Any
+    samples: list[Any]
+
+
+def list_result_files(path: Path) -> list[Path]:
+    """Result files of a folder and of the machines' folders in it; a path that is no folder as it is.
+
+    Raises
+    ------
+    InputError
+        The folder has none or too many, or a link leads out of it.
+    """
+    if not path.is_dir():
+        return [path]
+    listed = itertools.chain(path.glob("*.json"), path.glob("*/*.json"))
+    found = sorted(itertools.islice((file for file in listed if file.name not in (BENCHMARKS, MACHINE)), MAX_FILES + 1))
+    if outside := [file for file in found if not is_inside(file, path.resolve())]:
+        raise InputError(OUTSIDE, where=outside[0], do="name the file itself")
+    if not found:
+        allowed = ".asv/results, or the folder of a machine in it"
+        raise InputError("no results of asv in this folder", where=path, allowed=allowed)
+    if len(found) > MAX_FILES:
+        raise InputError("too many result files", where=path, allowed=f"at most {MAX_FILES:,}", do="name some of them")
+    return found
+
+
+def is_results(path: Path) -> bool:
+    """Whether a path is a result file of asv, or a folder of results."""
+    if path.is_dir() and (path / BENCHMARKS).is_file():
+        return True
+    try:
+        return any(_has_result_keys(_read_json(file)) for file in list_result_files(path)[:5])
+    except InputError:
+        return False
+
+
+def read_result_file(path: Path) -> ResultFile:
+    """Read a result file.
+
+    Raises
+    ------
+    InputError
+        It cannot be read, is too large, is no result file, or has the format of another version of asv.
+    """
+    found = _read_json(path)
+    if _has_result_keys(found) and found.get("version") != RESULT_VERSION:
+        version = json.dumps(found.get("version"))[:40]
+        raise InputError(f"{_NOUN} in another format", where=path, found=version, allowed=RESULT_VERSION, do=_UPDATE)
+    return validate_model(ResultFile, found, noun=_NOUN, where=path, do=_UPDATE)
+
+
+def read_benchmarks(path: Path, known: dict[Path, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The list of benchmarks for a result file, by name: beside it or beside its folder; empty if there is none.
+
+    `known` holds the lists that were read before.
+
+    Raises
+    ------
+    InputError
+        The list is damaged, or a link to a file elsewhere.
+    """
+    folder = path.parent.resolve()
+    for file in (folder / BENCHMARKS, folder.parent / BENCHMARKS):
+        if file not in known and file.is_file():
+            known[file] = _read_object(file, "list of asv's benchmarks")
+        if file in known:
+            return known[file]
+    return {}
+
+
+def read_machine(path: Path, found: ResultFile) -> Mapping[str, Any]:
+    """Facts of the machine of a result file, from the file itself and from `machine.json` beside it."""
+    file = path.parent / MACHINE
+    return {**(_read_object(file, "description of a machine") if file.is_file() else {}), **found.params}
+
+
+def iterate_values(columns: Mapping[str, Any], where: str) -> Iterator[StoredValue]:
+    """Values of a benchmark by combination of its parameters, the last parameter varying fastest.
+
+    Raises
+    ------
+    InputError
+        The parameters are no lists or too many, or there is not one value for each combination.
+    """
+    params = columns.get("params") or []
+    if not isinstance(params, list) or not all(isinstance(one, list) for one in params):
+        raise InputError("not lists of parameters", where=where, allowed="a list of values for each parameter")
+    count = math.prod(map(len, params))
+    if len(params) > MAX_PARAMETERS or count > MAX_COMBINATIONS:
+        allowed = f"at most {MAX_PARAMETERS} parameters and {MAX_COMBINATIONS:,} combinations"
+        raise InputError("too many parameters", where=where, allowed=allowed)
+    values, samples = (_align_column(columns.get(name), count, where) for name in ("result", "samples"))
+    texts = itertools.product(*([str(value) for value in one] for one in params))
+    for combination, value, several in zip(texts, values, samples, strict=True):
+        yield StoredValue(combination if params else None, value, several if isinstance(several, list) else [])
+
+
+def _align_column(column: Any, count: int, where: str) -> list[Any]:
+    """Entries of a column, one per combination; asv writes null for a list of nulls."""
+    if column is None:
+        return [None] * count
+    if not isinstance(column, list) or len(column) != count:
+        found = len(column) if isinstance(column, list) else type(column).__name__
+        raise InputError("not one entry per combination of parameters", where=where, found=found, allowed=count)
+    return column
+
+
+def _read_json(path: Path) -> Any:
+    return read_json_file(path, noun=_NOUN, max_bytes=MAX_BYTES, max_depth=MAX_DEPTH)
+
+
+def _has_result_keys(found: Any) -> bool:
+    return isinstance(found, dict) and {"commit_hash", "results"} <= found.keys()
+
+
+def _read_object(path: Path, noun: str) -> dict[str, Any]:
+    if not is_inside(path, path.parent.resolve()):
+        raise InputError(OUTSIDE, where=path, do="replace the link by the file")
+    found = read_json_file(path, noun=noun, max_bytes=MAX_BYTES, max_depth=MAX_DEPTH)
+    if not isinstance(found, dict):
+        raise InputError(f"not a {noun}", where=path, found=type(found).__name__, allowed="an object")
+    return found

@@ -1,0 +1,248 @@
+"""Import results of airspeed velocity (asv) as sessions, each a commit in an environment on a machine."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from workbench.core import redaction
+from workbench.core.errors import InputError
+from workbench.indicators.contract.documents import Status
+from workbench.indicators.contract.indicator import Indicator, parameter, result
+from workbench.indicators.store import asv_files, session_import
+from workbench.indicators.store.archive import Arm, Hardware
+from workbench.indicators.store.asv_files import ResultFile
+from workbench.indicators.store.session_import import ImportedCase, ImportedRun, ImportReport
+
+MAX_CASES = 10_000
+MAX_SAMPLES = 10_000
+MAX_RUNS = 100_000
+MAX_TOTAL_RUNS = 1_000_000
+MAX_PACKAGES = 5000
+MAX_TEXT = 120
+MAX_MILLISECONDS = 253_402_300_800_000
+FAILED = "failed or timed out: asv stores null"
+SKIPPED = "skipped by its benchmark, or NaN itself: asv stores NaN"
+_VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.!+_*-]{0,99}")
+_PLACE = re.compile(r"[/\\:@]")
+# asv tells the kind of a benchmark from the name of its function; these kinds have one unit.
+_UNITS_BY_NAME = (
+    (re.compile(r"time(raw)?_|Time(raw)?[A-Z_]"), "seconds"),
+    (re.compile(r"(peak)?mem_|(Peak)?Mem[A-Z_]"), "bytes"),
+)
+
+
+class AsvSeconds(Indicator):
+    """asv benchmark in seconds: a sample, or the one value that asv stored."""
+
+    benchmark: str = parameter()
+    arguments: str = parameter()
+    elapsed_s: float = result(unit="s", better="lower")
+
+
+class AsvBytes(Indicator):
+    """asv benchmark of memory in bytes."""
+
+    benchmark: str = parameter()
+    arguments: str = parameter()
+    size_bytes: float = result(unit="bytes", better="lower")
+
+
+class AsvNumber(Indicator):
+    """asv benchmark in a unit of its own. Its direction is unknown, so it is not compared."""
+
+    benchmark: str = parameter()
+    arguments: str = parameter()
+    unit: str = parameter()
+    number: float = result(unit="")
+
+
+_INDICATORS: dict[str, tuple[type[Indicator], str]] = {
+    "seconds": (AsvSeconds, "elapsed_s"),
+    "bytes": (AsvBytes, "size_bytes"),
+}
+
+
+def import_results(
+    paths: Iterable[Path], out: Path, *, progress: Callable[[int, int], None] | None = None
+) -> ImportReport:
+    """Import results of asv, one session per result file.
+
+    A session is a commit (its `revision`) in an environment (its only arm) on a machine, created when the commit was.
+    Each sample is a run, up to 10,000 of a case; without samples the stored value is the only run. Failed and skipped
+    benchmarks are runs without a value. The version of a benchmark is part of its indicator's version. Names of
+    machines are only part of the hardware's key; paths and secrets in the names of environments are left out.
+
+    Parameters
+    ----------
+    paths
+        Folders of results (`.asv/results`), folders of a machine in one, or single result files.
+    out
+        Parent of the session folders.
+    progress
+        Called with (done, number of files).
+
+    Returns
+    -------
+    ImportReport
+        Sessions in the order of the files; `problems` are files of a folder that could not be read.
+
+    Raises
+    ------
+    InputError
+        A file that was named or a list of benchmarks cannot be read, a link leads out of a folder, there are too many
+        files or runs, or no file can be read.
+    """
+    named = [Path(path) for path in paths]
+    files = list({file.resolve(): file for path in named for file in asv_files.list_result_files(path)}.values())
+    report, known, total = ImportReport([], [], {}), dict[Path, Mapping[str, Any]](), 0
+    for done, path in enumerate(files):
+        benchmarks = asv_files.read_benchmarks(path, known)
+        try:
+            found = asv_files.read_result_file(path)
+            runs = _convert_results(path, found, benchmarks)
+        except InputError as error:
+            if path in named:
+                raise
+            report.problems.append((path, " ".join(str(error).split())))
+            continue
+        total += len(runs)
+        if total > MAX_TOTAL_RUNS:
+            do = "import the files from this one on with a further call"
+            raise InputError("too many runs for one import", where=path, allowed=f"at most {MAX_TOTAL_RUNS:,}", do=do)
+        created_at = _format_time(found.date) or None
+        made = session_import.write_sessions(runs, out, revision=found.commit_hash, created_at=created_at)
+        report.sessions.extend(made)
+        if progress is not None:
+            progress(done + 1, len(files))
+    if not report.sessions:
+        raise InputError("no result file that can be read", found=[reason for _, reason in report.problems[:5]])
+    return report
+
+
+def _convert_results(path: Path, found: ResultFile, benchmarks: Mapping[str, Any]) -> list[ImportedRun]:
+    arm, hardware = _build_arm(found), _build_hardware(asv_files.read_machine(path, found))
+    runs: list[ImportedRun] = []
+    labels: set[str] = set()
+    for name, row in found.results.items():
+        where = f"{path}, {_shorten_text(name)}"
+        columns = dict(zip(found.result_columns, row, strict=False))
+        start = _format_time(columns.get("started_at"))
+        for case, field, values in _iterate_cases(name, columns, benchmarks.get(name), where):
+            if case.label in labels:
+                raise InputError("a combination of parameters twice", where=where, found=case.label)
+            labels.add(case.label)
+            runs += [_build_run(arm, case, hardware, field, value, start) for value in values]
+            if len(labels) > MAX_CASES or len(runs) > MAX_RUNS:
+                allowed = f"at most {MAX_CASES:,} combinations of parameters and {MAX_RUNS:,} samples"
+                raise InputError("too many results for a session", where=where, allowed=allowed)
+    if not runs:
+        raise InputError("no benchmark in this file", where=path)
+    return runs
+
+
+def _iterate_cases(
+    name: str, columns: Mapping[str, Any], benchmark: Any, where: str
+) -> Iterator[tuple[ImportedCase, str, list[Any]]]:
+    """Case, result field and values of each combination of a benchmark's parameters."""
+    version, about = str(columns.get("version") or ""), _shorten_text(name)
+    unit = _find_unit(name, version, benchmark)
+    indicator, field = _INDICATORS.get(unit, (AsvNumber, "number"))
+    key = indicator.version({"asv": _shorten_text(version)})
+    for one in asv_files.iterate_values(columns, where):
+        text = _shorten_text(", ".join(map(_shorten_text, one.arguments or ())))
+        given = {"benchmark": about, "arguments": text} | ({"unit": unit} if indicator is AsvNumber else {})
+        label = about if one.arguments is None else f"{about}({text})"
+        # Of a failed or skipped benchmark, samples would be those of an earlier run.
+        has_value = one.value is not None and one.value == one.value
+        values = one.samples[:MAX_SAMPLES] if has_value and one.samples else [one.value]
+        yield ImportedCase(indicator.__name__, key, indicator, given, label), field, values
+
+
+def _find_unit(name: str, version: str, benchmark: Any) -> str:
+    """Unit of a benchmark; empty if only another version of it is listed, and its name does not tell the unit."""
+    listed = benchmark if isinstance(benchmark, Mapping) else {}
+    if isinstance(listed.get("unit"), str) and (not version or listed.get("version") in (None, version)):
+        return _shorten_text(listed["unit"])
+    function = name.rpartition(".")[2]
+    return next((unit for pattern, unit in _UNITS_BY_NAME if pattern.match(function)), "")
+
+
+def _build_run(
+    arm: Arm, case: ImportedCase, hardware: Hardware, field: str, value: Any, started_at: str
+) -> ImportedRun:
+    status, reason = _judge_value(value)
+    document = {"name": case.name, "@parameters": dict(case.parameters), "@result": {field: value}}
+    stdout, exit_code = (document, 0) if status == "ok" else ("", None)
+    told = {"stdout": stdout, "exit_code": exit_code, "start_datetime": started_at}
+    return ImportedRun(arm, case, hardware, status, told, reason)
+
+
+def _judge_value(value: Any) -> tuple[Status, str | None]:
+    if value is None:
+        return "empty", FAILED
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return "invalid document", f"not a number: {type(value).__name__}"
+    if value != value:
+        return "not finite", SKIPPED
+    return ("not finite", "a value that is not finite") if abs(value) > sys.float_info.max else ("ok", None)
+
+
+def _build_arm(found: ResultFile) -> Arm:
+    """Arm of an environment; asv's name of it is replaced where it has a path or a secret in it."""
+    requirements = {name.removeprefix("pip+"): str(version) for name, version in sorted(found.requirements.items())}
+    secrets = {name for name in found.env_vars if redaction.is_secret_key(name)}
+    variables = {name: str(value) for name, value in sorted(found.env_vars.items()) if name not in secrets}
+    texts = (found.python, *requirements, *requirements.values(), *variables.values())
+    is_hidden = bool(secrets) or any(map(_PLACE.search, texts))
+    name = found.env_name.partition("-py")[0] if is_hidden else found.env_name
+    identity = json.dumps(["asv", name, found.python, requirements, variables])
+    key = hashlib.sha256(identity.encode()).hexdigest()
+    name = _shorten_text(f"{name} {key[:8]}" if is_hidden else name) or "environment"
+    packages = {
+        _shorten_text(package): version if _VERSION.fullmatch(version) else ""
+        for package, version in requirements.items()
+        if not _PLACE.search(package)
+    }
+    return Arm(
+        name=name,
+        stack=name,
+        stack_key=key,
+        python=found.python[:20] if _VERSION.fullmatch(found.python) else "",
+        packages=dict(list(packages.items())[:MAX_PACKAGES]),
+        notes={"source": "asv", "stack": "not told: asv keeps no lock"},
+    )
+
+
+def _build_hardware(facts: Mapping[str, Any]) -> Hardware:
+    count = str(facts.get("num_cpu"))
+    return session_import.build_hardware(
+        model=_shorten_text(str(facts.get("cpu") or session_import.UNKNOWN)),
+        cores=int(count) if re.fullmatch(r"[0-9]{1,6}", count) else None,
+        machine=str(facts.get("machine") or ""),
+    )
+
+
+def _format_time(milliseconds: Any) -> str:
+    """Time in ISO format of milliseconds since 1970; empty for anything else."""
+    is_known = isinstance(milliseconds, int | float) and not isinstance(milliseconds, bool)
+    if not is_known or not 0 <= milliseconds < MAX_MILLISECONDS:
+        return ""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat()
+
+
+def _shorten_text(text: str) -> str:
+    """A text on one line; a long one is cut and ends in its digest, so that different ones stay different.
+
+    Half a pair of code units, which JSON allows and no file holds, is replaced.
+    """
+    text = " ".join(text.encode(errors="replace").decode().split())
+    if len(text) <= MAX_TEXT:
+        return text
+    return f"{text[: MAX_TEXT - 10]}… {hashlib.sha256(text.encode()).hexdigest()[:8]}"

@@ -1,0 +1,100 @@
+"""`workbench lore session`: one Spark for many replays, a line each."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import shlex
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from workbench.console.command_groups import build_group
+from workbench.console.finish import JsonFlag
+from workbench.console.options import ModelCommand
+from workbench.lore.commands.bisect import bisect
+from workbench.lore.commands.bundle import bundle
+from workbench.lore.commands.inspect import inspect
+from workbench.lore.commands.replay import replay, verify
+from workbench.lore.commands.run import run
+
+PROMPT = "lore> "
+_END_WORDS = ("quit", "exit")
+
+
+def session(as_json: JsonFlag = False) -> None:
+    """Keep one Spark for many replays: each line that you type is a command, such as verify dumps/q/loreId-9.
+
+    Commands are replay, verify, run, bisect, inspect and bundle with their options; help shows them, quit ends the
+    session. Each has settings of its own; another engine, master or memory starts another Spark. With --json each line
+    gives one line: exit_code, document (of the command's own --json) and message.
+
+    Example: echo 'verify dumps/q/loreId-9' | workbench lore session
+    """
+    from workbench.lore.spark_bridge.replay_session import keep_session
+
+    worst = 0
+    with keep_session():
+        for words in _read_lines(is_quiet=as_json):
+            code = _answer_as_json(words) if as_json else _run_words(words)
+            worst = max(worst, code)
+    if not sys.stdin.isatty() and not as_json:
+        raise typer.Exit(worst)
+
+
+def _read_lines(*, is_quiet: bool) -> Iterator[list[str]]:
+    is_terminal = sys.stdin.isatty() and not is_quiet
+    while True:
+        if is_terminal:
+            sys.stderr.write(PROMPT)
+            sys.stderr.flush()
+        line = sys.stdin.readline()
+        if not line or line.strip() in _END_WORDS:
+            return
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError as error:
+            words = ["help", f"the line cannot be read: {error}"]
+        if words:
+            yield words
+
+
+def _build_commands() -> Any:
+    commands = build_group("Commands of a session, one a line; quit ends it.")
+    for command in (replay, verify, run, bisect):
+        commands.command(cls=ModelCommand)(command)
+    for plain in (inspect, bundle):
+        commands.command()(plain)
+    return typer.main.get_command(commands)
+
+
+def _run_words(words: list[str]) -> int:
+    """Run a command of the session; its exit code. Errors are printed, and the session goes on."""
+    from workbench.console.terminal import print_text
+    from workbench.core.errors import WorkbenchError
+
+    known = _build_commands()
+    if words[0] == "help":
+        words = ["--help"]
+    try:
+        known.main(words, prog_name="lore")
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    except WorkbenchError as error:
+        print_text(f"Error: {error}", err=True)
+        return int(error.exit_code)
+    return 0
+
+
+def _answer_as_json(words: list[str]) -> int:
+    out, message = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(message):
+        code = _run_words([*words, "--json"])
+    text = out.getvalue()
+    document = json.loads(text) if text.lstrip().startswith(("{", "[")) else None
+    sys.stdout.write(json.dumps({"exit_code": code, "document": document, "message": message.getvalue()}) + "\n")
+    sys.stdout.flush()
+    return code

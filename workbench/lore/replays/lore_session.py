@@ -1,0 +1,140 @@
+"""A session that stays, in a process of its own: one Spark for many replays of a notebook or script."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from workbench.core.errors import InputError, RunFailedError
+from workbench.lore.replays.operator_replay import ReplayOptions, ReplayResult
+from workbench.lore.replays.operator_runs import RunOptions, RunResult, write_changed_rows
+from workbench.lore.replays.replay_outcome import build_command, child_environment
+
+if TYPE_CHECKING:
+    import polars as pl
+
+END_S = 60
+
+
+class LoreSession:
+    """One Spark for many replays; see `lore.session`. It ends with its `with` block, `close`, or this process."""
+
+    def __init__(self) -> None:
+        self._errors = tempfile.TemporaryFile(mode="w+")  # noqa: SIM115 - open as long as the process
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "workbench", "lore", "session", "--json"],
+            env=child_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the session."""
+        self.close()
+
+    def replay(self, folder: str | Path, **options: Any) -> ReplayResult:
+        """`lore.replay` in this session: options are the fields of `ReplayOptions`."""
+        words = build_command("replay", str(folder), options, ReplayOptions)
+        return ReplayResult.model_validate(self._ask(words))
+
+    def verify(self, folder: str | Path, **options: Any) -> ReplayResult:
+        """`replay` without timed runs."""
+        return self.replay(folder, **{**options, "repeat": 0})
+
+    def run(self, folder: str | Path, inputs: Mapping[str, Any] | None = None, **options: Any) -> pl.DataFrame:
+        """The output of the operator over these rows, by name of the input; inputs left out are those of the dump.
+
+        Parameters
+        ----------
+        inputs
+            polars, pandas, pyarrow or Spark frames with the columns of the input.
+        **options
+            Other fields of `operator_runs.RunOptions`, such as confs.
+
+        Raises
+        ------
+        ConfigError, InputError
+            Rows with other columns or types; the dump was refused.
+        RunFailedError
+            The operator failed on these rows; the message has its error.
+        """
+        import polars as pl
+
+        with tempfile.TemporaryDirectory(prefix="workbench-lore-") as scratch:
+            paths: dict[str, Path] = {}
+            for name, rows in (inputs or {}).items():
+                paths[name] = Path(scratch) / f"rows-{len(paths)}.parquet"
+                write_changed_rows(rows, paths[name])
+            out = Path(scratch) / "output.parquet"
+            words = build_command("run", str(folder), {**options, "inputs": paths, "out": out, "show": 0}, RunOptions)
+            result = RunResult.model_validate(self._ask(words))
+            if result.failure is not None:
+                raise RunFailedError(
+                    "the operator failed on these rows",
+                    where=folder,
+                    found=result.failure,
+                    do="look at the row that the error names, or leave out rows by halves",
+                )
+            return pl.read_parquet(out)
+
+    def close(self) -> None:
+        """End Spark and its process; nothing when it has ended."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        if not self._process.stdin.closed:
+            self._process.stdin.close()
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+        self._errors.close()
+
+    def _ask(self, words: list[str]) -> Any:
+        """The document of a command.
+
+        Raises
+        ------
+        InputError
+            It was refused; the message is included.
+        RunFailedError
+            The session has ended, or the command failed.
+        """
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.write(shlex.join(words).replace("\n", " ") + "\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        except (OSError, ValueError):
+            line = ""
+        if not line:
+            raise RunFailedError("the session has ended", found=self._read_errors(), do="start another one")
+        answer = json.loads(line)
+        if answer["document"] is not None and answer["exit_code"] in (0, 1):
+            return answer["document"]
+        message = str(answer["message"]).strip()[-4000:].removeprefix("Error: ")
+        if answer["exit_code"] == 2:
+            raise InputError(f"lore {words[0]} was refused", found=message)
+        raise RunFailedError(f"lore {words[0]} failed", found=message)
+
+    def _read_errors(self) -> str | None:
+        if self._errors.closed:
+            return None
+        self._errors.seek(0)
+        return self._errors.read()[-2000:] or None

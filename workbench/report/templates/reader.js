@@ -1,0 +1,228 @@
+// What a reader does with a page: contents, folded sections, sorted and filtered tables, files to keep. No network.
+(() => {
+  const TALL_ROWS = 12;
+  const make = (tag, attributes = {}, text = "") => {
+    const one = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) one.setAttribute(name, value);
+    one.textContent = text;
+    return one;
+  };
+  const fileName = (text, end) => `${(text || "data").toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-+|-+$/g, "").slice(0, 60) || "data"}.${end}`;
+
+  function save(name, content, kind) {
+    const url = URL.createObjectURL(content instanceof Blob ? content : new Blob([content], { type: kind }));
+    const link = make("a", { href: url, download: name });
+    document.body.append(link);
+    link.click();
+    link.remove();
+    setTimeout(() => URL.revokeObjectURL(url), 10000);
+  }
+
+  // A spreadsheet must not run a cell as a formula.
+  function csv(rows) {
+    const cell = (value) => {
+      let text = value === null || value === undefined ? "" : typeof value === "object" ? JSON.stringify(value) : String(value);
+      if (typeof value !== "number" && /^[=+\-@\t\r]/.test(text) && !/^[+-]?[\d.]+(e[+-]?\d+)?$/i.test(text)) text = `'${text}`;
+      return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+    };
+    return rows.map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n";
+  }
+
+  // Sections: what stands below a heading, up to the next one.
+  function foldSections() {
+    const found = [];
+    for (const heading of document.querySelectorAll("main > .prose > h2:first-child, main > .provenance > h2")) {
+      const home = heading.parentElement, body = [...home.children].slice(1);
+      if (home.classList.contains("prose")) {
+        for (let next = home.nextElementSibling; next && next.tagName === "SECTION"; next = next.nextElementSibling) {
+          if (next.classList.contains("provenance") || next.querySelector(":scope > h2:first-child")) break;
+          body.push(next);
+        }
+      }
+      const button = make("button", { type: "button", class: "fold", "aria-expanded": "true" });
+      button.append(...heading.childNodes);
+      heading.append(button);
+      const turn = (open) => {
+        button.setAttribute("aria-expanded", String(open));
+        body.forEach((one) => one.classList.toggle("folded", !open));
+        if (open) dispatchEvent(new Event("resize"));
+      };
+      button.addEventListener("click", () => turn(button.getAttribute("aria-expanded") !== "true"));
+      heading.id ||= `part-${found.length}`;
+      found.push({ heading, body, turn });
+    }
+    const unfold = () => {
+      const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+      if (!target) return;
+      found.filter((one) => one.heading.contains(target) || one.body.some((part) => part.contains(target))).forEach((one) => one.turn(true));
+      target.scrollIntoView();
+    };
+    addEventListener("hashchange", unfold);
+    return found;
+  }
+
+  function listContents(parts) {
+    if (parts.length < 3) return;
+    const nav = make("nav", { class: "contents", "aria-label": "Contents" });
+    const list = make("ol");
+    const links = parts.map(({ heading }) => {
+      const link = make("a", { href: `#${heading.id}` }, heading.textContent);
+      const item = make("li");
+      item.append(link);
+      list.append(item);
+      return link;
+    });
+    nav.append(list);
+    document.querySelector("main").before(nav);
+    const mark = () => {
+      let now = -1;
+      parts.forEach(({ heading }, index) => { if (heading.getBoundingClientRect().top < innerHeight / 3) now = index; });
+      links.forEach((link, index) => (index === now ? link.setAttribute("aria-current", "true") : link.removeAttribute("aria-current")));
+    };
+    addEventListener("scroll", mark, { passive: true });
+    mark();
+  }
+
+  // The number that a cell shows; NaN for a dash, which comes last in any order.
+  const number = (text) => parseFloat(text.replace(/[,\s\u202f]/g, "").replace("\u2212", "-"));
+
+  function orderable(table) {
+    const body = table.tBodies[0], heads = [...table.tHead.rows[0].cells], first = [...body.rows];
+    heads.forEach((head, column) => {
+      const button = make("button", { type: "button", class: "order" });
+      button.append(...head.childNodes);
+      head.append(button);
+      button.addEventListener("click", () => {
+        const isNumber = head.classList.contains("num"), now = head.getAttribute("aria-sort");
+        const steps = isNumber ? ["descending", "ascending", null] : ["ascending", "descending", null];
+        const next = steps[(steps.indexOf(now) + 1) % steps.length];
+        heads.forEach((one) => one.removeAttribute("aria-sort"));
+        if (next) head.setAttribute("aria-sort", next);
+        const sign = next === "descending" ? -1 : 1, text = (row) => row.cells[column].textContent;
+        const rows = !next ? first : [...first].sort((a, b) => {
+          if (!isNumber) return sign * text(a).localeCompare(text(b), "en", { numeric: true });
+          const [left, right] = [number(text(a)), number(text(b))];
+          return Number.isNaN(left) ? (Number.isNaN(right) ? 0 : 1) : Number.isNaN(right) ? -1 : sign * (left - right);
+        });
+        body.append(...rows);
+      });
+    });
+  }
+
+  function filterable(table, line) {
+    const box = make("input", { type: "search", class: "filter", placeholder: "Filter rows", "aria-label": `Filter rows of ${title(table)}` });
+    const count = make("span", { role: "status" });
+    const rows = [...table.tBodies[0].rows];
+    box.addEventListener("input", () => {
+      const wanted = box.value.toLowerCase().split(/\s+/).filter(Boolean);
+      let shown = 0;
+      for (const row of rows) {
+        const text = row.textContent.toLowerCase();
+        row.hidden = !wanted.every((word) => text.includes(word));
+        shown += !row.hidden;
+      }
+      count.textContent = wanted.length ? `${shown} of ${rows.length} rows` : "";
+    });
+    line.append(box, count);
+  }
+
+  const title = (table) => (table.caption ? table.caption.firstChild?.textContent.trim() : "") || "table";
+
+  function equipTable(scroll) {
+    const table = scroll.querySelector("table.wb-table");
+    if (!table?.tHead || !table.tBodies[0]?.rows.length || table.tBodies[0].querySelector("[colspan]")) return;
+    const rows = table.tBodies[0].rows.length;
+    if (rows > 1) orderable(table);
+    const line = make("div", { class: "tools-line" });
+    if (table.caption) {
+      // The caption stays the table's name for a screen reader; what is seen does not scroll away with the rows.
+      const seen = make("span", { class: "seen", "aria-hidden": "true" });
+      seen.append(...[...table.caption.childNodes].map((one) => one.cloneNode(true)));
+      line.append(seen);
+      table.caption.classList.add("unseen");
+    }
+    if (rows > TALL_ROWS) {
+      scroll.classList.add("tall");
+      filterable(table, line);
+    }
+    const button = make("button", { type: "button", class: "keep", "aria-label": `Download ${title(table)} as CSV` }, "CSV");
+    button.addEventListener("click", () => {
+      const heads = [...table.tHead.rows[0].cells];
+      const read = (cell, column) => {
+        const text = cell.textContent.trim();
+        if (!heads[column].classList.contains("num")) return text;
+        return Number.isNaN(number(text)) ? "" : text.replace(/[,\u202f]/g, "").replace("\u2212", "-");
+      };
+      const lines = [...table.tBodies[0].rows].map((row) => [...row.cells].map(read));
+      save(fileName(title(table), "csv"), csv([heads.map((head) => head.textContent.trim()), ...lines]), "text/csv");
+    });
+    line.append(button);
+    scroll.before(line);
+    if (scroll.tabIndex === 0) {
+      scroll.setAttribute("role", "region");
+      scroll.setAttribute("aria-label", title(table));
+    }
+  }
+
+  // The rows behind a chart: of its data sets the one with most.
+  function chartRows(source) {
+    const sets = [];
+    const walk = (value) => {
+      if (!value || typeof value !== "object") return;
+      if (Array.isArray(value.values)) sets.push(value.values);
+      for (const [key, inner] of Object.entries(value)) if (key !== "values") walk(inner);
+    };
+    walk(source);
+    sets.push(...Object.values(source.datasets || {}).filter(Array.isArray));
+    const rows = sets.sort((a, b) => b.length - a.length)[0] || [];
+    const names = [...new Set(rows.flatMap((row) => (row && typeof row === "object" ? Object.keys(row) : [])))];
+    return [names, ...rows.map((row) => names.map((name) => row[name]))];
+  }
+
+  function equipChart(figure) {
+    const name = figure.querySelector("figcaption strong")?.textContent || "chart";
+    const page = () => getComputedStyle(document.body).backgroundColor;
+    const view = () => window.workbench.views.get(figure).view;
+    const actions = {
+      PNG: async () => {
+        const drawn = await view().toCanvas(2), sheet = make("canvas", { width: drawn.width, height: drawn.height });
+        const pen = sheet.getContext("2d");
+        pen.fillStyle = page();
+        pen.fillRect(0, 0, sheet.width, sheet.height);
+        pen.drawImage(drawn, 0, 0);
+        sheet.toBlob((blob) => save(fileName(name, "png"), blob));
+      },
+      SVG: async () => save(fileName(name, "svg"), (await view().toSVG()).replace("<svg", `<svg style="background:${page()}"`), "image/svg+xml"),
+      CSV: async () => {
+        const source = JSON.parse(document.getElementById(figure.querySelector(".canvas").dataset.spec).textContent);
+        save(fileName(name, "csv"), csv(chartRows(source)), "text/csv");
+      },
+    };
+    const line = make("div", { class: "tools-line" });
+    for (const [kind, act] of Object.entries(actions)) {
+      const button = make("button", { type: "button", class: "keep", "aria-label": `Download ${name} as ${kind}` }, kind);
+      button.addEventListener("click", act);
+      line.append(button);
+    }
+    figure.querySelector("details.words").before(line);
+  }
+
+  function copyable(code) {
+    const button = make("button", { type: "button", class: "keep copy", "aria-label": `Copy ${code.textContent}` }, "Copy");
+    button.addEventListener("click", async () => {
+      const range = document.createRange();
+      range.selectNodeContents(code);
+      getSelection().removeAllRanges();
+      getSelection().addRange(range);
+      // A browser that closes the clipboard to files still has the text selected.
+      try { await navigator.clipboard.writeText(code.textContent); button.textContent = "Copied"; } catch { button.textContent = "Selected"; }
+      setTimeout(() => { button.textContent = "Copy"; }, 2000);
+    });
+    code.after(" ", button);
+  }
+
+  listContents(foldSections());
+  document.querySelectorAll("main .out .wb-scroll").forEach(equipTable);
+  document.querySelectorAll("figure.chart").forEach(equipChart);
+  document.querySelectorAll(".wb-next code").forEach((code) => { if (/^\S+ /.test(code.textContent)) copyable(code); });
+})();

@@ -1,0 +1,275 @@
+"""Where runs are kept: folders of this machine, and stores at URLs (fsspec), whose failed requests are sent again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeVar
+
+from workbench.core import files, redaction
+from workbench.core.errors import ConfigError, InputError
+from workbench.runs import run_folder
+
+MAX_FILES = 20_000
+MAX_FILE_DEPTH = 8
+# A request is sent up to six times, 3 s in all; drivers such as s3fs send some again by themselves before.
+_ATTEMPTS = 6
+_FIRST_DELAY_S = 0.1
+# Answers that another request does not change.
+_FINAL_ERRORS = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError)
+_T = TypeVar("_T")
+
+
+class LocalStore:
+    """Local files, without fsspec; links are not followed."""
+
+    has_locks = True
+
+    def read_bytes(self, path: str, max_bytes: int) -> bytes:
+        """The bytes of a file of at most `max_bytes`."""
+        return files.read_up_to(path, max_bytes)
+
+    def write_bytes(self, path: str, content: bytes) -> None:
+        """Write a file, atomically."""
+        with files.replace_atomically(path) as temporary:
+            temporary.write_bytes(content)
+
+    def put_file(self, source: Path, path: str) -> None:
+        """Copy a file of this machine to `path`."""
+        with files.replace_atomically(path) as temporary:
+            shutil.copyfile(source, temporary)
+
+    @contextlib.contextmanager
+    def local_copy(self, path: str) -> Iterator[Path]:
+        """A file of this machine with the content of `path`; not to be changed."""
+        yield Path(path)
+
+    def delete_file(self, path: str) -> None:
+        """Delete a file; one that is not there is no error."""
+        Path(path).unlink(missing_ok=True)
+
+    def display_path(self, path: str) -> str:
+        """The path for messages and records."""
+        return path
+
+    def read_state(self, root: str, record: dict[str, Any]) -> str:
+        """State of the run in the folder `root`; see `StoredRun.state`."""
+        return run_folder.Run(Path(root), record).state
+
+    def list_entries(self, path: str) -> list[tuple[str, bool, int]]:
+        """Path, whether it is a folder, and size in bytes, of each entry of a folder; links are left out."""
+        found = []
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if not entry.is_symlink():
+                    found.append((entry.path, entry.is_dir(follow_symlinks=False), entry.stat().st_size))
+        return found
+
+
+class RemoteStore:
+    """A store of fsspec. It has no locks: whether a process still writes a run is unknown."""
+
+    has_locks = False
+
+    def __init__(self, store: Any) -> None:
+        self.store = store
+
+    def read_bytes(self, path: str, max_bytes: int) -> bytes:
+        """The bytes of a file of at most `max_bytes`."""
+
+        def read() -> bytes:
+            with self.store.open(path, "rb") as file:
+                return bytes(file.read(max_bytes + 1))
+
+        content = send_request(read)
+        if len(content) > max_bytes:
+            raise InputError("file is too large", where=self.display_path(path), allowed=f"{max_bytes:,} bytes")
+        return content
+
+    def write_bytes(self, path: str, content: bytes) -> None:
+        """Write an object; it is seen whole or not at all."""
+        send_request(lambda: self.store.pipe_file(path, content))
+        self._check_size(path, len(content))
+
+    def put_file(self, source: Path, path: str) -> None:
+        """Copy a file of this machine to `path`, and compare the sizes."""
+        send_request(lambda: self.store.put_file(str(source), path))
+        self._check_size(path, source.stat().st_size)
+
+    def _check_size(self, path: str, size_bytes: int) -> None:
+        def ask() -> int:
+            self._forget_listings()
+            return int(self.store.info(path)["size"])
+
+        if (found := send_request(ask)) != size_bytes:
+            raise OSError(f"{self.display_path(path)} has {found} bytes, not the {size_bytes} that were sent")
+
+    @contextlib.contextmanager
+    def local_copy(self, path: str) -> Iterator[Path]:
+        """A temporary file of this machine with the content of `path`."""
+        with tempfile.TemporaryDirectory() as folder:
+            copy = Path(folder) / "file"
+            send_request(lambda: self.store.get_file(path, str(copy)))
+            yield copy
+
+    def delete_file(self, path: str) -> None:
+        """Delete an object; one that is not there is no error."""
+        with contextlib.suppress(FileNotFoundError):
+            send_request(lambda: self.store.rm_file(path))
+        self._forget_listings()
+
+    def display_path(self, path: str) -> str:
+        """The URL for messages and records, without user and password."""
+        return redaction.strip_user_info(str(self.store.unstrip_protocol(path)))
+
+    def read_state(self, root: str, record: dict[str, Any]) -> str:
+        """State of the run at `root`; see `StoredRun.state`."""
+        del root
+        return "unfinished" if record["status"] == "running" else str(record["status"])
+
+    def list_entries(self, path: str) -> list[tuple[str, bool, int]]:
+        """Path, whether it is a folder, and size in bytes, of each entry of a folder."""
+
+        def ask() -> list[dict[str, Any]]:
+            self._forget_listings()
+            return list(self.store.ls(path, detail=True))
+
+        return [
+            (str(entry["name"]).rstrip("/"), entry.get("type") == "directory", int(entry.get("size") or 0))
+            for entry in send_request(ask)
+        ]
+
+    def _forget_listings(self) -> None:
+        """Drop what the driver remembers of folders: another machine may have written since."""
+        self.store.invalidate_cache()
+
+
+Store = LocalStore | RemoteStore
+
+
+def open_place(place: str | Path) -> tuple[Store, str]:
+    """The store of a folder or URL, and the path in it; makes no request yet.
+
+    Raises
+    ------
+    InputError
+        No installed package opens this kind of URL.
+    """
+    if not is_url(place):
+        return LocalStore(), str(Path(place).expanduser().absolute())
+    store, root = files.open_store(str(place))
+    return RemoteStore(store), root.rstrip("/")
+
+
+def is_url(place: str | Path | None) -> bool:
+    """Whether a place is a URL and no folder of this machine.
+
+    Examples
+    --------
+    >>> is_url("s3://bucket/runs"), is_url("data/runs"), is_url(None)
+    (True, False, False)
+    """
+    return "://" in str(place)
+
+
+def list_files(store: Store, root: str) -> list[tuple[str, int]]:
+    """Path below `root` and size of each file, by name.
+
+    Raises
+    ------
+    InputError
+        There are too many or too deep, or the store gives a path that is not below `root`.
+    OSError
+        A folder cannot be listed.
+    """
+    found: list[tuple[str, int]] = []
+    waiting = [(root, 0)]
+    while waiting:
+        folder, depth = waiting.pop()
+        for path, is_folder, size_bytes in store.list_entries(folder):
+            inner = PurePosixPath(path.removeprefix(f"{root}/"))
+            if path == folder:
+                continue
+            if inner.is_absolute() or ".." in inner.parts or not path.startswith(f"{root}/"):
+                raise InputError("a path outside of the run folder", where=store.display_path(root), found=path[:200])
+            if not is_folder:
+                found.append((inner.as_posix(), size_bytes))
+            else:
+                waiting.append((path, depth + 1))
+        if len(found) > MAX_FILES or any(depth > MAX_FILE_DEPTH for _, depth in waiting):
+            allowed = f"{MAX_FILES:,} files, {MAX_FILE_DEPTH} folders deep"
+            raise InputError("too much in a run folder", where=store.display_path(root), allowed=allowed)
+    return sorted(found)
+
+
+def check_writable(place: str | Path) -> None:
+    """Write and delete a small object at a URL, before a long run whose result must go there.
+
+    Raises
+    ------
+    ConfigError
+        It cannot be written, or the URL carries user and password.
+    InputError
+        No installed package opens this kind of URL.
+    """
+    shown = redaction.strip_user_info(str(place))
+    if redaction.has_user_info(str(place)):
+        do = "give credentials as the store's environment variables, such as AWS_ACCESS_KEY_ID"
+        raise ConfigError("a secret cannot be part of a URL", where=shown, do=do)
+    store, root = open_place(place)
+    path = f"{root}/.write-test-{os.getpid()}-{random.getrandbits(32):08x}"
+    try:
+        store.write_bytes(path, b"workbench\n")
+    except OSError as error:
+        do = "check the bucket, the rights and the credentials in the environment"
+        raise ConfigError("cannot write there", where=shown, found=format_error(error), do=do) from error
+    with contextlib.suppress(OSError):
+        # A place that may only be written to, never deleted from, is fine.
+        store.delete_file(path)
+
+
+def send_request(request: Callable[[], _T]) -> _T:
+    """The result of a request to a store, sent again after a failure that may pass.
+
+    Raises
+    ------
+    OSError
+        The answer is final, such as a missing object or a refusal, or every attempt failed. Exceptions of drivers, as
+        aiohttp's for a 403, are turned into it.
+    """
+    for attempt in range(_ATTEMPTS):
+        try:
+            with files.raise_as_os_errors():
+                return request()
+        except OSError as error:
+            if is_final(error) or attempt + 1 == _ATTEMPTS:
+                raise
+            # Drawn, so that machines that failed at the same moment do not meet again.
+            time.sleep(_FIRST_DELAY_S * 2**attempt * (0.5 + random.random() / 2))  # noqa: S311 - no secret
+    raise AssertionError("unreachable")
+
+
+def is_final(error: OSError) -> bool:
+    """Whether another request would get the same answer.
+
+    Examples
+    --------
+    >>> is_final(FileNotFoundError("no key")), is_final(ConnectionResetError())
+    (True, False)
+    """
+    if isinstance(error, _FINAL_ERRORS):
+        return True
+    status = getattr(error.__cause__, "status", None)
+    return isinstance(status, int) and 400 <= status < 500 and status not in (408, 425, 429)
+
+
+def format_error(error: BaseException) -> str:
+    """An error of a store in a short text, without user and password."""
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return redaction.strip_user_info(text)[:200]

@@ -1,0 +1,253 @@
+"""Scheduler recipes: how a scheduler is found or started, and what its workloads need beside their pods.
+
+A recipe is a file, `scheduler.yaml`. Those beside this module are shipped; a user's own is named by its path wherever a
+scheduler is named, and becomes part of the scenario, so that a kept run needs nothing beside it.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
+
+from workbench.core.errors import ConfigError, InputError
+from workbench.core.schema import FiniteModel
+from workbench.scaletest.cluster_api.api_discovery import SCHEDULER_RESOURCES, ApiResource, parse_resource
+from workbench.scaletest.scenario import manifest_rules
+from workbench.scaletest.scenario.safe_yaml import read_yaml_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Program = Literal["default", "kube-scheduler", "kai", "kueue", "cluster"]
+LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+SHIPPED = Path(__file__).parent / "recipes"
+MAX_OBJECTS = 5
+_GATE = re.compile(r"[A-Z][A-Za-z0-9]{1,60}")
+# What a recipe may add to a pod's specification: what tells its scheduler about the pod's group, and nothing else.
+_POD_FIELDS = ("schedulingGroup", "schedulingGates")
+_Text = Annotated[str, StringConstraints(max_length=400)]
+
+
+class PodAdditions(FiniteModel):
+    """What a recipe adds to pods and their workloads."""
+
+    labels: dict[str, _Text] = Field(default={}, max_length=10)
+    annotations: dict[str, _Text] = Field(default={}, max_length=10)
+    spec: dict[str, Any] = Field(default={}, max_length=5)
+
+    @field_validator("spec")
+    @classmethod
+    def _check_spec(cls, given: dict[str, Any]) -> dict[str, Any]:
+        if wrong := sorted(set(given) - set(_POD_FIELDS)):
+            raise ValueError(f"a recipe adds {' and '.join(_POD_FIELDS)} to a pod, not {wrong[0][:60]}")
+        return given
+
+
+class SchedulerRecipe(FiniteModel):
+    """A scheduler.
+
+    Attributes
+    ----------
+    name
+        As it is named in scenarios and reports; `short` names it, too.
+    about
+        In a sentence.
+    program
+        `default`: the control plane's own scheduler; `kube-scheduler`: a second one of these with `config`; `kai`: KAI
+        beside it; `kueue`: Kueue over the default scheduler; `cluster`: it must be there.
+    scheduler_name
+        schedulerName of the pods; without it the name.
+    feature_gates, api_arguments, scheduler_arguments
+        Of a local cluster: gates of all its components, arguments of the API server and of this scheduler.
+    config
+        Fields of a KubeSchedulerConfiguration, for `kube-scheduler`.
+    pods, workloads, gang_pods
+        What all pods and workloads get; what workloads' own objects get and the pods of jobs do not; what the pods of
+        gangs get in addition.
+    gang_objects
+        Manifests of what a gang needs beside its pods, made before them; placeholders as in templates.
+    reads
+        Objects that it makes and that are worth watching, as GROUP/VERSION/PLURAL.
+    steps
+        Steps that its objects reach beside those of pods.
+    """
+
+    name: str
+    short: str | None = None
+    about: _Text = ""
+    program: Program = "default"
+    scheduler_name: str | None = None
+    feature_gates: dict[str, bool] = Field(default={}, max_length=20)
+    api_arguments: dict[str, _Text] = Field(default={}, max_length=20)
+    scheduler_arguments: dict[str, _Text] = Field(default={}, max_length=20)
+    config: dict[str, Any] | None = None
+    pods: PodAdditions = PodAdditions()
+    workloads: PodAdditions = PodAdditions()
+    gang_pods: PodAdditions = PodAdditions()
+    gang_objects: tuple[dict[str, Any], ...] = Field(default=(), max_length=MAX_OBJECTS)
+    reads: tuple[str, ...] = Field(default=(), max_length=10)
+    steps: tuple[_Text, ...] = Field(default=(), max_length=10)
+
+    @property
+    def pods_scheduler(self) -> str:
+        """schedulerName of the pods."""
+        return self.scheduler_name or self.name
+
+    @field_validator("name", "short", "scheduler_name")
+    @classmethod
+    def _check_name(cls, given: str | None) -> str | None:
+        if given is not None and not LABEL.fullmatch(given):
+            raise ValueError("must be 1 to 63 of a-z, 0-9 and '-', and begin and end with a letter or digit")
+        return given
+
+    @field_validator("feature_gates")
+    @classmethod
+    def _check_gates(cls, given: dict[str, bool]) -> dict[str, bool]:
+        if wrong := [name for name in given if not _GATE.fullmatch(name)]:
+            raise ValueError(f"no feature gate: {wrong[0][:60]!r}")
+        return given
+
+    @field_validator("reads")
+    @classmethod
+    def _check_reads(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        known = [f"{group}/…/{plural}" for group, plural, _ in SCHEDULER_RESOURCES]
+        for one in given:
+            try:
+                resource = parse_resource(one)
+            except ConfigError:
+                raise ValueError(f"{one[:80]!r} is not GROUP/VERSION/PLURAL") from None
+            if (resource.group, resource.plural) not in {pair[:2] for pair in SCHEDULER_RESOURCES}:
+                raise ValueError(f"{one[:80]} is not watched; known are {', '.join(known)}")
+        return given
+
+    @field_validator("gang_objects")
+    @classmethod
+    def _check_objects(cls, given: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+        for one in given:
+            manifest_rules.check_manifest({key: value for key, value in one.items() if key != "plural"}, None, ())
+            if set(one) - {"apiVersion", "kind", "plural", "spec"}:
+                raise ValueError("a gang's object has apiVersion, kind, spec and perhaps plural; its head is ours")
+        return given
+
+    @model_validator(mode="after")
+    def _check_program(self) -> Self:
+        if (self.config is not None) != (self.program == "kube-scheduler"):
+            raise ValueError("config belongs to program kube-scheduler, and to no other")
+        if self.config is not None:
+            if set(self.config) & {"clientConnection", "leaderElection", "apiVersion", "kind"}:
+                raise ValueError(
+                    "config: clientConnection, leaderElection, apiVersion and kind are the workbench's own"
+                )
+            names = [one.get("schedulerName") for one in self.config.get("profiles") or [] if isinstance(one, dict)]
+            if self.pods_scheduler not in names:
+                raise ValueError(f"config.profiles: none has the schedulerName {self.pods_scheduler}")
+        if self.program == "kube-scheduler" and self.pods_scheduler == "default-scheduler":
+            raise ValueError("a second kube-scheduler needs a schedulerName of its own")
+        return self
+
+    @property
+    def read_resources(self) -> tuple[ApiResource, ...]:
+        """What `reads` names."""
+        return tuple(map(parse_resource, self.reads))
+
+
+@functools.cache
+def list_shipped_recipes() -> tuple[SchedulerRecipe, ...]:
+    """The recipes beside this module."""
+    return tuple(read_recipe(path) for path in sorted(SHIPPED.glob("*.yaml")))
+
+
+def read_recipe(path: str | Path) -> SchedulerRecipe:
+    """Read a recipe's file.
+
+    Raises
+    ------
+    InputError
+        It is none: every mistake with its field.
+    """
+    return validate_recipe(read_yaml_file(path).value, str(path))
+
+
+def validate_recipe(value: Any, where: str) -> SchedulerRecipe:
+    """A recipe from its parsed text.
+
+    Raises
+    ------
+    InputError
+        As `read_recipe`.
+    """
+    try:
+        return SchedulerRecipe.model_validate(value)
+    except ValidationError as error:
+        found = [
+            f"{'.'.join(map(str, one['loc'])) or 'recipe'}: {one['msg'].removeprefix('Value error, ')}"
+            for one in error.errors()[:10]
+        ]
+        raise InputError(
+            "not a scheduler recipe",
+            where=where,
+            found="".join(f"\n    {line}" for line in found),
+            do="compare it with those of workbench scaletest cluster recipes",
+        ) from None
+
+
+def find_recipe(name: str, own: Iterable[SchedulerRecipe] = ()) -> SchedulerRecipe:
+    """The recipe of a scheduler: the user's, a shipped one, or one for a scheduler that needs nothing of its own."""
+    for one in (*own, *list_shipped_recipes()):
+        if name in (one.name, one.short):
+            return one
+    return SchedulerRecipe(name=name, program="cluster")
+
+
+def read_recipe_text(name: str) -> str:
+    """The file of a shipped recipe."""
+    return next(
+        path.read_text(encoding="utf-8").rstrip() for path in SHIPPED.glob("*.yaml") if read_recipe(path).name == name
+    )
+
+
+def format_recipes_json(recipes: Iterable[SchedulerRecipe]) -> str:
+    """Recipes as a JSON list."""
+    return json.dumps([one.model_dump(mode="json") for one in recipes])
+
+
+def is_recipe_path(name: str) -> bool:
+    """Is a scheduler named by the path of its recipe?
+
+    Examples
+    --------
+    >>> is_recipe_path("mine/scheduler.yaml"), is_recipe_path("kai")
+    (True, False)
+    """
+    return name.endswith((".yaml", ".yml"))
+
+
+def resolve_schedulers(names: Iterable[str]) -> tuple[tuple[str, ...], tuple[SchedulerRecipe, ...]]:
+    """Full names of schedulers, and the recipes that were named by their paths.
+
+    Raises
+    ------
+    InputError
+        A file is no recipe.
+    ConfigError
+        One can be no scheduler's name, or a recipe has the name of a shipped one.
+    """
+    found, own = [], []
+    shipped = {name for one in list_shipped_recipes() for name in (one.name, one.short)}
+    for name in names:
+        if is_recipe_path(name):
+            recipe = read_recipe(name)
+            if recipe.name in shipped:
+                raise ConfigError("a shipped recipe has this name", where=name, found=recipe.name, do="give it another")
+            own.append(recipe)
+            found.append(recipe.name)
+            continue
+        if not LABEL.fullmatch(name):
+            raise ConfigError("no name of a scheduler", where="--scheduler", found=name[:80])
+        found.append(find_recipe(name).name)
+    return tuple(found), tuple(own)
