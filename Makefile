@@ -1,38 +1,43 @@
 # Two commands do everything, each with its own set-up:
 #   make report [OUT=DIR] [JOBS=N]   run all notebooks; the last line is the path of the gallery page
-#   make test                        pass the tests: each promise once, on all tiers that this machine can run
+#   make test                        the gate that every change passes: lint, types, tests in process, notebooks
 #   make docs [OUT=DIR] [RUNS=DIR]   build the documents as a site, offline; the last line is the path of its first page
-# Further: make test-all, make test-area AREA=sizing, make test-quick, make lint, make lock, make help.
-# WORKBENCH_VENV=DIR moves the environment out of the checkout; nothing else is written there
+# Further: make test-area AREA=sizing, make test-all, make lint, make lock, make help.
+# WORKBENCH_VENV=DIR moves the environment out of the checkout; nothing else but byte code is written there
 # when OUT is given, or the checkout cannot be written.
 
 JOBS ?= 2
 OUT ?=
-export OUT JOBS JUNIT
+export OUT JOBS
 
 # Paths may hold spaces, so they are shell variables in quotes and never targets.
 # Python keeps what it has compiled, whatever the shell says: without, each of a thousand processes compiles all again.
 SETUP = venv=$$(sh .ci/set-up) && test -n "$$venv" && PATH="$$venv/bin:$$PATH" && export PATH \
     && unset PYTHONDONTWRITEBYTECODE \
-    && export PYTHONPYCACHEPREFIX="$$venv/cache/python" \
-              RUFF_CACHE_DIR="$$venv/cache/ruff" MYPY_CACHE_DIR="$$venv/cache/mypy" \
+    && export RUFF_CACHE_DIR="$$venv/cache/ruff" MYPY_CACHE_DIR="$$venv/cache/mypy" \
               HYPOTHESIS_STORAGE_DIRECTORY="$$venv/cache/hypothesis"
-# Files in the order of their times (tests/conftest.py), one worker a file. Three workers on two cores: two of them left
-# the cores idle for two fifths of the time, while servers, kernels and JVMs were waited for.
-PYTEST = python -m pytest -p no:nbval -n 3 --dist loadscope --no-loadscope-reorder
-MARKERS = spark spark4 comet browser notebook postgres ml cluster env peer
-QUICK = $(patsubst %,not % and,$(MARKERS)) not slow
+# A worker takes a file at a time, whose fixtures are then made once.
+PYTEST = python -m pytest -p no:nbval --dist loadfile
+# What is on control planes comes after all else, and one test at a time: two of them do not fit two cores.
+ALL = -n 2 -m "not cluster"
+ON_CLUSTERS = -n 1 -m cluster
+# An area is a folder of workbench/ with a command; the floor is all that is in none.
+AREAS = $(sort $(patsubst workbench/%/command.py,%,$(wildcard workbench/*/command.py)))
+FLOOR = tests workbench $(foreach area,$(AREAS),--ignore=tests/$(area) --ignore=workbench/$(area))
+PLACES = $(foreach area,$(AREA),$(if $(filter floor,$(area)),$(FLOOR),tests/$(area) workbench/$(area)))
 LINT = ruff check . && ruff format --check . && mypy
-NBVAL = scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT INT TERM \
-    && WORKBENCH_OUT="$$scratch" python -m pytest -n 3 --dist loadfile \
-       --nbval-lax --nbval-current-env --nbval-kernel-startup-timeout 120 notebooks
-# Where pytest writes junit files, for tests/times.txt; nowhere unless it is given.
-JUNIT ?=
+# Notebooks as somebody sees them who opens them; of those in tests/notebooks the text of every output, too. Their runs
+# go to a folder that is thrown away.
+NB = python -m pytest -n 2 --dist loadfile --nbval-current-env --nbval-kernel-startup-timeout 300
+STRICT = $(wildcard tests/notebooks/*.ipynb)
+NBVAL = scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT INT TERM && export WORKBENCH_OUT="$$scratch" \
+    && $(NB) --nbval-lax notebooks $(STRICT:tests/%=--ignore=%) \
+    && $(NB) --nbval --nbval-sanitize-with tests/notebooks/sanitize.cfg $(STRICT)
 # Where runs lie whose reports the site of the documents shows.
 RUNS ?=
 export RUNS
 
-.PHONY: help report docs test test-all test-area test-quick lint lock setup
+.PHONY: help report docs test test-all test-area lint lock freeze setup
 .DEFAULT_GOAL := help
 
 help:
@@ -50,25 +55,27 @@ report:
 docs:
 	@$(SETUP) && python -m docs.site.build "$${OUT:-$$venv/site}" $${RUNS:+--runs "$$RUNS"}
 
-# Each promise once: breadth is left to test-all (tests/tiers.py). The committed notebooks run once as somebody sees them
-# who opens them live (nbval); their runs go to a folder that is thrown away.
+# The gate; pyproject.toml says which tests are in it.
 test:
-	@$(SETUP) && $(LINT) && export WORKBENCH_TESTS=most && $(PYTEST) $${JUNIT:+--junitxml="$$JUNIT"} && $(NBVAL)
+	@$(SETUP) && $(LINT) && $(PYTEST) -n 2 && $(NBVAL)
 
-# Everything: the matrix, all commands of the guides, kills, seeds and coverage, fuzzing, peers, ml, env, KAI, JupyterLab.
-test-all:
-	@$(SETUP) && $(LINT) && export WORKBENCH_TESTS=all WORKBENCH_FUZZ=$${WORKBENCH_FUZZ:-5} \
-	&& $(PYTEST) $${JUNIT:+--junitxml="$$JUNIT"} && $(NBVAL)
-
-# All of one area with the floor: make test-area AREA=sizing
+# All of one area or of several, or of the floor below them: make test-area AREA="sizing capacity". pytest ends with 5
+# where there is nothing to run.
 test-area:
-	@$(SETUP) && $(LINT) && export WORKBENCH_TESTS=all && $(PYTEST) $$(python -m tests.tiers "$(AREA)")
+	@[ -n "$(strip $(AREA))" ] || { echo "make test-area AREA=NAME, of: $(AREAS) floor" >&2; exit 2; }
+	@$(SETUP) && $(LINT) && $(PYTEST) $(ALL) $(PLACES) && { $(PYTEST) $(ON_CLUSTERS) $(PLACES) || [ $$? -eq 5 ]; }
 
-test-quick:
-	@$(SETUP) && $(LINT) && $(PYTEST) -m "$(QUICK)" $$(python -m tests.times --heavy | sed 's/^/--ignore=/')
+# Everything: the matrix, the guides' commands, kills, seeds, peers, other Sparks, fuzzing with five times the inputs.
+test-all:
+	@$(SETUP) && $(LINT) && export WORKBENCH_FUZZ=$${WORKBENCH_FUZZ:-5} \
+	&& $(PYTEST) $(ALL) && $(PYTEST) $(ON_CLUSTERS) && $(NBVAL)
 
 lint:
 	@$(SETUP) && $(LINT)
+
+# Contracts and strict notebooks anew, after a change on purpose; git diff shows it.
+freeze:
+	@$(SETUP) && python -m tests.contracts && python -m tests.notebooks
 
 # Resolved anew outside of the checkout, so that no uv.lock, which names hosts, comes to lie in it.
 lock:

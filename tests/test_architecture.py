@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,34 +22,6 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 SHARED_AREAS = {"eventlog"}
 AREAS = {path.parent.name for path in PACKAGE.glob("*/command.py")}
 CODE_LINES = 100
-# At the root of every area; an area without a notebook has the first three.
-PLAN = ("command", "config", "tables", "study", "charts", "summary", "invariants")
-PLAN_WITHOUT_NOTEBOOK = PLAN[:3]
-# An area of so many modules has everything beyond the plan in packages.
-LARGE_AREA = 25
-MAX_MODULE_LINES = 500
-# The table of old names goes when the old names go, and is not counted.
-MAX_CORE_MODULES, UNCOUNTED = 14, "aliases"
-GERUNDS = {"sizing", "recording", "_reading", "_ordering"}
-# Names that two parts of the package share, each plain in its own.
-SHARED_NAMES = {"analysis", "tables", "jvm"}
-# Of our own method these know an exact reproduction: to start it, to compare with it, or to read and write its files.
-KNOW_A_REPRODUCTION = {
-    "workbench.indicators.measurement.script_cases",
-    "workbench.sizing",
-    "workbench.sizing.estimation.gpu_estimates",
-    "workbench.sizing.estimation.method_comparison",
-    "workbench.sizing.load.sweep_report",
-    "workbench.sizing.load.sweep_runner",
-    "workbench.sizing.other_tools.nat_results",
-    "workbench.sizing.other_tools.sweep_import",
-    "workbench.indicators.contract.new_indicator",
-    "workbench.indicators.measurement.session_inputs",
-    "workbench.indicators.measurement.session_plan",
-    "workbench.indicators.shipped.registry",
-    "workbench.indicators.store.pyperf_suites",
-    "workbench.speedup.calibration.factor_model",
-}
 MACHINE_PATHS = re.compile(r"(?<![\w.])/(?:home|root|Users|tmp|work|mnt|var|opt|private)/|[A-Z]:\\\\")
 
 
@@ -152,11 +123,6 @@ def test_core_imports_nothing_but_itself() -> None:
     } == {}
 
 
-def test_core_is_no_drawer_for_what_has_no_home() -> None:
-    modules = {path.stem for path in (PACKAGE / "core").glob("*.py")} - {"__init__", UNCOUNTED}
-    assert len(modules) <= MAX_CORE_MODULES, sorted(modules)
-
-
 def test_no_imports_go_in_a_circle() -> None:
     left = {name: set(found) for name, found in GRAPH.items()}
     # What imports nothing that is left is in no circle, and neither is what only it imports.
@@ -165,49 +131,6 @@ def test_no_imports_go_in_a_circle() -> None:
     while loose := left.keys() - {item for found in left.values() for item in found}:
         left = {name: found for name, found in left.items() if name not in loose}
     assert sorted(left) == []
-
-
-def test_exact_reproductions_are_opened_by_commands_and_few_others() -> None:
-    importers = {
-        name
-        for name, found in GRAPH.items()
-        if ".compat_" not in name and ".commands" not in name and any(".compat_" in item for item in found)
-    }
-    assert importers - KNOW_A_REPRODUCTION == set()
-
-
-def test_at_most_two_modules_stand_loose_at_the_top() -> None:
-    assert {path.stem for path in PACKAGE.glob("*.py")} <= {"__init__", "__main__"}
-
-
-def test_no_module_is_over_500_lines() -> None:
-    assert [name_of(path) for path in MODULES if len(path.read_text().splitlines()) > MAX_MODULE_LINES] == []
-
-
-def test_a_module_is_a_noun_but_for_the_fields_own_gerunds() -> None:
-    assert {name.rpartition(".")[2] for name in GRAPH if name.endswith("ing")} - GERUNDS == set()
-
-
-@pytest.mark.parametrize("area", sorted(AREAS))
-def test_an_area_has_the_common_plan_at_its_root(area: str) -> None:
-    root = PACKAGE / area
-    own = {module_name(path).rpartition(".")[2] for path in (*root.glob("*.py"), *root.glob("*/__init__.py"))} - {area}
-    has_notebook = any((ROOT / "notebooks").glob(f"[0-9]*_{area}*.ipynb"))
-    assert set(PLAN if has_notebook else PLAN_WITHOUT_NOTEBOOK) - own == set()
-    if len(list(root.rglob("*.py"))) >= LARGE_AREA:
-        modules = {path.stem for path in root.glob("*.py")} - {"__init__"}
-        assert modules - set(PLAN) == set()
-        assert "commands" in own
-
-
-def test_a_name_is_one_module_or_package_but_for_the_plan_and_the_commands() -> None:
-    places = defaultdict(list)
-    for name in GRAPH:
-        parent, _, own = name.rpartition(".")
-        if own not in {*PLAN, "commands", "__main__"} and not parent.endswith((".commands", ".cli")):
-            places[own].append(name)
-    twice = {own: names for own, names in places.items() if len(names) > 1 and own not in SHARED_NAMES}
-    assert twice == {}
 
 
 def cells(path: Path, kind: str = "code") -> list[dict[str, Any]]:

@@ -123,7 +123,7 @@ def site(environment: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.mark.env
+@pytest.mark.network
 def test_the_site_has_all_pages_and_loads_nothing_from_elsewhere(site: Path) -> None:
     for page in ("index", "docs/tutorials/launch", "docs/guide/sizing", "made/commands/sizing", "made/python/index"):
         assert (site / f"{page}.html").is_file()
@@ -133,7 +133,7 @@ def test_the_site_has_all_pages_and_loads_nothing_from_elsewhere(site: Path) -> 
     assert sorted(path.name for path in reports.rglob("*") if path.is_file()) == ["index.html", "report.html"]
 
 
-@pytest.mark.env
+@pytest.mark.network
 @pytest.mark.parametrize(
     ("text", "said"),
     [("[gone](guide/gone.md)", "guide/gone.md"), ("[part](guide/sizing.md#no-such-part)", "no-such-part")],
@@ -163,7 +163,7 @@ def served(site: Path) -> Iterator[str]:
         server.shutdown()
 
 
-@pytest.mark.env
+@pytest.mark.network
 @pytest.mark.browser
 @pytest.mark.parametrize("place", ["disk", "server"])
 def test_a_page_is_searched_from_a_disk_and_from_a_server_without_another_host(

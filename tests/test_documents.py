@@ -6,7 +6,6 @@ import ast
 import importlib
 import re
 import shlex
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,15 +13,12 @@ from typing import Any
 import pytest
 import typer
 
-from docs import module_tables
-from tests.bench import document
 from workbench.cli import app
 from workbench.console.command_groups import LazyGroup
 from workbench.core.errors import ConfigError
 from workbench.execution import discovery, parameters
 
 ROOT = Path(__file__).parents[1]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PAGES = [
     ROOT / name
     for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "data/samples/eventlogs/README.md")
@@ -40,7 +36,6 @@ TOP = {path.name for path in ROOT.iterdir()}
 # Written while things are used, and so not there in a fresh checkout.
 MADE = ("data/runs", "ci-output", ".venv", "uv.lock")
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-LARGEST_PICTURE_BYTES = 250_000
 
 
 def name_of(path: Path) -> str:
@@ -199,19 +194,9 @@ def rows(page: str, heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
-def first_names(page: str, *headings: str) -> list[str]:
-    return [SPAN.findall(row[0])[0] for heading in headings for row in rows(page, heading)]
-
-
 def test_every_notebook_is_in_the_readmes_table() -> None:
     told = {link for row in rows("README.md", "Areas") for link in LINK.findall(row[0])}
     assert told == {name_of(path) for path in (ROOT / "notebooks").glob("[0-9]*.ipynb")}
-
-
-def test_the_module_tables_of_the_architecture_are_those_of_the_docstrings() -> None:
-    text = module_tables.PAGE.read_text()
-    is_current = module_tables.update_page(text) == text
-    assert is_current, "make them anew: python -m docs.module_tables"
 
 
 def find_definition(module: str, name: str) -> bool:
@@ -244,128 +229,3 @@ REFERENCE = re.compile(r"((?:workbench|tests)(?:\.\w+)*):(\w+(?:\.\w+)*)")
 def test_functions_that_a_page_names_exist(page: str) -> None:
     named = [found for span in spans((ROOT / page).read_text()) if (found := REFERENCE.fullmatch(span))]
     assert [found[0] for found in named if not find_definition(found[1], found[2])] == []
-
-
-def test_every_file_of_tests_proves_a_promise_of_the_table() -> None:
-    named = {
-        span.rstrip("/") for span in spans((ROOT / "tests" / "README.md").read_text()) if span.startswith("tests/")
-    }
-    files = [name_of(path) for path in (ROOT / "tests").rglob("test_*.py") if "bench" not in path.parts]
-    assert [name for name in files if not {name, *map(str, Path(name).parents)} & named] == []
-
-
-def test_the_change_guide_begins_each_change_at_a_place() -> None:
-    table = rows("docs/change-guide.md", "Changes")
-    assert len(table) >= 20
-    assert [row[0] for row in table if not any("/" in span or ":" in span for span in SPAN.findall(row[1]))] == []
-
-
-def test_the_architecture_names_every_area() -> None:
-    text = (ROOT / "docs" / "architecture.md").read_text()
-    assert [name for name in app.AREAS if f"\n| `workbench/{name}/` | " not in text] == []
-    assert "` |  |" not in text, "an area whose docstring has no paragraph that begins with Flow:"
-
-
-def test_every_dependency_has_its_job_in_the_architecture_and_no_other_has_one() -> None:
-    table = rows("docs/architecture.md", "Dependencies")
-    declared = {re.split(r"[<>=!~\[; ]", line)[0].lower() for line in PROJECT["project"]["dependencies"]}
-    assert sorted(row[0].strip("`") for row in table) == sorted(declared)
-    assert [row[0] for row in table if not row[1]] == []
-
-
-@pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md"])
-def test_the_tiers_are_those_of_the_markers(page: str) -> None:
-    declared = {line.partition(":")[0] for line in PROJECT["tool"]["pytest"]["ini_options"]["markers"]}
-    told = {marker for row in rows(page, "Tests") for marker in SPAN.findall(row[1])}
-    assert told == declared
-
-
-def test_the_guide_names_every_table_with_its_key() -> None:
-    from workbench.eventlog import tables
-
-    told = {SPAN.findall(row[0])[0]: SPAN.findall(row[1]) for row in rows("docs/guide/eventlog.md", "The tables")}
-    keys = {table.name: [name for name in table.key if name != "log_id"] for table in tables.ALL_TABLES}
-    assert told == keys
-
-
-def test_further_messages_of_the_guide_are_those_of_the_code() -> None:
-    code = "".join(path.read_text() for path in (ROOT / "workbench").rglob("*.py"))
-    told = (ROOT / "docs/guide/eventlog.md").read_text().split("Other messages on files:")[1]
-    messages = [line.strip("| ").split(" | ")[0] for line in told.splitlines() if line.startswith("|")][2:]
-    assert len(messages) >= 4
-    assert [message for message in messages if message not in code] == []
-
-
-def test_figures_of_the_design_are_those_of_the_code() -> None:
-    from workbench import stats
-    from workbench.charts import data
-    from workbench.eventlog import fold, reader, sources, stage_statistics, table_sink
-
-    architecture, guide = ((ROOT / "docs" / name).read_text() for name in ("architecture.md", "guide/eventlog.md"))
-    assert f"chunks of {sources.CHUNK_BYTES >> 20} MiB" in architecture
-    assert f"there are {reader.PARALLEL_BYTES >> 20} MiB or more" in architecture
-    assert f"at {table_sink.PART_ROWS:,} rows a table spills" in architecture
-    assert f"at most {fold.MAX_BAD_LINES:,} per log" in guide
-    assert f"at most {stage_statistics.MAX_FAILURES_PER_STAGE} per stage attempt" in guide
-    decisions = {path.name[:4]: path.read_text() for path in (ROOT / "docs" / "decisions").glob("[0-9]*.md")}
-    assert f"Chunks of {sources.CHUNK_BYTES >> 20} MiB" in decisions["0004"]
-    assert f"Below {reader.PARALLEL_BYTES >> 20} MiB" in decisions["0004"]
-    assert f"Intervals are {stats.LEVEL:.0%}".replace("%", " %") in decisions["0009"]
-    assert f"margin of {stats.MARGIN:.0%}".replace("%", " %") in decisions["0009"]
-    assert f"more than {data.MAX_CHART_ROWS:,} rows" in decisions["0012"]
-
-
-def test_the_two_run_times_of_the_failing_sample_differ_as_decision_0004_says() -> None:
-    import polars as pl
-
-    from workbench.eventlog.reader import read_event_logs
-
-    facts = read_event_logs(ROOT / "data/samples/eventlogs/failing.zstd")
-    by_metrics = facts.stage_tasks["executor_run_time_ms"].sum()
-    by_accumulators = facts.accumulators.filter(pl.col("name") == "internal.metrics.executorRunTime")["total"].sum()
-    text = " ".join((ROOT / "docs/decisions/0004-event-log-reader.md").read_text().split())
-    assert f"{by_metrics:,} ms by task metrics and {by_accumulators:,} ms by accumulators" in text
-
-
-def test_decisions_are_numbered_without_gaps_and_all_are_listed() -> None:
-    pages = sorted(path.name for path in (ROOT / "docs" / "decisions").glob("[0-9]*.md"))
-    assert [name[:4] for name in pages] == [f"{number:04d}" for number in range(1, len(pages) + 1)]
-    assert [LINK.findall(row[0])[0] for row in rows("docs/decisions/README.md", "Decisions")] == pages
-    titles = [(ROOT / "docs" / "decisions" / name).read_text().splitlines()[0] for name in pages]
-    assert [title[2:6] for title in titles] == [name[:4] for name in pages]
-
-
-def test_pictures_are_small_and_are_those_that_the_script_makes() -> None:
-    pictures = sorted((ROOT / "docs" / "images").iterdir())
-    made = set(re.findall(r'"(\w+)": \(\d+, \d+\)', (ROOT / "docs" / "pictures.py").read_text()))
-    assert {path.name for path in pictures} == {f"{name}.png" for name in made}
-    assert [path.name for path in pictures if path.stat().st_size > LARGEST_PICTURE_BYTES] == []
-    assert [path for path in pictures if path.read_bytes()[:8] != b"\x89PNG\r\n\x1a\n"] == []
-
-
-FIGURE = re.compile(r"\b\d[\d,.]*\s(?:s|ms|min|minutes|MB|GB|times)\b")
-# What no benchmark measures: the machine's memory, an installed environment, and what CI's log says of its steps.
-OF_CI = {"24 GB", "1.6 GB", "32 s", "19 minutes"}
-
-
-def test_figures_of_the_readme_come_out_of_the_benchmarks() -> None:
-    text = BLOCK.sub("", (ROOT / "README.md").read_text())
-    block = document.BLOCK.search(text)
-    if block is not None:
-        assert block[2].strip() == document.short_of(document.PAGE.read_text())
-    assert set(FIGURE.findall(document.BLOCK.sub("", text))) <= OF_CI
-
-
-def glossary() -> list[str]:
-    """Its words in their order, alternatives apart."""
-    lines = (ROOT / "docs" / "glossary.md").read_text().splitlines()
-    return [line.strip("| ").split(" | ")[0] for line in lines if line.startswith("| ")][1:]
-
-
-def test_words_of_the_glossary_stand_in_order_and_once() -> None:
-    words = [word.lower() for word in glossary()]
-    assert words == sorted(set(words))
-
-
-def test_the_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 150

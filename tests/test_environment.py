@@ -87,7 +87,7 @@ def run(*command: str | Path, env: dict[str, str] | None = None, cwd: Path = ROO
     return done.stdout
 
 
-@pytest.mark.env
+@pytest.mark.network
 @pytest.mark.timeout(1200)
 def test_condas_pip_lines_and_the_second_command_make_a_working_environment(tmp_path: Path) -> None:
     venv = tmp_path / "an environment"
@@ -137,7 +137,7 @@ def read_members(wheel: Path) -> dict[str, int]:
         return {one.filename: one.CRC for one in archive.infolist()}
 
 
-@pytest.mark.env
+@pytest.mark.network
 @pytest.mark.notebook
 @pytest.mark.timeout(1200)
 def test_an_installed_wheel_helps_with_every_command_and_runs_a_notebook(tmp_path: Path, wheel: Path) -> None:
@@ -173,7 +173,7 @@ for command in json.loads(Path(sys.argv[1]).read_text()):
     assert list_verdicts(empty) == [("sizing", "valid"), ("speedup", "valid"), ("start_here", "valid")]
 
 
-@pytest.mark.env
+@pytest.mark.network
 @pytest.mark.notebook
 @pytest.mark.timeout(1200)
 def test_pip_installs_the_wheel_with_spark_and_a_stranger_dumps_and_replays(tmp_path: Path, wheel: Path) -> None:
@@ -190,7 +190,7 @@ def test_pip_installs_the_wheel_with_spark_and_a_stranger_dumps_and_replays(tmp_
     assert list_verdicts(empty) == [("lore", "valid"), ("sizing", "valid"), ("start_here", "valid")]
 
 
-@pytest.mark.env
+@pytest.mark.network
 @pytest.mark.notebook
 @pytest.mark.timeout(1200)
 def test_uvx_runs_the_wheel_from_an_empty_folder(tmp_path: Path, wheel: Path) -> None:
@@ -202,7 +202,7 @@ def test_uvx_runs_the_wheel_from_an_empty_folder(tmp_path: Path, wheel: Path) ->
     assert list_verdicts(tmp_path) == [("sizing", "valid"), ("start_here", "valid")]
 
 
-@pytest.mark.env
+@pytest.mark.network
 @pytest.mark.notebook
 @pytest.mark.timeout(1800)
 def test_with_the_lowest_allowed_versions_every_notebook_gives_its_answer(tmp_path: Path, wheel: Path) -> None:
@@ -218,7 +218,7 @@ def test_with_the_lowest_allowed_versions_every_notebook_gives_its_answer(tmp_pa
     assert {verdict for _, verdict in verdicts} == {"valid"}
 
 
-@pytest.mark.env
+@pytest.mark.network
 def test_the_sdist_makes_the_same_wheel_and_a_registry_would_take_both(tmp_path: Path, wheel: Path) -> None:
     """`uv build` makes the sdist, and the wheel from it; `wheel` is made from the checkout."""
     run(UV, "build", "--quiet", "--out-dir", tmp_path, ROOT)

@@ -23,6 +23,8 @@ from workbench.core.paths import cache_folder
 from workbench.execution import runner
 from workbench.runs import catalogue, run_folder
 
+pytestmark = pytest.mark.live
+
 ROOT = Path(__file__).parents[1]
 ADDS = ROOT / "tests" / "fakes" / "notebooks" / "01_adds.ipynb"
 SAMPLE = ROOT / "data" / "samples" / "eventlogs" / "tpch_sf0.1.zstd"

@@ -17,7 +17,6 @@ from typing import Any
 import psutil
 import pytest
 
-from tests import tiers
 from workbench.cli import app
 from workbench.core.locks import find_holder
 from workbench.runs import catalogue, run_folder
@@ -26,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 NOTEBOOK = ROOT / "tests" / "fakes" / "notebooks" / "writes_and_spawns.ipynb"
 # Long enough for any machine: only what hangs comes to it.
 GUARD_S = 120.0
-KILLS, STOPS = (20, 4) if tiers.TIER == "all" else (3, 1)
+KILLS, STOPS = 20, 4
 SEED = 20261122
 pytestmark = pytest.mark.notebook
 

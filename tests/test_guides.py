@@ -30,9 +30,10 @@ from tests.sizing import natenv
 from tests.test_documents import BLOCK, SPAN, name_of
 from workbench.cli import app
 from workbench.core.paths import cache_folder
-from workbench.execution import discovery
 from workbench.speedup.recording import tpch_queries
 from workbench.speedup.recording.query_suite import Suite
+
+pytestmark = pytest.mark.slow
 
 PAGES = [
     ROOT / "README.md",
@@ -47,12 +48,12 @@ TIERS = (
     (r"workbench (doctor|run \S+ --parameters|runs |gallery )", "notebook"),
     (r"workbench lab", "notebook"),
     (r"workbench run lore|workbench lore|workbench speedup record", "spark"),
-    (r"workbench run indicators -p session|workbench indicators .*data/runs/indicators/RUN", "env"),
-    (r"workbench indicators new \S+ --sql", "env"),  # its own page measures what it writes
-    (r"workbench indicators (run|bisect|stacks|show|sync|export|collect|history)", "env"),
+    (r"workbench run indicators -p session|workbench indicators .*data/runs/indicators/RUN", "network"),
+    (r"workbench indicators new \S+ --sql", "network"),  # its own page measures what it writes
+    (r"workbench indicators (run|bisect|stacks|show|sync|export|collect|history)", "network"),
     (r"workbench (run|gallery)", "notebook"),
     (r"workbench speedup (?!profile)(?!.*--method seed)", "notebook"),
-    (r"workbench sizing calc --config_file", "peer"),
+    (r"workbench sizing calc --config_file", "network"),
     (r"workbench sizing (simulate|run|estimate|verify|manifests)", "notebook"),
     (r"workbench scaletest (cluster|run|compare)|workbench scaletest plan .*--cluster", "cluster"),
     (r"workbench ", QUICK),
@@ -103,14 +104,6 @@ class Command:
     text: str
 
     @property
-    def is_first(self) -> bool:
-        """Is it one of those that a newcomer is asked to type: the README's, or a guide's ten minutes?"""
-        if self.page == ROOT / "README.md":
-            return True
-        _, _, rest = self.page.read_text().partition("## Ten minutes\n")
-        return self.text in joined(rest.partition("\n## ")[0])
-
-    @property
     def tier(self) -> str:
         return next(tier for pattern, tier in TIERS if re.match(pattern, self.text))
 
@@ -137,11 +130,7 @@ def commands(page: Path) -> list[Command]:
 
 ALL = [command for page in PAGES for command in commands(page)]
 DONE_HERE = [one for one in ALL if one.text not in NOT_RUN and not BY_CI.fullmatch(one.text)]
-FIRST = "ten minutes"
-CASES = sorted(
-    {(part, one.page, one.tier) for one in DONE_HERE for part in ([FIRST, "all"] if one.is_first else ["all"])},
-    key=lambda case: (case[0], case[1].name, case[2]),
-)
+CASES = sorted({(one.page, one.tier) for one in DONE_HERE}, key=lambda case: (case[0].name, case[1]))
 
 
 @dataclass
@@ -310,7 +299,7 @@ PREPARED: dict[tuple[str, str], Callable[[Walk], None]] = {
     ("README.md", "cluster"): cluster_of_the_readme,
     ("sizing-slope.md", QUICK): recorded_job,
     ("deploy.md", "notebook"): bucket_of_the_page,
-    ("sizing-slope.md", "peer"): toolkit,
+    ("sizing-slope.md", "network"): toolkit,
 }
 
 
@@ -329,27 +318,21 @@ def within(
 
 
 @pytest.mark.parametrize(
-    ("part", "page", "tier"),
+    ("page", "tier"),
     [
         pytest.param(
-            part,
-            page,
-            tier,
-            marks=[] if tier == QUICK else getattr(pytest.mark, tier),
-            id=f"{part}-{name_of(page)}-{tier}",
+            page, tier, marks=[] if tier == QUICK else getattr(pytest.mark, tier), id=f"{name_of(page)}-{tier}"
         )
-        for part, page, tier in CASES
+        for page, tier in CASES
     ],
 )
 @pytest.mark.timeout(1800)
 def test_the_commands_of_a_page_do_what_it_says(
-    part: str, page: Path, tier: str, walk: Walk, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    page: Path, tier: str, walk: Walk, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     PREPARED.get((page.name, tier), lambda _: None)(walk)
     invalid = False
-    for command in [
-        one for one in DONE_HERE if (one.page, one.tier) == (page, tier) and (part == "all" or one.is_first)
-    ]:
+    for command in [one for one in DONE_HERE if (one.page, one.tier) == (page, tier)]:
         done = walk.run(command) if tier != QUICK else within(walk, command, monkeypatch, capfd)
         allowed = {0, 1} if command.text.startswith(JUDGED) else {0}
         # Of a run that this machine made no valid one of, nothing follows but a refusal.
@@ -376,37 +359,3 @@ def test_what_fails_says_what_the_page_says(
         said = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
         found.append((text, said[0].removeprefix("Error: ") if done.returncode == 2 and said else done.stderr))
     assert found == messages(page)
-
-
-@pytest.mark.parametrize("area", [area for area in app.AREAS if (ROOT / "docs" / "guide" / f"{area}.md").is_file()])
-def test_pages_of_areas_have_one_order(area: str) -> None:
-    text = (ROOT / "docs" / "guide" / f"{area}.md").read_text()
-    assert "**The question:**" in text.split("\n## ")[0]
-    wanted = [
-        "## Ten minutes",
-        "![",
-        "## Method",
-        "## What it does not show",
-        "## Comparison with",
-        "## Messages and what to do",
-    ]
-    places = [text.find(f"\n{part}") for part in wanted]
-    assert -1 not in places
-    assert places == sorted(places)
-    assert text.count("\n## ", places[-1] + 1) == 0
-
-
-def test_what_is_not_run_is_in_a_page_and_little() -> None:
-    told = {command.text for command in ALL}
-    assert sorted(NOT_RUN.keys() - told) == []
-    assert len(NOT_RUN) <= 8
-
-
-def test_defaults_of_notebooks_are_left_to_the_main_job_and_nothing_else() -> None:
-    told = {one.text.split()[2] for one in ALL if BY_CI.fullmatch(one.text)}
-    assert set(discovery.resolve_notebooks(sorted(told))) <= set(discovery.resolve_notebooks(["all"]))
-    assert "workbench run all" in (ROOT / "Makefile").read_text()
-
-
-def test_each_tier_that_pages_need_has_commands() -> None:
-    assert {command.tier for command in ALL} == {tier for _, tier in TIERS}

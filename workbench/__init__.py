@@ -1,9 +1,7 @@
 """Answers about accelerated computing, with measured evidence."""
 
-from workbench.core.aliases import install_aliases
 from workbench.core.lazy_imports import delay_grammar_import
 
 __version__ = "0.1.0"
 
 delay_grammar_import()
-install_aliases()

@@ -28,7 +28,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[labs.Lab]:
 @pytest.fixture
 def shots(tmp_path: Path) -> Path:
     """Where screenshots go: the CI's output, or the test's own folder; never the checkout."""
-    folder = Path(os.environ.get("WORKBENCH_CI_OUTPUT") or tmp_path) / "screenshots"
+    folder = Path(os.environ.get("WORKBENCH_SCREENSHOTS") or tmp_path / "screenshots")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

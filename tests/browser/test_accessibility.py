@@ -13,7 +13,7 @@ from tests.conftest import chromium
 from workbench import report as reports
 
 pytestmark = [
-    pytest.mark.peer,
+    pytest.mark.network,
     pytest.mark.skipif(chromium() is None, reason="no Chromium on PATH (apt-get install chromium)"),
 ]
 

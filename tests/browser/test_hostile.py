@@ -103,6 +103,7 @@ def opened(seen: pages.Watched, path: Path) -> None:
     seen.open(path)
 
 
+@pytest.mark.smoke
 def test_hostile_texts_in_every_place_of_a_report_run_nothing(
     browser: Any, tmp_path: Path, shots: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,15 +79,15 @@ def setting(name: str, value: str) -> Callable[[Opened], None]:
 
 NOTEBOOKS = [
     pytest.param("00_start_here.ipynb", 1, another_log, id="00"),
-    pytest.param("01_speedup.ipynb", 3, factor_and_back, id="01", marks=pytest.mark.exhaustive),
-    pytest.param("02_lore.ipynb", 3, another_operator, id="02", marks=[pytest.mark.spark, pytest.mark.exhaustive]),
-    pytest.param("03_sizing.ipynb", 4, slider, id="03", marks=pytest.mark.exhaustive),
-    pytest.param("04_indicators.ipynb", 4, slider, id="04", marks=pytest.mark.exhaustive),
-    pytest.param("05_scaletest.ipynb", 4, setting("step", "due to running"), id="05", marks=pytest.mark.exhaustive),
-    pytest.param("06_capacity_plan.ipynb", 3, setting("utilisation", "0.35"), id="06", marks=pytest.mark.exhaustive),
-    pytest.param("07_fleet.ipynb", 2, setting("level", "0.6"), id="07", marks=pytest.mark.exhaustive),
-    pytest.param("08_profile.ipynb", 4, setting("top_operators", "3"), id="08", marks=pytest.mark.exhaustive),
-    pytest.param("09_history.ipynb", 1, setting("since", "2026-11-25T08:39"), id="09", marks=pytest.mark.exhaustive),
+    pytest.param("01_speedup.ipynb", 3, factor_and_back, id="01", marks=pytest.mark.slow),
+    pytest.param("02_lore.ipynb", 3, another_operator, id="02", marks=[pytest.mark.spark, pytest.mark.slow]),
+    pytest.param("03_sizing.ipynb", 4, slider, id="03", marks=pytest.mark.slow),
+    pytest.param("04_indicators.ipynb", 4, slider, id="04", marks=pytest.mark.slow),
+    pytest.param("05_scaletest.ipynb", 4, setting("step", "due to running"), id="05", marks=pytest.mark.slow),
+    pytest.param("06_capacity_plan.ipynb", 3, setting("utilisation", "0.35"), id="06", marks=pytest.mark.slow),
+    pytest.param("07_fleet.ipynb", 2, setting("level", "0.6"), id="07", marks=pytest.mark.slow),
+    pytest.param("08_profile.ipynb", 4, setting("top_operators", "3"), id="08", marks=pytest.mark.slow),
+    pytest.param("09_history.ipynb", 1, setting("since", "2026-11-25T08:39"), id="09", marks=pytest.mark.slow),
 ]
 
 

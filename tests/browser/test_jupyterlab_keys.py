@@ -52,7 +52,7 @@ def test_key_numbers_are_cards_in_one_row_at_1280_px(lab: Lab, browser: Browser)
         one.fine()
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_a_notebook_is_run_from_its_first_cell_to_its_report_by_keys_alone(lab: Lab, browser: Browser) -> None:
     with labs.opened(browser, lab, "00_start_here.ipynb") as one:
         press = one.page.keyboard.press
@@ -77,7 +77,7 @@ def test_a_notebook_is_run_from_its_first_cell_to_its_report_by_keys_alone(lab: 
         one.fine()
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_a_run_is_started_and_cancelled_in_the_notebooks_own_toolbar(lab: Lab, browser: Browser) -> None:
     with labs.opened(browser, lab, "00_start_here.ipynb") as one:
         one.run_all()
@@ -97,7 +97,7 @@ def test_a_run_is_started_and_cancelled_in_the_notebooks_own_toolbar(lab: Lab, b
         one.fine()
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_settings_of_a_mode_unfold_with_it_and_more_settings_by_keys(lab: Lab, browser: Browser) -> None:
     with labs.opened(browser, lab, "04_indicators.ipynb") as one:
         one.run_all()

@@ -1,7 +1,4 @@
-"""The only module of these tests that imports `workbench`: what a script renames, it renames here once.
-
-Everything else works on what these functions give back: plain values, and what command lines said.
-"""
+"""What the package declares, as plain values: commands, tables, errors; and what a command line says."""
 
 from __future__ import annotations
 
@@ -10,15 +7,11 @@ import enum
 import importlib
 import inspect
 import io
-import os
 import pkgutil
-import subprocess
-import sys
 import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -29,9 +22,6 @@ from workbench.cli import app
 from workbench.console.command_groups import LazyGroup
 from workbench.core import errors
 from workbench.core.tables import Table
-from workbench.indicators.store import sql_schema
-from workbench.runs import catalogue
-from workbench.sizing.load import sweep_runner
 
 # Scripts that run on their own with the Python of somebody else's stack: they are no modules of the package.
 STAND_ALONE = (".shipped.scripts.", ".__main__.")
@@ -56,15 +46,6 @@ def call_command(words: list[str]) -> Said:
         except SystemExit as ended:
             code = int(ended.code or 0)
     return Said(code, out.getvalue(), err.getvalue())
-
-
-def call_command_apart(words: list[str]) -> Said:
-    """Run `workbench` with these words in a process of its own, in the current folder."""
-    # The package may be installed from another folder.
-    environment = {**os.environ, "PYTHONPATH": str(Path(workbench.__file__).parents[1])}
-    command = [sys.executable, "-m", "workbench", *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
-    return Said(done.returncode, done.stdout, done.stderr)
 
 
 def call_command_with(raised: BaseException) -> Said:
@@ -193,34 +174,3 @@ def describe_table(table: Table) -> dict[str, Any]:
         for column in table.columns
     ]
     return {"key": list(table.key), "columns": columns}
-
-
-def describe_database() -> dict[str, list[str]]:
-    """The tables of the indicators' database: columns with type, key, and null rule."""
-    return {
-        name: [
-            f"{column.name}: {column.type}"
-            + (" key" if column.primary_key else "")
-            + (" or null" if column.nullable else "")
-            for column in table.columns
-        ]
-        for name, table in sorted(sql_schema.METADATA.tables.items())
-    }
-
-
-def drive_sweep(out: Path) -> None:
-    """Leave a small sweep below a folder."""
-
-    async def answer(prompt: str) -> str:
-        return prompt.upper()
-
-    sweep_runner.run_sweep(answer, users=[1, 2], out=out, least_samples=20, most_samples=20, min_step_s=0)
-
-
-def list_kept_runs(folder: Path) -> list[dict[str, Any]]:
-    """What the catalogue finds below a folder: area, state and verdict of each run."""
-    found = catalogue.list_runs(str(folder))
-    return sorted(
-        ({"area": run.area, "state": run.state, "verdict": run.record["verdict"]} for run in found),
-        key=lambda run: str(run["area"]),
-    )

@@ -22,7 +22,7 @@ from workbench.runs import run_folder
 HOLDS = """
 import sys
 from workbench import runs
-run = runs.start("a", folder=sys.argv[1], title="First")
+run = runs.start_run("a", folder=sys.argv[1], title="First")
 print("held", flush=True)
 sys.stdin.read()
 """

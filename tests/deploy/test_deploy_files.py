@@ -100,7 +100,7 @@ def test_the_thresholds_of_the_cron_job_are_thresholds(tmp_path: Path) -> None:
 
 
 @pytest.mark.notebook
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", [False, True])
 def test_the_command_of_the_cron_job_leaves_its_run_in_the_bucket_and_passes_the_gate_on(
     box: Path, monkeypatch: pytest.MonkeyPatch, broken: bool
@@ -134,7 +134,7 @@ def test_the_command_of_the_cron_job_leaves_its_run_in_the_bucket_and_passes_the
 
 
 @pytest.mark.cluster
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_an_api_server_takes_the_manifest(local_cluster: Any, namespace: str) -> None:  # noqa: F811
     """Sent with dryRun=All to the real API server of the local control plane."""
     from kubernetes import client, config, utils
@@ -163,9 +163,9 @@ def test_a_job_file_installs_this_package_and_keeps_the_report_whatever_happens(
         assert document["permissions"] == {"contents": "read"}
 
 
-# In make test-all; a pipeline that fails past a limit is run in test_guide_runs.py.
+# In make test-all.
 @pytest.mark.notebook
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "broken"),
     [
@@ -224,7 +224,7 @@ def test_the_dag_runs_a_shipped_notebook_with_parameters_that_it_has() -> None:
 
 
 @pytest.mark.notebook
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", [False, True])
 def test_the_tasks_of_the_dag_run_and_the_gate_judges_the_newest_run(box: Path, broken: bool) -> None:
     """As PapermillOperator calls papermill, and BashOperator a shell; Airflow itself imports it below."""
@@ -251,7 +251,7 @@ def test_the_tasks_of_the_dag_run_and_the_gate_judges_the_newest_run(box: Path, 
     assert gate.returncode == int(broken), gate.stderr
 
 
-@pytest.mark.env
+@pytest.mark.network
 @pytest.mark.timeout(1800)
 def test_airflow_imports_the_dag(tmp_path: Path) -> None:
     uv = Path(sys.executable).with_name("uv")
@@ -290,7 +290,7 @@ def test_the_image_is_made_in_two_stages_for_a_user_without_rights() -> None:
         assert (ROOT / name).exists(), name
 
 
-@pytest.mark.env
+@pytest.mark.network
 @pytest.mark.timeout(900)
 def test_a_linter_finds_nothing_in_the_dockerfile() -> None:
     uv = Path(sys.executable).with_name("uv")
@@ -299,7 +299,7 @@ def test_a_linter_finds_nothing_in_the_dockerfile() -> None:
     assert (done.returncode, done.stdout) == (0, ""), done.stderr[-1000:]
 
 
-@pytest.mark.env
+@pytest.mark.network
 @pytest.mark.notebook
 @pytest.mark.timeout(1800)
 def test_the_build_commands_of_the_image_make_an_environment_that_answers(tmp_path: Path) -> None:

@@ -105,6 +105,7 @@ def test_a_log_cut_anywhere_gives_the_facts_up_to_there(codec: str, short: bytes
     assert before["tasks"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_flipped_bit_is_never_a_traceback_and_keeps_the_facts_before_it(

@@ -35,7 +35,7 @@ OTHERS = [
     )
 ]
 KEY = ["stage_id", "accumulator_id"]
-pytestmark = [pytest.mark.peer, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.network, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

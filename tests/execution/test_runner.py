@@ -63,6 +63,7 @@ def kernels_of(process: psutil.Process) -> list[psutil.Process]:
     return found
 
 
+@pytest.mark.smoke
 def test_a_run_leaves_record_tables_copy_and_page(tmp_path: Path) -> None:
     before = (FAKES / "01_adds.ipynb").read_bytes()
     result = run_one("01_adds", tmp_path, {"left": 40, "mode": "loud"})

@@ -21,6 +21,8 @@ from tests.fuzz.test_speedup import FACTORS, MODEL
 from tests.lore.small_dump import write_dump
 from workbench.cli import app
 
+pytestmark = pytest.mark.slow
+
 # What moves a cursor, names a window, opens a link or turns the direction of writing.
 STEERS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 STEERING = "\x1b]0;pwned\x07\x1b[31m\u202egnp"

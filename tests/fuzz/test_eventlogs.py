@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import strategies as st
 
 from tests.conftest import SAMPLES
@@ -15,6 +16,8 @@ from tests.fuzz.fuzzing import fuzz, harmless, scratch
 from tests.fuzz.mutations import damaged, json_lines
 from workbench.eventlog import reader, tables
 from workbench.eventlog.reader import EventLogFacts
+
+pytestmark = pytest.mark.slow
 
 MOST_LINE_CHARS = 7_000
 ENCODERS = {

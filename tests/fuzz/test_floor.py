@@ -24,6 +24,8 @@ from workbench.report import gallery, page, sanitize
 from workbench.runs import run_folder as runs_run_folder
 from workbench.runs import thresholds
 
+pytestmark = pytest.mark.slow
+
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("0*.ipynb"))
 CELL = "top: int = 10  # how many\nlog: str | None = None  # a path\nkind: Literal['a', 'b'] = 'a'  # which\n"
 

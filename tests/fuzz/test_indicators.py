@@ -25,6 +25,8 @@ from workbench.indicators.stacks import package_index, stack_request, stack_sets
 from workbench.indicators.stacks.uv_tool import _read_uv_document
 from workbench.indicators.store import archive, asv_results, pyperf_suites
 
+pytestmark = pytest.mark.slow
+
 SESSION = SAMPLES / "indicators" / "numpy"
 INSPECTION = sorted((SESSION / "inspections").iterdir())[0]
 RESULT = json.loads((INSPECTION / "results" / "0" / "result").read_text())

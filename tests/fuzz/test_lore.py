@@ -19,6 +19,8 @@ from workbench.lore.dump_reader import java_stream as dump_reader_java_stream
 from workbench.lore.dumps import bundles, dump_folder, inline_dump, operator_selection
 from workbench.lore.trust import trust_check
 
+pytestmark = pytest.mark.slow
+
 METAS = Path(__file__).parents[1] / "lore" / "inspection" / "samples"
 STREAMS = [path.read_bytes() for path in sorted(METAS.rglob("*.meta")) + sorted(METAS.glob("*.bin"))]
 STREAMS.append(java_stream("org.apache.spark.sql.execution.FilterExec", "java.lang.Runtime"))

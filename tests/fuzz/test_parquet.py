@@ -8,7 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.fuzz.fuzzing import FACTOR
+
+pytestmark = pytest.mark.slow
 
 COUNT = 150 * FACTOR
 # Of 4,600 files that were tried two ended the process (polars 1.4x): no figure comes of them, and nothing else is hurt.

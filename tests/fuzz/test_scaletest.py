@@ -36,6 +36,8 @@ from workbench.scaletest.scenario import (
 from workbench.scaletest.submission import submission_journal
 from workbench.scaletest.tables import SCHEDULE
 
+pytestmark = pytest.mark.slow
+
 SCENARIOS = sorted((SAMPLES / "scaletest" / "scenarios").glob("*.yaml"))
 TEXTS = [path.read_bytes() for path in SCENARIOS]
 DOCUMENTS = [yaml.safe_load(text) for text in TEXTS]

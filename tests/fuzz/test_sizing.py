@@ -26,6 +26,8 @@ from workbench.sizing.load.service_targets import json_target, nat_target, opena
 from workbench.sizing.load.service_targets.http_target import LineSplitter
 from workbench.sizing.other_tools import imported_sweep, sweep_import
 
+pytestmark = pytest.mark.slow
+
 SIZING = SAMPLES / "sizing"
 CALC = json.loads((SIZING / "nat" / "calc_runner_output.json").read_text())
 OLDER = {

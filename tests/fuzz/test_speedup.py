@@ -24,6 +24,8 @@ from workbench.speedup.compat_rapids_tools import operator_texts, profile_folder
 from workbench.speedup.compat_rapids_tools.operator_texts import UnreadableTextError
 from workbench.speedup.recording import answers, query_suite, recording_journal
 
+pytestmark = pytest.mark.slow
+
 RECORDING = SAMPLES / "speedup" / "tpch-sf1"
 FACTORS = b"CPUOperator,Score\nFilterExec,2.5\nSortExec,1.5\nAbs,4\nProjectExec,3.0\n"
 PLAN_TEXTS = sorted(

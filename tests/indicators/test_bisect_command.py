@@ -89,7 +89,7 @@ def folder_of(out: Path) -> Path:
     return found
 
 
-@pytest.mark.exhaustive  # 40 s; tests/indicators/analysis/test_version_search.py simulates the search
+@pytest.mark.slow  # 40 s; tests/indicators/analysis/test_version_search.py simulates the search
 def test_the_version_is_found_with_what_else_changed(command: Command, index: Index, tmp_path: Path) -> None:
     index([Made("one", "1.0", ("aaa<2",)), Made("one", "2.0", ("aaa<2",)), Made("one", "2.1", yanked=True),
            Made("one", "3.0", ("aaa>=2",)), Made("aaa", "1.0"), Made("aaa", "2.0")])  # fmt: skip
@@ -116,7 +116,7 @@ def test_the_version_is_found_with_what_else_changed(command: Command, index: In
     assert (folder / found["versions"][2]["session"] / "session.json").is_file()
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_ends_that_are_the_same_leave_nothing_to_look_for(command: Command, index: Index, tmp_path: Path) -> None:
     index([Made("one", f"{number}.0") for number in range(1, 5)])
     script = plant(tmp_path, {"1.0": 1.0, "2.0": 2.0, "3.0": 2.0, "4.0": 1.0})
@@ -176,7 +176,7 @@ def test_a_changed_plan_is_refused(command: Command, tmp_path: Path) -> None:
         assert (code, told in err) == (2, True), err
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_versions_that_cannot_be_measured_are_passed_over(command: Command, index: Index, tmp_path: Path) -> None:
     wheels = [Made("one", f"{number}.0") for number in range(1, 9) if number not in (3, 4)]
     # The third has no solution; the files of the fourth are not what the index says.
@@ -197,7 +197,7 @@ def test_versions_that_cannot_be_measured_are_passed_over(command: Command, inde
     assert "this version is broken" in reasons["6.0"]
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_a_limit_of_probes_can_be_raised(command: Command, index: Index, tmp_path: Path) -> None:
     index([Made("one", f"{number}.0") for number in range(1, 9)])
     script = plant(tmp_path, {**eight(3, 1.2), **{f"{number}.0": 1.2 * 1.5 for number in range(6, 9)}})
@@ -215,7 +215,7 @@ def test_a_limit_of_probes_can_be_raised(command: Command, index: Index, tmp_pat
     assert "This step is 69 % of the whole change" in found["answer"]
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_ends_of_too_few_rounds_are_not_known_and_go_on(command: Command, index: Index, tmp_path: Path) -> None:
     index([Made("one", "1.0"), Made("one", "2.0")])
     given = ["one", "1.0..2.0", "--script", plant(tmp_path, {"1.0": 1.0, "2.0": 1 / 1.5}), "--rounds", 2]
@@ -233,7 +233,7 @@ def test_ends_of_too_few_rounds_are_not_known_and_go_on(command: Command, index:
     assert "than 1.0; 0 probes of 0 versions between." in out
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_one_of_several_metrics_must_be_chosen(command: Command, index: Index, tmp_path: Path) -> None:
     index([Made("one", "1.0"), Made("one", "2.0")])
     script = plant(tmp_path, {"1.0": 1.0, "2.0": 1.5})
@@ -246,7 +246,7 @@ def test_one_of_several_metrics_must_be_chosen(command: Command, index: Index, t
     assert load_bisection(folder_of(tmp_path / "out")).plan.metric == "Planted.elapsed_ms"
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_a_changed_script_is_not_compared_with_what_was_measured(
     command: Command, index: Index, tmp_path: Path
 ) -> None:
@@ -273,7 +273,7 @@ def count_runs(out: Path) -> int:
     return len(list(out.glob("bisect-*/indicators/*/inspections/*/results/*/result")))
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_stopped_bisection_goes_on_to_the_same_answer(
     command: Command, index: Index, tmp_path: Path, number: signal.Signals
@@ -323,8 +323,8 @@ def _real_index() -> None:
         pytest.skip(f"cannot reach the package index: {type(error).__name__}")
 
 
-@pytest.mark.env
-@pytest.mark.exhaustive
+@pytest.mark.network
+@pytest.mark.slow
 @pytest.mark.usefixtures("_real_index")
 def test_real_versions_of_a_real_package(
     command: Command, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch

@@ -28,7 +28,7 @@ from workbench.indicators.stacks.package_index import PackageIndex
 from workbench.indicators.stacks.target_platform import build_target
 from workbench.indicators.stacks.uv_tool import load_sources
 
-pytestmark = [pytest.mark.env, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.network, pytest.mark.timeout(900)]
 
 VERSIONS = ("2.2.6", "1.24.4", "1.26.4", "2.0.2", "2.4.6")
 SIN = "Ufunc[function=sin]"

@@ -52,6 +52,7 @@ def test_a_name_becomes_a_class_and_files(tmp_path: Path, name: str, stem: str, 
     assert load_indicator(made.reference).__name__ == title
 
 
+@pytest.mark.live
 def test_the_skeleton_runs_as_it_is(tmp_path: Path) -> None:
     made = write_skeleton("FftSize", tmp_path)
     found = try_indicator(load_indicator(made.reference), {"n": 50})
@@ -59,6 +60,7 @@ def test_the_skeleton_runs_as_it_is(tmp_path: Path) -> None:
     assert found.results["rate"] == pytest.approx(50 / float(found.results["elapsed_ms"] or 0) * 1e3)
 
 
+@pytest.mark.live
 def test_the_written_test_passes_as_it_is_and_fails_when_the_work_is_wrong(tmp_path: Path) -> None:
     made = write_skeleton("FftSize", tmp_path)
     call = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(made.paths[2])]
@@ -166,15 +168,18 @@ print("chatter" if fault == "chatter" else "", json.dumps(document))
     twice: int = check(at_most="n")
 
 
+@pytest.mark.live
 def test_a_class_with_its_script_in_it_is_tried_in_one_call() -> None:
     found = try_indicator(Halved, {"n": 7})
     assert (found.results, found.checks, found.failed_checks) == ({"half": 3.5}, {"twice": 7}, ())
 
 
+@pytest.mark.live
 def test_a_wrong_answer_is_a_document_with_a_sentence() -> None:
     assert try_indicator(Halved, {"fault": "wrong"}).failed_checks == ("twice is 11, at most 10 is allowed",)
 
 
+@pytest.mark.live
 @pytest.mark.parametrize(
     ("given", "kind", "told"),
     [
@@ -190,16 +195,19 @@ def test_what_went_wrong_is_told(given: dict[str, Any], kind: type[Exception], t
     assert all(word in str(caught.value) for word in told)
 
 
+@pytest.mark.live
 def test_a_script_that_does_not_end_is_ended() -> None:
     with pytest.raises(RunFailedError, match="the script took too long"):
         try_indicator(Halved, {"fault": "hang"}, timeout_s=1)
 
 
+@pytest.mark.live
 def test_an_interpreter_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(RunFailedError, match="the script cannot be started"):
         try_indicator(Halved, python=tmp_path / "python")
 
 
+@pytest.mark.live
 def test_a_script_gets_none_of_the_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_SECRET", "hidden")
 
@@ -215,6 +223,7 @@ print(json.dumps({"name": "Surroundings", "@parameters": {}, "@result": {"seen":
     assert try_indicator(Surroundings).results == {"seen": 0}
 
 
+@pytest.mark.live
 def test_libraries_are_told_to_use_one_thread() -> None:
     class Threads(Indicator):
         """What libraries are told, by every variable that one of them reads."""
@@ -237,6 +246,7 @@ SELECT i % 7 AS k, sum(i / 3.0) AS s FROM t GROUP BY k; -- last
 """
 
 
+@pytest.mark.live
 def test_a_query_becomes_an_indicator_whose_answer_is_checked(tmp_path: Path) -> None:
     (tmp_path / "mine.sql").write_text(QUERY)
     made = write_skeleton("MyQuery", tmp_path, sql=tmp_path / "mine.sql")
@@ -251,6 +261,7 @@ def test_a_query_becomes_an_indicator_whose_answer_is_checked(tmp_path: Path) ->
         write_skeleton("MyQuery", tmp_path, sql=tmp_path / "mine.sql")
 
 
+@pytest.mark.live
 def test_the_written_test_of_a_query_passes(tmp_path: Path) -> None:
     (tmp_path / "mine.sql").write_text(QUERY)
     made = write_skeleton("MyQuery", tmp_path, sql=tmp_path / "mine.sql")
@@ -280,7 +291,7 @@ def test_a_file_without_a_query_is_refused(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_the_query_of_the_tutorial_comes_to_a_decided_answer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -86,6 +86,7 @@ def folder_of(out: Path) -> Path:
     return found
 
 
+@pytest.mark.live
 def test_two_environments_that_are_there(command: Command, two: list[str], indicator: str, tmp_path: Path) -> None:
     code, out, err = command(*two, "--indicator", indicator, "--rounds", "5,6", "--seed", 3, "--out", tmp_path)
     assert code == 0, out + err
@@ -101,6 +102,7 @@ def test_two_environments_that_are_there(command: Command, two: list[str], indic
     assert run.read_table(JUDGEMENTS)["verdict"].to_list() == ["valid"]
 
 
+@pytest.mark.live
 def test_json_is_one_document_and_nothing_else(
     command: Command, two: list[str], indicator: str, tmp_path: Path
 ) -> None:
@@ -111,6 +113,7 @@ def test_json_is_one_document_and_nothing_else(
     assert found["folder"] == str(folder_of(tmp_path))
 
 
+@pytest.mark.live
 @pytest.mark.usefixtures("index")
 def test_stacks_that_are_solved_on_the_spot(command: Command, indicator: str, tmp_path: Path) -> None:
     stacks = ["--stack", "one==2.0", "--stack", "one==1.0"]
@@ -134,6 +137,7 @@ def test_stacks_that_are_solved_on_the_spot(command: Command, indicator: str, tm
     assert "15 runs at most, 12 done already" in err
 
 
+@pytest.mark.live
 @pytest.mark.usefixtures("index")
 def test_a_file_of_stacks_and_a_baseline(command: Command, indicator: str, tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -147,6 +151,7 @@ def test_a_file_of_stacks_and_a_baseline(command: Command, indicator: str, tmp_p
     assert ratio == pytest.approx(0.5, rel=0.01)
 
 
+@pytest.mark.live
 @pytest.mark.usefixtures("index")
 def test_several_specifications_are_several_stacks(command: Command, tmp_path: Path) -> None:
     script = """
@@ -226,6 +231,7 @@ def test_a_specification_cannot_set_other_threads_than_it_is_measured_with(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.live
 @pytest.mark.usefixtures("index")
 def test_two_equal_stacks_and_one_without_a_solution_are_refused(command: Command, tmp_path: Path) -> None:
     code, _, err = command("--stack", "one==1.0", "--stack", "one<2", "--indicator", "hello", "--out", tmp_path / "out")
@@ -235,6 +241,7 @@ def test_two_equal_stacks_and_one_without_a_solution_are_refused(command: Comman
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.live
 @pytest.mark.usefixtures("index")
 def test_a_specification_is_run_with_its_script_lock_and_files(command: Command, tmp_path: Path) -> None:
     script = """
@@ -273,6 +280,7 @@ print(json.dumps({"name": "PiHelloWorld", "component": "one", "@parameters": {"H
     assert len(list(read_results(folder, session))) == 10
 
 
+@pytest.mark.live
 def test_a_session_in_which_nothing_worked_is_measured_but_says_so(
     command: Command, two: list[str], tmp_path: Path
 ) -> None:
@@ -285,6 +293,7 @@ def test_a_session_in_which_nothing_worked_is_measured_but_says_so(
     assert run_folder.load_run(folder_of(tmp_path)).verdict == "invalid"
 
 
+@pytest.mark.live
 def test_too_few_rounds_are_measured_but_invalid(
     command: Command, two: list[str], indicator: str, tmp_path: Path
 ) -> None:
@@ -292,6 +301,7 @@ def test_too_few_rounds_are_measured_but_invalid(
     assert (code, "at least 5 are needed" in out) == (1, True)
 
 
+@pytest.mark.live
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -326,12 +336,14 @@ def test_wrong_use_is_refused_before_anything_is_made(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.live
 def test_a_folder_without_a_session_cannot_be_resumed(command: Command, tmp_path: Path) -> None:
     run = run_folder.start_run("indicators", folder=tmp_path)
     code, _, err = command("--resume", run.folder)
     assert (code, "session.json" in err) == (2, True)
 
 
+@pytest.mark.live
 def test_ctrl_c_keeps_what_is_there_and_says_how_to_go_on(
     command: Command, two: list[str], indicator: str, tmp_path: Path
 ) -> None:

@@ -22,6 +22,8 @@ from workbench.live import run_control
 from workbench.live.run_control import RunBar
 from workbench.runs import run_folder as runs_run_folder
 
+pytestmark = pytest.mark.live
+
 ADDS = ROOT / "tests" / "fakes" / "notebooks" / "01_adds.ipynb"
 HANG_S = 120
 

@@ -148,6 +148,8 @@ def _environment(line: str) -> dict[str, str]:
     pytest.importorskip("pyspark", reason="pyspark is not installed (pip install -r requirements.lock)")
     if line == "3.5":
         return dict(os.environ) | build_spark_environment()
+    if spark4.java_home() is None:
+        pytest.skip(f"no full JDK of {spark4.OLDEST_JAVA} or newer (apt-get install openjdk-17-jdk-headless)")
     try:
         return dict(os.environ) | build_spark_environment() | spark4.environment()
     except RuntimeError as error:

@@ -29,7 +29,7 @@ UNDECIDED = {("udf_that_is_declared_nondeterministic", "BatchEvalPythonExec")}
 def _params() -> list[Any]:
     return [
         pytest.param("3.5", id="spark 3.5", marks=pytest.mark.spark),
-        pytest.param("4", id="spark 4", marks=pytest.mark.spark4),
+        pytest.param("4", id="spark 4", marks=pytest.mark.network),
     ]
 
 

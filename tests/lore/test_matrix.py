@@ -1,7 +1,7 @@
 """Every operator of the matrix of queries is dumped, and gives the same when another process replays it.
 
 One process dumps and one replays for each configuration; both loop over the operators, and the tests read what they
-wrote. On Spark 4, which lies beside the installed one, the marker is `spark4`.
+wrote. On Spark 4, which lies beside the installed one, the marker is `network`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ LARGEST_PLAN_BYTES = 64 * 1024
 Configuration = tuple[Literal["3.5", "4"], Literal["on", "off"]]
 # Each query meets both lines and both modes in these two, and our code asks for the line (`bridge`) or for the mode (is
 # the plan final?), never for both at once.
-WHOLE: dict[Configuration, str] = {("3.5", "on"): "spark", ("4", "off"): "spark4"}
+WHOLE: dict[Configuration, str] = {("3.5", "on"): "spark", ("4", "off"): "network"}
 # So in the other two are some of each kind: plain ones, those whose plan AQE changes, one that Spark 4 alone has, one
 # in Python, and one that writes.
 PAIRED = (
@@ -66,7 +66,7 @@ PAIRED = (
     *("skewed_join", "join_turned_broadcast", "rebalance", "empty_input", "dynamic_pruning", "cached_input"),
     *("map_in_arrow", "variants", "nested", "insert"),
 )
-ALL: dict[Configuration, str] = {**WHOLE, ("3.5", "off"): "spark", ("4", "on"): "spark4"}
+ALL: dict[Configuration, str] = {**WHOLE, ("3.5", "off"): "spark", ("4", "on"): "network"}
 
 
 def _params(chosen: dict[Configuration, str]) -> list[Any]:

@@ -1,8 +1,4 @@
-"""Six queries of the matrix and four of other kinds in the quick tier: dumped in one process, replayed in another.
-
-They start a Spark and carry no marker all the same: a change of the dump's format must not pass the quick tier. Where
-the whole matrix runs (`make test`) they are left out.
-"""
+"""Six queries of the matrix and four of other kinds in the gate: dumped in one process, replayed in another."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ import pytest
 from tests.lore.configuration import Outcome, run
 from tests.lore.queries_of_kinds import UNREPEATABLE
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.smoke, pytest.mark.spark, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

@@ -75,6 +75,7 @@ def copy(run: run_folder.Run, place: str = RUNS) -> str:
     return run_copy.copy_run(catalogue.open_run(run.folder), place)
 
 
+@pytest.mark.live
 def test_a_run_in_a_bucket_is_listed_shown_compared_checked_and_fetched_as_one_in_a_folder(
     tmp_path: Path, faults: s3_server.Faults, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -99,6 +100,7 @@ def test_a_run_in_a_bucket_is_listed_shown_compared_checked_and_fetched_as_one_i
         assert s3_server.KEY.encode() not in content, key
 
 
+@pytest.mark.live
 def test_a_bucket_is_pruned_and_says_that_it_has_no_locks(
     tmp_path: Path, faults: s3_server.Faults, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -119,6 +121,7 @@ def test_a_bucket_is_pruned_and_says_that_it_has_no_locks(
     assert read_objects() == {}
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("n_requests", [0, 1, 2, 3, 4, 5])
 def test_a_copy_that_is_cut_at_any_request_is_no_run_and_the_next_one_completes_it(
     tmp_path: Path, faults: s3_server.Faults, monkeypatch: pytest.MonkeyPatch, n_requests: int
@@ -146,6 +149,7 @@ def test_a_copy_that_is_cut_at_any_request_is_no_run_and_the_next_one_completes_
     assert faults.done["requests"] - before <= 3
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("n_requests", [1, 2, 3, 4, 5, 6])
 def test_a_deletion_that_is_cut_leaves_no_half_run_and_the_next_one_goes_on(
     tmp_path: Path, faults: s3_server.Faults, monkeypatch: pytest.MonkeyPatch, n_requests: int
@@ -169,7 +173,7 @@ def test_a_deletion_that_is_cut_leaves_no_half_run_and_the_next_one_goes_on(
     assert read_objects() == {}
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_with_one_request_in_twenty_failing_no_half_run_is_read_and_none_is_lost(
     tmp_path: Path, faults: s3_server.Faults
@@ -226,6 +230,7 @@ def test_a_notebook_runs_into_a_bucket_and_leaves_nothing_here(
     assert [path for path in (tmp_path / "cache").rglob("*") if path.is_file() and "outgoing" in path.parts] == []
 
 
+@pytest.mark.live
 def test_what_cannot_be_copied_stays_here_and_the_command_says_how_to_go_on(
     tmp_path: Path, faults: s3_server.Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,6 +248,7 @@ def _refuse(*_: Any) -> str:
     raise RunFailedError("no room")
 
 
+@pytest.mark.live
 @pytest.mark.parametrize(
     ("place", "said"),
     [
@@ -261,6 +267,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_runs(
     assert call("runs", "copy", str(kept(tmp_path).folder), "--to", place) == 2
 
 
+@pytest.mark.live
 def test_a_run_that_goes_on_or_has_strange_names_is_not_copied(tmp_path: Path) -> None:
     run = run_folder.start_run("speedup", tmp_path)
     with pytest.raises(ConfigError, match="has ended"):
@@ -273,6 +280,7 @@ def test_a_run_that_goes_on_or_has_strange_names_is_not_copied(tmp_path: Path) -
     assert not (tmp_path / "to").exists()
 
 
+@pytest.mark.live
 def test_another_run_in_its_place_stays(tmp_path: Path) -> None:
     run = kept(tmp_path / "a")
     place = Path(copy(run, str(tmp_path / "b")))
@@ -282,6 +290,7 @@ def test_another_run_in_its_place_stays(tmp_path: Path) -> None:
         copy(run, str(tmp_path / "b"))
 
 
+@pytest.mark.live
 def test_links_out_of_a_run_folder_are_not_copied(tmp_path: Path) -> None:
     run = kept(tmp_path / "a")
     (tmp_path / "private").write_text("private")

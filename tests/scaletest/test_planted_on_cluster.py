@@ -31,7 +31,7 @@ from workbench.scaletest.scenario.trace_scenario import ReplayOptions, write_tra
 from workbench.scaletest.test_run.run_console import SilentRunWatcher
 from workbench.scaletest.test_run.workload_deletion import empty_run
 
-pytestmark = [pytest.mark.cluster, pytest.mark.exhaustive]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 MADE, SCHEDULED, STARTED = "pods made", "pods scheduled", "pods started"
 JOBS = [{"kind": "Job", "gpus": 0}]
 

@@ -29,6 +29,7 @@ def study(recorded: variants.Variants) -> Study:
     return Study(NotebookConfig(), recorded)
 
 
+@pytest.mark.slow
 def test_ten_runs_of_the_same_are_told_apart_in_at_most_one_step_of_twenty() -> None:
     runs = [QUANTILES.check(pl.read_parquet(path)) for path in sorted((SAMPLES / "copies").glob("*.parquet"))]
     assert len(runs) == 10

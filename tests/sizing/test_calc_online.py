@@ -49,6 +49,7 @@ def document(done: CalculationResult) -> Any:
     return json.loads((done.folder / "calc_runner_output.json").read_text())
 
 
+@pytest.mark.live
 @pytest.mark.usefixtures("toolkit")
 def test_a_workflow_is_run_at_each_level_and_written_as_the_toolkit_writes_it(tmp_path: Path) -> None:
     told: list[str] = []
@@ -68,6 +69,7 @@ def test_a_workflow_is_run_at_each_level_and_written_as_the_toolkit_writes_it(tm
     assert done.facts["driven"] == "local, nvidia-nat unknown"
 
 
+@pytest.mark.live
 @pytest.mark.usefixtures("toolkit")
 def test_what_was_measured_online_is_calculated_again_offline(tmp_path: Path) -> None:
     online = run_calculation(options(tmp_path, ["a", "b", "c", "d"]))
@@ -77,6 +79,7 @@ def test_what_was_measured_online_is_calculated_again_offline(tmp_path: Path) ->
     assert document(offline) == document(online)
 
 
+@pytest.mark.live
 @pytest.mark.usefixtures("toolkit")
 def test_a_failing_run_stops_its_level_and_tags_it_and_has_no_time(tmp_path: Path) -> None:
     done = run_calculation(options(tmp_path, ["a", "fail", "c", "d"], concurrencies=(1, 2), num_passes=4))
@@ -92,6 +95,7 @@ def test_a_failing_run_stops_its_level_and_tags_it_and_has_no_time(tmp_path: Pat
     assert SECRET not in "".join(path.read_text() for path in done.paths)
 
 
+@pytest.mark.live
 @pytest.mark.usefixtures("toolkit")
 def test_a_workflow_without_llm_calls_is_sized_on_its_runtime(tmp_path: Path) -> None:
     done = run_calculation(options(tmp_path, [f"plain {n}" for n in range(4)], goal=CalcGoal(1.0, 4.0, 100, 2)))
@@ -104,6 +108,7 @@ def test_a_workflow_without_llm_calls_is_sized_on_its_runtime(tmp_path: Path) ->
     assert [level["gpu_estimates"]["gpu_estimate_by_llm_latency"] for level in levels] == [None, None, None]
 
 
+@pytest.mark.live
 @pytest.mark.usefixtures("toolkit")
 def test_a_workflow_without_events_is_timed_from_outside(tmp_path: Path) -> None:
     done = run_calculation(options(tmp_path, ["silent", "silent"], concurrencies=(1, 2)))
@@ -114,6 +119,7 @@ def test_a_workflow_without_events_is_timed_from_outside(tmp_path: Path) -> None
     assert all(0 < value < 10 for value in values)
 
 
+@pytest.mark.live
 @pytest.mark.usefixtures("toolkit")
 def test_calls_side_by_side_are_told_apart(tmp_path: Path) -> None:
     done = run_calculation(options(tmp_path, ["parallel", "parallel"], concurrencies=(1, 2)))
@@ -122,6 +128,7 @@ def test_calls_side_by_side_are_told_apart(tmp_path: Path) -> None:
     assert [item["llm_latency"] for item in items] == [pytest.approx(0.25 + 0.95 * 7.75)] * 2
 
 
+@pytest.mark.live
 @pytest.mark.usefixtures("toolkit")
 def test_evaluators_are_not_run(tmp_path: Path) -> None:
     """The stand-in has none of what evaluators need, so that a try would fail."""
@@ -131,6 +138,7 @@ def test_evaluators_are_not_run(tmp_path: Path) -> None:
     assert run_calculation(asked).facts["failures"] == {}
 
 
+@pytest.mark.live
 @pytest.mark.usefixtures("toolkit")
 def test_in_a_running_event_loop_it_runs_as_well(tmp_path: Path) -> None:
     async def cell() -> CalculationResult:
@@ -139,6 +147,7 @@ def test_in_a_running_event_loop_it_runs_as_well(tmp_path: Path) -> None:
     assert list(asyncio.run(cell()).output.calc_data) == [1, 2]
 
 
+@pytest.mark.live
 @pytest.mark.usefixtures("toolkit")
 def test_a_process_that_dies_leaves_the_levels_before_it(tmp_path: Path) -> None:
     # Level 1 has one run of the first question, level 2 one of each.
@@ -151,6 +160,7 @@ def test_a_process_that_dies_leaves_the_levels_before_it(tmp_path: Path) -> None
     assert list(json.loads(written.read_text())["calc_data"]) == ["1"]
 
 
+@pytest.mark.live
 @pytest.mark.usefixtures("toolkit")
 def test_the_process_ends_in_the_middle_of_a_run_when_whoever_started_it_is_gone(tmp_path: Path) -> None:
     order = {"config_file": str(config(tmp_path, [])), "concurrency": 1, "items": [["a", "one"], ["b", "hang"]]}
@@ -167,6 +177,7 @@ def test_the_process_ends_in_the_middle_of_a_run_when_whoever_started_it_is_gone
         assert child.wait(60) == 0
 
 
+@pytest.mark.live
 @pytest.mark.usefixtures("toolkit")
 def test_a_config_that_the_toolkit_refuses_is_told_in_its_words(tmp_path: Path) -> None:
     asked = options(tmp_path, ["a"])
@@ -177,6 +188,7 @@ def test_a_config_that_the_toolkit_refuses_is_told_in_its_words(tmp_path: Path) 
     assert SECRET not in str(refused.value)
 
 
+@pytest.mark.live
 def test_without_the_toolkit_the_install_command_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -194,6 +206,7 @@ def test_without_the_toolkit_the_install_command_is_told(
     assert "--nat_python" in said.err
 
 
+@pytest.mark.live
 def test_a_python_that_is_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be started"):
         run_calculation(options(tmp_path, ["a"], nat_python=str(tmp_path / "none")))
@@ -291,6 +304,7 @@ def events(runtime_s: float) -> bytes:
     return b"\n\n".join([*lines, b'data: {"value": "good"}', b""])
 
 
+@pytest.mark.live
 def test_a_served_workflow_is_timed_by_this_clock_and_its_llm_calls_by_the_servers(tmp_path: Path) -> None:
     # More by the server's events than an answer takes on the busiest machine: nothing waits before it begins.
     with served(lambda question: (200, events(8.0))) as (url, asked):
@@ -304,6 +318,7 @@ def test_a_served_workflow_is_timed_by_this_clock_and_its_llm_calls_by_the_serve
     assert not any("waits before the server starts" in notice for notice in done.notices)
 
 
+@pytest.mark.live
 def test_a_wait_before_the_server_begins_is_told(tmp_path: Path) -> None:
     """Events of a microsecond, in answers that take longer to come."""
     with served(lambda question: (200, events(2**-20))) as (url, _):
@@ -322,6 +337,7 @@ def test_the_total_is_from_the_first_event_to_the_last() -> None:
     assert level.workflow_runtime_p95 == pytest.approx(3.9)
 
 
+@pytest.mark.live
 def test_the_servers_clock_is_taken_when_asked_for(tmp_path: Path) -> None:
     with served(lambda question: (200, events(0.0625))) as (url, _):
         done = run_calculation(options(tmp_path, ["a", "b"], endpoint=url, server_clock=True))
@@ -330,6 +346,7 @@ def test_the_servers_clock_is_taken_when_asked_for(tmp_path: Path) -> None:
     assert done.facts["clock"] == "server events"
 
 
+@pytest.mark.live
 @pytest.mark.parametrize(
     ("status", "body", "kind"),
     [
@@ -354,6 +371,7 @@ def test_a_failure_of_the_service_is_a_failure_and_never_a_time(
     assert len(asked) == 5
 
 
+@pytest.mark.live
 def test_a_request_that_times_out_is_a_failure_of_its_level_alone(tmp_path: Path) -> None:
     over = threading.Event()
 
@@ -375,12 +393,14 @@ def test_a_request_that_times_out_is_a_failure_of_its_level_alone(tmp_path: Path
     assert 0 < second.workflow_runtime_p95 < 0.5
 
 
+@pytest.mark.live
 def test_nothing_is_sent_twice(tmp_path: Path) -> None:
     with served(lambda question: (503, b"")) as (url, asked):
         run_calculation(options(tmp_path, ["a"], endpoint=url, concurrencies=(1, 2)))
     assert len(asked) == 3
 
 
+@pytest.mark.live
 def test_a_service_that_is_not_there_gives_levels_without_a_time(tmp_path: Path) -> None:
     done = run_calculation(options(tmp_path, ["a", "b"], endpoint="http://127.0.0.1:9", concurrencies=(1, 2)))
     levels = document(done)["calc_data"].values()
@@ -390,6 +410,7 @@ def test_a_service_that_is_not_there_gives_levels_without_a_time(tmp_path: Path)
     assert done.facts["failures"]["1"]["refused"] == 1
 
 
+@pytest.mark.live
 def test_a_header_has_its_value_from_the_environment_and_nowhere_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -423,6 +444,7 @@ def test_an_endpoint_that_is_no_url_is_refused(url: str) -> None:
     assert "word" not in str(refused.value)
 
 
+@pytest.mark.live
 @pytest.mark.usefixtures("toolkit")
 def test_older_jobs_are_kept_unless_asked_otherwise(tmp_path: Path) -> None:
     asked = options(tmp_path, ["a", "b"])
@@ -436,6 +458,7 @@ def test_older_jobs_are_kept_unless_asked_otherwise(tmp_path: Path) -> None:
     assert "removed 3 older online job(s), as asked" in last.notices
 
 
+@pytest.mark.live
 @pytest.mark.usefixtures("toolkit")
 def test_without_a_goal_it_is_measured_and_not_estimated(tmp_path: Path) -> None:
     done = run_calculation(options(tmp_path, ["a", "b"], goal=CalcGoal()))
@@ -445,6 +468,7 @@ def test_without_a_goal_it_is_measured_and_not_estimated(tmp_path: Path) -> None
     assert "measured, not estimated: --target_users and --test_gpu_count not given" in part.notices
 
 
+@pytest.mark.live
 @pytest.mark.usefixtures("toolkit")
 def test_without_a_folder_nothing_is_written(tmp_path: Path) -> None:
     path = config(tmp_path, ["a", "b"])

@@ -124,6 +124,7 @@ def test_nothing_can_be_verified_before_it_is_estimated(sizing: Callable[..., Sa
     assert "nothing was estimated yet" in err
 
 
+@pytest.mark.live
 def test_the_whole_load_is_driven_where_the_predicted_gpus_are(sizing: Callable[..., Said], tmp_path: Path) -> None:
     folder = kept(tmp_path, 1, users=[1, 4, 8], goals=[Goal(limit_s=1.2)], least_samples=50, most_samples=50)
     assert sizing("estimate", folder, "--target-users", 12)[0] == 0
@@ -156,6 +157,7 @@ def driven(tmp_path: Path, name: str, interrupt_at: int = 0, takes_s: float = 0.
 
 # 1 + 4 + 8 users with 50 kept requests each have used up more than 150. A load of the verification takes 200, and what
 # is sent until that is noticed: some 50 a second, so that a machine may take seconds and 380 still end the second one.
+@pytest.mark.live
 @pytest.mark.usefixtures("usual_ctrl_c")
 @pytest.mark.parametrize(
     ("interrupt_at", "more", "code", "why"),
@@ -188,6 +190,7 @@ def test_a_verification_that_is_cut_short_is_invalid(
         assert [one.read_table(STEPS).height for one in driven_] == [2], "it is the second step that was cut"
 
 
+@pytest.mark.live
 def test_nobody_there_verifies_nothing(sizing: Callable[..., Said], tmp_path: Path) -> None:
     folder = kept(tmp_path, 1, users=[1, 4, 8])
     assert sizing("estimate", folder, "--target-users", 12)[0] == 0
@@ -197,6 +200,7 @@ def test_nobody_there_verifies_nothing(sizing: Callable[..., Said], tmp_path: Pa
     assert "no service listens" in err
 
 
+@pytest.mark.live
 def test_a_verification_concludes_the_answer_anew_if_it_is_of_its_count(
     sizing: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,6 +230,7 @@ def test_a_verification_concludes_the_answer_anew_if_it_is_of_its_count(
     assert str(failed.record["reasons"][0]).startswith("verification of runtime p95 <= 0.001 s: ")
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("unique_prefix", [False, True])
 def test_no_verification_sends_a_prompt_that_was_sent_before(
     sizing: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unique_prefix: bool
@@ -274,6 +279,8 @@ def test_run_refuses_half_a_question_before_it_drives(
     assert words in err
 
 
+@pytest.mark.live
+@pytest.mark.smoke
 def test_run_goes_on_to_the_answer(sizing: Callable[..., Said], tmp_path: Path) -> None:
     with run_simulator(Service(), time_scale=0.1) as url:
         code, out, _ = sizing(

@@ -20,7 +20,7 @@ from workbench.sizing.compat_nat.calculator import CalculationResult, calculate_
 
 SEEDS = range(400)
 REL = 1e-9
-pytestmark = [pytest.mark.peer, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.network, pytest.mark.timeout(1200)]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from workbench.sizing.load.sweep_runner import run_sweep
 from workbench.sizing.simulation.cluster_model import Service
 from workbench.sizing.simulation.simulator_process import run_simulator
 
-pytestmark = [pytest.mark.peer, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.network, pytest.mark.timeout(1200)]
 
 LEVELS = (1, 2, 4, 8)
 # 0.1 s for a run that is alone; from 4 on it queues.

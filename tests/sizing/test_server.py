@@ -30,6 +30,8 @@ from workbench.sizing.simulation.cluster_model import Cluster, Service
 from workbench.sizing.simulation.simulator_process import run_simulator
 from workbench.sizing.simulation.simulator_server import scale_service_times
 
+pytestmark = pytest.mark.live
+
 HANG_S = 60
 # 20 ms a call and no spread: quick, and the same each time.
 QUICK = Service(

@@ -148,6 +148,7 @@ def test_open_loops_ask_for_a_rate(tmp_path: Path) -> None:
     assert found.check()["holds"].all()
 
 
+@pytest.mark.live
 def test_live_the_simulator_is_driven_over_http_and_verified_at_its_share(tmp_path: Path) -> None:
     settings = ["least_samples=40", "most_samples=40", "min_step_s=0", "users=[1,2,4,8,12]"]
     found = studied(tmp_path, live=True, time_scale=0.1, goals=["p95<=0.5"], settings=settings, users=12)
@@ -225,6 +226,7 @@ def test_an_earlier_verification_counts_for_its_own_count_load_and_target_only(t
     assert _stored_verification(tmp_path / "none", config())(4).height == 0
 
 
+@pytest.mark.live
 def test_a_service_that_is_not_there_is_refused_before_anything_is_counted(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no service listens"):
         studied(tmp_path, live=True, url="http://127.0.0.1:9")

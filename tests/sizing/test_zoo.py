@@ -19,7 +19,7 @@ def test_a_misbehaving_service_gets_no_wrong_number(name: str) -> None:
     assert told.answer.recommended is not None or told.answer.reasons
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("name", ANIMALS)
 def test_no_animal_gets_a_wrong_number(name: str, seed: int) -> None:
@@ -63,7 +63,7 @@ def test_two_groups_of_latencies_ask_for_requests_and_not_for_lower_loads() -> N
     assert "lower loads do not help" in reason
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_the_needs_of_the_zoo_are_those_of_its_services() -> None:
     assert need(ANIMALS["silent queue"]) == 15
     assert need(ANIMALS["429"]) == 25

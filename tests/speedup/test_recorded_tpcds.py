@@ -52,7 +52,7 @@ def test_the_load_beside_the_recording_stands_in_its_report() -> None:
     assert names["noise of a query's ratio"] > 5, "percent: the machine was shared"
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_left_out_queries_have_intervals_as_wide_as_the_noise() -> None:
     scores = cross_validate(recorded()[1]).scores
     ours = scores.row(by_predicate=pl.col("predictor") == "calibrated", named=True)

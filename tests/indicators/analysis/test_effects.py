@@ -218,6 +218,7 @@ def false_claims() -> dict[str, float]:
     return shares
 
 
+@pytest.mark.slow
 def test_copies_of_one_stack_are_hardly_ever_told_apart_in_rounds(false_claims: dict[str, float]) -> None:
     assert false_claims["rounds"] <= 0.05
 

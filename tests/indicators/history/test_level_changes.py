@@ -101,6 +101,7 @@ def test_an_undecided_figure_that_is_not_slower_does_not_hold_up_the_gate() -> N
     assert found.unknown.height == 0
 
 
+@pytest.mark.slow
 def test_families_of_equal_stacks_rarely_get_a_false_regression() -> None:
     # 40 histories of ten followed metrics each, nothing changed: at most 5 % of them may claim one.
     false = 0

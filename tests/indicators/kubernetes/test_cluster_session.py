@@ -64,6 +64,7 @@ def cluster(planned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
         yield connect_cluster(None, None, "bench")
 
 
+@pytest.mark.live
 def test_a_session_of_a_cluster_ends_in_the_tables_of_every_session(planned: Path, cluster: Cluster) -> None:
     outcome = resume_cluster_session(planned, cluster, cases=CASES)
     assert outcome.session.baseline == "six-1.16.0"
@@ -180,6 +181,7 @@ def test_what_is_collected_by_hand_is_judged_as_by_run(
     assert {path.stem for path in (planned / "tables").glob("*.parquet")} >= {"runs", "effects", "judgements"}
 
 
+@pytest.mark.live
 def test_an_interrupted_session_of_a_cluster_goes_on_there(planned: Path, cluster: Cluster) -> None:
     outcome = resume_cluster_session(planned, cluster, cases=CASES)
     stopped = outcome.session.model_copy(update={"stop_reason": "interrupted"})

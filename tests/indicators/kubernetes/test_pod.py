@@ -52,6 +52,7 @@ def endings(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
     return folder, log
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("name", ENDINGS)
 def test_every_ending_has_the_status_that_a_process_of_this_machine_has(endings: tuple[Path, bytes], name: str) -> None:
     folder, _ = endings
@@ -65,6 +66,7 @@ def test_every_ending_has_the_status_that_a_process_of_this_machine_has(endings:
         assert run_once(command, RunLimits(memory_bytes=1 << 30)).outcome == ENDINGS[name][0]
 
 
+@pytest.mark.live
 def test_a_run_is_told_with_all_that_a_process_of_this_machine_tells(endings: tuple[Path, bytes]) -> None:
     folder, _ = endings
     session = archive.read_session(folder)
@@ -89,6 +91,7 @@ def test_no_line_of_the_log_is_one_that_a_container_runtime_would_cut(endings: t
     assert all(line.startswith(b"@workbench ") and line.endswith(b"@") for line in lines)
 
 
+@pytest.mark.live
 def test_what_a_run_leaves_behind_is_dead_before_the_next_begins(tmp_path: Path) -> None:
     script = (
         "import json, subprocess, sys\n"
@@ -105,6 +108,7 @@ def test_what_a_run_leaves_behind_is_dead_before_the_next_begins(tmp_path: Path)
     assert list((tmp_path / "pod" / "scratch").iterdir()) == []
 
 
+@pytest.mark.live
 def test_folders_a_thousand_deep_do_not_stop_the_round(tmp_path: Path) -> None:
     script = (
         "import json, os\n"
@@ -120,6 +124,7 @@ def test_folders_a_thousand_deep_do_not_stop_the_round(tmp_path: Path) -> None:
     assert list((tmp_path / "pod" / "scratch").iterdir()) == []
 
 
+@pytest.mark.live
 def test_a_script_sees_its_parameters_its_files_and_nothing_of_the_runner(tmp_path: Path) -> None:
     script = (
         "import json, os, pathlib, helper\n"
@@ -187,6 +192,7 @@ def unprivileged(folder: Path) -> tuple[int | None, str]:
     pytest.skip("no Python that users without rights can run")
 
 
+@pytest.mark.live
 def test_a_script_cannot_forge_a_result_nor_look_into_the_runner(tmp_path: Path, reachable: Path) -> None:
     user, python = unprivileged(reachable)
     cases = [Case.from_parameters(indicator("Forges", FORGER))]
@@ -218,6 +224,7 @@ print(subprocess.run([sys.executable, "-c", look], stderr=subprocess.DEVNULL).re
 """
 
 
+@pytest.mark.live
 @pytest.mark.parametrize(("how", "code"), [("open", 0), ("protected", 1)])
 def test_without_its_protection_a_script_could_look_into_the_runner(reachable: Path, how: str, code: int) -> None:
     user, python = unprivileged(reachable)
@@ -228,6 +235,7 @@ def test_without_its_protection_a_script_could_look_into_the_runner(reachable: P
     assert int(done.stdout) == code
 
 
+@pytest.mark.live
 def test_a_stack_that_has_no_interpreter_is_not_started_and_the_others_go_on(tmp_path: Path) -> None:
     cases = [Case.from_parameters(Good)]
     session = planned(tmp_path, cases, rounds=(1,))
@@ -237,6 +245,7 @@ def test_a_stack_that_has_no_interpreter_is_not_started_and_the_others_go_on(tmp
     assert found.statuses == {"not started": 1, "ok": 2}
 
 
+@pytest.mark.live
 def test_an_index_stands_for_the_round_that_the_plan_names(tmp_path: Path) -> None:
     cases = [Case.from_parameters(Good)]
     session = planned(tmp_path, cases, rounds=(4,))

@@ -22,6 +22,8 @@ import pytest
 from tests.indicators.kubernetes.making import PYTHON
 from workbench.indicators.kubernetes import pod_install
 
+pytestmark = pytest.mark.live
+
 
 def wheel(folder: Path, version: str) -> str:
     """Make a wheel of one module; the lock's line for it."""

@@ -16,7 +16,7 @@ from workbench.indicators.config import session_config
 from workbench.indicators.contract.indicator import Case, Indicator, parameter, result
 from workbench.indicators.measurement.sessions import start_session
 
-pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 SCRIPT = """
 import json, os, sys, time

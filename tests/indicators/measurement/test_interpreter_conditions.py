@@ -26,6 +26,8 @@ from workbench.indicators.measurement.launcher_client import (
 from workbench.indicators.measurement.rounds import measure_session
 from workbench.indicators.measurement.stack_variants import Variant
 
+pytestmark = pytest.mark.live
+
 ASK = "import json, bulky\nprint(json.dumps([bulky.__cached__, bulky.VALUE]))\n"
 
 

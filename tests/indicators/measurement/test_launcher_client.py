@@ -27,6 +27,8 @@ from workbench.indicators.measurement.launcher_client import (
     run_once,
 )
 
+pytestmark = pytest.mark.live
+
 MEMORY_BYTES = 1 << 30
 PROCESSES = 64
 Run = Callable[..., RunEnd]
@@ -145,6 +147,7 @@ def test_rights_cannot_be_gained_and_signals_are_as_usual(run: Run) -> None:
     assert int(found["SigBlk"], 16) == 0
 
 
+@pytest.mark.smoke
 @pytest.mark.skipif(os.geteuid() != 0, reason="not started by root, so there are no rights to drop")
 def test_runs_of_root_have_a_user_of_their_own(run: Run, launcher: Launcher) -> None:
     if "user reason" in launcher.isolation:
@@ -157,6 +160,7 @@ def test_runs_of_root_have_a_user_of_their_own(run: Run, launcher: Launcher) -> 
     assert more == []
 
 
+@pytest.mark.smoke
 def test_no_network_is_reached(run: Run, launcher: Launcher) -> None:
     if launcher.isolation["network"] != "isolated":
         pytest.skip(f"no network namespace can be made here: {launcher.isolation['network reason']}")
@@ -198,6 +202,7 @@ def test_a_network_that_is_asked_for_is_there_and_said_to_be() -> None:
     assert (ended.outcome, ended.isolation["network"]) == ("exited", "not isolated")
 
 
+@pytest.mark.smoke
 def test_an_allocation_above_the_limit_is_out_of_memory(run: Run) -> None:
     ended = run("b = bytearray(3 << 30); print(len(b))")
     assert ended.outcome == "out of memory", (ended.outcome, ended.stderr)

@@ -15,6 +15,8 @@ from workbench.indicators.contract import Case, Indicator, result
 from workbench.indicators.measurement import sessions
 from workbench.indicators.measurement.sessions import SessionOutcome
 
+pytestmark = pytest.mark.live
+
 
 class Cost(Indicator):
     """What the installed wheel says that it costs, with a little noise, by the threads that it may use."""

@@ -22,6 +22,8 @@ from workbench.indicators.measurement.session_plan import Slot, order_runs
 from workbench.indicators.store import archive
 from workbench.indicators.store.archive import Session, inspection_id, read_session, result_path
 
+pytestmark = pytest.mark.live
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -287,6 +289,7 @@ def results_in(folder: Path) -> int:
     return len(list(folder.glob("inspections/*/results/*/result")))
 
 
+@pytest.mark.smoke
 def test_killed_again_and_again_it_still_makes_exactly_the_planned_runs(tmp_path: Path) -> None:
     for kill_after in (1, 4, 9):
         pid = begun(tmp_path)

@@ -14,6 +14,8 @@ from workbench.indicators.measurement import script_cases, sessions
 from workbench.indicators.measurement.sessions import SessionOutcome
 from workbench.indicators.measurement.stack_variants import build_python_variants
 
+pytestmark = pytest.mark.live
+
 SCRIPT = """
 import json, os, random
 n = int(os.environ.get("PI_N", "100"))
@@ -126,7 +128,7 @@ def test_a_pyperf_script_is_a_suite_of_metrics(tmp_path: Path) -> None:
     assert notes == ["bench: compared by sort (lower is better), sum_it (lower is better)"]
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_a_suite_of_pytest_benchmark_finds_what_was_planted(tmp_path: Path) -> None:
     """Two stacks with pytest-benchmark from the index; a variable makes one test three times as slow."""
     (tmp_path / "test_loop.py").write_text(

@@ -40,6 +40,7 @@ def asked(script: str, environment: dict[str, str] | None = None, **settings: An
     return probe_script(sys.executable, {"script.py": script}, environment or {}, **settings)
 
 
+@pytest.mark.live
 def test_an_old_script_is_known_by_its_document() -> None:
     case, notice = asked(OLD, {"MATMUL_MATRIX_SIZE": "64"})
     assert (case.indicator.__name__, notice) == ("PiMatmul", None)
@@ -48,6 +49,7 @@ def test_an_old_script_is_known_by_its_document() -> None:
     assert case.indicator.environment(case.parameters)["MATMUL_MATRIX_SIZE"] == "64"
 
 
+@pytest.mark.live
 def test_an_old_script_runs_unmodified_and_its_values_count(tmp_path: Path) -> None:
     case, _ = asked(OLD)
     plan = session([case])
@@ -58,6 +60,7 @@ def test_an_old_script_runs_unmodified_and_its_values_count(tmp_path: Path) -> N
     assert plan.cases[0].metrics
 
 
+@pytest.mark.live
 def test_the_script_that_takes_another_s_name_is_known_by_its_fields(tmp_path: Path) -> None:
     case, notice = asked(printing(CONV))
     assert case.indicator.__name__ == "PiConv1D"
@@ -71,6 +74,7 @@ def named(name: object) -> str:
     return printing({"name": name, "@parameters": {}, "@result": {"x": 1}})
 
 
+@pytest.mark.live
 @pytest.mark.parametrize(
     ("script", "told", "status"),
     [
@@ -98,6 +102,7 @@ def test_what_nobody_declared_is_kept_without_values(tmp_path: Path, script: str
     assert plan.cases[0].metrics == ()
 
 
+@pytest.mark.live
 def test_a_document_of_no_class_says_what_to_do(tmp_path: Path) -> None:
     case, _ = asked(printing({"name": "PiUnheardOf", "@parameters": {}, "@result": {"x": 1}}))
     plan = session([case], rounds=(1,))
@@ -108,6 +113,7 @@ def test_a_document_of_no_class_says_what_to_do(tmp_path: Path) -> None:
     assert "workbench indicators new" in str(reasons)
 
 
+@pytest.mark.live
 def test_a_case_is_the_same_when_it_is_made_again() -> None:
     case, _ = asked(OLD)
     again = reload_case("PiMatmul", {"script.py": OLD}, case.parameters)

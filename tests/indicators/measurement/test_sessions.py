@@ -26,6 +26,8 @@ from workbench.indicators.store.archive import read_session, write_session
 from workbench.indicators.tables import EFFECTS, JUDGEMENTS, OBSERVATIONS, RUNS
 from workbench.runs import run_folder
 
+pytestmark = pytest.mark.live
+
 PYTHONS = (f"one={sys.executable}", f"two={sys.executable}")
 
 

@@ -102,6 +102,7 @@ def simulated(arms: int, spread: float, rounds: int) -> dict[str, np.ndarray]:
     return {method: np.array(rows, dtype=float) for method, rows in found.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("arms", "rounds"), [(5, 10), (20, 10), (5, 5)])
 def test_the_arm_in_front_is_as_often_the_best_as_said(arms: int, rounds: int) -> None:
     # 300 worlds: the standard error of a share is at most 0.03.

@@ -134,6 +134,7 @@ def test_thompson_takes_the_best_of_each_draw_once() -> None:
     assert sample_thompson(draws, 10) == [2, 0, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_best_of_120_stacks_is_found_with_60_runs() -> None:
     """The bar is 0.88; `tests/bench/bench_indicators_world.py` has more worlds, and others far from this one."""
@@ -146,6 +147,7 @@ def test_a_table_of_measurements_alone_finds_it_rarely() -> None:
     assert np.mean(found) < 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_rounds_beside_a_baseline_find_it_too_while_the_machine_changes() -> None:
     found = [campaigns.in_rounds(campaigns.world(seed), seed) for seed in WORLDS]

@@ -37,6 +37,7 @@ _conv, _errors, _measure, _ordering, _parquet, matmul = (
 )
 
 
+@pytest.mark.live
 @pytest.mark.parametrize(
     ("indicator", "fault", "given", "sentences"),
     [
@@ -111,6 +112,7 @@ def test_a_wrong_answer_does_not_pass(
     assert document(indicator, given).failed_checks == ()
 
 
+@pytest.mark.live
 @pytest.mark.parametrize(
     ("indicator", "module", "fault"),
     [
@@ -141,12 +143,14 @@ def test_a_wrong_table_does_not_pass(indicator: type[Indicator], module: str, fa
     assert sentence.startswith("wrong is ")
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("indicator", [GroupBy, Join, ReadCsv, ReadParquet])
 def test_two_libraries_get_the_same_input_and_give_the_same_answer(indicator: type[Indicator]) -> None:
     one, other = (document(indicator, {"framework": name}) for name in ("pandas", "polars"))
     assert one.checks == other.checks
 
 
+@pytest.mark.live
 @pytest.mark.parametrize(
     ("indicator", "digests"),
     [
@@ -166,6 +170,7 @@ def test_input_and_answer_are_the_same_on_every_machine(indicator: type[Indicato
     assert {name: found[name] for name in digests} == digests
 
 
+@pytest.mark.live
 def test_another_seed_is_another_input() -> None:
     assert document(Sort, {"seed": 1}).checks["input_digest"] != document(Sort).checks["input_digest"]
 
@@ -240,11 +245,13 @@ def test_operations_of_a_convolution_are_counted_as_by_hand(
     assert _conv.operations(batch, lengths, filters, channels, out) == count
 
 
+@pytest.mark.live
 def test_a_rate_is_operations_over_time() -> None:
     found = document(Matmul, {"n": 32})
     assert found.results["rate_gflops"] == pytest.approx((2 * 32**3 - 32**2) / found.results["elapsed_ms"] / 1e6)
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32", "uint8"])
 def test_products_are_right_in_every_type(dtype: str) -> None:
     found = document(Matmul, {"n": 48, "dtype": dtype})
@@ -252,6 +259,7 @@ def test_products_are_right_in_every_type(dtype: str) -> None:
     assert found.checks["error_eps"] < 3
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("stride", [1, 2, 3])
 def test_convolutions_are_right_in_every_type_and_stride(dtype: str, stride: int) -> None:
@@ -259,6 +267,7 @@ def test_convolutions_are_right_in_every_type_and_stride(dtype: str, stride: int
     assert found.failed_checks == ()
 
 
+@pytest.mark.live
 def test_a_filter_larger_than_its_input_is_refused() -> None:
     from tests.indicators.shipped.making import ended
 
@@ -266,6 +275,7 @@ def test_a_filter_larger_than_its_input_is_refused() -> None:
     assert (done.returncode, done.stderr.strip()) == (2, "Conv1d: the filter is larger than the input: (5,) over (4,)")
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("dtype", ["float64", "float32", "int64", "int32"])
 def test_orders_are_right_in_every_type(dtype: str) -> None:
     sort, order = (document(indicator, {"dtype": dtype, "n": 5_000}) for indicator in (Sort, Argsort))
@@ -274,6 +284,7 @@ def test_orders_are_right_in_every_type(dtype: str) -> None:
     assert sort.checks["answer_digest"] == order.checks["answer_digest"]
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("function", ["sin", "exp"])
 def test_numpys_functions_are_within_four_units_as_it_promises(function: str, dtype: str) -> None:
@@ -282,6 +293,7 @@ def test_numpys_functions_are_within_four_units_as_it_promises(function: str, dt
     assert 0.4 < found.checks["error_ulp"] < 4
 
 
+@pytest.mark.live
 def test_the_accepted_error_is_the_users() -> None:
     fault = "real = numpy.sin\nnumpy.sin = lambda x: real(x) * (1 + 2**-51)"
     assert spoiled(Ufunc, "numpy", fault, {"n": 1000, "most_ulp": 8.0}).failed_checks == ()

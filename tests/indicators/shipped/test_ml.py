@@ -22,7 +22,7 @@ from workbench.indicators.shipped.indicator_classes import (
     Ufunc,
 )
 
-pytestmark = [pytest.mark.ml, pytest.mark.timeout(1_200)]
+pytestmark = [pytest.mark.network, pytest.mark.timeout(1_200)]
 
 
 @pytest.fixture(scope="module", params=sorted(ml.REQUIREMENTS))

@@ -31,6 +31,7 @@ def case_name(value: object) -> str:
     return value.__name__ if isinstance(value, type) else str(value)
 
 
+@pytest.mark.live
 @pytest.mark.parametrize(("indicator", "framework"), CASES, ids=case_name)
 def test_a_run_gives_a_valid_document_whose_checks_pass(indicator: type[Indicator], framework: str) -> None:
     found = document(indicator, {"framework": framework})
@@ -42,6 +43,7 @@ def test_a_run_gives_a_valid_document_whose_checks_pass(indicator: type[Indicato
     assert build["threads"] == 1
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("indicator", list_shipped_indicators(), ids=case_name)
 def test_a_scripts_own_defaults_are_those_of_its_class(indicator: type[Indicator]) -> None:
     done = ended(indicator, {})
@@ -61,6 +63,7 @@ def test_every_field_says_what_it_is_and_the_time_is_what_is_compared(indicator:
         assert field_metadata(field)["role"]
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("indicator", list_shipped_indicators(), ids=case_name)
 def test_a_timed_script_tells_each_call_on_the_clock(indicator: type[Indicator]) -> None:
     if "reps" not in indicator.fields_of("parameter"):
@@ -71,12 +74,14 @@ def test_a_timed_script_tells_each_call_on_the_clock(indicator: type[Indicator])
     assert document(indicator).results["elapsed_ms"] == sorted(samples)[1]
 
 
+@pytest.mark.live
 def test_an_even_number_of_calls_has_the_mean_of_the_middle_two_as_its_median() -> None:
     found = document(ScalarLoop, {"framework": "python", "reps": 4})
     middle = sorted(found.samples["elapsed_ms"])[1:3]
     assert found.results["elapsed_ms"] == pytest.approx(sum(middle) / 2, rel=1e-12)
 
 
+@pytest.mark.live
 @pytest.mark.parametrize(
     ("indicator", "variables", "sentence"),
     [
@@ -102,6 +107,7 @@ def test_what_cannot_be_measured_ends_with_exit_code_2_and_one_sentence(
     assert done.stderr.strip().splitlines() == [sentence]
 
 
+@pytest.mark.live
 def test_a_framework_that_is_not_there_is_refused_by_name() -> None:
     absent = next(name for name in ("tensorflow", "jax", "torch") if not _has(name))
     done = ended(Matmul, {"PI_FRAMEWORK": absent})
@@ -109,6 +115,7 @@ def test_a_framework_that_is_not_there_is_refused_by_name() -> None:
     assert done.stderr.startswith(f"Matmul: {absent} cannot be imported")
 
 
+@pytest.mark.live
 def test_what_a_library_prints_does_not_end_up_in_the_document() -> None:
     chatty = type(
         "Hello",
@@ -170,6 +177,7 @@ def test_the_files_beside_a_script_are_those_it_imports() -> None:
         assert {f"{name}.py" for name in named} == set(sources) - {"script.py"}, indicator.__name__
 
 
+@pytest.mark.live
 def test_import_time_counts_the_modules_that_came() -> None:
     found = document(ImportTime, {"framework": "polars"})
     assert 20 < found.results["modules"] < 2_000
@@ -269,6 +277,7 @@ def with_torch(*, gpu: bool, device: str, dtype: str = "float32") -> subprocess.
     return ended(made, {**given, "PI_THREADS": "1"})
 
 
+@pytest.mark.live
 def test_every_call_on_a_gpu_is_waited_for_and_gradients_are_off() -> None:
     done = with_torch(gpu=True, device="gpu")
     assert done.returncode == 0, done.stderr
@@ -286,6 +295,7 @@ def test_every_call_on_a_gpu_is_waited_for_and_gradients_are_off() -> None:
     assert build == {**known, "cuda": "13.0", "capability": "9.0", "device": "gpu"}
 
 
+@pytest.mark.live
 def test_auto_takes_the_gpu_where_there_is_one_and_says_which_it_took() -> None:
     for gpu, taken in ((True, "gpu"), (False, "cpu")):
         found = validate_document(parse_document(with_torch(gpu=gpu, device="auto").stdout.encode()), Matmul)
@@ -294,6 +304,7 @@ def test_auto_takes_the_gpu_where_there_is_one_and_says_which_it_took() -> None:
         assert (found.results.get("device_ms") is not None) == gpu
 
 
+@pytest.mark.live
 def test_tfloat32_is_refused_on_the_processor_and_held_as_float32_on_a_gpu() -> None:
     done = with_torch(gpu=True, device="gpu", dtype="tfloat32")
     assert validate_document(parse_document(done.stdout.encode()), Matmul).failed_checks == ()
@@ -302,6 +313,7 @@ def test_tfloat32_is_refused_on_the_processor_and_held_as_float32_on_a_gpu() -> 
     assert refused.stderr.startswith("Matmul: tfloat32 is a mode of NVIDIA's GPUs")
 
 
+@pytest.mark.live
 def test_a_gpu_that_is_asked_for_is_never_replaced_by_the_processor() -> None:
     done = with_torch(gpu=False, device="gpu")
     assert (done.returncode, done.stdout) == (2, "")

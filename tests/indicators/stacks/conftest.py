@@ -16,7 +16,7 @@ from workbench.indicators.stacks.uv_tool import Sources
 def _own_settings(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nothing of the user's: no index, no caches, no configuration; tests of the real index keep what they need."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    if request.node.get_closest_marker("env"):
+    if request.node.get_closest_marker("network"):
         return
     for name in [name for name in os.environ if name.startswith(("UV_", "PIP_"))]:
         monkeypatch.delenv(name)

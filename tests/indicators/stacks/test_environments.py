@@ -21,6 +21,8 @@ from workbench.indicators.stacks.stack_request import build_stack_request
 from workbench.indicators.stacks.stack_sets import Stack, build_stack
 from workbench.indicators.stacks.uv_tool import Sources
 
+pytestmark = pytest.mark.live
+
 Serve = Callable[..., Served]
 ROOT = Path(__file__).parents[3]
 

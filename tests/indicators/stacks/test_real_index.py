@@ -14,7 +14,7 @@ from workbench.indicators.stacks.stack_request import build_stack_request, parse
 from workbench.indicators.stacks.stack_sets import format_stack_set
 from workbench.indicators.stacks.uv_tool import load_sources
 
-pytestmark = [pytest.mark.env, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.network, pytest.mark.timeout(900)]
 BEFORE = parse_moment("2025-06-30", "")
 
 

@@ -438,6 +438,7 @@ def test_a_folder_without_a_session_is_refused(tmp_path: Path) -> None:
         sync_sessions([tmp_path], database)
 
 
+@pytest.mark.live
 def test_four_writers_at_once_lose_nothing(tmp_path: Path, place: Place) -> None:
     target = place()
     arms = (making.arm("2.2.6", "2.2.6"),)
@@ -453,6 +454,7 @@ def test_four_writers_at_once_lose_nothing(tmp_path: Path, place: Place) -> None
         assert counts(sync_sessions([tmp_path], database)) == (1000, 0, 1000, 0)
 
 
+@pytest.mark.live
 def test_writers_of_the_same_session_share_the_work(tmp_path: Path, place: Place) -> None:
     target = place()
     making.archive(tmp_path, runs=100)

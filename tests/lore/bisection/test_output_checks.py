@@ -117,7 +117,7 @@ def test_one_wrong_row_of_many_is_found_by_sql(folder: Path, tmp_path: Path) -> 
     assert found.verified
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_a_search_that_was_killed_goes_on(large_folder: Path, tmp_path: Path) -> None:
     folder = large_folder
     check = tmp_path / "mine.py"
@@ -148,7 +148,7 @@ def test_a_search_that_was_killed_goes_on(large_folder: Path, tmp_path: Path) ->
     assert any("answers of the journal" in note for note in found.notes)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "reproduced"),
     [
@@ -166,7 +166,7 @@ def test_ready_checks_say_whether_the_output_keeps_them(
     assert ("not reproduced" in found.answer) is not reproduced
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_a_check_of_a_column_that_is_not_there_is_refused(folder: Path) -> None:
     for arguments in (("--no-nulls", "nothing"), ("--sql-check", "nothing < 0")):
         done = lore_command("bisect", folder, *ENGINE, *arguments)

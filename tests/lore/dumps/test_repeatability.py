@@ -76,7 +76,7 @@ QUICK = ("undeclared", "rand", "plain")
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.exhaustive) for name in QUERIES]
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in QUERIES]
 )
 def test_a_correct_operator_above_what_differs_from_run_to_run_passes(
     spark: SparkSession, tmp_path: Path, name: str
@@ -93,7 +93,7 @@ def test_a_correct_operator_above_what_differs_from_run_to_run_passes(
         assert "--mode inline" in found.warnings[0]
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["undeclared", "rdd", "pandas"])
 def test_chosen_partitions_are_of_the_same_files(spark: SparkSession, tmp_path: Path, name: str) -> None:
     frame = QUERIES[name][0](spark)

@@ -36,7 +36,7 @@ def spark() -> Iterator[SparkSession]:
     [
         ("scans", "true"),
         *(
-            pytest.param(*one, marks=pytest.mark.exhaustive)
+            pytest.param(*one, marks=pytest.mark.slow)
             for one in (("scans", "false"), ("stage", "true"), ("stage", "false"))
         ),
     ],

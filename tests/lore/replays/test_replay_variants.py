@@ -177,7 +177,7 @@ def test_runs_go_on_until_the_interval_is_tight_or_the_budget_ends(clock: Clock)
     assert measure_variants([side(clock, "replay", 1.0, shaky)], 4, budget_s=1e9).sides["n"].item() == 4, "exact"
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [0.05, 0.2, 0.5])
 @pytest.mark.parametrize("shape", ["normal", "skewed", "bimodal"])
 def test_the_stopping_rule_keeps_what_its_interval_claims(noise: float, shape: str) -> None:

@@ -25,7 +25,7 @@ def test_an_engine_is_off_on_the_side_of_plain_spark() -> None:
     assert variant_settings("comet", "comet")["spark.comet.exec.enabled"] == "true"
 
 
-@pytest.mark.comet
+@pytest.mark.network
 @pytest.mark.timeout(900)
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
 class TestComet:

@@ -100,7 +100,7 @@ def check_planted(spark: SparkSession, folder: Path, confs_a: dict[str, str], co
 # One of each kind in `make test`; the others, and both directions, in breadth.
 @pytest.mark.parametrize(
     ("query", "key", "value", "refusal"),
-    [pytest.param(*one, marks=() if number % 3 == 0 else pytest.mark.exhaustive) for number, one in enumerate(PLANTED)],
+    [pytest.param(*one, marks=() if number % 3 == 0 else pytest.mark.slow) for number, one in enumerate(PLANTED)],
 )
 def test_a_setting_is_compared_only_where_the_operator_reads_it(
     spark: SparkSession, folders: dict[str, Path], query: str, key: str, value: str, refusal: str | None

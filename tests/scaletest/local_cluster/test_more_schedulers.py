@@ -134,7 +134,7 @@ def mixed_cluster() -> Iterator[LocalCluster]:
         yield cluster
 
 
-@pytest.mark.peer
+@pytest.mark.network
 def test_a_quota_of_kueue_is_named_and_no_controller_is_blamed(mixed_cluster: LocalCluster, tmp_path: Path) -> None:
     jobs = [{"kind": "Job", "gpus": 1, "lifetime": 4}]
     spaces = fresh_namespace(mixed_cluster)
@@ -153,7 +153,7 @@ def test_a_quota_of_kueue_is_named_and_no_controller_is_blamed(mixed_cluster: Lo
     assert len(own) == 72
 
 
-@pytest.mark.peer
+@pytest.mark.network
 def test_gangs_of_kueue_that_never_end_are_cleaned_up(mixed_cluster: LocalCluster, tmp_path: Path) -> None:
     """Two gangs of four pods run on the quota of 8 GPUs, and one waits; Kueue holds the pods of all three."""
     spaces = fresh_namespace(mixed_cluster)
@@ -174,7 +174,7 @@ def test_gangs_of_kueue_that_never_end_are_cleaned_up(mixed_cluster: LocalCluste
     assert (found.cleaned.complete, sum(found.cleaned.found.values())) == (True, 12)
 
 
-@pytest.mark.peer
+@pytest.mark.network
 def test_only_the_schedulers_of_a_turn_run_and_all_come_back(mixed_cluster: LocalCluster) -> None:
     switchable = {"kube-scheduler", "kueue", "second-scheduler"}
 
@@ -190,7 +190,7 @@ def test_only_the_schedulers_of_a_turn_run_and_all_come_back(mixed_cluster: Loca
     assert running() == switchable
 
 
-@pytest.mark.peer
+@pytest.mark.network
 def test_a_second_scheduler_places_its_own_pods(mixed_cluster: LocalCluster, tmp_path: Path) -> None:
     # Both run; they are one program, and the audit log tells them apart by their accounts.
     spaces = fresh_namespace(mixed_cluster)
@@ -262,12 +262,12 @@ def read_milestones_by_hand(
     return found
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cluster", "scheduler", "groups"),
     [
         ("gang_cluster", "gang-scheduling", "podgroups.scheduling.k8s.io"),
-        pytest.param("mixed_cluster", "kueue", "workloads.kueue.x-k8s.io", marks=pytest.mark.peer),
+        pytest.param("mixed_cluster", "kueue", "workloads.kueue.x-k8s.io", marks=pytest.mark.network),
     ],
 )
 def test_times_are_those_of_the_objects_conditions(

@@ -14,6 +14,8 @@ from workbench.scaletest.cluster_api.connection import Answer, UnreachableError
 from workbench.scaletest.observation import clock_skew, run_records
 from workbench.scaletest.observation.clock_skew import SkewBounds, SkewProber, flip_after
 
+pytestmark = pytest.mark.live
+
 
 def dated(server_s: int, sent: int, done: int, status: int = 200) -> Answer:
     return Answer(status, b"", {"Date": formatdate(server_s, usegmt=True)}, sent, done)

@@ -25,6 +25,8 @@ from workbench.scaletest import observation, tables
 from workbench.scaletest.observation import __main__ as program
 from workbench.scaletest.observation import run_records
 
+pytestmark = pytest.mark.live
+
 RUN = "st-0000abcd"
 SECRET = "canary-4f1d0c"  # must be found nowhere
 LIMIT_S = 60.0
@@ -224,6 +226,7 @@ def test_a_signal_ends_it_well_and_without_the_right_to_make_a_heartbeat_it_says
     assert note.text == "the watch lag is unknown: creating the heartbeat failed with status 403"
 
 
+@pytest.mark.smoke
 def test_after_a_kill_it_goes_on_in_the_same_files(server: Server, kubeconfig: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with sampler(folder, kubeconfig) as found:

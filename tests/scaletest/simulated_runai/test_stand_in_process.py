@@ -18,6 +18,8 @@ from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 from workbench.scaletest.simulated_runai import stand_in_process
 from workbench.scaletest.simulated_runai.runai_objects import CRDS, TRAINING, build_definition, install_kinds
 
+pytestmark = pytest.mark.live
+
 LIMIT_S = 60
 
 

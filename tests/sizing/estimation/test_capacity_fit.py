@@ -21,6 +21,7 @@ CURVES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(CURVES))
 def test_the_interval_holds_about_as_often_as_it_says(name: str) -> None:
     curve, limit, truth = CURVES[name]

@@ -27,6 +27,7 @@ needs_dask = pytest.mark.skipif(
 FEW: dict[str, Any] = {"least_samples": 40, "most_samples": 40, "min_step_s": 0.0, "timeout_s": 20.0}
 
 
+@pytest.mark.live
 @needs_dask
 def test_two_workers_hold_one_level_together_and_give_one_table() -> None:
     with hostile(delay_s=0.2, events=0) as server:
@@ -70,7 +71,7 @@ def find_worker_pid() -> int:
 
 
 @needs_dask
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_a_worker_killed_in_the_middle_costs_its_step_alone() -> None:
     watcher = KillOneWorker()
     with hostile(delay_s=0.1, events=0) as server:
@@ -90,7 +91,7 @@ def test_a_worker_killed_in_the_middle_costs_its_step_alone() -> None:
 
 
 @needs_dask
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_a_clock_that_is_ahead_is_corrected() -> None:
     async def measure() -> tuple[float, float, float]:
         opening = client_messages.Open(client_messages.TargetSpec("http", "http://127.0.0.1:9/{prompt}"), Prompts([]))
@@ -121,6 +122,7 @@ def test_only_known_places_are_taken(text: str) -> None:
         build_sweep_config(url="http://127.0.0.1:9", users=[1], workers=text)
 
 
+@pytest.mark.live
 @needs_dask
 def test_a_scheduler_that_is_not_there_is_an_error_of_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workbench.sizing.load.dask_pool.CONNECT_LIMIT_S", 0.5)

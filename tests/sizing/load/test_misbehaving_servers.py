@@ -10,6 +10,8 @@ from workbench.sizing.estimation.sizing_answer import compute_answer
 from workbench.sizing.load.sweep_runner import run_sweep
 from workbench.sizing.tables import FAILING_VERDICTS
 
+pytestmark = pytest.mark.live
+
 ADMITS = 4
 GOAL = Goal(limit_s=2.0)
 QUICK = {"least_samples": 60, "most_samples": 60, "min_step_s": 0, "processes": 0, "goals": [GOAL]}
@@ -23,7 +25,7 @@ def describe_target(fault: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    "fault", [fault if fault in CORE else pytest.param(fault, marks=pytest.mark.exhaustive) for fault in FAULTS]
+    "fault", [fault if fault in CORE else pytest.param(fault, marks=pytest.mark.slow) for fault in FAULTS]
 )
 def test_what_is_no_answer_bounds_the_capacity(fault: str) -> None:
     with misbehaving(fault, ADMITS) as url:

@@ -12,6 +12,8 @@ import pytest
 from tests.fakes.hostile import hostile
 from workbench.cli.app import main
 
+pytestmark = pytest.mark.live
+
 SMALL = ("--samples", "20", "--most-samples", "20", "--max-step", "20", "--processes", "0")
 
 

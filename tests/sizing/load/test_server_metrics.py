@@ -154,6 +154,7 @@ CASES = {
 }
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("case", CASES)
 def test_what_binds_is_named_in_three_constructed_cases(case: str, tmp_path: Path) -> None:
     settings, words = CASES[case]
@@ -185,6 +186,7 @@ def test_what_binds_is_named_in_three_constructed_cases(case: str, tmp_path: Pat
     assert ["Requests in the server" in drawn[0], "KV cache of the server" in drawn[1]] == [True, True]
 
 
+@pytest.mark.live
 def test_without_metrics_nothing_is_drawn_and_nothing_said() -> None:
     with vllm_server() as (url, _):
         found = run_sweep(url=url, users=[2], **QUICK, **TARGET)
@@ -193,6 +195,7 @@ def test_without_metrics_nothing_is_drawn_and_nothing_said() -> None:
     assert found.notes == []
 
 
+@pytest.mark.live
 def test_gpus_of_this_machine_are_sampled_beside_what_the_server_says(monkeypatch: pytest.MonkeyPatch) -> None:
     library = ManagementLibrary()
     monkeypatch.setattr(nvml, "_load_library", lambda: library)
@@ -207,6 +210,7 @@ def test_gpus_of_this_machine_are_sampled_beside_what_the_server_says(monkeypatc
     assert library.open == 0
 
 
+@pytest.mark.live
 def test_a_gpu_that_goes_away_is_counted_and_never_hurts_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     library = ManagementLibrary()
     monkeypatch.setattr(nvml, "_load_library", lambda: library)
@@ -218,6 +222,7 @@ def test_a_gpu_that_goes_away_is_counted_and_never_hurts_the_sweep(monkeypatch: 
     assert any("no GPU 0 (error 15)" in note for note in found.notes)
 
 
+@pytest.mark.live
 def test_gpu_metrics_without_a_driver_are_refused_before_any_load(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvml, "LIBRARIES", ("libno-such-thing.so.1",))
     with vllm_server() as (url, server), pytest.raises(ConfigError, match=r"(?s)--gpu-metrics.*dcgm-exporter"):
@@ -228,8 +233,9 @@ def test_gpu_metrics_without_a_driver_are_refused_before_any_load(monkeypatch: p
 CORE = ("slow", "html")
 
 
+@pytest.mark.live
 @pytest.mark.parametrize(
-    "fault", [one if one in CORE else pytest.param(one, marks=pytest.mark.exhaustive) for one in METRICS_FAULTS]
+    "fault", [one if one in CORE else pytest.param(one, marks=pytest.mark.slow) for one in METRICS_FAULTS]
 )
 def test_a_bad_metrics_page_never_hurts_the_sweep(fault: str) -> None:
     with vllm_server(fault=fault, time_s=0.01) as (url, server):
@@ -242,6 +248,7 @@ def test_a_bad_metrics_page_never_hurts_the_sweep(fault: str) -> None:
     assert "<script>" not in "".join(found.notes)
 
 
+@pytest.mark.live
 def test_a_closed_port_never_hurts_the_sweep() -> None:
     with vllm_server(time_s=0.01) as (url, _):
         found = run_sweep(url=url, metrics_url="http://127.0.0.1:9/metrics", users=[4], **QUICK, **TARGET)

@@ -26,8 +26,10 @@ from workbench.sizing.load.sweep_report import SilentWatcher
 from workbench.sizing.load.sweep_runner import run_sweep
 from workbench.sizing.tables import POINTS, QUANTILES, REQUESTS, STEPS
 
+pytestmark = pytest.mark.live
+
 FEW = {"least_samples": 20, "most_samples": 20, "min_step_s": 0.0, "processes": 0, "timeout_s": 20.0}
-GUARD_S = 30.0
+GUARD_S = 180.0
 
 
 def until(holds: Callable[[], bool], what: str) -> None:
@@ -42,6 +44,7 @@ def only_folder(out: Path) -> Path:
     return next((out / "sizing").iterdir())
 
 
+@pytest.mark.smoke
 def test_a_sweep_is_a_run_folder_with_its_tables(tmp_path: Path) -> None:
     with hostile() as server:
         found = run_sweep(url=server.url, users=[1, 2], out=tmp_path, **FEW)
@@ -158,6 +161,7 @@ def steps_on_disk(out: Path) -> int:
         return 0
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("processes", ["0", "2"])
 def test_after_a_kill_whole_steps_are_there_and_the_sweep_goes_on(processes: str, tmp_path: Path) -> None:
     # The second level never ends.

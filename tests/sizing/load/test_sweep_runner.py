@@ -20,6 +20,8 @@ from workbench.sizing.load.load_step import StepResult
 from workbench.sizing.load.sweep_report import SilentWatcher, SweepResult
 from workbench.sizing.load.sweep_runner import run_sweep, run_sweep_async
 
+pytestmark = pytest.mark.live
+
 OUTCOME_OF = {
     "ok": "ok",
     "big": "ok",

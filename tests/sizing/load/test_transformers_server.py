@@ -10,7 +10,7 @@ import pytest
 from tests.fakes import transformers_server
 from workbench.sizing.load.sweep_runner import run_sweep
 
-pytestmark = [pytest.mark.ml, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.network, pytest.mark.timeout(600)]
 N_TOKENS = 8
 QUICK: dict[str, Any] = {"least_samples": 20, "most_samples": 20, "min_step_s": 0, "processes": 0, "timeout_s": 60}
 

@@ -187,6 +187,7 @@ def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, s
     return int(ended.value.code or 0), printed.out, printed.err
 
 
+@pytest.mark.live
 def test_the_command_compares_two_executions_of_a_log(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     first, second = executions()[0].sql_id, executions()[1].sql_id
     code, printed, errors = call(capsys, LOG, "--sql-ids", f"{first},{second}", "--out", tmp_path / "out")
@@ -247,7 +248,7 @@ def explained_s(log: Path, query: str, sql_id: int) -> dict[str, float]:
 
 
 @pytest.mark.parametrize(
-    "query", ["q13", *(pytest.param(f"q{n}", marks=pytest.mark.exhaustive) for n in range(1, 23) if n != 13)]
+    "query", ["q13", *(pytest.param(f"q{n}", marks=pytest.mark.slow) for n in range(1, 23) if n != 13)]
 )
 def test_compare_books_on_every_operator_what_explain_books(query: str) -> None:
     logs = [SAMPLES / "speedup" / "tpch-sf1" / "logs" / f"{side}-s1.zstd" for side in ("spark", "comet")]

@@ -96,16 +96,16 @@ def _check_power_run(outcome: recorder.RecordingOutcome, n_queries: int, n_sides
 
 
 @pytest.mark.spark
-@pytest.mark.comet
+@pytest.mark.network
 def test_some_queries_of_tpcds_run_on_both_engines(tmp_path: Path) -> None:
     outcome = _record(tmp_path, ["spark", "comet"], only=list(SOME))
     _check_power_run(outcome, len(SOME), 2)
     assert "answers equal those of the first side" in recorder.format_outcome(outcome)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.comet
+@pytest.mark.network
 @pytest.mark.timeout(1200)
 def test_all_queries_of_tpcds_run_on_both_engines(tmp_path: Path) -> None:
     _check_power_run(_record(tmp_path, ["spark", "comet"]), 99, 2)

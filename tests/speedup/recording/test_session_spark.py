@@ -186,7 +186,7 @@ def test_a_session_that_hangs_is_killed_and_said(tmp_path: Path, data: Path) -> 
     assert [one for one in java_below(os.getpid()) if one not in others] == []
 
 
-@pytest.mark.comet
+@pytest.mark.network
 def test_two_engines_answer_alike_and_their_logs_show_which_is_which(tmp_path: Path, data: Path) -> None:
     try:
         engine_jars.resolve_jar(COMET, say=lambda _: None)
