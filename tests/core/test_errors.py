@@ -35,6 +35,8 @@ def test_nothing_is_lost_between_processes() -> None:
     assert (type(again), str(again)) == (type(error), str(error))
 
 
+# IPython complains of a shell in which another environment is active.
+@pytest.mark.filterwarnings("ignore:Attempting to work in a virtualenv")
 def test_a_notebook_shows_the_words_and_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     from IPython.core.interactiveshell import InteractiveShell
 

@@ -66,10 +66,17 @@ class SkewProber:
         Sends one cheap request.
     write
         Called with the bounds of each burst.
+    now
+        The client's clock, in nanoseconds.
     """
 
-    def __init__(self, ask: Callable[[], Awaitable[Answer]], write: Callable[[run_records.Skew], None]) -> None:
-        self._ask, self._write = ask, write
+    def __init__(
+        self,
+        ask: Callable[[], Awaitable[Answer]],
+        write: Callable[[run_records.Skew], None],
+        now: Callable[[], int] = now_ns,
+    ) -> None:
+        self._ask, self._write, self._now = ask, write, now
         self._last: SkewBounds | None = None
         self._round_trip_ns = NS_PER_S // 10  # shortest so far
         self.has_answers = False
@@ -93,13 +100,13 @@ class SkewProber:
             if aim is None:
                 break
             ahead = self._round_trip_ns + MARGIN_NS
-            first, last = flip_after(now_ns() + ahead, *aim)
+            first, last = flip_after(self._now() + ahead, *aim)
             # Sent one round trip early, so that the Date header is set at the boundary.
             await self._probe_around(first - ahead, last + MARGIN_NS, bounds)
         if not bounds.probes:
             return None
         self._last = bounds if bounds.low_ns <= bounds.high_ns else None
-        self._write(run_records.Skew(now_ns(), bounds.low_ns, bounds.high_ns, bounds.probes))
+        self._write(run_records.Skew(self._now(), bounds.low_ns, bounds.high_ns, bounds.probes))
         return bounds
 
     def _predict_offset(self, bounds: SkewBounds) -> tuple[int, int] | None:
@@ -112,20 +119,20 @@ class SkewProber:
 
     async def _probe_evenly(self, bounds: SkewBounds) -> None:
         """Probe sequentially, evenly spread over slightly more than a second."""
-        begin = now_ns()
+        begin = self._now()
         for number in range(SWEEP_PROBES + 2):
-            await _sleep_until(begin + NS_PER_S * number // SWEEP_PROBES)
+            await self._sleep_until(begin + NS_PER_S * number // SWEEP_PROBES)
             await self._probe_once(bounds)
 
     async def _probe_around(self, first_ns: int, last_ns: int, bounds: SkewBounds) -> None:
         most = bounds.probes + MAX_PROBES
 
         async def work() -> None:
-            while now_ns() < last_ns and bounds.probes < most:
+            while self._now() < last_ns and bounds.probes < most:
                 if not await self._probe_once(bounds):
                     await asyncio.sleep(MARGIN_NS / NS_PER_S)
 
-        await _sleep_until(first_ns)
+        await self._sleep_until(first_ns)
         async with asyncio.TaskGroup() as group:
             for _ in range(WORKERS):
                 group.create_task(work())
@@ -144,9 +151,8 @@ class SkewProber:
         self._round_trip_ns = min(self._round_trip_ns, answer.done_ns - answer.sent_ns)
         return True
 
-
-async def _sleep_until(at_ns: int) -> None:
-    await asyncio.sleep(max(0.0, (at_ns - now_ns()) / NS_PER_S))
+    async def _sleep_until(self, at_ns: int) -> None:
+        await asyncio.sleep(max(0.0, (at_ns - self._now()) / NS_PER_S))
 
 
 def build_prober(api: Connection, write: Callable[[run_records.Skew], None]) -> SkewProber:
