@@ -26,13 +26,15 @@ AREAS = $(sort $(patsubst workbench/%/command.py,%,$(wildcard workbench/*/comman
 FLOOR = tests workbench $(foreach area,$(AREAS),--ignore=tests/$(area) --ignore=workbench/$(area))
 PLACES = $(foreach area,$(AREA),$(if $(filter floor,$(area)),$(FLOOR),tests/$(area) workbench/$(area)))
 LINT = ruff check . && ruff format --check . && mypy
-# Notebooks as somebody sees them who opens them; of those in tests/notebooks the text of every output, too. Their runs
-# go to a folder that is thrown away.
-NB = python -m pytest -n 2 --dist loadfile --nbval-current-env --nbval-kernel-startup-timeout 300
-STRICT = $(wildcard tests/notebooks/*.ipynb)
-NBVAL = scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT INT TERM && export WORKBENCH_OUT="$$scratch" \
-    && $(NB) --nbval-lax notebooks $(STRICT:tests/%=--ignore=%) \
-    && $(NB) --nbval --nbval-sanitize-with tests/notebooks/sanitize.cfg $(STRICT)
+# Notebooks as somebody sees them who opens them, in a folder that is thrown away with their runs; of those in
+# tests/notebooks the text of every output, too.
+NB = python -m pytest -c pyproject.toml -n 2 --dist loadfile --nbval-current-env --nbval-kernel-startup-timeout 300
+NBVAL = scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT INT TERM && export WORKBENCH_OUT="$$scratch/runs" \
+    && mkdir "$$scratch/lax" "$$scratch/strict" && ln -s "$$PWD/data" "$$scratch/data" \
+    && cp notebooks/* "$$scratch/lax" && cp tests/notebooks/*.ipynb tests/notebooks/conftest.py "$$scratch/strict" \
+    && (cd "$$scratch/lax" && rm -f $(notdir $(wildcard tests/notebooks/*.ipynb))) \
+    && $(NB) --nbval-lax "$$scratch/lax" \
+    && $(NB) --nbval --nbval-sanitize-with tests/notebooks/sanitize.cfg "$$scratch/strict"
 # Where runs lie whose reports the site of the documents shows.
 RUNS ?=
 export RUNS

@@ -41,6 +41,8 @@ class Plan:
     echo: bool = False
     server_name: str = "hostile"
     stall_above: int | None = None
+    # No answer before so many requests have been in flight at a time.
+    hold_until: int = 0
 
 
 class Hostile:
@@ -64,6 +66,7 @@ class Hostile:
         self._writers: set[asyncio.StreamWriter] = set()
         self._readers: dict[asyncio.StreamWriter, asyncio.StreamReader] = {}
         self._gate: asyncio.Semaphore | None = None
+        self._full = asyncio.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     @property
@@ -159,6 +162,8 @@ class Hostile:
         self.in_flight += 1
         self.peak = max(self.peak, self.in_flight)
         self.seen_in_flight[self.in_flight] += 1
+        if self.in_flight >= self.plan.hold_until:
+            self._full.set()
         mode = self._mode()
         self.counts[mode] += 1
         goes_on = True
@@ -186,6 +191,7 @@ class Hostile:
         return OK
 
     async def _answer(self, mode: str, path: str, writer: asyncio.StreamWriter) -> bool:
+        await self._full.wait()
         if mode == "4xx" and self.plan.echo:
             return _whole(writer, b"who is " + self._head.replace(b"\r\n", b" "), "401 Unauthorized")
         if mode == "4xx":

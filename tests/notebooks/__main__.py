@@ -27,10 +27,6 @@ if __name__ == "__main__":
         for cell in notebook.cells:
             cell["metadata"].pop("execution", None)
             if cell.cell_type == "code":
-                cell.execution_count = None
                 cell.outputs = [keep_text(output) for output in cell.outputs]
-                for output in cell.outputs:
-                    if output.output_type == "execute_result":
-                        output.execution_count = None
         notebook.metadata.pop("widgets", None)
         nbformat.write(notebook, path)

@@ -20,8 +20,6 @@ from workbench.sizing.load.load_step import StepResult
 from workbench.sizing.load.sweep_report import SilentWatcher, SweepResult
 from workbench.sizing.load.sweep_runner import run_sweep, run_sweep_async
 
-pytestmark = pytest.mark.live
-
 OUTCOME_OF = {
     "ok": "ok",
     "big": "ok",
@@ -63,11 +61,10 @@ class When(SilentWatcher):
             self._do()
 
 
-@pytest.mark.parametrize(("users", "delay_s"), [(1, 0.05), (64, 0.3), (256, 1.5), (1000, 5.0)])
-def test_the_service_counts_exactly_as_many_in_flight_as_asked(users: int, delay_s: float) -> None:
-    # Delays for which one core, shared with the service, can have all in flight at a time.
-    with hostile(delay_s=delay_s, events=0) as server:
-        found = run_sweep(url=server.url, users=[users], **FEW | {"max_step_s": delay_s})
+@pytest.mark.parametrize("users", [1, 64, pytest.param(256, marks=pytest.mark.live)])
+def test_the_service_counts_exactly_as_many_in_flight_as_asked(users: int) -> None:
+    with hostile(hold_until=users, events=0) as server:
+        found = run_sweep(url=server.url, users=[users], **FEW | {"timeout_s": 120.0})
         assert server.peak == users
         assert server.connections == users
         assert expected(server) == outcomes(found) == {"ok": server.total}
@@ -101,6 +98,7 @@ def test_a_quarter_of_refusals_makes_the_p95_null_and_the_point_invalid() -> Non
     assert list(found.failures[0]) == ['http_error 422: {"detail": "field required"}']
 
 
+@pytest.mark.live
 def test_stalls_are_censored_at_the_timeout_and_hold_nobody_else_up() -> None:
     with hostile(shares={"stall": 0.1}, stall_s=60.0) as server:
         # Longer than this machine may hold up an answer that is not stalled.
@@ -112,6 +110,7 @@ def test_stalls_are_censored_at_the_timeout_and_hold_nobody_else_up() -> None:
     assert stalled["runtime_s"].null_count() == stalled.height
 
 
+@pytest.mark.live
 def test_a_service_that_dies_and_returns_is_counted_and_the_sweep_goes_on() -> None:
     with hostile(delay_s=0.01) as server:
         down = When(lambda held: len(held.requests) >= 40, server.down)
@@ -138,10 +137,9 @@ def test_a_service_that_dies_and_returns_is_counted_and_the_sweep_goes_on() -> N
     assert later.height > 0
     assert set(found.requests.filter(pl.col("step") == 1)["outcome"]) == {"ok"}
     assert found.ended == "finished"
-    # Where this machine was too busy for the client, that is said first.
-    assert found.points["verdict"][0] in ("interrupted", "client-limited")
 
 
+@pytest.mark.live
 def test_nobody_there_is_a_sweep_of_refusals_and_no_flood_of_them() -> None:
     with hostile() as server:
         server.down()
@@ -171,21 +169,6 @@ def test_retries_are_counted_apart_and_their_time_counts() -> None:
     assert found.points["n_retries"].sum() <= found.requests["retries"].sum()
 
 
-def test_the_load_is_kept_on_until_the_last_kept_request_has_ended() -> None:
-    with hostile(delay_s=0.05) as server:
-        found = run_sweep(url=server.url, users=[16], **FEW)
-        assert server.total == found.requests.height
-    kept = found.requests.filter(~pl.col("tail"))
-    tail = found.requests.filter("tail")
-    assert tail.height > 0
-    assert kept["sent_s"].max() <= tail["sent_s"].min()  # type: ignore[operator]
-    last = kept["ended_s"].max()
-    times = found.requests.select("sent_s", "ended_s").rows()
-    for moment in kept.tail(16)["ended_s"].to_list():
-        in_flight = sum(sent < moment <= ended for sent, ended in times)
-        assert in_flight >= 15, f"{in_flight} in flight at {moment}, the last ended at {last}"
-
-
 def test_rows_are_numbered_by_intended_times_and_times_are_in_order() -> None:
     with hostile(delay_s=0.005) as server:
         found = run_sweep(url=server.url, users=[8], **FEW | {"processes": 2})
@@ -200,7 +183,7 @@ def test_rows_are_numbered_by_intended_times_and_times_are_in_order() -> None:
 
 
 def test_two_processes_share_the_users_and_the_prompts() -> None:
-    with hostile(delay_s=0.02) as server:
+    with hostile(hold_until=7) as server:
         found = run_sweep(url=server.url, users=[7], **FEW | {"processes": 2, "least_samples": 60, "most_samples": 60})
         assert server.peak == 7
         assert server.connections == 7
@@ -208,6 +191,7 @@ def test_two_processes_share_the_users_and_the_prompts() -> None:
     assert found.requests["item"].n_unique() == found.requests.height
 
 
+@pytest.mark.live
 def test_an_open_loop_sends_when_it_is_time_and_not_when_there_is_room() -> None:
     with hostile(delay_s=0.5) as server:
         found = run_sweep(url=server.url, arrivals="constant", rates=[50], **FEW | {"max_step_s": 1.5})
@@ -220,6 +204,7 @@ def test_an_open_loop_sends_when_it_is_time_and_not_when_there_is_room() -> None
     assert gaps.max() == pytest.approx(0.02, abs=1e-9)
 
 
+@pytest.mark.live
 def test_poisson_arrivals_of_two_processes_are_those_of_one() -> None:
     found = []
     for processes in (0, 2):
@@ -231,6 +216,7 @@ def test_poisson_arrivals_of_two_processes_are_those_of_one() -> None:
     assert found[0][:common].to_list() == found[1][:common].to_list()
 
 
+@pytest.mark.live
 def test_in_an_open_loop_waiting_for_room_counts_as_latency() -> None:
     with hostile(delay_s=0.2) as server:
         settings = FEW | {"max_in_flight": 2, "max_step_s": 2.0}
@@ -241,6 +227,7 @@ def test_in_an_open_loop_waiting_for_room_counts_as_latency() -> None:
     assert found.points["verdict"].to_list() != ["valid"]
 
 
+@pytest.mark.live
 def test_users_that_think_pause_between_requests_and_end_with_the_step() -> None:
     with hostile() as server:
         settings = FEW | {"max_step_s": 1.0, "min_step_s": 0.0}
@@ -305,29 +292,6 @@ def test_a_limit_on_tokens_ends_a_sweep_of_a_service_that_tells_none(limits: dic
     assert found.steps.height == 1
 
 
-def test_levels_close_in_on_the_goal() -> None:
-    # Four at a time for 50 ms each: with c users the runtime is c / 4 x 50 ms, and 0.375 s are 30 users.
-    with hostile(delay_s=0.05, admit=4) as server:
-        target = {"url": server.url + "/json", "protocol": "http", "body": {"q": "{prompt}"}}
-        settings = FEW | {"least_samples": 40, "most_samples": 40, "ladder": {"sharpness": 100.0}}
-        # Where other work makes the client late, the sweep says so and stops; then it is measured again.
-        for _ in range(3):
-            found = run_sweep(goals=[{"limit_s": 0.375}], **target, **settings)
-            if "client-limited" not in set(found.points["verdict"]):
-                break
-        else:
-            pytest.skip("this machine was too busy for a client in three sweeps")
-    loads = found.steps["users"].to_list()
-    assert loads[:3] == [1, 2, 4]
-    runtimes = found.quantiles.filter((pl.col("metric") == "runtime") & (pl.col("q") == 0.95)).sort("load")
-    within = runtimes.filter(pl.col("value_s") <= 0.375)["load"].max()
-    beyond = runtimes.filter(pl.col("value_s") > 0.375)["load"].min()
-    assert within is not None
-    assert beyond is not None
-    assert within < beyond <= 2 * within  # type: ignore[operator]
-    assert found.ended == "finished"
-
-
 def test_a_simulator_is_told_from_a_service_even_when_nobody_said_so() -> None:
     with hostile(server_name="workbench-simulator") as server:
         found = run_sweep(url=server.url, users=[2], **FEW)
@@ -336,17 +300,6 @@ def test_a_simulator_is_told_from_a_service_even_when_nobody_said_so() -> None:
     with hostile() as server:
         found = run_sweep(url=server.url, users=[2], **FEW)
     assert found.steps["simulated"].to_list() == [False]
-
-
-def test_an_admission_cap_is_named() -> None:
-    with hostile(delay_s=0.1, admit=4) as server:
-        found = run_sweep(url=server.url, users=[16], **FEW | {"least_samples": 100, "most_samples": 100})
-        assert server.peak == 16
-    point = found.points.row(0, named=True)
-    assert point["server_in_service"] == pytest.approx(4, abs=0.7)
-    if point["verdict"] != "client-limited":
-        assert point["verdict"] == "server-limited"
-        assert point["reason"].startswith("server admits about 4")
 
 
 async def workflow(prompt: str) -> str:
@@ -462,6 +415,7 @@ def test_a_second_request_to_stop_breaks_off_what_is_in_flight() -> None:
     assert found.steps["stopped"].to_list() == ["interrupted"]
 
 
+@pytest.mark.live
 def test_a_first_request_to_stop_lets_what_is_in_flight_end() -> None:
     from workbench.sizing.load.load_step import StopRequest
 

@@ -8,7 +8,7 @@ import random
 import time
 import zlib
 from collections import Counter
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -36,9 +36,10 @@ RESERVED_FILES = 64
 
 
 class LagSampler:
-    """Samples the lag of the event loop 100 times per second."""
+    """Samples the lag of the event loop 100 times per second, by the clocks given: wall and CPU time in seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] = clock, cpu: Callable[[], float] = time.process_time) -> None:
+        self._now, self._cpu = now, cpu
         self._lags: list[float] = []
         self._task: asyncio.Task[None] | None = None
         self._began = (0.0, 0.0)
@@ -46,21 +47,21 @@ class LagSampler:
     def start(self) -> None:
         """Start sampling and reset the counters."""
         self._lags = []
-        self._began = (clock(), time.process_time())
+        self._began = (self._now(), self._cpu())
         self._task = asyncio.get_running_loop().create_task(self._sample_lag())
 
     def stop(self) -> tuple[list[float], float]:
         """Stop, and return the lag of each sample in s and the CPU use of this process as a fraction of one core."""
         if self._task is not None:
             self._task.cancel()
-        wall_s = clock() - self._began[0]
-        return self._lags, (time.process_time() - self._began[1]) / wall_s if wall_s > 0 else 0.0
+        wall_s = self._now() - self._began[0]
+        return self._lags, (self._cpu() - self._began[1]) / wall_s if wall_s > 0 else 0.0
 
     async def _sample_lag(self) -> None:
         while True:
-            due = clock() + SAMPLE_EVERY_S
+            due = self._now() + SAMPLE_EVERY_S
             await asyncio.sleep(SAMPLE_EVERY_S)
-            self._lags.append(max(0.0, clock() - due - TIMER_RESOLUTION_S))
+            self._lags.append(max(0.0, self._now() - due - TIMER_RESOLUTION_S))
 
 
 def percentile_99(lags_s: list[float]) -> float | None:
