@@ -400,30 +400,3 @@ def test_a_run_tells_its_cell_and_its_process_while_it_goes_on(tmp_path: Path) -
     process.send_signal(signal.SIGINT)
     process.communicate()
     assert sorted(path.name for path in run.folder.iterdir()) == ["report.ipynb", "run.json", "tables"]
-
-
-NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
-
-
-@pytest.mark.parametrize(
-    ("texts", "stem", "given"),
-    [
-        ({"event_log": "app.zstd", "top_operators": "5"}, "08_profile", {"event_log", "top_operators"}),
-        ({"mode": "profile", "event_log": "app.zstd"}, "08_profile", {"event_log"}),
-        ({"mode": "fleet", "logs": "app.zstd", "level": "0.8"}, "07_fleet", {"logs", "level"}),
-        ({"logs": "app.zstd", "price_baseline_per_h": "2"}, "07_fleet", {"logs", "price_baseline_per_h"}),
-        ({"mode": "pair", "query": "q3", "top_operators": "5"}, "01_speedup", {"query"}),
-    ],
-)
-def test_old_parameters_of_a_notebook_that_was_split_run_the_one_that_has_them(
-    texts: dict[str, str], stem: str, given: set[str]
-) -> None:
-    with pytest.warns(FutureWarning, match=f"{stem} runs"):
-        (plan,) = discovery.plan_runs([NOTEBOOKS / "01_speedup.ipynb"], texts=texts)
-    assert (plan.path.stem, set(plan.resolved.given)) == (stem, given)
-
-
-def test_a_copy_from_before_the_split_runs_as_it_is() -> None:
-    kept = Path(__file__).parents[1] / "contracts" / "kept" / "notebooks" / "01_speedup.ipynb"
-    (plan,) = discovery.plan_runs([kept], texts={"mode": "profile", "event_log": "app.zstd"})
-    assert (plan.path, set(plan.resolved.given)) == (kept, {"mode", "event_log"})

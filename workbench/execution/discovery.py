@@ -21,15 +21,6 @@ if TYPE_CHECKING:
 NUMBERED_NOTEBOOK = re.compile(r"\d\d_.+\.ipynb")
 
 
-# A notebook that was split: which notebook its old parameters belong to now, and the value of `mode` that chose it.
-SPLIT_NOTEBOOKS = {
-    "01_speedup": {
-        "07_fleet": ("fleet", ("logs", "factors_file", "price_baseline_per_h", "price_candidate_per_h")),
-        "08_profile": ("profile", ("event_log", "sql_ids")),
-    }
-}
-
-
 @dataclass(frozen=True)
 class RunPlan:
     """One notebook with its checked parameters."""
@@ -255,7 +246,7 @@ def plan_runs(
     ConfigError
         No notebook has a parameter, or a value does not fit.
     """
-    notebooks, values, texts = _follow_split_notebooks(notebooks, values or {}, texts or {})
+    values, texts = values or {}, texts or {}
     read_notebooks = [(Path(path).absolute(), read_notebook(path)) for path in notebooks]
     areas = [area_from_path(path) for path, _ in read_notebooks]
     declared = [_read_declared_parameters(path, notebook, bool(values or texts)) for path, notebook in read_notebooks]
@@ -273,37 +264,6 @@ def plan_runs(
         resolved = parameters.make_paths_absolute(resolved, items, base=start, notebook_folder=path.parent)
         plans.append(RunPlan(path, notebook, resolved))
     return plans
-
-
-def _follow_split_notebooks(
-    notebooks: Sequence[str | Path], values: Mapping[str, Any], texts: Mapping[str, str]
-) -> tuple[list[Path], dict[str, Any], dict[str, str]]:
-    """Replace a single notebook by the one that has the given old parameters now; a warning says so.
-
-    Old parameters that the notebook no longer has are dropped.
-    """
-    paths, given = [Path(path) for path in notebooks], {**values, **texts}
-    parts = SPLIT_NOTEBOOKS.get(paths[0].stem, {}) if len(paths) == 1 else {}
-    old = {"mode", "top_operators"}.union(*(names for _, names in parts.values()))
-    # A copy of the notebook from before the split has the parameters itself.
-    if not parts or not old & set(given) or "mode" in _list_parameter_names(paths[0]):
-        return paths, dict(values), dict(texts)
-    stems = [stem for stem, (mode, names) in parts.items() if given.get("mode") == mode or set(names) & set(given)]
-    path = paths[0].with_name(f"{stems[0]}.ipynb") if stems else paths[0]
-    dropped = (old & set(given)) - _list_parameter_names(path)
-    text = (
-        f"{paths[0].stem} is about a pair alone now: {path.stem} runs, without {', '.join(sorted(dropped)) or 'mode'}"
-    )
-    warnings.warn(text, FutureWarning, stacklevel=3)
-    kept = [{name: value for name, value in one.items() if name not in dropped} for one in (values, texts)]
-    return [path], kept[0], kept[1]
-
-
-def _list_parameter_names(path: Path) -> set[str]:
-    try:
-        return {item.name for item in parameters.read_parameters(read_notebook(path), path.name)}
-    except InputError:
-        return set()
 
 
 def _read_declared_parameters(path: Path, notebook: Any, needed: bool) -> tuple[parameters.Parameter, ...]:
