@@ -28,11 +28,12 @@ PLACES = $(foreach area,$(AREA),$(if $(filter floor,$(area)),$(FLOOR),tests/$(ar
 LINT = ruff check . && ruff format --check . && mypy
 # Notebooks as somebody sees them who opens them, in a folder that is thrown away with their runs; of those in
 # tests/notebooks the text of every output, too.
+STRICT = $(wildcard tests/notebooks/*.ipynb)
 NB = python -m pytest -c pyproject.toml -n 2 --dist loadfile --nbval-current-env --nbval-kernel-startup-timeout 300
 NBVAL = scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT INT TERM && export WORKBENCH_OUT="$$scratch/runs" \
     && mkdir "$$scratch/lax" "$$scratch/strict" && ln -s "$$PWD/data" "$$scratch/data" \
-    && cp notebooks/* "$$scratch/lax" && cp tests/notebooks/*.ipynb tests/notebooks/conftest.py "$$scratch/strict" \
-    && (cd "$$scratch/lax" && rm -f $(notdir $(wildcard tests/notebooks/*.ipynb))) \
+    && cp $(filter-out $(STRICT:tests/%=%),$(wildcard notebooks/*.ipynb)) "$$scratch/lax" \
+    && cp $(STRICT) tests/notebooks/conftest.py "$$scratch/strict" \
     && $(NB) --nbval-lax "$$scratch/lax" \
     && $(NB) --nbval --nbval-sanitize-with tests/notebooks/sanitize.cfg "$$scratch/strict"
 # Where runs lie whose reports the site of the documents shows.

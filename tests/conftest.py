@@ -45,7 +45,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         return  # a worker has what its controller set
     # An archive of Spark's classes takes half a minute to make: not for the one Spark of the gate.
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", jvm.options(make=not config.option.markexpr))
+    is_gate = config.option.markexpr.startswith("smoke")
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", jvm.options(make=not is_gate))
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", jvm.QUICK)
 
 

@@ -2,7 +2,7 @@
 
 By default the examples are few and always the same, so that CI is deterministic. A long run draws others each time:
 
-    WORKBENCH_FUZZ=50 pytest tests/fuzz
+    WORKBENCH_FUZZ=50 pytest -m "" tests/fuzz
 
 gives every test fifty times its examples, and prints the blob that repeats a failure.
 """

@@ -40,7 +40,6 @@ def test_a_run_starts_with_a_record_of_machine_and_versions(tmp_path: Path) -> N
     assert record["format_version"] == 1
     assert (record["status"], record["ended_at"], record["verdict"], record["failure"]) == ("running", None, None, None)
     assert record["config"] == {"top": 5}
-    # The values that notebooks give them are frozen in tests/contracts, exhaustive.
     assert " ".join(record) == (
         "format_version run_id area title notebook status started_at ended_at duration_s config command "
         "package_version git_commit versions host inputs tables verdict reasons answer failure"

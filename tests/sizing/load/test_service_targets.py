@@ -145,23 +145,24 @@ def test_a_redirect_is_not_followed_to_a_host_that_nobody_confirmed() -> None:
     assert (reply.outcome, reply.status, asked) == ("http_error", 307, 1)
 
 
+@pytest.mark.live
 def test_the_toolkits_events_give_the_servers_own_times() -> None:
     reply = reply_to("ok", plan={"delay_s": 0.1, "events": 4})
-    assert reply.server_runtime_s is not None
-    assert reply.server_runtime_s >= 0.09
+    assert reply.server_runtime_s == pytest.approx(0.1, abs=0.5)
     assert reply.llm_s is not None
     assert len(reply.llm_s) == 4
     assert sum(reply.llm_s) == pytest.approx(reply.server_runtime_s, rel=1e-3)
     assert (reply.input_tokens, reply.output_tokens) == (44, 12)
 
 
+@pytest.mark.live
 def test_the_first_token_and_the_gaps_between_tokens_are_the_clients() -> None:
     began = clock()
     reply = reply_to("ok", "openai", plan={"delay_s": 0.1, "tokens": 4, "token_s": 0.25})
     assert reply.first_token is not None
     assert reply.itl_s is not None
-    assert began + 0.1 <= reply.first_token < reply.ended
-    assert 0 < reply.itl_s <= (reply.ended - reply.first_token) / 3
+    assert began + 0.1 <= reply.first_token < reply.ended - 0.3
+    assert 0.1 <= reply.itl_s <= (reply.ended - reply.first_token) / 3
     assert (reply.input_tokens, reply.output_tokens) == (9, 4)
 
 
