@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import bench_sizing_calc
+from bench import bench_sizing_calc
 from tests.conftest import ROOT
 from tests.fakes import s3_server
 from tests.scaletest.conftest import programs

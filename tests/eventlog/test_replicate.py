@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 
-from tests.bench.replicate import replicate
+from bench.replicate import replicate
 from tests.eventlog.conftest import LOGS
 from tests.eventlog.reference import content
 from workbench.eventlog.reader import read_event_logs

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tests.bench import bench_indicators_copies as bench
+from bench import bench_indicators_copies as bench
 from tests.indicators.copies import comparisons, false_share
 
 Runs = list[tuple[str, int]]

@@ -1,6 +1,6 @@
 """Is the answer right? Sweeps of simulated services whose need is known, in virtual time, over 8 fixed seeds.
 
-All 100 seeds, and the slope-based calculator beside them: `tests/bench/bench_sizing_truth.py`.
+All 100 seeds, and the slope-based calculator beside them: `bench/bench_sizing_truth.py`.
 """
 
 import math

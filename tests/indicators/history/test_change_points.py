@@ -16,7 +16,7 @@ def draw() -> np.random.Generator:
 
 @pytest.mark.parametrize("name", ["followed", "control"])
 def test_steps_in_recorded_noise_are_found_and_few_are_false(name: str, draw: np.random.Generator) -> None:
-    # The whole table: tests/bench/bench_indicators_history.py.
+    # The whole table: bench/bench_indicators_history.py.
     false, found = measure_rates(load_noise(name), 60, 60, draw)
     assert found >= 0.9
     assert false <= 1.5

@@ -137,7 +137,7 @@ def test_thompson_takes_the_best_of_each_draw_once() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_best_of_120_stacks_is_found_with_60_runs() -> None:
-    """The bar is 0.88; `tests/bench/bench_indicators_world.py` has more worlds, and others far from this one."""
+    """The bar is 0.88; `bench/bench_indicators_world.py` has more worlds, and others far from this one."""
     found = [campaigns.single_runs(campaigns.world(seed), seed) for seed in WORLDS]
     assert np.mean([one.near for one in found]) >= BAR
 

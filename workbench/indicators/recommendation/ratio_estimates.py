@@ -21,7 +21,7 @@ SETTLED = 1e-3
 
 # Weak priors: variance as a multiple of the noise variance, and its weight in observations. Versions differ by more
 # than the noise of a run, combinations by less. The priors only stabilise the first few runs; they were chosen on 100
-# simulated worlds and evaluated on others by `tests/bench/bench_indicators_world.py`.
+# simulated worlds and evaluated on others by `bench/bench_indicators_world.py`.
 _PACKAGE_PRIOR = (2.0, 1.0)
 _RESIDUAL_PRIOR = (0.25, 2.0)
 

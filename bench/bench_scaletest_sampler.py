@@ -1,7 +1,7 @@
 """The sampler: memory for 50,000 pods, what a change costs, the clocks' distance, arrival against event times.
 
-    python -m tests.bench.bench_scaletest_sampler memory [--pods 50000]
-    python -m tests.bench.bench_scaletest_sampler cluster --kubeconfig F [--context C] --namespace NS [--jobs 300]
+    python -m bench.bench_scaletest_sampler memory [--pods 50000]
+    python -m bench.bench_scaletest_sampler cluster --kubeconfig F [--context C] --namespace NS [--jobs 300]
 
 `memory` runs the sampler's process against a scripted server that sends synthetic pods of 3.2 KB through a list, a
 watch and a list after 410; it needs no cluster. `cluster` makes Jobs at a constant rate in a namespace that exists, on
@@ -22,8 +22,8 @@ from typing import Any
 import orjson
 import psutil
 
-from tests.bench import shape
-from tests.bench.shape import Row
+from bench import shape
+from bench.shape import Row
 from tests.scaletest.observation.scripted import NAMESPACE, PODS, pod, scripted, until
 from workbench.scaletest import observation
 from workbench.scaletest.cluster_api import api_discovery, object_names

@@ -1,6 +1,6 @@
 """100,000 workloads: from the lines of a run to tables and charts, in time and memory.
 
-    python -m tests.bench.bench_scaletest_analysis [--workloads 100000] [--trials 5]
+    python -m bench.bench_scaletest_analysis [--workloads 100000] [--trials 5]
 
 The lines are those of a simulated run. Each trial is a fresh process: `reduce`, every result table, five charts. Beside
 it, alternating, the reference: Python's json reading the same lines into dictionaries, and nothing else.
@@ -18,8 +18,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.bench import shape
-from tests.bench.shape import Bar, Row
+from bench import shape
+from bench.shape import Bar, Row
 
 SIDES = {"ours": "workbench: reduce, analyse, draw", "json": "json.loads of the lines"}
 ORIGIN = 1_795_315_530_000_000_000
@@ -53,7 +53,7 @@ def main() -> int:
 
 def _told(side: str, folder: Path) -> dict[str, float]:
     """A trial, in a process of its own."""
-    command = [sys.executable, "-m", "tests.bench.bench_scaletest_analysis", "--one", side, "--folder", str(folder)]
+    command = [sys.executable, "-m", "bench.bench_scaletest_analysis", "--one", side, "--folder", str(folder)]
     told: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return told
 

@@ -1,7 +1,7 @@
 """The one shape of all benchmarks: what a side took in each trial, sides in turn, and what is told of it.
 
 A benchmark makes `Row`s (area, scenario, side, unit, one value a trial; a trial that failed has none and is counted),
-prints them and, with `--json FILE`, keeps them; `python -m tests.bench` runs all of them and writes docs/benchmarks.md.
+prints them and, with `--json FILE`, keeps them; `python -m bench` runs all of them and writes docs/benchmarks.md.
 A ratio is made of pairs of one trial, since a machine's speed drifts: their mean logarithm with its t interval, 90 %.
 """
 

@@ -1,6 +1,6 @@
 """5,000 pods on 1,000 simulated nodes: is every one accepted, scheduled and cleaned up, and what memory does that take?
 
-    python -m tests.bench.bench_scaletest_large [--pods 5000] [--nodes 1000] [--rate 50] [--json FILE]
+    python -m bench.bench_scaletest_large [--pods 5000] [--nodes 1000] [--rate 50] [--json FILE]
 
 Brings a cluster of its own up and down (its programs: `workbench scaletest cluster build`), and runs one test by the
 command line, as a user does. Memory is the largest resident size of the client's process, and of its children (the
@@ -22,7 +22,7 @@ from typing import Any
 import polars as pl
 import psutil
 
-from tests.bench import shape
+from bench import shape
 from workbench.scaletest.local_cluster import cluster_lifecycle
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 from workbench.scaletest.local_cluster.cluster_record import ClientLimit, NodePool

@@ -1,6 +1,6 @@
 """How often is a planted change of level found in recorded noise, and how many changes are false?
 
-    python -m tests.bench.bench_indicators_history [--series 300] [--ratios FILE …] [--json FILE]
+    python -m bench.bench_indicators_history [--series 300] [--ratios FILE …] [--json FILE]
 
 Series are resampled in blocks of ten neighbours from 200 recorded short sessions (data/samples/indicators/history, or
 others of its script: --ratios). Seeds are fixed, so that the shares are exact. The bar: steps of two standard
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.bench import shape
+from bench import shape
 from tests.indicators.history.recorded_noise import RATIOS, load_noise, measure_rates
 from workbench.console.terminal import show_progress_count
 

@@ -1,6 +1,6 @@
 """How fast is a fleet of logs measured: two processes, one process, and the JVM qualification tool, in turn.
 
-    python -m tests.bench.bench_qualify [LOG] [--logs 100] [--mb 4] [--trials 5] [--no-peer] [--json FILE]
+    python -m bench.bench_qualify [LOG] [--logs 100] [--mb 4] [--trials 5] [--no-peer] [--json FILE]
 
 LOG is a small event log (without it the shipped sample); each log of the fleet is an application of its own that
 repeats it to the size of --mb. Wall time is that of a whole process which measures the folder, nothing from a cache, as
@@ -17,10 +17,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.bench import shape
-from tests.bench.bench_eventlog import SAMPLE
-from tests.bench.replicate import replicate
-from tests.bench.shape import Bar, Row
+from bench import shape
+from bench.bench_eventlog import SAMPLE
+from bench.replicate import replicate
+from bench.shape import Bar, Row
 from tests.eventlog.reference import content
 from tests.fakes import peer
 

@@ -1,6 +1,6 @@
 """What does a run cost beside its interpreter, and how long do 150 runs of a 0.4 s script take?
 
-    python -m tests.bench.bench_indicators_overhead [--trials 5] [--runs 30] [--session-runs 150] [--json FILE]
+    python -m bench.bench_indicators_overhead [--trials 5] [--runs 30] [--session-runs 150] [--json FILE]
 
 Overhead: the launcher and a bare posix_spawn with wait4 alternate on the same trivial script, with the same
 interpreter, environment and core; what is told is the median of the differences of neighbours, by trial. A session's
@@ -19,8 +19,8 @@ import time
 from pathlib import Path
 from typing import ClassVar
 
-from tests.bench import shape
-from tests.bench.shape import Bar, Row
+from bench import shape
+from bench.shape import Bar, Row
 from workbench.indicators.config import session_config
 from workbench.indicators.contract.indicator import Case, Indicator, result
 from workbench.indicators.measurement import machine_facts, session_plan

@@ -1,6 +1,6 @@
 """Do the intervals of an operator's time hold the truth, and are planted ratios found?
 
-    python -m tests.bench.bench_lore_times [--turns 200] [--milliseconds 5 20 100 400] [--json FILE]
+    python -m bench.bench_lore_times [--turns 200] [--milliseconds 5 20 100 400] [--json FILE]
 
 Operators spin for a number of steps per row, calibrated to a time. Each is replayed for many turns, as it is and beside
 a process that keeps a core busy. The series is cut into measurements by the rule that a replay stops by; the truth of a
@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.bench import shape
+from bench import shape
 from workbench.lore.replays.operator_times import is_enough, summarize_differences
 
 ROWS = 2_000

@@ -1,6 +1,6 @@
 """The house itself: how soon a command answers, and how long all notebooks take, as a user meets it.
 
-    python -m tests.bench.bench_house [start | all | suite] [--trials 5] [--json FILE]
+    python -m bench.bench_house [start | all | suite] [--trials 5] [--json FILE]
 
 `start`: whole processes, files read before. `all`: `workbench run all --jobs 2` on the shipped samples, warm, once.
 `suite`: `make test`, once (long).
@@ -16,10 +16,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.bench import shape
-from tests.bench.shape import Bar, Row
+from bench import shape
+from bench.shape import Bar, Row
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 LOG = "data/samples/eventlogs/small/three_queries"
 BIN = Path(sys.executable).parent
 

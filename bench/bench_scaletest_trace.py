@@ -1,6 +1,6 @@
 """A trace of 500 GPU jobs replayed with time compressed: are its GPU-seconds held, and do jobs wait as simulated?
 
-    python -m tests.bench.bench_scaletest_trace [--speed 90] [--n 500] [--json FILE]
+    python -m bench.bench_scaletest_trace [--speed 90] [--n 500] [--json FILE]
 
 Two local clusters of their own, one with room for every job at once and one with fewer GPUs than the jobs need on
 average. With room, the pods must hold as many GPU-seconds of the trace's time as the jobs did, within 1 %. Without,
@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.bench import shape
+from bench import shape
 from workbench.scaletest import test_run
 from workbench.scaletest.analysis.run_analysis import analyse_run
 from workbench.scaletest.local_cluster.cluster_lifecycle import start_cluster, stop_cluster
@@ -25,7 +25,7 @@ from workbench.scaletest.local_cluster.cluster_record import ClientLimit, NodePo
 from workbench.scaletest.scenario.job_traces import read_job_trace
 from workbench.scaletest.scenario.trace_scenario import ReplayOptions, write_trace_scenario
 
-TRACE = Path(__file__).parents[2] / "data" / "samples" / "scaletest" / "traces" / "jobs.csv"
+TRACE = Path(__file__).parents[1] / "data" / "samples" / "scaletest" / "traces" / "jobs.csv"
 ROOMY_NODES, FULL_NODES = 40, 8
 MAX_LOST_FRACTION = 0.01
 

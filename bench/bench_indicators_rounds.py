@@ -1,6 +1,6 @@
 """How often is a session wrong, and how many rounds does it need, in recorded noise of equal stacks?
 
-    python -m tests.bench.bench_indicators_rounds [--sessions 2000] [--rounds FILE …] [--json FILE]
+    python -m bench.bench_indicators_rounds [--sessions 2000] [--rounds FILE …] [--json FILE]
 
 Sessions of up to 60 rounds are resampled in blocks of ten neighbours from rounds of six equal environments, recorded
 beside other work (data/samples/indicators/noise, or others of its script: --rounds). Seeds are fixed, so that the
@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.bench import shape
+from bench import shape
 from tests.indicators.analysis.recorded_rounds import (
     CLOCKS,
     MARGIN,

@@ -9,18 +9,18 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from tests.bench import headlines, shape
-from tests.bench.shape import Bar, Row
+from bench import headlines, shape
+from bench.shape import Bar, Row
 from workbench.core import host
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "benchmarks.md"
 README = ROOT / "README.md"
 BLOCK = re.compile(r"(<!-- figures of python -m tests\.bench -->\n)(.*?)(<!-- end of figures -->)", re.DOTALL)
 HEAD = "| area | what | here | beside it | ratio [90 %] |\n|---|---|---|---|---|"
 INTRO = """# Benchmarks
 
-Made by `python -m tests.bench`; no figure is written by hand. Sides run in turn, the order turned from trial to trial.
+Made by `python -m bench`; no figure is written by hand. Sides run in turn, the order turned from trial to trial.
 A figure is the median [least, most] of n trials, of whole processes where the text does not say otherwise. A ratio is
 that of the pairs of one trial (mean logarithm, 90 % t interval): **above 1, ours is that many times better**. Single
 times of a shared machine are worth little; ratios are what can be compared.

@@ -1,6 +1,6 @@
 """What people write who have an event log and pandas: tasks and accumulators of each stage, in two Parquet files.
 
-    python -m tests.bench.pandas_eventlog LOG OUT
+    python -m bench.pandas_eventlog LOG OUT
 
 It gives less than `workbench eventlog facts` (no plans, no metrics of operators, no jobs, no faults).
 """

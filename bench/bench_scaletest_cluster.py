@@ -1,6 +1,6 @@
 """How long until a local cluster is ready, how long until it is gone, and how soon are 500 nodes made?
 
-    python -m tests.bench.bench_scaletest_cluster [--trials 5] [--nodes 500] [--scheduler default|kai] [--json FILE]
+    python -m bench.bench_scaletest_cluster [--trials 5] [--nodes 500] [--scheduler default|kai] [--json FILE]
 
 Each trial is a cluster of its own at Kubernetes' default limits, on programs that are built already. `up_s` is the time
 of `up` from its call to ready: control plane, identities, and all nodes Ready and free of taints. `create_s` is the
@@ -15,8 +15,8 @@ import sys
 import time
 from typing import Any
 
-from tests.bench import shape
-from tests.bench.shape import Bar, Row
+from bench import shape
+from bench.shape import Bar, Row
 from tests.scaletest.conftest import unique
 from workbench.scaletest.local_cluster import cluster_lifecycle, component_processes
 from workbench.scaletest.local_cluster.cluster_record import NodePool

@@ -1,6 +1,6 @@
 """What does a dump cost beside its query, and how soon is a replay verified? A sort merge join of 4 M and 1 M rows.
 
-    python -m tests.bench.bench_lore [--trials 5] [--rows 4000000] [--json FILE]
+    python -m bench.bench_lore [--trials 5] [--rows 4000000] [--json FILE]
 
 Within one warm session the plain query and the query with a dump alternate; each dump has the fingerprint, the
 checksums and the sidecar of a real one. The query is a scan, a filter, the join and a sort aggregate over 8 partitions,
@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from tests.bench import shape
-from tests.bench.shape import Row, Trials
+from bench import shape
+from bench.shape import Row, Trials
 from workbench.spark.jvm import build_spark_environment
 
 WARM_UP = 5
@@ -177,7 +177,7 @@ def in_process(part: str, work: Path, options: argparse.Namespace, rows: int) ->
     """A part in a process of its own: the inline hooks must be on the JVM's class path from its start."""
     found = work / f"{part}.json"
     sizes = ["--trials", str(options.trials), "--rows", str(rows)]
-    command = [sys.executable, "-m", "tests.bench.bench_lore", "--part", part, "--work", str(work), *sizes]
+    command = [sys.executable, "-m", "bench.bench_lore", "--part", part, "--work", str(work), *sizes]
     subprocess.run([*command, "--json", str(found)], check=True, stdout=subprocess.DEVNULL)
     return shape.read(found)[0]
 

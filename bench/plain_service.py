@@ -1,6 +1,6 @@
 """A service that costs as little as asyncio allows: each answer after a fixed time; counts and times for itself.
 
-    python -m tests.bench.plain_service DELAY_S [--events N]
+    python -m bench.plain_service DELAY_S [--events N]
 
 Prints its URL; a line on stdin makes it print what it counted since the last as JSON; the end of stdin ends it.
 """

@@ -1,6 +1,6 @@
 """What does dumping cost with this code beside an older commit: the ratio of a query with a dump to the query alone?
 
-    python -m tests.bench.bench_lore_cost [--old 4ff012c] [--seconds 5 60] [--trials 5] [--json FILE]
+    python -m bench.bench_lore_cost [--old 4ff012c] [--seconds 5 60] [--trials 5] [--json FILE]
 
 A process on each code keeps a warm session; a trial asks both in turn, in alternating order, for the query alone and
 the query with a dump of all partitions of its join. The ratio of both ratios, new over old, has a t interval over the
@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 # Rows of the larger table in a query of one second, on one core of the machine of 2026-11.
 ROWS_PER_S = 700_000
 WARM_UP = 2

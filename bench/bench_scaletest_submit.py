@@ -1,6 +1,6 @@
 """Submission on a local control plane: lateness and rate of an open loop; peak rate beside a kubectl each, alternating.
 
-    python -m tests.bench.bench_scaletest_submit [--workloads 2000] [--rate 100] [--trials 5] [--json FILE]
+    python -m bench.bench_scaletest_submit [--workloads 2000] [--rate 100] [--trials 5] [--json FILE]
 
 Brings a cluster of its own up and down (its programs: `workbench scaletest cluster build`), or takes the one whose
 administrator's kubeconfig is in $WORKBENCH_CLUSTER_KUBECONFIG, in a namespace of its own that is deleted at the end.
@@ -28,8 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.bench import shape
-from tests.bench.shape import Bar, Row, Trials
+from bench import shape
+from bench.shape import Bar, Row, Trials
 from workbench.scaletest.cluster_api import object_names
 from workbench.scaletest.cluster_api.clock import NS_PER_S
 from workbench.scaletest.cluster_api.connection import Connection, load_target

@@ -1,6 +1,6 @@
 """Figures of `workbench sizing run` beside aiperf's and guidellm's, of one load in alternating runs.
 
-    python -m tests.bench.bench_sizing_peers [--trials 5] [--json FILE]
+    python -m bench.bench_sizing_peers [--trials 5] [--json FILE]
 
 First on a stream whose pace is known (`tests/fakes/paced_server.py`): every figure over what the server's own clock
 says of the same run, and each tool's over the others'. Then on `transformers serve` with a made model, where only the
@@ -16,8 +16,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.bench import shape
-from tests.bench.shape import Bar, Row
+from bench import shape
+from bench.shape import Bar, Row
 from tests.fakes import paced_server, transformers_server
 from tests.sizing import load_peers
 from tests.sizing.load_peers import FIGURES, Load

@@ -1,6 +1,6 @@
 """Submission by the old tool's flags: by kubectl (a process a workload, as it does) beside the API, in turns.
 
-    python -m tests.bench.bench_scaletest_upstream [--old FOLDER --old-python FILE] [-n 48] [-p 8] [--trials 5]
+    python -m bench.bench_scaletest_upstream [--old FOLDER --old-python FILE] [-n 48] [-p 8] [--trials 5]
 
 A local cluster and simulated-runai are brought up for this alone. FOLDER holds the old tool, unchanged (in no package
 index; without the option the user's cache is looked at); FILE is a Python with its requirements: with both its
@@ -23,8 +23,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tests.bench import shape
-from tests.bench.shape import Row
+from bench import shape
+from bench.shape import Row
 from workbench.core.paths import cache_folder
 from workbench.scaletest.cluster_api import object_names
 from workbench.scaletest.cluster_api.connection import Connection, load_target

@@ -1,6 +1,6 @@
 """Over real HTTP: sweep, estimate and verification of a simulated service, against its need found by brute force.
 
-    python -m tests.bench.bench_sizing_http [--users 120] [--limit 0.25] [--out DIR]
+    python -m bench.bench_sizing_http [--users 120] [--limit 0.25] [--out DIR]
 
 One simulated GPU is swept, the answer verified on it; then the service is started again with N GPUs for N around the
 answer and driven by all users, until the least N whose p95 is within the limit is known. Quiet machine: client and
@@ -17,8 +17,8 @@ from pathlib import Path
 
 import polars as pl
 
-from tests.bench import shape
-from tests.bench.shape import Bar, Row
+from bench import shape
+from bench.shape import Bar, Row
 from workbench.sizing.config import Goal
 from workbench.sizing.estimation import sweep_store, verification
 from workbench.sizing.estimation.step_points import assess_steps

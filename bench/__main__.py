@@ -1,6 +1,6 @@
 """All headline figures by one command: every benchmark in turn, then docs/benchmarks.md.
 
-    python -m tests.bench [--only NAME ...] [--trials 5] [--again] [--dry-run] [--quick] [--json]
+    python -m bench [--only NAME ...] [--trials 5] [--again] [--dry-run] [--quick] [--json]
 
 Each benchmark is a process of its own; what it found is kept (below the user's cache, or --keep), so that a broken one
 is repeated by --only, and one that was interrupted goes on: what was measured at this commit with as many trials is not
@@ -22,12 +22,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tests.bench import document, headlines, shape
-from tests.bench.headlines import Headline
+from bench import document, headlines, shape
+from bench.headlines import Headline
 from workbench.core import host
 from workbench.core.paths import cache_folder
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 HANG_FACTOR, LEAST_LIMIT_S = 10, 900
 
 
@@ -58,13 +58,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.json:
         print(json.dumps({"failed": failed, "kept": kept}, indent=1))
     if failed:
-        shape.say(f"FAILED: {', '.join(failed)}; again: python -m tests.bench --only {' '.join(failed)}")
+        shape.say(f"FAILED: {', '.join(failed)}; again: python -m bench --only {' '.join(failed)}")
     return int(bool(failed))
 
 
 def _parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
-        prog="python -m tests.bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     made.add_argument("--only", nargs="+", default=[], metavar="NAME", help="these benchmarks, kept or not")
     made.add_argument("--trials", type=int, default=5, help="alternating trials of each side")
@@ -81,7 +81,7 @@ def command(one: Headline, given: argparse.Namespace) -> list[str]:
     """The command line of a benchmark, as somebody would type it."""
     module, *options = one.command
     options += ["--trials", str(given.trials)] if one.repeats else []
-    return ["python", "-m", f"tests.bench.{module}", *options, *(["--quick"] if given.quick else [])]
+    return ["python", "-m", f"bench.{module}", *options, *(["--quick"] if given.quick else [])]
 
 
 def _is_kept(one: Headline, keep: Path, given: argparse.Namespace) -> bool:

@@ -1,6 +1,6 @@
 """Time and memory of an offline `workbench sizing calc` beside the toolkit's own, alternating in one run.
 
-    python -m tests.bench.bench_sizing_calc [--nat ENVIRONMENT] [--trials 5] [--json FILE]
+    python -m bench.bench_sizing_calc [--nat ENVIRONMENT] [--trials 5] [--json FILE]
 
 ENVIRONMENT is a virtual environment with nvidia-nat 1.9.0 and its profiler; without it that of the peer tests is used
 (made when it is not there), with `--nat none` only our side is measured. Wall time and peak resident memory are those
@@ -18,8 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.bench import shape
-from tests.bench.shape import Bar, Row
+from bench import shape
+from bench.shape import Bar, Row
 from tests.sizing import natenv
 from workbench.sizing.compat_nat import calc_file
 from workbench.sizing.compat_nat.calc_file import CalcOutput, ItemMetrics, LevelData, SizingMetrics

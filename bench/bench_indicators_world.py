@@ -1,6 +1,6 @@
 """How often is the best of many stacks found with few runs, and how well is that known beforehand?
 
-    python -m tests.bench.bench_indicators_world [--worlds 300] [--first 1000] [--only TEXT] [--json FILE]
+    python -m bench.bench_indicators_world [--worlds 300] [--first 1000] [--only TEXT] [--json FILE]
 
 Synthetic worlds of 120 stacks (6 x 5 x 4 versions of three packages): effects of versions add up, each combination
 has something of its own, each run is noisy. The spreads are never told to the model. Seeds are fixed, so the shares are
@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tests.bench import shape
-from tests.bench.shape import Bar, Row
+from bench import shape
+from bench.shape import Bar, Row
 from tests.indicators.recommendation import campaigns
 from tests.indicators.recommendation.campaigns import Campaign, World, world
 from workbench.console.terminal import show_progress_count

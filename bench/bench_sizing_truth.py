@@ -1,6 +1,6 @@
 """Is the answer right? Every scenario of known need, seeds 0-99, beside the slope-based calculator.
 
-    python -m tests.bench.bench_sizing_truth [--seeds 100] [--processes 2] [--out FOUND.jsonl]
+    python -m bench.bench_sizing_truth [--seeds 100] [--processes 2] [--out FOUND.jsonl]
 
 The slope stands twice: on the very points of our sweep (steady state, all samples), and on points measured as the
 calculator measures them (2 x concurrency requests sent at once, everything counted, the same levels). Results are
@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.bench import shape
-from tests.bench.shape import Bar, Row
+from bench import shape
+from bench.shape import Bar, Row
 from tests.sizing.scenarios import JUDGED, SCENARIOS, Scenario
 from workbench.sizing.compat_nat import slope_fit
 from workbench.sizing.estimation.gpu_estimates import estimate_gpus

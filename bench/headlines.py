@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Headline:
-    """One benchmark as `python -m tests.bench` runs it."""
+    """One benchmark as `python -m bench` runs it."""
 
     name: str
     area: str
     command: tuple[str, ...]
-    """Module below tests.bench, and its options."""
+    """Module below bench, and its options."""
     minutes: float
     """About how long it takes on two cores."""
     repeats: bool = True

@@ -1,6 +1,6 @@
 """Are copies of one stack told apart on this machine, now? Three sessions of four copies, in rounds and in blocks.
 
-    python -m tests.bench.bench_indicators_copies [--sessions 3] [--rounds 10] [--hog]
+    python -m bench.bench_indicators_copies [--sessions 3] [--rounds 10] [--hog]
 
 Each session measures four environments of one numpy lock with six indicators. Every pair, metric and window of ten
 rounds is one comparison at 95 %, beyond a margin of 2 %; the share that is called FASTER or SLOWER comes with its exact
@@ -20,12 +20,12 @@ from types import ModuleType
 
 from scipy.special import betaincinv
 
-from tests.bench import shape
-from tests.bench.shape import Row
+from bench import shape
+from bench.shape import Row
 from tests.indicators.copies import WINDOW, comparisons
 from workbench.indicators.analysis.observations import load_observations
 
-RECORD = Path(__file__).parents[2] / "data" / "samples" / "indicators" / "record.py"
+RECORD = Path(__file__).parents[1] / "data" / "samples" / "indicators" / "record.py"
 
 
 def recording() -> ModuleType:

@@ -1,6 +1,6 @@
 """What does the load engine cost beside a bare aiohttp loop, how many can it hold, how far off is its p95?
 
-    python -m tests.bench.bench_sizing_engine [--trials 5] [--requests 10000] [--json FILE]
+    python -m bench.bench_sizing_engine [--trials 5] [--requests 10000] [--json FILE]
 
 The service is a process of its own that answers as cheaply as asyncio can. CPU per request: the engine (its client
 process and the sweep's own, statistics and tables included) and a loop of `session.post` and `read` alternate at 64
@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterator
 from importlib import metadata
 from typing import Any
 
-from tests.bench import shape
-from tests.bench.shape import Bar, Row
+from bench import shape
+from bench.shape import Bar, Row
 from workbench.sizing.load.load_driver import raise_file_limit
 from workbench.sizing.load.request_plan import Prompts
 from workbench.sizing.load.sweep_report import SweepResult
@@ -38,7 +38,7 @@ class Service:
     """The service's process."""
 
     def __init__(self, delay_s: float, events: int = 0) -> None:
-        command = [sys.executable, "-m", "tests.bench.plain_service", str(delay_s), "--events", str(events)]
+        command = [sys.executable, "-m", "bench.plain_service", str(delay_s), "--events", str(events)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self.url = self._process.stdout.readline().strip()
@@ -146,7 +146,7 @@ def costs(trials: int, requests: int, protocol: str) -> list[Row]:
 
 def alone(what: str, url: str, requests: int) -> dict[str, float]:
     """The bare loop in a process of its own, as the engine's client is."""
-    command = [sys.executable, "-m", "tests.bench.bench_sizing_engine", "--only", what, url, str(requests)]
+    command = [sys.executable, "-m", "bench.bench_sizing_engine", "--only", what, url, str(requests)]
     found: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return found
 

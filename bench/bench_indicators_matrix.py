@@ -1,6 +1,6 @@
 """Is what a stack matrix says of its dimensions found again in a second session?
 
-    python -m tests.bench.bench_indicators_matrix [--rounds 10] [--out FOLDER] [--json FILE]
+    python -m bench.bench_indicators_matrix [--rounds 10] [--out FOLDER] [--json FILE]
 
 Three Pythons (3.11, 3.12, 3.13) x two versions of numpy x two thread counts, measured in two sessions of their own, in
 other orders. A level is found again where its two intervals overlap and FASTER has not become SLOWER. The bar: all are.
@@ -16,7 +16,7 @@ from typing import Any
 
 import polars as pl
 
-from tests.bench import shape
+from bench import shape
 from workbench.indicators.config import session_config
 from workbench.indicators.measurement.sessions import start_session
 from workbench.stats.verdicts import FASTER, SLOWER

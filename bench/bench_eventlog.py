@@ -1,6 +1,6 @@
 """Speed and memory of `workbench eventlog facts` beside the JVM profiling tool and pandas, in turn.
 
-    python -m tests.bench.bench_eventlog [LOG] [--gb 1 ...] [--trials 5] [--no-peer] [--json FILE]
+    python -m bench.bench_eventlog [LOG] [--gb 1 ...] [--trials 5] [--no-peer] [--json FILE]
 
 LOG is a small event log that is repeated to each size, in two shapes; without it the shipped sample, whose 212 stages
 have 442 tasks. As it is, it is a log of many small queries: most of it are plans. With each task made 50, it is one of
@@ -26,13 +26,13 @@ from pathlib import Path
 
 import psutil
 
-from tests.bench import shape
-from tests.bench.replicate import replicate
-from tests.bench.shape import Bar, Row
+from bench import shape
+from bench.replicate import replicate
+from bench.shape import Bar, Row
 from tests.eventlog.reference import content
 from tests.fakes import peer
 
-SAMPLE = Path(__file__).parents[2] / "data" / "samples" / "eventlogs" / "tpch_sf0.1.zstd"
+SAMPLE = Path(__file__).parents[1] / "data" / "samples" / "eventlogs" / "tpch_sf0.1.zstd"
 SAMPLE_S = 0.02
 OURS, ONE, HASHED = "2 processes", "1 process", "2 processes, with sha256"
 JVM, JVM_LARGE, PANDAS = "JVM profiling tool, -Xmx1g", "JVM profiling tool, -Xmx8g", "json and pandas"
@@ -52,7 +52,7 @@ def commands(log: Path, out: Path, heaps: dict[str, str]) -> dict[str, list[str]
         OURS: [*ours, "--no-hash", "--jobs", "2"],
         ONE: [*ours, "--no-hash", "--jobs", "1"],
         HASHED: [*ours, "--jobs", "2"],
-        PANDAS: [sys.executable, "-m", "tests.bench.pandas_eventlog", str(log), str(out / "tables")],
+        PANDAS: [sys.executable, "-m", "bench.pandas_eventlog", str(log), str(out / "tables")],
     }
     return found | {name: peer.command([log], out, heap=heap) for name, heap in heaps.items()}
 
