@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from workbench.core.errors import WorkbenchError
-from workbench.core.paths import cache_folder
 from workbench.spark.jvm import build_spark_environment
 
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -91,7 +90,7 @@ def _place(variables: dict[str, str]) -> Path:
     jars = Path(spec.origin if spec and spec.origin else "").parent / "jars"
     files = [java.resolve(), jars, *sorted(jars.glob("*.jar"))]
     told = "\n".join(f"{path} {path.stat().st_mtime_ns}" for path in files)
-    return cache_folder() / "tests" / f"spark-{hashlib.sha256(told.encode()).hexdigest()[:16]}.jsa"
+    return Path(sys.prefix) / "cache" / f"spark-{hashlib.sha256(told.encode()).hexdigest()[:16]}.jsa"
 
 
 def _make(archive: Path, variables: dict[str, str]) -> None:
@@ -106,5 +105,5 @@ def _make(archive: Path, variables: dict[str, str]) -> None:
         )
         if made.is_file():
             for old in archive.parent.glob("spark-*.jsa"):
-                old.unlink()  # of an environment before this one; a JVM that reads it keeps it
+                old.unlink()  # of jars that this environment had before; a JVM that reads it keeps it
             made.rename(archive)

@@ -26,7 +26,6 @@ pytest.importorskip("moto")
 NOTEBOOKS = Path(__file__).parents[1] / "fakes" / "notebooks"
 RUNS = f"s3://{s3_server.BUCKET}/runs"
 # s3fs and botocore leave sessions to the garbage collector, which warns.
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 
 
 @pytest.fixture(autouse=True)

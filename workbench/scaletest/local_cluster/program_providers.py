@@ -149,7 +149,7 @@ def find_binaries(folder: Path | None = None, provider: Provider | None = None) 
     raise MissingToolError(
         "there is no control plane to start",
         allowed="kwokctl on PATH, a folder of binaries, or built ones",
-        do=f"{BUILD} (once, about ten minutes on two cores; needs Go {program_builds.GO} or newer)",
+        do=f"{BUILD} (once, up to 22 minutes on two cores; needs Go {program_builds.GO} or newer)",
     )
 
 
