@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -40,17 +41,12 @@ def test_all_problems_are_told_at_once() -> None:
 
 def test_an_unknown_setting_is_named_with_those_that_there_are(tmp_path: Path) -> None:
     said = told(written(tmp_path, "gpu_per_node: 4\n"), sizing="x")
-    assert "gpu_per_node" in said
-    assert "gpus_per_node" in said
+    assert all(name in said for name in ("gpu_per_node", "gpus_per_node"))
 
 
-def test_two_prices_are_one_too_many() -> None:
-    with pytest.raises(ConfigError, match="not a capacity plan") as error:
+def test_two_prices_and_two_classes_of_one_name_are_one_too_many() -> None:
+    with pytest.raises(ConfigError, match=r"not a capacity plan[\s\S]*two prices"):
         build_plan_config({"price_per_gpu_h": 2.0}, where="here")
-    assert "two prices" in str(error.value)
-
-
-def test_two_classes_of_one_name_are_refused() -> None:
     with pytest.raises(ConfigError, match="two job classes"):
         _ = PlanConfig(jobs=["etl per_hour=1", "etl per_hour=2"]).job_classes
 
@@ -130,9 +126,8 @@ def test_loads_of_texts_add_up() -> None:
     ],
 )
 def test_a_job_class_that_is_none_is_told_in_words(text: str, said: str) -> None:
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError, match=re.escape(said)):
         parse_job_class(text)
-    assert said in str(told.value)
 
 
 @pytest.mark.parametrize("text", ["some", "5 from=9", "5 hours=x", "-3", "1e12", ""])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +34,15 @@ from workbench.sizing.estimation import gpu_estimates
 from workbench.speedup import tables as speedup_tables
 
 ETL = parse_job_class("etl applications='etl*' per_hour=1")
+load_jobs = partial(inputs.load_jobs, accept_invalid=False)
+load_service = partial(inputs.load_service, accept_invalid=False)
+load_stack = partial(inputs.load_stack, accept_invalid=False)
+load_scheduler = partial(inputs.load_scheduler, accept_invalid=False)
 READERS: dict[str, Callable[[str], Any]] = {
-    "speedup": lambda folder: inputs.load_jobs(folder, accept_invalid=False),
-    "sizing": lambda folder: inputs.load_service(folder, accept_invalid=False),
-    "indicators": lambda folder: inputs.load_stack(folder, accept_invalid=False),
-    "scaletest": lambda folder: inputs.load_scheduler(folder, "", accept_invalid=False),
+    "speedup": load_jobs,
+    "sizing": load_service,
+    "indicators": load_stack,
+    "scaletest": lambda folder: load_scheduler(folder, ""),
 }
 MAKERS: dict[str, Callable[[Path], Path]] = {
     "speedup": speedup_run,
@@ -45,6 +50,18 @@ MAKERS: dict[str, Callable[[Path], Path]] = {
     "indicators": stack_run,
     "scaletest": scale_run,
 }
+
+
+def change_record(folder: Path, **record: object) -> str:
+    path = folder / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | record))
+    return str(folder)
+
+
+def change_table(folder: Path, table: str, change: Callable[[pl.DataFrame], pl.DataFrame]) -> str:
+    path = folder / "tables" / f"{table}.parquet"
+    change(pl.read_parquet(path)).write_parquet(path)
+    return str(folder)
 
 
 def told(call: Callable[[], object], kind: type[WorkbenchError] = InputError) -> str:
@@ -67,14 +84,14 @@ def test_the_mean_of_the_applications_has_the_means_of_their_ends(tmp_path: Path
         application("report", 5.0, predicted_low_s=4.0, predicted_high_s=6.0),
         application("etl 3", None),
     ]
-    jobs = inputs.load_jobs(str(speedup_run(tmp_path, *rows, config={"level": 0.8})), accept_invalid=False)
+    jobs = load_jobs(str(speedup_run(tmp_path, *rows, config={"level": 0.8})))
     found = jobs.build_duration(ETL)
     assert (found.value, found.low, found.high, found.level) == (200.0, 140.0, 290.0, 0.8)
     assert jobs.select_class(ETL)["app_name"].to_list() == ["etl 1", "etl 2"]
 
 
 def test_classes_of_the_same_applications_share_one_duration(tmp_path: Path) -> None:
-    jobs = inputs.load_jobs(str(speedup_run(tmp_path, application("etl 1"), application("b"))), accept_invalid=False)
+    jobs = load_jobs(str(speedup_run(tmp_path, application("etl 1"), application("b"))))
     texts = ("day applications='etl*' per_hour=1", "night applications='etl 1' per_hour=1", "all per_hour=1")
     found = jobs.build_durations([parse_job_class(text) for text in texts])
     assert [one.name for one in found] == ["duration of day and night"] * 2 + ["duration of all"]
@@ -82,14 +99,12 @@ def test_classes_of_the_same_applications_share_one_duration(tmp_path: Path) -> 
 
 def test_an_application_without_an_interval_makes_its_class_a_point(tmp_path: Path) -> None:
     rows = [application("etl 1", 100.0, predicted_low_s=80.0, predicted_high_s=130.0), application("etl 2", 300.0)]
-    jobs = inputs.load_jobs(str(speedup_run(tmp_path, *rows)), accept_invalid=False)
+    jobs = load_jobs(str(speedup_run(tmp_path, *rows)))
     assert (jobs.build_duration(ETL).is_point, jobs.build_duration(ETL).value) == (True, 200.0)
 
 
 def test_a_class_that_matches_nothing_is_told_what_there_is(tmp_path: Path) -> None:
-    jobs = inputs.load_jobs(
-        str(speedup_run(tmp_path, application("nightly"), application("raw", None))), accept_invalid=False
-    )
+    jobs = load_jobs(str(speedup_run(tmp_path, application("nightly"), application("raw", None))), accept_invalid=False)
     said = told(lambda: jobs.build_duration(ETL))
     assert "etl*" in said
     assert "nightly, raw" in said
@@ -97,7 +112,7 @@ def test_a_class_that_matches_nothing_is_told_what_there_is(tmp_path: Path) -> N
 
 
 def test_applications_go_by_the_file_of_their_log_too(tmp_path: Path) -> None:
-    jobs = inputs.load_jobs(str(speedup_run(tmp_path, application("etl 1") | {"app_name": None})), accept_invalid=False)
+    jobs = load_jobs(str(speedup_run(tmp_path, application("etl 1") | {"app_name": None})))
     assert jobs.select_class(parse_job_class("a applications='etl 1.zstd' per_hour=1")).height == 1
 
 
@@ -109,13 +124,9 @@ def test_the_binding_target_is_the_one_that_is_planned_with(tmp_path: Path) -> N
     ]
     steps = [{"step": 0, "simulated": False}]
     folder = run_folder(tmp_path, "sizing", {capacity_tables.INPUT_ESTIMATES: rows, capacity_tables.INPUT_STEPS: steps})
-    found = inputs.load_service(str(folder), accept_invalid=False)
-    assert (found.target, found.carried.value, found.carried.low, found.carried.unit) == (
-        "tight",
-        30.0,
-        25.0,
-        "requests/s",
-    )
+    found = load_service(str(folder))
+    carried = found.carried
+    assert (found.target, carried.value, carried.low, carried.unit) == ("tight", 30.0, 25.0, "requests/s")
     assert not found.simulated
 
 
@@ -123,13 +134,13 @@ def test_the_binding_target_is_the_one_that_is_planned_with(tmp_path: Path) -> N
 def test_a_capacity_with_one_end_gets_the_other_as_far_from_the_value(
     tmp_path: Path, end: str, value: float, ends: tuple[float, float]
 ) -> None:
-    found = inputs.load_service(str(sizing_run(tmp_path, **{f"capacity_{end}": value})), accept_invalid=False)
+    found = load_service(str(sizing_run(tmp_path, **{f"capacity_{end}": value})))
     assert (found.carried.low, found.carried.high) == pytest.approx(ends)
 
 
 def test_a_sizing_run_without_a_number_says_why(tmp_path: Path) -> None:
     said = told(
-        lambda: inputs.load_service(
+        lambda: load_service(
             str(sizing_run(tmp_path, capacity=None, reason="the levels do not reach")), accept_invalid=False
         )
     )
@@ -138,28 +149,26 @@ def test_a_sizing_run_without_a_number_says_why(tmp_path: Path) -> None:
 
 
 def test_the_stack_is_the_recommended_one_with_what_it_was_measured_on(tmp_path: Path) -> None:
-    found = inputs.load_stack(str(stack_run(tmp_path)), accept_invalid=False)
+    found = load_stack(str(stack_run(tmp_path)))
     assert (found.name, found.baseline, found.metrics) == ("new", "old", ("Sort",))
     assert (found.ratio.value, found.ratio.low, found.ratio.high, found.ratio.level) == (2.0, 1.8, 2.2, 0.95)
 
 
 def test_no_recommendation_is_refused_and_the_baseline_is_a_point(tmp_path: Path) -> None:
-    assert "without a recommendation" in told(
-        lambda: inputs.load_stack(str(stack_run(tmp_path / "none", recommended=False)), accept_invalid=False)
-    )
+    assert "without a recommendation" in told(lambda: load_stack(str(stack_run(tmp_path / "none", recommended=False))))
     row = {"baseline": True, "ratio": 1.0, "low": 1.0, "high": 1.0}
-    assert inputs.load_stack(str(stack_run(tmp_path, **row)), accept_invalid=False).ratio.is_point
+    assert load_stack(str(stack_run(tmp_path, **row))).ratio.is_point
 
 
 def test_the_side_of_a_scale_test_is_chosen_by_name(tmp_path: Path) -> None:
     sample = str(SAMPLES / "scaletest")
-    assert inputs.load_scheduler(sample, "kai-scheduler", accept_invalid=False).side == "kai-scheduler"
-    assert inputs.load_scheduler(sample, "", accept_invalid=False).side == "default-scheduler"
-    said = told(lambda: inputs.load_scheduler(sample, "volcano", accept_invalid=False), ConfigError)
+    assert load_scheduler(sample, "kai-scheduler").side == "kai-scheduler"
+    assert load_scheduler(sample, "").side == "default-scheduler"
+    said = told(lambda: load_scheduler(sample, "volcano"), ConfigError)
     assert "default-scheduler, kai-scheduler" in said
     alone = str(scale_run(tmp_path))
-    assert inputs.load_scheduler(alone, "", accept_invalid=False).side == "the scheduler"
-    assert "leave it empty" in told(lambda: inputs.load_scheduler(alone, "kai", accept_invalid=False), ConfigError)
+    assert load_scheduler(alone, "").side == "the scheduler"
+    assert "leave it empty" in told(lambda: load_scheduler(alone, "kai"), ConfigError)
 
 
 @pytest.mark.parametrize("area", READERS)
@@ -175,21 +184,17 @@ def test_the_side_of_a_scale_test_is_chosen_by_name(tmp_path: Path) -> None:
 def test_a_run_that_must_not_be_believed_is_refused(
     tmp_path: Path, area: str, record: dict[str, Any], said: str
 ) -> None:
-    folder = MAKERS[area](tmp_path)
-    path = folder / "run.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | record))
-    text = told(lambda: READERS[area](str(folder)))
+    folder = change_record(MAKERS[area](tmp_path), **record)
+    text = told(lambda: READERS[area](folder))
     assert said in text
     assert "--accept-invalid" in text
-    assert said in open_input_run(str(folder), area, accept_invalid=True).objection
+    assert said in open_input_run(folder, area, accept_invalid=True).objection
 
 
 @pytest.mark.parametrize("area", READERS)
 def test_a_run_of_a_newer_workbench_is_refused_with_advice(tmp_path: Path, area: str) -> None:
-    folder = MAKERS[area](tmp_path)
-    path = folder / "run.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"format_version": 99}))
-    assert "newer workbench" in told(lambda: READERS[area](str(folder)))
+    folder = change_record(MAKERS[area](tmp_path), format_version=99)
+    assert "newer workbench" in told(lambda: READERS[area](folder))
 
 
 @pytest.mark.parametrize("area", READERS)
@@ -197,10 +202,8 @@ def test_a_missing_table_is_named_with_the_run_and_what_is_there(tmp_path: Path,
     folder = run_folder(tmp_path, area, {})
     text = told(lambda: READERS[area](str(folder)))
     run_id = json.loads((folder / "run.json").read_text())["run_id"]
-    assert run_id in text
-    assert "is missing" in text
-    assert "no tables at all" in text
-    assert f"workbench run {'fleet' if area == 'speedup' else area}" in text
+    advice = f"workbench run {'fleet' if area == 'speedup' else area}"
+    assert all(words in text for words in (run_id, "is missing", "no tables at all", advice))
 
 
 @pytest.mark.parametrize(
@@ -215,14 +218,11 @@ def test_a_missing_table_is_named_with_the_run_and_what_is_there(tmp_path: Path,
 def test_a_missing_column_is_named_with_those_that_are_there(
     tmp_path: Path, area: str, table: str, column: str
 ) -> None:
-    folder = MAKERS[area](tmp_path)
-    path = folder / "tables" / f"{table}.parquet"
-    kept = pl.read_parquet(path).drop(column)
-    kept.write_parquet(path)
-    text = told(lambda: READERS[area](str(folder)))
+    folder = change_table(MAKERS[area](tmp_path), table, lambda frame: frame.drop(column))
+    text = told(lambda: READERS[area](folder))
     assert f"column(s) missing: {column}" in text
     assert f"table {table}" in text
-    assert kept.columns[0] in text
+    assert pl.read_parquet(Path(folder) / "tables" / f"{table}.parquet").columns[0] in text
 
 
 def test_a_run_of_another_area_or_no_run_at_all_is_refused(tmp_path: Path) -> None:
@@ -270,23 +270,24 @@ def test_what_a_plan_needs_is_what_the_area_declares(table: Table) -> None:
 def test_a_figure_that_cannot_be_is_refused_in_words(
     tmp_path: Path, area: str, table: str, column: str, value: float
 ) -> None:
-    folder = MAKERS[area](tmp_path)
-    path = folder / "tables" / f"{table}.parquet"
-    frame = pl.read_parquet(path)
-    frame.with_columns(pl.lit(value, dtype=frame.schema[column]).alias(column)).write_parquet(path)
-    told(lambda: READERS[area](str(folder)).build_duration(ETL) if area == "speedup" else READERS[area](str(folder)))
+    folder = change_table(
+        MAKERS[area](tmp_path),
+        table,
+        lambda frame: frame.with_columns(pl.lit(value, dtype=frame.schema[column]).alias(column)),
+    )
+    told(lambda: READERS[area](folder).build_duration(ETL) if area == "speedup" else READERS[area](folder))
 
 
 def test_a_rate_that_is_none_is_not_known(tmp_path: Path) -> None:
     for number, low in enumerate((math.nan, -1.0, math.inf)):
-        found = inputs.load_scheduler(str(scale_run(tmp_path / str(number), low=low)), "", accept_invalid=False)
+        found = load_scheduler(str(scale_run(tmp_path / str(number), low=low)), "")
         assert found.low_per_s is None
 
 
 @pytest.mark.parametrize("level", [None, 0, 1, "high", True])
 def test_a_level_that_is_none_is_the_houses_own(tmp_path: Path, level: object) -> None:
     folder = speedup_run(tmp_path, config={"level": level})
-    assert inputs.load_jobs(str(folder), accept_invalid=False).level == 0.9
+    assert load_jobs(str(folder)).level == 0.9
 
 
 def test_samples_name_nothing_of_the_machine_that_recorded_them() -> None:

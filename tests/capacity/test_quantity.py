@@ -46,9 +46,8 @@ def test_draws_hang_on_the_seed_and_the_name_alone() -> None:
     assert np.array_equal(draw_quantities([other], 100, seed=5)["other"], both["other"])
     assert not np.array_equal(both["one"], both["other"])
     assert not np.array_equal(draw_quantities([one], 100, seed=6)["one"], both["one"])
-    assert abs(
-        float(np.asarray(np.corrcoef(np.stack(list(draw_quantities([one, other], DRAWS, seed=5).values()))))[0, 1])
-    ) < 5 / math.sqrt(DRAWS)
+    many = np.stack(list(draw_quantities([one, other], DRAWS, seed=5).values()))
+    assert abs(float(np.corrcoef(many)[0, 1])) < 5 / math.sqrt(DRAWS)
 
 
 def test_quantiles_and_multiples_are_those_of_the_interval() -> None:
@@ -61,14 +60,7 @@ def test_quantiles_and_multiples_are_those_of_the_interval() -> None:
 
 @pytest.mark.parametrize(
     ("value", "low", "high"),
-    [
-        (0.0, None, None),
-        (-1.0, None, None),
-        (math.nan, None, None),
-        (1.0, 0.0, 2.0),
-        (1.0, 0.5, math.inf),
-        (3.0, 1.0, 2.0),
-    ],
+    [*((value, None, None) for value in (0.0, -1.0, math.nan)), (1.0, 0.0, 2.0), (1.0, 0.5, math.inf), (3.0, 1.0, 2.0)],
 )
 def test_what_is_no_positive_figure_inside_its_interval_is_refused(value: float, low: float, high: float) -> None:
     with pytest.raises(InputError, match="value"):

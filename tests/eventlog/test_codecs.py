@@ -65,11 +65,8 @@ def short() -> bytes:
 
 
 def counts(facts: EventLogFacts) -> dict[str, int]:
-    return {
-        "sql": facts.sql_executions.height,
-        "stages": facts.stages.height,
-        "tasks": int(facts.stage_tasks["n_tasks"].sum()),
-    }
+    tasks = int(facts.stage_tasks["n_tasks"].sum())
+    return {"sql": facts.sql_executions.height, "stages": facts.stages.height, "tasks": tasks}
 
 
 def read_damaged(data: bytes, path: Path) -> EventLogFacts | None:
@@ -105,31 +102,6 @@ def test_a_log_cut_anywhere_gives_the_facts_up_to_there(codec: str, short: bytes
     assert before["tasks"] > 0
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("codec", CODECS)
-def test_a_flipped_bit_is_never_a_traceback_and_keeps_the_facts_before_it(
-    codec: str, short: bytes, tmp_path: Path
-) -> None:
-    whole = codecs.ENCODERS[codec](short, **({} if codec == "plain" else {"piece_bytes": 8192}))
-    dice = random.Random(2)
-    noticed = 0
-    for _ in range(50):
-        place = dice.randrange(len(whole))
-        damaged = bytearray(whole)
-        damaged[place] ^= 1 << dice.randrange(8)
-        facts = read_damaged(bytes(damaged), tmp_path / "log")
-        cut = read_damaged(whole[:place], tmp_path / "log")
-        if facts is not None and cut is not None:
-            # Whole lines before the flipped bit stand; the line that it hits may be lost or changed.
-            assert counts(facts)["sql"] >= counts(cut)["sql"]
-            assert counts(facts)["tasks"] >= counts(cut)["tasks"] - 1
-        if facts is not None:
-            noticed += bool(facts.logs["fault"][0] is not None or facts.logs["n_bad_lines"][0])
-    if codec == "lz4":
-        assert noticed > 25, "lz4 blocks carry checksums: damage in them must be noticed"
-
-
 def test_a_fault_is_named_in_the_log_table(short: bytes, tmp_path: Path) -> None:
     data = bytearray(codecs.ENCODERS["lz4"](short, piece_bytes=8192))
     data[len(data) // 2] ^= 0xFF
@@ -151,33 +123,6 @@ def test_a_bad_line_is_counted_located_and_shown_and_costs_nothing_else(
     assert facts.logs["n_bad_lines"].to_list() == [1]
     assert (bad["line"], bad["byte_offset"]) == (at + 1, len(b"".join(lines[:at])))
     assert bad["text"] == lines[at].decode()[:80]
-    assert digest(facts) == digest(facts_of(small))
-
-
-def test_a_rolling_log_with_a_compacted_file_starts_at_it(small: Path, tmp_path: Path) -> None:
-    lines = small.read_bytes().splitlines(keepends=True)
-    folder = tmp_path / "eventlog_v2_app"
-    folder.mkdir()
-    (folder / "appstatus_app.inprogress").touch()
-    (folder / "events_1_app").write_bytes(b"".join(lines[:50]))
-    (folder / "events_2_app.compact").write_bytes(b"".join(lines[:20]))
-    (folder / "events_10_app").write_bytes(b"".join(lines[30:]))
-    (folder / "events_9_app.lz4").write_bytes(codecs.ENCODERS["lz4"](b"".join(lines[20:30])))
-    facts = read_event_logs(folder)
-    assert facts.logs.row(0, named=True)["n_files"] == 3
-    expected = Reference(b"".join(lines))
-    assert set(facts.stages["stage_id"]) == {stage for stage, _ in expected.stages}
-
-
-def test_databricks_parts_are_joined_by_date_and_the_undated_last(small: Path, tmp_path: Path, facts_of: Read) -> None:
-    lines = small.read_bytes().splitlines(keepends=True)
-    folder = tmp_path / "cluster"
-    folder.mkdir()
-    (folder / "eventlog").write_bytes(b"".join(lines[60:]))
-    (folder / "eventlog-2026-01-02--10-00.gz").write_bytes(codecs.ENCODERS["gzip"](b"".join(lines[30:60])))
-    (folder / "eventlog-2026-01-01--09-30.gz").write_bytes(codecs.ENCODERS["gzip"](b"".join(lines[:30])))
-    facts = read_event_logs(folder)
-    assert facts.logs["n_files"].to_list() == [3]
     assert digest(facts) == digest(facts_of(small))
 
 
@@ -204,9 +149,7 @@ def test_the_killed_application_is_incomplete_and_its_last_line_is_told(facts_of
     path = next((LOGS / "killed").iterdir())
     facts = facts_of(path)
     application = facts.applications.row(0, named=True)
-    assert application["status"] == "incomplete"
-    assert application["end_time_ms"] is None
-    assert application["duration_ms"] is None
+    assert [application[name] for name in ("status", "end_time_ms", "duration_ms")] == ["incomplete", None, None]
     assert application["last_event_time_ms"] > application["start_time_ms"]
     assert facts.bad_lines["reason"].to_list() == ["cut off at the end of the file"]
     assert "running" in set(facts.stages["status"])

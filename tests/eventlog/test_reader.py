@@ -100,20 +100,22 @@ def test_task_metrics_durations_and_outcomes_equal_the_reference(
         assert got == {name: reference.metrics[key].get(there, 0) for name, there in METRICS.items()}
 
 
-def test_cutting_a_log_into_chunks_and_using_processes_changes_nothing(facts_of: Read) -> None:
-    path = LOGS / "tpch_sf0.1.zstd"
-    whole = facts_of(path)
-    for cut in (read_event_logs(path, chunk_bytes=100_000), read_event_logs(path, chunk_bytes=700_001)):
-        for name in EventLogFacts.__dataclass_fields__:
-            assert getattr(cut, name).equals(getattr(whole, name)), name
-
-
-def test_worker_processes_give_the_same_tables(monkeypatch: pytest.MonkeyPatch, facts_of: Read) -> None:
-    monkeypatch.setattr("workbench.eventlog.reader.PARALLEL_BYTES", 0)
-    path = LOGS / "failing.zstd"
-    side_by_side = read_event_logs(path, jobs=2, chunk_bytes=100_000)
-    for name in EventLogFacts.__dataclass_fields__:
-        assert getattr(side_by_side, name).equals(getattr(facts_of(path), name)), name
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("tpch_sf0.1.zstd", {"chunk_bytes": 100_000}),
+        ("tpch_sf0.1.zstd", {"chunk_bytes": 700_001}),
+        ("failing.zstd", {"chunk_bytes": 100_000, "jobs": 2}),
+    ],
+)
+def test_cutting_a_log_into_chunks_and_using_processes_changes_nothing(
+    name: str, options: dict[str, int], facts_of: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "jobs" in options:
+        monkeypatch.setattr("workbench.eventlog.reader.PARALLEL_BYTES", 0)
+    cut = read_event_logs(LOGS / name, **options)
+    for table in EventLogFacts.__dataclass_fields__:
+        assert getattr(cut, table).equals(getattr(facts_of(LOGS / name), table)), table
 
 
 def test_node_metrics_over_several_stages_are_exact(facts_of: Read) -> None:

@@ -49,10 +49,15 @@ def test_an_application_that_runs_is_known_by_its_status_file_or_suffix(tmp_path
     assert [source.in_progress for source in list_logs(str(tmp_path))] == [True, True]
 
 
-def test_databricks_parts_are_ordered_by_date_with_the_undated_last(tmp_path: Path) -> None:
-    for name in ("eventlog", "eventlog-2026-01-10--10-00.gz", "eventlog-2026-01-09--23-30.gz"):
-        write(tmp_path / "cluster" / name, codecs.gzip(CONTENT) if name.endswith("gz") else CONTENT)
+def test_databricks_parts_are_joined_by_date_with_the_undated_last(tmp_path: Path) -> None:
+    lines = CONTENT.splitlines(keepends=True)
+    write(tmp_path / "cluster" / "eventlog", b"".join(lines[3:]))
+    write(tmp_path / "cluster" / "eventlog-2026-01-10--10-00.gz", codecs.gzip(lines[2]))
+    write(tmp_path / "cluster" / "eventlog-2026-01-09--23-30.gz", codecs.gzip(b"".join(lines[:2])))
     assert names(tmp_path) == [["eventlog-2026-01-09--23-30.gz", "eventlog-2026-01-10--10-00.gz", "eventlog"]]
+    facts = read_event_logs(tmp_path / "cluster")
+    assert facts.logs.select("n_files", "n_lines").rows() == [(3, len(lines))]
+    assert facts.applications["status"].to_list() == ["complete"]
 
 
 def test_attempts_and_applications_are_logs_of_their_own_in_natural_order(tmp_path: Path) -> None:
@@ -73,15 +78,12 @@ def test_in_a_folder_what_is_no_log_is_passed_over(tmp_path: Path) -> None:
     assert names(tmp_path) == [["log"]]
 
 
-def test_an_empty_part_of_a_rolling_log_is_noted_and_the_others_read(tmp_path: Path) -> None:
+def test_an_empty_part_of_a_rolling_log_is_noted_and_the_others_read_if_there_are_any(tmp_path: Path) -> None:
     write(tmp_path / "eventlog_v2_app" / "events_1_app")
     write(tmp_path / "eventlog_v2_app" / "events_2_app", b"")
     (source,) = list_logs(str(tmp_path))
     assert source.notes == ("events_2_app: empty",)
     assert read_event_logs(tmp_path).logs["fault"].to_list() == ["events_2_app: empty"]
-
-
-def test_a_rolling_log_of_empty_parts_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "eventlog_v2_app" / "events_1_app", b"")
     with pytest.raises(InputError, match="none of the log's files can be read"):
         list_logs(str(tmp_path))

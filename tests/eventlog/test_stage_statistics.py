@@ -64,8 +64,9 @@ def test_several_samples_keep_their_order_whatever_their_sizes() -> None:
 
 @settings(max_examples=200, deadline=None, derandomize=True, database=None)
 @given(st.lists(st.lists(st.integers(LOW, HIGH), max_size=12), max_size=6))
-def test_statistics_equal_numpys_and_totals_are_exact(samples: list[list[int]]) -> None:
-    summaries = summarize_samples(*joined(samples))
+def test_statistics_equal_numpys_totals_are_exact_and_compact_values_are_the_same(samples: list[list[int]]) -> None:
+    summaries, compact = summarize_samples(*joined(samples)), compact_samples(*joined(samples))
+    assert [compact.sample(place).tolist() for place in range(len(samples))] == samples
     for (_, low, median, p95, high, found_total), sample in zip(summaries, samples, strict=True):
         total = sum(sample)
         assert found_total == (total if abs(total) <= HIGH else None)
@@ -76,13 +77,6 @@ def test_statistics_equal_numpys_and_totals_are_exact(samples: list[list[int]]) 
         expected = np.percentile(np.array(sample, dtype=np.float64), 95)
         # Rounding is that of the larger end, where a gap spans all 64 bits.
         assert p95 == pytest.approx(expected, rel=1e-12, abs=1e-12 * max(map(abs, sample)))
-
-
-@settings(max_examples=100, deadline=None, derandomize=True, database=None)
-@given(st.lists(st.lists(st.integers(LOW, HIGH), max_size=5), max_size=6))
-def test_compact_values_are_the_same_values(samples: list[list[int]]) -> None:
-    compact = compact_samples(*joined(samples))
-    assert [compact.sample(place).tolist() for place in range(len(samples))] == samples
 
 
 def test_compact_values_take_no_more_room_than_they_need() -> None:

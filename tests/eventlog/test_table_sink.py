@@ -16,11 +16,8 @@ from workbench.eventlog.table_sink import ParquetSink, TableSink
 
 
 def failure(log_id: int, task_id: int) -> dict[str, Any]:
-    return dict.fromkeys(column.name for column in tables.FAILURES.columns) | {
-        "log_id": log_id,
-        "kind": "task",
-        "task_id": task_id,
-    }
+    given = {"log_id": log_id, "kind": "task", "task_id": task_id}
+    return dict.fromkeys(column.name for column in tables.FAILURES.columns) | given
 
 
 def environment(name: str) -> dict[str, Any]:

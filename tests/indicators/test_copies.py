@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType, SimpleNamespace
-from typing import Any
-
 import numpy as np
 import polars as pl
 import pytest
 
-from bench import bench_indicators_copies as bench
 from tests.indicators.copies import comparisons, false_share
 
 Runs = list[tuple[str, int]]
@@ -53,60 +48,3 @@ def test_rounds_and_arms_without_any_value_are_missing_too() -> None:
     found = comparisons(values, runs=runs)
     assert found.height == 6
     assert found.drop_nulls("verdict").select("one", "other", "begin").rows() == [("a", "b", 0)]
-
-
-def test_the_row_counts_what_is_missing() -> None:
-    mixed = bench.row("rounds", ["SAME", "FASTER", None, "UNDECIDED"], hog=False, sessions=1)
-    assert mixed.values == [pytest.approx(100 / 3)]
-    assert mixed.note.startswith("1 of 3 in 1 session(s)")
-    assert mixed.note.endswith("; 1 missing, for runs failed")
-    assert "missing" not in bench.row("rounds", ["SAME"], hog=False, sessions=1).note
-    assert bench.row("blocks", [None], hog=False, sessions=1).median is None
-
-
-@pytest.mark.parametrize("arguments", [["--rounds", "9"], ["--sessions", "0"]])
-def test_what_gives_no_comparison_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        bench.main(arguments)
-    assert caught.value.code == 2
-    assert " ".join(arguments) in capsys.readouterr().err
-
-
-@pytest.fixture
-def record() -> ModuleType:
-    return bench.recording()
-
-
-def test_the_other_process_takes_a_core_that_it_may_use(record: ModuleType) -> None:
-    (line,) = [line for line in record.HOG.splitlines() if "affinity" in line]
-    taken: list[set[int]] = []
-    fake = SimpleNamespace(
-        sched_getaffinity=lambda _: {5, 7}, sched_setaffinity=lambda _, cores: taken.append(set(cores))
-    )
-    exec(line, {"os": fake})
-    assert taken == [{5}]
-
-
-def halfway(record: ModuleType, monkeypatch: pytest.MonkeyPatch, hog: str) -> Any:
-    """A watcher whose other process runs this, begun in the middle of two runs."""
-    monkeypatch.setattr(record, "HOG", hog)
-    watcher = record.Halfway(sys.executable)
-    assert not watcher.alive()
-    watcher.report_start(0, 2)
-    watcher.report_run("a", "Sort", "ok")
-    return watcher
-
-
-def test_an_other_process_that_died_is_noticed(record: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    watcher = halfway(record, monkeypatch, "raise SystemExit(1)")
-    watcher.hog.wait(timeout=60)
-    assert not watcher.alive()
-
-
-def test_an_other_process_lives_until_it_is_ended(record: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    watcher = halfway(record, monkeypatch, "import threading; threading.Event().wait()")
-    try:
-        assert watcher.alive()
-    finally:
-        watcher.end()
-    assert not watcher.alive()

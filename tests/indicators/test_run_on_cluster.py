@@ -8,33 +8,15 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.indicators.stacks.making import lock, stack_set
 from workbench.cli import app
-from workbench.indicators.stacks.stack_sets import Package, StackSet, build_stack
 
 
 @pytest.fixture
 def stacks(tmp_path: Path) -> Path:
     """Two stacks that nobody installs."""
-    made = [
-        build_stack(
-            [Package(name="numpy", version=version, hashes=(f"sha256:{digit * 64}",))],
-            python="3.11.7",
-            platform="linux_x86_64",
-            name=f"numpy {version}",
-        )
-        for version, digit in (("2.2.6", "a"), ("2.4.6", "b"))
-    ]
-    path = tmp_path / "stacks.json"
-    StackSet(
-        requirements=(),
-        free=(),
-        decision="grid",
-        python="3.11.7",
-        platform="linux_x86_64",
-        uv_version="0.13.8",
-        stacks=tuple(made),
-    ).write(path)
-    return path
+    made = [lock({"numpy": version}, f"numpy {version}") for version in ("2.2.6", "2.4.6")]
+    return stack_set(made).write(tmp_path / "stacks.json")
 
 
 def run(*words: str | Path) -> int:
@@ -46,8 +28,8 @@ def run(*words: str | Path) -> int:
 def test_manifests_are_written_and_the_commands_to_go_on_are_printed(
     stacks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["--stacks", stacks, "--indicator", "sort", "--backend", "manifests", "--out", tmp_path / "out"]
-    assert run(*words, "--cluster", "gpus=1", "--rounds", "10") == 0
+    words = ["--stacks", stacks, "--indicator", "sort", "--backend", "manifests"]
+    assert run(*words, "--out", tmp_path / "out", "--cluster", "gpus=1", "--rounds", "10") == 0
     told = capsys.readouterr().out.splitlines()
     assert told[0].startswith("kubectl apply -f ")
     assert told[-1].startswith("workbench indicators collect ")
@@ -56,6 +38,10 @@ def test_manifests_are_written_and_the_commands_to_go_on_are_printed(
     assert (job["spec"]["completions"], job["spec"]["completionMode"]) == (10, "Indexed")
     (container,) = job["spec"]["template"]["spec"]["containers"]
     assert container["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    assert run(*words, "--out", tmp_path / "more", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (Path(found["folder"]) / "kubernetes" / "manifests.yaml").is_file()
+    assert "--ignore-errors" in next(one for one in found["commands"] if one.startswith("kubectl logs"))
 
 
 @pytest.mark.parametrize(
@@ -77,16 +63,6 @@ def test_what_does_not_fit_is_refused_and_leaves_nothing(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_cluster_needs_a_kubeconfig(
-    stacks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    words = ["--stacks", stacks, "--indicator", "sort", "--out", tmp_path / "out", "--backend", "kubernetes"]
-    assert run(*words) == 2
-    assert "kubeconfig" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize(
     ("more", "told"),
     [
@@ -102,10 +78,11 @@ def test_what_does_not_fit_a_session_that_goes_on_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_manifests_in_json_are_one_document(stacks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--stacks", stacks, "--indicator", "sort", "--backend", "manifests", "--out", tmp_path / "out"]
-    assert run(*words, "--json") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (Path(found["folder"]) / "kubernetes" / "manifests.yaml").is_file()
-    assert found["commands"][0].startswith("kubectl apply -f ")
-    assert "--ignore-errors" in next(one for one in found["commands"] if one.startswith("kubectl logs"))
+def test_a_cluster_needs_a_kubeconfig(
+    stacks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    words = ["--stacks", stacks, "--indicator", "sort", "--out", tmp_path / "out", "--backend", "kubernetes"]
+    assert run(*words) == 2
+    assert "kubeconfig" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

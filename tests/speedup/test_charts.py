@@ -18,11 +18,12 @@ from workbench.speedup.attribution.application_profile import Profile, build_pro
 
 LOGS = SAMPLES / "eventlogs"
 CHARTS: dict[str, Callable[[Profile], Any]] = {
-    "timeline": lambda result: charts.chart_timeline(result.queries, result.stage_spans),
-    "operators": lambda result: charts.chart_operator_times(result.operator_times, top=5),
-    "coverage": lambda result: charts.chart_coverage(result.coverage),
-    "skew": lambda result: charts.chart_skew(result.stage_spans),
+    "Queries and stages over time": lambda result: charts.chart_timeline(result.queries, result.stage_spans),
+    "Time that operators report": lambda result: charts.chart_operator_times(result.operator_times, top=5),
+    "What the log says about the task time": lambda result: charts.chart_coverage(result.coverage),
+    "Longest minus median task": lambda result: charts.chart_skew(result.stage_spans),
 }
+TIMELINE = "Queries and stages over time"
 
 
 def titled(chart: Any) -> tuple[dict[str, Any], str]:
@@ -35,13 +36,13 @@ def titled(chart: Any) -> tuple[dict[str, Any], str]:
 def test_every_chart_builds_for_every_sample_and_carries_its_rows(kind: str, name: str) -> None:
     result = build_profile(read_event_logs(LOGS / name))
     built, text = titled(CHARTS[kind](result))
-    assert '"title"' in text
+    assert kind in text
     rows = [row for data in built["datasets"].values() for row in data]
     expected = {
-        "timeline": result.stage_spans["stage"].to_list()[:1],
-        "operators": result.operator_times["operator"].to_list()[:1],
-        "coverage": result.coverage["part"].to_list(),
-        "skew": result.stage_spans.drop_nulls("skew_cost_s")["stage"].to_list()[:1],
+        TIMELINE: result.stage_spans["stage"].to_list()[:1],
+        "Time that operators report": result.operator_times["operator"].to_list()[:1],
+        "What the log says about the task time": result.coverage["part"].to_list(),
+        "Longest minus median task": result.stage_spans.drop_nulls("skew_cost_s")["stage"].to_list()[:1],
     }[kind]
     for value in expected:
         assert any(str(value) in str(row.values()) for row in rows), value
@@ -62,27 +63,15 @@ def test_no_row_and_one_row_draw(kind: str, content: bytes, tmp_path: Path) -> N
     assert built["$schema"].startswith("https://vega.github.io/schema/vega-lite/")
 
 
-def test_titles_say_what_is_shown(tmp_path: Path) -> None:
-    (tmp_path / "log").write_bytes(application())
-    result = build_profile(read_event_logs(tmp_path / "log"))
-    for kind, words in {
-        "timeline": "Queries and stages over time",
-        "operators": "Time that operators report",
-        "coverage": "What the log says about the task time",
-        "skew": "Longest minus median task",
-    }.items():
-        assert words in titled(CHARTS[kind](result))[1], kind
-
-
 def test_a_failed_query_is_coloured_as_a_failure(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(application())
-    text = titled(CHARTS["timeline"](build_profile(read_event_logs(tmp_path / "log"))))[1]
+    text = titled(CHARTS[TIMELINE](build_profile(read_event_logs(tmp_path / "log"))))[1]
     assert '"outcome": "failed"' in text
 
 
 def test_markup_in_a_description_stays_text(tmp_path: Path) -> None:
     events = made.sql_start(0, description="<script>alert(1)</script>")
     (tmp_path / "log").write_bytes(made.small(events, made.sql_end(0)))
-    built, _ = titled(CHARTS["timeline"](build_profile(read_event_logs(tmp_path / "log"))))
+    built, _ = titled(CHARTS[TIMELINE](build_profile(read_event_logs(tmp_path / "log"))))
     rows = [row for data in built["datasets"].values() for row in data]
     assert any("<script>" in str(row.get("what")) for row in rows), "data is JSON; the page escapes it"

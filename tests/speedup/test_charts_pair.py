@@ -26,71 +26,31 @@ def own_theme() -> None:
 
 
 def factors(*, intervals: bool = True) -> pl.DataFrame:
+    empty = dict.fromkeys(tables.FACTORS.schema()) | {"baseline_s": 5.0, "candidate_s": 2.0, "runs": "warm"}
+    empty |= {"n_baseline_sessions": 5, "n_candidate_sessions": 4, "n_passes": 2, "n_queries": 3}
+    empty |= {"measured_factor": 2.0, "shrinkage": 0.1, "candidate_share": 0.2, "own_metric_share": 1.0}
     rows = [
-        {
-            "operator": f"Operator {number}",
-            "factor": 2.0 / (number + 1),
-            "factor_low": 1.8 / (number + 1) if intervals else None,
-            "factor_high": 2.2 / (number + 1) if intervals else None,
-            "verdict": verdict if intervals else "UNDECIDED",
-            "quality": quality,
-            "note": None if quality == "good" else "why",
-            "measured_factor": 2.0,
-            "shrinkage": 0.1,
-            "adjusted_p_value": None,
-            "baseline_s": 5.0 - number,
-            "candidate_s": 2.0,
-            "baseline_share": (5 - number) / 15,
-            "candidate_share": 0.2,
-            "own_metric_share": 1.0,
-            "left_on_cpu_share": None,
-            "n_queries": 3,
-            "n_baseline_sessions": 5,
-            "n_candidate_sessions": 4,
-            "n_passes": 2,
-            "runs": "warm",
-        }
+        {"operator": f"Operator {number}", "factor": 2.0 / (number + 1), "quality": quality, "baseline_share": 0.2}
+        | {"verdict": verdict if intervals else "UNDECIDED", "note": None if quality == "good" else "why"}
+        | ({"factor_low": 1.8 / (number + 1), "factor_high": 2.2 / (number + 1)} if intervals else {})
         for number, (quality, verdict) in enumerate(zip(QUALITIES, VERDICTS, strict=True))
     ]
-    return tables.FACTORS.frame(rows)
+    return tables.FACTORS.frame([empty | row for row in rows])
 
 
-def pairs(n: int = 3) -> pl.DataFrame:
-    rows = [
-        {
-            "query": f"q{number + 1}",
-            "baseline_s": 2.0,
-            "candidate_s": 1.0,
-            "ratio": 2.0,
-            "ratio_low": 1.5,
-            "ratio_high": 2.5,
-            "verdict": "FASTER",
-            "adjusted_p_value": 0.01,
-            "n_baseline_sessions": 5,
-            "n_candidate_sessions": 5,
-            "runs": "warm",
-        }
-        for number in range(n)
-    ]
-    return tables.PAIRS.frame(rows)
+def pairs() -> pl.DataFrame:
+    row = {"baseline_s": 2.0, "candidate_s": 1.0, "ratio": 2.0, "ratio_low": 1.5, "ratio_high": 2.5, "runs": "warm"}
+    row |= {"verdict": "FASTER", "adjusted_p_value": 0.01, "n_baseline_sessions": 5, "n_candidate_sessions": 5}
+    return tables.PAIRS.frame([row | {"query": query} for query in ("q1", "q2", "q3")])
 
 
 def validation() -> pl.DataFrame:
     rows = [
-        {
-            "predictor": predictor,
-            "query": f"q{number}",
-            "baseline_s": 2.0 * number,
-            "actual_s": float(number),
-            "predicted_s": number * (1 + 0.1 * number),
-            "predicted_low_s": None if predictor == "seed" else number * 0.8,
-            "predicted_high_s": None if predictor == "seed" else number * 2.0,
-            "log_error": 0.1 * number,
-            "absolute_error_share": 0.1 * number,
-            "covered": None if predictor == "seed" else True,
-            "direction_right": True,
-            "time_weight": None,
-        }
+        {"predictor": predictor, "query": f"q{number}", "baseline_s": 2.0 * number, "actual_s": float(number)}
+        | {"predicted_s": number * (1 + 0.1 * number), "log_error": 0.1 * number, "absolute_error_share": 0.1 * number}
+        | {"predicted_low_s": number * 0.8, "predicted_high_s": number * 2.0, "covered": True}
+        | (dict.fromkeys(("predicted_low_s", "predicted_high_s", "covered")) if predictor == "seed" else {})
+        | {"direction_right": True, "time_weight": None}
         for predictor in ("calibrated", "constant", "seed")
         for number in range(1, 7)
     ]

@@ -5,10 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 import polars as pl
-import pytest
 
 from tests.conftest import SAMPLES
-from workbench.speedup.calibration.cross_validation import cross_validate
 from workbench.speedup.calibration.pair_calibration import CalibrationResult, calibrate_pair
 from workbench.speedup.comparison import pair
 from workbench.speedup.recording import load_recording
@@ -50,11 +48,3 @@ def test_the_load_beside_the_recording_stands_in_its_report() -> None:
     assert row["baseline"].endswith("%")
     names = {number[0]: number[1] for number in list_pair_key_numbers(calibrated, None)}
     assert names["noise of a query's ratio"] > 5, "percent: the machine was shared"
-
-
-@pytest.mark.slow
-def test_left_out_queries_have_intervals_as_wide_as_the_noise() -> None:
-    scores = cross_validate(recorded()[1]).scores
-    ours = scores.row(by_predicate=pl.col("predictor") == "calibrated", named=True)
-    assert ours["n_covered"] >= 0.8 * N_QUERIES
-    assert ours["mean_log_width"] > 2 * ours["noise_variance"] ** 0.5

@@ -87,9 +87,8 @@ def test_nothing_is_claimed_where_nothing_is_planted() -> None:
 
 
 def test_a_combination_that_is_not_the_sum_of_its_parts_is_named() -> None:
-    found = estimate_dimension_effects(
-        measured(matrix(), np.random.default_rng(5), odd={"3.13 2.3.4 2": 0.3}, noise=0.005)
-    )
+    odd = {"3.13 2.3.4 2": 0.3}
+    found = estimate_dimension_effects(measured(matrix(), np.random.default_rng(5), odd=odd, noise=0.005))
     row = found.filter(found["level"] == "3.13").row(0, named=True)
     assert row["is_additive"] is False
     assert row["interaction_arm"] == "3.13 2.3.4 2"
@@ -97,11 +96,8 @@ def test_a_combination_that_is_not_the_sum_of_its_parts_is_named() -> None:
 
 
 def test_levels_that_only_occur_together_have_no_effect_of_their_own() -> None:
-    lost = tuple(
-        f"{python} {numpy} {threads}"
-        for python, numpy, threads in itertools.product(*LEVELS.values())
-        if (python == "3.11") != (numpy == "2.2.6")
-    )
+    combos = itertools.product(*LEVELS.values())
+    lost = tuple(" ".join(one) for one in combos if (one[0] == "3.11") != (one[1] == "2.2.6"))
     found = estimate_dimension_effects(measured(matrix(), np.random.default_rng(2), lost=lost))
     by_level = {row["level"]: row for row in found.iter_rows(named=True)}
     assert by_level["2.3.4"]["ratio"] is None
@@ -128,12 +124,9 @@ def test_same_needs_a_control_within_the_margin(method: str) -> None:
     random = np.random.default_rng(4)
     quiet = measured(plan, random, planted={}, noise=0.002)
     assert estimate_dimension_effects(quiet)["verdict"].to_list() == ["SAME"]
-    values = {("1", "Sort"): [], ("2", "Sort"): [], (CONTROL, "Sort"): []}
-    for _ in range(20):
-        base = float(np.exp(random.normal(0, 0.01)))
-        values["1", "Sort"].append(base)
-        values["2", "Sort"].append(base * float(np.exp(random.normal(0, 0.002))))
-        values[CONTROL, "Sort"].append(base * float(np.exp(random.normal(0, 0.2))))
+    base = np.exp(random.normal(0, 0.01, 20))
+    apart = {"1": 0.0, "2": 0.002, CONTROL: 0.2}
+    values = {(arm, "Sort"): list(base * np.exp(random.normal(0, by, 20))) for arm, by in apart.items()}
     row = estimate_dimension_effects(of_values(plan, values)).row(0, named=True)
     assert row["verdict"] == "UNDECIDED"
     assert "control" in row["undecided_because"]

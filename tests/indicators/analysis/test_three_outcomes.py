@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -41,27 +42,15 @@ def world(
             moved = shift if arm.name == "other" else 0.0
             noise = control if control is not None and arm.name == CONTROL else wall
             value = 10 * math.exp(moved + rng.normal(0, noise))
-            used = None
-            if cpu is not None:
-                own = moved if cpu_shift is None or not moved else cpu_shift
-                used = 9 * math.exp(own + rng.normal(0, cpu))
+            own = moved if cpu_shift is None or not moved else cpu_shift
+            used = None if cpu is None else 9 * math.exp(own + rng.normal(0, cpu))
             more = {"run_cpu_s": used} if whole else {"cpu_ms": used}
             made = result(plan, arm.name, "Sort", number, value, **more)
-            details = made.workbench.model_copy(
-                update={
-                    "cpus": (1,),
-                    "cpu_s": made.workbench.cpu_s or 0.5,
-                    "before": Pressure(busy_s=0.0, steal_s=0.0, mhz=2000.0),
-                    "after": Pressure(busy_s=(made.workbench.cpu_s or 0.5) + busy, steal_s=0.0, mhz=2000.0),
-                }
-            )
-            found.append(
-                (
-                    inspection_id(plan.session_id, arm.name, "Sort"),
-                    number,
-                    made.model_copy(update={"workbench": details}),
-                )
-            )
+            cpu_s = made.workbench.cpu_s or 0.5
+            before, after = (Pressure(busy_s=busy_s, steal_s=0.0, mhz=2000.0) for busy_s in (0.0, cpu_s + busy))
+            changed = {"cpus": (1,), "cpu_s": cpu_s, "before": before, "after": after}
+            made = made.model_copy(update={"workbench": made.workbench.model_copy(update=changed)})
+            found.append((inspection_id(plan.session_id, arm.name, "Sort"), number, made))
     return build_observations(plan, found)
 
 
@@ -109,15 +98,10 @@ def test_no_same_where_the_control_is_wider_than_the_margin_while_a_clear_differ
 def test_cpu_time_decides_where_wall_time_cannot_and_the_row_says_so() -> None:
     found = compare_session(world(0.1, wall=0.5, cpu=0.01))
     row = other(found)
-    assert (row["verdict"], row["other_verdict"], row["decided_by"], found.valid) == (
-        "UNDECIDED",
-        "SLOWER",
-        "cpu",
-        True,
-    )
+    verdicts = (row["verdict"], row["other_verdict"], row["decided_by"], found.valid)
+    assert verdicts == ("UNDECIDED", "SLOWER", "cpu", True)
     assert "; by CPU time: SLOWER 0.90" in str(row["undecided_because"])
-    by_cpu = compare_by_clock(found, "cpu")
-    row = other(by_cpu)
+    row = other(compare_by_clock(found, "cpu"))
     assert (row["verdict"], row["clock"], row["decided_by"], row["other_verdict"]) == (
         "SLOWER",
         "cpu",
@@ -145,9 +129,7 @@ def test_both_clocks_are_one_family_so_that_neither_is_a_second_chance() -> None
 def test_a_control_that_is_told_apart_makes_the_session_unsound() -> None:
     observed = world(0.0)
     moved = pl.when(pl.col("arm") == CONTROL).then(pl.col("value") * 1.2).otherwise(pl.col("value"))
-    found = compare_session(
-        Observations(observed.session, observed.runs, observed.values.with_columns(value=moved), observed.checks)
-    )
+    found = compare_session(replace(observed, values=observed.values.with_columns(value=moved)))
     assert (found.valid, found.sound) == (False, False)
     assert recommend(found, build_request()).answer.stack is None
 
@@ -168,10 +150,8 @@ def test_unequal_conditions_stand_at_every_verdict_that_rests_on_them() -> None:
     )
     found = compare_session(world(0.1, plan=plan.model_copy(update={"arms": arms})))
     assert other(found)["unequal"] == ["threads: 4 (baseline: 1)"]
-    assert any(
-        "other runs under other conditions than the baseline: threads: 4" in one
-        for one in found.judgement["reasons"][0]
-    )
+    told = "other runs under other conditions than the baseline: threads: 4"
+    assert any(told in one for one in found.judgement["reasons"][0])
     assert found.effects.filter(pl.col("control"))["unequal"].to_list() == [[]]
 
 
@@ -188,7 +168,7 @@ def test_sessions_that_may_end_after_any_round_hardly_ever_err(percent: float) -
         observed = world(math.log1p(percent / 100), wall=0.01, cpu=0.01, seed=seed, plan=plan, rounds=16)
         for rounds in (6, 9, 12, 16):
             part = pl.col("round") < rounds
-            cut = Observations(plan, observed.runs.filter(part), observed.values.filter(part), observed.checks)
+            cut = replace(observed, runs=observed.runs.filter(part), values=observed.values.filter(part))
             row = other(compare_session(cut))
             told = {row["verdict"], row["other_verdict"]}
             if told & ({"FASTER", "SLOWER"} if percent == 0 else {"FASTER", "SAME", "SLOWER"}):

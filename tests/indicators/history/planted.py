@@ -36,23 +36,14 @@ def build_rows(
     """Rows as the database gives them; in each session the followed stack is `truth` times better."""
     draw, rows = np.random.default_rng(seed), []
     for session in range(n):
-        shared = {
+        shared: dict[str, Any] = {
             "session_id": f"s{session:03d}",
             "created_at": when(session),
             "revision": f"r{session}",
-            "backend": "process",
-            "design": "rounds",
-            "baseline": "reference",
-            "indicator_version": "v1",
-            "threads": 1,
-            "hardware_key": "m1",
-            "cpu_model": "Model X",
-            "metric": metric,
-            "better": better,
-            "tolerance": 0.02,
-            "clock": "wall",
-            "notes": "{}",
-        } | more
+        }
+        shared |= {"backend": "process", "design": "rounds", "baseline": "reference", "indicator_version": "v1"}
+        shared |= {"threads": 1, "hardware_key": "m1", "cpu_model": "Model X", "metric": metric, "better": better}
+        shared |= {"tolerance": 0.02, "clock": "wall", "notes": "{}"} | more
         for round_ in range(rounds):
             slow = float(draw.normal(0, 0.3))  # of the whole round
             for arm, stack_key, copy, ratio in (

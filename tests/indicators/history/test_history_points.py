@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -20,6 +21,19 @@ from workbench.indicators.history.history_points import (
 )
 from workbench.indicators.store.archive import STANDS_FOR
 from workbench.indicators.tables import POINTS
+
+Row = dict[str, Any]
+NEWER = {"arm": "numpy 2.4.6", "stack": "numpy 2.4.6", "stack_key": "c" * 64}
+
+
+def copied(rows: list[Row], prefix: str = "", **changed: object) -> list[Row]:
+    """Rows of sessions whose names have a prefix, with some columns changed; a change may be a function of the row."""
+    made = [row | {"session_id": prefix + row["session_id"]} for row in rows]
+    return [row | {name: to(row) if callable(to) else to for name, to in changed.items()} for row in made]
+
+
+def points_of(rows: list[Row], **chosen: object) -> pl.DataFrame:
+    return build_history(rows, PACKAGES, HistoryFilter(**chosen)).points
 
 
 def of_kind(points: pl.DataFrame, kind: str) -> pl.DataFrame:
@@ -48,20 +62,17 @@ def test_a_new_version_of_the_stack_stays_in_its_series() -> None:
 
 
 def test_other_machines_threads_and_versions_are_other_series() -> None:
-    rows = build_rows(2) + [
-        {**row, "session_id": f"{name}-{row['session_id']}", name: value}
-        for name, value in (("hardware_key", "m2"), ("threads", 2), ("indicator_version", "v2"))
-        for row in build_rows(2)
-    ]
-    points = build_history(rows, PACKAGES, HistoryFilter()).points
-    assert of_kind(points, "followed")["series"].n_unique() == 4
+    rows = build_rows(2)
+    for name, value in (("hardware_key", "m2"), ("threads", 2), ("indicator_version", "v2")):
+        rows += copied(build_rows(2), f"{name}-", **{name: value})
+    assert of_kind(points_of(rows), "followed")["series"].n_unique() == 4
 
 
 def test_a_control_that_stands_for_the_followed_stack_is_its_point() -> None:
     rows = [row for row in build_rows(3) if not row["arm"].startswith("numpy")]
     for row in rows:
         row["notes"] = json.dumps({STANDS_FOR: "numpy 2.2.6"}) if row["copy_number"] else "{}"
-    points = build_history(rows, PACKAGES, HistoryFilter()).points
+    points = points_of(rows)
     followed, control = of_kind(points, "followed"), of_kind(points, "control")
     assert followed["stack"].unique().to_list() == ["numpy"]
     assert followed["log_ratio"].to_list() == control["log_ratio"].to_list()
@@ -69,43 +80,28 @@ def test_a_control_that_stands_for_the_followed_stack_is_its_point() -> None:
 
 def test_two_versions_of_a_stack_in_one_session_are_two_series() -> None:
     rows = build_rows(2)
-    rows += [
-        {**row, "arm": "numpy 2.4.6", "stack": "numpy 2.4.6", "stack_key": "c" * 64}
-        for row in build_rows(2)
-        if row["arm"] == "numpy 2.3.0"
-    ]
-    points = build_history(rows, PACKAGES, HistoryFilter()).points
+    points = points_of(rows + copied([row for row in rows if row["arm"] == "numpy 2.3.0"], **NEWER))
     assert sorted(of_kind(points, "followed")["stack"].unique()) == ["numpy 2.3.0", "numpy 2.4.6"]
 
 
 def test_a_session_of_two_versions_does_not_rename_those_of_one() -> None:
     rows = build_rows(4)
-    last = rows[-1]["session_id"]
-    more = [
-        {**row, "arm": "numpy 2.4.6", "stack": "numpy 2.4.6", "stack_key": "c" * 64}
-        for row in rows
-        if row["arm"] == "numpy 2.3.0" and row["session_id"] == last
-    ]
-    found = of_kind(build_history(rows + more, PACKAGES, HistoryFilter()).points, "followed")
+    last = [row for row in rows if (row["arm"], row["session_id"]) == ("numpy 2.3.0", "s003")]
+    found = of_kind(points_of(rows + copied(last, **NEWER)), "followed")
     assert sorted(found["stack"]) == ["numpy", "numpy", "numpy", "numpy 2.3.0", "numpy 2.4.6"]
 
 
 def test_one_version_with_two_thread_counts_in_a_session_keeps_its_short_name() -> None:
     rows = build_rows(3)
-    more = [{**row, "arm": "numpy twice", "threads": 2} for row in rows if row["arm"] == "numpy 2.3.0"]
-    found = of_kind(build_history(rows + more, PACKAGES, HistoryFilter()).points, "followed")
+    more = copied([row for row in rows if row["arm"] == "numpy 2.3.0"], arm="numpy twice", threads=2)
+    found = of_kind(points_of(rows + more), "followed")
     assert set(found["stack"]) == {"numpy"}
 
 
 def test_what_has_no_reference_is_left_out_and_counted() -> None:
-    imported = [{**row, "session_id": "i" + row["session_id"], "backend": "imported"} for row in build_rows(2)]
-    blocks = [{**row, "session_id": "b" + row["session_id"], "design": "blocks"} for row in build_rows(1)]
-    other = [
-        {**row, "session_id": "o" + row["session_id"], "stack_key": "c" * 64 if row["arm"] == "reference" else "d" * 64}
-        for row in build_rows(1)
-    ]
-    thin = [{**row, "session_id": "t" + row["session_id"]} for row in build_rows(1, rounds=1)]
-    rows = build_rows(4) + imported + blocks + other + thin
+    key = lambda row: ("c" if row["arm"] == "reference" else "d") * 64  # noqa: E731
+    rows = build_rows(4) + copied(build_rows(2), "i", backend="imported") + copied(build_rows(1), "b", design="blocks")
+    rows += copied(build_rows(1), "o", stack_key=key) + copied(build_rows(1, rounds=1), "t")
     found = build_history(rows, PACKAGES, HistoryFilter())
     assert found.left_out == {NO_REFERENCE: 3, OTHER_REFERENCE: 1, "fewer than 2 rounds with both values": 1}
     assert set(found.points["session_id"]) == {"s000", "s001", "s002", "s003"}
@@ -114,30 +110,24 @@ def test_what_has_no_reference_is_left_out_and_counted() -> None:
     without = absolute.points.filter(pl.col("reference") == "")
     assert "is000" in set(without["session_id"])
     # There is no ratio but to the first session of the series.
-    assert (
-        without.group_by("series", maintain_order=True).first()["log_ratio"].to_list()
-        == [0.0] * without["series"].n_unique()
-    )
+    first = without.group_by("series", maintain_order=True).first()["log_ratio"]
+    assert first.to_list() == [0.0] * without["series"].n_unique()
 
 
 def test_the_reference_can_be_chosen() -> None:
-    other = [
-        {**row, "session_id": "o" + row["session_id"], "stack_key": "c" * 64 if row["arm"] == "reference" else "b" * 64}
-        for row in build_rows(1)
-    ]
-    rows = build_rows(3) + other
-    assert build_history(rows, PACKAGES, HistoryFilter()).points["reference"].unique().to_list() == [REFERENCE_KEY[:12]]
-    found = build_history(rows, PACKAGES, HistoryFilter(reference="cc"))
-    assert set(found.points["session_id"]) == {"os000"}
+    key = lambda row: ("c" if row["arm"] == "reference" else "b") * 64  # noqa: E731
+    rows = build_rows(3) + copied(build_rows(1), "o", stack_key=key)
+    assert points_of(rows)["reference"].unique().to_list() == [REFERENCE_KEY[:12]]
+    assert set(points_of(rows, reference="cc")["session_id"]) == {"os000"}
     with pytest.raises(InputError, match="no session has this reference"):
-        build_history(rows, PACKAGES, HistoryFilter(reference="f"))
+        points_of(rows, reference="f")
 
 
 def test_the_other_clock_is_taken_where_it_is_known() -> None:
     rows = build_rows(2)
     for row in rows:
         row["other_value"] = row["value"] * (3.0 if row["arm"].startswith("numpy") else 1.0)
-    points = build_history(rows, PACKAGES, HistoryFilter(clock="cpu")).points
+    points = points_of(rows, clock="cpu")
     assert of_kind(points, "followed")["log_ratio"].exp().to_list() == pytest.approx([1 / 3] * 2, rel=0.05)
     assert points["clock"].unique().to_list() == ["cpu"]
 

@@ -21,10 +21,7 @@ Object = dict[str, Any]
 
 
 def succeeded() -> Object:
-    return {
-        "phase": "Succeeded",
-        "containerStatuses": [{"name": "measure", "state": {"terminated": {"exitCode": 0}}}],
-    }
+    return {"phase": "Succeeded", "containerStatuses": [{"name": "measure", "state": {"terminated": {"exitCode": 0}}}]}
 
 
 @dataclass
@@ -156,16 +153,8 @@ class Server:
     def kubeconfig(self, path: Path) -> Path:
         host, port = self._server.server_address[:2]
         clusters = {"here": f"http://{host!s}:{port}", "far": "https://cluster.example:6443"}
-        path.write_text(
-            yaml.safe_dump(
-                {
-                    "apiVersion": "v1",
-                    "kind": "Config",
-                    "current-context": "here",
-                    "clusters": [{"name": name, "cluster": {"server": url}} for name, url in clusters.items()],
-                    "users": [{"name": "me", "user": {}}],
-                    "contexts": [{"name": name, "context": {"cluster": name, "user": "me"}} for name in clusters],
-                }
-            )
-        )
+        contexts = [{"name": name, "context": {"cluster": name, "user": "me"}} for name in clusters]
+        found = {"apiVersion": "v1", "kind": "Config", "current-context": "here", "contexts": contexts}
+        found["clusters"] = [{"name": name, "cluster": {"server": url}} for name, url in clusters.items()]
+        path.write_text(yaml.safe_dump(found | {"users": [{"name": "me", "user": {}}]}))
         return path

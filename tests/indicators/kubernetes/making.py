@@ -16,8 +16,9 @@ from workbench.indicators.contract.indicator import Case, Indicator, check, para
 from workbench.indicators.kubernetes.cluster_plan import plan_session
 from workbench.indicators.kubernetes.pod import INDEX_VARIABLE, KEY_VARIABLE
 from workbench.indicators.kubernetes.pod_inputs import ClusterOptions, build_pod_files, cluster_options
+from workbench.indicators.kubernetes.result_collection import collect_results
 from workbench.indicators.stacks.stack_sets import Package, Stack, build_stack
-from workbench.indicators.store.archive import Session
+from workbench.indicators.store.archive import Result, Session, read_results
 
 KEY = "0f" * 32
 PYTHON = f"3.{sys.version_info.minor}"
@@ -107,6 +108,15 @@ class Pod:
         return subprocess.run(
             command, cwd=self.bundle, env=environment, capture_output=True, timeout=250, check=False, user=user
         )
+
+
+def collected(folder: Path, cases: Sequence[Case], *, rounds: int = 1, **plan: Any) -> tuple[Session, list[Result]]:
+    """One round of these cases, made by the runner and collected: the session, and its results."""
+    session = planned(folder, cases, rounds=(rounds,), **plan)
+    log = log_of(Pod(folder / "pod", session, cases, stacks=plan.get("stacks", STACKS)).round(0))
+    found = collect_results(folder, cases, [[log]], key=KEY)
+    assert list((folder / "pod" / "scratch").iterdir()) == []
+    return found.session, [one for _, _, one in read_results(folder, found.session)]
 
 
 def log_of(done: subprocess.CompletedProcess[bytes]) -> bytes:

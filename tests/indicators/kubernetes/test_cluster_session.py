@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import replace
@@ -67,13 +68,15 @@ def cluster(planned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
 @pytest.mark.live
 def test_a_session_of_a_cluster_ends_in_the_tables_of_every_session(planned: Path, cluster: Cluster) -> None:
     outcome = resume_cluster_session(planned, cluster, cases=CASES)
-    assert outcome.session.baseline == "six-1.16.0"
-    assert outcome.session.stop_reason == "all rounds"
+    assert (outcome.session.baseline, outcome.session.stop_reason) == ("six-1.16.0", "all rounds")
     assert outcome.compared.effects["n"].to_list() == [2, 2]
     assert set(outcome.compared.effects["arm"]) == {"six-1.17.0", "control"}
-    run = run_folder.load_run(planned)
-    assert run.status == "succeeded"
+    assert run_folder.load_run(planned).status == "succeeded"
     assert {path.stem for path in (planned / "tables").glob("*.parquet")} >= {"runs", "effects", "judgements"}
+    # One that was interrupted goes on there.
+    stopped = outcome.session.model_copy(update={"stop_reason": "interrupted"})
+    told = summary.format_session(replace(outcome, session=stopped)).splitlines()[-1]
+    assert told == f"next: workbench indicators run --resume {planned} --backend kubernetes"
 
 
 def test_by_hand_the_printed_commands_lead_to_the_same_archive(planned: Path, tmp_path: Path) -> None:
@@ -107,24 +110,15 @@ def test_by_hand_the_printed_commands_lead_to_the_same_archive(planned: Path, tm
     ],
 )
 def test_what_pods_cannot_do_is_refused_by_name(tmp_path: Path, config: dict[str, Any], named: str) -> None:
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError, match=re.escape(named)):
         plan_cluster_session(session_config(**config), cluster_options(), cases=CASES, out=tmp_path)
-    assert named in str(refused.value)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_options_come_as_texts() -> None:
-    found = parse_cluster_options(
-        [
-            "image=python:3.11-slim",
-            "node-selector=zone=a",
-            "node-selector=nvidia.com/gpu.product=A100",
-            "toleration=spot",
-            "egress=443",
-            "egress=10.0.0.0/8:3141",
-            "scratch-bytes=1073741824",
-        ]
-    )
+    texts = "image=python:3.11-slim node-selector=zone=a node-selector=nvidia.com/gpu.product=A100 toleration=spot "
+    texts += "egress=443 egress=10.0.0.0/8:3141 scratch-bytes=1073741824"
+    found = parse_cluster_options(texts.split())
     assert found.node_selector == {"zone": "a", "nvidia.com/gpu.product": "A100"}
     assert (found.tolerations, found.egress, found.scratch_bytes) == (("spot",), ("443", "10.0.0.0/8:3141"), 1 << 30)
 
@@ -139,25 +133,8 @@ def test_options_come_as_texts() -> None:
     ],
 )
 def test_a_wrong_text_is_named(texts: list[str], named: str) -> None:
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError, match=re.escape(named)):
         parse_cluster_options(texts)
-    assert named in str(refused.value)
-
-
-def test_a_name_in_session_json_imports_nothing_when_it_is_collected(
-    planned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "chosen_by_a_session.py").write_text(f"open({str(tmp_path / 'was-run')!r}, 'w')\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    session = archive.read_session(planned)
-    case = session.cases[0].model_copy(update={"indicator": "chosen_by_a_session:Good"})
-    archive.write_session(planned, session.model_copy(update={"cases": (case,)}))
-    (tmp_path / "pods.log").write_text("")
-    with pytest.raises(SystemExit) as ended:
-        app.main(["indicators", "collect", str(planned), str(tmp_path / "pods.log")])
-    assert ended.value.code == 2
-    assert "--indicator FILE.py:CLASS" in capsys.readouterr().err
-    assert not (tmp_path / "was-run").exists()
 
 
 def test_what_is_collected_by_hand_is_judged_as_by_run(
@@ -179,14 +156,6 @@ def test_what_is_collected_by_hand_is_judged_as_by_run(
     assert (run.status, run.verdict, told["verdict"]) == ("succeeded", "invalid", "invalid")
     assert run.record["answer"] == told["answer"]
     assert {path.stem for path in (planned / "tables").glob("*.parquet")} >= {"runs", "effects", "judgements"}
-
-
-@pytest.mark.live
-def test_an_interrupted_session_of_a_cluster_goes_on_there(planned: Path, cluster: Cluster) -> None:
-    outcome = resume_cluster_session(planned, cluster, cases=CASES)
-    stopped = outcome.session.model_copy(update={"stop_reason": "interrupted"})
-    told = summary.format_session(replace(outcome, session=stopped)).splitlines()[-1]
-    assert told == f"next: workbench indicators run --resume {planned} --backend kubernetes"
 
 
 def test_two_processes_do_not_submit_one_session(planned: Path, cluster: Cluster) -> None:

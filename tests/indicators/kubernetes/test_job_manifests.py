@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Callable
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import yaml
 from tests.indicators.kubernetes.making import KEY, PYTHON, STACKS, Good, indicator, planned, stack
 from workbench.core.errors import ConfigError
 from workbench.indicators.contract.indicator import Case
-from workbench.indicators.kubernetes.cluster_plan import format_yaml
+from workbench.indicators.kubernetes.cluster_plan import format_yaml, load_signing_key
 from workbench.indicators.kubernetes.job_manifests import (
     build_label_selector,
     build_manifests,
@@ -86,29 +86,6 @@ def test_every_object_is_valid_by_the_schemas_of_kubernetes(
     assert [one["kind"] for one in found] == ["ConfigMap", "Secret", "NetworkPolicy", "Job"]
 
 
-@pytest.mark.parametrize("path", [("completion",), ("template", "spec", "containers", 0, "resource")])
-def test_the_validator_refuses_what_is_wrong(session: Session, path: tuple[Any, ...]) -> None:
-    validator = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
-    job = by_kind(made(session))["Job"]
-    place = job["spec"]
-    for name in path[:-1]:
-        place = place[name]
-    place[path[-1]] = 1
-    with pytest.raises(validator.ValidationError):
-        validator.validate(job, "1.31", strict=True)
-
-
-@pytest.mark.parametrize("given", [{}, FULL], ids=["plain", "full"])
-def test_the_clients_models_know_every_field(session: Session, given: dict[str, Any]) -> None:
-    client = pytest.importorskip("kubernetes.client", reason="the Kubernetes client is not installed")
-    api = client.ApiClient()
-    kinds = {"ConfigMap": "V1ConfigMap", "Secret": "V1Secret", "NetworkPolicy": "V1NetworkPolicy", "Job": "V1Job"}
-
-    for one in made(session, cluster_options(**given)):
-        again = api.sanitize_for_serialization(api.deserialize(json.dumps(one), kinds[one["kind"]], "application/json"))
-        assert again == one
-
-
 def test_a_round_is_one_pod_and_rounds_come_one_after_the_other(session: Session) -> None:
     job = by_kind(made(session))["Job"]["spec"]
     assert (job["completionMode"], job["completions"], job["parallelism"]) == ("Indexed", 3, 1)
@@ -129,40 +106,15 @@ def test_only_some_rounds_can_be_made(session: Session) -> None:
         made(session, rounds=[3])
 
 
-def pod_field(*path: str) -> Callable[[dict[str, Any]], Any]:
-    def read(pod: dict[str, Any]) -> Any:
-        for name in path:
-            pod = pod[name]
-        return pod
-
-    return read
-
-
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        (("automountServiceAccountToken",), False),
-        (("enableServiceLinks",), False),
-        (("securityContext", "runAsNonRoot"), True),
-        (("securityContext", "seccompProfile"), {"type": "RuntimeDefault"}),
-    ],
-)
-def test_the_pod_is_closed(session: Session, path: tuple[str, ...], value: Any) -> None:
-    assert pod_field(*path)(pod_of(made(session))) == value
-
-
-@pytest.mark.parametrize("which", ["initContainers", "containers"])
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("allowPrivilegeEscalation", False),
-        ("readOnlyRootFilesystem", True),
-        ("capabilities", {"drop": ["ALL"]}),
-    ],
-)
-def test_every_container_is_closed(session: Session, which: str, field: str, value: Any) -> None:
-    (container,) = pod_of(made(session))[which]
-    assert container["securityContext"][field] == value
+def test_the_pod_and_every_container_are_closed(session: Session) -> None:
+    pod = pod_of(made(session))
+    assert (pod["automountServiceAccountToken"], pod["enableServiceLinks"]) == (False, False)
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    closed = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+    for which in ("initContainers", "containers"):
+        (container,) = pod[which]
+        assert container["securityContext"].items() >= closed.items()
 
 
 def test_the_user_is_a_number_of_the_session_alone_and_never_root(session: Session) -> None:
@@ -176,11 +128,8 @@ def test_nothing_of_the_host_is_mounted_and_environments_cannot_be_changed_by_sc
     pod = pod_of(made(session))
     assert {next(iter(volume.keys() - {"name"})) for volume in pod["volumes"]} == {"projected", "emptyDir"}
     (measure,) = pod["containers"]
-    assert {one["name"]: one["readOnly"] for one in measure["volumeMounts"]} == {
-        "bundle": True,
-        "environments": True,
-        "scratch": False,
-    }
+    writable = {one["name"]: not one["readOnly"] for one in measure["volumeMounts"]}
+    assert writable == {"bundle": False, "environments": False, "scratch": True}
     assert all("sizeLimit" in volume["emptyDir"] for volume in pod["volumes"] if "emptyDir" in volume)
     assert measure["workingDir"] == "/scratch"
     assert {"name": "HOME", "value": "/scratch"} in measure["env"]
@@ -203,11 +152,8 @@ def test_gpus_go_to_the_measuring_container_alone(session: Session) -> None:
     pod = pod_of(made(session, cluster_options(**FULL)))
     assert pod["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "2"
     assert "nvidia.com/gpu" not in pod["initContainers"][0]["resources"]["limits"]
-    assert pod["nodeSelector"] == {
-        "kubernetes.io/os": "linux",
-        "kubernetes.io/arch": "amd64",
-        "nvidia.com/gpu.product": "NVIDIA-A100",
-    }
+    selected = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", "nvidia.com/gpu.product": "NVIDIA-A100"}
+    assert pod["nodeSelector"] == selected
     assert pod["tolerations"] == [
         {"key": "dedicated", "operator": "Equal", "value": "bench", "effect": "NoSchedule"},
         {"key": "spot", "operator": "Exists"},
@@ -250,15 +196,12 @@ def test_names_and_labels_are_allowed_whatever_the_session_is_called(session: Se
         # With an index of four digits and a pod's suffix it must still be a name.
         assert len(label) <= 63 - len("-9999-abcde")
         assert label.strip("-") == label
-        assert all(sign.isdigit() or ("a" <= sign <= "z") or sign == "-" for sign in label)
+        assert re.fullmatch("[a-z0-9-]+", label)
     assert build_object_name("a b") != build_object_name("a-b")
+    selected = dict(pair.split("=") for pair in build_label_selector(session.session_id).split(","))
     for one in made(session):
-        labels = one["metadata"]["labels"]
-        assert labels["app.kubernetes.io/name"] == "workbench-indicators"
-        assert all(
-            f"{key}={value}" in [f"{k}={v}" for k, v in labels.items()]
-            for key, value in (pair.split("=") for pair in build_label_selector(session.session_id).split(","))
-        )
+        assert one["metadata"]["labels"]["app.kubernetes.io/name"] == "workbench-indicators"
+        assert selected.items() <= one["metadata"]["labels"].items()
 
 
 def test_the_plan_has_every_run_of_every_round_in_the_sessions_order(session: Session) -> None:
@@ -294,22 +237,18 @@ def test_files_are_spread_over_configmaps_that_kubernetes_takes() -> None:
     ],
 )
 def test_what_does_not_fit_is_refused_with_its_sizes(texts: dict[str, str], told: str) -> None:
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError, match=re.escape(told)):
         pack_config_maps(texts)
-    assert told in str(refused.value)
 
 
 def test_scripts_of_several_mebibytes_become_several_configmaps(tmp_path: Path) -> None:
     noise = base64.b64encode(os.urandom(450_000)).decode()
-    cases = [
-        Case.from_parameters(indicator("Large", "print(1)", **{f"data{at}.txt": f"{at}{noise}" for at in range(3)}))
-    ]
-    session = planned(tmp_path, cases)
-    found = build_manifests(session, STACKS, cases, cluster_options(), key=KEY)
-    maps = [one for one in found if one["kind"] == "ConfigMap"]
-    assert len(maps) == 3
-    sources = pod_of(found)["volumes"][0]["projected"]["sources"]
-    assert [one["configMap"]["name"] for one in sources] == [one["metadata"]["name"] for one in maps]
+    large = indicator("Large", "print(1)", **{f"data{at}.txt": f"{at}{noise}" for at in range(3)})
+    cases = [Case.from_parameters(large)]
+    found = build_manifests(planned(tmp_path, cases), STACKS, cases, cluster_options(), key=KEY)
+    names = [one["metadata"]["name"] for one in found if one["kind"] == "ConfigMap"]
+    assert len(names) == 3
+    assert [one["configMap"]["name"] for one in pod_of(found)["volumes"][0]["projected"]["sources"]] == names
 
 
 def test_a_person_is_told_what_a_tag_and_a_shared_kernel_mean(session: Session) -> None:
@@ -322,20 +261,18 @@ def test_a_person_is_told_what_a_tag_and_a_shared_kernel_mean(session: Session) 
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "config", "told"),
     [
-        ({"platform": "macosx_arm64"}, "does not support this platform"),
-        ({"python": "3.9"}, "several Python versions"),
+        ({"platform": "macosx_arm64"}, {}, "does not support this platform"),
+        ({"python": "3.9"}, {}, "several Python versions"),
+        ({}, {"design": "blocks"}, "only the design rounds"),
     ],
 )
-def test_stacks_that_one_pod_cannot_hold_are_refused(tmp_path: Path, changed: dict[str, str], told: str) -> None:
+def test_what_one_pod_cannot_do_is_refused(
+    tmp_path: Path, changed: dict[str, str], config: dict[str, Any], told: str
+) -> None:
     with pytest.raises(ConfigError, match=told):
-        planned(tmp_path, CASES, stacks=[stack(), stack(version="1.16.0", **changed)])
-
-
-def test_blocks_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="only the design rounds"):
-        planned(tmp_path, CASES, design="blocks")
+        planned(tmp_path, CASES, stacks=[stack(), stack(version="1.16.0", **changed)], **config)
 
 
 @pytest.mark.parametrize(
@@ -357,9 +294,8 @@ def test_blocks_are_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_option_is_named(given: dict[str, Any], named: str) -> None:
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError, match=re.escape(named)):
         cluster_options(**given)
-    assert named in str(refused.value)
 
 
 def test_a_password_in_the_index_is_refused_and_not_repeated() -> None:
@@ -370,8 +306,6 @@ def test_a_password_in_the_index_is_refused_and_not_repeated() -> None:
 
 
 def test_only_the_owner_may_read_the_key(tmp_path: Path) -> None:
-    from workbench.indicators.kubernetes.cluster_plan import load_signing_key
-
     key = load_signing_key(tmp_path, create=True)
     assert len(bytes.fromhex(key)) == 32
     assert load_signing_key(tmp_path) == key

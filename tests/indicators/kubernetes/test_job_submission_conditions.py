@@ -20,49 +20,40 @@ def pod(phase: str = "Failed", **status: Any) -> dict[str, Any]:
     }
 
 
-def ended(name: str, code: int, **more: Any) -> dict[str, Any]:
-    return {"name": name, "state": {"terminated": {"exitCode": code, **more}}}
+def install(state: str = "terminated", **facts: Any) -> dict[str, Any]:
+    return {"initContainerStatuses": [{"name": "install", "state": {state: facts}}]}
 
 
-def waiting(name: str, reason: str, message: str = "") -> dict[str, Any]:
-    return {"name": name, "state": {"waiting": {"reason": reason, "message": message}}}
+def measure(state: str = "terminated", **facts: Any) -> dict[str, Any]:
+    return {"containerStatuses": [{"name": "measure", "state": {state: facts}}]}
 
 
 def condition(kind: str, status: str, reason: str, message: str = "") -> dict[str, Any]:
-    return {"type": kind, "status": status, "reason": reason, "message": message}
+    return {"conditions": [{"type": kind, "status": status, "reason": reason, "message": message}]}
+
+
+LOW = f"The node was low on resource: memory. {NODE}"
 
 
 @pytest.mark.parametrize(
     ("status", "told"),
     [
+        (measure(exitCode=137, reason="OOMKilled"), "out of memory: its runs together reached the pod's limit"),
+        (install(exitCode=137, reason="OOMKilled"), "out of memory while the stacks were installed"),
         (
-            {"containerStatuses": [ended("measure", 137, reason="OOMKilled")]},
-            "out of memory: its runs together reached the pod's limit",
-        ),
-        (
-            {"initContainerStatuses": [ended("install", 137, reason="OOMKilled")]},
-            "out of memory while the stacks were installed",
-        ),
-        (
-            {"initContainerStatuses": [ended("install", 1, message="environment 1\nworkbench: six: no such wheel\n")]},
+            install(exitCode=1, message="environment 1\nworkbench: six: no such wheel\n"),
             "the stacks could not be installed: six: no such wheel",
         ),
         (
-            {"reason": "Evicted", "message": f"The node was low on resource: memory. {NODE}"},
+            {"reason": "Evicted", "message": LOW},
             "evicted because the node ran out of a resource: The node was low on resource: memory. (node)",
         ),
         ({"reason": "DeadlineExceeded", "message": "x"}, "it exceeded its time limit: x"),
         ({"reason": "OutOfcpu"}, "its node does not have enough cpu"),
-        (
-            {"conditions": [condition("DisruptionTarget", "True", "PreemptionByScheduler")]},
-            "preempted by a pod of higher priority",
-        ),
-        (
-            {"conditions": [condition("DisruptionTarget", "True", "SomethingNew", "why")]},
-            "it was disrupted (SomethingNew): why",
-        ),
-        ({"containerStatuses": [ended("measure", 137)]}, "the runner was killed"),
-        ({"containerStatuses": [ended("measure", 2)]}, "the runner ended with exit code 2"),
+        (condition("DisruptionTarget", "True", "PreemptionByScheduler"), "preempted by a pod of higher priority"),
+        (condition("DisruptionTarget", "True", "SomethingNew", "why"), "it was disrupted (SomethingNew): why"),
+        (measure(exitCode=137), "the runner was killed"),
+        (measure(exitCode=2), "the runner ended with exit code 2"),
         ({}, "the pod failed, and the cluster reports no reason"),
     ],
 )
@@ -78,23 +69,11 @@ def test_a_pod_that_ended_well_or_runs_has_not_failed() -> None:
 @pytest.mark.parametrize(
     ("status", "told", "fatal"),
     [
+        (condition("PodScheduled", "False", "Unschedulable", "0/3 nodes"), "no node can run the pod: 0/3 nodes", False),
+        (install("waiting", reason="ImagePullBackOff", message="no"), "the image cannot be pulled: no", True),
+        (install("waiting", reason="ErrImagePull"), "the image could not be pulled; the pull is retried", False),
         (
-            {"conditions": [condition("PodScheduled", "False", "Unschedulable", "0/3 nodes: 3 Insufficient cpu.")]},
-            "no node can run the pod: 0/3 nodes: 3 Insufficient cpu.",
-            False,
-        ),
-        (
-            {"initContainerStatuses": [waiting("install", "ImagePullBackOff", 'Back-off pulling image "x"')]},
-            'the image cannot be pulled: Back-off pulling image "x"',
-            True,
-        ),
-        (
-            {"initContainerStatuses": [waiting("install", "ErrImagePull")]},
-            "the image could not be pulled; the pull is retried",
-            False,
-        ),
-        (
-            {"containerStatuses": [waiting("measure", "CreateContainerConfigError", 'secret "a" not found')]},
+            measure("waiting", reason="CreateContainerConfigError", message='secret "a" not found'),
             'the container cannot be created: a Secret or ConfigMap is missing: secret "a" not found',
             True,
         ),
@@ -104,12 +83,11 @@ def test_why_a_pod_waits(status: dict[str, Any], told: str, fatal: bool) -> None
     assert job_submission.find_waiting_reason(pod("Pending", **status)) == (told, fatal)
 
 
-def test_a_pod_that_simply_begins_is_not_complained_about() -> None:
-    begins = {"initContainerStatuses": [waiting("install", "PodInitializing")]}
+@pytest.mark.parametrize(
+    "begins", [install("waiting", reason="PodInitializing"), condition("PodScheduled", "True", "")]
+)
+def test_a_pod_that_simply_begins_is_not_complained_about(begins: dict[str, Any]) -> None:
     assert job_submission.find_waiting_reason(pod("Pending", **begins)) is None
-    assert (
-        job_submission.find_waiting_reason(pod("Pending", conditions=[condition("PodScheduled", "True", "")])) is None
-    )
 
 
 def test_what_is_told_is_short_and_has_no_password() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.indicators.kubernetes.making import KEY, Good, Pod, indicator, log_of, planned
+from tests.indicators.kubernetes.making import KEY, Good, collected, indicator, planned
 from workbench.core.errors import InputError
 from workbench.indicators.contract.indicator import Case
 from workbench.indicators.kubernetes import cluster_client
@@ -16,7 +16,6 @@ from workbench.indicators.kubernetes.cluster_client import RecordKey, read_recor
 from workbench.indicators.kubernetes.pod import RecordWriter
 from workbench.indicators.kubernetes.result_collection import collect_results
 from workbench.indicators.store import archive
-from workbench.indicators.store.archive import Session
 
 CASES = [Case.from_parameters(Good)]
 
@@ -219,31 +218,29 @@ def test_of_two_equally_complete_pods_the_one_that_began_first_counts(
 
 
 @pytest.mark.parametrize(
-    "changed",
+    ("changed", "says_what_it_is"),
     [
-        {"case": "Other"},
-        {"arm": "nobody"},
-        {"outcome": "splendid"},
-        {"stdout": "not base64!"},
-        {"usage": {"ru_fake": 1.0}},
-        {"duration_s": "long"},
-        {"more": 1},
+        ({"case": "Other"}, True),
+        ({"arm": "nobody"}, True),
+        ({"outcome": "splendid"}, True),
+        ({"stdout": "not base64!"}, True),
+        ({"usage": {"ru_fake": 1.0}}, True),
+        ({"duration_s": "long"}, True),
+        ({"more": 1}, True),
+        ({}, False),
     ],
 )
-def test_a_signed_document_of_another_plan_or_form_is_not_taken(
-    folder: Path, logs: list[bytes], capfd: pytest.CaptureFixture[str], changed: dict[str, Any]
+def test_a_signed_document_of_another_plan_or_form_or_of_an_unknown_pod_is_not_taken(
+    folder: Path,
+    logs: list[bytes],
+    capfd: pytest.CaptureFixture[str],
+    changed: dict[str, Any],
+    says_what_it_is: bool,
 ) -> None:
     teller = RecordWriter(bytes.fromhex(KEY), 0)
-    teller.write_document("pod", pod_document(logs))
+    if says_what_it_is:
+        teller.write_document("pod", pod_document(logs))
     teller.write_document(0, run_document(logs, 0) | changed)
-    found = collect_results(folder, CASES, [[said(capfd)]], key=KEY)
-    assert (found.new, found.damaged) == ([], 1)
-
-
-def test_runs_of_a_pod_that_did_not_say_what_it_is_are_not_taken(
-    folder: Path, logs: list[bytes], capfd: pytest.CaptureFixture[str]
-) -> None:
-    RecordWriter(bytes.fromhex(KEY), 0).write_document(0, run_document(logs, 0))
     found = collect_results(folder, CASES, [[said(capfd)]], key=KEY)
     assert (found.new, found.damaged) == ([], 1)
 
@@ -271,16 +268,13 @@ def test_a_document_of_two_megabytes_comes_in_many_lines_and_arrives(capfd: pyte
     assert list(read_records([[log]], KEY).documents.values()) == [{"stdout": noise}]
 
 
-def test_a_document_that_unpacks_to_too_much_is_not_taken(
+def test_a_document_that_unpacks_to_too_much_is_not_taken_and_a_log_too_large_refused(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster_client, "MAX_DOCUMENT_BYTES", 1000)
     RecordWriter(bytes.fromhex(KEY), 0).write_document(0, {"stdout": "a" * 2000})
     found = read_records([[said(capfd)]], KEY)
     assert (found.documents, len(found.torn)) == ({}, 1)
-
-
-def test_a_log_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_client, "MAX_LOG_BYTES", 1000)
     with pytest.raises(InputError, match="too large"):
         read_records([[b"a" * 600, b"a" * 600]], KEY)
@@ -293,27 +287,20 @@ def test_what_only_looks_like_a_line_is_counted(logs: list[bytes]) -> None:
     assert found.damaged == 6
 
 
-def test_the_folder_of_another_backend_is_refused(folder: Path) -> None:
-    session: Session = archive.read_session(folder).model_copy(update={"backend": "process"})
-    archive.write_session(folder, session)
+def test_other_indicators_than_planned_and_the_folder_of_another_backend_are_refused(folder: Path) -> None:
+    for cases in ([], [Case.from_parameters(indicator("Good", "print(2)"))]):
+        with pytest.raises(InputError):
+            collect_results(folder, cases, [], key=KEY)
+    archive.write_session(folder, archive.read_session(folder).model_copy(update={"backend": "process"}))
     with pytest.raises(InputError, match="not a session of a cluster"):
         collect_results(folder, CASES, [], key=KEY)
 
 
-@pytest.mark.parametrize("cases", [[], [Case.from_parameters(indicator("Good", "print(2)"))]])
-def test_other_indicators_than_planned_are_refused(folder: Path, cases: list[Case]) -> None:
-    with pytest.raises(InputError):
-        collect_results(folder, cases, [], key=KEY)
-
-
 def test_secrets_of_this_process_do_not_reach_the_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = "import sys; print('the word is swordfish-77', file=sys.stderr); print('swordfish-77')"
-    cases = [Case.from_parameters(indicator("Leaky", script))]
-    session = planned(tmp_path, cases, rounds=(1,))
-    log = log_of(Pod(tmp_path / "pod", session, cases).round(0))
     monkeypatch.setenv("WORKBENCH_SECRET_ENV", "WORD")
     monkeypatch.setenv("WORD", "swordfish-77")
-    collect_results(tmp_path, cases, [[log]], key=KEY)
+    collected(tmp_path, [Case.from_parameters(indicator("Leaky", script))])
     texts = [path.read_text() for path in (tmp_path / archive.INSPECTIONS).rglob("result")]
     assert len(texts) == 3
     assert all("[redacted]" in text and "swordfish" not in text for text in texts)

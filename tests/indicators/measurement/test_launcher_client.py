@@ -91,10 +91,6 @@ def test_the_environment_is_clean_and_says_how_many_threads(run: Run, monkeypatc
     }  # fmt: skip
 
 
-def test_hashes_are_the_same_in_every_run(run: Run) -> None:
-    assert run("print(hash('a text'))").stdout == run("print(hash('a text'))").stdout
-
-
 def test_the_folder_is_private_holds_the_sources_and_is_removed(run: Run) -> None:
     script = """
 import json, os, pathlib
@@ -118,12 +114,6 @@ def test_a_run_that_nests_folders_a_thousand_deep_leaves_nothing_and_the_next_on
     assert ended.outcome == "exited"
     left = Path(ended.stdout.decode().strip()).parents[1]
     assert not left.exists() or not [one for one in left.iterdir() if one.is_dir()]
-
-
-def test_a_file_outside_the_folder_is_refused(run: Run) -> None:
-    ended = run("pass", files={"../outside": "x"})
-    assert ended.outcome == "not started"
-    assert "outside" in ended.detail
 
 
 def test_a_run_is_pinned_to_its_cores(run: Run) -> None:
@@ -180,17 +170,6 @@ print(json.dumps([interfaces, reached, port > 0]))
     assert interfaces == ["lo"]
     assert reached == "OSError"
     assert itself
-
-
-def test_a_server_of_this_machine_is_out_of_reach(run: Run, launcher: Launcher) -> None:
-    import socket
-
-    if launcher.isolation["network"] != "isolated":
-        pytest.skip(f"no network namespace can be made here: {launcher.isolation['network reason']}")
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        ended = run(f"import socket; socket.create_connection(('127.0.0.1', {server.getsockname()[1]}), timeout=5)")
-    assert (ended.outcome, ended.exit_code) == ("exit code", 1)
-    assert b"ConnectionRefusedError" in ended.stderr
 
 
 def test_a_network_that_is_asked_for_is_there_and_said_to_be() -> None:
@@ -256,14 +235,11 @@ time.sleep(600)
     assert children(launcher) == set()
 
 
-def test_processor_time_is_limited(run: Run) -> None:
-    ended = run("while True: pass", cpu_s=1)
-    assert (ended.outcome, ended.signal) == ("cpu limit", signal.SIGXCPU)
-
-
-def test_processor_time_is_limited_also_for_who_ignores_the_signal(run: Run) -> None:
-    ended = run("import signal; signal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass", cpu_s=1)
-    assert (ended.outcome, ended.signal) == ("cpu limit", signal.SIGKILL)
+@pytest.mark.parametrize("ignored", [False, True])
+def test_processor_time_is_limited_also_for_who_ignores_the_signal(run: Run, ignored: bool) -> None:
+    ignore = "import signal; signal.signal(signal.SIGXCPU, signal.SIG_IGN)\n"
+    ended = run(f"{ignore if ignored else ''}while True: pass", cpu_s=1)
+    assert (ended.outcome, ended.signal) == ("cpu limit", signal.SIGKILL if ignored else signal.SIGXCPU)
 
 
 def test_a_large_file_is_refused(launcher: Launcher) -> None:
@@ -295,19 +271,6 @@ def test_of_a_long_stderr_the_end_is_kept(run: Run) -> None:
 def test_a_closed_stdout_is_no_hang_and_no_end(run: Run) -> None:
     ended = run("import os, sys\nprint('said', flush=True)\nos.close(1)\nos.close(2)\nsum(range(10**6))\nos._exit(0)")
     assert (ended.outcome, ended.stdout) == ("exited", b"said\n")
-
-
-def test_a_child_that_outlives_its_parent_is_killed_and_counted(run: Run, launcher: Launcher) -> None:
-    script = """
-import os, time
-pid = os.fork()
-if pid == 0:
-    time.sleep(600)
-print(pid)
-"""
-    ended = run(script)
-    assert (ended.outcome, ended.left_behind) == ("exited", 1)
-    assert gone(int(ended.stdout))
 
 
 def test_a_child_in_a_session_of_its_own_is_killed_too(run: Run, launcher: Launcher) -> None:
@@ -347,10 +310,11 @@ def test_every_end_is_told_apart(
     assert (ended.outcome, ended.exit_code, ended.signal) == (outcome, exit_code, number)
 
 
-def test_an_interpreter_that_is_not_there_is_not_started(launcher: Launcher) -> None:
+def test_what_cannot_be_started_says_why(run: Run, launcher: Launcher) -> None:
     ended = launcher.run_command(RunCommand("/nowhere/python", {"script.py": ""}))
-    assert ended.outcome == "not started"
-    assert "No such file" in ended.detail
+    assert (ended.outcome, "No such file" in ended.detail) == ("not started", True)
+    ended = run("pass", files={"../outside": "x"})
+    assert (ended.outcome, "outside" in ended.detail) == ("not started", True)
 
 
 def test_a_run_cannot_take_the_launcher_with_it_for_good(run: Run, launcher: Launcher) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -58,16 +59,22 @@ def test_version_1_has_a_group_for_each(tmp_path: Path, kernel: dict[str, list[s
     assert (groups.processes / "cgroup.procs").read_text() == str(os.getpid())
 
 
-def test_version_2_has_one_group_for_both_beside_its_own(tmp_path: Path, kernel: dict[str, list[str]]) -> None:
+@pytest.mark.parametrize("told", [True, False], ids=["an empty list of controllers", "no list of controllers"])
+def test_version_2_has_one_group_for_both_beside_its_own_and_goes_back_on_leaving(
+    tmp_path: Path, kernel: dict[str, list[str]], told: bool
+) -> None:
     kernel["slice"] = ["memory.max", "memory.swap.max", "pids.max"]
     (tmp_path / "slice" / "scope").mkdir(parents=True)
     (tmp_path / "slice" / "cgroup.subtree_control").write_text("cpu memory pids\n")
-    (tmp_path / "slice" / "scope" / "cgroup.subtree_control").write_text("\n")
+    if told:
+        (tmp_path / "slice" / "scope" / "cgroup.subtree_control").write_text("\n")
     groups = resource_limits.enter_groups(ASKED, tmp_path, own(tmp_path, "0::/slice/scope\n"))
     assert groups.memory == groups.processes == tmp_path / "slice" / f"{resource_limits.PREFIX}{os.getpid()}"
     assert groups.folders == [groups.memory]
     assert (groups.memory / "memory.swap.max").read_text() == "0"
     assert (groups.memory / "pids.max").read_text() == "51"
+    groups.leave_groups()
+    assert (tmp_path / "slice" / "scope" / "cgroup.procs").read_text() == str(os.getpid())
 
 
 def test_without_groups_there_are_none_and_the_words_say_so(tmp_path: Path) -> None:
@@ -79,10 +86,13 @@ def test_without_groups_there_are_none_and_the_words_say_so(tmp_path: Path) -> N
     assert groups.list_members() == set()
 
 
-def test_a_group_whose_limit_cannot_be_set_is_not_kept(tmp_path: Path, kernel: dict[str, list[str]]) -> None:
+@pytest.mark.parametrize("text", ["4:memory:/\n8:pids:/\n", "nonsense\n"])
+def test_a_group_whose_limit_cannot_be_set_or_is_not_told_is_not_kept(
+    tmp_path: Path, kernel: dict[str, list[str]], text: str
+) -> None:
     (tmp_path / "memory").mkdir()
     (tmp_path / "pids").mkdir()
-    groups = resource_limits.enter_groups(ASKED, tmp_path, own(tmp_path, "4:memory:/\n8:pids:/\n"))
+    groups = resource_limits.enter_groups(ASKED, tmp_path, own(tmp_path, text))
     assert groups == resource_limits.ControlGroups(None, None)
 
 
@@ -94,12 +104,6 @@ def test_no_limit_of_memory_makes_no_group_for_it(tmp_path: Path, kernel: dict[s
     assert groups.memory is None
     assert groups.processes is not None
     assert resource_limits.describe_limits(RunLimits(), groups, False)["memory"] == "no limit"
-
-
-def test_a_damaged_list_of_groups_is_none(tmp_path: Path) -> None:
-    assert resource_limits.enter_groups(ASKED, tmp_path, own(tmp_path, "nonsense\n")) == resource_limits.ControlGroups(
-        None, None
-    )
 
 
 @pytest.mark.parametrize(
@@ -124,32 +128,15 @@ def test_groups_of_dead_launchers_are_removed_and_live_ones_stay(tmp_path: Path)
 
 
 def test_tasks_of_a_user_are_counted_with_their_threads() -> None:
-    import threading
-
-    asked, done = threading.Event(), threading.Event()
-
-    def wait() -> None:
-        asked.set()
-        done.wait(60)
-
-    threads = [threading.Thread(target=wait) for _ in range(20)]
+    done = threading.Event()
+    threads = [threading.Thread(target=done.wait, args=(60,)) for _ in range(20)]
     for thread in threads:
         thread.start()
-    assert asked.wait(60)
     during = resource_limits.count_user_tasks(os.getuid())
     done.set()
     for thread in threads:
         thread.join()
     assert during > 20
-
-
-def test_on_leaving_the_launcher_goes_back_to_where_it_was(tmp_path: Path, kernel: dict[str, list[str]]) -> None:
-    kernel["slice"] = ["memory.max", "memory.swap.max", "pids.max"]
-    (tmp_path / "slice" / "scope").mkdir(parents=True)
-    (tmp_path / "slice" / "cgroup.subtree_control").write_text("cpu memory pids\n")
-    groups = resource_limits.enter_groups(ASKED, tmp_path, own(tmp_path, "0::/slice/scope\n"))
-    groups.leave_groups()
-    assert (tmp_path / "slice" / "scope" / "cgroup.procs").read_text() == str(os.getpid())
 
 
 def test_memory_is_bounded_where_no_group_is() -> None:

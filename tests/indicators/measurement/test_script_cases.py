@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,9 +44,9 @@ def measure(folder: Path, **settings: object) -> SessionOutcome:
     return sessions.start_session(config, out=folder / "runs")
 
 
-def declare(path: str, **more: object) -> None:
-    config = session_config(python=(f"here={sys.executable}",), script=(path,), **more)
-    script_cases.declare_scripts(config, build_python_variants({"here": sys.executable}))
+def declare(path: str, **more: Any) -> Any:
+    config = session_config(**{"python": (f"here={sys.executable}",), "script": (path,), **more})
+    return script_cases.declare_scripts(config, build_python_variants({"here": sys.executable}))
 
 
 def test_a_script_is_measured_with_its_parameters_and_resumed_without_its_file(tmp_path: Path) -> None:
@@ -95,9 +96,7 @@ def test_documents_of_upstreams_scripts_keep_their_own_classes(tmp_path: Path) -
         "@result": {"rate": 134.5, "elapsed": 40.8},
     }  # fmt: skip
     path = script(tmp_path, f"print({json.dumps(json.dumps(document))})")
-    config = session_config(python=(f"here={sys.executable}",), script=(f"{path}:MATMUL_REPS=5",))
-    variants = build_python_variants({"here": sys.executable})
-    (found,), _ = script_cases.declare_scripts(config, variants)
+    (found,), _ = declare(f"{path}:MATMUL_REPS=5")
     assert found.declared == "PiMatmul"
     (case,) = script_cases.build_cases([found])
     assert case.indicator.environment(case.parameters) == {"MATMUL_REPS": "5"}
@@ -119,12 +118,9 @@ def test_a_pyperf_script_is_a_suite_of_metrics(tmp_path: Path) -> None:
         "import pyperf\nrunner = pyperf.Runner(values=2, warmups=0, min_time=0.001)\n"
         "runner.timeit('sort', 'sorted(range(100))')\nrunner.timeit('sum it', 'sum(range(100))')\n"
     )
-    config = session_config(python=(f"here={sys.executable}",), pyperf=(str(path),))
-    (found,), notes = script_cases.declare_scripts(config, build_python_variants({"here": sys.executable}))
-    assert [(one.name, one.better, one.unit) for one in found.fields if one.role == "result"] == [
-        ("sort", "lower", "ms"),
-        ("sum_it", "lower", "ms"),
-    ]
+    (found,), notes = declare("", script=(), pyperf=(str(path),))
+    results = [(one.name, one.better, one.unit) for one in found.fields if one.role == "result"]
+    assert results == [("sort", "lower", "ms"), ("sum_it", "lower", "ms")]
     assert notes == ["bench: compared by sort (lower is better), sum_it (lower is better)"]
 
 

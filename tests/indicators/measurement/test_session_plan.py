@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import platform
+import sys
 from typing import Any
 
 import pytest
@@ -18,32 +20,16 @@ SESSION = session()
 SIDE = two_sides()[0]
 
 
-def recorded(stdout: Any, outcome: Outcome = "exited", stderr: bytes = b"", **facts: Any) -> Result:
+def recorded(
+    stdout: Any, outcome: Outcome = "exited", stderr: bytes = b"", *, detail: str = "", exit_code: int = 0, **facts: Any
+) -> Result:
     raw = stdout if isinstance(stdout, bytes) else json.dumps(stdout).encode()
-    ended = RunEnd(
-        outcome,
-        facts.pop("detail", ""),
-        facts.pop("exit_code", 0),
-        stdout=raw,
-        stderr=stderr,
-        stdout_bytes=len(raw),
-        usage={"ru_utime": 0.5},
-        started_at="2026-01-01T00:00:00+00:00",
-        ended_at="2026-01-01T00:00:01+00:00",
-        duration_s=1.0,
-        isolation={"network": "isolated"},
-        **facts,
-    )
+    facts |= {"usage": {"ru_utime": 0.5}, "duration_s": 1.0, "isolation": {"network": "isolated"}}
+    facts |= {"started_at": "2026-01-01T00:00:00+00:00", "ended_at": "2026-01-01T00:00:01+00:00"}
+    ended = RunEnd(outcome, detail, exit_code, stdout=raw, stderr=stderr, stdout_bytes=len(raw), **facts)
     slot = Slot(4, 1, SESSION.cases[0].label, SIDE.arm.name)
-    return build_run_document(
-        SESSION,
-        slot,
-        SIDE.arm,
-        PreparedCase.from_case(Case.from_parameters(Tiny)),
-        ended,
-        Pressure(load_1m=0.5),
-        Pressure(),
-    )
+    case = PreparedCase.from_case(Case.from_parameters(Tiny))
+    return build_run_document(SESSION, slot, SIDE.arm, case, ended, Pressure(load_1m=0.5), Pressure())
 
 
 def test_a_valid_document_is_ok_and_its_values_are_there() -> None:
@@ -131,9 +117,6 @@ def test_output_that_is_no_document_is_kept_as_text_up_to_a_size() -> None:
 
 
 def test_neither_host_nor_path_is_in_a_document() -> None:
-    import platform
-    import sys
-
     text = recorded(valid()).model_dump_json()
     assert platform.node() not in json.loads(text)["runtime_environment"].values()
     assert sys.prefix not in text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -37,36 +36,32 @@ def started(out: Path, cases: list[Case] | None = None, **settings: Any) -> Sess
 
 
 def test_a_class_of_a_notebook_is_measured_in_one_call(tmp_path: Path) -> None:
-    found = started(tmp_path)
+    found = started(tmp_path, rounds=(2, 4, 6))
+    # A look before five rounds does not end it.
     assert (found.session.stop_reason, found.session.rounds_done, found.interrupted) == ("decided", 5, False)
     assert found.folder.parent == tmp_path / "indicators"
     run = run_folder.load_run(found.folder)
-    assert run.record["config"]["rounds"] == [5]
+    assert run.record["config"]["rounds"] == [2, 4, 6]
     for table, rows in ((RUNS, 15), (OBSERVATIONS, 15), (EFFECTS, 2), (JUDGEMENTS, 1)):
         assert run.read_table(table).height == rows
     # One value alone has no spread, so its ratio is exactly one.
     assert found.compared.effects["ratio"].to_list() == [1.0, 1.0]
+    # The answer counts verdicts without the control.
+    figures = "1.000 [1.000, 1.000] times the baseline's speed, 5 rounds."
+    assert summary.format_answer(found) == f"two, Tiny: within 2 % of one in wall time, {figures}"
 
 
-def test_such_a_session_is_taken_up_with_its_classes_only(tmp_path: Path) -> None:
+def test_such_a_session_is_taken_up_with_its_own_classes_only(tmp_path: Path) -> None:
     found = started(tmp_path)
     next(found.folder.glob("inspections/*/results/2/result")).unlink()
     with pytest.raises(ConfigError, match="classes of a notebook"):
         resume_session(found.folder)
-    again = resume_session(found.folder, cases=[Case.from_parameters(Tiny)])
-    assert run_folder.load_run(found.folder).read_table(RUNS).height == 15
-    assert again.session.session_id == found.session.session_id
-
-
-def test_another_class_is_not_the_session_s(tmp_path: Path) -> None:
-    found = started(tmp_path)
     with pytest.raises(ConfigError, match="has changed since"):
         resume_session(found.folder, cases=[Case.from_parameters(scripted("print(1)"))])
     assert run_folder.load_run(found.folder).status == "failed"
-
-
-def test_a_session_of_elsewhere_is_not_taken_up(tmp_path: Path) -> None:
-    found = started(tmp_path)
+    again = resume_session(found.folder, cases=[Case.from_parameters(Tiny)])
+    assert run_folder.load_run(found.folder).read_table(RUNS).height == 15
+    assert again.session.session_id == found.session.session_id
     write_session(found.folder, found.session.model_copy(update={"backend": "imported"}))
     with pytest.raises(ConfigError, match="not a session of this machine's runs"):
         resume_session(found.folder, cases=[Case.from_parameters(Tiny)])
@@ -142,16 +137,6 @@ def test_a_full_disk_is_told_with_what_to_do(tmp_path: Path, monkeypatch: pytest
     assert resume_session(folder, cases=[Case.from_parameters(Tiny)]).compared.judgement["runs"].to_list() == [15]
 
 
-def test_a_look_before_five_rounds_does_not_end_it(tmp_path: Path) -> None:
-    assert started(tmp_path, rounds=(2, 4, 6)).session.rounds_done == 5
-
-
-def test_the_answer_counts_verdicts_without_the_control(tmp_path: Path) -> None:
-    answer = summary.format_answer(started(tmp_path))
-    figures = "1.000 [1.000, 1.000] times the baseline's speed, 5 rounds."
-    assert answer == f"two, Tiny: within 2 % of one in wall time, {figures}"
-
-
 def test_a_finished_session_goes_on_by_more_rounds_and_keeps_its_error_rate(tmp_path: Path) -> None:
     found, cases = started(tmp_path), [Case.from_parameters(Tiny)]
     more = resume_session(found.folder, cases=cases, more=2)
@@ -182,22 +167,3 @@ def test_two_processes_do_not_measure_one_session(tmp_path: Path) -> None:
     # It is the other one's to say how it ends.
     assert (found.folder / "run.json").read_bytes() == record
     assert resume_session(found.folder, cases=[Case.from_parameters(Tiny)]).session.stop_reason == "decided"
-
-
-def test_a_lock_is_let_go_when_its_process_is_killed(tmp_path: Path) -> None:
-    code = (
-        "import sys, signal\nfrom pathlib import Path\n"
-        "from workbench.indicators.measurement.sessions import lock_session\n"
-        "with lock_session(Path(sys.argv[1])):\n    print('held', flush=True)\n    signal.pause()\n"
-    )
-    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None
-        try:
-            assert other.stdout.readline() == b"held\n"
-            with pytest.raises(ConfigError, match="another process"), lock_session(tmp_path):
-                pytest.fail("held by two")
-        finally:
-            other.kill()
-    with lock_session(tmp_path):
-        assert [path.name for path in tmp_path.iterdir()] == ["run.lock"]
-    assert list(tmp_path.iterdir()) == []

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from tests.indicators import worlds
+from tests.indicators.stacks.making import stack_set as stack_set
 from workbench.indicators.analysis.effects import Comparison, compare_session
 from workbench.indicators.analysis.observations import Observations, build_observations
 from workbench.indicators.recommendation.conclusion import Recommendation
@@ -32,14 +33,6 @@ def stack(versions: Versions, *, uploaded: str | None = None, yanked: bool | Non
     ]
     told = ", ".join(f"{one} {version}" for one, version in versions.items())
     return build_stack(packages, python="3.11", platform=PLATFORM, name=name or told)
-
-
-def stack_set(stacks: Sequence[Stack]) -> StackSet:
-    """These stacks as a file of stacks holds them."""
-    return StackSet(
-        requirements=("numpy",), free=("numpy",), decision="grid", python="3.11", platform=PLATFORM,
-        uv_version="0.9", stacks=tuple(stacks),
-    )  # fmt: skip
 
 
 def plan(stacks: Sequence[Stack], cases: Sequence[str], **more: object) -> Session:
@@ -141,3 +134,9 @@ def digests(runs: pl.DataFrame, differing: Mapping[str, str]) -> pl.DataFrame:
         for row in runs.iter_rows(named=True)
     ]  # fmt: skip
     return CHECKS.frame(rows)
+
+
+def pair(log: float = 0.0, **more: Any) -> Comparison:
+    """The baseline and one other stack, whose log time differs by so much."""
+    session = plan([NUMPY["2.2.6"], NUMPY["2.4.6"]], ("Sort",))
+    return compare_session(observed(session, {(NAMES["2.4.6"], "Sort"): log}, **more))

@@ -19,21 +19,20 @@ def scores(values: np.ndarray) -> MixScores:
     return MixScores(tuple(range(values.shape[0])), tuple(map(str, range(values.shape[1]))), values)
 
 
-def test_the_ratio_is_the_mean_of_the_logs_within_rounds() -> None:
+def test_the_ratio_is_the_mean_of_the_logs_within_the_rounds_that_are_complete() -> None:
     made = c.estimate_mix_ratio(scores(np.log([[1.0, 2.0], [3.0, 3.0], [5.0, 20.0]])), "1", "0", level=0.95)
     assert made.n == 3
     assert made.estimate == pytest.approx((2 * 1 * 4) ** (1 / 3))
-
-
-def test_rounds_that_are_incomplete_for_either_side_do_not_count() -> None:
     values = np.log([[1.0, 2.0], [1.0, 2.1], [1.0, np.nan], [np.nan, 9.0]])
     assert c.estimate_mix_ratio(scores(values), "1", "0", level=0.95).n == 2
 
 
-def test_one_round_gives_a_ratio_without_an_interval() -> None:
+def test_one_round_gives_a_ratio_without_an_interval_and_no_draws() -> None:
     made = c.estimate_mix_ratio(scores(np.log([[1.0, 2.0]])), "1", "0", level=0.95)
     assert (made.low, made.high) == (None, None)
     assert made.estimate == pytest.approx(2.0)
+    values = np.array([[0.0, 0.1], [0.0, np.nan]])
+    assert np.isnan(c.draw_posterior(scores(values), ["0", "1"], "0")[:, 1]).all()
 
 
 def test_draws_have_the_width_of_the_t_interval() -> None:
@@ -52,11 +51,6 @@ def test_arms_that_move_together_within_rounds_are_drawn_together() -> None:
     draws = c.draw_posterior(scores(values), ["0", "1", "2"], "0")
     assert np.corrcoef(draws[:, 1], draws[:, 2])[0, 1] > 0.99
     assert (draws[:, 2] > draws[:, 1]).mean() > 0.999
-
-
-def test_an_arm_with_one_round_has_no_draws() -> None:
-    values = np.array([[0.0, 0.1], [0.0, np.nan]])
-    assert np.isnan(c.draw_posterior(scores(values), ["0", "1"], "0")[:, 1]).all()
 
 
 def test_the_same_seed_gives_the_same_draws() -> None:

@@ -10,9 +10,19 @@ from workbench.core.errors import InputError, InvalidResultError
 from workbench.indicators.recommendation import ratio_estimates
 from workbench.indicators.recommendation.conclusion import sample_thompson
 
+Packages = list[dict[str, str]]
+Rows = list[tuple[int, int, float]]
 # The weak prior was chosen on worlds 0 to 99.
 WORLDS = range(1000, 1060)
 BAR = 0.88
+
+
+def fit(packages: Packages, rows: Rows) -> ratio_estimates.AdditiveModel:
+    return ratio_estimates.fit_additive_model(packages, ratio_estimates.Scores.from_rows(rows))
+
+
+def named(count: int) -> Packages:
+    return [{"a": str(place)} for place in range(count)]
 
 
 def test_with_many_runs_the_spreads_and_effects_are_those_of_the_world() -> None:
@@ -20,7 +30,7 @@ def test_with_many_runs_the_spreads_and_effects_are_those_of_the_world() -> None
     random = np.random.default_rng(0)
     stacks = random.integers(0, len(made.truth), 1500)
     rows = [(int(one), 0, made.truth[one] + random.normal(0, 0.03)) for one in stacks]
-    model = ratio_estimates.fit_additive_model(made.packages, ratio_estimates.Scores.from_rows(rows))
+    model = fit(made.packages, rows)
     assert model.components.noise == pytest.approx(0.03, rel=0.1)
     assert model.components.residual == pytest.approx(0.02, rel=0.25)
     # Each is estimated from about ten versions: their own spread is known to about a quarter.
@@ -37,7 +47,7 @@ def test_a_stack_never_run_is_predicted_from_its_versions() -> None:
         for number in range(10)
         for place, one in enumerate(packages[:-1])
     ]
-    model = ratio_estimates.fit_additive_model(packages, ratio_estimates.Scores.from_rows(rows))
+    model = fit(packages, rows)
     assert model.mean[-1] - model.mean[0] == pytest.approx(0.0, abs=0.02)
     assert model.difference_error(8, 0) > model.difference_error(1, 0)
 
@@ -49,9 +59,7 @@ def test_predictions_lie_in_their_intervals_nearly_as_often_as_they_should() -> 
         random = np.random.default_rng(seed)
         stacks = random.integers(0, 120, 60)
         rows = [(int(one), 0, made.truth[one] + random.normal(0, 0.03)) for one in stacks]
-        draws = ratio_estimates.fit_additive_model(made.packages, ratio_estimates.Scores.from_rows(rows)).draw_scores(
-            400, random
-        )
+        draws = fit(made.packages, rows).draw_scores(400, random)
         base = int(stacks[0])
         for stack in sorted(set(range(120)) - set(stacks.tolist())):
             low, high = np.quantile(draws[:, stack] - draws[:, base], [0.05, 0.95])
@@ -61,12 +69,12 @@ def test_predictions_lie_in_their_intervals_nearly_as_often_as_they_should() -> 
 
 
 def test_what_is_common_to_a_round_changes_nothing() -> None:
-    packages = [{"a": str(place)} for place in range(4)]
+    packages = named(4)
     random = np.random.default_rng(2)
     rows = [(place, number, 0.1 * place + random.normal(0, 0.01)) for number in range(6) for place in range(4)]
     moved = [(place, number, value + 5 * number) for place, number, value in rows]
-    first = ratio_estimates.fit_additive_model(packages, ratio_estimates.Scores.from_rows(rows))
-    second = ratio_estimates.fit_additive_model(packages, ratio_estimates.Scores.from_rows(moved))
+    first = fit(packages, rows)
+    second = fit(packages, moved)
     assert second.mean == pytest.approx(first.mean, abs=1e-9)
     assert second.components.noise == pytest.approx(first.components.noise)
 
@@ -78,54 +86,45 @@ def test_the_order_of_the_rows_changes_nothing() -> None:
         (int(one), n // 5, made.truth[one] + random.normal(0, 0.03))
         for n, one in enumerate(random.integers(0, 120, 50))
     ]
-    first = ratio_estimates.fit_additive_model(made.packages, ratio_estimates.Scores.from_rows(rows))
-    second = ratio_estimates.fit_additive_model(made.packages, ratio_estimates.Scores.from_rows(rows[::-1]))
+    first = fit(made.packages, rows)
+    second = fit(made.packages, rows[::-1])
     assert second.mean == pytest.approx(first.mean, abs=1e-9)
 
 
 def test_stacks_without_a_package_that_varies_are_told_apart_by_what_is_their_own() -> None:
     random = np.random.default_rng(4)
     rows = [(place, n, (0.2 if place else 0.0) + random.normal(0, 0.01)) for n in range(20) for place in range(2)]
-    model = ratio_estimates.fit_additive_model([{"a": "1"}, {"a": "1"}], ratio_estimates.Scores.from_rows(rows))
+    model = fit([{"a": "1"}, {"a": "1"}], rows)
     assert model.mean[1] - model.mean[0] == pytest.approx(0.2, abs=0.02)
     assert model.components.packages == {}
 
 
 def test_identical_scores_give_no_difference_and_no_error() -> None:
     rows = [(place, n, 1.0) for n in range(5) for place in range(3)]
-    model = ratio_estimates.fit_additive_model(
-        [{"a": str(place)} for place in range(3)], ratio_estimates.Scores.from_rows(rows)
-    )
+    model = fit(named(3), rows)
     assert model.mean == pytest.approx([0, 0, 0])
     assert model.components.noise < 1e-9
 
 
 def test_rounds_that_share_no_stack_say_nothing_about_each_other() -> None:
     rows = [(0, 0, 1.0), (1, 0, 1.1), (2, 1, 1.0), (3, 1, 1.1), (0, 2, 0.99), (1, 2, 1.11)]
-    model = ratio_estimates.fit_additive_model(
-        [{"a": str(place)} for place in range(4)], ratio_estimates.Scores.from_rows(rows)
-    )
+    model = fit(named(4), rows)
     assert model.difference_error(2, 0) > model.difference_error(1, 0)
 
 
 def test_one_stack_a_round_is_nothing_to_compare() -> None:
     with pytest.raises(InvalidResultError, match="no round has values of two stacks"):
-        ratio_estimates.fit_additive_model(
-            [{"a": "1"}, {"a": "2"}], ratio_estimates.Scores.from_rows([(0, 0, 1.0), (1, 1, 1.0)])
-        )
+        fit([{"a": "1"}, {"a": "2"}], [(0, 0, 1.0), (1, 1, 1.0)])
     with pytest.raises(InvalidResultError):
-        ratio_estimates.fit_additive_model([{"a": "1"}], ratio_estimates.Scores.from_rows([]))
+        fit([{"a": "1"}], [])
 
 
-def test_a_score_that_is_no_number_is_refused() -> None:
+def test_a_score_that_is_no_number_and_too_many_stacks_are_refused() -> None:
     with pytest.raises(InputError, match="not finite"):
         ratio_estimates.Scores.from_rows([(0, 0, 1.0), (1, 0, float("nan"))])
-
-
-def test_too_many_stacks_are_refused() -> None:
-    stacks = [{"a": str(place)} for place in range(ratio_estimates.MAX_STACKS + 1)]
+    stacks = named(ratio_estimates.MAX_STACKS + 1)
     with pytest.raises(InputError, match="too many stacks"):
-        ratio_estimates.fit_additive_model(stacks, ratio_estimates.Scores.from_rows([(0, 0, 1.0), (1, 0, 1.0)]))
+        fit(stacks, [(0, 0, 1.0), (1, 0, 1.0)])
 
 
 def test_thompson_takes_the_best_of_each_draw_once() -> None:

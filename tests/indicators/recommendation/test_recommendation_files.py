@@ -18,10 +18,11 @@ from workbench.indicators.stacks.stack_sets import Package, StackSet, build_stac
 from workbench.indicators.stacks.target_platform import this_platform
 
 WHEELS = [Made("numpy", "2.2.6"), Made("numpy", "2.4.6")]
+Found = tuple[Recommendation, StackSet]
 
 
 @pytest.fixture(scope="module")
-def found() -> tuple[Recommendation, StackSet]:
+def found() -> Found:
     """Two stacks of an index of our own; the second is faster."""
     stacks = [
         build_stack(
@@ -36,14 +37,12 @@ def found() -> tuple[Recommendation, StackSet]:
     return made, solved
 
 
-def test_requirements_hold_the_recommended_lock(found: tuple[Recommendation, StackSet], tmp_path: Path) -> None:
+def test_requirements_hold_the_recommended_lock(found: Found, tmp_path: Path) -> None:
     path = recommendation_files.write_requirements(*found, tmp_path / "requirements.txt")
     assert path.read_text() == f"numpy==2.4.6 \\\n    --hash=sha256:{WHEELS[1].sha256}\n"
 
 
-def test_pylock_names_the_very_file_of_the_lock(
-    found: tuple[Recommendation, StackSet], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pylock_names_the_very_file_of_the_lock(found: Found, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_DEFAULT_INDEX", local_index(tmp_path / "index", WHEELS).as_uri())
     path = recommendation_files.write_pylock(*found, tmp_path / "pylock.toml")
     document = tomllib.loads(path.read_text())
@@ -51,15 +50,13 @@ def test_pylock_names_the_very_file_of_the_lock(
     assert document["packages"][0]["wheels"][0]["hashes"] == {"sha256": WHEELS[1].sha256}
 
 
-def test_the_four_tables_are_written_and_read_back(found: tuple[Recommendation, StackSet], tmp_path: Path) -> None:
+def test_the_four_tables_are_written_and_read_back(found: Found, tmp_path: Path) -> None:
     paths = recommendation_files.write_tables(found[0], tmp_path)
     assert sorted(path.stem for path in paths) == ["excluded", "justifications", "proposals", "recommendations"]
     assert recommendation_files.RECOMMENDATIONS.read(tmp_path).equals(found[0].table)
 
 
-def test_a_recommended_stack_without_its_lock_is_refused(
-    found: tuple[Recommendation, StackSet], tmp_path: Path
-) -> None:
+def test_a_recommended_stack_without_its_lock_is_refused(found: Found, tmp_path: Path) -> None:
     for solved in (None, found[1].model_copy(update={"stacks": found[1].stacks[:1]})):
         with pytest.raises(InputError):
             recommendation_files.write_requirements(found[0], solved, tmp_path / "r.txt")
@@ -81,7 +78,7 @@ def test_what_is_measured_next_has_the_baseline_also_where_it_may_not_be_recomme
     assert len(chosen.stacks) == 3
 
 
-def test_a_file_that_cannot_be_written_is_told(found: tuple[Recommendation, StackSet], tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_told(found: Found, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot write"):
         recommendation_files.write_requirements(*found, tmp_path / "file" / "r.txt")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import os
 import subprocess
@@ -49,6 +50,13 @@ def spoiled(indicator: type[Indicator], module: str, fault: str, given: Mapping[
     """The document of a run beside a library in which something was changed."""
     files = {**indicator.files, f"{module}.py": FAULTY.format(module=module, fault=fault)}
     return document(type(indicator.__name__, (indicator,), {"files": files, "__doc__": "Spoiled."}), given)
+
+
+def imported_names(tree: ast.AST) -> set[str]:
+    """Modules that the source of a script names."""
+    nodes = list(ast.walk(tree))
+    found = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    return found | {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
 
 
 def ended(indicator: type[Indicator], variables: Mapping[str, str]) -> subprocess.CompletedProcess[str]:

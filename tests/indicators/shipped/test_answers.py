@@ -37,76 +37,39 @@ _conv, _errors, _measure, _ordering, _parquet, matmul = (
 )
 
 
+CUT = "lambda a, b: real(*((x.view('i4') & ~0x1FFF).view('f4') for x in (a, b)))"
+BOTH = ["error_eps", "wrong"]
+NAN = "lambda a, b: [found := real(a, b), found.__setitem__((-1, -1), float('nan'))][0]"
+
+
 @pytest.mark.live
 @pytest.mark.parametrize(
-    ("indicator", "fault", "given", "sentences"),
+    ("indicator", "name", "fault", "given", "sentences"),
     [
-        (
-            Matmul,
-            "real = numpy.matmul\nnumpy.matmul = lambda a, b: real(a, b) * 1.0001",
-            {"n": 64},
-            ["error_eps", "wrong"],
-        ),
+        (Matmul, "matmul", "lambda a, b: real(a, b) * 1.0001", {"n": 64}, BOTH),
         # Inputs cut to ten bits: what a graphics processor does with float32 unless it is told not to.
-        (
-            Matmul,
-            "real = numpy.matmul\ncut = lambda x: (x.view('i4') & ~0x1FFF).view('f4')\n"
-            "numpy.matmul = lambda a, b: real(cut(a), cut(b))",
-            {"n": 512},
-            ["error_eps", "wrong"],
-        ),
-        (
-            Matmul,
-            "real = numpy.matmul\ndef matmul(a, b):\n    found = real(a, b)\n    found[-1, -1] = float('nan')\n"
-            "    return found\nnumpy.matmul = matmul",
-            {"n": 64},
-            ["error_eps", "wrong"],
-        ),
-        (
-            Matmul,
-            "real = numpy.matmul\nnumpy.matmul = lambda a, b: real(a, b) + a.dtype.type(1)",
-            {"n": 64, "dtype": "int32"},
-            ["wrong"],
-        ),
-        (
-            Conv1d,
-            "real = numpy.tensordot\nnumpy.tensordot = lambda *a, **k: real(*a, **k)[:, ::-1]",
-            {"width": 64},
-            ["error_eps", "wrong"],
-        ),
-        (
-            Conv2d,
-            "real = numpy.tensordot\nnumpy.tensordot = lambda *a, **k: real(*a, **k) * 1.0001",
-            {"width": 16, "height": 16},
-            ["error_eps", "wrong"],
-        ),
-        (Sort, "real = numpy.sort\nnumpy.sort = lambda x: real(x)[::-1]", {"n": 1000}, ["wrong"]),
-        (Sort, "real = numpy.sort\nnumpy.sort = lambda x: real(x)[1:]", {"n": 1000}, ["wrong"]),
-        (Argsort, "numpy.argsort = lambda x: numpy.arange(len(x))", {"n": 1000}, ["wrong"]),
-        (Argsort, "numpy.argsort = lambda x: numpy.full(len(x), x.argmin())", {"n": 1000}, ["wrong"]),
-        (Argsort, "numpy.argsort = lambda x: numpy.arange(1, len(x) + 1)", {"n": 1000}, ["wrong"]),
-        (Ufunc, "real = numpy.sin\nnumpy.sin = lambda x: real(x) * (1 + 2**-51)", {"n": 1000}, ["error_ulp"]),
-        (Ufunc, "numpy.sin = lambda x: x * numpy.nan", {"n": 1000}, ["error_ulp"]),
-        (
-            Ufunc,
-            "real = numpy.exp\nnumpy.exp = lambda x: real(x * (1 + 2**-50))",
-            {"n": 1000, "function": "exp"},
-            ["error_ulp"],
-        ),
-        (
-            ScalarLoop,
-            "real = numpy.array\nnumpy.array = lambda values, **k: real(values[1:] + values[:1], **k)",
-            {},
-            ["wrong"],
-        ),
-        (Hello, "real = numpy.array\nnumpy.array = lambda values: real(values[::-1])", {}, ["wrong"]),
+        (Matmul, "matmul", CUT, {"n": 512}, BOTH),
+        (Matmul, "matmul", NAN, {"n": 64}, BOTH),
+        (Matmul, "matmul", "lambda a, b: real(a, b) + a.dtype.type(1)", {"n": 64, "dtype": "int32"}, ["wrong"]),
+        (Conv1d, "tensordot", "lambda *a, **k: real(*a, **k)[:, ::-1]", {"width": 64}, BOTH),
+        (Conv2d, "tensordot", "lambda *a, **k: real(*a, **k) * 1.0001", {"width": 16, "height": 16}, BOTH),
+        (Sort, "sort", "lambda x: real(x)[::-1]", {"n": 1000}, ["wrong"]),
+        (Sort, "sort", "lambda x: real(x)[1:]", {"n": 1000}, ["wrong"]),
+        (Argsort, "argsort", "lambda x: numpy.arange(len(x))", {"n": 1000}, ["wrong"]),
+        (Argsort, "argsort", "lambda x: numpy.full(len(x), x.argmin())", {"n": 1000}, ["wrong"]),
+        (Argsort, "argsort", "lambda x: numpy.arange(1, len(x) + 1)", {"n": 1000}, ["wrong"]),
+        (Ufunc, "sin", "lambda x: real(x) * (1 + 2**-51)", {"n": 1000}, ["error_ulp"]),
+        (Ufunc, "sin", "lambda x: x * numpy.nan", {"n": 1000}, ["error_ulp"]),
+        (Ufunc, "exp", "lambda x: real(x * (1 + 2**-50))", {"n": 1000, "function": "exp"}, ["error_ulp"]),
+        (ScalarLoop, "array", "lambda values, **k: real(values[1:] + values[:1], **k)", {}, ["wrong"]),
+        (Hello, "array", "lambda values: real(values[::-1])", {}, ["wrong"]),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
 def test_a_wrong_answer_does_not_pass(
-    indicator: type[Indicator], fault: str, given: dict[str, Any], sentences: list[str]
+    indicator: type[Indicator], name: str, fault: str, given: dict[str, Any], sentences: list[str]
 ) -> None:
-    failed = spoiled(indicator, "numpy", fault, given).failed_checks
+    failed = spoiled(indicator, "numpy", f"real = numpy.{name}\nnumpy.{name} = {fault}", given).failed_checks
     assert [sentence.split()[0] for sentence in failed] == sentences
     # The same, unspoiled, passes.
     assert document(indicator, given).failed_checks == ()
@@ -114,32 +77,23 @@ def test_a_wrong_answer_does_not_pass(
 
 @pytest.mark.live
 @pytest.mark.parametrize(
-    ("indicator", "module", "fault"),
+    ("indicator", "module", "name", "fault"),
     [
-        (
-            GroupBy,
-            "pandas",
-            "from pandas.core.groupby import SeriesGroupBy as G\nreal = G.agg\n"
-            "G.agg = lambda self, *a, **k: real(self, *a, **k) + 2**-12",
-        ),
-        (GroupBy, "polars", "real = polars.Expr.sum\npolars.Expr.sum = lambda self: real(self) + 2**-12"),
-        (Join, "pandas", "real = pandas.DataFrame.merge\npandas.DataFrame.merge = lambda *a, **k: real(*a, **k)[1:]"),
-        (
-            Join,
-            "polars",
-            "real = polars.DataFrame.join\npolars.DataFrame.join = lambda *a, **k: real(*a, **k).with_columns("
-            "polars.col('right').reverse())",
-        ),
-        (ReadCsv, "pandas", "real = pandas.read_csv\npandas.read_csv = lambda path: real(path, dtype={'value': 'f4'})"),
-        (ReadCsv, "polars", "real = polars.read_csv\npolars.read_csv = lambda path: real(path)[:-1]"),
-        (ReadParquet, "pandas", "real = pandas.read_parquet\npandas.read_parquet = lambda p: real(p)[['id', 'word']]"),
-        (ReadParquet, "polars", "real = polars.read_parquet\npolars.read_parquet = lambda path: real(path)[::-1]"),
+        (GroupBy, "pandas", "core.groupby.SeriesGroupBy.agg", "lambda *a, **k: real(*a, **k) + 2**-12"),
+        (GroupBy, "polars", "Expr.sum", "lambda self: real(self) + 2**-12"),
+        (Join, "pandas", "DataFrame.merge", "lambda *a, **k: real(*a, **k)[1:]"),
+        (Join, "polars", "DataFrame.join", "lambda *a, **k: real(*a, **k).with_columns(polars.col('right').reverse())"),
+        (ReadCsv, "pandas", "read_csv", "lambda path: real(path, dtype={'value': 'f4'})"),
+        (ReadCsv, "polars", "read_csv", "lambda path: real(path)[:-1]"),
+        (ReadParquet, "pandas", "read_parquet", "lambda path: real(path)[['id', 'word']]"),
+        (ReadParquet, "polars", "read_parquet", "lambda path: real(path)[::-1]"),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else value if value.isalpha() else "",
 )
-def test_a_wrong_table_does_not_pass(indicator: type[Indicator], module: str, fault: str) -> None:
+def test_a_wrong_table_does_not_pass(indicator: type[Indicator], module: str, name: str, fault: str) -> None:
     rows = "rows" if "rows" in indicator.model_fields else "n"
-    (sentence,) = spoiled(indicator, module, fault, {"framework": module, rows: 2_000}).failed_checks
+    changed = f"real = {module}.{name}\n{module}.{name} = {fault}"
+    (sentence,) = spoiled(indicator, module, changed, {"framework": module, rows: 2_000}).failed_checks
     assert sentence.startswith("wrong is ")
 
 
@@ -390,11 +344,8 @@ def test_the_parquet_file_is_read_by_three_readers(tmp_path: Any, rows: int, gzi
     import polars as pl
     import pyarrow.parquet as pq
 
-    columns = {
-        "id": [k * 7 - 3 for k in range(rows)],
-        "value": [k / 8 for k in range(rows)],
-        "word": [f"wörd-{k}" for k in range(rows)],
-    }
+    columns = {"id": [k * 7 - 3 for k in range(rows)], "value": [k / 8 for k in range(rows)]}
+    columns |= {"word": [f"wörd-{k}" for k in range(rows)]}
     path = tmp_path / "table.parquet"
     path.write_bytes(_parquet.written(columns, gzip=gzip))
     assert pl.read_parquet(path).to_dict(as_series=False) == columns

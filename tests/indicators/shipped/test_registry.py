@@ -144,13 +144,11 @@ def test_a_stack_must_have_what_is_measured(text: str, packages: set[str], lacks
     assert case.indicator.lacks(case.parameters, packages) == lacks
 
 
-def test_versions_differ_between_indicators_and_stay_the_same() -> None:
-    versions = [one.version() for one in list_shipped_indicators()]
+def test_names_and_versions_differ_between_indicators_and_stay_the_same() -> None:
+    shipped = list_shipped_indicators()
+    versions = [one.version() for one in shipped]
     assert len(set(versions)) == len(versions) == 13
     assert versions == [one.version() for one in list_shipped_indicators()]
-
-
-def test_there_are_no_two_of_one_name() -> None:
-    names = [one.__name__.lower() for one in (*list_shipped_indicators(), *thoth_indicators.MODELS)]
+    names = [one.__name__.lower() for one in (*shipped, *thoth_indicators.MODELS)]
     assert len(set(names)) == len(names)
-    assert {Sort, ReadParquet, ScalarLoop} <= set(list_shipped_indicators())
+    assert {Sort, ReadParquet, ScalarLoop} <= set(shipped)

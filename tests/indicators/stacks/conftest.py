@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.indicators.stacks.making import SMALL, Served, local_index, served
+from tests.indicators.stacks.making import SMALL, Served, local_index, own_settings, served
 from workbench.indicators.stacks.uv_tool import Sources
 
 
@@ -16,14 +15,8 @@ from workbench.indicators.stacks.uv_tool import Sources
 def _own_settings(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nothing of the user's: no index, no caches, no configuration; tests of the real index keep what they need."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    if request.node.get_closest_marker("network"):
-        return
-    for name in [name for name in os.environ if name.startswith(("UV_", "PIP_"))]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setenv("UV_NO_CONFIG", "1")
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    if not request.node.get_closest_marker("network"):
+        own_settings(monkeypatch, tmp_path)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import sys
 import threading
 import zipfile
@@ -15,6 +16,10 @@ from functools import cached_property
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Literal
+
+import pytest
+
+from workbench.indicators.stacks.stack_sets import Package, Stack, StackSet, build_stack
 
 Form = Literal["json", "html"]
 LONG_AGO = "2020-01-01T00:00:00Z"
@@ -209,3 +214,33 @@ SMALL = (
     Made("bbb", "2.0", ("aaa>=2", "ccc")),
     Made("ccc", "1.0"),
 )
+
+
+def lock(versions: Mapping[str, str], name: str = "", *, hash_of: str = "", **facts: Any) -> Stack:
+    """A stack of these versions that nobody solved; the hash is that of the version, unless it is given."""
+    packages = [
+        Package(name=one, version=version, hashes=("sha256:" + (hash_of * 64 or _sha256(version)),), **facts)
+        for one, version in versions.items()
+    ]
+    return build_stack(packages, python="3.11.7", platform="linux_x86_64", name=name)
+
+
+def stack_set(stacks: Iterable[Stack], **more: Any) -> StackSet:
+    given: dict[str, Any] = {"requirements": (), "free": ("numpy",), "decision": "grid", "uv_version": "0.13.8"}
+    given |= {"python": "3.11.7", "platform": "linux_x86_64", "stacks": tuple(stacks)}
+    return StackSet.model_validate(given | more)
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def own_settings(monkeypatch: pytest.MonkeyPatch, place: Path, cache: Path | None = None) -> None:
+    """Nothing of the user's: no index, no caches, no configuration."""
+    for name in [name for name in os.environ if name.startswith(("UV_", "PIP_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache or place / "cache"))
+    monkeypatch.setenv("UV_CACHE_DIR", str(place / "uv"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(place / "config"))
+    monkeypatch.setenv("UV_NO_CONFIG", "1")
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)

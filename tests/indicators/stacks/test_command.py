@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import typer
@@ -20,8 +20,7 @@ from workbench.indicators.stacks.uv_tool import Sources
 Serve = Callable[..., Served]
 
 
-@dataclass(frozen=True)
-class Said:
+class Said(NamedTuple):
     """What a command left."""
 
     code: int
@@ -77,12 +76,6 @@ def test_a_table_tells_stacks_sizes_keys_reasons_and_how_to_ask_again(stacks: Ru
     ]
 
 
-def test_the_same_command_writes_the_same_bytes(stacks: Run, small: Sources) -> None:
-    for name in ("one.json", "two.json"):
-        assert stacks(*BOTH, "--decision", "random", "--seed", 5, "--count", 2, "--out", name).code == 0
-    assert Path("one.json").read_bytes() == Path("two.json").read_bytes()
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -128,9 +121,10 @@ def test_the_old_tools_options_work(stacks: Run, small: Sources) -> None:
     assert "--requirements FILE --decision random --step patch --count 2 --seed 5654 --exclude-newer" in said.out
 
 
-def test_all_is_the_old_name_of_the_grid(stacks: Run, small: Sources) -> None:
+def test_all_is_the_old_name_of_the_grid_and_steps_alone_are_a_decision(stacks: Run, small: Sources) -> None:
     assert stacks(*BOTH, "--decision-type", "all", "--limit-latest-versions", 1).code == 0
     assert [stack.name for stack in stack_sets.read_stack_set("stacks.json").stacks] == ["aaa 2.0, bbb 2.0"]
+    assert stacks("--free", "aaa", "--latest", 2).out.startswith("2 stacks by latest")
 
 
 def test_locks_go_to_stdout_and_everything_else_elsewhere(stacks: Run, small: Sources) -> None:
@@ -145,13 +139,8 @@ def test_a_dry_run_lists_the_points_and_solves_nothing(
     monkeypatch.setattr(stack_solver, "solve_stack_plan", None)
     said = stacks(*BOTH, "--dry-run")
     assert said.code == 0
-    assert said.out.splitlines()[:5] == [
-        "aaa: 2.0, 1.1, 1.0",
-        "bbb: 2.0, 1.0",
-        "",
-        "6 of 6 points by grid:",
-        "  aaa 2.0, bbb 2.0",
-    ]
+    head = "aaa: 2.0, 1.1, 1.0\nbbb: 2.0, 1.0\n\n6 of 6 points by grid:\n  aaa 2.0, bbb 2.0\n"
+    assert said.out.startswith(head)
     assert said.out.splitlines()[-1] == "nothing was solved (--dry-run)"
     document = json.loads(stacks(*BOTH, "--dry-run", "--json", "--decision", "random", "--seed", 1).out)
     assert (document["total"], document["seed"], len(document["points"])) == (6, 1, 3)
@@ -186,23 +175,14 @@ def test_stacks_of_a_file_are_checked_before_they_are_installed(stacks: Run, sma
     assert not environments.default_environment_root().exists()
 
 
-def test_when_every_point_is_rejected_the_code_is_1(stacks: Run, small: Sources) -> None:
-    said = stacks("--free", "aaa==1.0", "--free", "bbb==2.0")
-    assert said.code == 1
-    assert said.out.startswith("0 stacks by grid")
-    assert "  aaa 1.0, bbb 2.0\n    Because bbb" in said.out
-
-
-def test_points_with_the_same_reason_are_told_together(stacks: Run, serve: Serve) -> None:
+def test_points_with_the_same_reason_are_told_together_with_code_1(stacks: Run, serve: Serve) -> None:
     serve([*(Made("aaa", f"1.{minor}") for minor in range(6)), Made("bbb", "1.0", ("zzz",))])
-    lines = stacks("--free", "aaa", "--free", "bbb").out.splitlines()
+    said = stacks("--free", "aaa", "--free", "bbb")
+    lines = said.out.splitlines()
+    assert (said.code, lines[0].startswith("0 stacks by grid")) == (1, True)
     place = lines.index("rejected: 6 points, full reasons in the file")
     assert lines[place + 1] == "  aaa 1.5, bbb 1.0; aaa 1.4, bbb 1.0; aaa 1.3, bbb 1.0; and 3 more"
     assert lines[place + 2].startswith("    Because zzz was not found")
-
-
-def test_the_newest_steps_without_a_decision_are_one(stacks: Run, small: Sources) -> None:
-    assert stacks("--free", "aaa", "--latest", 2).out.startswith("2 stacks by latest")
 
 
 def test_merged_points_and_days_are_told(stacks: Run, serve: Serve) -> None:
@@ -226,30 +206,14 @@ def test_unknown_sizes_are_said(stacks: Run, serve: Serve) -> None:
     ("arguments", "said"),
     [
         ((), "nothing to solve: give --free PACKAGE"),
-        (("--free", "aaa=1"), "not a requirement"),
-        (("--free", "nope"), "no such package on the index: nope"),
-        (("--free", "aaa>9"), "no version of aaa matches"),
         (("--free", "aaa", "--decision", "best"), "where: --decision"),
         (("--free", "aaa", "--decision-type", "grid"), "allowed: all, random"),
         (("--free", "aaa", "--decision-type", "all", "--decision", "random"), "two decisions"),
-        (("--free", "aaa", "--step", "patch", "--most", "2"), "too many points: 3"),
-        (("--free", "aaa", "--exclude-newer", "soon"), "where: --exclude-newer"),
         (("--free", "aaa", "--max-download", "much"), "like 2GB, 500MB or 1GiB"),
-        (("--free", "aaa", "--platform", "amiga"), "unknown platform"),
-        (("--free", "aaa", "--python-version", "2.7"), "not a version of Python"),
-        (("--free", "aaa", "--requirements", "absent.txt"), "cannot read the requirements"),
-        (("--free", "aaa", "--context", "[1]"), "cannot read the context"),
         (("--free", "aaa", "--stack-output", "-", "--json"), "two outputs on stdout"),
         (("--free", "aaa", "--stack-output", "https://amun.example/api"), "workbench indicators run"),
         (("--free", "aaa", "--offline"), "--offline is for --install"),
         (("--free", "aaa", "--in", "stacks.json"), "these stacks are solved already"),
-        (
-            (
-                "--in",
-                "absent.json",
-            ),
-            "cannot read the stacks",
-        ),
         (("--free", "aaa", "--out", "file/stacks.json"), "cannot write the stacks"),
         (("--free", "aaa", "--report-output", "file/report.json"), "cannot write the report"),
         (("--free", "aaa", "--stack-output", "file/out"), "cannot write the stacks"),
@@ -262,14 +226,6 @@ def test_wrong_use_is_told_with_code_2(stacks: Run, small: Sources, arguments: t
     assert said in found.err
 
 
-def test_without_an_index_the_code_is_3(stacks: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("UV_DEFAULT_INDEX", "http://ann:s3cret@127.0.0.1:9/simple")
-    found = stacks("--free", "aaa")
-    assert found.code == 3
-    assert "cannot reach the package index" in found.err
-    assert "s3cret" not in found.err
-
-
 def test_a_download_above_the_limit_is_a_rejected_point_and_installs_nothing(stacks: Run, small: Sources) -> None:
     found = stacks("--free", "aaa", "--install", "--max-download", "10")
     assert found.code == 1
@@ -278,10 +234,3 @@ def test_a_download_above_the_limit_is_a_rejected_point_and_installs_nothing(sta
     refused = stacks("--in", "stacks.json", "--install", "--max-download", "10")
     assert refused.code == 2
     assert "the download is too large" in refused.err
-
-
-def test_text_from_the_index_cannot_steer_the_terminal(stacks: Run, serve: Serve) -> None:
-    serve([Made("aaa", "1.0", ("bbb\x1b[31m>2",))])
-    found = stacks("--free", "aaa")
-    assert found.code in (1, 3)
-    assert "\x1b" not in found.out + found.err

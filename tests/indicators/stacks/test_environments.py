@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.indicators.stacks.making import SMALL, Made, Served
-from workbench.core.errors import ConfigError, MissingToolError, RunFailedError, WorkbenchError
+from workbench.core.errors import ConfigError, MissingToolError, RunFailedError
 from workbench.indicators.stacks import environment_files, environments, stack_solver, uv_tool
 from workbench.indicators.stacks.environments import ensure_environment, install_environments
 from workbench.indicators.stacks.stack_request import build_stack_request
@@ -40,21 +39,20 @@ def says(made: environments.Environment, code: str) -> str:
     return subprocess.run([made.python, "-I", "-c", code], check=True, capture_output=True, text=True).stdout.strip()
 
 
-def test_a_stack_is_installed_once_and_found_again(stack: Stack, tmp_path: Path) -> None:
-    made = ensure_environment(stack, tmp_path / "root")
-    assert made.folder == tmp_path / "root" / stack.key
+def test_a_stack_is_installed_once_in_the_users_cache_and_found_again(stack: Stack) -> None:
+    made = ensure_environment(stack)
+    cache = Path(os.environ["XDG_CACHE_HOME"]) / "workbench" / "indicators" / "environments"
+    assert made.folder == cache / stack.key
+    assert (made.folder / environments.LOCK).read_text() == stack.lock
     assert made.installed == stack.versions == {"aaa": "2.0", "bbb": "2.0", "ccc": "1.0"}
     assert made.python_version == stack.python
     assert says(made, "import aaa, bbb; print(aaa.VERSION, bbb.VERSION)") == "2.0 2.0"
-    again = ensure_environment(stack, tmp_path / "root")
+    # Bytecode is written before any run.
+    assert says(made, "import aaa, os; print(os.path.isfile(aaa.__cached__))") == "True"
+    assert environment_files.find_altered_files(made.folder) == []
+    again = ensure_environment(stack)
     assert (made.made, again.made) == (True, False)
     assert (again.record_sha256, again.make_s) == (made.record_sha256, made.make_s)
-
-
-def test_it_lies_in_the_users_cache_and_holds_its_lock(stack: Stack) -> None:
-    made = ensure_environment(stack)
-    assert made.folder.parent == Path(os.environ["XDG_CACHE_HOME"]) / "workbench" / "indicators" / "environments"
-    assert (made.folder / environments.LOCK).read_text() == stack.lock
 
 
 def test_a_copy_is_an_environment_of_its_own_with_the_same_packages(stack: Stack, tmp_path: Path) -> None:
@@ -62,17 +60,6 @@ def test_a_copy_is_an_environment_of_its_own_with_the_same_packages(stack: Stack
     assert (own.folder.name, copy.folder.name) == (stack.key, f"{stack.key}.1")
     assert own.record_sha256 == copy.record_sha256
     assert says(copy, "import sys; print(sys.prefix)") == str(copy.folder)
-
-
-def test_other_packages_have_another_digest(small: Sources, tmp_path: Path) -> None:
-    made = install_environments([(one, 0) for one in stacks("aaa")], tmp_path)
-    assert len({one.record_sha256 for one in made}) == len(made) == 3
-
-
-def test_bytecode_is_written_before_any_run(stack: Stack, tmp_path: Path) -> None:
-    made = ensure_environment(stack, tmp_path)
-    assert says(made, "import aaa, os; print(os.path.isfile(aaa.__cached__))") == "True"
-    assert environment_files.find_altered_files(made.folder) == []
 
 
 def test_bytecode_that_a_wheel_ships_may_be_compiled_anew(serve: Serve, tmp_path: Path) -> None:
@@ -101,6 +88,7 @@ def test_all_are_installed_in_the_order_of_asking_and_counted(small: Sources, tm
     made = install_environments(wanted, tmp_path, progress=lambda done, total: told.append((done, total)))
     assert [(one.key, one.copy) for one in made] == [(stack.key, copy) for stack, copy in wanted]
     assert told == [(number, 6) for number in range(1, 7)]
+    assert len({one.record_sha256 for one in made}) == 3
 
 
 def test_a_download_above_the_limit_is_refused_by_name_before_anything_is_made(stack: Stack, tmp_path: Path) -> None:
@@ -131,19 +119,6 @@ def test_without_the_index_a_stack_is_made_from_the_cache(serve: Serve, tmp_path
         ensure_environment(second, tmp_path, offline=True)
 
 
-def damage_marker(folder: Path) -> None:
-    (folder / environments.MARKER).write_text("{")
-
-
-def damage_version(folder: Path) -> None:
-    marker = json.loads((folder / environments.MARKER).read_text())
-    (folder / environments.MARKER).write_text(json.dumps(marker | {"format_version": 99}))
-
-
-def damage_package(folder: Path) -> None:
-    next(folder.glob("lib/python*/site-packages/aaa/__init__.py")).unlink()
-
-
 def damage_record(folder: Path) -> None:
     record = next(folder.glob("lib/python*/site-packages/aaa-*.dist-info/RECORD"))
     # Not in place: the file is a hard link into uv's cache.
@@ -152,16 +127,22 @@ def damage_record(folder: Path) -> None:
     record.write_text(text + "aaa/more.py,,\n")
 
 
-def damage_python(folder: Path) -> None:
-    environment_files.interpreter_path(folder).unlink()
-
-
-def unfinished(folder: Path) -> None:
-    (folder / environments.MARKER).unlink()
+def damage_version(folder: Path) -> None:
+    marker = folder / environments.MARKER
+    marker.write_text(json.dumps(json.loads(marker.read_text()) | {"format_version": 99}))
 
 
 @pytest.mark.parametrize(
-    "damage", [damage_marker, damage_version, damage_package, damage_record, damage_python, unfinished]
+    "damage",
+    [
+        damage_version,
+        damage_record,
+        lambda folder: (folder / environments.MARKER).write_text("{"),
+        lambda folder: next(folder.glob("lib/python*/site-packages/aaa/__init__.py")).unlink(),
+        lambda folder: environment_files.interpreter_path(folder).unlink(),
+        # As a maker that was killed leaves it.
+        lambda folder: (folder / environments.MARKER).unlink(),
+    ],
 )
 def test_what_is_damaged_or_unfinished_is_made_anew(
     stack: Stack, tmp_path: Path, damage: Callable[[Path], None]
@@ -212,20 +193,14 @@ def test_other_packages_than_the_locks_are_refused(
         ensure_environment(stack, tmp_path)
 
 
-def test_a_stack_for_another_platform_is_refused(stack: Stack, tmp_path: Path) -> None:
+def test_what_cannot_be_made_here_is_told(stack: Stack, tmp_path: Path) -> None:
     other = build_stack(stack.packages, python=stack.python, platform="win_amd64", name="other")
     with pytest.raises(ConfigError, match="for another platform"):
         ensure_environment(other, tmp_path)
-
-
-def test_a_python_that_is_not_here_is_told_with_the_command_that_brings_it(stack: Stack, tmp_path: Path) -> None:
     other = build_stack(stack.packages, python="3.8.1", platform=stack.platform, name="other")
     with pytest.raises(MissingToolError, match=r"uv python install 3\.8\.1") as caught:
         ensure_environment(other, tmp_path)
     assert caught.value.exit_code == 3
-
-
-def test_a_root_that_cannot_be_made_is_told(stack: Stack, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="XDG_CACHE_HOME"):
         ensure_environment(stack, tmp_path / "file" / "root")
@@ -234,63 +209,25 @@ def test_a_root_that_cannot_be_made_is_told(stack: Stack, tmp_path: Path) -> Non
 MAKER = """
 import json, sys
 from pathlib import Path
-from workbench.indicators.stacks import environment_files, environments, stack_sets
+from workbench.indicators.stacks import environments, stack_sets
 stack = stack_sets.Stack.model_validate_json(Path(sys.argv[1]).read_text())
-if sys.argv[3:]:
-    install_packages = environment_files.install_packages
-    def stuck(*arguments, **options):
-        install_packages(*arguments, **options)
-        print("installed", flush=True)
-        sys.stdin.read()
-    environment_files.install_packages = stuck
-else:
-    print("started", flush=True)
-    sys.stdin.readline()
+print("started", flush=True)
+sys.stdin.readline()
 made = environments.ensure_environment(stack, Path(sys.argv[2]))
 print(json.dumps([made.made, made.record_sha256]), flush=True)
 """
 
 
-@pytest.fixture
-def maker(stack: Stack, tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
-    """Start a process that makes the environment; with a further argument it hangs before the marker is written."""
+def test_of_two_makers_at_once_one_makes_and_the_other_finds(stack: Stack, tmp_path: Path) -> None:
     (tmp_path / "stack.json").write_text(stack.model_dump_json())
-
-    def start(*more: str) -> subprocess.Popen[str]:
-        command: list[Any] = [sys.executable, "-c", MAKER, tmp_path / "stack.json", tmp_path / "root", *more]
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-
-    return start
-
-
-def test_a_maker_that_is_killed_in_the_middle_leaves_work_for_the_next(
-    maker: Callable[..., subprocess.Popen[str]], stack: Stack, tmp_path: Path
-) -> None:
-    with maker("stuck") as killed:
-        assert killed.stdout is not None
-        assert killed.stdout.readline() == "installed\n"
-        killed.send_signal(signal.SIGKILL)
-    folder = tmp_path / "root" / stack.key
-    assert environment_files.interpreter_path(folder).exists()
-    assert not (folder / environments.MARKER).exists()
-    made = ensure_environment(stack, tmp_path / "root")
-    assert made.made
-    assert environment_files.find_altered_files(made.folder) == []
-
-
-def test_of_two_makers_at_once_one_makes_and_the_other_finds(maker: Callable[..., subprocess.Popen[str]]) -> None:
-    with maker() as one, maker() as two:
-        answers = []
-        for process in (one, two):
-            assert process.stdout is not None
-            assert process.stdout.readline() == "started\n"
-        for process in (one, two):
-            assert process.stdin is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        for process in (one, two):
-            out, _ = process.communicate(timeout=120)
-            answers.append(json.loads(out.splitlines()[-1]))
+    command: list[Any] = [sys.executable, "-c", MAKER, tmp_path / "stack.json", tmp_path / "root"]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    makers: list[Any] = [subprocess.Popen(command, **pipes, cwd=ROOT) for _ in range(2)]
+    assert [one.stdout.readline() for one in makers] == ["started\n"] * 2
+    for one in makers:
+        one.stdin.write("go\n")
+        one.stdin.flush()
+    answers = [json.loads(one.communicate(timeout=120)[0].splitlines()[-1]) for one in makers]
     assert sorted(made for made, _ in answers) == [False, True]
     assert len({digest for _, digest in answers}) == 1
 
@@ -310,11 +247,3 @@ def test_the_lock_lasts_as_long_as_uv_does_even_when_its_starter_is_gone(
         stand_in.chmod(0o755)
         assert uv_tool.run_uv(["x"], sources=None).out == "0\n"
         assert uv_tool.run_uv(["x"], sources=None, lock_descriptor=held.fileno()).out == "1\n"
-
-
-def test_errors_of_several_installs_are_told_once(serve: Serve, tmp_path: Path) -> None:
-    served = serve(SMALL)
-    wanted = [(one, 0) for one in stacks("aaa")]
-    served.wheels.clear()
-    with pytest.raises(WorkbenchError, match="cannot install the stack"):
-        install_environments(wanted, tmp_path)

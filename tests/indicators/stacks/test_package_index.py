@@ -75,21 +75,16 @@ def test_a_page_is_asked_for_once(serve: Serve) -> None:
     assert sorted(served.asked) == [("GET", "/simple/aaa/"), ("GET", "/simple/bbb/")]
 
 
-def test_sizes_come_from_the_page_else_by_asking_the_server_once(serve: Serve) -> None:
-    told, silent = Made("aaa", "1.0"), Made("aaa", "2.0", tells_size=False)
-    served = serve([told, silent])
+def test_sizes_come_from_the_page_else_by_asking_the_server_once_and_may_be_unknown(serve: Serve) -> None:
+    told, silent, lost = Made("aaa", "1.0"), Made("aaa", "2.0", tells_size=False), Made("aaa", "3.0", tells_size=False)
+    served = serve([told, silent, lost])
     found = index(served.url)
-    sizes = [found.size_bytes(found.list_files("aaa", version)[0]) for version in ("1.0", "2.0", "2.0")]
-    assert sizes == [len(told.content), len(silent.content), len(silent.content)]
-    assert [asked for asked in served.asked if asked[0] == "HEAD"] == [("HEAD", f"/files/{silent.file_name}")]
-
-
-def test_a_size_that_nobody_tells_is_null(serve: Serve) -> None:
-    served = serve([Made("aaa", "1.0", tells_size=False)])
-    found = index(served.url)
-    (one,) = found.list_files("aaa", "1.0")
-    served.wheels.clear()
-    assert found.size_bytes(one) is None
+    files = {version: found.list_files("aaa", version)[0] for version in ("1.0", "2.0", "3.0")}
+    served.wheels.remove(lost)
+    sizes = [found.size_bytes(files[version]) for version in ("1.0", "2.0", "2.0", "3.0")]
+    assert sizes == [len(told.content), len(silent.content), len(silent.content), None]
+    heads = [path for method, path in served.asked if method == "HEAD"]
+    assert heads == [f"/files/{one.file_name}" for one in (silent, lost)]
 
 
 @pytest.mark.parametrize("pages", [True, False])
@@ -122,16 +117,16 @@ def test_the_first_index_that_has_the_package_is_the_only_one(serve: Serve) -> N
 def test_user_and_password_are_sent_and_shown_to_nobody(serve: Serve) -> None:
     served = serve(SMALL, password="p%40ss")
     assert listed(index(served.with_password.replace("p%40ss", "p%2540ss"))) == ["2.0", "1.1", "1.0"]
-    with pytest.raises(RunFailedError) as caught:
+    with pytest.raises(RunFailedError, match=r"the package index refuses[\s\S]*HTTP 401") as caught:
         index(served.url.replace("://", "://bob:s3cret@")).list_wheels("aaa")
-    assert "the package index refuses" in str(caught.value)
-    assert "HTTP 401" in str(caught.value)
     assert "s3cret" not in str(caught.value)
 
 
-def test_a_package_that_is_not_there_is_named(serve: Serve) -> None:
+def test_a_package_that_is_not_there_and_other_schemes_are_named(serve: Serve) -> None:
     with pytest.raises(InputError, match="no such package on the index: nope"):
         index(serve(SMALL).url).list_wheels("nope")
+    with pytest.raises(InputError, match="not a package index URL"):
+        index("ftp://example.org/simple").list_wheels("aaa")
 
 
 def test_an_index_that_cannot_be_reached_ends_with_code_3_and_advice(serve: Serve) -> None:
@@ -145,28 +140,19 @@ def test_an_index_that_cannot_be_reached_ends_with_code_3_and_advice(serve: Serv
     assert "s3cret" not in said
 
 
-def test_a_failing_index_is_told_apart_from_a_missing_package(serve: Serve) -> None:
-    served = serve(SMALL)
-    served.answers["/simple/aaa/"] = (503, "busy")
-    with pytest.raises(RunFailedError, match="HTTP 503"):
-        index(served.url).list_wheels("aaa")
-
-
-def test_an_answer_that_is_no_page_is_refused(serve: Serve) -> None:
-    served = serve(SMALL)
-    served.answers["/simple/aaa/"] = (200, "welcome to this network, please log in")
-    with pytest.raises(InputError, match="not a package index page"):
-        index(served.url).list_wheels("aaa")
-
-
-def test_an_answer_without_end_is_cut_off(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("answer", "kind", "told"),
+    [
+        ((503, "busy"), RunFailedError, "HTTP 503"),
+        ((200, "welcome to this network, please log in"), InputError, "not a package index page"),
+        ((200, "x" * 5000), InputError, "too large"),
+    ],
+)
+def test_a_failing_index_and_an_answer_that_is_no_page_are_told_apart_from_a_missing_package(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, answer: tuple[int, str], kind: type[Exception], told: str
+) -> None:
     monkeypatch.setattr(module, "MAX_BYTES", 1 << 10)
     served = serve(SMALL)
-    served.answers["/simple/aaa/"] = (200, "x" * 5000)
-    with pytest.raises(InputError, match="too large"):
+    served.answers["/simple/aaa/"] = answer
+    with pytest.raises(kind, match=told):
         index(served.url).list_wheels("aaa")
-
-
-def test_other_schemes_are_refused() -> None:
-    with pytest.raises(InputError, match="not a package index URL"):
-        index("ftp://example.org/simple").list_wheels("aaa")

@@ -30,14 +30,6 @@ def _reachable() -> None:
         pytest.skip(f"cannot reach the package index: {type(error).__name__}")
 
 
-def test_five_minors_of_numpy_are_five_locks_and_the_same_bytes_again() -> None:
-    request = build_stack_request(free=("numpy>=1.24",), latest=5, before=BEFORE)
-    found = stack_solver.solve_request(request)
-    assert len(found.stacks) == 5
-    assert found.rejected == ()
-    assert format_stack_set(found) == format_stack_set(stack_solver.solve_request(request))
-
-
 def test_a_grid_of_pandas_and_numpy_keeps_what_cannot_be_with_uvs_reason() -> None:
     request = build_stack_request(free=("pandas>=2.1,<2.3", "numpy>=1.26,<2.1"), before=BEFORE)
     found = stack_solver.solve_request(request)

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
+from tests.indicators.stacks.making import lock, stack_set
 from workbench.core.errors import ConfigError, InputError, MissingToolError
 from workbench.indicators.stacks import uv_tool
 from workbench.indicators.stacks.matrix_solver import merge_stack_sets, solve_stack_matrix
 from workbench.indicators.stacks.stack_matrix import format_arm_name, iterate_arms, read_stack_matrix
 from workbench.indicators.stacks.stack_report import format_stacks
-from workbench.indicators.stacks.stack_sets import Package, Stack, StackSet, Variation, build_stack, format_stack_set
-
-PLATFORM = "linux_x86_64"
-
-
-def _pack(name: str, version: str) -> Package:
-    return Package(name=name, version=version, hashes=("sha256:" + sha256(version.encode()).hexdigest(),))
+from workbench.indicators.stacks.stack_sets import Stack, Variation, format_stack_set
 
 
 def write(folder: Path, text: str) -> Path:
@@ -68,20 +62,12 @@ environments: {mkl: /opt/conda/envs/mkl}
 """
     arms = list(iterate_arms(read_stack_matrix(write(tmp_path, text))))
     names = [format_arm_name(arm.factors) for arm in arms]
-    assert names == [
-        "numpy from default, OPENBLAS_CORETYPE=unset",
-        "numpy from default, OPENBLAS_CORETYPE=Haswell",
-        "numpy from fast, OPENBLAS_CORETYPE=unset",
-        "numpy from fast, OPENBLAS_CORETYPE=Haswell",
-        "mkl, OPENBLAS_CORETYPE=unset",
-        "mkl, OPENBLAS_CORETYPE=Haswell",
-    ]
-    assert arms[0].variables == {"LANG": "C"}
+    where = ("numpy from default", "numpy from fast", "mkl")
+    assert names == [f"{one}, OPENBLAS_CORETYPE={core}" for one in where for core in ("unset", "Haswell")]
+    assert (arms[0].variables, arms[0].indexes) == ({"LANG": "C"}, {})
     assert arms[1].variables["OPENBLAS_CORETYPE"] == "Haswell"
     assert arms[3].indexes == {"numpy": "fast"}
-    assert arms[0].indexes == {}
-    assert arms[4].environment == "/opt/conda/envs/mkl"
-    assert arms[4].requirements == ()
+    assert (arms[4].environment, arms[4].requirements) == ("/opt/conda/envs/mkl", ())
 
 
 @pytest.mark.parametrize(
@@ -120,50 +106,38 @@ def test_too_many_combinations_are_refused(tmp_path: Path) -> None:
         read_stack_matrix(write(tmp_path, f"packages: {{numpy: [{versions}]}}\nthreads: [1, 2]\n"))
 
 
-def _set(stacks: list[Stack], variations: tuple[Variation, ...] = (), **more: object) -> StackSet:
-    return StackSet.model_validate(
-        {
-            "requirements": (), "free": ("numpy",), "decision": "grid", "python": "3.11.7", "platform": PLATFORM,
-            "uv_version": "0.13.8", "stacks": tuple(stacks), "variations": variations, **more,
-        }
-    )  # fmt: skip
-
-
 def _stack(version: str, name: str) -> Stack:
-    return build_stack([_pack("numpy", version)], python="3.11.7", platform=PLATFORM, name=name)
+    return lock({"numpy": version}, name)
 
 
 def test_sets_are_merged_by_name_or_refused_by_it() -> None:
     old, new = _stack("1.26.4", "numpy 1.26.4"), _stack("2.2.6", "numpy 2.2.6")
-    merged = merge_stack_sets([_set([old, new]), _set([new])], ["a.json", "b.json"])
+    merged = merge_stack_sets([stack_set([old, new]), stack_set([new])], ["a.json", "b.json"])
     assert [stack.name for stack in merged.stacks] == ["numpy 1.26.4", "numpy 2.2.6"]
     threads = Variation(name="numpy 2.2.6, 2 threads", stack=new.key, threads=2, factors={"threads": "2"})
-    both = merge_stack_sets([_set([old]), _set([new], (threads,))], ["a.json", "b.json"])
+    both = merge_stack_sets([stack_set([old]), stack_set([new], variations=(threads,))], ["a.json", "b.json"])
     assert [one.name for one in both.variations] == ["numpy 1.26.4", "numpy 2.2.6, 2 threads"]
-    with pytest.raises(ConfigError, match="two stacks of one name") as refused:
-        merge_stack_sets([_set([old]), _set([_stack("2.0.0", old.name)])], ["a.json", "b.json"])
-    assert "numpy 1.26.4, in a.json and in b.json" in str(refused.value)
+    told = r"two stacks of one name[\s\S]*numpy 1\.26\.4, in a\.json and in b\.json"
+    with pytest.raises(ConfigError, match=told):
+        merge_stack_sets([stack_set([old]), stack_set([_stack("2.0.0", old.name)])], ["a.json", "b.json"])
     with pytest.raises(ConfigError, match="the same lock and settings"):
-        merge_stack_sets([_set([old]), _set([_stack("1.26.4", "another name")])], ["a.json", "b.json"])
-    first, second = (
-        _set([old], indexes={"fast": "https://a.example"}),
-        _set([new], indexes={"fast": "https://b.example"}),
-    )
+        merge_stack_sets([stack_set([old]), stack_set([_stack("1.26.4", "another name")])], ["a.json", "b.json"])
+    sets = [stack_set([one], indexes={"fast": url}) for one, url in ((old, "https://a.example"), (new, "https://b.x"))]
     with pytest.raises(ConfigError, match="two indexes of one name"):
-        merge_stack_sets([first, second], ["a.json", "b.json"])
+        merge_stack_sets(sets, ["a.json", "b.json"])
 
 
 def test_arms_of_one_lock_have_keys_of_their_own_and_find_it() -> None:
-    lock = _stack("2.2.6", "numpy 2.2.6")
-    one = Variation(name="1 thread", stack=lock.key, threads=1)
-    two = Variation(name="2 threads", stack=lock.key, threads=2)
-    plain = Variation(name="plain", stack=lock.key)
-    found = _set([lock], (one, two, plain))
+    only = _stack("2.2.6", "numpy 2.2.6")
+    one = Variation(name="1 thread", stack=only.key, threads=1)
+    two = Variation(name="2 threads", stack=only.key, threads=2)
+    plain = Variation(name="plain", stack=only.key)
+    found = stack_set([only], variations=(one, two, plain))
     assert len({one.key, two.key, plain.key}) == 3
-    assert plain.key == lock.key
-    assert {found.by_arm_key[key or ""].key for key in (one.key, two.key)} == {lock.key}
+    assert plain.key == only.key
+    assert {found.by_arm_key[key or ""].key for key in (one.key, two.key)} == {only.key}
     # A set without a matrix is written as it always was.
-    assert "variations" not in format_stack_set(_set([lock]))
-    assert "index" not in format_stack_set(_set([lock]))
+    assert "variations" not in format_stack_set(stack_set([only]))
+    assert "index" not in format_stack_set(stack_set([only]))
     with pytest.raises(ValueError, match="two variations have the name"):
-        _set([lock], (one, one))
+        stack_set([only], variations=(one, one))

@@ -57,9 +57,8 @@ def test_uv_installs_from_it(small: Sources, tmp_path: Path) -> None:
     (tmp_path / "pylock.toml").write_text(format_pylock(stack("bbb")))
     assert uv_tool.run_uv(["venv", "--no-project", tmp_path / "venv"], sources=None).code == 0
     python = tmp_path / "venv" / "bin" / "python"
-    said = uv_tool.run_uv(
-        ["pip", "install", "--preview", "--python", python, "-r", tmp_path / "pylock.toml"], sources=Sources(())
-    )
+    words = ["pip", "install", "--preview", "--python", python, "-r", tmp_path / "pylock.toml"]
+    said = uv_tool.run_uv(words, sources=Sources(()))
     assert said.code == 0, said.err
     done = subprocess.run([python, "-c", "import bbb; print(bbb.VERSION)"], capture_output=True, text=True, check=True)
     assert done.stdout == "2.0\n"

@@ -14,14 +14,12 @@ from workbench.core.errors import ConfigError
 from workbench.indicators.stacks import stack_request
 from workbench.indicators.stacks.stack_request import Point
 
-CHOICES = {
-    "a": [Version("3.0"), Version("2.0"), Version("1.0")],
-    "b": [Version("1.1"), Version("1.0")],
-}
-
 
 def versions(*texts: str) -> list[Version]:
     return [Version(text) for text in texts]
+
+
+CHOICES = {"a": versions("3.0", "2.0", "1.0"), "b": versions("1.1", "1.0")}
 
 
 def test_the_grid_is_every_combination_newest_first() -> None:
@@ -64,22 +62,12 @@ def test_steps_take_the_newest_of_each_line(step: stack_request.Step, left: list
     assert [str(version) for version in stack_request.select_steps(given_versions, step)] == left
 
 
-def test_days_end_at_the_ends_of_short_months() -> None:
-    days = [
-        str(point.before) for point in stack_request.list_date_points(date(2024, 1, 31), date(2024, 4, 30), "month")
-    ]
-    assert days == ["2024-01-31", "2024-02-29", "2024-03-31", "2024-04-30"]
-    assert [point.label for point in stack_request.list_date_points(date(2020, 5, 1), date(2022, 4, 30), "year")] == [
-        "before 2020-05-01",
-        "before 2021-05-01",
-    ]
-
-
-def test_days_stop_at_the_end_of_the_calendar() -> None:
+def test_days_end_at_the_ends_of_short_months_and_of_the_calendar_and_run_forwards() -> None:
+    days = stack_request.list_date_points(date(2024, 1, 31), date(2024, 4, 30), "month")
+    assert [str(point.before) for point in days] == ["2024-01-31", "2024-02-29", "2024-03-31", "2024-04-30"]
+    years = stack_request.list_date_points(date(2020, 5, 1), date(2022, 4, 30), "year")
+    assert [point.label for point in years] == ["before 2020-05-01", "before 2021-05-01"]
     assert len(stack_request.list_date_points(date(9998, 12, 1), date.max, "year")) == 2
-
-
-def test_days_that_run_backwards_are_refused() -> None:
     with pytest.raises(ConfigError, match="the last day is before the first"):
         stack_request.list_date_points(date(2024, 2, 1), date(2024, 1, 1), "month")
 
@@ -106,7 +94,6 @@ def test_what_is_no_requirement_by_name_is_refused(text: str, said: str) -> None
 
 
 def test_a_package_that_is_free_twice_is_refused() -> None:
+    twice = [stack_request.parse_requirement(text, "") for text in ("a_b>1", "A-b<2")]
     with pytest.raises(ConfigError, match="occurs twice"):
-        stack_request.index_by_name(
-            [stack_request.parse_requirement("a_b>1", ""), stack_request.parse_requirement("A-b<2", "")]
-        )
+        stack_request.index_by_name(twice)

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from tests.indicators.stacks.making import stack_set
 from workbench.core.errors import InputError
 from workbench.indicators.stacks import stack_sets
-from workbench.indicators.stacks.stack_sets import Package, RejectedPoint, Stack, StackSet, build_stack, read_stack_set
+from workbench.indicators.stacks.stack_sets import Package, RejectedPoint, Stack, build_stack, read_stack_set
 
 HASHES = tuple("sha256:" + letter * 64 for letter in "ab")
 
@@ -22,18 +23,6 @@ def package(name: str, version: str, **more: Any) -> Package:
 def stack(version: str, name: str = "") -> Stack:
     packages = [package("pytz", "1", download_bytes=5), package("numpy", version, download_bytes=7)]
     return build_stack(packages, python="3.11.7", platform="linux_x86_64", name=name)
-
-
-def stack_set(*stacks: Stack, **more: Any) -> StackSet:
-    settings: dict[str, Any] = {
-        "requirements": (),
-        "free": ("numpy",),
-        "decision": "grid",
-        "python": "3.11.7",
-        "platform": "linux_x86_64",
-        "uv_version": "0.13.8",
-    }
-    return StackSet(stacks=stacks, **settings | more)
 
 
 def test_a_lock_is_sorted_and_names_no_place() -> None:
@@ -61,8 +50,7 @@ def test_a_download_of_which_a_part_is_unknown_is_unknown() -> None:
 
 def test_a_set_is_read_back_as_it_was_and_written_to_the_same_bytes(tmp_path: Path) -> None:
     made = stack_set(
-        stack("1.0", "one"),
-        stack("2.0", "two"),
+        [stack("1.0", "one"), stack("2.0", "two")],
         rejected=(RejectedPoint(point="numpy 3", reason="Because …"),),
         seed=7,
         merged=2,
@@ -76,7 +64,7 @@ def test_a_set_is_read_back_as_it_was_and_written_to_the_same_bytes(tmp_path: Pa
 
 def test_a_stack_is_found_by_name_or_by_the_start_of_its_key() -> None:
     one, two = stack("1.0", "one"), stack("2.0", "two")
-    made = stack_set(one, two)
+    made = stack_set([one, two])
     assert made.get_stack("two") == two
     assert made.get_stack(one.key[:12]) == one
     for wanted in ("three", one.key[:4]):
@@ -109,7 +97,7 @@ def changed(path: Path, change: Any) -> Path:
     ],
 )
 def test_what_was_changed_or_is_of_another_form_is_refused(tmp_path: Path, change: Any, said: str) -> None:
-    path = changed(stack_set(stack("1.0", "one")).write(tmp_path / "stacks.json"), change)
+    path = changed(stack_set([stack("1.0", "one")]).write(tmp_path / "stacks.json"), change)
     with pytest.raises(InputError, match=said) as caught:
         read_stack_set(path)
     assert str(path) in str(caught.value)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from workbench.indicators.stacks.stack_sets import Package, Stack, build_stack, list_varying_packages, name_stacks
+from tests.indicators.stacks.making import lock
+from workbench.indicators.stacks.stack_sets import Stack, list_varying_packages, name_stacks
 
 
 def stack(letter: str = "a", **versions: str) -> Stack:
-    packages = [Package(name=name, version=text, hashes=("sha256:" + letter * 64,)) for name, text in versions.items()]
-    return build_stack(packages, python="3.11.7", platform="linux_x86_64")
+    return lock(versions, hash_of=letter)
 
 
 def names(stacks: Sequence[Stack], *first: str) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.indicators.stacks.making import SMALL, Form, Made, Served
-from workbench.core.errors import ConfigError, InputError, RunFailedError
+from workbench.core.errors import ConfigError, RunFailedError
 from workbench.indicators.stacks import stack_plan, stack_solver, uv_tool
 from workbench.indicators.stacks.stack_request import build_stack_request
 from workbench.indicators.stacks.stack_sets import StackSet, format_stack_set
@@ -61,29 +61,12 @@ def test_the_same_question_gives_the_same_bytes(small: Sources) -> None:
         assert format_stack_set(make(**settings)) == format_stack_set(make(**settings))
 
 
-def test_json_html_and_a_folder_give_the_same_stacks(serve: Serve, small: Sources) -> None:
-    texts = {format_stack_set(make(free=("aaa", "bbb")))}
-    for form in ("json", "html"):
-        served = serve(SMALL, form)
-        texts.add(
-            format_stack_set(
-                stack_solver.solve_request(
-                    build_stack_request(free=("aaa", "bbb"), step="patch", before=BEFORE), Sources((served.url,))
-                )
-            )
-        )
-    assert len(texts) == 1
-
-
-def test_drawing_goes_on_until_there_are_as_many_stacks_as_wanted(small: Sources) -> None:
+def test_drawing_goes_on_until_there_are_as_many_stacks_as_wanted_and_too_few_are_said(small: Sources) -> None:
     found = make(free=("aaa", "bbb"), decision="random", count=3, seed=1)
     assert sorted(names(found)) == ["aaa 1.0, bbb 1.0", "aaa 1.1, bbb 1.0", "aaa 2.0, bbb 2.0"]
     two = make(free=("aaa", "bbb"), decision="random", count=2, seed=1)
     assert [stack.key for stack in two.stacks] == [stack.key for stack in found.stacks[:2]]
     assert two.notes == ()
-
-
-def test_too_few_stacks_are_said(small: Sources) -> None:
     found = make(free=("aaa", "bbb"), decision="random", count=5, seed=1)
     assert found.notes == ("3 of 5 wanted stacks: 6 of 6 points were tried",)
 
@@ -115,33 +98,22 @@ def test_the_newest_steps_are_taken(small: Sources) -> None:
     assert names(make(free=("aaa",), decision="latest", step="major")) == ["aaa 2.0", "aaa 1.1"]
 
 
-def test_requirements_hold_for_every_stack(small: Sources) -> None:
+def test_requirements_hold_for_every_stack_and_without_free_packages_are_one(small: Sources) -> None:
     found = make(free=("aaa",), requirements=("bbb", "aaa<2"))
     assert [stack.versions for stack in found.stacks] == [{"aaa": "1.1", "bbb": "1.0"}, {"aaa": "1.0", "bbb": "1.0"}]
     assert found.requirements == ("bbb", "aaa<2")
-
-
-def test_without_free_packages_the_requirements_are_one_stack(small: Sources) -> None:
     assert names(make(requirements=("bbb",))) == ["bbb 2.0"]
-
-
-def test_a_requirement_of_another_python_may_be_missing_on_the_index(small: Sources) -> None:
+    # One of another Python may be missing on the index.
     assert names(make(free=("ccc",), requirements=("nope ; python_version < '3'",))) == ["ccc 1.0"]
 
 
 def test_days_give_what_was_there_then(serve: Serve) -> None:
-    serve(
-        [
-            Made("aaa", "1.0", uploaded="2021-03-01T00:00:00Z"),
-            Made("aaa", "1.1", uploaded="2021-05-01T00:00:00Z"),
-            Made("aaa", "1.2", uploaded="2021-05-01T00:00:01Z"),
-        ]
-    )
+    uploads = {"1.0": "2021-03-01T00:00:00Z", "1.1": "2021-05-01T00:00:00Z", "1.2": "2021-05-01T00:00:01Z"}
+    serve([Made("aaa", version, uploaded=uploaded) for version, uploaded in uploads.items()])
     days = {"decision": "dates", "first_day": date(2021, 2, 1), "last_day": date(2021, 5, 2), "every": "month"}
     found = make(free=("aaa",), before=None, **days)
-    assert {stack.name: stack.origin for stack in found.stacks} == {
-        "aaa 1.0": ("before 2021-04-01", "before 2021-05-01")
-    }
+    origins = {stack.name: stack.origin for stack in found.stacks}
+    assert origins == {"aaa 1.0": ("before 2021-04-01", "before 2021-05-01")}
     # Of the first of February there is nothing yet; neither on the day at which it begins.
     assert [one.point for one in found.rejected] == ["before 2021-02-01", "before 2021-03-01"]
     assert found.options == {"first_day": "2021-02-01", "last_day": "2021-05-02", "every": "month"}
@@ -187,16 +159,12 @@ def test_without_upload_times_there_is_no_limit_and_that_is_said(serve: Serve, f
     assert "the index has none for aaa" in found.notes[0]
 
 
-def test_a_dependency_without_upload_time_lifts_the_limit_too(serve: Serve) -> None:
+def test_a_dependency_without_upload_time_lifts_the_limit_unless_it_was_asked_for(serve: Serve) -> None:
     serve([Made("aaa", "1.0", ("zzz",)), Made("zzz", "1.0", uploaded=None)])
     found = make(free=("aaa",), before=None)
     assert [stack.versions for stack in found.stacks] == [{"aaa": "1.0", "zzz": "1.0"}]
     assert found.exclude_newer is None
     assert "none for zzz" in found.notes[0]
-
-
-def test_a_dependency_without_upload_time_is_named_when_the_limit_was_asked_for(serve: Serve) -> None:
-    serve([Made("aaa", "1.0", ("zzz",)), Made("zzz", "1.0", uploaded=None)])
     found = make(free=("aaa",))
     assert (len(found.stacks), len(found.rejected)) == (0, 1)
     assert found.notes == ("1 file without upload time was skipped: zzz-1.0-py3-none-any.whl",)
@@ -219,27 +187,20 @@ def test_a_limit_that_drops_some_files_is_kept_and_they_are_named(serve: Serve) 
     assert names(make(free=("aaa",), before=None)) == ["aaa 1.1", "aaa 1.0"]
 
 
-def test_a_limit_in_the_future_is_said(small: Sources) -> None:
+def test_what_the_limit_is_is_said(small: Sources) -> None:
     found = make(free=("ccc",), before=datetime(2999, 1, 1, tzinfo=UTC))
     assert found.notes == ("the limit is in the future: locks may change until then",)
+    found = make(free=("ccc",), before=None, no_limit=True)
+    assert found.exclude_newer is None
+    assert "no limit on upload times" in found.notes[0]
+    # Without a wish it is the begin of today.
+    assert str(make(free=("ccc",), before=None).exclude_newer).endswith("T00:00:00Z")
 
 
 def test_days_of_the_future_are_refused(small: Sources) -> None:
     days = {"decision": "dates", "first_day": date(2021, 1, 1), "last_day": date(2999, 1, 1)}
     with pytest.raises(ConfigError, match="day is in the future"):
         make(free=("ccc",), before=None, **days)
-
-
-def test_no_limit_is_said_too(small: Sources) -> None:
-    found = make(free=("ccc",), before=None, no_limit=True)
-    assert found.exclude_newer is None
-    assert "no limit on upload times" in found.notes[0]
-
-
-def test_without_a_wish_the_limit_is_the_begin_of_today(small: Sources) -> None:
-    found = make(free=("ccc",), before=None)
-    assert found.exclude_newer is not None
-    assert found.exclude_newer.endswith("T00:00:00Z")
 
 
 def test_too_many_points_are_counted_and_refused_before_anything_is_solved(
@@ -264,11 +225,6 @@ def test_a_stack_that_is_too_large_is_rejected_by_name(small: Sources) -> None:
 def test_a_range_without_a_version_tells_which_there_are(small: Sources) -> None:
     with pytest.raises(ConfigError, match=r"aaa matches\n.*\n  found: 3 versions with a wheel.*1.0 to 2.0"):
         make(free=("aaa>5",))
-
-
-def test_an_unknown_package_is_told_before_anything_is_solved(small: Sources) -> None:
-    with pytest.raises(InputError, match="no such package on the index: nope"):
-        make(free=("aaa",), requirements=("nope",))
 
 
 def test_an_index_that_dies_while_solving_ends_it(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:

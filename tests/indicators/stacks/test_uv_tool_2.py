@@ -27,27 +27,14 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_settings_that_change_an_answer_are_dropped_and_those_that_reach_the_index_kept() -> None:
-    base = {
-        "PATH": "/bin",
-        "UV_CACHE_DIR": "/cache",
-        "UV_PRERELEASE": "allow",
-        "UV_CONSTRAINT": "mine.txt",
-        "UV_EXCLUDE_NEWER": "2020-01-01",
-        "UV_DEFAULT_INDEX": "https://other.example",
-        "VIRTUAL_ENV": "/venv",
-        "PYTHONPATH": "/lib",
-    }
+    kept = {"PATH": "/bin", "UV_CACHE_DIR": "/cache"}
+    dropped = {"UV_PRERELEASE": "allow", "UV_CONSTRAINT": "mine.txt", "UV_EXCLUDE_NEWER": "2020-01-01"}
+    dropped |= {"VIRTUAL_ENV": "/venv", "PYTHONPATH": "/lib"}
+    base = kept | dropped | {"UV_DEFAULT_INDEX": "https://other.example"}
     found = uv_tool.build_uv_environment(Sources(("https://uv.example/simple",)), base)
-    assert {name: found.get(name) for name in base} == {
-        "PATH": "/bin",
-        "UV_CACHE_DIR": "/cache",
-        "UV_PRERELEASE": None,
-        "UV_CONSTRAINT": None,
-        "UV_EXCLUDE_NEWER": None,
-        "UV_DEFAULT_INDEX": "https://uv.example/simple",
-        "VIRTUAL_ENV": None,
-        "PYTHONPATH": None,
-    }
+    assert kept.items() <= found.items()
+    assert not dropped.keys() & found.keys()
+    assert found["UV_DEFAULT_INDEX"] == "https://uv.example/simple"
     assert found["UV_PYTHON_DOWNLOADS"] == "never"
 
 
@@ -72,10 +59,7 @@ def test_the_index_is_in_no_argument(stand_in: Path) -> None:
     ("raw", "clean"),
     [
         ("error: No\n  cause: Because a\n         and b.\n", "No. Because a and b"),
-        (
-            "  \x1b[31m×\x1b[0m No solution:\n  \x1b[31m╰─▶ \x1b[0mBecause a\n      and b.",
-            "No solution:. Because a and b",
-        ),
+        ("  \x1b[31m×\x1b[0m No:\n  \x1b[31m╰─▶ \x1b[0mBecause a\n      and b.", "No:. Because a and b"),
         ("see https://ann:pw@host.example/simple/a, and file:///srv/x", "see (url) and (url)"),
         ("cannot read /srv/user/lib/x.py: no", "cannot read (path): no"),
         ("a/b and 1/2 stay, numpy>=1.0,<2 too", "a/b and 1/2 stay, numpy>=1.0,<2 too"),
@@ -109,21 +93,15 @@ def test_without_uv_the_install_command_is_told(monkeypatch: pytest.MonkeyPatch,
     assert caught.value.exit_code == 3
 
 
-def test_a_uv_that_cannot_start_is_told(stand_in: Path) -> None:
-    stand_in.chmod(0o600)
-    with pytest.raises(MissingToolError, match="cannot start uv"):
-        uv_tool.run_uv(["--version"], sources=None)
-
-
-def test_a_uv_that_does_not_end_is_killed(stand_in: Path) -> None:
+def test_a_uv_that_tells_no_version_does_not_end_or_cannot_start_is_told(stand_in: Path) -> None:
+    with pytest.raises(RunFailedError, match="cannot read the version of uv"):
+        uv_tool.read_uv_version()
     stand_in.write_text("#!/bin/sh\nexec tail -f /dev/null\n")
     with pytest.raises(RunFailedError, match="exceeded its time limit"):
         uv_tool.run_uv(["pip", "compile"], sources=None, timeout_s=0.2)
-
-
-def test_a_uv_that_tells_no_version_is_refused(stand_in: Path) -> None:
-    with pytest.raises(RunFailedError, match="cannot read the version of uv"):
-        uv_tool.read_uv_version()
+    stand_in.chmod(0o600)
+    with pytest.raises(MissingToolError, match="cannot start uv"):
+        uv_tool.run_uv(["--version"], sources=None)
 
 
 def test_the_real_one_tells_its_version() -> None:

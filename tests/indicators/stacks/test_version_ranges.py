@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +22,13 @@ from workbench.indicators.stacks.version_ranges import (
 )
 
 WHEELS = [
-    Made("one", "0.9"),
-    Made("one", "1.0"),
-    Made("one", "1.9", ("aaa<2",)),
-    Made("one", "1.10", ("aaa<2",)),
-    Made("one", "2.0rc1"),
+    *(Made("one", version) for version in ("0.9", "1.0", "2.0rc1", "3.0")),
+    *(Made("one", version, ("aaa<2",)) for version in ("1.9", "1.10")),
     Made("one", "2.0", yanked=True),
     Made("one", "2.1", ("aaa>=2",)),
     Made("one", "2.2", ("missing",)),
     Made("one", "2.3", tag="cp38-cp38-win_amd64"),
-    Made("one", "3.0"),
-    Made("aaa", "1.0"),
-    Made("aaa", "2.0"),
+    *(Made("aaa", version) for version in ("1.0", "2.0")),
 ]
 
 
@@ -77,35 +73,32 @@ def test_named_versions_are_taken_in_place_of_all(sources: Sources) -> None:
     ],
 )
 def test_versions_that_are_not_there_are_refused(sources: Sources, text: str, named: list[str], told: str) -> None:
-    with pytest.raises(ConfigError) as raised:
+    with pytest.raises(ConfigError, match=told):
         versions(text, sources, named=map(Version, named))
-    assert told in str(raised.value)
 
 
-def test_too_many_versions_are_refused(sources: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_versions_and_unknown_packages_are_refused(sources: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(version_ranges, "MAX_VERSIONS", 3)
     assert len(versions("1.0..1.10", sources)) == 3
     with pytest.raises(ConfigError, match="too many versions: 6"):
         versions("1.0..3.0", sources)
-
-
-def test_an_unknown_package_is_an_input_error(sources: Sources) -> None:
     with pytest.raises(InputError, match="no such package"):
         find_version_range("nothing", parse_range("1.0..2.0"), sources=sources)
 
 
-@pytest.mark.parametrize("text", ["1.0", "1.0..", "..2.0", "a..b", "2.0..1.0", "1.0..1.0.0", ""])
-def test_a_range_has_two_versions_in_order(text: str) -> None:
-    with pytest.raises(ConfigError):
-        parse_range(text)
-
-
 @pytest.mark.parametrize(
-    "text", ["one==1.0", "one @ https://somewhere.example/one.whl", "one; python_version>'3'", "-r"]
+    ("parse", "texts"),
+    [
+        (parse_range, ["1.0", "1.0..", "..2.0", "a..b", "2.0..1.0", "1.0..1.0.0", ""]),
+        (parse_package, ["one==1.0", "one @ https://somewhere.example/one.whl", "one; python_version>'3'", "-r"]),
+    ],
 )
-def test_a_package_is_a_name(text: str) -> None:
-    with pytest.raises(ConfigError):
-        parse_package(text)
+def test_a_range_has_two_versions_in_order_and_a_package_is_a_name(
+    parse: Callable[[str], object], texts: list[str]
+) -> None:
+    for text in texts:
+        with pytest.raises(ConfigError):
+            parse(text)
 
 
 def test_other_requirements_are_of_other_packages() -> None:
@@ -117,13 +110,8 @@ def test_other_requirements_are_of_other_packages() -> None:
 def test_each_version_has_a_stack_or_a_reason(sources: Sources) -> None:
     found = find_version_range("one", parse_range("1.0..3.0"), sources=sources)
     solved = solve_version_range(found, max_download_bytes=10**9, sources=sources)
-    assert {stack.name: stack.versions.get("aaa") for stack in solved.stacks} == {
-        "one 1.0": None,
-        "one 1.9": "1.0",
-        "one 1.10": "1.0",
-        "one 2.1": "2.0",
-        "one 3.0": None,
-    }
+    aaa = {stack.name: stack.versions.get("aaa") for stack in solved.stacks}
+    assert aaa == {"one 1.0": None, "one 1.9": "1.0", "one 1.10": "1.0", "one 2.1": "2.0", "one 3.0": None}
     (rejected,) = solved.rejected
     assert rejected.point == "one 2.2"
     assert "missing" in rejected.reason

@@ -91,17 +91,11 @@ def session(session_id: str = "s-1", **more: Any) -> Session:
 
 
 def stdout_of(case: PlannedCase, value: float) -> dict[str, Any]:
+    head = {"name": case.indicator, "component": "numpy", "@parameters": dict(case.parameters)}
     if case.indicator == "PiScanned":
-        return {
-            "name": "PiScanned",
-            "component": "numpy",
-            "@parameters": {},
-            "@result": {"elapsed_s": value, "peak_mib": 2 * value},
-        }
+        return {**head, "@result": {"elapsed_s": value, "peak_mib": 2 * value}}
     return {
-        "name": case.indicator,
-        "component": "numpy",
-        "@parameters": dict(case.parameters),
+        **head,
         "@result": {"elapsed_ms": value, "rate": 1000 / value},
         "@checks": {"wrong": 0, "digest": "d41d"},
         "@samples": {"elapsed_ms": [value, value + 1.0]},

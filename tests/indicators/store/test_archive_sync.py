@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from tests.indicators.store.conftest import Place
 from workbench.core.errors import InputError
 from workbench.indicators.analysis.observations import load_observations
 from workbench.indicators.store import sql_rows
-from workbench.indicators.store.archive import inspection_id, result_path, write_result, write_session
+from workbench.indicators.store.archive import Session, inspection_id, result_path, write_result, write_session
 from workbench.indicators.store.archive_sync import SyncReport, sync_sessions
 from workbench.indicators.store.sql_database import Database, open_database
 from workbench.indicators.store.sql_queries import QUERIES, Filters, run_query
@@ -210,25 +209,17 @@ def test_what_the_session_did_not_plan_is_counted_as_failed(tmp_path: Path) -> N
     }
 
 
-def test_a_damaged_session_does_not_stop_the_others(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["{}", "[" * 100_000, '{"host": ' + "[" * 100_000, '{"format_version": 99}', "\xff"])
+def test_a_damaged_session_is_only_counted_and_does_not_stop_the_others(tmp_path: Path, text: str) -> None:
     making.archive(tmp_path / "a")
     making.archive(tmp_path / "b", making.session("s-2"))
-    (tmp_path / "a" / "session.json").write_text("{}")
+    (tmp_path / "a" / "session.json").write_text(text, encoding="latin-1")
 
     with open_database(tmp_path / "x.db") as database:
         report = sync_sessions([tmp_path], database)
 
     assert counts(report) == (13, 12, 0, 1)
     assert report.reasons[0][0] == tmp_path / "a" / "session.json"
-
-
-@pytest.mark.parametrize("text", ["[" * 100_000, '{"host": ' + "[" * 100_000, '{"format_version": 99}', "\xff"])
-def test_a_hostile_session_is_only_counted(tmp_path: Path, text: str) -> None:
-    making.archive(tmp_path / "a")
-    (tmp_path / "a" / "session.json").write_text(text, encoding="latin-1")
-
-    with open_database(tmp_path / "x.db") as database:
-        assert counts(sync_sessions([tmp_path / "a"], database)) == (1, 0, 0, 1)
 
 
 def test_the_name_of_an_indicator_imports_nothing(tmp_path: Path) -> None:
@@ -331,20 +322,6 @@ def test_a_session_that_waits_for_its_cluster_is_synced_after_it_was_collected(t
         assert counts(sync_sessions([tmp_path], database)) == (12, 12, 0, 0)
 
 
-def test_what_a_session_skips_is_brought_up_to_date(tmp_path: Path) -> None:
-    session = making.archive(tmp_path, runs=1)
-    skipped = session.cases[0].model_copy(update={"skipped": {"control": "it lacks numpy"}})
-
-    with open_database(tmp_path / "x.db") as database:
-        sync_sessions([tmp_path], database)
-        write_session(tmp_path, session.model_copy(update={"cases": (skipped,), "rounds_done": 2}))
-        sync_sessions([tmp_path], database)
-
-        with database.transaction() as connection:
-            found = connection.execute(select(PLANNED_CASE.c.skipped)).scalar_one()
-    assert json.loads(found) == {"control": "it lacks numpy"}
-
-
 def test_a_shipped_indicator_is_typed_without_a_declaration_in_the_session(tmp_path: Path) -> None:
     from workbench.indicators.shipped.registry import load_indicator
 
@@ -378,16 +355,29 @@ def test_names_of_columns_and_tables_from_outside_are_only_names(tmp_path: Path,
         assert rows(database, RUN) == 1
 
 
-def test_another_session_of_the_same_id_is_refused(tmp_path: Path, place: Place) -> None:
+FORGED = making.arm("2.2.6", "2.2.6").model_copy(update={"packages": {"numpy": "9.9"}})
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        (making.session(seed=2), "another plan has this id"),
+        (making.session("s-2", arms=(FORGED,)), "another stack has this key"),
+    ],
+)
+def test_another_session_of_the_same_id_or_stack_of_the_same_key_is_refused(
+    tmp_path: Path, place: Place, other: Session, told: str
+) -> None:
     making.archive(tmp_path / "a")
-    making.archive(tmp_path / "b", making.session(seed=2))
+    making.archive(tmp_path / "b", other, runs=1)
 
     with open_database(place()) as database:
         sync_sessions([tmp_path / "a"], database)
         report = sync_sessions([tmp_path / "b"], database)
 
+        assert told in report.reasons[0][1]
         assert counts(report) == (1, 0, 0, 1)
-        assert "another plan has this id" in report.reasons[0][1]
+        assert run_query(database, "sessions").frame["session_id"].to_list() == ["s-1"]
 
 
 def test_an_inspection_that_another_session_has_is_refused(
@@ -405,32 +395,21 @@ def test_an_inspection_that_another_session_has_is_refused(
         assert run_query(database, "sessions").frame["session_id"].to_list() == ["s-1"]
 
 
-def test_another_stack_of_the_same_key_is_refused(tmp_path: Path, place: Place) -> None:
-    making.archive(tmp_path / "a")
-    forged = making.arm("2.2.6", "2.2.6").model_copy(update={"packages": {"numpy": "9.9"}})
-    making.archive(tmp_path / "b", making.session("s-2", arms=(forged,)))
-
-    with open_database(place()) as database:
-        sync_sessions([tmp_path / "a"], database)
-        report = sync_sessions([tmp_path / "b"], database)
-
-        assert "another stack has this key" in report.reasons[0][1]
-        assert run_query(database, "sessions").frame["session_id"].to_list() == ["s-1"]
-
-
-def test_a_session_that_went_on_is_brought_up_to_date(tmp_path: Path, place: Place) -> None:
+def test_a_session_that_went_on_is_brought_up_to_date_with_what_it_skips(tmp_path: Path, place: Place) -> None:
     session = making.archive(tmp_path, runs=1)
+    skipped = session.cases[0].model_copy(update={"skipped": {"control": "it lacks numpy"}})
 
     with open_database(place()) as database:
         sync_sessions([tmp_path], database)
-        ended = session.model_copy(
-            update={"rounds_done": 2, "ended_at": "2026-01-02T06:00:00+00:00", "stop_reason": "x"}
-        )
-        making.archive(tmp_path, ended, runs=2)
+        ended = {"rounds_done": 2, "ended_at": "2026-01-02T06:00:00+00:00", "stop_reason": "x", "cases": (skipped,)}
+        making.archive(tmp_path, session.model_copy(update=ended), runs=2)
 
         assert counts(sync_sessions([tmp_path], database)) == (6, 3, 3, 0)
         row = run_query(database, "sessions").frame.row(0, named=True)
         assert (row["rounds_done"], row["stop_reason"], row["runs"]) == (2, "x", 6)
+        with database.transaction() as connection:
+            found = connection.execute(select(PLANNED_CASE.c.skipped)).scalar_one()
+    assert json.loads(found) == {"control": "it lacks numpy"}
 
 
 def test_a_folder_without_a_session_is_refused(tmp_path: Path) -> None:
@@ -439,27 +418,14 @@ def test_a_folder_without_a_session_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.live
-def test_four_writers_at_once_lose_nothing(tmp_path: Path, place: Place) -> None:
+def test_writers_of_the_same_sessions_share_the_work_and_lose_nothing(tmp_path: Path, place: Place) -> None:
     target = place()
-    arms = (making.arm("2.2.6", "2.2.6"),)
     for i in range(4):
-        making.archive(tmp_path / str(i), making.session(f"s-{i}", arms=arms), runs=250)
+        making.archive(tmp_path / str(i), making.session(f"s-{i}"), runs=25)
 
-    writers = [_writer(target, tmp_path / str(i)) for i in range(4)]
-    told = [writer.communicate(timeout=250) for writer in writers]
-
-    assert [out.split() for out, _ in told] == [["250", "0", "0"]] * 4, told
-    with open_database(target) as database:
-        assert rows(database, RUN) == 1000
-        assert counts(sync_sessions([tmp_path], database)) == (1000, 0, 1000, 0)
-
-
-@pytest.mark.live
-def test_writers_of_the_same_session_share_the_work(tmp_path: Path, place: Place) -> None:
-    target = place()
-    making.archive(tmp_path, runs=100)
-
-    writers = [_writer(target, tmp_path) for _ in range(4)]
+    command = [sys.executable, "-W", "error::ResourceWarning", "-c", WRITER, target, str(tmp_path)]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    writers = [subprocess.Popen(command, **pipes, cwd=ROOT) for _ in range(4)]
     told = [writer.communicate(timeout=250) for writer in writers]
 
     found = [tuple(map(int, out.split())) for out, _ in told]
@@ -467,23 +433,3 @@ def test_writers_of_the_same_session_share_the_work(tmp_path: Path, place: Place
     assert sum(synced for synced, *_ in found) == 300
     with open_database(target) as database:
         assert (rows(database, RUN), rows(database, SAMPLE)) == (300, 600)
-
-
-def test_a_killed_writer_leaves_a_database_that_a_second_sync_completes(tmp_path: Path, place: Place) -> None:
-    target = place()
-    making.archive(tmp_path, runs=200)
-    # It kills itself in the middle of its third batch, with a transaction open.
-    dying = "from tests.indicators.store import dying\ndying.prepare()\n" + WRITER
-    writer = _writer(target, tmp_path, dying)
-
-    writer.communicate(timeout=120)
-    assert writer.returncode == -signal.SIGKILL
-    with open_database(target) as database:
-        assert rows(database, RUN) == 100
-        assert counts(sync_sessions([tmp_path], database)) == (600, 500, 100, 0)
-        assert rows(database, SAMPLE) == 1200
-
-
-def _writer(target: str, folder: Path, code: str = WRITER) -> subprocess.Popen[str]:
-    command = [sys.executable, "-W", "error::ResourceWarning", "-c", code, target, str(folder)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)

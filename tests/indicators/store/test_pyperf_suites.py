@@ -58,12 +58,9 @@ def test_a_suite_for_each_arm_holds_its_metrics_in_pyperfs_units(tmp_path: Path)
 
 def test_one_file_holds_all_arms(tmp_path: Path) -> None:
     making.archive(tmp_path / "a")
-
-    exported = export_session(tmp_path / "a", tmp_path / "all.json")
-
+    assert export_session(tmp_path / "a", tmp_path / "all.json").paths == [tmp_path / "all.json"]
     found = pyperf.BenchmarkSuite.load(str(tmp_path / "all.json"))
     assert found.get_benchmark_names() == ["PiSorted, 2.2.6", "PiSorted, control", "PiSorted, 2.4.6"]
-    assert exported.paths == [tmp_path / "all.json"]
 
 
 def test_pyperf_itself_compares_two_exported_arms(tmp_path: Path) -> None:
@@ -149,13 +146,11 @@ def test_what_was_exported_comes_back_with_the_same_values(tmp_path: Path) -> No
 
     (one,) = import_suites([tmp_path / "suites"], tmp_path / "out", baseline="2.2.6")
 
-    before, after = load_observations(tmp_path / "a").values, load_observations(one.folder).values
-    columns = ["metric", "arm", "round", "value"]
-    expected = [
-        (metric, arm, number, value * (2**20 if metric.endswith("mib") else 1))
-        for metric, arm, number, value in before.select(columns).rows()
-    ]
-    assert sorted(after.select(columns).rows()) == sorted(expected)
+    before, after = (
+        load_observations(folder).values.select("metric", "arm", "round", "value").rows()
+        for folder in (tmp_path / "a", one.folder)
+    )
+    assert sorted(after) == sorted((*row, value * (2**20 if row[0].endswith("mib") else 1)) for *row, value in before)
     assert (one.session.baseline, one.session.hardware.cpu_model) == ("2.2.6", "Model X")
     with open_database(tmp_path / "x.db") as database:
         assert sync_sessions([one.folder], database).failed == 0
@@ -173,21 +168,11 @@ def test_importing_again_gives_the_same_session(tmp_path: Path) -> None:
     assert not any("a-machine-of-mine" in text for text in texts)
 
 
-def test_a_compressed_suite_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "old.json.gz"
-    path.write_bytes(gzip.compress(suite(tmp_path / "x.json", {"sort": [0.5]}).read_bytes()))
-
-    (one,) = import_suites([path], tmp_path / "out")
-
-    assert [arm.name for arm in one.session.arms] == ["old"]
-
-
-def test_suites_of_the_same_name_stay_two_stacks(tmp_path: Path) -> None:
-    (tmp_path / "b").mkdir()
-    first, other = suite(tmp_path / "x.json", {"sort": [0.5]}), suite(tmp_path / "b" / "x.json", {"sort": [0.25]})
-
+def test_suites_of_the_same_name_stay_two_stacks_also_compressed(tmp_path: Path) -> None:
+    first = suite(tmp_path / "x.json", {"sort": [0.5]})
+    other = tmp_path / "x.json.gz"
+    other.write_bytes(gzip.compress(first.read_bytes()))
     (one,) = import_suites([first, other], tmp_path / "out")
-
     assert [arm.name for arm in one.session.arms] == ["x", "x-1"]
 
 
@@ -205,27 +190,22 @@ def test_what_is_no_suite_is_refused(tmp_path: Path, text: str) -> None:
         import_suites([path], tmp_path / "out")
 
 
-def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot be read"):
-        import_suites([tmp_path / "none.json"], tmp_path / "out")
-    with pytest.raises(InputError, match="no pyperf suites"):
-        import_suites([tmp_path], tmp_path / "out")
-    (tmp_path / "x.json.gz").write_bytes(b"no gzip")
-    with pytest.raises(InputError, match="cannot be read") as caught:
-        import_suites([tmp_path / "x.json.gz"], tmp_path / "out")
-    assert "found: Not a gzipped file" in str(caught.value)
-    os.mkfifo(tmp_path / "fifo.json")
-    with pytest.raises(InputError, match="not a regular file"):
-        import_suites([tmp_path / "fifo.json"], tmp_path / "out")
-
-
-def test_a_damaged_compressed_suite_is_refused(tmp_path: Path) -> None:
-    packed = bytearray(gzip.compress(suite(tmp_path / "x.json", {"sort": [0.5]}).read_bytes()))
+def test_what_is_not_there_or_damaged_is_refused(tmp_path: Path) -> None:
+    packed = bytearray(gzip.compress(suite(tmp_path / "whole", {"sort": [0.5]}).read_bytes()))
     packed[12:40] = bytes(28)
-    (tmp_path / "x.json.gz").write_bytes(packed)
-
-    with pytest.raises(InputError, match="not a pyperf suite"):
-        import_suites([tmp_path / "x.json.gz"], tmp_path / "out")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "x.json.gz").write_bytes(b"no gzip")
+    (tmp_path / "damaged.json.gz").write_bytes(packed)
+    os.mkfifo(tmp_path / "fifo.json")
+    for name, told in (
+        ("none.json", "cannot be read"),
+        ("empty", "no pyperf suites"),
+        ("x.json.gz", r"(?s)cannot be read.*found: Not a gzipped file"),
+        ("damaged.json.gz", "not a pyperf suite"),
+        ("fifo.json", "not a regular file"),
+    ):
+        with pytest.raises(InputError, match=told):
+            import_suites([tmp_path / name], tmp_path / "out")
 
 
 @pytest.mark.parametrize("duration", ["Infinity", "true", "1" + 400 * "0"])
@@ -239,14 +219,10 @@ def test_a_duration_that_is_none_is_null(tmp_path: Path, duration: str) -> None:
 
 
 def test_the_same_figures_from_two_machines_are_two_sessions(tmp_path: Path) -> None:
-    paths = [
-        suite(tmp_path / "x.json", {"sort": [0.5]}, cpu_model_name=f"Model {name}").rename(tmp_path / f"{name}.json")
-        for name in "XY"
-    ]
     found = []
-    for path in paths:
-        found += import_suites([path.rename(tmp_path / "x.json")], tmp_path / "out")
-
+    for name in "XY":
+        path = suite(tmp_path / "suite", {"sort": [0.5]}, cpu_model_name=f"Model {name}").rename(tmp_path / "x.json")
+        found += import_suites([path], tmp_path / "out")
     assert [one.session.hardware.cpu_model for one in found] == ["Model X", "Model Y"]
     assert found[0].folder != found[1].folder
 

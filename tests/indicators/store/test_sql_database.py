@@ -14,7 +14,7 @@ from tests.indicators.store.server import PASSWORD, QUOTED, Server, free_port
 from workbench.core.errors import ConfigError, InputError, RunFailedError, WorkbenchError
 from workbench.indicators.store import sql_database as module
 from workbench.indicators.store.archive_sync import sync_sessions
-from workbench.indicators.store.sql_database import Database, ensure_indicator, open_database, refuse_password
+from workbench.indicators.store.sql_database import ensure_indicator, open_database, refuse_password
 from workbench.indicators.store.sql_schema import build_table_name
 
 NUMBER = {"role": "result", "type": "number"}
@@ -75,15 +75,6 @@ def test_a_changed_type_under_the_same_version_is_refused(tmp_path: Path, change
             ensure_indicator(connection, "PiX", "0" * 12, declared(**change))
 
 
-def test_another_version_has_another_table(tmp_path: Path) -> None:
-    with open_database(tmp_path / "x.db") as database, database.transaction() as connection:
-        ensure_indicator(connection, "PiX", "0" * 12, declared(a=NUMBER))
-        ensure_indicator(connection, "PiX", "1" * 12, declared(a={"role": "result", "type": "string"}))
-        names = inspect(connection).get_table_names()
-
-    assert {"pi_x_000000000000", "pi_x_111111111111"} <= set(names)
-
-
 def test_a_column_that_an_older_format_lacks_is_added(tmp_path: Path) -> None:
     path = tmp_path / "x.db"
     open_database(path).engine.dispose()
@@ -129,23 +120,12 @@ def test_what_is_no_database_is_refused(tmp_path: Path) -> None:
         open_database(tmp_path / "none.db", create=False)
 
 
-def test_a_database_opened_to_read_cannot_be_written(tmp_path: Path) -> None:
-    open_database(tmp_path / "x.db").engine.dispose()
+def test_a_database_opened_to_read_cannot_be_written(place: Place) -> None:
+    target = place()
+    open_database(target).engine.dispose()
 
     with (
-        open_database(tmp_path / "x.db", create=False) as database,
-        pytest.raises(InputError, match="not writable"),
-        database.transaction() as connection,
-    ):
-        connection.execute(text("DELETE FROM run"))
-
-
-@pytest.mark.postgres
-def test_a_server_opened_to_read_cannot_be_written(server: Server) -> None:
-    open_database(server.url()).engine.dispose()
-
-    with (
-        open_database(server.url(), create=False) as database,
+        open_database(target, create=False) as database,
         pytest.raises(InputError, match="not writable"),
         database.transaction() as connection,
     ):
@@ -173,11 +153,10 @@ def test_a_full_disk_is_named_and_nothing_is_half_written(tmp_path: Path, monkey
         assert report.skipped > 0
 
 
-def test_a_file_that_may_not_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_may_not_be_written_is_named(tmp_path: Path) -> None:
     # Root may write everything: what SQLite says is made up here, and what is made of it is looked at.
     with open_database(tmp_path / "x.db") as database:
         error = database.translate_error(sqlite3.OperationalError("attempt to write a readonly database"))
-
     assert (error.exit_code, error.what) == (2, "the database is not writable")
 
 
@@ -238,20 +217,18 @@ def test_a_server_that_refuses_is_wrong_use(server: Server, name: str, password:
 
 
 @pytest.mark.postgres
-def test_the_password_may_come_from_the_environment(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_others_use_too_is_taken_with_a_password_of_the_environment(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    target = server.url().replace(f":{QUOTED}", "")
 
-    with open_database(server.url().replace(f":{QUOTED}", "")) as database:
+    with open_database(target) as database, database.transaction() as connection:
+        connection.execute(text("CREATE TABLE IF NOT EXISTS theirs (a int)"))
+    with open_database(target) as database, database.transaction() as connection:
+        assert "theirs" in inspect(connection).get_table_names()
         assert not database.sqlite
         assert PASSWORD not in repr(database.engine)
-
-
-@pytest.mark.postgres
-def test_a_server_that_others_use_too_is_taken_as_long_as_no_name_is(server: Server) -> None:
-    with open_database(server.url()) as database, database.transaction() as connection:
-        connection.execute(text("CREATE TABLE IF NOT EXISTS theirs (a int)"))
-    with open_database(server.url()) as database, database.transaction() as connection:
-        assert "theirs" in inspect(connection).get_table_names()
 
 
 @pytest.mark.parametrize(
@@ -270,14 +247,13 @@ def test_a_place_without_a_password_is_taken(target: str | None) -> None:
 
 
 def test_errors_in_the_middle_undo_the_transaction(tmp_path: Path) -> None:
+    def fail_in_the_middle() -> None:
+        with database.transaction() as connection:
+            connection.execute(text("INSERT INTO workbench_about VALUES ('a', 'b')"))
+            connection.execute(text("SELECT nothing FROM nowhere"))
+
     with open_database(tmp_path / "x.db") as database:
         with pytest.raises(WorkbenchError, match="the database failed"):
-            _fail_in_the_middle(database)
+            fail_in_the_middle()
         with database.transaction() as connection:
             assert connection.execute(text("SELECT count(*) FROM workbench_about")).scalar() == 1
-
-
-def _fail_in_the_middle(database: Database) -> None:
-    with database.transaction() as connection:
-        connection.execute(text("INSERT INTO workbench_about VALUES ('a', 'b')"))
-        connection.execute(text("SELECT nothing FROM nowhere"))

@@ -230,21 +230,6 @@ def spans(*pairs: tuple[float, float]) -> pl.DataFrame:
     return pl.DataFrame({"start_s": [a for a, _ in pairs], "end_s": [b for _, b in pairs]}, schema=schema)
 
 
-@pytest.mark.parametrize(
-    ("pairs", "expected"),
-    [
-        ([], 0),
-        ([(1, 1)], 0),
-        ([(0, 2), (1, 3), (5, 6)], 4),
-        ([(0, 10), (2, 3)], 10),
-        ([(2, 3), (0, 10)], 10),
-        ([(0, 1), (1, 2)], 2),
-    ],
-)
-def test_the_union_of_intervals(pairs: list[tuple[float, float]], expected: float) -> None:
-    assert sum_covered_time(spans(*pairs)) == expected
-
-
 @settings(max_examples=100, deadline=None, derandomize=True, database=None)
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=12))
 def test_the_union_equals_a_count_of_covered_seconds(pairs: list[tuple[int, int]]) -> None:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import io
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-import zstandard
 
-from tests.conftest import SHARED
 from tests.fakes import eventlogs as made
 from workbench.eventlog.reader import read_event_logs
 from workbench.speedup.attribution.application_profile import build_profile
@@ -18,7 +14,6 @@ from workbench.speedup.attribution.application_time import ApplicationTime, read
 
 START_MS = 1000
 YEARS_MS = 80_374_294_000
-LOGS = SHARED / "data" / "eventlogs"
 
 
 def work(*durations_ms: int, launch_ms: int = 2000) -> list[dict[str, Any]]:
@@ -135,37 +130,3 @@ def test_a_profile_of_contradicting_times_is_invalid_and_has_no_duration(log: Pa
 def test_short_tasks_that_fill_all_slots_contradict_nothing(log: Path) -> None:
     # A result on its way to the driver: the slot is free, the task is not done.
     assert read(log, *work(*[8000] * 4, launch_ms=1000), end_ms=9000).contradictions == ()
-
-
-@pytest.mark.skipif(not LOGS.is_dir(), reason="the logs of other people are not here")
-@pytest.mark.parametrize(
-    "name",
-    [path.name for path in sorted(LOGS.iterdir()) if path.is_file() and "malformed" not in path.name]
-    if LOGS.is_dir()
-    else [],
-)
-def test_times_of_other_peoples_logs_equal_an_independent_reading(name: str) -> None:
-    content = (LOGS / name).read_bytes()
-    if name.endswith(".zstd"):
-        content = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(content), read_across_frames=True).read()
-    start, end, last = None, None, 0
-    for line in content.splitlines():
-        try:
-            event = json.loads(line)
-        except ValueError:
-            continue
-        kind = event["Event"].rpartition(".")[2]
-        if kind == "SparkListenerApplicationStart":
-            start = event["Timestamp"]
-        elif kind == "SparkListenerApplicationEnd":
-            end = event["Timestamp"]
-        elif kind == "SparkListenerJobEnd":
-            last = max(last, event["Completion Time"])
-        elif kind == "SparkListenerSQLExecutionEnd":
-            last = max(last, event["time"])
-        elif kind == "SparkListenerStageCompleted":
-            last = max(last, event["Stage Info"].get("Completion Time") or 0)
-        elif kind == "SparkListenerTaskEnd":
-            last = max(last, event["Task Info"]["Finish Time"])
-    found = read_application_time(read_event_logs(LOGS / name, jobs=1))
-    assert found == ApplicationTime(start, end or last or None)

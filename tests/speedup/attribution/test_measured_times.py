@@ -42,33 +42,32 @@ def parts(found: dict[str, Any]) -> tuple[float, float, float, float]:
     return found["wall_s"], found["sql_wall_s"], found["streaming_s"], found["outside_sql_s"]
 
 
-def test_overlapping_queries_count_once(tmp_path: Path) -> None:
-    found = row(tmp_path, *sql(0, 2000, 5000), *sql(1, 4000, 6000), *sql(2, 4500, 4600, error="it failed"))
-    assert parts(found) == (10.0, 4.0, 0.0, 0.0)
-    assert (found["n_queries"], found["n_failed"], found["status"]) == (3, 1, "complete")
+DSTREAM = 'Streaming job from <a href="/streaming/batch/?id=1">[output operation 0, batch time 09:00:00]</a>'
 
 
-def test_jobs_outside_sql_count_where_no_sql_runs(tmp_path: Path) -> None:
-    found = row(tmp_path, *sql(0, 2000, 5000), *job(0, 4000, 7000), *job(1, 6000, 6500))
-    assert parts(found) == (10.0, 3.0, 0.0, 2.0)
-
-
-def test_a_job_of_a_query_is_not_outside(tmp_path: Path) -> None:
-    found = row(tmp_path, *sql(0, 2000, 5000), *job(0, 2000, 9000, spark_sql_execution_id="0"))
-    assert parts(found) == (10.0, 3.0, 0.0, 0.0)
-
-
-def test_batches_of_a_stream_are_their_own_share(tmp_path: Path) -> None:
-    events = [*sql(0, 2000, 3000), *sql(1, 2500, 5000, BATCH), *job(0, 4000, 6000)]
+@pytest.mark.parametrize(
+    ("events", "sql_s", "streaming_s", "outside_s", "n_queries", "n_failed"),
+    [
+        ([*sql(0, 2000, 5000), *sql(1, 4000, 6000), *sql(2, 4500, 4600, error="it failed")], 4.0, 0.0, 0.0, 3, 1),
+        ([*sql(0, 2000, 5000), *job(0, 4000, 7000), *job(1, 6000, 6500)], 3.0, 0.0, 2.0, 1, 0),
+        ([*sql(0, 2000, 5000), *job(0, 2000, 9000, spark_sql_execution_id="0")], 3.0, 0.0, 0.0, 1, 0),
+        ([*sql(0, 2000, 3000), *sql(1, 2500, 5000, BATCH), *job(0, 4000, 6000)], 1.0, 2.0, 1.0, 1, 0),
+        (job(0, 4000, 6000, spark_job_description=DSTREAM), 0.0, 2.0, 0.0, 0, 0),
+    ],
+    ids=["overlapping queries", "jobs outside SQL", "a job of a query", "batches of a stream", "jobs of a DStream"],
+)
+def test_each_instant_is_of_sql_of_a_stream_or_of_neither(
+    tmp_path: Path,
+    events: list[dict[str, Any]],
+    sql_s: float,
+    streaming_s: float,
+    outside_s: float,
+    n_queries: int,
+    n_failed: int,
+) -> None:
     found = row(tmp_path, *events)
-    assert parts(found) == (10.0, 1.0, 2.0, 1.0)
-    assert found["n_queries"] == 1
-
-
-def test_jobs_of_a_dstream_are_streaming(tmp_path: Path) -> None:
-    name = 'Streaming job from <a href="/streaming/batch/?id=1">[output operation 0, batch time 09:00:00]</a>'
-    found = row(tmp_path, *job(0, 4000, 6000, spark_job_description=name))
-    assert parts(found) == (10.0, 0.0, 2.0, 0.0)
+    assert parts(found) == (10.0, sql_s, streaming_s, outside_s)
+    assert (found["n_queries"], found["n_failed"], found["status"]) == (n_queries, n_failed, "complete")
 
 
 @pytest.mark.parametrize("text", ["select id = 5, batch = 3", "streaming report", None, ""])

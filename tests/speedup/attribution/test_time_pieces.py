@@ -20,13 +20,11 @@ from workbench.speedup.attribution.time_pieces import (
     split_wall_time,
 )
 
+Metrics = dict[int, dict[str, float]]
+
 
 def node(
-    node_id: int,
-    name: str,
-    parents: tuple[int, ...] = (),
-    metrics: dict[int, dict[str, float]] | None = None,
-    arguments: str = "",
+    node_id: int, name: str, parents: tuple[int, ...] = (), metrics: Metrics | None = None, arguments: str = ""
 ) -> Node:
     return Node(node_id, name, engines.classify_operator(name), parents, arguments, metrics or {})
 
@@ -57,17 +55,12 @@ def test_stages_that_overlap_share_an_instant_by_the_slots_they_took() -> None:
     assert idle_s == pytest.approx(4)
 
 
-def test_five_stages_that_run_side_by_side_count_once() -> None:
+def test_stages_side_by_side_count_once_and_tasks_outside_the_execution_are_cut_off() -> None:
     stages = [stage(i, 0, 12.1, task_s=12.1) for i in range(5)]
     walls, idle_s = split_wall_by_stage(execution([], stages, end_s=12.1))
-    assert sum(walls.values()) == pytest.approx(12.1)
-    assert idle_s == pytest.approx(0)
-
-
-def test_tasks_outside_the_execution_are_cut_off() -> None:
+    assert (sum(walls.values()), idle_s) == (pytest.approx(12.1), pytest.approx(0))
     walls, idle_s = split_wall_by_stage(execution([], [stage(0, -5, 20, task_s=25)]))
-    assert sum(walls.values()) == pytest.approx(10)
-    assert idle_s == 0
+    assert (sum(walls.values()), idle_s) == (pytest.approx(10), 0)
 
 
 def test_a_span_gives_its_own_part_without_scan_and_inner_span() -> None:
@@ -111,17 +104,10 @@ def test_metrics_beyond_the_run_time_are_scaled_to_it() -> None:
 
 
 def test_an_exchange_writes_in_one_stage_and_is_read_in_another() -> None:
+    written = {"shuffle write time": 1.0, "shuffle records written": 4}
     nodes = [
         node(0, "HashAggregate", (), {1: {"number of output rows": 1}}),
-        node(
-            1,
-            "Exchange",
-            (0,),
-            {
-                0: {"shuffle write time": 1.0, "shuffle records written": 4},
-                1: {"fetch wait time": 2.0, "records read": 4},
-            },
-        ),
+        node(1, "Exchange", (0,), {0: written, 1: {"fetch wait time": 2.0, "records read": 4}}),
         node(2, "Scan parquet ", (1,), {0: {"scan time": 3.0}}),
     ]
     found = split_wall_time(execution(nodes, [stage(0, 0, 4, task_s=4), stage(1, 5, 9, task_s=4)]))
@@ -174,12 +160,8 @@ def test_a_plan_that_adaptive_execution_replaced_by_an_empty_one_is_the_one_that
         **{name: pl.lit(value, pl.List(pl.Int64)) for name, value in lists.items()},
         codegen_id=pl.lit(None, pl.Int64),
     )
-    plans = pl.concat(
-        [
-            facts.plan_nodes.with_columns(is_final=pl.lit(False)),
-            log_tables.PLAN_NODES.check(empty.cast(log_tables.PLAN_NODES.schema())),
-        ]
-    )
+    ended = log_tables.PLAN_NODES.check(empty.cast(log_tables.PLAN_NODES.schema()))
+    plans = pl.concat([facts.plan_nodes.with_columns(is_final=pl.lit(False)), ended])
     after = {one.sql_id: one for one in read_executions(replace(facts, plan_nodes=plans))}
     assert len(after) == len(before) > 0
     for sql_id, one in before.items():

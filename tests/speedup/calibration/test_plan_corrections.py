@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from tests.conftest import SAMPLES
+from workbench.speedup.attribution.measured_times import Measured
 from workbench.speedup.calibration.factor_model import FactorModel, PlanFeature
 from workbench.speedup.calibration.pair_calibration import calibrate_pair
 from workbench.speedup.calibration.plan_corrections import (
@@ -19,7 +20,7 @@ from workbench.speedup.calibration.plan_corrections import (
     fit_plan_correction,
 )
 from workbench.speedup.calibration.prediction import predict_by_term, predict_queries, select_counted_runs
-from workbench.speedup.comparison.pair import load_recorded_pair
+from workbench.speedup.comparison.pair import Pair, load_recorded_pair
 
 NAMES = ("Exchange", "Filter", "log stages")
 
@@ -87,8 +88,17 @@ def test_far_features_are_bounded() -> None:
 
 
 @pytest.fixture(scope="module")
-def model() -> FactorModel:
-    pair = load_recorded_pair(SAMPLES / "speedup" / "tpch-sf1")
+def pair() -> Pair:
+    return load_recorded_pair(SAMPLES / "speedup" / "tpch-sf1")
+
+
+@pytest.fixture(scope="module")
+def side(pair: Pair) -> Measured:
+    return select_counted_runs(pair.measured, pair.baseline)
+
+
+@pytest.fixture(scope="module")
+def model(pair: Pair) -> FactorModel:
     found = calibrate_pair(pair.measured, pair.baseline, pair.candidate).model
     assert found.correction == []
     learned = PlanFeature(name="Exchange", mean=1.5, deviation=0.5, coefficient=0.2)
@@ -96,10 +106,8 @@ def model() -> FactorModel:
 
 
 def test_a_correction_moves_time_between_the_queries_of_a_log_and_parts_still_add_up(
-    model: FactorModel, tmp_path: Path
+    model: FactorModel, side: Measured, tmp_path: Path
 ) -> None:
-    pair = load_recorded_pair(SAMPLES / "speedup" / "tpch-sf1")
-    side = select_counted_runs(pair.measured, pair.baseline)
     plain = predict_queries(model.model_copy(update={"correction": []}), side)
     moved = predict_queries(FactorModel.model_validate_json(model.write(tmp_path / "f.json").read_text()), side)
     change = moved.select("session", change=(moved["predicted_s"] / plain["predicted_s"]).log())
@@ -110,9 +118,7 @@ def test_a_correction_moves_time_between_the_queries_of_a_log_and_parts_still_ad
     assert (both["baseline_s_parts"] / both["predicted_s_parts"]).to_list() == pytest.approx(both["ratio"].to_list())
 
 
-def test_queries_of_another_suite_have_wider_intervals(model: FactorModel) -> None:
-    pair = load_recorded_pair(SAMPLES / "speedup" / "tpch-sf1")
-    side = select_counted_runs(pair.measured, pair.baseline)
+def test_queries_of_another_suite_have_wider_intervals(model: FactorModel, side: Measured) -> None:
     own = predict_queries(model, side)
     other = predict_queries(model.model_copy(update={"queries": ["a", "b"]}), side)
     widths = [(one["predicted_high_s"] / one["predicted_low_s"]).log() for one in (own, other)]

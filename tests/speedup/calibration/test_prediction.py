@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,24 +26,23 @@ from workbench.speedup.study import FACTORS_FILE, build_study, decide_verdict
 
 LOG = SAMPLES / "eventlogs" / "tpch_sf0.1.zstd"
 RECORDING = SAMPLES / "speedup" / "tpch-sf1"
+Pair = tuple[Measured, CalibrationResult, CrossValidation]
 
 
 @pytest.fixture(scope="module")
-def pair() -> tuple[Measured, CalibrationResult, CrossValidation]:
+def pair() -> Pair:
     measured = planted(Design(n_queries=6, n_sessions=3), seed=2)
     calibrated = calibrate_pair(measured, BASELINE, CANDIDATE)
     return measured, calibrated, cross_validate(calibrated)
 
 
 @pytest.fixture(scope="module")
-def table(pair: tuple[Measured, CalibrationResult, CrossValidation]) -> pl.DataFrame:
+def table(pair: Pair) -> pl.DataFrame:
     measured, calibrated, _ = pair
     return build_steps(calibrated.model, select_counted_runs(measured, BASELINE), calibrated.pairs)
 
 
-def test_each_query_starts_at_its_measured_time_and_ends_at_the_candidates(
-    pair: tuple[Measured, CalibrationResult, CrossValidation], table: pl.DataFrame
-) -> None:
+def test_each_query_starts_at_its_measured_time_and_ends_at_the_candidates(pair: Pair, table: pl.DataFrame) -> None:
     pairs = pair[1].pairs
     for kind, column in (("baseline", "baseline_s"), ("measured", "candidate_s")):
         found = table.filter(pl.col("kind") == kind).select("query", "time_s").sort("query")
@@ -56,9 +56,7 @@ def test_every_bar_ends_where_the_next_step_begins(table: pl.DataFrame) -> None:
         assert walked["end_s"][-1] == pytest.approx(rows.filter(pl.col("kind") == "predicted")["end_s"].item())
 
 
-def test_small_steps_are_added_up_under_one_name(
-    pair: tuple[Measured, CalibrationResult, CrossValidation], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_small_steps_are_added_up_under_one_name(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     measured, calibrated, _ = pair
     monkeypatch.setattr(module, "MAX_STEPS", 3)
     few = build_steps(calibrated.model, select_counted_runs(measured, BASELINE), calibrated.pairs)
@@ -73,9 +71,7 @@ def test_the_prediction_lies_in_its_interval_and_only_it_has_one(table: pl.DataF
     assert table.filter(~predicted)["low_s"].null_count() == table.filter(~predicted).height
 
 
-def test_invariants_hold_on_a_sound_pair(
-    pair: tuple[Measured, CalibrationResult, CrossValidation], table: pl.DataFrame
-) -> None:
+def test_invariants_hold_on_a_sound_pair(pair: Pair, table: pl.DataFrame) -> None:
     measured, calibrated, left_out = pair
     checks = check_pair(measured, calibrated, table, left_out.validation)
     assert checks["holds"].all()
@@ -92,34 +88,22 @@ def test_invariants_hold_on_a_sound_pair(
     ],
 )
 def test_a_broken_factor_table_stops_the_notebook(
-    pair: tuple[Measured, CalibrationResult, CrossValidation], table: pl.DataFrame, what: str, change: dict[str, float]
+    pair: Pair, table: pl.DataFrame, what: str, change: dict[str, float]
 ) -> None:
     measured, calibrated, _ = pair
     broken = calibrated.factors.with_columns(**{name: pl.lit(value) for name, value in change.items()})
     with pytest.raises(BrokenInvariantError) as caught:
-        check_pair(measured, with_factors(calibrated, broken), table)
+        check_pair(measured, replace(calibrated, factors=broken), table)
     assert what in str(caught.value)
 
 
-def with_factors(calibrated: CalibrationResult, factors: pl.DataFrame) -> CalibrationResult:
-    import dataclasses
-
-    return dataclasses.replace(calibrated, factors=factors)
-
-
-def test_parts_that_miss_more_than_a_hundredth_of_a_wall_time_stop_the_notebook(
-    pair: tuple[Measured, CalibrationResult, CrossValidation], table: pl.DataFrame
+def test_parts_that_miss_more_than_a_hundredth_of_a_wall_time_and_steps_that_lead_elsewhere_stop_the_notebook(
+    pair: Pair, table: pl.DataFrame
 ) -> None:
     measured, calibrated, _ = pair
     short = Measured(measured.executions, measured.pieces.with_columns(wall_s=pl.col("wall_s") * 0.98))
     with pytest.raises(BrokenInvariantError, match="wall time that its pieces miss"):
         check_pair(short, calibrated, table)
-
-
-def test_steps_that_lead_elsewhere_stop_the_notebook(
-    pair: tuple[Measured, CalibrationResult, CrossValidation], table: pl.DataFrame
-) -> None:
-    measured, calibrated, _ = pair
     with pytest.raises(BrokenInvariantError, match="distance of their sum from its prediction"):
         check_pair(measured, calibrated, table.filter(pl.col("step") != 1))
 
@@ -165,11 +149,8 @@ def test_a_study_of_a_pair_and_of_a_fleet_by_its_factors(tmp_path: Path) -> None
     fleet_run = run_folder.start_run("speedup", tmp_path)
     factors = str(run.folder / FACTORS_FILE)
     fleet = build_study(NotebookConfig(**CONFIG, factors_file=factors, logs=[str(LOG)]), fleet_run)
-    assert {path.stem for path in fleet_run.tables_folder.iterdir()} == {
-        "applications",
-        "predictions",
-        "operators_at_stake",
-    }
+    written = {path.stem for path in fleet_run.tables_folder.iterdir()}
+    assert written == {"applications", "predictions", "operators_at_stake"}
     assert fleet.check()["holds"].all()
     assert fleet.key_numbers()[0][1] == 1
     assert 1 <= len(fleet.next_steps()) <= MAX_STEPS
@@ -177,9 +158,7 @@ def test_a_study_of_a_pair_and_of_a_fleet_by_its_factors(tmp_path: Path) -> None
     assert [entry["path"] for entry in fleet_run.record["inputs"]][-1].endswith("tpch_sf0.1.zstd")
 
 
-def test_a_misspelt_operator_is_told_before_logs_are_read(
-    pair: tuple[Measured, CalibrationResult, CrossValidation], tmp_path: Path
-) -> None:
+def test_a_misspelt_operator_is_told_before_logs_are_read(pair: Pair, tmp_path: Path) -> None:
     factors = pair[1].model.write(tmp_path / "factors.json")
     config = NotebookConfig(**CONFIG, factors_file=str(factors), logs=["nowhere"], set_factors=["Exchagne=3"])
     with pytest.raises(InputError, match="no such operator") as caught:

@@ -103,11 +103,6 @@ def test_a_setting_that_differs_is_a_warning(name: str, properties: dict[str, st
     assert severities(found) == {name: "warning"}
 
 
-def test_a_default_that_is_spelt_out_is_no_difference(session: Make) -> None:
-    spelt = {"spark.sql.autoBroadcastJoinThreshold": "10485760b", "spark.sql.adaptive.enabled": "true"}
-    assert severities(check_comparability([session(), session()], [session(properties=spelt), session()])) == {}
-
-
 def test_off_heap_memory_of_the_accelerator_is_memory(session: Make) -> None:
     heap = {"spark.executor.memory": "4g"}
     off = heap | {"spark.memory.offHeap.enabled": "true", "spark.memory.offHeap.size": "4g"}
@@ -127,32 +122,36 @@ def test_sessions_of_one_side_that_differ_are_told(session: Make) -> None:
     assert "sessions of the baseline differ" in row["why"]
 
 
-@pytest.mark.parametrize(("rows", "size_bytes", "severity"), [(1011, 5100, "invalid"), (1000, 9000, "warning")])
-def test_other_data_are_told(rows: int, size_bytes: int, severity: str, session: Make) -> None:
-    found = check_comparability([session(), session()], [session(rows=rows, size_bytes=size_bytes) for _ in range(2)])
-    assert severities(found) == {"data": severity}
-
-
-@pytest.mark.parametrize(("rows", "size_bytes"), [(1009, 5049), (700, 5000)])
-def test_equal_data_are_recognised_though_filters_reach_into_the_files(
-    rows: int, size_bytes: int, session: Make
-) -> None:
-    found = check_comparability([session(), session()], [session(rows=rows, size_bytes=size_bytes) for _ in range(2)])
-    assert severities(found) == {}
-
-
-def test_no_common_table_leaves_the_data_unknown(session: Make) -> None:
-    found = check_comparability([session(), session()], [session(table="orders") for _ in range(2)])
-    assert severities(found) == {"data": "warning"}
-
-
 COMET = {"scan": "CometScan parquet ", "plugin": "org.apache.spark.CometPlugin"}
+SPELT = {"spark.sql.autoBroadcastJoinThreshold": "10485760b", "spark.sql.adaptive.enabled": "true"}
 
 
-def test_an_accelerated_candidate_is_what_is_compared(session: Make) -> None:
-    found = check_comparability([session(), session()], [session(**COMET) for _ in range(2)])
-    assert severities(found) == {}
-    assert by_property(found)["accelerated operators"]["candidate"] == "100%"
+@pytest.mark.parametrize(
+    ("candidate", "expected"),
+    [
+        ([{"properties": SPELT}, {}], {}),
+        ([{"rows": 1009, "size_bytes": 5049}] * 2, {}),
+        ([{"rows": 700}] * 2, {}),
+        ([{"rows": 1011, "size_bytes": 5100}] * 2, {"data": "invalid"}),
+        ([{"size_bytes": 9000}] * 2, {"data": "warning"}),
+        ([{"table": "orders"}] * 2, {"data": "warning"}),
+        ([COMET] * 2, {}),
+        ([{"plugin": COMET["plugin"]}] * 2, {"accelerated operators": "warning"}),
+        ([{"passes": 1}] * 2, {"warm runs": "invalid"}),
+        ([{"passes": 3}] * 2, {"warm runs": "warning"}),
+        ([{}], {"applications": "warning"}),
+    ],
+    ids=[
+        *("a default spelt out", "equal data", "a filter that reaches into the files", "other rows", "other bytes"),
+        *("no common table", "an accelerator", "an idle accelerator", "all runs cold", "more runs", "one session"),
+    ],
+)
+def test_what_the_sides_differ_in_has_its_severity(
+    session: Make, candidate: list[dict[str, Any]], expected: dict[str, str]
+) -> None:
+    found = check_comparability([session(), session()], [session(**changed) for changed in candidate])
+    assert severities(found) == expected
+    assert by_property(found)["accelerated operators"]["candidate"] == ("100%" if COMET in candidate else "0%")
 
 
 def test_swapped_sides_are_invalid_unless_they_were_named(session: Make) -> None:
@@ -163,12 +162,6 @@ def test_swapped_sides_are_invalid_unless_they_were_named(session: Make) -> None
     assert severities(check_comparability(*sides, named=True)) == {}
 
 
-def test_an_accelerator_that_ran_nothing_is_told(session: Make) -> None:
-    idle = [session(plugin=COMET["plugin"]) for _ in range(2)]
-    found = check_comparability([session(), session()], idle)
-    assert severities(found) == {"accelerated operators": "warning"}
-
-
 def test_sessions_on_different_engines_are_no_side(session: Make) -> None:
     found = check_comparability([session(), session()], [session(**COMET), session()])
     assert severities(found)["engine"] == "invalid"
@@ -177,16 +170,6 @@ def test_sessions_on_different_engines_are_no_side(session: Make) -> None:
 def test_an_application_on_both_sides_is_no_pair(session: Make) -> None:
     one = session()
     assert severities(check_comparability([one, session()], [one, session()]))["applications"] == "invalid"
-
-
-def test_runs_that_are_all_cold_are_no_pair_and_unequal_numbers_a_warning(session: Make) -> None:
-    two = [session(), session()]
-    assert severities(check_comparability(two, [session(passes=1), session(passes=1)])) == {"warm runs": "invalid"}
-    assert severities(check_comparability(two, [session(passes=3), session(passes=3)])) == {"warm runs": "warning"}
-
-
-def test_one_session_on_a_side_is_told(session: Make) -> None:
-    assert severities(check_comparability([session()], [session(), session()])) == {"applications": "warning"}
 
 
 def test_a_side_without_logs_is_refused(session: Make) -> None:

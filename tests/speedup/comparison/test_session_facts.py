@@ -20,11 +20,15 @@ RECORDING = SAMPLES / "speedup" / "tpch-sf1"
 LOGS = [str(RECORDING / "logs" / f"{side}-s1.zstd") for side in ("spark", "comet")]
 
 
-def test_a_pair_from_the_cache_is_the_same_and_is_not_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FactsCache:
     cache = FactsCache(tmp_path / "logs")
     monkeypatch.setattr(session_facts, "open_default_cache", lambda: cache)
+    return cache
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_pair_from_the_cache_is_the_same_and_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     first = pair.load_pair_from_logs(LOGS[:1], LOGS[1:])
     monkeypatch.setattr(session_facts, "_read_session", lambda *_: pytest.fail("read again"))
     again = pair.load_pair_from_logs(LOGS[:1], LOGS[1:])
@@ -37,18 +41,16 @@ def test_a_pair_from_the_cache_is_the_same_and_is_not_read_again(
     assert set(named.measured.executions["label"]) == {"a", "b"}
 
 
-def test_a_damaged_entry_of_the_cache_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cache = FactsCache(tmp_path / "logs")
-    monkeypatch.setattr(session_facts, "open_default_cache", lambda: cache)
+@pytest.mark.usefixtures("cache")
+def test_a_damaged_entry_of_the_cache_is_read_again(tmp_path: Path) -> None:
     whole = session_facts.read_session_logs(LOGS[:1])[LOGS[0]][1]
     for path in (tmp_path / "logs").rglob("executions.parquet"):
         path.write_bytes(b"PAR1")
     assert_frame_equal(session_facts.read_session_logs(LOGS[:1])[LOGS[0]][1].executions, whole.executions)
 
 
-def test_what_cannot_be_read_is_not_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cache = FactsCache(tmp_path / "logs")
-    monkeypatch.setattr(session_facts, "open_default_cache", lambda: cache)
+@pytest.mark.usefixtures("cache")
+def test_what_cannot_be_read_is_not_cached(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("no event log")
     for _ in range(2):

@@ -62,51 +62,28 @@ def test_swapped_profiles_are_refused(speedup: Call, cpu_log: Path, gpu_log: Pat
     assert "a run without an accelerator plugin on the accelerated side" in errors
 
 
-def test_profile_with_csv_needs_its_companions(speedup: Call, cpu_log: Path) -> None:
-    code, _, errors = speedup("profile", "--csv", "--eventlogs", cpu_log)
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["profile", "--csv", "--eventlogs", "cpu_log"], "a profile folder needs three options"),
+        (["profile"], "no event log given"),
+        (["qualify", *SEED, "cpu_log"], "give either --factors or --platform"),
+        (["qualify", *SEED, "cpu_log", "--platform", "moon"], "onprem-a100"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(speedup: Call, cpu_log: Path, arguments: list[str], told: str) -> None:
+    code, _, errors = speedup(*(cpu_log if word == "cpu_log" else word for word in arguments))
     assert code == 2
-    assert "a profile folder needs three options" in errors
-
-
-def test_profile_without_a_log_says_so(speedup: Call) -> None:
-    code, _, errors = speedup("profile")
-    assert code == 2
-    assert "no event log given" in errors
+    assert told in errors
 
 
 def test_qualify_prints_an_estimate_and_writes_the_files(speedup: Call, cpu_log: Path, tmp_path: Path) -> None:
-    arguments = ("qualify", *SEED, cpu_log, "--platform", "onprem-a100", "--local_folder", tmp_path / "out")
-    code, printed, _ = speedup(*arguments)
+    platform = ("--platform", "onprem-a100")
+    code, printed, _ = speedup("qualify", *SEED, cpu_log, *platform, "--local_folder", tmp_path / "out")
     assert code == 0
     assert printed.startswith("made (app-1): Recommended, ")
     folder = tmp_path / "out" / "rapids_4_spark_qualification_output"
     assert len(list(folder.glob("*.csv"))) == 6
-
-
-def test_qualify_wants_one_source_of_factors(speedup: Call, cpu_log: Path) -> None:
-    code, _, errors = speedup("qualify", *SEED, cpu_log)
-    assert (code, "give either --factors or --platform" in errors) == (2, True)
-
-
-def test_an_unknown_platform_lists_the_known_ones(speedup: Call, cpu_log: Path) -> None:
-    code, _, errors = speedup("qualify", *SEED, cpu_log, "--platform", "moon")
-    assert code == 2
-    assert "no such platform" in errors
-    assert "onprem-a100" in errors
-
-
-def test_a_misspelt_operator_stops_qualification(speedup: Call, cpu_log: Path, tmp_path: Path) -> None:
-    factors = tmp_path / "factors.csv"
-    factors.write_text("CPUOperator,Score\nFilterExce,2.0\n")
-    code, _, errors = speedup("qualify", *SEED, "--eventlogs", cpu_log, "--speedup-factor-file", factors)
-    assert code == 2
-    assert "nearest is FilterExec" in errors
-
-
-def test_an_accelerated_log_is_not_qualified(speedup: Call, gpu_log: Path) -> None:
-    code, printed, _ = speedup("qualify", *SEED, gpu_log, "--platform", "onprem-a100")
-    assert code == 1
-    assert "an accelerated run on the CPU side" in printed
 
 
 def test_unusable_logs_are_rows_with_their_reason_beside_the_others(
@@ -121,12 +98,3 @@ def test_unusable_logs_are_rows_with_their_reason_beside_the_others(
     assert f"not estimated: {gpu_log}: an accelerated run on the CPU side" in printed
     status = next(out.rglob("*_status.csv")).read_text().splitlines()
     assert sorted(line.split(",")[1] for line in status[1:]) == ['"FAILURE"', '"FAILURE"', '"SUCCESS"']
-
-
-def test_a_factor_file_of_the_original_tools_implies_their_method(speedup: Call, cpu_log: Path, tmp_path: Path) -> None:
-    factors = tmp_path / "factors.csv"
-    factors.write_text("CPUOperator,Score\nFilterExec,2.5\n")
-    code, printed, errors = speedup("qualify", cpu_log, "--speedup-factor-file", factors)
-    assert code == 0
-    assert "task factor" in printed
-    assert "--method seed is used" in errors

@@ -69,9 +69,7 @@ def test_a_span_gets_the_plain_mean_of_its_operators_and_a_stage_that_of_its_exe
     assert found.estimate.opportunity_ms == 5500
     assert found.estimate.estimated_ms == pytest.approx(5500 / 3 + 2500)
     assert found.estimate.recommendation == "Recommended"
-
-
-def test_an_operator_without_a_factor_counts_as_one(tmp_path: Path) -> None:
+    # An operator without a factor counts as one.
     assert estimated(tmp_path, made.plan(), {"FilterExec": 5.0}).plans[0].execs[0].factor == 3.0
 
 

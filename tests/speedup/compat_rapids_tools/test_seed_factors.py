@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.speedup.compat_rapids_tools import made
 from workbench.core.errors import InputError
 from workbench.speedup.compat_rapids_tools.profile_folder import read_profile_folder
 from workbench.speedup.compat_rapids_tools.profile_tables import SeedApplication, StageRow, build_seed_application
@@ -57,16 +56,20 @@ def test_a_stage_is_shared_equally_and_codegen_seconds_come_on_top_of_millisecon
     assert found.scores == {"BatchScanExec": 1.0, "FileSourceScanExec": 1.0, "FilterExec": 1.0}
 
 
-def test_a_ratio_below_one_is_raised_to_one() -> None:
-    cpu = one(stages=(StageRow(100, "Filter(1)"),))
-    gpu = one(stages=(StageRow(1000, "GpuFilter(1)"),))
-    assert generate_factors([cpu], [gpu]).scores == {"FilterExec": 1.0}
-
-
-def test_orc_overwrites_parquet() -> None:
-    cpu = one(stages=(StageRow(100, "Scan parquet (1)"), StageRow(600, "Scan orc (2)")))
-    gpu = one(stages=(StageRow(100, "GpuScan parquet (1)"), StageRow(100, "GpuScan orc (2)")))
-    assert generate_factors([cpu], [gpu]).scores == {"BatchScanExec": 6.0, "FileSourceScanExec": 6.0}
+@pytest.mark.parametrize(
+    ("cpu", "gpu", "scores"),
+    [
+        ([StageRow(100, "Filter(1)")], [StageRow(1000, "GpuFilter(1)")], {"FilterExec": 1.0}),
+        (
+            [StageRow(100, "Scan parquet (1)"), StageRow(600, "Scan orc (2)")],
+            [StageRow(100, "GpuScan parquet (1)"), StageRow(100, "GpuScan orc (2)")],
+            {"BatchScanExec": 6.0, "FileSourceScanExec": 6.0},
+        ),
+    ],
+    ids=["a ratio below one is raised to one", "ORC overwrites Parquet"],
+)
+def test_scores_are_those_of_the_original(cpu: list[StageRow], gpu: list[StageRow], scores: dict[str, float]) -> None:
+    assert generate_factors([one(stages=tuple(cpu))], [one(stages=tuple(gpu))]).scores == scores
 
 
 def test_a_span_without_members_is_booked_as_nan() -> None:
@@ -97,24 +100,17 @@ def test_another_table_of_pairs_serves_another_engine() -> None:
     }
 
 
-def test_an_operator_that_took_no_time_is_refused_where_the_original_divided_by_zero() -> None:
-    cpu, gpu = one(stages=(StageRow(100, "Filter(1)"),)), one(stages=(StageRow(0, "GpuFilter(1)"),))
-    with pytest.raises(InputError, match="operator took no time"):
-        generate_factors([cpu], [gpu])
-
-
-def test_a_side_without_applications_is_refused_where_the_original_wrote_inf() -> None:
-    with pytest.raises(InputError, match="no application time on the CPU side"):
-        generate_factors([], [one()])
-    with pytest.raises(InputError, match="no application time on the GPU side"):
-        generate_factors([one()], [])
-
-
-def test_a_stage_without_a_duration_is_refused_where_the_original_made_nan() -> None:
-    with pytest.raises(InputError, match="stage without a duration"):
-        generate_factors([one()], [one(stages=(StageRow(None, "GpuFilter(1)"),))])
-
-
-def test_the_hand_made_logs_are_of_their_side() -> None:
-    assert b"com.nvidia.spark.SQLPlugin" in made.gpu()
-    assert b"com.nvidia.spark.SQLPlugin" not in made.cpu()
+@pytest.mark.parametrize(
+    ("cpu", "gpu", "message"),
+    [
+        ([one(stages=(StageRow(100, "Filter(1)"),))], [one(stages=(StageRow(0, "GpuFilter(1)"),))], "took no time"),
+        ([], [one()], "no application time on the CPU side"),
+        ([one()], [], "no application time on the GPU side"),
+        ([one()], [one(stages=(StageRow(None, "GpuFilter(1)"),))], "stage without a duration"),
+    ],
+)
+def test_what_the_original_made_zero_inf_or_nan_of_is_refused(
+    cpu: list[SeedApplication], gpu: list[SeedApplication], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        generate_factors(cpu, gpu)

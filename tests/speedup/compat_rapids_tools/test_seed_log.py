@@ -18,19 +18,21 @@ def held(tmp_path: Path, content: bytes, *, need_sql: bool = True) -> SeedLog:
     return read_seed_logs(path, need_sql=need_sql)[0]
 
 
-def test_a_missing_log_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such file or folder"):
-        read_seed_logs(tmp_path / "nothing")
+STREAM = {"Event": "org.apache.spark.sql.streaming.StreamingQueryListener$QueryStartedEvent"}
 
 
-def test_an_empty_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="the file is empty"):
-        held(tmp_path, b"")
-
-
-def test_a_log_without_tasks_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no task ended in this log"):
-        held(tmp_path, fake.small(fake.sql_start(), fake.sql_end()))
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "the file is empty"),
+        (fake.small(fake.sql_start(), fake.sql_end()), "no task ended in this log"),
+        (fake.dump(fake.log_start(), fake.sql_start(), fake.task_end()), "no application starts in this log"),
+        (fake.small(fake.sql_start(), STREAM, fake.task_end()), "structured streaming"),
+    ],
+)
+def test_a_log_of_which_nothing_can_be_estimated_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        held(tmp_path, content)
 
 
 def test_a_log_without_sql_is_refused_unless_it_may_be(tmp_path: Path) -> None:
@@ -41,23 +43,9 @@ def test_a_log_without_sql_is_refused_unless_it_may_be(tmp_path: Path) -> None:
     assert held(tmp_path, content, need_sql=False).queries == {}
 
 
-def test_a_log_without_its_application_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no application starts in this log"):
-        held(tmp_path, fake.dump(fake.log_start(), fake.sql_start(), fake.task_end()))
-
-
-def test_structured_streaming_is_refused(tmp_path: Path) -> None:
-    event = {"Event": "org.apache.spark.sql.streaming.StreamingQueryListener$QueryStartedEvent"}
-    with pytest.raises(InputError, match="structured streaming"):
-        held(tmp_path, fake.small(fake.sql_start(), event, fake.task_end()))
-
-
-def test_lines_that_cannot_be_read_are_counted_and_told(tmp_path: Path) -> None:
+def test_lines_that_cannot_be_read_and_an_end_in_the_middle_of_one_are_told(tmp_path: Path) -> None:
     found = held(tmp_path, b'{"Event":"SparkListenerTaskEnd","Stage\n' + made.cpu())
     assert found.warnings == ["1 of 13 lines could not be read: the original drops such a log whole"]
-
-
-def test_a_log_that_ends_in_the_middle_of_a_line_says_so(tmp_path: Path) -> None:
     found = held(tmp_path, made.cpu() + b'{"Event":"SparkListenerTaskEnd","Stage')
     assert found.warnings == ["the log ends in the middle of a line: figures cover what it holds"]
 

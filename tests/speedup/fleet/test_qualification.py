@@ -16,6 +16,8 @@ from workbench.speedup.fleet.qualification import QualificationTerms, classify_r
 from workbench.speedup.summary import list_fleet_next_steps
 from workbench.speedup.tables import APPLICATIONS_MEASURED
 
+SESSION = f"{BASELINE}-0"
+
 
 @pytest.fixture(scope="module")
 def model() -> FactorModel:
@@ -28,37 +30,32 @@ def logs() -> Measured:
 
 
 def application(log: str, **facts: Any) -> dict[str, Any]:
-    row = dict.fromkeys(APPLICATIONS_MEASURED.schema()) | {
-        "log": log,
-        "app_id": log,
-        "app_name": f"app {log}",
-        "engine": "spark",
-        "wall_s": 100.0,
-        "sql_wall_s": 60.0,
-        "outside_sql_s": 10.0,
-        "streaming_s": 0.0,
-        "n_queries": 44,
-        "n_failed": 0,
-        "status": "complete",
-    }
-    return row | facts
+    row = {"log": log, "app_id": log, "app_name": f"app {log}", "engine": "spark", "n_queries": 44, "n_failed": 0}
+    row |= {"wall_s": 100.0, "sql_wall_s": 60.0, "outside_sql_s": 10.0, "streaming_s": 0.0, "status": "complete"}
+    return dict.fromkeys(APPLICATIONS_MEASURED.schema()) | row | facts
 
 
 def frame(*rows: dict[str, Any]) -> pl.DataFrame:
     return APPLICATIONS_MEASURED.frame(rows)
 
 
+def qualified_row(model: FactorModel, logs: Measured, share: float = 1.0, **facts: Any) -> dict[str, Any]:
+    """The first session as an application whose SQL took this share of the time of its queries."""
+    took_s = share * sum_times(logs)
+    rows = frame(application(SESSION, **({"wall_s": took_s, "sql_wall_s": took_s} | facts)))
+    return qualify_applications(model, rows, logs).applications.row(0, named=True)
+
+
+def sum_times(logs: Measured) -> float:
+    return float(logs.executions.filter(pl.col("session") == SESSION)["wall_s"].sum())
+
+
 def test_time_outside_sql_stays_as_it_is(model: FactorModel, logs: Measured) -> None:
-    session = f"{BASELINE}-0"
-    took_s = float(logs.executions.filter(pl.col("session") == session)["wall_s"].sum())
-    slow = qualify_applications(
-        model, frame(application(session, wall_s=took_s * 2, sql_wall_s=took_s)), logs
-    ).applications
-    fast = qualify_applications(model, frame(application(session, wall_s=took_s, sql_wall_s=took_s)), logs).applications
-    assert slow["predicted_s"][0] == pytest.approx(fast["predicted_s"][0] + took_s)
-    assert 1 < slow["ratio"][0] < fast["ratio"][0]
-    for table in (slow, fast):
-        row = table.row(0, named=True)
+    took_s = sum_times(logs)
+    slow, fast = qualified_row(model, logs, wall_s=took_s * 2), qualified_row(model, logs)
+    assert slow["predicted_s"] == pytest.approx(fast["predicted_s"] + took_s)
+    assert 1 < slow["ratio"] < fast["ratio"]
+    for row in (slow, fast):
         assert row["predicted_low_s"] < row["predicted_s"] < row["predicted_high_s"]
         assert row["ratio_low"] < row["ratio"] < row["ratio_high"]
         assert row["saved_s"] == pytest.approx(row["baseline_s"] - row["predicted_s"])
@@ -73,13 +70,8 @@ def test_predictions_are_those_of_the_planted_factors(model: FactorModel, logs: 
 
 
 def test_queries_that_ran_side_by_side_count_by_the_clock(model: FactorModel, logs: Measured) -> None:
-    session = f"{BASELINE}-0"
-    took_s = float(logs.executions.filter(pl.col("session") == session)["wall_s"].sum())
-    one = qualify_applications(model, frame(application(session, wall_s=took_s, sql_wall_s=took_s)), logs).applications
-    half = qualify_applications(
-        model, frame(application(session, wall_s=took_s / 2, sql_wall_s=took_s / 2)), logs
-    ).applications
-    assert half["ratio"][0] == pytest.approx(one["ratio"][0])
+    half, one = qualified_row(model, logs, share=0.5), qualified_row(model, logs)
+    assert half["ratio"] == pytest.approx(one["ratio"])
 
 
 def test_what_cannot_be_judged_says_why(model: FactorModel, logs: Measured) -> None:
@@ -130,23 +122,17 @@ def test_one_large_run_among_those_of_a_call_site_moves_no_ratio(model: FactorMo
 def test_a_log_of_a_much_faster_or_slower_machine_is_told(
     model: FactorModel, logs: Measured, slower: float, told: bool
 ) -> None:
-    session, wall_s = f"{BASELINE}-0", pl.col("wall_s") * slower
+    wall_s = pl.col("wall_s") * slower
     other = Measured(logs.executions.with_columns(wall_s), logs.pieces.with_columns(wall_s))
-    took_s = float(other.executions.filter(pl.col("session") == session)["wall_s"].sum())
-    row = qualify_applications(model, frame(application(session, wall_s=took_s, sql_wall_s=took_s)), other).applications
-    found = re.search(r"a row took ([\d.]+) times as long", row["reason"][0] or "")
+    found = re.search(r"a row took ([\d.]+) times as long", qualified_row(model, other)["reason"] or "")
     assert (found is not None) == told
     if found:
         assert float(found[1]) == pytest.approx(slower, rel=0.1)
 
 
 def test_cost_follows_time_and_prices(model: FactorModel, logs: Measured) -> None:
-    row = qualify_applications(
-        model,
-        frame(application(f"{BASELINE}-0")),
-        logs,
-        QualificationTerms(baseline_price_per_h=36.0, candidate_price_per_h=72.0),
-    ).applications.row(0, named=True)
+    terms = QualificationTerms(baseline_price_per_h=36.0, candidate_price_per_h=72.0)
+    row = qualify_applications(model, frame(application(SESSION)), logs, terms).applications.row(0, named=True)
     assert row["baseline_cost"] == pytest.approx(1.0)
     assert row["predicted_cost"] == pytest.approx(row["predicted_s"] / 50)
     assert row["saved_cost"] == pytest.approx(1.0 - row["predicted_s"] / 50)
@@ -209,7 +195,7 @@ def test_the_next_step_asks_for_what_is_unsupported_and_records_what_is_unknown(
     renamed = pl.when(pl.col("operators").list.first() == "Sort").then(pl.lit([step.split()[0]]))
     strange = Measured(logs.executions, logs.pieces.with_columns(operators=renamed.otherwise(pl.col("operators"))))
     named = model.model_copy(update={"candidate_engine": candidate_engine})
-    found = qualify_applications(named, frame(application(f"{BASELINE}-0")), strange)
+    found = qualify_applications(named, frame(application(SESSION)), strange)
     assert step.format(found.operators_at_stake["n_queries"][0]) in list_fleet_next_steps(found, ())
 
 

@@ -68,12 +68,6 @@ def config(folder: Path, **changed: Any) -> RecordConfig:
     (folder / "data" / "t.parquet").write_bytes(b"")
     queries = folder / "queries.sql"
     queries.write_text(QUERIES)
-    settings: dict[str, Any] = {
-        "out": folder / "out",
-        "sides": ["base", "other,spark.sql.adaptive.enabled=false"],
-        "queries": str(queries),
-        "data": str(folder / "data"),
-        "sessions": 2,
-        "passes": 2,
-    }
+    settings: dict[str, Any] = {"out": folder / "out", "queries": str(queries), "data": str(folder / "data")}
+    settings |= {"sides": ["base", "other,spark.sql.adaptive.enabled=false"], "sessions": 2, "passes": 2}
     return RecordConfig(**(settings | changed))

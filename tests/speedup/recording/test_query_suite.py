@@ -96,12 +96,9 @@ def test_a_module_without_queries_is_refused(text: str, tmp_path: Path) -> None:
         query_suite.find_suite(str(path))
 
 
-def test_a_module_that_is_not_there_is_refused() -> None:
+def test_modules_that_are_not_there_and_other_files_are_no_suites(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot load the module"):
         query_suite.find_suite("no_such_module_of_mine")
-
-
-def test_other_files_are_no_suites(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="not a suite"):
         query_suite.find_suite(str(tmp_path / "queries.json"))
     with pytest.raises(InputError, match="cannot read"):

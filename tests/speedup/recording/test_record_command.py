@@ -9,7 +9,7 @@ import pytest
 
 from tests.speedup.recording.recordings import FakeSessions, config
 from workbench.cli import app
-from workbench.speedup.recording import load_recording, recorder, session_process
+from workbench.speedup.recording import recorder, session_process
 
 pytest.importorskip("pyspark", reason="pyspark is not installed (pip install -r requirements.lock)")
 Call = Callable[..., tuple[int, str, str]]
@@ -110,8 +110,3 @@ def test_a_dry_run_prints_the_plan_and_runs_nothing(sessions: FakeSessions, reco
     assert printed.count("comet 2") == 1
     assert sessions.asked == []
     assert not (tmp_path / "out").exists()
-
-
-def test_the_recording_loads(sessions: FakeSessions, record: Call, tmp_path: Path) -> None:
-    record("--side", "a")
-    assert load_recording(tmp_path / "out").complete

@@ -11,9 +11,9 @@ import pytest
 from tests.speedup.recording.recordings import FACTS, FakeSessions, config
 from workbench.core.errors import ConfigError, RunFailedError
 from workbench.speedup.recording import load_recording, recorder, session_process
-from workbench.speedup.recording.query_session import LoadMeter
 
 pytest.importorskip("pyspark", reason="pyspark is not installed (pip install -r requirements.lock)")
+pytestmark = pytest.mark.live
 
 
 def silent(_: str) -> None:
@@ -32,7 +32,6 @@ def record(folder: Path, **changed: Any) -> recorder.RecordingOutcome:
     return recorder.record_suite(config(folder, **changed), say=silent)
 
 
-@pytest.mark.live
 def test_every_side_has_its_sessions_in_rounds_and_the_tables_say_so(sessions: FakeSessions, tmp_path: Path) -> None:
     outcome = record(tmp_path)
     assert outcome.reasons == []
@@ -54,7 +53,6 @@ def test_every_side_has_its_sessions_in_rounds_and_the_tables_say_so(sessions: F
     assert found.find_side("other").settings == {"spark.sql.adaptive.enabled": "false"}
 
 
-@pytest.mark.live
 def test_both_sides_run_the_same_order_in_a_session_and_another_in_the_next_pass(
     sessions: FakeSessions, tmp_path: Path
 ) -> None:
@@ -64,7 +62,6 @@ def test_both_sides_run_the_same_order_in_a_session_and_another_in_the_next_pass
     assert len({tuple(order) for order in orders["base-s1"]}) > 1
 
 
-@pytest.mark.live
 def test_settings_of_the_side_win_over_those_of_all(sessions: FakeSessions, tmp_path: Path) -> None:
     record(tmp_path, conf=["spark.sql.adaptive.enabled=true", "spark.x=1"])
     settings = {name: plan.settings for name, plan in zip(sessions.asked, sessions.plans, strict=True)}
@@ -74,7 +71,6 @@ def test_settings_of_the_side_win_over_those_of_all(sessions: FakeSessions, tmp_
     assert settings["base-s1"]["spark.driver.host"] == "localhost"
 
 
-@pytest.mark.live
 def test_a_cluster_is_not_bound_to_loopback_and_keeps_its_own_partitions(
     sessions: FakeSessions, tmp_path: Path
 ) -> None:
@@ -84,7 +80,6 @@ def test_a_cluster_is_not_bound_to_loopback_and_keeps_its_own_partitions(
     )
 
 
-@pytest.mark.live
 def test_a_stopped_recording_goes_on_where_it_was(sessions: FakeSessions, tmp_path: Path) -> None:
     def stop_at_third(name: str) -> None:
         if len(sessions.asked) == 3:
@@ -104,7 +99,6 @@ def test_a_stopped_recording_goes_on_where_it_was(sessions: FakeSessions, tmp_pa
     assert outcome.recording.read_executions().height == 24
 
 
-@pytest.mark.live
 def test_a_whole_recording_runs_nothing_again_and_may_get_more_sessions(sessions: FakeSessions, tmp_path: Path) -> None:
     record(tmp_path)
     first = list(sessions.asked)
@@ -117,7 +111,6 @@ def test_a_whole_recording_runs_nothing_again_and_may_get_more_sessions(sessions
     assert len(sessions.asked) == 6
 
 
-@pytest.mark.live
 @pytest.mark.parametrize(
     ("changed", "named"),
     [
@@ -140,7 +133,6 @@ def test_other_settings_are_refused_by_name(
     assert len(sessions.asked) == 4
 
 
-@pytest.mark.live
 def test_other_data_are_refused(sessions: FakeSessions, tmp_path: Path) -> None:
     asked = config(tmp_path)
     recorder.record_suite(asked, say=silent)
@@ -149,7 +141,6 @@ def test_other_data_are_refused(sessions: FakeSessions, tmp_path: Path) -> None:
         recorder.record_suite(asked, say=silent)
 
 
-@pytest.mark.live
 def test_only_an_empty_folder_or_a_recording_is_written_to(sessions: FakeSessions, tmp_path: Path) -> None:
     record(tmp_path)
     with pytest.raises(ConfigError, match="the folder is not empty"):
@@ -162,7 +153,6 @@ def test_only_an_empty_folder_or_a_recording_is_written_to(sessions: FakeSession
     assert record(tmp_path, out=tmp_path / "empty", fresh=True).reasons == []
 
 
-@pytest.mark.live
 def test_two_recorders_do_not_share_a_folder(sessions: FakeSessions, tmp_path: Path) -> None:
     asked = config(tmp_path)
 
@@ -175,7 +165,6 @@ def test_two_recorders_do_not_share_a_folder(sessions: FakeSessions, tmp_path: P
     assert recorder.record_suite(asked, say=silent).recording.complete
 
 
-@pytest.mark.live
 def test_a_session_that_dies_leaves_nothing_but_its_reason_and_is_run_again(
     sessions: FakeSessions, tmp_path: Path
 ) -> None:
@@ -190,7 +179,6 @@ def test_a_session_that_dies_leaves_nothing_but_its_reason_and_is_run_again(
     assert len(load_recording(tmp_path / "out").sessions) == 4
 
 
-@pytest.mark.live
 def test_a_side_whose_first_session_dies_ends_the_recording(sessions: FakeSessions, tmp_path: Path) -> None:
     sessions.before = lambda name: "no such class" if name.startswith("other") else None
     with pytest.raises(RunFailedError, match="the first session of a side failed") as error:
@@ -199,7 +187,6 @@ def test_a_side_whose_first_session_dies_ends_the_recording(sessions: FakeSessio
     assert len([name for name in sessions.asked if name.startswith("other")]) == 1
 
 
-@pytest.mark.live
 def test_a_wrong_answer_of_any_session_excludes_the_query_for_its_side(sessions: FakeSessions, tmp_path: Path) -> None:
     sessions.answering = lambda label, number, query: [[8 if (label, number, query) == ("other", 2, "b") else 7]]
     outcome = record(tmp_path)
@@ -207,7 +194,6 @@ def test_a_wrong_answer_of_any_session_excludes_the_query_for_its_side(sessions:
     assert load_recording(tmp_path / "out").list_bad_queries() == {"b"}
 
 
-@pytest.mark.live
 def test_the_first_side_is_held_to_its_own_first_answer(sessions: FakeSessions, tmp_path: Path) -> None:
     sessions.answering = lambda label, number, query: [[number if (label, query) == ("base", "a") else 1]]
     outcome = record(tmp_path)
@@ -215,7 +201,6 @@ def test_the_first_side_is_held_to_its_own_first_answer(sessions: FakeSessions, 
     assert set(outcome.recording.excluded) == {"base"}
 
 
-@pytest.mark.live
 def test_a_query_that_fails_is_named_and_the_others_count(sessions: FakeSessions, tmp_path: Path) -> None:
     sessions.answering = lambda label, number, query: None if (label, query) == ("base", "c") else [[7]]
     outcome = record(tmp_path)
@@ -227,7 +212,6 @@ def test_a_query_that_fails_is_named_and_the_others_count(sessions: FakeSessions
     assert {one.n_failed for one in outcome.recording.sessions if one.label == "base"} == {2}
 
 
-@pytest.mark.live
 def test_a_busy_machine_is_said(sessions: FakeSessions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorder, "measure_busy_share", lambda: 0.8)
     outcome = record(tmp_path)
@@ -235,7 +219,6 @@ def test_a_busy_machine_is_said(sessions: FakeSessions, tmp_path: Path, monkeypa
     assert all("80% of its CPU" in one.warnings[0] for one in outcome.recording.sessions)
 
 
-@pytest.mark.live
 @pytest.mark.parametrize(
     ("load", "warned"),
     [
@@ -256,18 +239,6 @@ def test_load_during_a_session_is_kept_and_warned_of(
         assert all(text in warning for text, warning in zip(warned, one.warnings, strict=True))
 
 
-def test_the_load_of_others_is_what_this_process_and_its_children_did_not_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Of 40 s of two cores 20 s were idle, 2 s stolen, and 10 s used by the session.
-    seen = iter([(100.0, 50.0, 1.0, 5.0), (140.0, 70.0, 3.0, 15.0)])
-    monkeypatch.setattr(LoadMeter, "_read_cpu_s", staticmethod(lambda: next(seen)))
-    assert LoadMeter().measure_others() == {"other_cpu_share": 0.2, "steal_share": 0.05}
-    monkeypatch.undo()
-    found = LoadMeter()
-    sum(number * number for number in range(2_000_000))
-    assert all(0 <= share <= 1 for share in found.measure_others().values())
-
-
-@pytest.mark.live
 def test_rows_of_a_session_that_was_never_noted_do_not_count(sessions: FakeSessions, tmp_path: Path) -> None:
     record(tmp_path)
     path = tmp_path / "out" / "recording.json"
@@ -277,7 +248,6 @@ def test_rows_of_a_session_that_was_never_noted_do_not_count(sessions: FakeSessi
     assert load_recording(tmp_path / "out").read_executions()["label"].unique().to_list() == ["base"]
 
 
-@pytest.mark.live
 def test_values_of_secrets_are_not_written_down(sessions: FakeSessions, tmp_path: Path) -> None:
     record(tmp_path, conf=["spark.hadoop.fs.s3a.secret.key=abracadabra"])
     assert "abracadabra" not in (tmp_path / "out" / "recording.json").read_text()
